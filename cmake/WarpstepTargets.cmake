@@ -1,0 +1,75 @@
+# Settings that every target shares, and warpstep_library(), the one way to declare a folder's target.
+include(GNUInstallDirs)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+# Compile options of our own code, private to each target and never exported.
+add_library(warpstep_options INTERFACE)
+target_compile_options(warpstep_options INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${WARPSTEP_WERROR}>:-Werror>
+  -ffp-contract=off)  # the same bits from every optimisation level
+target_link_options(warpstep_options INTERFACE -Wl,--as-needed)
+if(WARPSTEP_SANITIZE)
+  list(JOIN WARPSTEP_SANITIZE "," sanitizers)
+  add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${sanitizers})
+  add_compile_definitions(WARPSTEP_SANITIZED)
+else()
+  # A folder that uses another must say so: unresolved symbols fail the link.
+  target_link_options(warpstep_options INTERFACE -Wl,-z,defs)
+endif()
+
+# warpstep_library(NAME [MODULE] SOURCES ... [LINK public...] [LINK_PRIVATE ...])
+# A shared library libwarpstep_NAME.so, or a module that the engine loads by name at run time.
+function(warpstep_library name)
+  cmake_parse_arguments(arg "MODULE" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
+  set(target warpstep_${name})
+  if(arg_MODULE)
+    add_library(${target} MODULE ${arg_SOURCES})
+  else()
+    add_library(${target} SHARED ${arg_SOURCES})
+    add_library(warpstep::${name} ALIAS ${target})
+    set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
+                          SOVERSION ${PROJECT_VERSION_MAJOR})
+  endif()
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+                             "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/warpstep>")
+  target_link_libraries(${target} PUBLIC ${arg_LINK} PRIVATE ${arg_LINK_PRIVATE}
+                        $<BUILD_INTERFACE:warpstep_options>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
+endfunction()
+
+# warpstep_test(NAME TIER tier SOURCES ... LINK ...): a GoogleTest program; every test of it gets the tier as label.
+function(warpstep_test name)
+  cmake_parse_arguments(arg "" "TIER;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest_main warpstep_options)
+  target_compile_definitions(${name} PRIVATE
+    WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT})
+endfunction()

@@ -1,0 +1,43 @@
+// What the trainer asks of a data source: batches in order, and a position that can be saved.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/core/types.h"
+
+namespace warpstep {
+
+struct Position {  // of the next batch
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;  // inside the epoch
+
+  bool operator==(const Position&) const = default;
+};
+
+// A view into one slot of the loader; valid until the next call of next(), seek() or the
+// destructor.
+struct Batch {
+  Position position;
+  std::span<const std::uint8_t>
+      images;  // [batch, height, width, channels], rows beyond count are zero
+  std::span<const std::int32_t> labels;  // [batch], -1 in rows beyond count
+  std::int64_t count = 0;                // rows that are samples
+  std::uint64_t wait_ns = 0;             // how long next() waited for this batch
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual Shape image_shape() const = 0;              // [height, width, channels]
+  virtual std::int64_t batch_size() const = 0;        // rows of a slot
+  virtual std::uint64_t samples() const = 0;          // in an epoch, before the tail policy
+  virtual std::uint64_t steps_per_epoch() const = 0;  // batches in an epoch, after the tail policy
+  // The next batch in order; goes on into the next epoch without a gap. Throws DataError when the
+  // turn comes to a batch with a broken sample; all batches before it were delivered.
+  virtual const Batch& next() = 0;
+  virtual Position position() const = 0;     // of the batch that next() will give
+  virtual void seek(Position position) = 0;  // O(1)
+};
+
+}  // namespace warpstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -12,6 +13,12 @@
 #include <vector>
 
 namespace warpstep {
+
+// An id or axis as an index of a standard container.
+template <std::integral T>
+constexpr std::size_t idx(T i) {
+  return static_cast<std::size_t>(i);
+}
 
 enum class DType : std::uint8_t { f32, f16, bf16, u8, i32 };
 

@@ -1,0 +1,100 @@
+#include "engine/autodiff.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+// Values that depend on a parameter: only these need a gradient.
+std::vector<bool> wanted_gradients(const Graph& graph) {
+  std::vector<bool> wanted(graph.values.size());
+  for (std::size_t id = 0; id < graph.values.size(); ++id)
+    wanted[id] = graph.values[id].role == Role::parameter;
+  for (const Node& node : graph.nodes) {
+    bool depends = false;
+    for (const int id : node.in) depends = depends || wanted[idx(id)];
+    for (const int id : node.out) wanted[idx(id)] = depends && is_float(graph.value(id).type.dtype);
+  }
+  return wanted;
+}
+
+// Nodes that the loss depends on: the others (top-1) have no adjoint to give.
+std::vector<bool> reaches_loss(const Graph& graph) {
+  std::vector<bool> value(graph.values.size()), node(graph.nodes.size());
+  value[idx(graph.loss)] = true;
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    for (const int id : graph.nodes[n].out) node[n] = node[n] || value[idx(id)];
+    if (node[n])
+      for (const int id : graph.nodes[n].in) value[idx(id)] = true;
+  }
+  return node;
+}
+
+}  // namespace
+
+Tensor Adjoint::d_out(int i) const {
+  const int id = gradients_[idx(out(i).id)];
+  if (id < 0) fail<Error>("{}: no gradient arrives from the loss", node_.title());
+  return {&graph_, id};
+}
+
+void Adjoint::give(int i, Tensor gradient) {
+  int& slot = gradients_[idx(in(i).id)];
+  slot =
+      slot < 0 ? gradient.id : record(Phase::data_grad, Add{}, {{&graph_, slot}, gradient})[0].id;
+}
+
+Graph differentiate(Graph graph) {
+  if (graph.loss < 0)
+    fail<Error>("this graph has no loss to differentiate; end the model with cross_entropy()");
+  const std::vector<bool> wanted = wanted_gradients(graph);
+  const std::vector<bool> reaches = reaches_loss(graph);
+  std::vector<int> gradients(graph.values.size(), -1);
+  const std::size_t forward_nodes = graph.nodes.size();
+  for (std::size_t n = forward_nodes; n-- > 0;) {
+    const Node node = graph.nodes[n];
+    const bool trained =
+        std::any_of(node.in.begin(), node.in.end(), [&](int id) { return wanted[idx(id)]; });
+    if (!reaches[n] || !trained) continue;
+    Adjoint adjoint(graph, node, gradients, wanted);
+    grad(node.op, adjoint);
+  }
+  for (Parameter& parameter : graph.parameters) {
+    parameter.gradient = gradients[idx(parameter.value)];
+    if (parameter.gradient < 0)
+      fail<Error>("the loss does not depend on parameter {}; remove the layer or use its output",
+                  parameter.name);
+    Value& gradient = graph.value(parameter.gradient);
+    gradient.role = Role::gradient;
+    gradient.name = "d_" + parameter.name;
+    gradient.parameter = graph.value(parameter.value).parameter;
+  }
+  return graph;
+}
+
+Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule) {
+  graph.state = graph.add_value({DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}},
+                                Role::state, "step_state");
+  const Tensor state{&graph, graph.state};
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const Parameter parameter = graph.parameters[p];
+    const Type type = graph.value(parameter.value).type;
+    std::vector<Tensor> in{{&graph, parameter.value}, {&graph, parameter.gradient}, state};
+    for (int m = 0; m < optimizer.moments(); ++m) {
+      const int id =
+          graph.add_value(type, Role::moment, fmt::format("moment{}_{}", m + 1, parameter.name));
+      graph.value(id).parameter = static_cast<int>(p);
+      graph.parameters[p].moments.push_back(id);
+      in.push_back({&graph, id});
+    }
+    graph.record(Phase::update, Update{optimizer}, in, parameter.name, Where::current());
+  }
+  graph.record(Phase::update, Clock{schedule, optimizer.beta1, optimizer.beta2}, {state}, "",
+               Where::current());
+  std::rotate(graph.nodes.begin(), graph.nodes.end() - 1, graph.nodes.end());
+  return graph;
+}
+
+}  // namespace warpstep

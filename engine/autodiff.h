@@ -1,0 +1,43 @@
+// The backward half of a step: each node's adjoint, in reverse order.
+#pragma once
+
+#include <vector>
+
+#include "engine/graph.h"
+
+namespace warpstep {
+
+// What an op's grad() sees of its node: inputs, outputs, the gradient that arrives, and where to
+// leave its own.
+class Adjoint {
+ public:
+  Adjoint(Graph& graph, const Node& node, std::vector<int>& gradients,
+          const std::vector<bool>& wanted)
+      : graph_(graph), node_(node), gradients_(gradients), wanted_(wanted) {}
+
+  Tensor in(int i) const { return {&graph_, node_.in[idx(i)]}; }
+  Tensor out(int i = 0) const { return {&graph_, node_.out[idx(i)]}; }
+  Tensor d_out(int i = 0) const;  // throws Error when no gradient arrives
+  bool wants(int i) const { return wanted_[idx(in(i).id)]; }
+  // Leaves a gradient of input i; a second one is added to the first.
+  void give(int i, Tensor gradient);
+  std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in) {
+    return graph_.record(phase, std::move(op), in, node_.scope, node_.where);
+  }
+
+ private:
+  Graph& graph_;
+  const Node& node_;
+  std::vector<int>& gradients_;
+  const std::vector<bool>& wanted_;
+};
+
+// Appends the adjoints of everything between the loss and the parameters. The loss must be the
+// output of a loss op. Throws Error when there is no loss, or a parameter that the loss does not
+// depend on.
+Graph differentiate(Graph graph);
+
+// Appends moments, StepState, the clock (first call of the step) and one Update a parameter.
+Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule);
+
+}  // namespace warpstep

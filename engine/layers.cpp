@@ -1,0 +1,130 @@
+#include "engine/layers.h"
+
+#include <cmath>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+// The layer that made x, so that relu, pool and the like are listed with it.
+std::string layer_of(Tensor x) {
+  const int node = x.graph->producers()[idx(x.id)];
+  return node < 0 ? "" : x.graph->nodes[idx(node)].scope;
+}
+
+Tensor record_one(AnyOp op, const std::vector<Tensor>& in, std::string scope, Where where) {
+  return in[0].graph->record(Phase::forward, std::move(op), in, std::move(scope), where)[0];
+}
+
+Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
+                 std::vector<int> permutation, double bound) {
+  for (const Parameter& other : graph.parameters)
+    if (other.name == name)
+      fail<ShapeError>("two parameters are called {}; give each layer a name of its own", name);
+  const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
+  graph.value(id).parameter = static_cast<int>(graph.parameters.size());
+  graph.parameters.push_back({.name = std::move(name),
+                              .value = id,
+                              .gradient = -1,
+                              .moments = {},
+                              .view = view,
+                              .permutation = std::move(permutation),
+                              .bound = bound});
+  return {&graph, id};
+}
+
+// The image shape [H,W,C] that x was flattened from, seen through ops that keep every element in
+// its place.
+Shape flattened_from(Tensor x) {
+  const Graph& graph = *x.graph;
+  const std::vector<int> producers = graph.producers();
+  for (int id = x.id;;) {
+    const int node = producers[idx(id)];
+    if (node < 0) return {};
+    const Node& n = graph.nodes[idx(node)];
+    id = n.in[0];
+    const Shape& from = graph.value(id).type.shape;
+    if (std::holds_alternative<Reshape>(n.op))
+      return from.rank() == 4 ? Shape{from[1], from[2], from[3]} : Shape{};
+    if (!std::holds_alternative<Relu>(n.op)) return {};
+  }
+}
+
+}  // namespace
+
+Tensor normalize(Tensor images, std::span<const float> mean, std::span<const float> std,
+                 Where where) {
+  const auto channels = idx(images.channels());
+  if (mean.size() != channels || std.size() != channels)
+    fail<ShapeError>("images have {} channels, but mean has {} and std {} elements", channels,
+                     mean.size(), std.size());
+  Normalize op;
+  for (std::size_t c = 0; c < std::min(channels, Normalize::max_channels); ++c) {
+    if (!(std[c] > 0)) fail<ShapeError>("std of channel {} is {}; it must be above 0", c, std[c]);
+    op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
+    op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
+  }
+  return record_one(op, {images}, "input", where);
+}
+
+Tensor conv(std::string name, Tensor x, Conv op, Where where) {
+  if (x.type().shape.rank() != 4)
+    fail<ShapeError>("{}: conv takes images [N,H,W,C], not {}", name, x.type().text());
+  if (op.groups < 1 || x.channels() % op.groups != 0)
+    fail<ShapeError>("{}: {} input channels cannot be split into {} groups", name, x.channels(),
+                     op.groups);
+  const Shape shape = weight_shape(op, x.channels());
+  const double bound = 1 / std::sqrt(static_cast<double>(shape.count() / op.out));
+  Graph& graph = *x.graph;
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, shape, {0, 3, 1, 2}, bound)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, bound));
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor linear(std::string name, Tensor x, Linear op, Where where) {
+  if (x.type().shape.rank() != 2)
+    fail<ShapeError>("{}: linear takes [N,features], not {}; flatten images first", name,
+                     x.type().text());
+  const Shape shape{op.out, x.channels()};
+  const Shape image = flattened_from(x);
+  const Shape view = image.rank() == 3 ? Shape{op.out, image[0], image[1], image[2]} : shape;
+  const std::vector<int> permutation =
+      image.rank() == 3 ? std::vector{0, 3, 1, 2} : std::vector{0, 1};
+  const double bound = 1 / std::sqrt(static_cast<double>(x.channels()));
+  Graph& graph = *x.graph;
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, view, permutation, bound)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, bound));
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor relu(Tensor x, Where where) {
+  return record_one(Relu{}, {x}, layer_of(x), where);
+}
+
+Tensor max_pool(Tensor x, MaxPool op, Where where) {
+  return record_one(op, {x}, layer_of(x), where);
+}
+
+Tensor flatten(Tensor x, Where where) {
+  const Shape& shape = x.type().shape;
+  return record_one(Reshape{{shape[0], shape.count() / std::max<std::int64_t>(1, shape[0])}}, {x},
+                    layer_of(x), where);
+}
+
+Tensor add(Tensor a, Tensor b, Where where) {
+  return record_one(Add{}, {a, b}, layer_of(a), where);
+}
+
+void cross_entropy(Tensor logits, Tensor labels, Where where) {
+  Graph& graph = *logits.graph;
+  const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
+    return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];
+  };
+  const Tensor log_probabilities = loss_op(LogSoftmax{}, {logits});
+  graph.logits = logits.id;
+  graph.loss = loss_op(Nll{}, {log_probabilities, labels}).id;
+  graph.correct = loss_op(Top1{}, {logits, labels}).id;
+}
+
+}  // namespace warpstep

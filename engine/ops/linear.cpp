@@ -1,0 +1,74 @@
+#include "engine/ops/linear.h"
+
+#include "engine/autodiff.h"
+#include "engine/core/error.h"
+#include "engine/ops/pointwise.h"
+
+namespace warpstep {
+namespace {
+
+Cost matmul(const Types& in, const Types& out, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+          bytes_of(in) + bytes_of(out), static_cast<double>(k)};
+}
+
+}  // namespace
+
+Types infer(const Linear& op, const Types& in) {
+  require_inputs(op.name, in, op.bias ? 3 : 2, op.bias ? 3 : 2);
+  const Shape& x = in[0].shape;
+  if (x.rank() != 2)
+    fail<ShapeError>("linear takes [N,features], not {}; flatten images first", in[0].text());
+  if (op.out < 1) fail<ShapeError>("linear to {} outputs", op.out);
+  if (in[1].shape != Shape{op.out, x[1]})
+    fail<ShapeError>("weight is {}, input {} wants {}x{}", in[1].shape.text(), x.text(), op.out,
+                     x[1]);
+  return {{in[0].dtype, {x[0], op.out}}};
+}
+
+void grad(const Linear& op, Adjoint& adjoint) {
+  Tensor d_z = adjoint.d_out();
+  if (op.relu) d_z = adjoint.record(Phase::data_grad, ReluGrad{}, {d_z, adjoint.out()})[0];
+  if (adjoint.wants(1)) {
+    const auto d =
+        adjoint.record(Phase::weight_grad, LinearWeightGrad{op.bias}, {adjoint.in(0), d_z});
+    adjoint.give(1, d[0]);
+    if (op.bias) adjoint.give(2, d[1]);
+  }
+  if (adjoint.wants(0))
+    adjoint.give(0, adjoint.record(Phase::data_grad, LinearDataGrad{}, {d_z, adjoint.in(1)})[0]);
+}
+
+Cost cost(const Linear& op, const Types& in, const Types& out) {
+  return matmul(in, out, in[0].shape[0], op.out, in[0].shape[1]);
+}
+
+std::string text(const Linear& op) {
+  return std::string(op.bias ? "+bias" : "") + (op.relu ? " +relu" : "");
+}
+
+Types infer(const LinearDataGrad& op, const Types& in) {
+  require_inputs(op.name, in, 2, 2);
+  return {{in[0].dtype, {in[0].shape[0], in[1].shape[1]}}};
+}
+
+Cost cost(const LinearDataGrad&, const Types& in, const Types& out) {
+  return matmul(in, out, in[0].shape[0], in[1].shape[1], in[0].shape[1]);
+}
+
+Types infer(const LinearWeightGrad& op, const Types& in) {
+  require_inputs(op.name, in, 2, 2);
+  Types out{{DType::f32, {in[1].shape[1], in[0].shape[1]}}};
+  if (op.bias) out.push_back({DType::f32, {in[1].shape[1]}});
+  return out;
+}
+
+Cost cost(const LinearWeightGrad&, const Types& in, const Types& out) {
+  return matmul(in, out, in[1].shape[1], in[0].shape[1], in[0].shape[0]);
+}
+
+std::string text(const LinearWeightGrad& op) {
+  return op.bias ? "+bias" : "";
+}
+
+}  // namespace warpstep

@@ -1,0 +1,41 @@
+// The fully connected layer.
+#pragma once
+
+#include "engine/ops/op.h"
+
+namespace warpstep {
+
+// x [N,K], weight [out,K], bias [out] if any -> y [N,out] = x weight^T + bias. With relu: y =
+// max(0, y).
+struct Linear {
+  static constexpr std::string_view name = "linear";
+  std::int64_t out = 0;
+  bool bias = true;
+  bool relu = false;  // set by fusion
+  bool operator==(const Linear&) const = default;
+};
+Types infer(const Linear& op, const Types& in);
+void grad(const Linear& op, Adjoint& adjoint);
+Cost cost(const Linear& op, const Types& in, const Types& out);
+std::string text(const Linear& op);
+
+// d_z [N,out], weight [out,K] -> d_x [N,K] = d_z weight.
+struct LinearDataGrad {
+  static constexpr std::string_view name = "linear.dgrad";
+  bool operator==(const LinearDataGrad&) const = default;
+};
+Types infer(const LinearDataGrad& op, const Types& in);
+Cost cost(const LinearDataGrad& op, const Types& in, const Types& out);
+
+// x [N,K], d_z [N,out] -> d_weight [out,K] = d_z^T x and, with a bias, d_bias [out] (the column
+// sums of d_z).
+struct LinearWeightGrad {
+  static constexpr std::string_view name = "linear.wgrad";
+  bool bias = true;
+  bool operator==(const LinearWeightGrad&) const = default;
+};
+Types infer(const LinearWeightGrad& op, const Types& in);
+Cost cost(const LinearWeightGrad& op, const Types& in, const Types& out);
+std::string text(const LinearWeightGrad& op);
+
+}  // namespace warpstep

@@ -1,0 +1,97 @@
+#include "engine/ops/loss.h"
+
+#include "engine/autodiff.h"
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+Type scalar(DType dtype) {
+  return {dtype, {}};
+}
+
+void require_rows(std::string_view op, const Types& in) {
+  require_inputs(op, in, 2, 2);
+  if (in[0].shape.rank() != 2) fail<ShapeError>("{} takes [N,classes], not {}", op, in[0].text());
+  if (in[1] != Type{DType::i32, {in[0].shape[0]}})
+    fail<ShapeError>("{} of {} wants labels i32 {}, not {}", op, in[0].text(), in[0].shape[0],
+                     in[1].text());
+}
+
+// exp and log count as one operation each, as in every table of FLOPs.
+Cost rows(const Types& in, const Types& out, double flops_per_element) {
+  const Shape& x = in[0].shape;
+  return {flops_per_element * static_cast<double>(x.count()), bytes_of(in) + bytes_of(out),
+          static_cast<double>(x.back())};
+}
+
+}  // namespace
+
+Types infer(const LogSoftmax& op, const Types& in) {
+  require_inputs(op.name, in, 1, 1);
+  if (in[0].shape.rank() != 2)
+    fail<ShapeError>("log_softmax takes [N,classes], not {}", in[0].text());
+  return {{DType::f32, in[0].shape}};
+}
+void grad(const LogSoftmax&, Adjoint& adjoint) {
+  adjoint.give(
+      0, adjoint.record(Phase::data_grad, LogSoftmaxGrad{}, {adjoint.d_out(), adjoint.out()})[0]);
+}
+Cost cost(const LogSoftmax&, const Types& in, const Types& out) {
+  return rows(in, out, 4);
+}
+
+Types infer(const LogSoftmaxGrad& op, const Types& in) {
+  require_inputs(op.name, in, 2, 2);
+  return {in[0]};
+}
+Cost cost(const LogSoftmaxGrad&, const Types& in, const Types& out) {
+  return rows(in, out, 4);
+}
+
+Types infer(const Nll& op, const Types& in) {
+  require_rows(op.name, in);
+  return {scalar(DType::f32)};
+}
+void grad(const Nll&, Adjoint& adjoint) {
+  const NllGrad d{adjoint.in(0).type().shape[1]};
+  adjoint.give(0, adjoint.record(Phase::data_grad, d, {adjoint.in(1)})[0]);
+}
+Cost cost(const Nll&, const Types& in, const Types& out) {
+  const double n = static_cast<double>(in[0].shape[0]);
+  return {n, 2 * n * 4 + bytes_of(out), n};
+}
+
+Types infer(const NllGrad& op, const Types& in) {
+  require_inputs(op.name, in, 1, 1);
+  return {{DType::f32, {in[0].shape[0], op.classes}}};
+}
+Cost cost(const NllGrad&, const Types& in, const Types& out) {
+  return {0, bytes_of(in) + bytes_of(out), 1};
+}
+
+Types infer(const Top1& op, const Types& in) {
+  require_rows(op.name, in);
+  return {scalar(DType::i32)};
+}
+Cost cost(const Top1&, const Types& in, const Types& out) {
+  return rows(in, out, 1);
+}
+
+Types infer(const SoftmaxXent& op, const Types& in) {
+  require_rows(op.name, in);
+  Types out{scalar(DType::f32), scalar(DType::i32)};
+  if (op.gradient) out.push_back(in[0]);
+  return out;
+}
+void grad(const SoftmaxXent&, Adjoint& adjoint) {
+  adjoint.give(0, adjoint.out(2));
+}
+Cost cost(const SoftmaxXent& op, const Types& in, const Types& out) {
+  return rows(in, out, op.gradient ? 7 : 5);
+}
+std::string text(const SoftmaxXent& op) {
+  return op.gradient ? "+top1 +gradient" : "+top1";
+}
+
+}  // namespace warpstep

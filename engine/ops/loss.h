@@ -1,0 +1,65 @@
+// Classification losses. Labels are i32 [N]; a row with a negative label is padding: it counts in
+// no mean, no gradient and no accuracy. The mean of no rows is 0.
+#pragma once
+
+#include "engine/ops/op.h"
+
+namespace warpstep {
+
+// x [N,K] -> y [N,K] f32, y = x - log(sum exp x), over the last axis.
+struct LogSoftmax {
+  static constexpr std::string_view name = "log_softmax";
+  bool operator==(const LogSoftmax&) const = default;
+};
+Types infer(const LogSoftmax& op, const Types& in);
+void grad(const LogSoftmax& op, Adjoint& adjoint);
+Cost cost(const LogSoftmax& op, const Types& in, const Types& out);
+
+// d_y, y -> d_x = d_y - exp(y) sum d_y.
+struct LogSoftmaxGrad {
+  static constexpr std::string_view name = "log_softmax.dgrad";
+  bool operator==(const LogSoftmaxGrad&) const = default;
+};
+Types infer(const LogSoftmaxGrad& op, const Types& in);
+Cost cost(const LogSoftmaxGrad& op, const Types& in, const Types& out);
+
+// log-probabilities [N,K], labels -> loss, the mean over rows of -x[row, label].
+struct Nll {
+  static constexpr std::string_view name = "nll";
+  bool operator==(const Nll&) const = default;
+};
+Types infer(const Nll& op, const Types& in);
+void grad(const Nll& op, Adjoint& adjoint);
+Cost cost(const Nll& op, const Types& in, const Types& out);
+
+// labels -> d_x [N,classes] of the mean loss: -1 / rows at the label, 0 elsewhere.
+struct NllGrad {
+  static constexpr std::string_view name = "nll.dgrad";
+  std::int64_t classes = 0;
+  bool operator==(const NllGrad&) const = default;
+};
+Types infer(const NllGrad& op, const Types& in);
+Cost cost(const NllGrad& op, const Types& in, const Types& out);
+
+// logits [N,K], labels -> i32, the rows whose largest logit (the first one where several are equal)
+// is at the label.
+struct Top1 {
+  static constexpr std::string_view name = "top1";
+  bool operator==(const Top1&) const = default;
+};
+Types infer(const Top1& op, const Types& in);
+Cost cost(const Top1& op, const Types& in, const Types& out);
+
+// logits, labels -> loss, top-1 count and, when training, d_logits = (softmax - onehot) / rows:
+// LogSoftmax, Nll, Top1 and their adjoints in one pass over the logits. Made by fusion.
+struct SoftmaxXent {
+  static constexpr std::string_view name = "softmax_xent";
+  bool gradient = false;
+  bool operator==(const SoftmaxXent&) const = default;
+};
+Types infer(const SoftmaxXent& op, const Types& in);
+void grad(const SoftmaxXent& op, Adjoint& adjoint);
+Cost cost(const SoftmaxXent& op, const Types& in, const Types& out);
+std::string text(const SoftmaxXent& op);
+
+}  // namespace warpstep

@@ -1,0 +1,69 @@
+// Ops that treat every element alone, and the reshape that treats none.
+#pragma once
+
+#include <array>
+
+#include "engine/ops/op.h"
+
+namespace warpstep {
+
+// u8 images [N,H,W,C] -> activations, y = x * scale[c] + shift[c]; with mean and std of x / 255
+// this is scale = 1 / (255 std), shift = -mean / std, each rounded once to f32.
+struct Normalize {
+  static constexpr std::string_view name = "normalize";
+  static constexpr std::size_t max_channels = 4;
+  std::array<float, max_channels> scale{};
+  std::array<float, max_channels> shift{};
+  bool operator==(const Normalize&) const = default;
+};
+Types infer(const Normalize& op, const Types& in);
+Cost cost(const Normalize& op, const Types& in, const Types& out);
+std::string text(const Normalize& op);
+
+// y = max(0, x).
+struct Relu {
+  static constexpr std::string_view name = "relu";
+  bool operator==(const Relu&) const = default;
+};
+Types infer(const Relu& op, const Types& in);
+void grad(const Relu& op, Adjoint& adjoint);
+Cost cost(const Relu& op, const Types& in, const Types& out);
+
+// d_y, y -> d_x = d_y where y > 0, else 0.
+struct ReluGrad {
+  static constexpr std::string_view name = "relu.dgrad";
+  bool operator==(const ReluGrad&) const = default;
+};
+Types infer(const ReluGrad& op, const Types& in);
+Cost cost(const ReluGrad& op, const Types& in, const Types& out);
+
+// a + b of one shape. Gradients of a value that is used more than once meet here.
+struct Add {
+  static constexpr std::string_view name = "add";
+  bool operator==(const Add&) const = default;
+};
+Types infer(const Add& op, const Types& in);
+void grad(const Add& op, Adjoint& adjoint);
+Cost cost(const Add& op, const Types& in, const Types& out);
+
+// The same elements under another shape: a view, never a call.
+struct Reshape {
+  static constexpr std::string_view name = "reshape";
+  Shape shape;
+  bool operator==(const Reshape&) const = default;
+};
+Types infer(const Reshape& op, const Types& in);
+void grad(const Reshape& op, Adjoint& adjoint);
+Cost cost(const Reshape& op, const Types& in, const Types& out);
+std::string text(const Reshape& op);
+
+// The same logical value in the layout that the backend wants next; inserted by a backend, a
+// visible call.
+struct Reorder {
+  static constexpr std::string_view name = "reorder";
+  bool operator==(const Reorder&) const = default;
+};
+Types infer(const Reorder& op, const Types& in);
+Cost cost(const Reorder& op, const Types& in, const Types& out);
+
+}  // namespace warpstep

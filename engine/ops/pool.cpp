@@ -1,0 +1,59 @@
+#include "engine/ops/pool.h"
+
+#include "engine/autodiff.h"
+#include "engine/core/error.h"
+
+namespace warpstep {
+
+Types infer(const MaxPool& op, const Types& in) {
+  require_inputs(op.name, in, 1, 1);
+  const Shape& x = in[0].shape;
+  if (x.rank() != 4) fail<ShapeError>("max_pool takes images [N,H,W,C], not {}", in[0].text());
+  if (op.window < 1 || op.window > 15 || op.stride < 1 || op.padding < 0 ||
+      2 * op.padding > op.window)
+    fail<ShapeError>("max_pool {}: window must be 1 to 15 and padding at most half of it",
+                     text(op));
+  if (x[1] + 2 * op.padding < op.window || x[2] + 2 * op.padding < op.window)
+    fail<ShapeError>(
+        "a {0}x{0} window does not fit images of {1}x{2}; they are pooled too often for their size",
+        op.window, x[1], x[2]);
+  const auto extent = [&](std::int64_t n) {
+    return (n + 2 * op.padding - op.window) / op.stride + 1;
+  };
+  const Shape y{x[0], extent(x[1]), extent(x[2]), x[3]};
+  return {{in[0].dtype, y}, {DType::u8, y}};
+}
+
+void grad(const MaxPool& op, Adjoint& adjoint) {
+  const MaxPoolGrad d{op, adjoint.in(0).type().shape};
+  adjoint.give(0, adjoint.record(Phase::data_grad, d, {adjoint.d_out(), adjoint.out(1)})[0]);
+}
+
+Cost cost(const MaxPool& op, const Types& in, const Types& out) {
+  const double taps = static_cast<double>(op.window * op.window);
+  return {taps * static_cast<double>(out[0].shape.count()), bytes_of(in) + bytes_of(out), 1};
+}
+
+std::string text(const MaxPool& op) {
+  std::string s = fmt::format("{0}x{0} s{1}", op.window, op.stride);
+  if (op.padding != 0) s += fmt::format(" p{}", op.padding);
+  if (op.relu) s += " +relu";
+  return s;
+}
+
+Types infer(const MaxPoolGrad& op, const Types& in) {
+  require_inputs(op.name, in, 2, 2);
+  return {{in[0].dtype, op.input}};
+}
+
+Cost cost(const MaxPoolGrad& op, const Types& in, const Types& out) {
+  const std::int64_t overlap = (op.pool.window + op.pool.stride - 1) / op.pool.stride;
+  return {static_cast<double>(in[0].shape.count()), bytes_of(in) + bytes_of(out),
+          static_cast<double>(overlap * overlap)};
+}
+
+std::string text(const MaxPoolGrad& op) {
+  return text(op.pool);
+}
+
+}  // namespace warpstep

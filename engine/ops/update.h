@@ -1,0 +1,60 @@
+// Optimiser updates and the clock of the step. They change their inputs in place and have no
+// outputs.
+#pragma once
+
+#include "engine/ops/op.h"
+#include "engine/step_state.h"
+
+namespace warpstep {
+
+// With PyTorch's definitions and defaults; all arithmetic in f32.
+struct Optimizer {
+  enum class Kind : std::uint8_t { sgd, adam, adamw };
+  Kind kind = Kind::adam;
+  float momentum = 0;  // sgd
+  bool nesterov = false;
+  float weight_decay = 0;  // sgd, adam: added to the gradient; adamw: decoupled
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  bool operator==(const Optimizer&) const = default;
+
+  int moments() const { return kind == Kind::sgd ? (momentum != 0 ? 1 : 0) : 2; }
+};
+std::string_view name(Optimizer::Kind kind);
+std::string text(const Optimizer& optimizer);
+
+// state: the first call of every training step, see step_state.h.
+struct Clock {
+  static constexpr std::string_view name = "clock";
+  Schedule schedule;
+  float beta1 = 0;
+  float beta2 = 0;
+  bool operator==(const Clock&) const = default;
+};
+Types infer(const Clock& op, const Types& in);
+Cost cost(const Clock& op, const Types& in, const Types& out);
+std::string text(const Clock& op);
+
+// parameter, gradient, state, moments...: one parameter.
+struct Update {
+  static constexpr std::string_view name = "update";
+  Optimizer optimizer;
+  bool operator==(const Update&) const = default;
+};
+Types infer(const Update& op, const Types& in);
+Cost cost(const Update& op, const Types& in, const Types& out);
+std::string text(const Update& op);
+
+// The inputs of each Update in turn: all parameters, which lie in one arena with their gradients
+// and moments at equal offsets, in one pass. Made by fusion.
+struct UpdateAll {
+  static constexpr std::string_view name = "update_all";
+  Optimizer optimizer;
+  bool operator==(const UpdateAll&) const = default;
+};
+Types infer(const UpdateAll& op, const Types& in);
+Cost cost(const UpdateAll& op, const Types& in, const Types& out);
+std::string text(const UpdateAll& op);
+
+}  // namespace warpstep

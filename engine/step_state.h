@@ -1,0 +1,45 @@
+// All that changes from one step to the next: one small record in the memory of the device,
+// advanced by the first call of the step, so that a recorded step can be replayed without the host.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace warpstep {
+
+// The learning rate as a function of the step. Counts are optimiser steps.
+struct Schedule {
+  enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
+  Kind kind = Kind::constant;
+  double peak = 1e-3;  // the rate that --lr names
+  std::int64_t warmup_steps =
+      0;  // linear from peak / (warmup + 1) to peak before the schedule starts
+  std::int64_t total_steps = 0;   // of the run; cosine and one_cycle end there
+  std::int64_t period_steps = 0;  // step: the rate is multiplied by gamma every so many steps
+  double gamma = 0.1;             // step
+  double final_fraction = 0;      // cosine: the last rate as a share of peak
+  double rise_fraction = 0.3;     // one_cycle, as PyTorch's OneCycleLR: pct_start,
+  double initial_divisor = 25;    // div_factor
+  double final_divisor =
+      1e4;  // and final_div_factor, with cosine annealing; momentum is not cycled
+  bool operator==(const Schedule&) const = default;
+};
+std::string text(const Schedule& schedule);
+
+// Learning rate of step `step`, counted from 0.
+double learning_rate(const Schedule& schedule, std::int64_t step);
+
+struct StepState {
+  std::int64_t step =
+      0;  // updates begun so far: in the first step it is 1 once the clock has ticked
+  float learning_rate = 0;
+  float loss_scale = 1;
+  float bias_correction1 = 1;  // Adam: 1 - beta1^step
+  float bias_correction2 = 1;  // Adam: 1 - beta2^step
+};
+
+// The step's clock: advances `state` to the next step and computes what depends on it.
+void tick(StepState& state, const Schedule& schedule, double beta1, double beta2);
+
+}  // namespace warpstep

@@ -86,6 +86,7 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
       const int id =
           graph.add_value(type, Role::moment, fmt::format("moment{}_{}", m + 1, parameter.name));
       graph.value(id).parameter = static_cast<int>(p);
+      graph.value(id).moment = m;
       graph.parameters[p].moments.push_back(id);
       in.push_back({&graph, id});
     }

@@ -46,6 +46,7 @@ struct Value {
   Role role = Role::activation;
   std::string name;
   int parameter = -1;  // for parameter, gradient and moment: index into Graph::parameters
+  int moment = 0;      // for moments: the first or the second
   Layout layout;
 };
 

@@ -1,0 +1,52 @@
+#include "engine/backend.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+
+Stream::~Stream() = default;
+Kernel::~Kernel() = default;
+Backend::~Backend() = default;
+
+namespace {
+
+std::filesystem::path module_folder() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(&open_backend), &self) == 0) return {};
+  return std::filesystem::path(self.dli_fname).parent_path();
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options) {
+  if (name != "ref" && name != "cpu" && name != "cuda")
+    fail<UsageError>("no backend is called '{}'; there are cpu, cuda and ref", name);
+  if (name == "cuda" && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+    fail<DeviceError>("no NVIDIA driver on this machine (libcuda.so.1 not found)");
+  const auto path = module_folder() / fmt::format("libwarpstep_{}.so", name);
+  if (!std::filesystem::exists(path))
+    fail<DeviceError>("the {} backend was not built ({} is not there)", name, path.string());
+  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!module) fail<DeviceError>("the {} backend does not load: {}", name, dlerror());
+  const auto entry = reinterpret_cast<BackendEntry>(dlsym(module, "warpstep_backend"));
+  if (!entry) fail<DeviceError>("{} is not a backend: {}", path.string(), dlerror());
+  return std::shared_ptr<Backend>(entry(options));
+}
+
+std::vector<BackendStatus> backend_statuses() {
+  std::vector<BackendStatus> statuses;
+  for (const char* name : {"cuda", "cpu", "ref"}) {
+    try {
+      statuses.push_back({name, true, open_backend(name)->describe()});
+    } catch (const Error& error) {
+      statuses.push_back({name, false, error.what()});
+    }
+  }
+  return statuses;
+}
+
+}  // namespace warpstep

@@ -1,0 +1,86 @@
+// The boundary between what is computed and how. A backend is a module, libwarpstep_NAME.so, loaded
+// when it is asked for: a machine without a GPU, or without oneDNN, still runs the others.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/graph.h"
+
+namespace warpstep {
+
+// An in-order queue of device work. Backends derive their own.
+struct Stream {
+  virtual ~Stream();
+  virtual void wait() = 0;  // until everything enqueued is done
+};
+
+struct Buffers {
+  std::span<void*const> in,
+      out;  // in the order of the node's values; null where a value is not computed
+  void* workspace = nullptr;
+};
+
+// How one backend computes one node; made once, enqueued every step.
+class Kernel {
+ public:
+  virtual ~Kernel();
+  virtual std::size_t workspace_bytes() const {
+    return 0;
+  }  // placed by the memory plan like any value
+  // Never allocates, never waits, never looks at data from the host.
+  virtual void enqueue(Stream& stream, const Buffers& buffers) const = 0;
+  virtual std::string implementation() const {
+    return {};
+  }  // "jit_wino_4x3:avx512_core", for listings
+};
+
+struct BackendOptions {
+  int threads = 0;          // CPU threads of the kernels; 0: all this process may run on
+  bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
+};
+
+class Backend {
+ public:
+  virtual ~Backend();
+  virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda"
+  virtual std::string describe()
+      const = 0;  // one line: device, libraries, instruction set, threads
+
+  // Chooses how every value is stored (Layout::bytes is above 0 afterwards) and inserts Reorder
+  // nodes where two neighbours want different layouts. Layouts that are already chosen (parameters
+  // of another program) are kept. A parameter, its gradient and its moments always share one
+  // layout.
+  virtual void choose_layouts(Graph& graph) const = 0;
+  virtual std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const = 0;
+
+  virtual std::shared_ptr<std::byte> allocate(
+      std::size_t bytes) const = 0;  // zero-filled; DeviceError when too large
+  virtual std::unique_ptr<Stream> make_stream() const = 0;
+
+  // Between the plain layout on the host (rows of value.type) and the stored one. The stream must
+  // be idle.
+  virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;
+  virtual void read(const Value& value, const void* stored, std::span<std::byte> plain) const = 0;
+};
+
+// Loads the backend; DeviceError with the reason when it cannot work here. The modules lie beside
+// libwarpstep_engine.
+std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options = {});
+
+struct BackendStatus {
+  std::string name;
+  bool available = false;
+  std::string text;  // describe(), or why not
+};
+std::vector<BackendStatus> backend_statuses();
+
+// What a module exports: extern "C" warpstep::Backend* warpstep_backend(const
+// warpstep::BackendOptions&).
+using BackendEntry = Backend* (*)(const BackendOptions&);
+
+}  // namespace warpstep

@@ -1,0 +1,19 @@
+#include "engine/compile.h"
+
+#include "engine/schedule.h"
+
+namespace warpstep {
+
+Graph compile_step(Graph graph, const StepOptions& options) {
+  const FuseOptions fusion{options.training, options.no_fuse};
+  graph = fuse(std::move(graph), fusion);
+  if (options.training) {
+    graph = differentiate(std::move(graph));
+    graph = add_optimizer(std::move(graph), options.optimizer, options.schedule);
+    graph = fuse_updates(std::move(graph), fusion);
+  }
+  graph = apply_precision(std::move(graph), options.precision);
+  return schedule(std::move(graph));
+}
+
+}  // namespace warpstep

@@ -1,0 +1,21 @@
+// From a model's graph to the graph of a whole step: the passes that need no device.
+#pragma once
+
+#include "engine/autodiff.h"
+#include "engine/fuse.h"
+#include "engine/precision.h"
+
+namespace warpstep {
+
+struct StepOptions {
+  bool training = true;
+  Optimizer optimizer;
+  Schedule schedule;
+  Precision precision = Precision::fp32;
+  std::set<std::string, std::less<>> no_fuse;
+};
+
+// fuse -> differentiate -> optimiser -> fuse updates -> precision -> schedule. Without training only the forward half.
+Graph compile_step(Graph graph, const StepOptions& options);
+
+}  // namespace warpstep

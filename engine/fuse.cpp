@@ -1,0 +1,145 @@
+#include "engine/fuse.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::array<FusionRow, 5> table{{
+    {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
+    {"conv+relu",
+     "the convolution clamps what it writes; its adjoint reads the mask from its output"},
+    {"linear+relu", "the same for the fully connected layer"},
+    {"softmax+xent", "loss, top-1 count and d_logits in one pass over the logits"},
+    {"updates", "every parameter's update in one call over one arena"},
+}};
+
+// A graph under rewriting: who makes and who uses each value, and the nodes that went away.
+class Rewriter {
+ public:
+  explicit Rewriter(Graph& graph)
+      : graph_(graph),
+        producers_(graph.producers()),
+        uses_(graph.use_counts()),
+        gone_(graph.nodes.size()) {}
+  ~Rewriter() { sweep(); }
+  Rewriter(const Rewriter&) = delete;
+  Rewriter& operator=(const Rewriter&) = delete;
+
+  // The node that makes `value`, if it is an Op whose output nothing else uses.
+  template <class Op>
+  Node* sole_producer(int value) {
+    const int node = producers_[idx(value)];
+    if (node < 0 || uses_[idx(value)] != 1) return nullptr;
+    return std::holds_alternative<Op>(graph_.nodes[idx(node)].op) ? &graph_.nodes[idx(node)]
+                                                                  : nullptr;
+  }
+  void drop(const Node& node) { gone_[idx(&node - graph_.nodes.data())] = true; }
+
+ private:
+  void sweep() {
+    std::size_t kept = 0;
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (!gone_[n]) {
+        if (kept != n) graph_.nodes[kept] = std::move(graph_.nodes[n]);
+        ++kept;
+      }
+    graph_.nodes.resize(kept);
+  }
+
+  Graph& graph_;
+  std::vector<int> producers_, uses_;
+  std::vector<bool> gone_;
+};
+
+void fuse_relu_pool(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes)
+    if (auto* pool = std::get_if<MaxPool>(&node.op))
+      if (Node* relu = rewriter.sole_producer<Relu>(node.in[0])) {
+        pool->relu = true;
+        node.in[0] = relu->in[0];
+        rewriter.drop(*relu);
+      }
+}
+
+// relu(layer(x)) -> layer with its relu flag set.
+template <class Layer>
+void fuse_layer_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes)
+    if (std::holds_alternative<Relu>(node.op))
+      if (Node* layer = rewriter.sole_producer<Layer>(node.in[0])) {
+        std::get<Layer>(layer->op).relu = true;
+        layer->out[0] = node.out[0];
+        rewriter.drop(node);
+      }
+}
+
+void fuse_softmax_xent(Graph& graph, bool training) {
+  Rewriter rewriter(graph);
+  for (Node& nll : graph.nodes) {
+    if (!std::holds_alternative<Nll>(nll.op)) continue;
+    Node* softmax = rewriter.sole_producer<LogSoftmax>(nll.in[0]);
+    const auto top1 = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+      return std::holds_alternative<Top1>(n.op) && softmax && n.in[0] == softmax->in[0] &&
+             n.in[1] == nll.in[1];
+    });
+    if (!softmax || top1 == graph.nodes.end()) continue;
+    nll.op = SoftmaxXent{training};
+    nll.in[0] = softmax->in[0];
+    nll.out.push_back(top1->out[0]);
+    if (training)
+      nll.out.push_back(graph.add_value(graph.value(nll.in[0]).type, Role::activation, "d_logits"));
+    rewriter.drop(*softmax);
+    rewriter.drop(*top1);
+  }
+}
+
+}  // namespace
+
+std::span<const FusionRow> fusion_table() {
+  return table;
+}
+
+Graph fuse(Graph graph, const FuseOptions& options) {
+  for (const std::string& name : options.disabled)
+    if (std::none_of(table.begin(), table.end(),
+                     [&](const FusionRow& row) { return row.name == name; })) {
+      std::string names;
+      for (const FusionRow& row : table)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+      fail<UsageError>("no fusion is called '{}'; there are {}", name, names);
+    }
+  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
+  if (enabled("relu+pool")) fuse_relu_pool(graph);
+  if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
+  if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
+  if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
+  return graph;
+}
+
+Graph fuse_updates(Graph graph, const FuseOptions& options) {
+  if (options.disabled.contains("updates")) return graph;
+  Node all{.op = {},
+           .in = {},
+           .out = {},
+           .scope = "",
+           .phase = Phase::update,
+           .where = Where::current()};
+  for (const Node& node : graph.nodes)
+    if (const auto* update = std::get_if<Update>(&node.op)) {
+      all.op = UpdateAll{update->optimizer};
+      all.in.insert(all.in.end(), node.in.begin(), node.in.end());
+    }
+  if (all.in.empty()) return graph;
+  std::erase_if(graph.nodes,
+                [](const Node& node) { return std::holds_alternative<Update>(node.op); });
+  graph.nodes.push_back(std::move(all));
+  return graph;
+}
+
+}  // namespace warpstep

@@ -1,0 +1,56 @@
+// Where each value of a step lives: one arena, planned ahead from the values' lifetimes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/graph.h"
+
+namespace warpstep {
+
+constexpr std::size_t arena_alignment = 64;  // a cache line, and the widest vector
+
+struct Lifetime {
+  std::size_t bytes = 0;
+  int first = 0;  // node that writes it
+  int last = 0;   // node that needs it last; alive during both
+};
+
+// Offsets so that no two lifetimes that overlap in time overlap in space; each aligned to
+// arena_alignment.
+struct Placement {
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+};
+Placement place(std::span<const Lifetime> lifetimes);
+
+// The most bytes (each size rounded up to the alignment) alive at one node: no placement can be
+// smaller.
+std::size_t live_bound(std::span<const Lifetime> lifetimes);
+
+struct MemoryPlan {
+  struct Buffer {
+    std::string name;  // of the value that made it; "conv2/conv workspace"
+    Lifetime lifetime;
+    std::size_t offset = 0;
+  };
+  std::vector<Buffer> buffers;
+  std::vector<int> buffer_of_value;  // -1: an input slot, persistent, or unused
+  std::vector<int>
+      storage_of_value;  // the value whose memory this one is: itself, or what it is a view of
+  std::vector<int> workspace_of_node;  // -1: none
+  std::size_t arena_bytes = 0;
+  std::size_t bound_bytes = 0;     // live_bound of the buffers
+  std::size_t separate_bytes = 0;  // what separate buffers for every value would take
+  int peak_node = 0;
+
+  std::vector<int> alive_at(int node) const;  // buffers, largest first
+};
+
+// The graph's layouts must be chosen; workspaces: bytes a node. Views share their source's buffer;
+// an op that may work in place takes over the buffer of an input that dies in it.
+MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces);
+
+}  // namespace warpstep

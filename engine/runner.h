@@ -1,0 +1,44 @@
+// Ways to run a program's step. Each decorates the same flat list of calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/program.h"
+
+namespace warpstep {
+
+// What a runner tells while a step runs; the profiler implements it. Times are CLOCK_MONOTONIC.
+class CallObserver {
+ public:
+  virtual ~CallObserver();
+  virtual void on_call(const Call& call, std::int64_t begin_ns, std::int64_t end_ns) = 0;
+};
+
+class Runner {
+ public:
+  virtual ~Runner();
+  // Enqueues the whole step on the program's inputs.
+  virtual void step() = 0;
+};
+
+// Calls one after the other; with an observer each call is waited for and timed.
+std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = nullptr);
+
+// Like eager, but fills every buffer with NaN patterns when its last reader is done.
+std::unique_ptr<Runner> poisoning_runner(Program& program);
+
+// Runs `program` and `reference` (the same step of another backend, on the same inputs and parameters) in lockstep and
+// compares every value that both compute. Throws NumericError that names the first call whose result differs by more
+// than c * eps * sqrt(depth), see tolerance().
+std::unique_ptr<Runner> check_runner(Program& program, Program& reference);
+
+// The largest sound difference of a result, relative to its root mean square: rounding errors of `depth` additions in
+// `dtype` grow like sqrt(depth) eps; one constant for all ops.
+double tolerance(DType dtype, double depth);
+
+// Root mean square of a - b over the root mean square of b; 0 where both are zero, infinite where a is not finite.
+double relative_difference(std::span<const float> a, std::span<const float> b);
+
+}  // namespace warpstep

@@ -1,0 +1,148 @@
+#include "engine/store.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/core/random.h"
+#include "engine/memory.h"
+
+namespace warpstep {
+namespace {
+
+// Calls visit(engine index, torch index) for every element of a parameter.
+template <class Visit>
+void for_each_element(const Parameter& parameter, Visit visit) {
+  const int rank = static_cast<int>(parameter.permutation.size());
+  std::vector<std::int64_t> stride(idx(rank), 1), torch_extent, engine_stride;
+  for (int axis = rank - 2; axis >= 0; --axis)
+    stride[idx(axis)] = stride[idx(axis + 1)] * parameter.view[axis + 1];
+  for (const int axis : parameter.permutation) {
+    torch_extent.push_back(parameter.view[axis]);
+    engine_stride.push_back(stride[idx(axis)]);
+  }
+  std::vector<std::int64_t> at(idx(rank), 0);
+  for (std::int64_t torch = 0, engine = 0, count = parameter.view.count(); torch < count; ++torch) {
+    visit(idx(engine), idx(torch));
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      engine += engine_stride[idx(axis)];
+      if (++at[idx(axis)] < torch_extent[idx(axis)]) break;
+      engine -= engine_stride[idx(axis)] * torch_extent[idx(axis)];
+      at[idx(axis)] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Sections sections(const Graph& graph) {
+  Sections result;
+  for (const Parameter& parameter : graph.parameters) {
+    result.offsets.push_back(result.bytes);
+    const std::size_t bytes = graph.value(parameter.value).layout.bytes;
+    result.bytes += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+  }
+  return result;
+}
+
+Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
+    : backend_(std::move(backend)),
+      parameters_(graph.parameters),
+      sections_(sections(graph)),
+      trains_(graph.state >= 0) {
+  for (const Parameter& parameter : parameters_) values_.push_back(graph.value(parameter.value));
+  if (!parameters_.empty()) moments_ = static_cast<int>(parameters_[0].moments.size());
+  memory_ = backend_->allocate(sections_.bytes * (trains_ ? 2 + idx(moments_) : 1));
+  state_value_.type = {DType::u8, {sizeof(StepState)}};
+  state_value_.role = Role::state;
+  state_value_.layout.bytes = sizeof(StepState);
+  state_ = backend_->allocate(sizeof(StepState));
+  set_step_state({});
+}
+
+std::size_t Store::bytes() const {
+  return sections_.bytes * (trains_ ? 2 + idx(moments_) : 1);
+}
+
+std::byte* Store::section_address(std::size_t parameter, Section section) const {
+  if (section != Section::parameter && !trains_)
+    fail<Error>("this store has no gradients and moments: it does not train");
+  return memory_.get() + static_cast<std::size_t>(section) * sections_.bytes +
+         sections_.offsets[parameter];
+}
+
+void* Store::address(const Value& value) const {
+  if (value.role == Role::state) return state_.get();
+  const std::size_t p = idx(value.parameter);
+  switch (value.role) {
+    case Role::parameter: return section_address(p, Section::parameter);
+    case Role::gradient: return section_address(p, Section::gradient);
+    case Role::moment:
+      return section_address(
+          p, value.moment == 0 ? Section::moment1 : Section::moment2);
+    default: fail<Error>("{} does not persist", value.name);
+  }
+}
+
+void Store::fix_layouts(Graph& graph) const {
+  if (graph.parameters.size() != parameters_.size())
+    fail<Error>("a graph with {} parameters cannot use a store of {}", graph.parameters.size(),
+                parameters_.size());
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    Value& value = graph.value(graph.parameters[p].value);
+    if (graph.parameters[p].name != parameters_[p].name || value.type != values_[p].type)
+      fail<Error>("parameter {} is {} {} in the graph, {} {} in the store", p,
+                  graph.parameters[p].name, value.type.text(), parameters_[p].name,
+                  values_[p].type.text());
+    value.layout = values_[p].layout;
+  }
+}
+
+void Store::initialize(std::uint64_t seed) {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const auto bound = static_cast<float>(parameters_[p].bound);
+    std::vector<float> values(idx(parameters_[p].view.count()));
+    for (std::size_t e = 0; e < values.size(); e += 4) {
+      const auto words = draw(seed, Purpose::parameters, static_cast<std::uint32_t>(p), e / 4);
+      for (std::size_t i = 0; i < 4 && e + i < values.size(); ++i)
+        values[e + i] = (2 * uniform(words[i]) - 1) * bound;
+    }
+    write(p, values);
+  }
+}
+
+Shape Store::torch_shape(std::size_t parameter) const {
+  return parameters_[parameter].torch_shape(values_[parameter].type.shape);
+}
+
+std::vector<float> Store::read(std::size_t parameter, Section section) const {
+  const Value& value = values_[parameter];
+  std::vector<float> plain(idx(value.type.shape.count())), torch(plain.size());
+  backend_->read(value, section_address(parameter, section),
+                 std::as_writable_bytes(std::span(plain)));
+  for_each_element(parameters_[parameter],
+                   [&](std::size_t e, std::size_t t) { torch[t] = plain[e]; });
+  return torch;
+}
+
+void Store::write(std::size_t parameter, std::span<const float> torch, Section section) {
+  const Value& value = values_[parameter];
+  std::vector<float> plain(idx(value.type.shape.count()));
+  if (torch.size() != plain.size())
+    fail<Error>("{}: {} values for {}", parameters_[parameter].name, torch.size(),
+                value.type.text());
+  for_each_element(parameters_[parameter],
+                   [&](std::size_t e, std::size_t t) { plain[e] = torch[t]; });
+  backend_->write(value, section_address(parameter, section), std::as_bytes(std::span(plain)));
+}
+
+StepState Store::step_state() const {
+  StepState state;
+  backend_->read(state_value_, state_.get(), std::as_writable_bytes(std::span(&state, 1)));
+  return state;
+}
+
+void Store::set_step_state(const StepState& state) {
+  backend_->write(state_value_, state_.get(), std::as_bytes(std::span(&state, 1)));
+}
+
+}  // namespace warpstep

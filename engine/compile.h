@@ -15,7 +15,8 @@ struct StepOptions {
   std::set<std::string, std::less<>> no_fuse;
 };
 
-// fuse -> differentiate -> optimiser -> fuse updates -> precision -> schedule. Without training only the forward half.
+// fuse -> differentiate -> optimiser -> fuse updates -> precision -> schedule. Without training
+// only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

@@ -31,7 +31,8 @@ DType storage_dtype(Precision precision) {
 Graph apply_precision(Graph graph, Precision precision) {
   const DType storage = storage_dtype(precision);
   for (Value& value : graph.values)
-    if (value.role == Role::activation && value.type.dtype == DType::f32) value.type.dtype = storage;
+    if (value.role == Role::activation && value.type.dtype == DType::f32)
+      value.type.dtype = storage;
   return graph;
 }
 

@@ -7,7 +7,10 @@
 namespace warpstep {
 
 Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store)
-    : graph_(std::move(graph)), backend_(std::move(backend)), store_(std::move(store)), stream_(backend_->make_stream()) {
+    : graph_(std::move(graph)),
+      backend_(std::move(backend)),
+      store_(std::move(store)),
+      stream_(backend_->make_stream()) {
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
   if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
@@ -64,7 +67,8 @@ void Program::set_inputs(std::span<const void* const> slots) {
   for (Call& call : calls_) {
     const Node& node = graph_.nodes[idx(call.node)];
     for (std::size_t i = 0; i < node.in.size(); ++i)
-      if (graph_.value(plan_.storage_of_value[idx(node.in[i])]).role == Role::input) call.in[i] = address(node.in[i]);
+      if (graph_.value(plan_.storage_of_value[idx(node.in[i])]).role == Role::input)
+        call.in[i] = address(node.in[i]);
   }
 }
 
@@ -76,18 +80,22 @@ std::vector<float> Program::read(int id) const {
   return plain;
 }
 
-float Program::loss() const { return read(graph_.loss)[0]; }
+float Program::loss() const {
+  return read(graph_.loss)[0];
+}
 
 std::int32_t Program::correct() const {
   stream_->wait();
   std::int32_t count = 0;
-  backend_->read(graph_.value(graph_.correct), address(graph_.correct), std::as_writable_bytes(std::span(&count, 1)));
+  backend_->read(graph_.value(graph_.correct), address(graph_.correct),
+                 std::as_writable_bytes(std::span(&count, 1)));
   return count;
 }
 
 void Program::poison_dead_buffers(std::size_t call) const {
   for (const MemoryPlan::Buffer& buffer : plan_.buffers)
-    if (buffer.lifetime.last == calls_[call].node && calls_[call].node + 1 < static_cast<int>(graph_.nodes.size()))
+    if (buffer.lifetime.last == calls_[call].node &&
+        calls_[call].node + 1 < static_cast<int>(graph_.nodes.size()))
       std::memset(arena_.get() + buffer.offset, 0xFF, buffer.lifetime.bytes);
 }
 

@@ -24,8 +24,9 @@ struct Call {
 
 class Program {
  public:
-  // Chooses layouts, binds kernels, plans and allocates the arena. With a store: parameters live there, in its layouts;
-  // without one the program makes its own. Throws DeviceError when memory does not suffice, naming the peak.
+  // Chooses layouts, binds kernels, plans and allocates the arena. With a store: parameters live
+  // there, in its layouts; without one the program makes its own. Throws DeviceError when memory
+  // does not suffice, naming the peak.
   Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr);
 
   const Graph& graph() const { return graph_; }
@@ -36,17 +37,21 @@ class Program {
   std::shared_ptr<Store> shared_store() const { return store_; }
   Stream& stream() const { return *stream_; }
 
-  // Addresses of the input slots of the next steps, in the order of Graph::inputs, in the memory of the device.
+  // Addresses of the input slots of the next steps, in the order of Graph::inputs, in the memory of
+  // the device.
   void set_inputs(std::span<const void* const> slots);
-  void enqueue(std::size_t call) const { calls_[call].kernel->enqueue(*stream_, calls_[call].buffers()); }
+  void enqueue(std::size_t call) const {
+    calls_[call].kernel->enqueue(*stream_, calls_[call].buffers());
+  }
 
   void* address(int value) const;  // null for a value that is not computed
-  std::vector<float> read(int value) const;  // a float value in the plain layout; waits for the stream
-  float loss() const;                        // of the last step
+  std::vector<float> read(
+      int value) const;  // a float value in the plain layout; waits for the stream
+  float loss() const;    // of the last step
   std::int32_t correct() const;
 
-  // Fills every buffer whose last reader was this call with NaN patterns: a later read of it shows in the result. For
-  // backends whose memory the host can write.
+  // Fills every buffer whose last reader was this call with NaN patterns: a later read of it shows
+  // in the result. For backends whose memory the host can write.
   void poison_dead_buffers(std::size_t call) const;
 
  private:

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "engine/core/error.h"
 
@@ -14,7 +13,9 @@ Runner::~Runner() = default;
 
 namespace {
 
-std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+std::int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 
 class Eager final : public Runner {
  public:
@@ -58,19 +59,16 @@ class Poisoning final : public Runner {
 
 class Check final : public Runner {
  public:
-  Check(Program& program, Program& reference) : program_(program), reference_(reference) {
-    for (std::size_t i = 0; i < program.calls().size(); ++i)
-      for (const int id : node(program, i).out) depth_[id] = 0;
-  }
+  Check(Program& program, Program& reference) : program_(program), reference_(reference) {}
 
   void step() override {
     std::size_t theirs = 0;
-    std::map<int, double> depth;  // of everything that went into a value
     for (std::size_t ours = 0; ours < program_.calls().size(); ++ours) {
       const Node& mine = node(program_, ours);
       program_.enqueue(ours);
       if (std::holds_alternative<Reorder>(mine.op)) continue;
-      while (std::holds_alternative<Reorder>(node(reference_, theirs).op)) reference_.enqueue(theirs++);
+      while (std::holds_alternative<Reorder>(node(reference_, theirs).op))
+        reference_.enqueue(theirs++);
       reference_.enqueue(theirs);
       compare(mine, node(reference_, theirs), program_.calls()[ours]);
       ++theirs;
@@ -87,19 +85,20 @@ class Check final : public Runner {
       const Value& value = program_.graph().value(mine.out[i]);
       if (value.type.dtype != DType::f32 || !program_.address(mine.out[i])) continue;
       total_depth_ += call.cost.depth;
-      const double difference = relative_difference(program_.read(mine.out[i]), reference_.read(theirs.out[i]));
+      const double difference =
+          relative_difference(program_.read(mine.out[i]), reference_.read(theirs.out[i]));
       const double limit = tolerance(value.type.dtype, total_depth_);
       if (!(difference <= limit))
-        fail<NumericError>("{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
-                           call.kernel->implementation(), program_.backend().name(), value.name,
-                           reference_.backend().name(), difference, limit);
+        fail<NumericError>(
+            "{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
+            call.kernel->implementation(), program_.backend().name(), value.name,
+            reference_.backend().name(), difference, limit);
     }
   }
 
   Program& program_;
   Program& reference_;
-  std::map<int, double> depth_;
-  double total_depth_ = 0;
+  double total_depth_ = 0;  // of everything that went into the values so far
 };
 
 }  // namespace
@@ -108,13 +107,17 @@ std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
   return std::make_unique<Eager>(program, observer);
 }
 
-std::unique_ptr<Runner> poisoning_runner(Program& program) { return std::make_unique<Poisoning>(program); }
+std::unique_ptr<Runner> poisoning_runner(Program& program) {
+  return std::make_unique<Poisoning>(program);
+}
 
 std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
   return std::make_unique<Check>(program, reference);
 }
 
-double tolerance(DType dtype, double depth) { return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth)); }
+double tolerance(DType dtype, double depth) {
+  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
+}
 
 double relative_difference(std::span<const float> a, std::span<const float> b) {
   double difference = 0, size = 0;

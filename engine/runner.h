@@ -29,16 +29,17 @@ std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = 
 // Like eager, but fills every buffer with NaN patterns when its last reader is done.
 std::unique_ptr<Runner> poisoning_runner(Program& program);
 
-// Runs `program` and `reference` (the same step of another backend, on the same inputs and parameters) in lockstep and
-// compares every value that both compute. Throws NumericError that names the first call whose result differs by more
-// than c * eps * sqrt(depth), see tolerance().
+// Runs `program` and `reference` (the same step of another backend, on the same inputs and
+// parameters) in lockstep and compares every value that both compute. Throws NumericError that
+// names the first call whose result differs by more than c * eps * sqrt(depth), see tolerance().
 std::unique_ptr<Runner> check_runner(Program& program, Program& reference);
 
-// The largest sound difference of a result, relative to its root mean square: rounding errors of `depth` additions in
-// `dtype` grow like sqrt(depth) eps; one constant for all ops.
+// The largest sound difference of a result, relative to its root mean square: rounding errors of
+// `depth` additions in `dtype` grow like sqrt(depth) eps; one constant for all ops.
 double tolerance(DType dtype, double depth);
 
-// Root mean square of a - b over the root mean square of b; 0 where both are zero, infinite where a is not finite.
+// Root mean square of a - b over the root mean square of b; 0 where both are zero, infinite where a
+// is not finite.
 double relative_difference(std::span<const float> a, std::span<const float> b);
 
 }  // namespace warpstep

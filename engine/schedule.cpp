@@ -5,7 +5,8 @@
 namespace warpstep {
 namespace {
 
-// Nodes whose result is read after the step, changes a persistent value, or is needed by such a node.
+// Nodes whose result is read after the step, changes a persistent value, or is needed by such a
+// node.
 std::vector<bool> needed_nodes(const Graph& graph) {
   std::vector<bool> value(graph.values.size()), node(graph.nodes.size());
   for (const int id : {graph.loss, graph.correct, graph.logits})
@@ -13,7 +14,8 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     const Node& candidate = graph.nodes[n];
     node[n] = candidate.out.empty();  // updates and the clock work in place
-    for (const int id : candidate.out) node[n] = node[n] || value[idx(id)] || is_persistent(graph.value(id).role);
+    for (const int id : candidate.out)
+      node[n] = node[n] || value[idx(id)] || is_persistent(graph.value(id).role);
     if (node[n])
       for (const int id : candidate.in) value[idx(id)] = true;
   }

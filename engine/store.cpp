@@ -77,8 +77,7 @@ void* Store::address(const Value& value) const {
     case Role::parameter: return section_address(p, Section::parameter);
     case Role::gradient: return section_address(p, Section::gradient);
     case Role::moment:
-      return section_address(
-          p, value.moment == 0 ? Section::moment1 : Section::moment2);
+      return section_address(p, value.moment == 0 ? Section::moment1 : Section::moment2);
     default: fail<Error>("{} does not persist", value.name);
   }
 }

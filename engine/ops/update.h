@@ -11,12 +11,12 @@ namespace warpstep {
 struct Optimizer {
   enum class Kind : std::uint8_t { sgd, adam, adamw };
   Kind kind = Kind::adam;
-  float momentum = 0;  // sgd
+  double momentum = 0;  // sgd
   bool nesterov = false;
-  float weight_decay = 0;  // sgd, adam: added to the gradient; adamw: decoupled
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
+  double weight_decay = 0;  // sgd, adam: added to the gradient; adamw: decoupled
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   bool operator==(const Optimizer&) const = default;
 
   int moments() const { return kind == Kind::sgd ? (momentum != 0 ? 1 : 0) : 2; }
@@ -28,8 +28,8 @@ std::string text(const Optimizer& optimizer);
 struct Clock {
   static constexpr std::string_view name = "clock";
   Schedule schedule;
-  float beta1 = 0;
-  float beta2 = 0;
+  double beta1 = 0;
+  double beta2 = 0;
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);

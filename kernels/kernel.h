@@ -1,0 +1,52 @@
+// What the kernels of every backend are written with.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "engine/backend.h"
+
+namespace warpstep {
+
+// The types of a node's inputs and outputs, as bind() sees them.
+struct Operands {
+  const Graph& graph;
+  const Node& node;
+
+  const Value& in(int i) const { return graph.value(node.in[idx(i)]); }
+  const Value& out(int i = 0) const { return graph.value(node.out[idx(i)]); }
+  const Shape& in_shape(int i) const { return in(i).type.shape; }
+  const Shape& out_shape(int i = 0) const { return out(i).type.shape; }
+};
+
+// A kernel that runs at once on the host, from a callable (const Buffers&).
+template <class Run>
+class HostKernel final : public Kernel {
+ public:
+  HostKernel(Run run, std::string implementation, std::size_t workspace_bytes)
+      : run_(std::move(run)),
+        implementation_(std::move(implementation)),
+        workspace_bytes_(workspace_bytes) {}
+  void enqueue(Stream&, const Buffers& buffers) const override { run_(buffers); }
+  std::string implementation() const override { return implementation_; }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+ private:
+  Run run_;
+  std::string implementation_;
+  std::size_t workspace_bytes_;
+};
+
+template <class Run>
+std::unique_ptr<Kernel> host_kernel(std::string implementation, Run run,
+                                    std::size_t workspace_bytes = 0) {
+  return std::make_unique<HostKernel<Run>>(std::move(run), std::move(implementation),
+                                           workspace_bytes);
+}
+
+template <class T>
+T* as(void* pointer) {
+  return static_cast<T*>(pointer);
+}
+
+}  // namespace warpstep

@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/ref/ref.h"
+
+namespace warpstep::ref {
+namespace {
+
+double log_sum_exp(const double* row, std::int64_t classes) {
+  const double largest = *std::max_element(row, row + classes);
+  double sum = 0;
+  for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
+  return largest + std::log(sum);
+}
+
+std::int64_t counted(const std::int32_t* labels, std::int64_t rows) {
+  return std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
+}
+
+std::int32_t top1(const double* logits, const std::int32_t* labels, std::int64_t rows,
+                  std::int64_t classes) {
+  std::int32_t correct = 0;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    const double* row = logits + n * classes;
+    correct += labels[n] >= 0 && std::max_element(row, row + classes) - row == labels[n];
+  }
+  return correct;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands& operands) {
+  return host_kernel("loops", [rows = operands.in_shape(0)[0],
+                               classes = operands.in_shape(0)[1]](const Buffers& b) {
+    for (std::int64_t n = 0; n < rows; ++n) {
+      const double* row = as<double>(b.in[0]) + n * classes;
+      const double log_sum = log_sum_exp(row, classes);
+      for (std::int64_t k = 0; k < classes; ++k)
+        as<double>(b.out[0])[n * classes + k] = row[k] - log_sum;
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
+  return host_kernel("loops", [rows = operands.in_shape(0)[0],
+                               classes = operands.in_shape(0)[1]](const Buffers& b) {
+    for (std::int64_t n = 0; n < rows; ++n) {
+      const double *d_y = as<double>(b.in[0]) + n * classes, *y = as<double>(b.in[1]) + n * classes;
+      double sum = 0;
+      for (std::int64_t k = 0; k < classes; ++k) sum += d_y[k];
+      for (std::int64_t k = 0; k < classes; ++k)
+        as<double>(b.out[0])[n * classes + k] = d_y[k] - std::exp(y[k]) * sum;
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
+  return host_kernel("loops", [rows = operands.in_shape(0)[0],
+                               classes = operands.in_shape(0)[1]](const Buffers& b) {
+    const auto* labels = as<std::int32_t>(b.in[1]);
+    double sum = 0;
+    for (std::int64_t n = 0; n < rows; ++n)
+      if (labels[n] >= 0) sum -= as<double>(b.in[0])[n * classes + labels[n]];
+    *as<double>(b.out[0]) =
+        sum / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
+  });
+}
+
+std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
+  return host_kernel("loops", [op, rows = operands.in_shape(0)[0]](const Buffers& b) {
+    const auto* labels = as<std::int32_t>(b.in[0]);
+    double* d_x = as<double>(b.out[0]);
+    std::fill_n(d_x, rows * op.classes, 0.0);
+    for (std::int64_t n = 0; n < rows; ++n)
+      if (labels[n] >= 0)
+        d_x[n * op.classes + labels[n]] = -1 / static_cast<double>(counted(labels, rows));
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
+  return host_kernel("loops", [rows = operands.in_shape(0)[0],
+                               classes = operands.in_shape(0)[1]](const Buffers& b) {
+    *as<std::int32_t>(b.out[0]) =
+        top1(as<double>(b.in[0]), as<std::int32_t>(b.in[1]), rows, classes);
+  });
+}
+
+std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
+  return host_kernel("loops", [op, rows = operands.in_shape(0)[0],
+                               classes = operands.in_shape(0)[1]](const Buffers& b) {
+    const double* logits = as<double>(b.in[0]);
+    const auto* labels = as<std::int32_t>(b.in[1]);
+    const double scale = 1 / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
+    double sum = 0;
+    for (std::int64_t n = 0; n < rows; ++n) {
+      const double* row = logits + n * classes;
+      const double log_sum = log_sum_exp(row, classes);
+      if (labels[n] >= 0) sum += log_sum - row[labels[n]];
+      for (std::int64_t k = 0; op.gradient && k < classes; ++k)
+        as<double>(b.out[2])[n * classes + k] =
+            labels[n] < 0 ? 0 : scale * (std::exp(row[k] - log_sum) - (k == labels[n]));
+    }
+    *as<double>(b.out[0]) = sum * scale;
+    *as<std::int32_t>(b.out[1]) = top1(logits, labels, rows, classes);
+  });
+}
+
+}  // namespace warpstep::ref

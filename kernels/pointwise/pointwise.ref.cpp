@@ -1,0 +1,50 @@
+#include <cstring>
+
+#include "kernels/ref/ref.h"
+
+namespace warpstep::ref {
+namespace {
+
+// out[i] = f(a[i], b[i]) for ops of one or two inputs of one shape.
+template <class F>
+std::unique_ptr<Kernel> each(const Operands& operands, F f) {
+  return host_kernel("loops", [f, count = operands.out_shape().count(),
+                               binary = operands.node.in.size() > 1](const Buffers& b) {
+    const double *x = as<double>(b.in[0]), *y = binary ? as<double>(b.in[1]) : x;
+    double* out = as<double>(b.out[0]);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = f(x[i], y[i]);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
+  return host_kernel("loops", [op, count = operands.out_shape().count(),
+                               channels = operands.out_shape()[3]](const Buffers& b) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::size_t c = idx(i % channels);
+      as<double>(b.out[0])[i] = as<std::uint8_t>(b.in[0])[i] * static_cast<double>(op.scale[c]) +
+                                static_cast<double>(op.shift[c]);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
+  return each(operands, [](double x, double) { return x > 0 ? x : 0; });
+}
+
+std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands& operands) {
+  return each(operands, [](double d_y, double y) { return y > 0 ? d_y : 0; });
+}
+
+std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
+  return each(operands, [](double a, double b) { return a + b; });
+}
+
+std::unique_ptr<Kernel> bind(const Reorder&, const Operands& operands) {
+  return host_kernel("copy", [bytes = operands.out().layout.bytes](const Buffers& b) {
+    std::memcpy(b.out[0], b.in[0], bytes);
+  });
+}
+
+}  // namespace warpstep::ref

@@ -1,0 +1,35 @@
+// The reference backend: plain loops in double precision without a library, the truth that every
+// other backend is tested against. Floating-point values of any dtype are stored as double, rows of
+// the logical shape; u8 and i32 as they are.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace warpstep::ref {
+
+// One overload an op, defined in kernels/*/*.ref.cpp. An op without one does not compile, and the
+// message names it.
+std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Relu&, const Operands&);
+std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Add&, const Operands&);
+std::unique_ptr<Kernel> bind(const Reorder&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPool&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPoolGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Linear&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Nll&, const Operands&);
+std::unique_ptr<Kernel> bind(const NllGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Top1&, const Operands&);
+std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
+std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
+std::unique_ptr<Kernel> bind(const Update&, const Operands&);
+std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);
+
+}  // namespace warpstep::ref

@@ -1,0 +1,31 @@
+# Writes version.cpp: as a script at every build, and as warpstep_version_source(target) to have that done.
+# The file changes only when the commit or its cleanliness does, so an ordinary rebuild compiles nothing.
+
+function(warpstep_version_source target)
+  set(source "${PROJECT_BINARY_DIR}/generated/version.cpp")
+  add_custom_target(warpstep_version BYPRODUCTS "${source}"
+    COMMAND "${CMAKE_COMMAND}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${source}"
+            "-DWARPSTEP_VERSION=${PROJECT_VERSION}"
+            "-DWARPSTEP_COMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}"
+            -P "${PROJECT_SOURCE_DIR}/cmake/WarpstepVersion.cmake"
+    VERBATIM COMMENT "")
+  target_sources(${target} PRIVATE "${source}")
+  add_dependencies(${target} warpstep_version)
+endfunction()
+
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  return()
+endif()
+
+set(WARPSTEP_COMMIT unknown)
+find_program(GIT git)
+# A copy of the source inside some other repository has no commit of ours: only a .git of its own counts.
+if(GIT AND EXISTS "${SOURCE_DIR}/.git")
+  # --no-optional-locks: a build must not hold the index while its user commits.
+  execute_process(COMMAND "${GIT}" --no-optional-locks -C "${SOURCE_DIR}" describe --always --dirty --abbrev=12 --exclude=*
+                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed AND commit)
+    set(WARPSTEP_COMMIT "${commit}")
+  endif()
+endif()
+configure_file("${SOURCE_DIR}/engine/core/version.cpp.in" "${OUTPUT}" @ONLY)

@@ -1,0 +1,22 @@
+// Help with words that a user typed.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace warpstep {
+
+// Single-character insertions, deletions, replacements and swaps of neighbours that turn a into b
+// (the restricted Damerau-Levenshtein distance), letters compared without case.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate that `word` most likely stands for: within a third of its length in edits, or with
+// one of the two a prefix of the other. The first of equals; empty when none is that near.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+// "; did you mean X?" for the nearest candidate, written with `prefix` before it; else empty.
+std::string suggestion(std::string_view word, std::span<const std::string> candidates,
+                       std::string_view prefix = "");
+
+}  // namespace warpstep

@@ -1,0 +1,57 @@
+#include "engine/core/text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace warpstep {
+namespace {
+
+TEST(EditDistance, CountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("train", "trian"), 1U);  // one swap, not two replacements
+  EXPECT_EQ(edit_distance("Adam", "aDAM"), 0U);
+}
+
+TEST(EditDistance, IsSymmetric) {
+  const std::vector<std::string> words{"", "a", "ab", "ba", "train", "trian", "restrain", "eval"};
+  for (const std::string& a : words)
+    for (const std::string& b : words) EXPECT_EQ(edit_distance(a, b), edit_distance(b, a));
+}
+
+const std::vector<std::string> options{"epochs", "batch", "seed", "steps", "lr", "resume"};
+
+TEST(Nearest, FindsMisspellings) {
+  EXPECT_EQ(nearest("epohcs", options), "epochs");
+  EXPECT_EQ(nearest("sed", options), "seed");
+  EXPECT_EQ(nearest("LR", options), "lr");
+}
+
+TEST(Nearest, FindsLongerAndShorterForms) {
+  EXPECT_EQ(nearest("batchsize", options), "batch");
+  EXPECT_EQ(nearest("batch-size", options), "batch");
+  EXPECT_EQ(nearest("epo", options), "epochs");
+}
+
+TEST(Nearest, PrefersTheExactWord) {
+  const std::vector<std::string> candidates{"stepsize", "step"};
+  EXPECT_EQ(nearest("step", candidates), "step");
+}
+
+TEST(Nearest, SaysNothingRatherThanGuess) {
+  EXPECT_EQ(nearest("momentum", options), "");
+  EXPECT_EQ(nearest("", options), "");
+  EXPECT_EQ(nearest("batch", {}), "");
+}
+
+TEST(Suggestion, ReadsAsTheEndOfASentence) {
+  EXPECT_EQ(suggestion("batchsize", options, "--"), "; did you mean --batch?");
+  EXPECT_EQ(suggestion("momentum", options, "--"), "");
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,10 @@
+// Which Warpstep this is. The commit is looked up by every build, so that it is never a stale one.
+#pragma once
+
+namespace warpstep {
+
+const char* version();   // "0.1.0"
+const char* commit();    // "1a2b3c4d5e6f", with "-dirty" after it when files differed; or "unknown"
+const char* compiler();  // "GNU 12.2.0, Release"
+
+}  // namespace warpstep

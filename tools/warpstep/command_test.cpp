@@ -1,0 +1,230 @@
+#include "tools/warpstep/command.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "engine/core/error.h"
+
+namespace warpstep::tools {
+namespace {
+
+using testing::HasSubstr;
+
+struct Options {
+  std::string model;
+  int batch = 128;
+  bool quiet = false;
+};
+
+// `paint MODEL --data X` prints what it was given.
+Run declare_paint(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("model", options->model, "what to paint")->required();
+  app.add_option("--batch,-b", options->batch, "samples a step");
+  app.add_flag("--quiet", options->quiet, "say less");
+  app.footer("Example:\n  warpstep paint house");
+  return [options] {
+    fmt::print("{} {} {}\n", options->model, options->batch, options->quiet);
+    return done;
+  };
+}
+const Command paint("paint", "paint a thing", declare_paint);
+
+// `fault KIND` ends in the way that KIND names.
+Run declare_fault(CLI::App& app) {
+  auto kind = std::make_shared<std::string>();
+  app.add_option("kind", *kind, "how to fail")->required();
+  return [kind]() -> int {
+    if (*kind == "data") fail<DataError>("a.png: 7 bytes missing");
+    if (*kind == "usage") fail<UsageError>("--out: is a file");
+    if (*kind == "memory") throw std::bad_alloc();
+    if (*kind == "other") throw std::out_of_range("vector::at");
+    if (*kind == "path")
+      throw std::filesystem::filesystem_error("rename", "from", "to",
+                                              std::make_error_code(std::errc::permission_denied));
+    return interrupted;
+  };
+}
+const Command fault("fault", "fail", declare_fault);
+
+const Command box("box", "boxes", [](CLI::App& app) {
+  const auto declare = [](CLI::App& inner) -> Run {
+    auto size = std::make_shared<int>(1);
+    inner.add_option("--size", *size, "in metres");
+    return [size] {
+      fmt::print("size {}\n", *size);
+      return done;
+    };
+  };
+  return declare_group(app, {{"open", "open a box", declare}, {"close", "close it", declare}});
+});
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "warpstep");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = run_program({"fault", "paint"}, arguments);
+  const std::string out = testing::internal::GetCapturedStdout();
+  return {code, out, testing::internal::GetCapturedStderr()};
+}
+
+std::string config_file(const std::string& text) {
+  const std::string path = testing::TempDir() + "config-" + std::to_string(getpid()) + ".toml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Program, RunsASubcommand) {
+  const Outcome outcome = run({"paint", "house", "--batch", "3"});
+  EXPECT_EQ(outcome.code, done);
+  EXPECT_EQ(outcome.out, "house 3 false\n");
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Program, RunsASubcommandOfASubcommand) {
+  EXPECT_EQ(run({"box", "close", "--size", "4"}).out, "size 4\n");
+}
+
+TEST(Program, ListsSubcommandsInTheGivenOrder) {
+  const Outcome outcome = run({"--help"});
+  EXPECT_EQ(outcome.code, done);
+  const std::size_t fault_at = outcome.out.find("\n  fault ");
+  const std::size_t paint_at = outcome.out.find("\n  paint ");
+  const std::size_t box_at = outcome.out.find("\n  box ");
+  EXPECT_LT(fault_at, paint_at);
+  EXPECT_LT(paint_at, box_at);
+  EXPECT_NE(box_at, std::string::npos);
+}
+
+TEST(Program, HelpOfASubcommandNamesItInFullAndShowsAnExample) {
+  const Outcome outcome = run({"paint", "--help"});
+  EXPECT_EQ(outcome.code, done);
+  EXPECT_THAT(outcome.out, HasSubstr("Usage: warpstep paint [OPTIONS] model"));
+  EXPECT_THAT(outcome.out, HasSubstr("warpstep paint house"));
+}
+
+TEST(Program, WithoutASubcommandShowsHelp) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.code, usage);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("Subcommands:"));
+  EXPECT_EQ(run({"box"}).code, usage);
+}
+
+TEST(Program, NamesTheNearestSubcommand) {
+  const Outcome outcome = run({"piant", "house"});
+  EXPECT_EQ(outcome.code, usage);
+  EXPECT_THAT(outcome.err, HasSubstr("warpstep: unknown command piant; did you mean paint?\n"));
+  EXPECT_THAT(run({"box", "opne"}).err,
+              HasSubstr("warpstep box: unknown command opne; did you mean open?\n"));
+}
+
+TEST(Program, NamesTheNearestOption) {
+  const Outcome outcome = run({"paint", "house", "--batchsize", "64"});
+  EXPECT_EQ(outcome.code, usage);
+  EXPECT_THAT(outcome.err, HasSubstr("warpstep paint: unknown option --batchsize; "
+                                     "did you mean --batch?\n"));
+  EXPECT_THAT(run({"paint", "house", "--bacth=64"}).err, HasSubstr("unknown option --bacth; "
+                                                                   "did you mean --batch?\n"));
+}
+
+TEST(Program, AMistypedOptionIsNamedBeforeWhatIsMissing) {
+  EXPECT_THAT(run({"paint", "--quite"}).err, HasSubstr("did you mean --quiet?"));
+}
+
+TEST(Program, RefusesWhatDoesNotFit) {
+  EXPECT_THAT(run({"paint"}).err, HasSubstr("model is required"));
+  EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door"));
+  EXPECT_THAT(run({"paint", "house", "--batch", "many"}).err, HasSubstr("many"));
+  EXPECT_EQ(run({"paint", "house", "--batch", "many"}).code, usage);
+}
+
+TEST(Config, SuppliesOptionsAndPositionals) {
+  const std::string path = config_file("model = \"house\"\nbatch = 16\nquiet = true\n");
+  EXPECT_EQ(run({"paint", "--config", path.c_str()}).out, "house 16 true\n");
+  EXPECT_EQ(run({"box", "open", "--config", config_file("size = 9").c_str()}).out, "size 9\n");
+}
+
+TEST(Config, TheCommandLineWins) {
+  const std::string path = config_file("batch = 16\nquiet = true\n");
+  EXPECT_EQ(run({"paint", "--config", path.c_str(), "tree", "-b", "5"}).out, "tree 5 true\n");
+  EXPECT_EQ(run({"paint", "tree", "-b", "5", "--config", path.c_str()}).out, "tree 5 true\n");
+}
+
+TEST(Config, AnUnknownKeyIsAnErrorWithTheNearestName) {
+  const Outcome outcome =
+      run({"paint", "house", "--config", config_file("batch_size = 16\n").c_str()});
+  EXPECT_EQ(outcome.code, usage);
+  EXPECT_THAT(outcome.err, HasSubstr("unknown key batch_size; did you mean batch?"));
+}
+
+TEST(Config, RefusesSectionsAndMissingFiles) {
+  EXPECT_THAT(run({"paint", "house", "--config", config_file("[data]\nbatch = 1\n").c_str()}).err,
+              HasSubstr("section [data]"));
+  const Outcome missing = run({"paint", "house", "--config", "/nonexistent.toml"});
+  EXPECT_EQ(missing.code, usage);
+  EXPECT_THAT(missing.err, HasSubstr("/nonexistent.toml"));
+}
+
+TEST(Errors, BecomeOneLineAndAnExitCode) {
+  const Outcome data = run({"fault", "data"});
+  EXPECT_EQ(data.code, failed);
+  EXPECT_EQ(data.out, "");
+  EXPECT_EQ(data.err, "warpstep fault: a.png: 7 bytes missing\n");
+  EXPECT_EQ(run({"fault", "usage"}).code, usage);
+  EXPECT_EQ(run({"fault", "interrupt"}).code, interrupted);
+  EXPECT_THAT(run({"fault", "memory"}).err, HasSubstr("out of memory"));
+  EXPECT_THAT(run({"fault", "path"}).err, HasSubstr("from -> to: Permission denied"));
+  EXPECT_THAT(run({"fault", "other"}).err, HasSubstr("internal error: vector::at"));
+  EXPECT_EQ(run({"fault", "other"}).code, failed);
+}
+
+// Runs `paint` with stdout on `file` and returns the exit code.
+int run_with_stdout_on(int file) {
+  std::fflush(stdout);
+  const int saved = dup(STDOUT_FILENO);
+  dup2(file, STDOUT_FILENO);
+  testing::internal::CaptureStderr();
+  const std::vector<const char*> arguments{"warpstep", "paint", "house"};
+  const int code = run_program({}, arguments);
+  testing::internal::GetCapturedStderr();
+  dup2(saved, STDOUT_FILENO);
+  close(saved);
+  std::clearerr(stdout);
+  return code;
+}
+
+TEST(Output, AReaderThatWentAwayIsNoError) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  EXPECT_EQ(run_with_stdout_on(ends[1]), done);
+  close(ends[1]);
+}
+
+TEST(Output, AFullDiskIsAnError) {
+  const int full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  EXPECT_EQ(run_with_stdout_on(full), failed);
+  close(full);
+}
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -1,0 +1,7 @@
+#include "tools/warpstep/command.h"
+
+int main(int argc, char** argv) {
+  return warpstep::tools::run_program(
+      {"train", "eval", "explain", "data", "report", "export", "compare", "info"},
+      {argv, static_cast<std::size_t>(argc)});
+}

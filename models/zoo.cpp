@@ -1,7 +1,10 @@
 #include "models/zoo.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 
+#include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "models/models.h"
 
@@ -23,7 +26,7 @@ const Model& find(std::string_view name) {
     if (model.name == name) return model;
     names.emplace_back(model.name);
   }
-  fail<UsageError>("no model is called '{}'; did you mean {}? There are: {}", name, nearest(name, names), join(names));
+  fail<UsageError>("no model is called '{}'{}; there are {}", name, suggestion(name, names), fmt::join(names, ", "));
 }
 
 Graph build(const Model& model, const BuildOptions& options) {

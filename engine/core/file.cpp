@@ -1,0 +1,166 @@
+#include "engine/core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+// Linux moves at most 0x7ffff000 bytes a call; smaller requests also keep the count in a ssize_t.
+constexpr std::size_t max_request_bytes = std::size_t{1} << 30;
+
+std::filesystem::path directory_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+  // O_NONBLOCK: a pipe is refused below and not waited for; regular files do not heed it.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail<DataError>("{}: cannot open: {}", path_.string(), reason(errno));
+  struct stat status = {};
+  const int error = ::fstat(descriptor_, &status) != 0 ? errno
+                    : S_ISDIR(status.st_mode)          ? EISDIR
+                    : S_ISREG(status.st_mode)          ? 0
+                                                       : ESPIPE;
+  if (error != 0) {
+    ::close(std::exchange(descriptor_, -1));
+    fail<DataError>("{}: cannot read as a file: {}", path_.string(), reason(error));
+  }
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_) {}
+
+std::size_t InputFile::read_some(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const std::size_t request = std::min(out.size() - done, max_request_bytes);
+    const ssize_t got =
+        ::pread(descriptor_, out.data() + done, request, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      fail<DataError>("{}: cannot read {} bytes at byte {}: {}", path_.string(), request,
+                      offset + done, reason(errno));
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  const std::size_t got = read_some(offset, out);
+  if (got < out.size())
+    fail<DataError>("{}: ends at byte {}, but {} bytes from byte {} on are needed", path_.string(),
+                    offset + got, out.size(), offset);
+}
+
+std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const InputFile file(path);
+  const auto check = [&](std::uint64_t bytes) {
+    if (bytes > max_bytes)
+      fail<DataError>("{}: {} bytes, more than the {} that such a file may have", path.string(),
+                      bytes, max_bytes);
+  };
+  check(file.bytes());
+  std::string content;
+  // One byte more than the stated size shows the end; files of /proc state 0 and have content.
+  for (std::size_t room = file.bytes() + 1;; room = 2 * content.size() + 4096) {
+    const std::size_t filled = content.size();
+    content.resize(room);
+    const std::size_t got =
+        file.read_some(filled, std::as_writable_bytes(std::span(content).subspan(filled)));
+    content.resize(filled + got);
+    check(content.size());
+    if (content.size() < room) return content;
+  }
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes)
+    : path_(std::move(path)), expected_bytes_(expected_bytes) {
+  static std::atomic<unsigned> next_number = 0;
+  do {  // a name that a killed process of the same number left behind is passed over
+    temporary_ = directory_of(path_) /
+                 fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), next_number++);
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
+  if (descriptor_ < 0) fail_with(errno, "create a file in its directory");
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail_with(int error, std::string_view doing) const {
+  const std::string size = expected_bytes_ > 0
+                               ? fmt::format("{} of {} bytes", written_bytes_, expected_bytes_)
+                               : fmt::format("{} bytes", written_bytes_);
+  std::error_code ignored;
+  const auto space = std::filesystem::space(directory_of(path_), ignored);
+  const std::string room = ignored ? "" : fmt::format(", {} bytes are free there", space.available);
+  fail<DataError>("{}: cannot {}: {} ({} were written{}); {}", path_.string(), doing, reason(error),
+                  size, room,
+                  std::filesystem::exists(path_, ignored) ? "the file of that name is unchanged"
+                                                          : "no file of that name was made");
+}
+
+void AtomicFile::write(std::span<const std::byte> part) {
+  while (!part.empty()) {
+    const ssize_t put = ::write(descriptor_, part.data(), std::min(part.size(), max_request_bytes));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_with(errno, "write");
+    written_bytes_ += static_cast<std::uint64_t>(put);
+    part = part.subspan(static_cast<std::size_t>(put));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) fail_with(errno, "bring to the disk");
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_with(errno, "close");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");
+  temporary_.clear();
+  // The new name itself is durable once its directory is. The bytes are safe by now, and some file
+  // systems refuse to sync a directory, so this one failure is not an error.
+  const int directory = ::open(directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  ::fsync(directory);
+  ::close(directory);
+}
+
+void write_atomically(const std::filesystem::path& path,
+                      std::span<const std::span<const std::byte>> parts) {
+  std::uint64_t bytes = 0;
+  for (const auto part : parts) bytes += part.size();
+  AtomicFile file(path, bytes);
+  for (const auto part : parts) file.write(part);
+  file.commit();
+}
+
+void write_atomically(const std::filesystem::path& path, std::string_view content) {
+  const std::span<const std::byte> part = std::as_bytes(std::span(content));
+  write_atomically(path, std::span(&part, 1));
+}
+
+}  // namespace warpstep

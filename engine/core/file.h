@@ -1,0 +1,73 @@
+// Files read whole or in pieces, and files that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace warpstep {
+
+// The whole content. Throws DataError when the file cannot be read or is longer than max_bytes.
+std::string read_file(const std::filesystem::path& path,
+                      std::uint64_t max_bytes = std::uint64_t{1} << 32);
+
+// A regular file read by position. Unlike a mapping, a file that another process shortens meanwhile
+// gives an error and not a SIGBUS.
+class InputFile {
+ public:
+  explicit InputFile(std::filesystem::path path);  // throws DataError
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t bytes() const { return bytes_; }  // when it was opened
+  // Fills `out` from byte `offset` on. Throws DataError when the file ends before. Thread-safe.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+  // The same, but gives how many bytes there were: fewer than asked for only at the file's end.
+  std::size_t read_some(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0;
+};
+
+// Writes beside `path` under a temporary name; commit() makes the bytes durable and gives them the
+// name in one step. Whoever opens `path` sees the old file or the new one, whole, even after a
+// power cut. Without a commit the temporary is removed by the destructor; only a process that is
+// killed leaves one behind, named .NAME.tmp-PID-N. Errors are DataErrors with the path, the bytes
+// and the system's reason, and leave the old file as it was.
+class AtomicFile {
+ public:
+  // `expected_bytes` is for the messages alone; 0 when unknown.
+  explicit AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes = 0);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> part);
+  void write(std::string_view part) { write(std::as_bytes(std::span(part))); }
+  void commit();  // fsync, rename, fsync of the directory; call it once, last
+
+ private:
+  [[noreturn]] void fail_with(int error, std::string_view doing) const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  std::uint64_t expected_bytes_;
+  std::uint64_t written_bytes_ = 0;
+  int descriptor_ = -1;
+};
+
+// The parts one after the other, without gathering them in memory first.
+void write_atomically(const std::filesystem::path& path,
+                      std::span<const std::span<const std::byte>> parts);
+void write_atomically(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace warpstep

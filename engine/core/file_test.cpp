@@ -1,0 +1,200 @@
+#include "engine/core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "warpstep-file-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  fs::path make(const std::string& name, const std::string& content) const {
+    std::ofstream(directory_ / name, std::ios::binary) << content;
+    return directory_ / name;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(directory_))
+      found.push_back(entry.path().filename().string());
+    return found;
+  }
+
+  fs::path directory_;
+};
+
+// The largest size that a file of this process may grow to, for the life of the object: the write
+// that goes beyond fails as it would on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(FileTest, ReadsTheWholeContent) {
+  const std::string content(100'000, '\0');
+  EXPECT_EQ(read_file(make("zeros", content)), content);
+  EXPECT_EQ(read_file(make("empty", "")), "");
+  EXPECT_THAT(read_file("/proc/self/status"), HasSubstr("VmRSS"));  // states a size of 0
+}
+
+TEST_F(FileTest, NamesWhatCannotBeRead) {
+  const fs::path missing = directory_ / "missing";
+  EXPECT_THAT([&] { read_file(missing); },
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr(missing.string()), HasSubstr("No such file or directory"))));
+  EXPECT_THAT(
+      [&] { read_file(directory_); },
+      ThrowsMessage<DataError>(AllOf(HasSubstr(directory_.string()), HasSubstr("Is a directory"))));
+  const fs::path pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_file(pipe); }, ThrowsMessage<DataError>(HasSubstr(pipe.string())));
+}
+
+TEST_F(FileTest, RefusesMoreThanTheLimitBeforeReading) {
+  const fs::path path = make("sparse", "x");
+  fs::resize_file(path, std::uintmax_t{1} << 40);
+  EXPECT_THAT([&] { read_file(path, 1000); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("1099511627776 bytes"), HasSubstr("1000"))));
+  EXPECT_THROW(read_file("/proc/self/status", 10), DataError);
+  EXPECT_EQ(read_file(make("ten", "0123456789"), 10), "0123456789");
+}
+
+TEST_F(FileTest, ReadsByPositionAndNamesTheByteWhereAFileEnds) {
+  const InputFile file(make("digits", "0123456789"));
+  EXPECT_EQ(file.bytes(), 10U);
+  std::array<std::byte, 4> out{};
+  file.read(3, out);
+  EXPECT_EQ(std::to_integer<char>(out[0]), '3');
+  EXPECT_EQ(std::to_integer<char>(out[3]), '6');
+  EXPECT_EQ(file.read_some(8, out), 2U);
+  EXPECT_EQ(file.read_some(100, out), 0U);
+  EXPECT_THAT([&] { file.read(8, out); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("ends at byte 10"), HasSubstr("4 bytes"))));
+  fs::resize_file(file.path(), 5);  // under our hands
+  EXPECT_THROW(file.read(3, out), DataError);
+}
+
+TEST_F(FileTest, WritesPartsInOrderAndReplacesTheOldFile) {
+  const fs::path path = make("out", "old");
+  const std::string a = "one ", b, c = "three";
+  const std::vector<std::span<const std::byte>> parts = {
+      std::as_bytes(std::span(a)), std::as_bytes(std::span(b)), std::as_bytes(std::span(c))};
+  write_atomically(path, parts);
+  EXPECT_EQ(read_file(path), "one three");
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, WorksInTheCurrentDirectoryToo) {
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  write_atomically("plain", "text");
+  fs::current_path(before);
+  EXPECT_EQ(read_file(directory_ / "plain"), "text");
+}
+
+TEST_F(FileTest, NewFilesHaveTheUsersDefaultPermissions) {
+  const mode_t mask = ::umask(027);
+  write_atomically(directory_ / "out", "x");
+  ::umask(mask);
+  struct stat status = {};
+  ASSERT_EQ(::stat((directory_ / "out").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0640U);
+}
+
+TEST_F(FileTest, NothingIsSeenBeforeTheCommitAndNothingStaysWithoutOne) {
+  const fs::path path = make("out", "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+    EXPECT_EQ(read_file(path), "old");
+  }
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, AFullDiskLeavesTheOldFileAndNoTemporary) {
+  const fs::path path = make("out", "old");
+  const std::string content(100'000, 'x');
+  std::string message;
+  {
+    const FileSizeLimit limit(65'536);
+    try {
+      write_atomically(path, content);
+    } catch (const DataError& error) {
+      message = error.what();
+    }
+  }
+  EXPECT_THAT(message, AllOf(HasSubstr(path.string()), HasSubstr("File too large"),
+                             HasSubstr("65536 of 100000 bytes"), HasSubstr("unchanged")));
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, SaysWhyADirectoryCannotBeWrittenTo) {
+  const fs::path below_a_file = make("file", "x") / "out";
+  EXPECT_THAT([&] { write_atomically(below_a_file, "text"); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr(below_a_file.string()),
+                                             HasSubstr("Not a directory"), HasSubstr("of 4 bytes"),
+                                             HasSubstr("no file of that name was made"))));
+  const fs::path in_no_directory = directory_ / "none" / "out";
+  EXPECT_THAT([&] { write_atomically(in_no_directory, "text"); },
+              ThrowsMessage<DataError>(HasSubstr("No such file or directory")));
+  EXPECT_THAT(names(), testing::ElementsAre("file"));
+}
+
+TEST_F(FileTest, ADirectoryOfThatNameIsNotReplaced) {
+  fs::create_directory(directory_ / "out");
+  EXPECT_THAT([&] { write_atomically(directory_ / "out", "text"); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("rename"), HasSubstr("directory"))));
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, ConcurrentWritersOfOneNameLeaveOneOfTheContents) {
+  const fs::path path = directory_ / "out";
+  const std::string a(200'000, 'a'), b(200'000, 'b');
+  std::thread other([&] {
+    for (int i = 0; i < 20; ++i) write_atomically(path, a);
+  });
+  for (int i = 0; i < 20; ++i) write_atomically(path, b);
+  other.join();
+  const std::string content = read_file(path);
+  EXPECT_TRUE(content == a || content == b);
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,75 @@
+// The safetensors format: named tensors and text in one file. 8 bytes with the header's length, a
+// JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {text: text}}, then the data,
+// all little-endian and row-major. Described at https://huggingface.co/docs/safetensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/file.h"
+#include "engine/core/types.h"
+
+namespace warpstep {
+
+// The element types that Warpstep writes and reads; the format has more, which are refused by name.
+enum class StoredType : std::uint8_t { f32, f16, bf16, u8, i32, i64, u64 };
+
+std::string_view name(StoredType type);   // as the format spells it: "F32"
+std::size_t size_bytes(StoredType type);  // of one element
+StoredType stored_type(DType dtype);
+
+using Metadata = std::map<std::string, std::string>;
+
+// A tensor of a file that is to be written; `bytes` are borrowed until it is.
+struct TensorToStore {
+  std::string name;
+  StoredType type = StoredType::f32;
+  std::vector<std::uint64_t> shape;  // outermost first
+  std::span<const std::byte> bytes;
+};
+
+// Writes the tensors in the order given, whole or not at all (core/file.h), without a copy of their
+// bytes in memory. Equal arguments give equal files. Throws UsageError for a name that is taken,
+// reserved or not UTF-8 and for bytes that do not fit the shape; DataError when writing fails.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
+                       const Metadata& metadata = {});
+
+struct StoredTensor {
+  std::string name;
+  StoredType type = StoredType::f32;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t offset = 0;  // of the first byte, in the file
+  std::uint64_t bytes = 0;   // fits the shape
+};
+
+// A file whose header is proven right before anything is read by it: every tensor fits its shape,
+// and together they cover the data without a hole or an overlap. Allocates in proportion to the
+// header's true size, whatever the header says.
+class SafetensorsFile {
+ public:
+  // Throws DataError naming the file, the tensor and the byte.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  const Metadata& metadata() const { return metadata_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the data's order
+  const StoredTensor* find(std::string_view name) const;                 // null when there is none
+  const StoredTensor& at(std::string_view name) const;                   // throws DataError
+
+  // Fills `out`, which must have tensor.bytes bytes. Throws DataError.
+  void read(const StoredTensor& tensor, std::span<std::byte> out) const;
+
+ private:
+  InputFile file_;
+  Metadata metadata_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+}  // namespace warpstep

@@ -1,0 +1,213 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "engine/core/error.h"
+#include "engine/safetensors.h"
+#include "tests/largest_allocation.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+using testing_support::forget_allocations;
+using testing_support::largest_allocation_bytes;
+
+namespace fs = std::filesystem;
+
+class HostileSafetensorsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "warpstep-safetensors-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    path_ = directory_ / "file.safetensors";
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  // A file of the given header and as many data bytes; `length` is what the file claims.
+  void put(std::string_view header, std::size_t data_bytes, std::uint64_t length) const {
+    std::string content(8, '\0');
+    std::memcpy(content.data(), &length, 8);
+    write_atomically(path_, content.append(header).append(data_bytes, 'd'));
+  }
+  void put(std::string_view header, std::size_t data_bytes = 0) const {
+    put(header, data_bytes, header.size());
+  }
+  // Two tensors and metadata, 24 bytes of data.
+  void put_sample() const {
+    const std::array<std::byte, 16> bytes{};
+    const std::vector<TensorToStore> tensors = {
+        {"conv.weight", StoredType::f32, {2, 2}, bytes},
+        {"step", StoredType::i64, {}, std::span(bytes).first(8)}};
+    write_safetensors(path_, tensors, {{"format", "pt"}});
+  }
+  void expect_refused(std::string_view header, std::size_t data_bytes, const char* part) const {
+    put(header, data_bytes);
+    EXPECT_THAT([&] { SafetensorsFile file(path_); },
+                ThrowsMessage<DataError>(AllOf(StartsWith(path_.string()), HasSubstr(part))))
+        << header;
+  }
+
+  fs::path directory_, path_;
+};
+
+TEST_F(HostileSafetensorsTest, RefusesEveryTruncation) {
+  put_sample();
+  const std::string content = read_file(path_);
+  for (std::size_t bytes = 0; bytes < content.size(); ++bytes) {
+    write_atomically(path_, std::string_view(content).substr(0, bytes));
+    EXPECT_THAT([&] { SafetensorsFile file(path_); },
+                ThrowsMessage<DataError>(StartsWith(path_.string())))
+        << bytes;
+  }
+  write_atomically(path_, content + "x");
+  EXPECT_THAT([&] { SafetensorsFile file(path_); },
+              ThrowsMessage<DataError>(HasSubstr("1 bytes after the last tensor")));
+}
+
+TEST_F(HostileSafetensorsTest, RefusesHeaderLengthsThatLie) {
+  forget_allocations();
+  for (const std::uint64_t length :
+       {std::uint64_t{3}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, ~std::uint64_t{7}}) {
+    put("{}", 0, length);
+    EXPECT_THAT([&] { SafetensorsFile file(path_); },
+                ThrowsMessage<DataError>(HasSubstr(std::to_string(length))));
+  }
+  put("{}", 0, 100'000'001);
+  fs::resize_file(path_, 200'000'000);  // sparse: the bytes are there, the limit refuses
+  EXPECT_THAT([&] { SafetensorsFile file(path_); },
+              ThrowsMessage<DataError>(HasSubstr("at most 100000000")));
+  EXPECT_LT(largest_allocation_bytes(), 100'000U);
+}
+
+TEST_F(HostileSafetensorsTest, RefusesHeadersThatAreNoHeader) {
+  for (const char* header : {"", " ", "{", "nul", "{} {}", "{\"a\":}", "{\"\xFF\":{}}", "\xEF\xBB"})
+    expect_refused(header, 0, "not valid JSON");
+  expect_refused("[]", 0, "a list where the format has an object");
+  expect_refused("7", 0, "a number where the format has an object");
+  expect_refused(R"({"a":7})", 0, "tensor \"a\" has a number");
+  expect_refused(R"({"__metadata__":{"a":7}})", 0, "the metadata has a number");
+  expect_refused(R"({"__metadata__":{"a":"","a":""}})", 0, "the key \"a\" twice");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":0}})", 1, "field \"x\"");
+  expect_refused(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, "\"dtype\" twice");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[]}})", 1, "no data_offsets");
+  expect_refused(R"({"a":{"dtype":7}})", 1, "where the format has a string");
+  expect_refused(R"({"a":{"shape":[[1]]}})", 1, "a list where the format has a whole number");
+  expect_refused(R"({"a":{"shape":[-1]}})", 1, "a negative number");
+  expect_refused(R"({"a":{"shape":[1.5]}})", 1, "not a 64-bit integer");
+  expect_refused(R"({"a":{"shape":[18446744073709551616]}})", 1, "not a 64-bit integer");
+  expect_refused(R"({"a":{"dtype":"F99","shape":[],"data_offsets":[0,1]}})", 1, "dtype \"F99\"");
+  const std::string one = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  expect_refused("{" + one + "," + one + "}", 1, "tensor \"a\" has its name twice");
+}
+
+TEST_F(HostileSafetensorsTest, NamesTheByteOfTheHeader) {
+  expect_refused(R"({"a":{"dtype":7}})", 0, "byte 23: tensor \"a\"");
+}
+
+TEST_F(HostileSafetensorsTest, RefusesSizesThatDoNotFit) {
+  const auto with = [&](const char* shape, const char* offsets, const char* part) {
+    expect_refused(
+        fmt::format(R"({{"w":{{"dtype":"F32","shape":{},"data_offsets":{}}}}})", shape, offsets), 8,
+        part);
+  };
+  with("[2]", "[0,7]", "takes 8");
+  with("[2]", "[8,0]", "no begin and end");
+  with("[2]", "[0]", "no begin and end");
+  with("[2]", "[0,8,8]", "more than 2");
+  with("[4611686018427387904]", "[0,0]", "does not fit 64 bits");
+  with("[4294967296,4294967296]", "[0,8]", "does not fit 64 bits");
+  with("[4]", "[0,16]", "truncated");
+  with("[2]", "[18446744073709551608,18446744073709551615]", "takes 8");
+  with("[1]", "[18446744073709551611,18446744073709551615]", "truncated");
+  with("[1]", "[0,4]", "4 bytes after the last tensor");
+  with("[1]", "[4,8]", "a hole");
+  with("[0,18446744073709551615]", "[0,0]", "8 bytes after the last tensor");
+  with("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,4]", "than 32");
+}
+
+TEST_F(HostileSafetensorsTest, RefusesOverlapsAndHoles) {
+  const auto two = [](int begin, int end) {
+    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},
+                            "b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
+                       end - begin, begin, end);
+  };
+  expect_refused(two(3, 8), 8, "they overlap");
+  expect_refused(two(0, 8), 8, "they overlap");
+  expect_refused(two(5, 8), 8, "a hole");
+  put(two(4, 8), 8);
+  EXPECT_EQ(SafetensorsFile(path_).tensors().size(), 2U);
+}
+
+TEST_F(HostileSafetensorsTest, DeepNestingAndLongNamesCostNothing) {
+  forget_allocations();
+  expect_refused(R"({"a":{"shape":)" + std::string(1'000'000, '['), 0, "a list where");
+  put("{\"" + std::string(1'000'000, 'n') + "\":7}");
+  try {
+    SafetensorsFile file(path_);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_LT(std::strlen(error.what()), 400U);
+  }
+  EXPECT_LT(largest_allocation_bytes(), 4'000'000U);
+}
+
+// One of the ways in which a file goes wrong, on disk or by an enemy's hand.
+std::string mutated(std::string content, std::mt19937& random) {
+  const auto below = [&](std::size_t n) { return random() % n; };
+  static constexpr std::string_view digits = "0123456789\"[]{},:-.eE";
+  for (std::size_t edits = 1 + below(3); edits > 0 && !content.empty(); --edits) {
+    const std::size_t at = below(content.size());
+    switch (below(5)) {
+      case 0: content[at] = static_cast<char>(random()); break;
+      case 1: content[at] = digits[below(digits.size())]; break;
+      case 2: content.insert(at, 1, digits[below(digits.size())]); break;
+      case 3: content.erase(at, 1 + below(16)); break;
+      case 4: content.insert(at, content.substr(below(content.size()), below(32))); break;
+    }
+    // Half of the files tell the true length again, so that the edit reaches the parser.
+    if (content.size() >= 32 && below(2) == 0) {
+      const std::uint64_t length = content.size() - 8 - 24;
+      std::memcpy(content.data(), &length, 8);
+    }
+  }
+  return content;
+}
+
+TEST_F(HostileSafetensorsTest, NoMutationCrashesOrAllocatesMuch) {
+  put_sample();
+  const std::string good = read_file(path_);
+  std::mt19937 random(1);
+  int accepted = 0, refused = 0;
+  forget_allocations();
+  for (int i = 0; i < 5000; ++i) {
+    const std::string content = mutated(good, random);
+    write_atomically(path_, content);
+    try {
+      const SafetensorsFile file(path_);
+      for (const StoredTensor& tensor : file.tensors()) {
+        std::vector<std::byte> out(tensor.bytes);
+        ASSERT_LE(tensor.offset + tensor.bytes, content.size());
+        file.read(tensor, out);
+      }
+      ++accepted;
+    } catch (const DataError& error) {
+      ASSERT_THAT(error.what(), StartsWith(path_.string()));
+      ++refused;
+    }
+  }
+  EXPECT_GT(accepted, 100);  // edits of the data and of names are no errors
+  EXPECT_GT(refused, 1000);
+  EXPECT_LT(largest_allocation_bytes(), 100'000U);
+}
+
+}  // namespace
+}  // namespace warpstep

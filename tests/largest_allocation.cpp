@@ -1,0 +1,35 @@
+#include "tests/largest_allocation.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<std::size_t> largest_bytes = 0;
+}
+
+void* operator new(std::size_t bytes) {
+  std::size_t before = largest_bytes.load(std::memory_order_relaxed);
+  while (before < bytes && !largest_bytes.compare_exchange_weak(before, bytes)) {
+  }
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace warpstep::testing_support {
+
+void forget_allocations() {
+  largest_bytes = 0;
+}
+
+std::size_t largest_allocation_bytes() {
+  return largest_bytes;
+}
+
+}  // namespace warpstep::testing_support

@@ -26,7 +26,8 @@ struct BuildOptions {
   std::vector<float> mean, std;  // of x / 255, one a channel; empty: 0.5 and 0.25
 };
 
-// The forward half of a step: inputs `images` u8 [N,H,W,C] and `labels` i32 [N], normalisation, the model, its loss.
+// The forward half of a step: inputs `images` u8 [N,H,W,C] and `labels` i32 [N], normalisation, the
+// model, its loss.
 Graph build(const Model& model, const BuildOptions& options);
 
 }  // namespace warpstep::models

@@ -16,8 +16,7 @@ void sgd(const Optimizer& o, double rate, double& p, double g, double* momentum)
 }
 
 void adam(const Optimizer& o, const StepState& state, double& p, double g, double& m, double& v) {
-  const double rate = static_cast<double>(state.learning_rate),
-               decay = o.weight_decay;
+  const double rate = static_cast<double>(state.learning_rate), decay = o.weight_decay;
   if (o.kind == Optimizer::Kind::adamw)
     p *= 1 - rate * decay;
   else
@@ -25,8 +24,7 @@ void adam(const Optimizer& o, const StepState& state, double& p, double g, doubl
   m += (1 - o.beta1) * (g - m);
   v = o.beta2 * v + (1 - o.beta2) * g * g;
   const double root = std::sqrt(v) / std::sqrt(static_cast<double>(state.bias_correction2));
-  p -= rate / static_cast<double>(state.bias_correction1) * m /
-       (root + o.epsilon);
+  p -= rate / static_cast<double>(state.bias_correction1) * m / (root + o.epsilon);
 }
 
 void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
@@ -47,8 +45,7 @@ void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1,
-         op.beta2);
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2);
   });
 }
 

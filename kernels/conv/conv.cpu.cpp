@@ -1,0 +1,59 @@
+// Convolutions are oneDNN's; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+#include "kernels/cpu/cpu.h"
+
+namespace warpstep::cpu {
+namespace {
+
+ConvShapes shapes(const Conv& op, const Value& x, const Value& weight, const Value& z) {
+  return {op, x.type, weight.type, z.type, descriptor(x), descriptor(z), descriptor(weight)};
+}
+
+dnnl::memory::desc bias_descriptor(const Conv& op) {
+  return {{op.out}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
+}
+
+std::unique_ptr<Kernel> make(const Operands& operands, const ConvShapes& s, ConvDirection direction,
+                             std::vector<Argument> arguments) {
+  return primitive_kernel(
+      operands.context.engine,
+      plan_conv(operands.context.engine, s, direction, operands.context.exact_math), arguments);
+}
+
+// oneDNN sees grouped weights with five dimensions.
+dnnl::memory::desc weight_descriptor(const Conv& op, const Value& weight) {
+  const dnnl::memory::desc md = descriptor(weight);
+  if (op.groups == 1 || md.dims().size() == 5) return md;
+  return md.reshape({op.groups, op.out / op.groups, weight.type.shape[3], op.kernel, op.kernel});
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
+  const ConvShapes s = shapes(op, operands.in(0), operands.in(1), operands.out());
+  std::vector<Argument> arguments{
+      {DNNL_ARG_SRC, s.x_md, false, 0},
+      {DNNL_ARG_WEIGHTS, weight_descriptor(op, operands.in(1)), false, 1},
+      {DNNL_ARG_DST, s.z_md, true, 0}};
+  if (op.bias) arguments.push_back({DNNL_ARG_BIAS, bias_descriptor(op), false, 2});
+  return make(operands, s, ConvDirection::forward, std::move(arguments));
+}
+
+std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  const ConvShapes s = shapes(op.conv, operands.out(), operands.in(1), operands.in(0));
+  return make(operands, s, ConvDirection::data,
+              {{DNNL_ARG_DIFF_DST, s.z_md, false, 0},
+               {DNNL_ARG_WEIGHTS, weight_descriptor(op.conv, operands.in(1)), false, 1},
+               {DNNL_ARG_DIFF_SRC, s.x_md, true, 0}});
+}
+
+std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  const ConvShapes s = shapes(op.conv, operands.in(0), operands.out(), operands.in(1));
+  std::vector<Argument> arguments{
+      {DNNL_ARG_SRC, s.x_md, false, 0},
+      {DNNL_ARG_DIFF_DST, s.z_md, false, 1},
+      {DNNL_ARG_DIFF_WEIGHTS, weight_descriptor(op.conv, operands.out()), true, 0}};
+  if (op.conv.bias) arguments.push_back({DNNL_ARG_DIFF_BIAS, bias_descriptor(op.conv), true, 1});
+  return make(operands, s, ConvDirection::weights, std::move(arguments));
+}
+
+}  // namespace warpstep::cpu

@@ -1,0 +1,113 @@
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "kernels/cpu/cpu.h"
+
+namespace warpstep::cpu {
+namespace {
+
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+
+std::string_view isa_name(dnnl::cpu_isa isa) {
+  if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";
+  if (isa == dnnl::cpu_isa::avx512_core_bf16) return "AVX-512 with bf16";
+  if (isa == dnnl::cpu_isa::avx512_core_vnni) return "AVX-512 with VNNI";
+  if (isa == dnnl::cpu_isa::avx512_core) return "AVX-512";
+  if (isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni) return "AVX2";
+  return "SSE4.1 or AVX";
+}
+
+class Cpu final : public Backend {
+ public:
+  explicit Cpu(const BackendOptions& options) {
+    context_.exact_math = options.exact_math;
+    const auto isa = dnnl::get_effective_cpu_isa();
+    context_.block = isa_name(isa).starts_with("AVX-512") ? 16 : 8;
+    // oneDNN splits its work when a primitive is made, so the team is settled once, before the
+    // first.
+    if (options.threads > 0) omp_set_num_threads(options.threads);
+  }
+
+  std::string_view name() const override { return "cpu"; }
+
+  std::string describe() const override {
+    const dnnl_version_t* v = dnnl::version();
+    return fmt::format("oneDNN {}.{}.{} ({}), {} threads", v->major, v->minor, v->patch,
+                       isa_name(dnnl::get_effective_cpu_isa()), omp_get_max_threads());
+  }
+
+  void choose_layouts(Graph& graph) const override { cpu::choose_layouts(graph, context_); }
+
+  std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
+    for (const auto* ids : {&node.in, &node.out})
+      for (const int id : *ids)
+        if (const DType dtype = graph.value(id).type.dtype; is_float(dtype) && dtype != DType::f32)
+          fail<DeviceError>("cpu: {} is {}; the CPU backend computes in fp32, use --precision fp32",
+                            node.title(), warpstep::name(dtype));
+    const Operands operands{{graph, node}, context_};
+    return std::visit(
+        [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
+          if constexpr (std::is_same_v<Op, Reshape>)
+            fail<Error>("a view is never bound");
+          else
+            return cpu::bind(op, operands);
+        },
+        node.op);
+  }
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
+    const std::size_t rounded =
+        (std::max<std::size_t>(bytes, 1) + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+    void* memory = mmap(nullptr, rounded + huge_page_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      fail<DeviceError>("cpu: {:.1f} MiB of memory are not to be had; use a smaller --batch",
+                        static_cast<double>(bytes) / (1 << 20));
+    // Huge pages save the step thousands of page-table walks; where there are none, small ones do.
+    auto* aligned = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(memory) + huge_page_bytes - 1) / huge_page_bytes *
+        huge_page_bytes);
+    if (bytes >= huge_page_bytes) madvise(aligned, rounded, MADV_HUGEPAGE);
+    return {aligned, [memory, rounded](std::byte*) { munmap(memory, rounded + huge_page_bytes); }};
+  }
+
+  std::unique_ptr<Stream> make_stream() const override {
+    return std::make_unique<CpuStream>(context_.engine);
+  }
+
+  void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
+    copy(value, plain_descriptor(value.type), const_cast<std::byte*>(plain.data()),
+         descriptor(value), stored, plain.size());
+  }
+
+  void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
+    copy(value, descriptor(value), const_cast<void*>(stored), plain_descriptor(value.type),
+         plain.data(), plain.size());
+  }
+
+ private:
+  void copy(const Value& value, const dnnl::memory::desc& from, void* source,
+            const dnnl::memory::desc& to, void* target, std::size_t plain_bytes) const {
+    if (value.layout.tag.empty()) {
+      std::memcpy(target, source, plain_bytes);
+      return;
+    }
+    dnnl::memory in(from, context_.engine, source), out(to, context_.engine, target);
+    CpuStream stream(context_.engine);
+    dnnl::reorder(in, out).execute(stream.stream, in, out);
+    stream.wait();
+  }
+
+  Context context_;
+};
+
+}  // namespace
+}  // namespace warpstep::cpu
+
+extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions& options) {
+  return new warpstep::cpu::Cpu(options);
+}

@@ -1,0 +1,47 @@
+// The CPU backend: oneDNN for convolutions and matrix products, own vector loops for the rest, one
+// OpenMP team.
+#pragma once
+
+#include "kernels/cpu/onednn.h"
+
+namespace warpstep::cpu {
+
+struct Context {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  bool exact_math = false;
+  std::int64_t block = 16;  // channels of a blocked layout: a vector register of f32
+};
+
+struct Operands : warpstep::Operands {
+  const Context& context;
+};
+
+// Chooses the layout of every value, see layouts.cpp.
+void choose_layouts(Graph& graph, const Context& context);
+
+// One overload an op, defined in kernels/*/*.cpu.cpp. An op without one does not compile, and the
+// message names it.
+std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Relu&, const Operands&);
+std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Add&, const Operands&);
+std::unique_ptr<Kernel> bind(const Reorder&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPool&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPoolGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Linear&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Nll&, const Operands&);
+std::unique_ptr<Kernel> bind(const NllGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Top1&, const Operands&);
+std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
+std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
+std::unique_ptr<Kernel> bind(const Update&, const Operands&);
+std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);
+
+}  // namespace warpstep::cpu

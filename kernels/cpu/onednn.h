@@ -1,0 +1,80 @@
+// oneDNN as Warpstep uses it: memory descriptors of values, primitives with user scratchpads, and
+// nothing that falls back to oneDNN's reference loops in silence. What differs between its versions
+// stays in onednn.cpp.
+#pragma once
+
+#include <dnnl.hpp>
+
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "kernels/kernel.h"
+
+namespace warpstep::cpu {
+
+// The descriptor of a value in its chosen layout. Images [N,H,W,C] and weights [O,H,W,I] have
+// oneDNN's logical order {N,C,H,W} and {O,I,H,W}.
+dnnl::memory::desc descriptor(const Value& value);
+dnnl::memory::desc plain_descriptor(const Type& type);
+// The same dimensions with the layout left to oneDNN.
+dnnl::memory::desc any_descriptor(const Type& type);
+
+// The layout that stores `value` like `md`; an empty tag when that is the plain layout.
+Layout layout(const Value& value, const dnnl::memory::desc& md);
+// Channels in blocks of `block` (nChw16c and the like).
+dnnl::memory::desc blocked_descriptor(const Type& type, std::int64_t block);
+
+dnnl::primitive_attr attributes(bool relu);  // user scratchpad; relu as the last thing that is done
+
+enum class ConvDirection : std::uint8_t { forward, data, weights };
+
+// A primitive with its memories, ready to be given addresses. Args name what in[i], out[i] are to
+// oneDNN.
+struct PrimitivePlan {
+  dnnl::primitive primitive;
+  dnnl::memory::desc scratchpad;
+  std::string implementation;
+  dnnl::memory::desc weights;  // of a convolution: as this direction wants them
+};
+
+struct ConvShapes {
+  Conv op;
+  Type x, weight, z;
+  dnnl::memory::desc x_md, z_md;
+  std::optional<dnnl::memory::desc> weight_md;  // fixed; otherwise left to oneDNN
+};
+// The fastest implementation that is not a reference loop: Winograd where it pays (unless
+// exact_math), else direct, else by matrix product. Throws DeviceError naming the shapes when there
+// is none.
+PrimitivePlan plan_conv(const dnnl::engine& engine, const ConvShapes& shapes,
+                        ConvDirection direction, bool exact_math);
+// Whether plan_conv succeeds.
+bool supports_conv(const dnnl::engine& engine, const ConvShapes& shapes, ConvDirection direction,
+                   bool exact_math);
+
+// c [m,n] = a [m,k] b [k,n] (+ bias [1,n]) with any strides, relu at the end if asked for.
+PrimitivePlan plan_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                          const dnnl::memory::desc& b,
+                          const std::optional<dnnl::memory::desc>& bias,
+                          const dnnl::memory::desc& c, bool relu);
+PrimitivePlan plan_reorder(const dnnl::engine& engine, const dnnl::memory::desc& from,
+                           const dnnl::memory::desc& to);
+
+struct CpuStream final : Stream {
+  explicit CpuStream(const dnnl::engine& engine) : stream(engine) {}
+  void wait() override { stream.wait(); }
+  dnnl::stream stream;
+};
+
+// Which operand of the node an argument of the primitive is.
+struct Argument {
+  int dnnl_argument;
+  dnnl::memory::desc md;
+  bool output;
+  int index;
+};
+std::unique_ptr<Kernel> primitive_kernel(const dnnl::engine& engine, PrimitivePlan plan,
+                                         const std::vector<Argument>& arguments);
+
+}  // namespace warpstep::cpu

@@ -1,0 +1,97 @@
+// Bound by memory: every operand is streamed once.
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd.h"
+
+namespace warpstep::cpu {
+namespace {
+
+constexpr std::int64_t chunk = 16384;  // elements of a task: 64 KiB an operand
+
+// Calls run(begin, end) for chunks of [0, count) on the team; fixed chunks, so the same bits from
+// any team.
+template <class Run>
+void for_chunks(std::int64_t count, Run run) {
+#pragma omp parallel for schedule(static) if (count > 4 * chunk)
+  for (std::int64_t begin = 0; begin < count; begin += chunk)
+    run(begin, std::min(count, begin + chunk));
+}
+
+WARPSTEP_CLONES void normalize_pixels(const std::uint8_t* x, float* y, std::int64_t pixels,
+                                      std::int64_t channels, const float* scale,
+                                      const float* shift) {
+  if (channels == 1)
+    for (std::int64_t i = 0; i < pixels; ++i) y[i] = static_cast<float>(x[i]) * scale[0] + shift[0];
+  else if (channels == 3)
+    for (std::int64_t i = 0; i < pixels; ++i)
+      for (std::int64_t c = 0; c < 3; ++c)
+        y[3 * i + c] = static_cast<float>(x[3 * i + c]) * scale[c] + shift[c];
+  else
+    for (std::int64_t i = 0; i < pixels; ++i)
+      for (std::int64_t c = 0; c < channels; ++c)
+        y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
+}
+
+WARPSTEP_CLONES void relu(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : 0;
+}
+
+WARPSTEP_CLONES void relu_grad(const float* d_y, const float* y, float* d_x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) d_x[i] = y[i] > 0 ? d_y[i] : 0;
+}
+
+WARPSTEP_CLONES void add(const float* a, const float* b, float* sum, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+// Elements as stored: a blocked layout's padding is zero and stays zero.
+std::int64_t stored_count(const Operands& operands) {
+  return static_cast<std::int64_t>(operands.out().layout.bytes / sizeof(float));
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
+  const std::int64_t channels = operands.out_shape()[3],
+                     pixels = operands.out_shape().count() / channels;
+  return host_kernel("loops", [op, channels, pixels](const Buffers& b) {
+    for_chunks(pixels, [&](std::int64_t begin, std::int64_t end) {
+      normalize_pixels(as<std::uint8_t>(b.in[0]) + begin * channels,
+                       as<float>(b.out[0]) + begin * channels, end - begin, channels,
+                       op.scale.data(), op.shift.data());
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
+  return host_kernel("loops", [count = stored_count(operands)](const Buffers& b) {
+    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+      relu(as<float>(b.in[0]) + begin, as<float>(b.out[0]) + begin, end - begin);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands& operands) {
+  return host_kernel("loops", [count = stored_count(operands)](const Buffers& b) {
+    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+      relu_grad(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
+                end - begin);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
+  return host_kernel("loops", [count = stored_count(operands)](const Buffers& b) {
+    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+      add(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
+          end - begin);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Reorder&, const Operands& operands) {
+  const auto from = descriptor(operands.in(0)), to = descriptor(operands.out());
+  return primitive_kernel(operands.context.engine, plan_reorder(operands.context.engine, from, to),
+                          {{DNNL_ARG_FROM, from, false, 0}, {DNNL_ARG_TO, to, true, 0}});
+}
+
+}  // namespace warpstep::cpu

@@ -1,0 +1,175 @@
+// Max pooling between any two layouts: rows of channels on one side and blocks of channels on the
+// other cost the same, which is what saves the step its reorders. Bound by memory: x (or d_x) and y
+// once, the index in bytes.
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd.h"
+
+namespace warpstep::cpu {
+namespace {
+
+// Where the `lanes` channels of group g of pixel (n, h, w) start: n * image + g * group + h * row +
+// w * pixel.
+struct View {
+  std::int64_t image, group, row, pixel;
+  std::int64_t height, width;
+};
+
+View view(const Value& value, std::int64_t lanes) {
+  const Shape& s = value.type.shape;
+  const std::int64_t h = s[1], w = s[2], c = s[3];
+  if (value.layout.tag.empty()) return {h * w * c, lanes, w * c, c, h, w};
+  return {h * w * c, h * w * lanes, w * lanes, lanes, h, w};
+}
+
+struct Pooling {
+  MaxPool op;
+  View x, y, index;  // x and y stand for d_x and d_y in the adjoint
+  std::int64_t images, groups;
+};
+
+// One row of outputs of one channel group. `best` and `at` are indexed by lane.
+template <int lanes>
+WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
+                              std::int64_t i) {
+  const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
+  for (std::int64_t j = 0; j < p.y.width; ++j) {
+    const std::int64_t w0 = j * p.op.stride - p.op.padding;
+    float best[lanes];
+    std::int32_t at[lanes];
+    for (int l = 0; l < lanes; ++l) best[l] = -__builtin_inff(), at[l] = 0;
+    for (std::int64_t kh = std::max<std::int64_t>(0, -h0); kh < std::min(window, p.x.height - h0);
+         ++kh)
+      for (std::int64_t kw = std::max<std::int64_t>(0, -w0); kw < std::min(window, p.x.width - w0);
+           ++kw) {
+        const float* in = x + (h0 + kh) * p.x.row + (w0 + kw) * p.x.pixel;
+        const auto k = static_cast<std::int32_t>(kh * window + kw);
+        for (int l = 0; l < lanes; ++l) {
+          at[l] = in[l] > best[l] ? k : at[l];
+          best[l] = in[l] > best[l] ? in[l] : best[l];
+        }
+      }
+    float* out = y + j * p.y.pixel;
+    std::uint8_t* out_index = index + j * p.index.pixel;
+    if (p.op.relu)
+      for (int l = 0; l < lanes; ++l) {
+        at[l] = best[l] > 0 ? at[l] : MaxPool::none;
+        best[l] = best[l] > 0 ? best[l] : 0;
+      }
+    for (int l = 0; l < lanes; ++l) out[l] = best[l];
+    for (int l = 0; l < lanes; ++l) out_index[l] = static_cast<std::uint8_t>(at[l]);
+  }
+}
+
+// The adjoint where windows do not overlap: every element of d_x belongs to at most one window and
+// is written once.
+template <int lanes>
+WARPSTEP_CLONES void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
+                                float* d_x, std::int64_t i) {
+  const std::int64_t window = p.op.window;
+  for (std::int64_t j = 0; j < p.y.width; ++j) {
+    const float* gradient = d_y + j * p.y.pixel;
+    const std::uint8_t* at = index + j * p.index.pixel;
+    for (std::int64_t kh = 0; kh < window; ++kh)
+      for (std::int64_t kw = 0; kw < window; ++kw) {
+        float* out = d_x + (i * window + kh) * p.x.row + (j * window + kw) * p.x.pixel;
+        const auto k = static_cast<std::uint8_t>(kh * window + kw);
+        for (int l = 0; l < lanes; ++l) out[l] = at[l] == k ? gradient[l] : 0;
+      }
+  }
+}
+
+// The adjoint in general: d_x is zero, windows add to it in order.
+template <int lanes>
+WARPSTEP_CLONES void scatter_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
+                                 float* d_x, std::int64_t i) {
+  for (std::int64_t j = 0; j < p.y.width; ++j)
+    for (int l = 0; l < lanes; ++l) {
+      const std::int64_t k = index[j * p.index.pixel + l];
+      if (k == MaxPool::none) continue;
+      const std::int64_t h = i * p.op.stride - p.op.padding + k / p.op.window;
+      const std::int64_t w = j * p.op.stride - p.op.padding + k % p.op.window;
+      d_x[h * p.x.row + w * p.x.pixel + l] += d_y[j * p.y.pixel + l];
+    }
+}
+
+template <int lanes>
+void pool(const Pooling& p, const Buffers& b) {
+#pragma omp parallel for collapse(2) schedule(static)
+  for (std::int64_t n = 0; n < p.images; ++n)
+    for (std::int64_t i = 0; i < p.y.height; ++i)
+      for (std::int64_t g = 0; g < p.groups; ++g)
+        pool_row<lanes>(
+            p, as<float>(b.in[0]) + n * p.x.image + g * p.x.group,
+            as<float>(b.out[0]) + n * p.y.image + g * p.y.group + i * p.y.row,
+            as<std::uint8_t>(b.out[1]) + n * p.index.image + g * p.index.group + i * p.index.row,
+            i);
+}
+
+template <int lanes>
+void unpool(const Pooling& p, const Buffers& b) {
+  const bool tiles = p.op.stride == p.op.window && p.op.padding == 0;
+  const bool covered =
+      tiles && p.y.height * p.op.window == p.x.height && p.y.width * p.op.window == p.x.width;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t n = 0; n < p.images; ++n) {
+    float* image = as<float>(b.out[0]) + n * p.x.image;
+    if (!covered) std::memset(image, 0, idx(p.x.image) * sizeof(float));
+    for (std::int64_t i = 0; i < p.y.height; ++i)
+      for (std::int64_t g = 0; g < p.groups; ++g) {
+        const float* d_y = as<float>(b.in[0]) + n * p.y.image + g * p.y.group + i * p.y.row;
+        const std::uint8_t* index =
+            as<std::uint8_t>(b.in[1]) + n * p.index.image + g * p.index.group + i * p.index.row;
+        (tiles ? unpool_row<lanes> : scatter_row<lanes>)(p, d_y, index, image + g * p.x.group, i);
+      }
+  }
+}
+
+// Channels that every layout of the node keeps together.
+std::int64_t common_lanes(const Operands& operands, std::int64_t channels) {
+  const std::int64_t block = operands.context.block;
+  for (const auto* ids : {&operands.node.in, &operands.node.out})
+    for (const int id : *ids)
+      if (!operands.graph.value(id).layout.tag.empty()) return block;
+  return channels % 16 == 0 ? 16 : channels % 8 == 0 ? 8 : 1;
+}
+
+template <template <int> class Run>
+std::unique_ptr<Kernel> with_lanes(std::int64_t lanes, const Pooling& pooling) {
+  const std::string name = fmt::format("loops, {} channels at once", lanes);
+  switch (lanes) {
+    case 16: return host_kernel(name, [pooling](const Buffers& b) { Run<16>()(pooling, b); });
+    case 8: return host_kernel(name, [pooling](const Buffers& b) { Run<8>()(pooling, b); });
+    default: return host_kernel(name, [pooling](const Buffers& b) { Run<1>()(pooling, b); });
+  }
+}
+
+template <int lanes>
+struct Pool {
+  void operator()(const Pooling& p, const Buffers& b) const { pool<lanes>(p, b); }
+};
+template <int lanes>
+struct Unpool {
+  void operator()(const Pooling& p, const Buffers& b) const { unpool<lanes>(p, b); }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
+  const Shape& y = operands.out_shape();
+  const std::int64_t lanes = common_lanes(operands, y[3]);
+  return with_lanes<Pool>(lanes, {op, view(operands.in(0), lanes), view(operands.out(0), lanes),
+                                  view(operands.out(1), lanes), y[0], y[3] / lanes});
+}
+
+std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
+  const Shape& y = operands.in_shape(0);
+  const std::int64_t lanes = common_lanes(operands, y[3]);
+  return with_lanes<Unpool>(lanes,
+                            {op.pool, view(operands.out(), lanes), view(operands.in(0), lanes),
+                             view(operands.in(1), lanes), y[0], y[3] / lanes});
+}
+
+}  // namespace warpstep::cpu

@@ -1,0 +1,15 @@
+// The clock of the loader's own timings.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace warpstep::data {
+
+inline std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+}  // namespace warpstep::data

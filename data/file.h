@@ -1,0 +1,51 @@
+// Files and folders, with errors that name the path.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace warpstep::data {
+
+// Reads a whole regular file into `bytes`, whose capacity is kept. Throws DataError when it cannot
+// be read or is longer than `limit_bytes`.
+void read_file(const std::string& path, std::vector<std::uint8_t>& bytes,
+               std::uint64_t limit_bytes = std::uint64_t{1} << 31);
+
+// Writes beside `path` and renames, so that the file is whole or absent. Throws DataError.
+void write_file(const std::string& path, std::span<const std::uint8_t> bytes);
+void write_file(const std::string& path, std::string_view text);
+
+struct Entry {
+  std::string name;
+  bool folder = false;
+  std::uint64_t bytes = 0;
+};
+
+// What a folder holds, sorted by name; names that begin with a dot are left out. Throws DataError.
+std::vector<Entry> list_folder(const std::string& path);
+
+bool is_folder(const std::string& path);
+bool exists(const std::string& path);
+
+// "a, b, c and 7 more", for messages.
+std::string first_few(std::span<const std::string> names);
+
+// Names out of a file, made fit for a message: control characters as \xNN, cut at 200 bytes.
+std::string printable(std::string_view text);
+
+// Running 64-bit hash (FNV-1a) of everything that identifies a data set.
+class Hash {
+ public:
+  void add(std::string_view text);  // with its length
+  void add(std::uint64_t value);
+  void add(std::span<const std::uint8_t> bytes);
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+}  // namespace warpstep::data

@@ -1,0 +1,182 @@
+#include "data/idx.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "data/file.h"
+#include "data/memory.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::int64_t max_side = 16384;          // pixels
+constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
+constexpr std::uint64_t max_expansion = 1032;     // of deflate
+
+// An IDX file, plain or gzipped: zlib reads both alike.
+class IdxFile {
+ public:
+  explicit IdxFile(const std::string& path) : path_(path) {
+    std::vector<std::uint8_t> whole;
+    for (const Entry& entry : list_folder(path.substr(0, path.rfind('/')))) {
+      if (path.ends_with("/" + entry.name)) file_bytes_ = entry.bytes;
+    }
+    file_.reset(gzopen(path.c_str(), "rb"));
+    if (!file_) fail<DataError>("{}: cannot be read", path);
+    gzbuffer(file_.get(), 1 << 17);
+  }
+
+  void read(std::uint8_t* to, std::uint64_t bytes) {
+    while (bytes > 0) {
+      const auto chunk = static_cast<unsigned>(std::min<std::uint64_t>(bytes, 1U << 30));
+      const int got = gzread(file_.get(), to, chunk);
+      if (got <= 0) broken(got);
+      to += got;
+      at_ += static_cast<std::uint64_t>(got);
+      bytes -= static_cast<std::uint64_t>(got);
+    }
+  }
+  std::uint32_t word() {
+    std::array<std::uint8_t, 4> b{};
+    read(b.data(), b.size());
+    return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
+  }
+  void expect_magic(std::uint32_t magic, const char* what) {
+    if (const std::uint32_t found = word(); found != magic) {
+      fail<DataError>("{}: byte 0: begins with 0x{:08x}, an IDX file of {} with 0x{:08x}", path_,
+                      found, what, magic);
+    }
+  }
+  // Refuses a header that promises more than the file can hold, before memory is taken for it.
+  void expect_bytes(std::uint64_t bytes) const {
+    const std::uint64_t most =
+        gzdirect(file_.get()) != 0 ? file_bytes_ : file_bytes_ * max_expansion;
+    if (at_ + bytes > most) {
+      fail<DataError>(
+          "{}: the header promises {} bytes, but the file of {} cannot hold them; copy "
+          "it again",
+          path_, at_ + bytes, file_bytes_);
+    }
+  }
+  void expect_end() {
+    std::uint8_t more = 0;
+    const int got = gzread(file_.get(), &more, 1);
+    if (got < 0) broken(got);  // among others a wrong checksum of the gzip stream
+    if (got > 0) fail<DataError>("{}: goes on after byte {}, where its header ends it", path_, at_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+
+  [[noreturn]] void broken(int got) {
+    int code = 0;
+    const char* reason = gzerror(file_.get(), &code);
+    if (got == 0 || code == Z_BUF_ERROR) {
+      fail<DataError>("{}: is truncated at byte {} of its contents; copy it again", path_, at_);
+    }
+    fail<DataError>("{}: byte {} of its contents: {}; copy it again", path_, at_, reason);
+  }
+
+  std::string path_;
+  std::uint64_t file_bytes_ = 0;
+  std::uint64_t at_ = 0;  // in the unpacked contents
+  std::unique_ptr<gzFile_s, Close> file_;
+};
+
+// Both spellings that are in use, plain before gzipped; empty when there is none.
+std::string find_file(const std::string& folder, Split split, const char* what, const char* kind) {
+  const char* stem = split == Split::train ? "train" : "t10k";
+  for (const char* end : {"", ".gz"}) {
+    for (const char* joint : {"-", "."}) {
+      std::string path = fmt::format("{}/{}-{}{}{}-ubyte{}", folder, stem, what, joint, kind, end);
+      if (exists(path)) return path;
+    }
+  }
+  return {};
+}
+
+std::string need_file(const std::string& folder, Split split, const char* what, const char* kind) {
+  std::string path = find_file(folder, split, what, kind);
+  if (path.empty()) {
+    fail<DataError>("{}/{}-{}-{}-ubyte[.gz]: there is no such file", folder,
+                    split == Split::train ? "train" : "t10k", what, kind);
+  }
+  return path;
+}
+
+std::vector<std::uint8_t> read_labels(const std::string& folder, Split split) {
+  IdxFile file(need_file(folder, split, "labels", "idx1"));
+  file.expect_magic(0x00000801, "labels");
+  const std::uint32_t count = file.word();
+  if (count == 0) fail<DataError>("{}: byte 4: has no labels", file.path());
+  file.expect_bytes(count);
+  std::vector<std::uint8_t> labels(count);
+  file.read(labels.data(), count);
+  file.expect_end();
+  return labels;
+}
+
+void read_images(const std::string& path, MemoryParts& parts) {
+  IdxFile file(path);
+  file.expect_magic(0x00000803, "images");
+  const std::uint64_t count = file.word();
+  const std::int64_t height = file.word();
+  const std::int64_t width = file.word();
+  if (height < 1 || width < 1 || height > max_side || width > max_side) {
+    fail<DataError>("{}: byte 8: claims images of {} x {}, allowed are 1 to {} a side", path,
+                    height, width, max_side);
+  }
+  const std::uint64_t bytes = count * static_cast<std::uint64_t>(height * width);
+  if (bytes > max_pixels) {
+    fail<DataError>("{}: claims {} images of {} x {}, more than {} bytes", path, count, height,
+                    width, max_pixels);
+  }
+  if (count != parts.labels.size()) {
+    fail<DataError>("{}: byte 4: has {} images, but there are {} labels", path, count,
+                    parts.labels.size());
+  }
+  file.expect_bytes(bytes);
+  parts.shape = Shape{height, width, 1};
+  parts.pixels.resize(bytes);
+  file.read(parts.pixels.data(), bytes);
+  file.expect_end();
+}
+
+}  // namespace
+
+bool has_idx_files(const std::string& folder) {
+  return !find_file(folder, Split::train, "images", "idx3").empty() ||
+         !find_file(folder, Split::test, "images", "idx3").empty();
+}
+
+std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split) {
+  MemoryParts parts;
+  parts.kind = "IDX";
+  parts.path = need_file(folder, split, "images", "idx3");
+  const std::vector<std::uint8_t> labels = read_labels(folder, split);
+  parts.labels.assign(labels.begin(), labels.end());
+  // The training split decides how many classes there are, if it is there.
+  const bool own =
+      split == Split::train || find_file(folder, Split::train, "labels", "idx1").empty();
+  const std::vector<std::uint8_t> deciding = own ? labels : read_labels(folder, Split::train);
+  const int classes = *std::max_element(deciding.begin(), deciding.end()) + 1;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] >= classes) {
+      fail<DataError>("{}: byte {}: label {}, but the training split has {} classes", parts.path,
+                      8 + i, labels[i], classes);
+    }
+  }
+  for (int i = 0; i < classes; ++i) parts.classes.push_back(std::to_string(i));
+  read_images(parts.path, parts);
+  return std::make_unique<MemoryDataset>(std::move(parts));
+}
+
+}  // namespace warpstep::data

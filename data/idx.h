@@ -1,0 +1,14 @@
+// MNIST's IDX files, gzipped or not.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/dataset.h"
+
+namespace warpstep::data {
+
+bool has_idx_files(const std::string& folder);
+std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split);
+
+}  // namespace warpstep::data

@@ -1,0 +1,198 @@
+#include "data/labels.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "data/label_file.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::int64_t max_classes = 65536;
+
+void check_png_name(const std::string& path) {
+  std::string end = path.size() < 4 ? path : path.substr(path.size() - 4);
+  std::transform(end.begin(), end.end(), end.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (end == ".png") return;
+  fail<DataError>(
+      "{}: is not a .png file; convert images with: mogrify -format png, and move "
+      "other files out of the folder",
+      path);
+}
+
+// Numbers: 0 to the highest one that occurs. Names: sorted.
+Classes find_classes(const std::vector<LabelRow>& rows, const std::string& path) {
+  Classes classes;
+  classes.numbered = std::holds_alternative<std::int64_t>(rows[0].label);
+  if (!classes.numbered) {
+    for (const LabelRow& row : rows) classes.names.push_back(std::get<std::string>(row.label));
+    std::sort(classes.names.begin(), classes.names.end());
+    classes.names.erase(std::unique(classes.names.begin(), classes.names.end()),
+                        classes.names.end());
+    if (classes.names.size() > static_cast<std::size_t>(max_classes)) {
+      fail<DataError>("{}: has {} classes, at most {} are allowed", path, classes.names.size(),
+                      max_classes);
+    }
+    return classes;
+  }
+  std::int64_t highest = 0;
+  for (const LabelRow& row : rows) {
+    const auto label = std::get<std::int64_t>(row.label);
+    if (label < 0 || label >= max_classes) {
+      fail<DataError>("{}: '{}' has label {}; labels go from 0 to {} at most", path,
+                      printable(row.name), label, max_classes - 1);
+    }
+    highest = std::max(highest, label);
+  }
+  for (std::int64_t i = 0; i <= highest; ++i) classes.names.push_back(std::to_string(i));
+  return classes;
+}
+
+std::int32_t class_of(const LabelRow& row, const Classes& classes, const std::string& path) {
+  if (classes.numbered != std::holds_alternative<std::int64_t>(row.label)) {
+    fail<DataError>("{}: '{}' has a {} as label, but the training split has {}", path,
+                    printable(row.name), classes.numbered ? "name" : "number",
+                    classes.numbered ? "numbers" : "names");
+  }
+  if (classes.numbered) {
+    const auto label = std::get<std::int64_t>(row.label);
+    if (label < 0 || label >= static_cast<std::int64_t>(classes.names.size())) {
+      fail<DataError>("{}: '{}' has label {}, but the data set has {} classes: 0 to {}", path,
+                      printable(row.name), label, classes.names.size(), classes.names.size() - 1);
+    }
+    return static_cast<std::int32_t>(label);
+  }
+  const auto& name = std::get<std::string>(row.label);
+  const auto found = std::lower_bound(classes.names.begin(), classes.names.end(), name);
+  if (found == classes.names.end() || *found != name) {
+    fail<DataError>("{}: '{}' is of class '{}', which the training split does not have", path,
+                    printable(row.name), printable(name));
+  }
+  return static_cast<std::int32_t>(found - classes.names.begin());
+}
+
+std::vector<LabelRow> read_label_file(const std::string& path) {
+  std::vector<std::uint8_t> file;
+  read_file(path, file);
+  std::vector<LabelRow> rows =
+      path.ends_with(".pkl") ? read_label_pickle(file, path) : read_label_csv(file, path);
+  if (rows.empty()) fail<DataError>("{}: holds no labels", path);
+  return rows;
+}
+
+// The row of every file, by the file's name or, for int keys, by its name without .png.
+std::unordered_map<std::string, const LabelRow*> rows_by_name(const std::vector<LabelRow>& rows,
+                                                              const std::string& path) {
+  std::unordered_map<std::string, const LabelRow*> by_name;
+  by_name.reserve(rows.size());
+  for (const LabelRow& row : rows) {
+    if (!by_name.emplace(row.is_number ? row.name + ".png" : row.name, &row).second) {
+      fail<DataError>("{}: the name '{}' stands twice", path, printable(row.name));
+    }
+  }
+  return by_name;
+}
+
+LabelledFolder from_label_file(const std::string& folder, const std::vector<Entry>& entries,
+                               const std::string& label_name, const std::optional<Classes>& known) {
+  const std::string path = folder + "/" + label_name;
+  const std::vector<LabelRow> rows = read_label_file(path);
+  LabelledFolder result;
+  result.classes = known ? *known : find_classes(rows, path);
+  auto by_name = rows_by_name(rows, path);
+  std::vector<std::string> unlabelled;
+  for (const Entry& entry : entries) {
+    if (entry.name == label_name) continue;
+    if (entry.folder) {
+      fail<DataError>("{}/{}: is a folder beside {}; labels go by file or by folder, not both",
+                      folder, entry.name, label_name);
+    }
+    check_png_name(folder + "/" + entry.name);
+    const auto found = by_name.find(entry.name);
+    if (found == by_name.end()) {
+      unlabelled.push_back(entry.name);
+      continue;
+    }
+    result.files.push_back(
+        {entry.name, entry.bytes, class_of(*found->second, result.classes, path)});
+    by_name.erase(found);
+  }
+  if (!unlabelled.empty()) {
+    fail<DataError>("{}: {} files of the folder have no label: {}; add them or move the files away",
+                    path, unlabelled.size(), first_few(unlabelled));
+  }
+  if (!by_name.empty()) {
+    std::vector<std::string> missing;
+    for (const auto& [name, row] : by_name) missing.push_back(name);
+    std::sort(missing.begin(), missing.end());
+    fail<DataError>("{}: {} labels have no file: {}; copy the files again or remove the labels",
+                    path, missing.size(), first_few(missing));
+  }
+  return result;
+}
+
+LabelledFolder from_class_folders(const std::string& folder, const std::vector<Entry>& entries,
+                                  const std::optional<Classes>& known) {
+  LabelledFolder result;
+  for (const Entry& entry : entries) {
+    if (!entry.folder) {
+      fail<DataError>(
+          "{}/{}: is a file beside class folders, and there is no labels.pkl or "
+          "labels.csv; move it into its class",
+          folder, entry.name);
+    }
+    const auto label = static_cast<std::int32_t>(result.classes.names.size());
+    result.classes.names.push_back(entry.name);
+    const std::vector<Entry> files = list_folder(folder + "/" + entry.name);
+    if (files.empty()) fail<DataError>("{}/{}: the class has no files", folder, entry.name);
+    for (const Entry& file : files) {
+      const std::string name = entry.name + "/" + file.name;
+      if (file.folder) {
+        fail<DataError>("{}/{}: is a folder inside a class folder; put its files one up", folder,
+                        name);
+      }
+      check_png_name(folder + "/" + name);
+      result.files.push_back({name, file.bytes, label});
+    }
+  }
+  if (known && (known->numbered || known->names != result.classes.names)) {
+    fail<DataError>("{}: has the classes {}, but the training split has {}", folder,
+                    first_few(result.classes.names), first_few(known->names));
+  }
+  return result;
+}
+
+}  // namespace
+
+LabelledFolder read_labelled_folder(const std::string& folder,
+                                    const std::optional<Classes>& known) {
+  if (!is_folder(folder)) fail<DataError>("{}: there is no such folder", folder);
+  const std::vector<Entry> entries = list_folder(folder);
+  if (entries.empty()) {
+    fail<DataError>(
+        "{}: is empty; expected PNG files with labels.pkl or labels.csv, or one folder "
+        "a class",
+        folder);
+  }
+  std::vector<std::string> label_names;
+  for (const Entry& entry : entries) {
+    if (entry.name == "labels.pkl" || entry.name == "labels.csv") label_names.push_back(entry.name);
+  }
+  if (label_names.size() > 1) {
+    fail<DataError>("{}: has both labels.csv and labels.pkl; remove one", folder);
+  }
+  if (label_names.size() == 1) {
+    return from_label_file(folder, entries, label_names[0], known);
+  }
+  if (std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.folder; })) {
+    fail<DataError>(
+        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder a class", folder,
+        entries.size());
+  }
+  return from_class_folders(folder, entries, known);
+}
+
+}  // namespace warpstep::data

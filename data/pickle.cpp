@@ -1,0 +1,294 @@
+#include "data/pickle.h"
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "data/file.h"
+#include "data/pickle_text.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::size_t max_text_bytes = 255;  // of a name: Linux allows no more for a file
+
+// The part of Python's pickle machine that builds one dict. Every item on its stack is 16 bytes and
+// texts are kept once, so memory stays within a small multiple of the file.
+class Reader {
+ public:
+  Reader(std::span<const std::uint8_t> file, const std::string& path) : file_(file), path_(path) {}
+
+  PickleDict read() {
+    while (step()) {
+    }
+    PickleDict dict;
+    dict.items.reserve(items_.size());
+    for (const auto& [key, value] : items_) {
+      dict.items.emplace_back(materialise(key), materialise(value));
+    }
+    return dict;
+  }
+
+ private:
+  enum class Kind : std::uint8_t { mark, integer, text, dict };
+  struct Item {
+    Kind kind = Kind::mark;
+    std::int64_t value = 0;  // the integer, or the index of the text
+  };
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail<DataError>("{}: byte {}: {}", path_, opcode_at_,
+                    fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::span<const std::uint8_t> take(std::uint64_t bytes) {
+    if (bytes > file_.size() - at_) {
+      refuse("the pickle is truncated: {} more bytes expected, {} left; write it again", bytes,
+             file_.size() - at_);
+    }
+    const auto taken = file_.subspan(at_, bytes);
+    at_ += bytes;
+    return taken;
+  }
+  std::uint64_t little_endian(int bytes) {
+    std::uint64_t value = 0;
+    const auto from = take(static_cast<std::uint64_t>(bytes));
+    for (int i = 0; i < bytes; ++i) {
+      value |= std::uint64_t{from[static_cast<std::size_t>(i)]} << (8 * i);
+    }
+    return value;
+  }
+  std::string_view line() {
+    const auto* begin = reinterpret_cast<const char*>(file_.data()) + at_;
+    const auto* end = static_cast<const char*>(std::memchr(begin, '\n', file_.size() - at_));
+    if (end == nullptr) refuse("the pickle is truncated: a line without an end; write it again");
+    const std::string_view text(begin, static_cast<std::size_t>(end - begin));
+    at_ += text.size() + 1;
+    return text;
+  }
+  std::int64_t number(std::string_view text) const {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
+      refuse("'{}' is not an integer of 64 bits", printable(text));
+    }
+    return value;
+  }
+
+  void push_text(std::string text) {
+    if (text.size() > max_text_bytes) {
+      refuse("a name of {} bytes, at most {} are allowed", text.size(), max_text_bytes);
+    }
+    stack_.push_back({Kind::text, static_cast<std::int64_t>(texts_.size())});
+    texts_.push_back(std::move(text));
+  }
+  void push_bytes(std::uint64_t bytes) {
+    const auto from = take(bytes);
+    if (bytes > max_text_bytes) {
+      refuse("a name of {} bytes, at most {} are allowed", bytes, max_text_bytes);
+    }
+    push_text(std::string(from.begin(), from.end()));
+  }
+  void push_integer(std::int64_t value) { stack_.push_back({Kind::integer, value}); }
+  void push_long(std::uint64_t bytes) {  // two's complement, little endian
+    if (bytes > 8) refuse("an integer of {} bytes, at most 8 are allowed", bytes);
+    std::uint64_t value = little_endian(static_cast<int>(bytes));
+    if (bytes > 0 && bytes < 8 && (value >> (8 * bytes - 1)) != 0) {
+      value |= ~std::uint64_t{0} << (8 * bytes);
+    }
+    push_integer(static_cast<std::int64_t>(value));
+  }
+  void push_int_line() {
+    const std::string_view text = line();
+    if (text == "00" || text == "01") refuse("a bool where a name or a label should be");
+    push_integer(number(text));
+  }
+  void push_long_line() {
+    std::string_view text = line();
+    if (text.ends_with('L')) text.remove_suffix(1);
+    push_integer(number(text));
+  }
+  void push_parsed(std::optional<std::string> text) {
+    if (!text) refuse("a str that Python's repr() does not write; the pickle is broken");
+    push_text(std::move(*text));
+  }
+
+  void push_dict() {
+    if (have_dict_)
+      refuse("a dict inside or beside the dict; expected one dict of names to labels");
+    have_dict_ = true;
+    stack_.push_back({Kind::dict, 0});
+  }
+  const Item& top() const {
+    if (stack_.empty()) refuse("nothing on the stack; the pickle is broken, write it again");
+    return stack_.back();
+  }
+  void put(std::uint64_t index) {
+    if (top().kind == Kind::mark) refuse("a mark cannot be remembered; the pickle is broken");
+    memo_[index] = top();
+  }
+  void get(std::uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) refuse("refers to item {}, which was never stored", index);
+    stack_.push_back(found->second);
+  }
+
+  PickleValue materialise(const Item& item) const {
+    if (item.kind == Kind::integer) return item.value;
+    return texts_[static_cast<std::size_t>(item.value)];
+  }
+  void add(const Item& key, const Item& value) {
+    for (const Item& item : {key, value}) {
+      if (item.kind != Kind::integer && item.kind != Kind::text) {
+        refuse("a key or value is neither a name nor an integer");
+      }
+    }
+    const PickleValue name = materialise(key);
+    if (!keys_.insert(name).second) {
+      refuse("the name '{}' stands twice in the dict", key.kind == Kind::text
+                                                           ? printable(std::get<std::string>(name))
+                                                           : std::to_string(key.value));
+    }
+    items_.emplace_back(key, value);
+  }
+  void set_items();                // SETITEMS: everything above the mark
+  void set_item();                 // SETITEM: the two topmost
+  std::size_t above_mark() const;  // the first item above the topmost mark
+  bool step();                     // one opcode; false after STOP
+  bool step_push(std::uint8_t opcode);
+
+  std::span<const std::uint8_t> file_;
+  const std::string& path_;
+  std::size_t at_ = 0;
+  std::size_t opcode_at_ = 0;
+  bool have_dict_ = false;
+  std::vector<Item> stack_;
+  std::vector<std::string> texts_;
+  std::unordered_map<std::uint64_t, Item> memo_;
+  std::unordered_set<PickleValue> keys_;
+  std::vector<std::pair<Item, Item>> items_;
+};
+
+std::size_t Reader::above_mark() const {
+  for (std::size_t i = stack_.size(); i > 0; --i) {
+    if (stack_[i - 1].kind == Kind::mark) return i;
+  }
+  refuse("no mark on the stack; the pickle is broken, write it again");
+}
+
+void Reader::set_items() {
+  const std::size_t first = above_mark();
+  if (first < 2 || stack_[first - 2].kind != Kind::dict) refuse("items for something not a dict");
+  if ((stack_.size() - first) % 2 != 0) refuse("a name without a label; the pickle is broken");
+  for (std::size_t i = first; i < stack_.size(); i += 2) add(stack_[i], stack_[i + 1]);
+  stack_.resize(first - 1);
+}
+
+void Reader::set_item() {
+  const std::size_t n = stack_.size();
+  if (n < 3 || stack_[n - 3].kind != Kind::dict) refuse("an item for something not a dict");
+  add(stack_[n - 2], stack_[n - 1]);
+  stack_.resize(n - 2);
+}
+
+// Opcodes that push a name or a number; false when it is none of them.
+bool Reader::step_push(std::uint8_t opcode) {
+  switch (opcode) {
+    case 'I': push_int_line(); break;
+    case 'L': push_long_line(); break;
+    case 'J': push_integer(static_cast<std::int32_t>(little_endian(4))); break;
+    case 'K': push_integer(static_cast<std::int64_t>(little_endian(1))); break;
+    case 'M': push_integer(static_cast<std::int64_t>(little_endian(2))); break;
+    case 0x8a: push_long(little_endian(1)); break;
+    case 0x8b: push_long(little_endian(4)); break;
+    case 'S': push_parsed(parse_pickle_string(line())); break;
+    case 'V': push_parsed(parse_pickle_unicode(line())); break;
+    case 'U':
+    case 'C':
+    case 0x8c: push_bytes(little_endian(1)); break;
+    case 'T':
+    case 'B':
+    case 'X': push_bytes(little_endian(4)); break;
+    case 0x8d:
+    case 0x8e: push_bytes(little_endian(8)); break;
+    default: return false;
+  }
+  return true;
+}
+
+bool Reader::step() {
+  opcode_at_ = at_;
+  const std::uint8_t opcode = take(1)[0];
+  if (step_push(opcode)) return true;
+  switch (opcode) {
+    case 0x80:
+      if (const auto protocol = little_endian(1); protocol > 5) {
+        refuse("pickle protocol {}, 0 to 5 are known", protocol);
+      }
+      return true;
+    case 0x95: little_endian(8); return true;  // the length of a frame, of no use in memory
+    case '(': stack_.push_back({Kind::mark, 0}); return true;
+    case '}': push_dict(); return true;
+    case 'd': {  // DICT of the items above the mark
+      const std::size_t first = above_mark();
+      const std::vector<Item> above(stack_.begin() + static_cast<std::ptrdiff_t>(first),
+                                    stack_.end());
+      stack_.resize(first - 1);
+      push_dict();
+      stack_.push_back({Kind::mark, 0});
+      stack_.insert(stack_.end(), above.begin(), above.end());
+      set_items();
+      return true;
+    }
+    case 's': set_item(); return true;
+    case 'u': set_items(); return true;
+    case 'p': put(static_cast<std::uint64_t>(number(line()))); return true;
+    case 'q': put(little_endian(1)); return true;
+    case 'r': put(little_endian(4)); return true;
+    case 0x94: put(memo_.size()); return true;
+    case 'g': get(static_cast<std::uint64_t>(number(line()))); return true;
+    case 'h': get(little_endian(1)); return true;
+    case 'j': get(little_endian(4)); return true;
+    case '.':
+      if (stack_.size() != 1 || top().kind != Kind::dict) {
+        refuse("the pickle is not a dict of names to labels");
+      }
+      return false;
+    default: break;
+  }
+  refuse(
+      "opcode {} is refused: only a dict of str, bytes or int is read, and nothing was executed. "
+      "Write the file again with pickle.dump({{str(k): int(v) for k, v in labels.items()}}, f)",
+      pickle_opcode_name(opcode));
+}
+
+}  // namespace
+
+PickleDict read_pickle(std::span<const std::uint8_t> file, const std::string& path) {
+  return Reader(file, path).read();
+}
+
+std::vector<std::uint8_t> write_pickle(
+    std::span<const std::pair<std::string, std::int32_t>> labels) {
+  std::vector<std::uint8_t> file{0x80, 2, '}', '('};
+  const auto put_word = [&](std::uint32_t word) {
+    for (int i = 0; i < 4; ++i) file.push_back(static_cast<std::uint8_t>(word >> (8 * i)));
+  };
+  for (const auto& [name, label] : labels) {
+    file.push_back('X');
+    put_word(static_cast<std::uint32_t>(name.size()));
+    file.insert(file.end(), name.begin(), name.end());
+    file.push_back('J');
+    put_word(static_cast<std::uint32_t>(label));
+  }
+  file.push_back('u');
+  file.push_back('.');
+  return file;
+}
+
+}  // namespace warpstep::data

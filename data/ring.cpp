@@ -1,0 +1,74 @@
+#include "data/ring.h"
+
+#include "data/clock.h"
+
+namespace warpstep::data {
+
+Ring::Ring(std::uint32_t slots, std::uint32_t claims) : claims_(claims), slots_(slots) {
+  reset(0);
+}
+
+void Ring::reset(std::uint64_t first) {
+  first_ = first;
+  ticket_.store(0, std::memory_order_relaxed);
+  released_.store(first, std::memory_order_relaxed);
+  stop_.store(false, std::memory_order_relaxed);
+  for (Slot& slot : slots_) {
+    slot.left.store(claims_, std::memory_order_relaxed);
+    slot.ready.store(0, std::memory_order_relaxed);
+  }
+}
+
+std::optional<Ring::Claim> Ring::claim() {
+  // Relaxed: a ticket orders nothing; the slot is handed over by released_ (acquire in is_free).
+  const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_relaxed);
+  Claim claim{first_ + ticket / claims_, static_cast<std::uint32_t>(ticket % claims_), 0};
+  std::uint64_t slept_since = 0;
+  for (;;) {
+    // The order matters: news_ is read before the conditions, and written after them, so a change
+    // between the check and the sleep makes wait() return at once.
+    const std::uint32_t news = news_.load(std::memory_order_acquire);
+    if (stopping()) return std::nullopt;
+    if (is_free(claim.batch)) break;
+    if (slept_since == 0) slept_since = now_ns();
+    news_.wait(news, std::memory_order_acquire);
+  }
+  if (slept_since != 0) claim.wait_ns = now_ns() - slept_since;
+  return claim;
+}
+
+bool Ring::finish(const Claim& claim) {
+  // Release: this worker's rows. Acquire: the last worker, who publishes, has seen all rows.
+  return slots_[claim.batch % slots_.size()].left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+void Ring::publish(const Claim& claim) {
+  Slot& slot = slots_[claim.batch % slots_.size()];
+  slot.ready.store(1, std::memory_order_release);
+  slot.ready.notify_one();
+}
+
+bool Ring::ready(std::uint64_t batch) const {
+  return slots_[batch % slots_.size()].ready.load(std::memory_order_acquire) == 1;
+}
+
+void Ring::wait(std::uint64_t batch) const {
+  slots_[batch % slots_.size()].ready.wait(0, std::memory_order_acquire);
+}
+
+void Ring::release(std::uint64_t batch) {
+  Slot& slot = slots_[batch % slots_.size()];
+  slot.left.store(claims_, std::memory_order_relaxed);
+  slot.ready.store(0, std::memory_order_relaxed);
+  released_.store(batch + 1, std::memory_order_release);
+  news_.fetch_add(1, std::memory_order_release);
+  news_.notify_all();
+}
+
+void Ring::stop() {
+  stop_.store(true, std::memory_order_relaxed);
+  news_.fetch_add(1, std::memory_order_release);
+  news_.notify_all();
+}
+
+}  // namespace warpstep::data

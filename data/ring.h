@@ -1,0 +1,68 @@
+// The ordered ring of batches in the making. It holds no data: only who may touch which slot when.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace warpstep::data {
+
+// Batches are numbered from 0; batch b lives in slot b % slots. A batch is made of `claims` claims,
+// which workers take in order, all of them from the same batch first. A worker whose batch is more
+// than `slots` ahead of the consumer sleeps. There is no deadlock: claims are taken in order, so
+// the oldest unfinished batch is always in running hands.
+//
+// One consumer: wait(), release() in turn. Any number of workers: claim(), finish() in turn.
+class Ring {
+ public:
+  struct Claim {
+    std::uint64_t batch = 0;
+    std::uint32_t part = 0;     // in [0, claims)
+    std::uint64_t wait_ns = 0;  // how long the worker slept for a free slot
+  };
+
+  Ring(std::uint32_t slots, std::uint32_t claims);
+
+  std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
+
+  // Worker: the next claim; sleeps while the ring is full. Nothing after stop().
+  std::optional<Claim> claim();
+  // Worker: this claim's rows are written. True for the last of its batch, which must then be
+  // handed over with publish(); in between the worker may write what concerns the whole batch.
+  bool finish(const Claim& claim);
+  void publish(const Claim& claim);
+
+  // Consumer: whether batch `batch`, the oldest not released, is ready.
+  bool ready(std::uint64_t batch) const;
+  // Consumer: sleeps until it is.
+  void wait(std::uint64_t batch) const;
+  // Consumer: gives the slot of `batch`, the oldest one, back.
+  void release(std::uint64_t batch);
+
+  // Makes all workers leave claim() with nothing, and stopping() true.
+  void stop();
+  bool stopping() const { return stop_.load(std::memory_order_relaxed); }
+  // Starts anew at batch `first`. No worker may be inside.
+  void reset(std::uint64_t first);
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<std::uint32_t> left{0};   // claims not finished
+    std::atomic<std::uint32_t> ready{0};  // 1: the consumer's
+  };
+
+  bool is_free(std::uint64_t batch) const {
+    return batch < released_.load(std::memory_order_acquire) + slots_.size();
+  }
+
+  const std::uint32_t claims_;
+  std::vector<Slot> slots_;
+  alignas(64) std::atomic<std::uint64_t> ticket_{0};    // claims taken since reset()
+  std::uint64_t first_ = 0;                             // batch of ticket 0
+  alignas(64) std::atomic<std::uint64_t> released_{0};  // all batches below are done with
+  std::atomic<std::uint32_t> news_{0};  // changes with released_ and stop_: what workers sleep on
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace warpstep::data

@@ -1,0 +1,100 @@
+// What the tests of this folder share: a temporary folder, small PNG sets, a data set in memory.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/file.h"
+#include "data/memory.h"
+#include "data/pickle.h"
+#include "data/png.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data::testing {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "warpstep-data-XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline void put(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+inline void put(const std::string& path, const std::string& text) {
+  put(path, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+inline std::vector<std::uint8_t> some_pixels(const Shape& shape, std::uint32_t salt) {
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = static_cast<std::uint8_t>((i + salt) * 2654435761U >> 13);
+  }
+  return pixels;
+}
+
+inline std::vector<std::uint8_t> some_png(const Shape& shape, std::uint32_t salt = 0) {
+  return encode_png(shape, some_pixels(shape, salt));
+}
+
+using Labels = std::vector<std::pair<std::string, std::int32_t>>;
+
+// split/0.png ... with labels.pkl, labels i % classes.
+inline void put_png_split(const std::string& folder, int count, int classes,
+                          const Shape& shape = {4, 5, 3}) {
+  Labels labels;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = std::to_string(i) + ".png";
+    put(folder + "/" + name, some_png(shape, static_cast<std::uint32_t>(i)));
+    labels.emplace_back(name, i % classes);
+  }
+  put(folder + "/labels.pkl", write_pickle(labels));
+}
+
+inline std::shared_ptr<Dataset> in_memory(std::uint32_t samples, const Shape& shape = {4, 5, 3}) {
+  MemoryParts parts{"test", "memory", shape, {}, {}, {"even", "odd"}};
+  for (std::uint32_t i = 0; i < samples; ++i) {
+    const auto pixels = some_pixels(shape, i * 7);
+    parts.pixels.insert(parts.pixels.end(), pixels.begin(), pixels.end());
+    parts.labels.push_back(static_cast<std::int32_t>(i % 2));
+  }
+  return std::make_shared<MemoryDataset>(std::move(parts));
+}
+
+// The message of the E that `action` throws; empty, and so a failure of any check, when it does
+// not.
+template <class E = DataError, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace warpstep::data::testing

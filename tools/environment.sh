@@ -32,3 +32,8 @@ use_compiler() {
 # tools/setup puts a CMake there where the system's is too old.
 [ ! -x "$root/.cache/cmake/bin/cmake" ] || export PATH="$root/.cache/cmake/bin:$PATH"
 use_compiler || true
+# Warnings are errors with the compiler that the code is kept clean for; other versions warn of other things.
+case $(gcc_version "${CXX:-g++}") in
+  $least_gcc.*) export WARPSTEP_WERROR=ON ;;
+  *) export WARPSTEP_WERROR=OFF ;;
+esac

@@ -29,6 +29,17 @@ use_compiler() {
   return 1
 }
 
+# The name of a clang-tidy that reads the standard library's std::source_location: 16 or later.
+tidy_name() {
+  local name
+  for name in clang-tidy clang-tidy-{16..22}; do
+    at_least "$("$name" --version 2>/dev/null | sed -n 's/.*version \([0-9.]*\).*/\1/p')" 16 || continue
+    echo "$name"
+    return 0
+  done
+  return 1
+}
+
 # tools/setup puts a CMake there where the system's is too old.
 [ ! -x "$root/.cache/cmake/bin/cmake" ] || export PATH="$root/.cache/cmake/bin:$PATH"
 use_compiler || true

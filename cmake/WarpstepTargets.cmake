@@ -60,7 +60,8 @@ function(warpstep_library name)
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
 endfunction()
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ...): a GoogleTest program; every test of it gets the tier as label.
+# warpstep_test(NAME TIER tier SOURCES ... LINK ...): a GoogleTest program; every test of it gets the tier as label,
+# and the target tier_TIER builds it.
 function(warpstep_test name)
   cmake_parse_arguments(arg "" "TIER;TIMEOUT" "SOURCES;LINK" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -70,6 +71,10 @@ function(warpstep_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest_main warpstep_options)
   target_compile_definitions(${name} PRIVATE
     WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(NOT TARGET tier_${arg_TIER})
+    add_custom_target(tier_${arg_TIER})
+  endif()
+  add_dependencies(tier_${arg_TIER} ${name})
   gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -33,7 +33,7 @@ const CLI::App& innermost(const CLI::App& app) {
 }
 
 std::string full_name(const CLI::App& app) {
-  const std::string own = app.get_name();
+  const std::string& own = app.get_name();
   return app.get_parent() ? full_name(*app.get_parent()) + " " + own : own;
 }
 

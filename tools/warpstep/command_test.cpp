@@ -86,7 +86,7 @@ Outcome run(std::vector<const char*> arguments) {
 }
 
 std::string config_file(const std::string& text) {
-  const std::string path = testing::TempDir() + "config-" + std::to_string(getpid()) + ".toml";
+  std::string path = testing::TempDir() + "config-" + std::to_string(getpid()) + ".toml";
   std::ofstream(path) << text;
   return path;
 }

@@ -73,7 +73,8 @@ std::string vector_instructions() {
 }
 
 std::string or_unknown(std::string text) {
-  return text.empty() ? "unknown" : text;
+  if (text.empty()) return "unknown";
+  return text;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/backend.h"
 #include "engine/core/version.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
@@ -29,6 +30,16 @@ Json libraries() {
           {"CLI11", CLI11_VERSION}};
 }
 
+// What could run a model here, or why it could not.
+Json backends() {
+  Json found = Json::array();
+  for (const BackendStatus& status : backend_statuses())
+    found.push_back({{"name", status.name},
+                     {"available", status.available},
+                     {status.available ? "description" : "reason", status.text}});
+  return found;
+}
+
 Json facts() {
   const Host machine = host();
   return {{"version", version()},
@@ -42,7 +53,8 @@ Json facts() {
           {"cores_of_machine", machine.cores_of_machine},
           {"memory_bytes", machine.memory_bytes},
           {"memory_of_machine_bytes", machine.memory_of_machine_bytes},
-          {"libraries", libraries()}};
+          {"libraries", libraries()},
+          {"backends", backends()}};
 }
 
 double gib(const Json& bytes) {
@@ -66,6 +78,12 @@ void print(const Json& f) {
   for (const auto& [name, number] : f.at("libraries").items())
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", name, number.get<std::string>());
   line("libraries", names);
+  for (const Json& backend : f.at("backends")) {
+    const bool available = backend.at("available").get<bool>();
+    line(backend.at("name").get<std::string>(),
+         available ? backend.at("description").get<std::string>()
+                   : "not available: " + backend.at("reason").get<std::string>());
+  }
 }
 
 Run declare(CLI::App& app) {

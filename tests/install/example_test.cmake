@@ -1,0 +1,37 @@
+# Installs into one folder, moves it to another, builds docs/example against it there and runs both programs.
+file(REMOVE_RECURSE "${WORK_DIR}")
+set(prefix "${WORK_DIR}/moved here")  # a blank in the path, as users have them
+
+function(run)
+  cmake_parse_arguments(arg "" "OUTPUT" "COMMAND" ${ARGN})
+  # LD_LIBRARY_PATH could hide that libraries are not found by themselves.
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=LD_LIBRARY_PATH --unset=CMAKE_PREFIX_PATH ${arg_COMMAND}
+                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    list(JOIN arg_COMMAND " " text)
+    message(FATAL_ERROR "${text}\nended with ${result}:\n${output}")
+  endif()
+  if(arg_OUTPUT AND NOT output MATCHES "${arg_OUTPUT}")
+    message(FATAL_ERROR "the output does not match '${arg_OUTPUT}':\n${output}")
+  endif()
+endfunction()
+
+run(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/first")
+file(RENAME "${WORK_DIR}/first" "${prefix}")
+run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/example" -B "${WORK_DIR}/example"
+            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
+run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")
+run(COMMAND "${WORK_DIR}/example/example" OUTPUT "^Warpstep [0-9.]+")
+run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "^warpstep +[0-9.]+")
+# Of the build, nothing may be needed once it is installed.
+file(GLOB_RECURSE installed "${prefix}/lib*/*.so*" "${prefix}/lib*/*.cmake" "${prefix}/bin/*")
+foreach(file IN LISTS installed)
+  file(STRINGS "${file}" found REGEX "${BUILD_DIR}" LIMIT_COUNT 1)
+  if(found)
+    message(FATAL_ERROR "${file} names the build folder: ${found}")
+  endif()
+endforeach()
+list(LENGTH installed count)
+if(count LESS 5)
+  message(FATAL_ERROR "only ${count} libraries, programs and CMake files were installed: ${installed}")
+endif()

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Who may include whom. The folders' order is what keeps a backend, or a tool, out of the engine."""
+import re
+
+import source_tree
+from source_tree import Finding
+
+# What each folder may include of this repository, as prefixes; tools, bench and tests may include all.
+MAY_INCLUDE = {
+    "engine": ("engine/",),
+    "models": ("models/", "engine/"),
+    "kernels": ("kernels/", "engine/"),
+    "profiler": ("profiler/", "engine/core/"),
+    "data": ("data/", "engine/core/", "profiler/record"),
+}
+FREE = ("tools", "bench", "tests", "docs")
+# Folders that use no library but the standard one, the system's and the small ones below.
+SMALL = {"engine", "models"}
+SMALL_LIBRARIES = ("fmt/", "nlohmann/")
+SYSTEM = re.compile(r"(sys|linux|arpa|netinet)/\w+\.h|(dlfcn|fcntl|pthread|sched|signal|unistd|link|elf|poll|"
+                    r"errno|immintrin|cpuid|malloc|dirent)\.h")
+CUDA = re.compile(r"(cuda|cublas|cudnn|cupti|curand|cusparse|cusolver|cufft|nccl|nvrtc|nvml|nvToolsExt|nvtx3|cub/|"
+                  r"thrust/|cooperative_groups|mma\.h|device_launch_parameters|driver_types|vector_types)")
+CUDA_PLACES = re.compile(r".*\.cuda\.[^/]*$|kernels/cuda/|profiler/sources/cupti[^/]*$|data/pinned[^/]*$|"
+                         r"tests/cuda_on_cpu/")
+DNNL = re.compile(r"(oneapi/)?dnnl")
+DNNL_PLACES = re.compile(r".*\.cpu\.[^/]*$|kernels/cpu/")
+TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")
+TEST_FILE = re.compile(r".*_test\.(cpp|cu)$")
+NO_CONDITIONALS = {"engine", "models", "data"}
+
+INCLUDE = re.compile(r"\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
+CONDITIONAL = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
+
+
+def is_test(path):
+    return TEST_FILE.match(path) is not None
+
+
+def library_rule(path, folder, header):
+    """The rule and fix that a library's header breaks at this place, or None."""
+    if CUDA.match(header):
+        if not CUDA_PLACES.match(path):
+            return (f"<{header}> belongs to CUDA",
+                    "include it only in *.cuda.*, kernels/cuda/, profiler/sources/cupti* or data/pinned*")
+    elif DNNL.match(header):
+        if not DNNL_PLACES.match(path):
+            return f"<{header}> belongs to oneDNN", "include it only in *.cpu.* or kernels/cpu/"
+    elif header.startswith(TEST_LIBRARIES):
+        if folder not in FREE and not is_test(path):
+            return f"<{header}> is for tests and benchmarks", "move this code to X_test.cpp, tests/ or bench/"
+    elif folder in SMALL:
+        standard = "/" not in header and "." not in header
+        if not (standard or SYSTEM.fullmatch(header) or header.startswith(SMALL_LIBRARIES)):
+            return (f"{folder}/ uses no library but the standard one, fmt and nlohmann, not <{header}>",
+                    "move what needs it to kernels/, data/, profiler/ or tools/")
+    return None
+
+
+def own_rule(path, folder, header):
+    """The rule and fix that a header of this repository breaks in this folder, or None."""
+    top = header.split("/")[0]
+    if top not in MAY_INCLUDE and top not in FREE:
+        return (f'"{header}" does not start at the root of the repository',
+                'write "FOLDER/FILE.h" from the root, and <...> for libraries')
+    allowed = MAY_INCLUDE.get(folder)
+    helper = is_test(path) and header.startswith("tests/")  # what several test files share
+    if allowed is None or helper or header.startswith(allowed):
+        return None
+    return (f'{folder}/ may include {", ".join(allowed)} only, not "{header}"',
+            "move the shared part down, or hand it in from the caller")
+
+
+def findings_of(root, paths):
+    findings = []
+    for path in paths:
+        folder = path.split("/")[0]
+        if source_tree.suffix(path) not in source_tree.CPP or folder not in MAY_INCLUDE and folder not in FREE:
+            continue
+        for number, line in enumerate(source_tree.read_lines(root, path), 1):
+            if folder in NO_CONDITIONALS and CONDITIONAL.match(line):
+                findings.append(Finding(path, number, f"no preprocessor conditional in {folder}/",
+                                        "the linker chooses the backend; make it two files or a run-time choice"))
+            include = INCLUDE.match(line)
+            if not include or folder == "docs":
+                continue
+            quoted, header = include[1] == '"', include[2]
+            broken = own_rule(path, folder, header) if quoted else library_rule(path, folder, header)
+            if broken:
+                findings.append(Finding(path, number, *broken))
+    return findings
+
+
+PLANTED = [
+    ("engine/a.cpp", '#include "kernels/conv/conv.h"\n', "engine/ may include engine/ only"),
+    ("engine/a_test.cpp", '#include "models/zoo.h"\n', "engine/ may include"),
+    ("engine/a.cpp", '#include "tests/largest_allocation.h"\n', "engine/ may include"),
+    ("engine/a.cpp", "#include <png.h>\n", "uses no library but"),
+    ("engine/a.cpp", "#include <CLI/CLI.hpp>\n", "uses no library but"),
+    ("engine/a.h", "#include <gtest/gtest.h>\n", "for tests and benchmarks"),
+    ("engine/a.cpp", "  #  ifdef WARPSTEP_CUDA\n", "no preprocessor conditional in engine/"),
+    ("models/a.cpp", "#if 1\n", "no preprocessor conditional in models/"),
+    ("data/a.cpp", "x\n#else\n", "a.cpp:2: no preprocessor conditional in data/"),
+    ("models/a.cpp", '#include "data/loader.h"\n', "models/ may include"),
+    ("data/a.cpp", '#include "engine/graph.h"\n', "data/ may include"),
+    ("data/a.cpp", '#include "profiler/analysis/report.h"\n', "data/ may include"),
+    ("profiler/a.cpp", '#include "engine/graph.h"\n', "profiler/ may include"),
+    ("kernels/conv/a.cpp", '#include "data/loader.h"\n', "kernels/ may include"),
+    ("kernels/conv/conv.cpu.cpp", "#include <cudnn.h>\n", "belongs to CUDA"),
+    ("kernels/conv/conv.cuda.cu", "#include <oneapi/dnnl/dnnl.hpp>\n", "belongs to oneDNN"),
+    ("data/loader.cpp", "#include <cuda_runtime.h>\n", "belongs to CUDA"),
+    ("tools/warpstep/a.cpp", "#include <dnnl.hpp>\n", "belongs to oneDNN"),
+    ("engine/core/a.cpp", '#include "error.h"\n', "does not start at the root"),
+]
+CLEAN = [
+    ("engine/a.cpp", '#pragma once\n#include <dlfcn.h>\n#include <sys/mman.h>\n#include <fmt/format.h>\n'
+                     '#include <vector>\n#include <nlohmann/json.hpp>\n#include "engine/core/error.h"\n'),
+    ("engine/a_test.cpp", '#include <gtest/gtest.h>\n#include "engine/a.h"\n'),
+    ("engine/b_test.cpp", '#include "tests/largest_allocation.h"\n'),
+    ("models/a.cpp", '#include "engine/layers.h"\n// if only #ifdef were allowed\n'),
+    ("data/pinned.cpp", '#include <cuda_runtime_api.h>\n#include "profiler/record.h"\n#include "profiler/record/span.h"\n'),
+    ("data/png.cpp", "#include <png.h>\n#include <zlib.h>\n"),
+    ("kernels/conv/conv.cpu.cpp", '#include <oneapi/dnnl/dnnl.hpp>\n#include "engine/ops/conv.h"\n'),
+    ("kernels/cpu/engine.h", "#include <dnnl.hpp>\n"),
+    ("kernels/conv/conv.cuda.cu", "#include <cuda_fp16.h>\n#if __CUDA_ARCH__\n#endif\n"),
+    ("profiler/sources/cupti.cpp", "#include <cupti.h>\n"),
+    ("bench/a.cpp", '#include <benchmark/benchmark.h>\n#include "kernels/conv/conv.cases.h"\n'),
+]
+
+if __name__ == "__main__":
+    source_tree.run(findings_of, PLANTED, CLEAN)

@@ -1,0 +1,258 @@
+"""Builds and runs every tier of tests that this machine can run, and says what it skipped and why.
+
+The tiers are CTest labels, except asan and tsan, which are the host and cpu tiers built with sanitizers.
+Ends with one line 'N passed, N failed, N skipped': tests, where a tier that was left out as a whole counts the
+tests it would have run. Exit code 1 if anything failed, or if a tier that belongs here had no tests.
+"""
+import argparse
+import collections
+import concurrent.futures
+import ctypes
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CORES = len(os.sched_getaffinity(0))
+SHOWN_LINES = 150  # of the output of a failing test or build
+
+
+@dataclasses.dataclass
+class Tier:
+    name: str
+    labels: tuple
+    preset: str = "release"
+    targets: tuple = ()  # none: everything
+    optional: bool = False  # some trees and machines have no such tests
+    environment: dict = dataclasses.field(default_factory=dict)
+
+
+TIERS = [
+    Tier("style", ("style",)),
+    Tier("host", ("host",)),
+    Tier("cpu", ("cpu",)),
+    Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
+    Tier("plans", ("plans",), optional=True),
+    Tier("gpu", ("gpu",), optional=True),
+    Tier("example", ("example",)),
+    Tier("asan", ("host", "cpu"), "asan", ("tier_host", "tier_cpu")),
+    # OpenMP's own runtime is not instrumented: with more threads every parallel loop looks like a race.
+    Tier("tsan", ("host", "cpu"), "tsan", ("tier_host", "tier_cpu"), environment={"OMP_NUM_THREADS": "1"}),
+]
+
+
+@dataclasses.dataclass
+class Result:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    notes: list = dataclasses.field(default_factory=list)
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def tail(text):
+    lines = text.rstrip().splitlines()
+    cut = [f"... {len(lines) - SHOWN_LINES} lines before"] if len(lines) > SHOWN_LINES else []
+    return "\n".join("    " + line for line in cut + lines[-SHOWN_LINES:])
+
+
+def without_random_addresses(preset):
+    """A prefix for commands: ThreadSanitizer of older compilers cannot start where addresses are very random."""
+    prefix = ["setarch", platform.machine(), "-R"]
+    if preset != "tsan" or not shutil.which("setarch"):
+        return []
+    return prefix if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
+class Builds:
+    """Configures and builds each preset's targets at most once."""
+
+    def __init__(self):
+        self.done = {}
+
+    def step(self, preset, name, command):
+        key = (preset, name)
+        if key in self.done:
+            return self.done[key]
+        log = ROOT / "build" / f"check-{preset}-{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        began = time.monotonic()
+        with log.open("w") as output:
+            good = subprocess.run([*without_random_addresses(preset), *command], cwd=ROOT, stdout=output,
+                                  stderr=subprocess.STDOUT, check=False).returncode == 0
+        if time.monotonic() - began > 5 or not good:
+            say(f"{name} {preset}: {time.monotonic() - began:.0f} s" + ("" if good else ", FAILED"))
+        if not good:
+            say(tail(log.read_text(errors="replace")))
+            say(f"    (all of it: {log.relative_to(ROOT)})")
+        self.done[key] = good
+        return good
+
+    def configure(self, preset):
+        warnings = os.environ.get("WARPSTEP_WERROR", "ON")
+        return self.step(preset, "configure", ["cmake", "--preset", preset, "-DWARPSTEP_TESTS=ON",
+                                               f"-DWARPSTEP_WERROR={warnings}"])
+
+    def build(self, preset, targets):
+        wanted = ["--target", *targets] if targets else []
+        return self.configure(preset) and self.step(
+            preset, "build", ["cmake", "--build", "--preset", preset, "-j", str(CORES), *wanted])
+
+
+def registered(preset):
+    """Label -> number of tests; tests of no known tier are under None."""
+    listing = subprocess.run(["ctest", "--preset", preset, "--show-only=json-v1"], cwd=ROOT, capture_output=True,
+                             text=True, check=True)
+    known = {label for tier in TIERS for label in tier.labels}
+    counts = collections.Counter()
+    for test in json.loads(listing.stdout)["tests"]:
+        labels = next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
+        counts.update([label for label in labels if label in known] or [None])
+    return counts
+
+
+def cuda_device_missing():
+    """Why no CUDA device can be used, or None."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver (libcuda.so.1 is not there)"
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or count.value == 0:
+        return f"the NVIDIA driver finds no device (status {status})"
+    return None
+
+
+def why_not(tier, counts):
+    """Why an optional tier cannot run here, or None."""
+    if not tier.optional:
+        return None
+    if tier.name == "gpu" and (missing := cuda_device_missing()):
+        return missing
+    if sum(counts[label] for label in tier.labels) == 0:
+        if tier.name in ("gpu", "plans") and not shutil.which("nvcc"):
+            return "no CUDA toolkit (nvcc is not on PATH), so no CUDA code was built"
+        return "this version has no such tests"
+    return None
+
+
+def read_junit(path):
+    result = Result()
+    for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+        name, output = case.get("name"), case.findtext("system-out") or ""
+        skipped, failure = case.find("skipped"), case.find("failure")
+        # CTest also writes 'skipped' for tests it could not start, and those are failures.
+        if skipped is not None and skipped.get("message", "").startswith("SKIP_"):
+            result.skipped += 1
+            reason = [line.strip() for line in output.splitlines() if "skip" in line.lower()]
+            result.notes.append(f"  skipped {name}: {reason[0] if reason else 'no reason given'}")
+        elif case.get("status") == "run" and failure is None:
+            result.passed += 1
+        else:
+            result.failed += 1
+            message = next((e.get("message") for e in (failure, skipped) if e is not None), case.get("status"))
+            result.notes.append(f"  FAILED {name}: {message}\n{tail(output)}")
+    return result
+
+
+def run_tests(tier):
+    with tempfile.TemporaryDirectory() as folder:
+        junit = pathlib.Path(folder) / "junit.xml"
+        labels = "|".join(tier.labels)
+        ran = subprocess.run(
+            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(CORES),
+             "-L", f"^({labels})$", "--output-junit", str(junit), "--test-output-size-failed", "200000"],
+            cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False)
+        if not junit.exists():
+            return Result(failed=1, notes=[f"  FAILED: ctest wrote no results\n{tail(ran.stdout)}"])
+        result = read_junit(junit)
+    if ran.returncode != 0 and result.failed == 0:
+        result.failed += 1
+        result.notes.append(f"  FAILED: ctest ended with {ran.returncode}\n{tail(ran.stdout)}")
+    if result.passed + result.failed + result.skipped == 0:
+        result.failed += 1
+        result.notes.append("  FAILED: this tier has no tests here, and it should")
+    return result
+
+
+def run_tier(tier, builds):
+    if not builds.configure(tier.preset):
+        return Result(failed=1, notes=["  FAILED: not configured"])
+    # The source tree is looked at before anything is compiled.
+    if tier.name != "style" and not builds.build(tier.preset, tier.targets):
+        return Result(failed=1, notes=["  FAILED: not built"])
+    counts = registered(tier.preset)
+    if reason := why_not(tier, counts):
+        return Result(skipped=max(1, sum(counts[label] for label in tier.labels)), notes=[f"  skipped: {reason}"])
+    result = run_tests(tier)
+    if tier.name == "host" and counts[None]:
+        result.failed += 1
+        result.notes.append(f"  FAILED: {counts[None]} tests have no tier, so nothing would run them")
+    return result
+
+
+def run_tidy(builds):
+    if not builds.build("release", ()):
+        return Result(failed=1, notes=["  FAILED: not built"])
+    commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
+    ours = [c["file"] for c in commands if not c["file"].startswith(str(ROOT / "build"))]
+
+    def tidy(file):
+        return file, subprocess.run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
+                                    capture_output=True, text=True, check=False)
+
+    result = Result()
+    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+        for file, ran in pool.map(tidy, sorted(set(ours))):
+            good = ran.returncode == 0
+            result.passed += good
+            result.failed += not good
+            if not good:
+                result.notes.append(f"  FAILED {os.path.relpath(file, ROOT)}\n{tail(ran.stdout or ran.stderr)}")
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/check", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="no sanitizer builds")
+    parser.add_argument("--tier", action="append", choices=[t.name for t in TIERS], help="only this one; repeatable")
+    parser.add_argument("--tidy", action="store_true", help="clang-tidy over all sources as well (slow)")
+    arguments = parser.parse_args()
+    chosen = [t for t in TIERS if (not arguments.tier or t.name in arguments.tier) and
+              not (arguments.quick and t.preset != "release")]
+    builds, total = Builds(), Result()
+    jobs = [(tier.name, lambda tier=tier: run_tier(tier, builds)) for tier in chosen]
+    if arguments.tidy:
+        jobs.append(("tidy", lambda: run_tidy(builds)))
+    began = time.monotonic()
+    for name, job in jobs:
+        started = time.monotonic()
+        result = job()
+        seconds = time.monotonic() - started
+        say(f"{name:<12} {result.passed:4} passed, {result.failed} failed, {result.skipped} skipped  {seconds:6.1f} s")
+        for note in result.notes:
+            say(note)
+        total.passed += result.passed
+        total.failed += result.failed
+        total.skipped += result.skipped
+    say(f"\n{'everything' if not (arguments.quick or arguments.tier) else 'done'} in {time.monotonic() - began:.0f} s")
+    say(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    sys.exit(1 if total.failed or not total.passed else 0)
+
+
+if __name__ == "__main__":
+    main()

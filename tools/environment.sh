@@ -1,0 +1,50 @@
+# Sourced by the scripts beside it: which compiler and CMake they use, and how they speak.
+# Sets root, PATH and, where plain g++ is too old, CXX.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+least_gcc=12
+least_cmake=3.25
+
+at_least() {  # at_least FOUND WANTED: version numbers
+  [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+cmake_version() { cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p'; }
+
+gcc_version() {  # of a compiler; that of clang counts as new enough
+  case $("$1" --version 2>/dev/null | head -n 1) in
+    '') ;;
+    *clang*) echo 99 ;;
+    *) "$1" -dumpfullversion -dumpversion ;;
+  esac
+}
+
+# The first compiler that is new enough: Ubuntu 22.04 has g++ 11, and g++-12 beside it.
+use_compiler() {
+  local compiler
+  for compiler in ${CXX:-} g++ g++-12 g++-13 g++-14 g++-15; do
+    at_least "$(gcc_version "$compiler")" $least_gcc || continue
+    [ "$compiler" = g++ ] || export CXX=$compiler
+    return 0
+  done
+  return 1
+}
+
+# The name of a clang-tidy that reads the standard library's std::source_location: 16 or later.
+tidy_name() {
+  local name
+  for name in clang-tidy clang-tidy-{16..22}; do
+    at_least "$("$name" --version 2>/dev/null | sed -n 's/.*version \([0-9.]*\).*/\1/p')" 16 || continue
+    echo "$name"
+    return 0
+  done
+  return 1
+}
+
+# tools/setup puts a CMake there where the system's is too old.
+[ ! -x "$root/.cache/cmake/bin/cmake" ] || export PATH="$root/.cache/cmake/bin:$PATH"
+use_compiler || true
+# Warnings are errors with the compiler that the code is kept clean for; other versions warn of other things.
+case $(gcc_version "${CXX:-g++}") in
+  $least_gcc.*) export WARPSTEP_WERROR=ON ;;
+  *) export WARPSTEP_WERROR=OFF ;;
+esac

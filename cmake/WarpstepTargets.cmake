@@ -60,6 +60,15 @@ function(warpstep_library name)
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
 endfunction()
 
+# The tiers that tests belong to; building a tier builds its tests and, as backends are loaded by name, all libraries.
+if(WARPSTEP_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  foreach(tier host cpu)
+    add_custom_target(tier_${tier})
+  endforeach()
+endif()
+
 # warpstep_test(NAME TIER tier SOURCES ... LINK ...): a GoogleTest program; every test of it gets the tier as label,
 # and the target tier_TIER builds it.
 function(warpstep_test name)
@@ -71,9 +80,6 @@ function(warpstep_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest_main warpstep_options)
   target_compile_definitions(${name} PRIVATE
     WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  if(NOT TARGET tier_${arg_TIER})
-    add_custom_target(tier_${arg_TIER})
-  endif()
   add_dependencies(tier_${arg_TIER} ${name})
   gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT})

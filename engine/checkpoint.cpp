@@ -1,0 +1,199 @@
+#include "engine/checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/safetensors.h"
+
+namespace warpstep {
+namespace {
+
+using Section = Store::Section;
+
+constexpr std::string_view format_version = "1";
+
+// PyTorch's name of a moment.
+std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
+  if (optimizer == Optimizer::Kind::sgd) return "momentum_buffer";
+  return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
+}
+
+std::vector<Section> moment_sections(const Store& store) {
+  std::vector<Section> sections;
+  if (store.moment_count() > 0) sections.push_back(Section::moment1);
+  if (store.moment_count() > 1) sections.push_back(Section::moment2);
+  return sections;
+}
+
+std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
+  if (section == Section::parameter) return parameter.name;
+  return fmt::format("optimizer.{}.{}", moment_name(optimizer, section), parameter.name);
+}
+
+std::string exact(double value) {
+  return fmt::format("{:a}", value);
+}
+
+double parse_exact(const nlohmann::json& text) {
+  return std::strtod(text.get<std::string>().c_str(), nullptr);
+}
+
+nlohmann::json to_json(const Score& score) {
+  return {{"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
+}
+
+Score score_from(const nlohmann::json& json) {
+  return {parse_exact(json.at("loss_sum")), json.at("correct").get<std::int64_t>(),
+          json.at("count").get<std::int64_t>()};
+}
+
+nlohmann::json to_json(const Progress& progress, const StepState& state) {
+  nlohmann::json json{{"step", progress.step},
+                      {"next_epoch", progress.next.epoch},
+                      {"next_step", progress.next.step},
+                      {"epoch_score", to_json(progress.epoch_score)},
+                      {"optimizer_step", state.step},
+                      {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
+  if (progress.evaluation)
+    json["evaluation"] = {{"epoch", progress.evaluation->epoch},
+                          {"step", progress.evaluation->step},
+                          {"score", to_json(progress.evaluation->score)}};
+  return json;
+}
+
+Progress progress_from(const nlohmann::json& json) {
+  Progress progress;
+  progress.step = json.at("step").get<std::uint64_t>();
+  progress.next = {json.at("next_epoch").get<std::uint64_t>(),
+                   json.at("next_step").get<std::uint64_t>()};
+  progress.epoch_score = score_from(json.at("epoch_score"));
+  if (json.contains("evaluation")) {
+    const nlohmann::json& e = json.at("evaluation");
+    progress.evaluation =
+        EvaluationRecord{e.at("epoch").get<std::uint64_t>(), e.at("step").get<std::uint64_t>(),
+                         score_from(e.at("score")), 0};
+  }
+  return progress;
+}
+
+std::string metadata_entry(const SafetensorsFile& file, const std::string& key) {
+  const auto entry = file.metadata().find(key);
+  if (entry == file.metadata().end())
+    fail<DataError>("{}: no metadata '{}': not a checkpoint of Warpstep", file.path().string(),
+                    key);
+  return entry->second;
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("{}", fmt::join(shape, "x"));
+}
+
+// Everything that does not fit, in one message: a user fixes a wrong model once, not tensor by
+// tensor.
+void require_tensors(const SafetensorsFile& file, const Store& store) {
+  std::vector<std::string> problems;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const std::string& parameter = store.parameters()[p].name;
+    const StoredTensor* tensor = file.find(parameter);
+    const Shape shape = store.torch_shape(p);
+    if (!tensor)
+      problems.push_back(fmt::format("{} is missing", parameter));
+    else if (tensor->type != StoredType::f32 ||
+             !std::equal(shape.extents().begin(), shape.extents().end(), tensor->shape.begin(),
+                         tensor->shape.end(),
+                         [](auto a, auto b) { return static_cast<std::uint64_t>(a) == b; }))
+      problems.push_back(fmt::format("{} is {} {}, the model wants F32 {}", parameter,
+                                     name(tensor->type), shape_text(tensor->shape), shape.text()));
+  }
+  for (const StoredTensor& tensor : file.tensors()) {
+    const bool known = tensor.name.starts_with("optimizer.") ||
+                       std::any_of(store.parameters().begin(), store.parameters().end(),
+                                   [&](const Parameter& p) { return p.name == tensor.name; });
+    if (!known) problems.push_back(fmt::format("{} is not in the model", tensor.name));
+  }
+  if (!problems.empty())
+    fail<DataError>("{}: weights of another model: {}", file.path().string(),
+                    fmt::join(problems, "; "));
+}
+
+void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
+                  Section section) {
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
+    std::vector<float> values(tensor.bytes / sizeof(float));
+    file.read(tensor, std::as_writable_bytes(std::span(values)));
+    store.write(p, values, section);
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const Store& store,
+                     Optimizer::Kind optimizer, const Progress& progress,
+                     const CheckpointInfo& info) {
+  std::vector<Section> sections = moment_sections(store);
+  sections.insert(sections.begin(), Section::parameter);
+  std::vector<std::vector<float>> values;
+  std::vector<TensorToStore> tensors;
+  for (const Section section : sections)
+    for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+      values.push_back(store.read(p, section));
+      const Shape shape = store.torch_shape(p);
+      tensors.push_back({tensor_name(store.parameters()[p], optimizer, section),
+                         StoredType::f32,
+                         {shape.extents().begin(), shape.extents().end()},
+                         {}});
+    }
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    tensors[i].bytes = std::as_bytes(std::span(values[i]));
+  write_safetensors(path, tensors,
+                    {{"format", "pt"},
+                     {"warpstep.version", std::string(format_version)},
+                     {"warpstep.model", info.model},
+                     {"warpstep.config", info.config_json},
+                     {"warpstep.optimizer", std::string(name(optimizer))},
+                     {"warpstep.progress", to_json(progress, store.step_state()).dump()}});
+}
+
+void load_parameters(const std::filesystem::path& path, Store& store) {
+  const SafetensorsFile file(path);
+  require_tensors(file, store);
+  load_section(file, store, Optimizer::Kind::sgd, Section::parameter);
+}
+
+Progress load_checkpoint(const std::filesystem::path& path, Store& store,
+                         Optimizer::Kind optimizer) {
+  const SafetensorsFile file(path);
+  if (const std::string found = metadata_entry(file, "warpstep.version"); found != format_version)
+    fail<DataError>("{}: checkpoint format {}, this program reads {}", path.string(), found,
+                    format_version);
+  if (const std::string found = metadata_entry(file, "warpstep.optimizer");
+      found != name(optimizer))
+    fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
+                    found, name(optimizer));
+  require_tensors(file, store);
+  load_section(file, store, optimizer, Section::parameter);
+  for (const Section section : moment_sections(store))
+    load_section(file, store, optimizer, section);
+  try {
+    const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
+    StepState state;
+    state.step = json.at("optimizer_step").get<std::int64_t>();
+    state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
+    store.set_step_state(state);
+    return progress_from(json);
+  } catch (const nlohmann::json::exception& error) {
+    fail<DataError>("{}: metadata 'warpstep.progress' is broken: {}", path.string(), error.what());
+  }
+}
+
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  return {metadata_entry(file, "warpstep.model"), metadata_entry(file, "warpstep.config")};
+}
+
+}  // namespace warpstep

@@ -1,0 +1,179 @@
+#include "engine/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void set_batch(Program& program, const Batch& batch) {
+  const std::array<const void*, 2> slots{batch.images.data(), batch.labels.data()};
+  program.set_inputs(slots);
+}
+
+Score score_of(const Program& program, const Batch& batch) {
+  return {static_cast<double>(program.loss()) * static_cast<double>(batch.count), program.correct(),
+          batch.count};
+}
+
+std::uint64_t limited(std::uint64_t steps, std::uint64_t limit) {
+  return limit == 0 ? steps : std::min(steps, limit);
+}
+
+}  // namespace
+
+TrainObserver::~TrainObserver() = default;
+
+StepTimes& StepTimes::operator+=(const StepTimes& other) {
+  data_ns += other.data_ns;
+  kernels_ns += other.kernels_ns;
+  other_ns += other.other_ns;
+  return *this;
+}
+
+Score& Score::operator+=(const Score& other) {
+  loss_sum += other.loss_sum;
+  correct += other.correct;
+  count += other.count;
+  return *this;
+}
+
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches) {
+  const auto runner = eager_runner(program);
+  source.seek({});
+  Score total;
+  for (std::uint64_t i = 0; i < limited(source.steps_per_epoch(), limit_batches); ++i) {
+    const Batch& batch = source.next();
+    set_batch(program, batch);
+    runner->step();
+    total += score_of(program, batch);
+  }
+  return total;
+}
+
+Trainer::Trainer(Parts parts, const TrainOptions& options)
+    : parts_(std::move(parts)), options_(options) {
+  if (options_.epochs == 0 && options_.max_steps == 0)
+    fail<UsageError>("a run needs a number of epochs or of steps");
+  if (!parts_.runner) {
+    own_runner_ = eager_runner(parts_.step);
+    parts_.runner = own_runner_.get();
+  }
+}
+
+std::uint64_t Trainer::steps_per_epoch() const {
+  return limited(parts_.data.steps_per_epoch(), options_.limit_batches);
+}
+
+bool Trainer::finished(const Progress& progress) const {
+  return (options_.epochs > 0 && progress.next.epoch >= options_.epochs) ||
+         (options_.max_steps > 0 && progress.step >= options_.max_steps);
+}
+
+Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
+  if (progress.step == 0 && options_.evaluate_untrained && !finished(progress))
+    evaluate_now(progress, 0);
+  if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
+  epoch_ = {};
+  last_step_end_ns_ = now_ns();
+  std::uint64_t saved = progress.step;
+  while (!finished(progress)) {
+    if (stop) {
+      if (saved != progress.step) save(progress);
+      return Outcome::interrupted;
+    }
+    step(progress);
+    if (progress.next.step < steps_per_epoch()) continue;
+    end_epoch(progress);
+    saved = progress.step;
+  }
+  if (saved != progress.step) {
+    evaluate_now(progress, progress.next.epoch);
+    save(progress);
+  }
+  return Outcome::finished;
+}
+
+void Trainer::step(Progress& progress) {
+  const Batch& batch = parts_.data.next();
+  set_batch(parts_.step, batch);
+  const std::uint64_t begin = now_ns();
+  parts_.runner->step();
+  parts_.step.stream().wait();
+  const std::uint64_t end = now_ns();
+
+  StepRecord record{.step = progress.step + 1,
+                    .epoch = progress.next.epoch + 1,
+                    .step_in_epoch = progress.next.step + 1,
+                    .steps_per_epoch = steps_per_epoch(),
+                    .loss = parts_.step.loss(),
+                    .score = score_of(parts_.step, batch),
+                    .epoch_score = progress.epoch_score,
+                    .learning_rate = parts_.step.store().step_state().learning_rate,
+                    .times = {}};
+  if (!std::isfinite(record.loss))
+    fail<NumericError>(
+        "the loss is {} in step {} (epoch {}, step {} of {}, learning rate {}); training diverged: "
+        "use a lower --lr, "
+        "a warm-up or another --seed. Nothing of this step was saved",
+        record.loss, record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch,
+        record.learning_rate);
+  record.epoch_score += record.score;
+  record.times.data_ns = batch.wait_ns;
+  record.times.kernels_ns = end - begin;
+  const std::uint64_t whole = end - last_step_end_ns_;
+  record.times.other_ns = whole - std::min(whole, record.times.data_ns + record.times.kernels_ns);
+  last_step_end_ns_ = end;
+
+  progress.step = record.step;
+  progress.next.step = record.step_in_epoch;
+  progress.epoch_score = record.epoch_score;
+  epoch_.times += record.times;
+  ++epoch_.steps;
+  epoch_.images += batch.count;
+  for (TrainObserver* observer : parts_.observers) observer->on_step(record);
+}
+
+void Trainer::end_epoch(Progress& progress) {
+  progress.next = {progress.next.epoch + 1, 0};
+  epoch_.epoch = progress.next.epoch;
+  epoch_.step = progress.step;
+  epoch_.score = progress.epoch_score;
+  for (TrainObserver* observer : parts_.observers) observer->on_epoch(epoch_);
+  progress.epoch_score = {};
+  if (options_.evaluate_every_epochs > 0 &&
+      (progress.next.epoch % options_.evaluate_every_epochs == 0 || finished(progress)))
+    evaluate_now(progress, progress.next.epoch);
+  save(progress);
+  if (parts_.data.position() != progress.next)
+    parts_.data.seek(progress.next);  // an epoch cut short by limit_batches
+  epoch_ = {};
+  last_step_end_ns_ = now_ns();
+}
+
+void Trainer::evaluate_now(Progress& progress, std::uint64_t epochs) {
+  if (!parts_.evaluation || !parts_.evaluation_data) return;
+  const std::uint64_t begin = now_ns();
+  EvaluationRecord record{
+      epochs, progress.step,
+      evaluate(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches), 0};
+  record.ns = now_ns() - begin;
+  progress.evaluation = record;
+  for (TrainObserver* observer : parts_.observers) observer->on_evaluation(record);
+}
+
+void Trainer::save(const Progress& progress) {
+  if (!parts_.save) return;
+  const std::filesystem::path path = parts_.save(progress);
+  for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
+}
+
+}  // namespace warpstep

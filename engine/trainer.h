@@ -1,0 +1,135 @@
+// The training loop: batches in, steps, evaluations and checkpoints out, and a word to every
+// observer on the way.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/core/batch.h"
+#include "engine/runner.h"
+
+namespace warpstep {
+
+// Where a step's time went. What is neither waiting for data nor running kernels is the CPU's: the
+// loop, observers.
+struct StepTimes {
+  std::uint64_t data_ns = 0;
+  std::uint64_t kernels_ns = 0;
+  std::uint64_t other_ns = 0;
+
+  std::uint64_t total_ns() const { return data_ns + kernels_ns + other_ns; }
+  StepTimes& operator+=(const StepTimes& other);
+};
+
+// Sums over samples, from which means follow exactly.
+struct Score {
+  double loss_sum = 0;  // of per-sample losses
+  std::int64_t correct = 0;
+  std::int64_t count = 0;
+
+  double loss() const { return count ? loss_sum / static_cast<double>(count) : 0; }
+  double accuracy() const {
+    return count ? static_cast<double>(correct) / static_cast<double>(count) : 0;
+  }
+  Score& operator+=(const Score& other);
+};
+
+struct StepRecord {
+  std::uint64_t step = 0;           // of the run, from 1
+  std::uint64_t epoch = 0;          // from 1
+  std::uint64_t step_in_epoch = 0;  // from 1
+  std::uint64_t steps_per_epoch = 0;
+  float loss = 0;     // mean over the batch
+  Score score;        // of this batch
+  Score epoch_score;  // of the epoch so far
+  float learning_rate = 0;
+  StepTimes times;
+};
+
+struct EpochRecord {
+  std::uint64_t epoch = 0;  // finished ones
+  std::uint64_t step = 0;
+  Score score;  // over the epoch's steps, while the weights changed
+  StepTimes times;
+  std::uint64_t steps = 0;  // of this epoch that this process ran
+  std::int64_t images = 0;  // in them
+};
+
+struct EvaluationRecord {
+  std::uint64_t epoch = 0;  // finished when it was made; 0: the untrained model
+  std::uint64_t step = 0;
+  Score score;
+  std::uint64_t ns = 0;
+};
+
+class TrainObserver {
+ public:
+  virtual ~TrainObserver();
+  virtual void on_step(const StepRecord&) {}
+  virtual void on_epoch(const EpochRecord&) {}
+  virtual void on_evaluation(const EvaluationRecord&) {}
+  virtual void on_checkpoint(const std::filesystem::path&) {}
+};
+
+// What a run needs to go on from where it was: with the parameters, moments and StepState,
+// everything.
+struct Progress {
+  std::uint64_t step = 0;                      // finished, of the run
+  Position next;                               // of the data
+  Score epoch_score;                           // of the epoch that `next` is in
+  std::optional<EvaluationRecord> evaluation;  // the last one
+};
+
+struct TrainOptions {
+  std::uint64_t epochs = 1;         // 0: no limit but max_steps
+  std::uint64_t max_steps = 0;      // 0: no limit but epochs
+  std::uint64_t limit_batches = 0;  // an epoch or evaluation ends after so many; 0: all
+  std::uint64_t evaluate_every_epochs = 1;
+  bool evaluate_untrained = true;
+};
+
+enum class Outcome : std::uint8_t { finished, interrupted };
+
+// Mean loss and accuracy of `program` (a step without training) over one pass of `source` from its
+// start.
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0);
+
+class Trainer {
+ public:
+  struct Parts {
+    Program& step;  // a training step
+    BatchSource& data;
+    Program* evaluation = nullptr;  // the forward half, sharing the step's store
+    BatchSource* evaluation_data = nullptr;
+    Runner* runner = nullptr;  // null: eager
+    std::vector<TrainObserver*> observers;
+    // Called with the progress at the end of each epoch and when the run stops; returns the file it
+    // wrote.
+    std::function<std::filesystem::path(const Progress&)> save;
+  };
+
+  Trainer(Parts parts, const TrainOptions& options);
+
+  // Runs to the end, or until *stop: then the step at hand is finished and saved. Throws
+  // NumericError when a loss is not finite, DataError from the data; what was saved before stays.
+  Outcome run(Progress& progress, const std::atomic<bool>& stop);
+
+ private:
+  std::uint64_t steps_per_epoch() const;
+  bool finished(const Progress& progress) const;
+  void step(Progress& progress);
+  void end_epoch(Progress& progress);
+  void evaluate_now(Progress& progress, std::uint64_t epochs);
+  void save(const Progress& progress);
+
+  Parts parts_;
+  TrainOptions options_;
+  std::unique_ptr<Runner> own_runner_;
+  EpochRecord epoch_;
+  std::uint64_t last_step_end_ns_ = 0;
+};
+
+}  // namespace warpstep

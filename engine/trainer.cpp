@@ -91,7 +91,13 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
       return Outcome::interrupted;
     }
     step(progress);
-    if (progress.next.step < steps_per_epoch()) continue;
+    if (progress.next.step < steps_per_epoch()) {
+      if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
+        save(progress);
+        saved = progress.step;
+      }
+      continue;
+    }
     end_epoch(progress);
     saved = progress.step;
   }

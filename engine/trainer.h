@@ -89,6 +89,7 @@ struct TrainOptions {
   std::uint64_t limit_batches = 0;  // an epoch or evaluation ends after so many; 0: all
   std::uint64_t evaluate_every_epochs = 1;
   bool evaluate_untrained = true;
+  std::uint64_t save_every_steps = 0;  // besides the end of each epoch; 0: never
 };
 
 enum class Outcome : std::uint8_t { finished, interrupted };

@@ -1,0 +1,36 @@
+// What a run shows while it goes on, on stderr: a line that renews itself on a terminal, and a line an epoch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/trainer.h"
+
+namespace warpstep::tools {
+
+class ProgressLine final : public TrainObserver {
+ public:
+  // total_steps: of the whole run, for the time that is left.
+  ProgressLine(std::uint64_t epochs, std::uint64_t total_steps);
+  ~ProgressLine() override;
+
+  void on_step(const StepRecord& record) override;
+  void on_epoch(const EpochRecord& record) override;
+  void on_evaluation(const EvaluationRecord& record) override;
+
+ private:
+  void clear();
+
+  std::uint64_t epochs_, total_steps_;
+  bool terminal_;
+  bool shown_ = false;
+  std::uint64_t first_step_ = 0;
+  std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;
+};
+
+std::string percent(double share);              // "48.2 %"
+std::string grouped(std::int64_t number);       // "10,000"
+std::string clock_text(double seconds);         // "1:05", "2:03:04"
+double images_per_second(std::int64_t images, const StepTimes& times);
+
+}  // namespace warpstep::tools

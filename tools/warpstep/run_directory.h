@@ -1,0 +1,52 @@
+// What a run writes: config.json, metrics.jsonl, summary.json, curves.png and its checkpoints.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/trainer.h"
+#include "tools/curves.h"
+
+namespace warpstep::tools {
+
+using Json = nlohmann::ordered_json;
+
+class RunDirectory final : public TrainObserver {
+ public:
+  // Makes the directory and proves that it can be written. A new run wants it empty or not there, unless `overwrite`,
+  // which removes what an earlier run left. Throws DataError or UsageError that name it.
+  static RunDirectory create(const std::filesystem::path& path, bool overwrite);
+  // An earlier run's directory; what its metrics say of steps after `step` is forgotten: they will come again.
+  static RunDirectory reopen(const std::filesystem::path& path, std::uint64_t step);
+
+  const std::filesystem::path& path() const { return path_; }
+  void set_log_every(std::uint64_t steps) { log_every_ = steps; }
+  void write_config(const Json& config) const;
+  void write_summary(const Json& summary) const;
+  void write_curves(const std::string& model, const std::string& data) const;
+  std::filesystem::path checkpoint_path(std::uint64_t step) const;
+  // Removes all but the newest `keep` checkpoints; 0 keeps all.
+  void prune_checkpoints(std::uint64_t keep) const;
+
+  void on_step(const StepRecord& record) override;
+  void on_epoch(const EpochRecord& record) override;
+  void on_evaluation(const EvaluationRecord& record) override;
+
+ private:
+  explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  void open_metrics();
+  void append(const Json& line);
+  void collect(const Json& line);
+
+  std::filesystem::path path_;
+  std::ofstream metrics_;
+  std::uint64_t log_every_ = 10;
+  CurveData curves_;
+};
+
+// The newest checkpoint of a run directory. DataError when there is none.
+std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
+
+}  // namespace warpstep::tools

@@ -1,0 +1,62 @@
+// The options of a run: as typed, as kept in config.json, and as passed to the engine.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/compile.h"
+
+namespace warpstep::tools {
+
+// Field names are the options' long names with _ for -.
+struct RunOptions {
+  std::string model;
+  std::string data;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  std::int64_t batch = 128;
+  std::uint64_t epochs = 1;
+  std::uint64_t steps = 0;
+  std::uint64_t limit_batches = 0;
+  std::string optimizer = "adam";
+  double lr = 1e-3;
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  std::vector<double> betas{0.9, 0.999};
+  double epsilon = 1e-8;
+  std::string lr_schedule = "constant";
+  std::int64_t warmup_steps = 0;
+  std::int64_t lr_step_epochs = 30;
+  double lr_gamma = 0.1;
+  int workers = 0;
+  int prefetch = 3;
+  int threads = 0;
+  std::uint64_t seed = 0;
+  bool exact_math = false;
+  std::vector<std::string> no_fuse;
+  std::vector<double> mean, std;  // empty: measured on the training images
+  std::string profile = "steps";
+  std::uint64_t log_every = 10;
+  std::uint64_t checkpoint_every = 0;
+  std::uint64_t keep_checkpoints = 2;
+  std::string out;
+};
+void to_json(nlohmann::ordered_json& json, const RunOptions& options);
+void from_json(const nlohmann::ordered_json& json, RunOptions& options);
+
+// Declares the options on a subcommand's parser.
+void declare_model_options(CLI::App& app, RunOptions& options);     // model, device, precision, batch, fusions
+void declare_training_options(CLI::App& app, RunOptions& options);  // optimiser, schedule, data, output
+
+// Those of `stored` that the command line does not name, those it names otherwise: for --resume.
+RunOptions overridden(const CLI::App& app, const RunOptions& typed, const nlohmann::ordered_json& stored);
+
+Optimizer optimizer_of(const RunOptions& options);  // UsageError for what cannot be meant
+// `total_steps` and `steps_per_epoch` as the data give them.
+Schedule schedule_of(const RunOptions& options, std::int64_t total_steps, std::int64_t steps_per_epoch);
+
+}  // namespace warpstep::tools

@@ -4,6 +4,13 @@
 
 #include "engine/core/error.h"
 
+#ifdef WARPSTEP_SANITIZED
+// fontconfig keeps what it has read of the fonts until the process ends and frees it never.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libfontconfig\n";
+}
+#endif
+
 namespace warpstep {
 
 Canvas::Canvas(int width, int height, int pixels_per_unit)

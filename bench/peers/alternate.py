@@ -1,0 +1,113 @@
+"""Long-lived programs that train by the window, timed in turn so that both sides see one machine.
+
+A program reads lines: `window K` makes it run K training steps and answer one JSON line
+{"seconds": of the K steps, "losses": [K numbers]} (other fields are kept); `quit` ends it.
+"""
+import collections
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+
+class Runner:
+    """A program under the protocol; its clock starts before the process does."""
+
+    def __init__(self, name, command, env=None, limit_s=900):
+        self.name, self.command, self.limit_s = name, command, limit_s
+        self.ms, self.cpu_ms, self.losses = [], [], []
+        self.stderr = tempfile.TemporaryFile("w+")
+        begin = time.perf_counter()
+        self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, text=True, bufsize=1,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr)
+        self.about = {k: v for k, v in self._window(1).items() if k not in ("seconds", "losses")}
+        self.first_step_s = time.perf_counter() - begin
+
+    def _window(self, steps):
+        watchdog = threading.Timer(self.limit_s, self.process.kill)
+        watchdog.start()
+        try:
+            self.process.stdin.write(f"window {steps}\n")
+            self.process.stdin.flush()
+            for line in self.process.stdout:
+                if line.startswith("{"):  # anything else is chatter
+                    answer = json.loads(line)
+                    break
+            else:
+                raise BrokenPipeError
+        except (BrokenPipeError, ValueError, OSError) as error:
+            self.process.kill()
+            self.process.wait()
+            self.stderr.seek(0)
+            last = collections.deque(self.stderr, 15)
+            raise SystemExit(f"{self.name} ended or answered badly ({error!r}):\n  {self.command}\n"
+                             + "".join(last)) from None
+        finally:
+            watchdog.cancel()
+        if len(answer["losses"]) != steps:
+            raise SystemExit(f"{self.name}: {len(answer['losses'])} losses for a window of {steps} steps")
+        self.losses += answer["losses"]
+        return answer
+
+    def warm_up(self, steps):
+        self._window(steps)
+
+    def window(self, steps):
+        before = self._cpu_s()
+        seconds = self._window(steps)["seconds"]
+        self.ms.append(1000 * seconds / steps)
+        self.cpu_ms.append(1000 * (self._cpu_s() - before) / steps)
+
+    def _cpu_s(self):
+        # Linux numbers the clock of another process's CPU time so (clock_getcpuclockid(3)).
+        return time.clock_gettime((~self.process.pid << 3) | 2)
+
+    def quit(self):
+        """Ends the program; gives what was seen of it."""
+        with open(f"/proc/{self.process.pid}/status") as status:
+            peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        self.process.stdin.write("quit\n")
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.stderr.close()
+        return {"name": self.name, "command": self.command, "about": self.about,
+                "step_ms": spread(self.ms), "step_cpu_ms": spread(self.cpu_ms),
+                "cores_busy": round(sum(self.cpu_ms) / sum(self.ms), 2),
+                "windows_ms": [round(ms, 3) for ms in self.ms], "peak_rss_mb": round(peak / 1024, 1),
+                "first_step_s": round(self.first_step_s, 2), "first_losses": self.losses[:10],
+                "last_loss": self.losses[-1]}
+
+
+def spread(values):
+    low, middle, high = (statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1
+                         else values * 3)
+    return {"median": round(middle, 4), "p25": round(low, 4), "p75": round(high, 4),
+            "min": round(min(values), 4), "n": len(values)}
+
+
+def undisturbed(report, threads):
+    """Whether the program had its cores: another's load shows as threads that wait for their turn."""
+    return report["cores_busy"] > 0.85 * threads
+
+
+def alternate(runners, windows, steps, pause_s=0.1):
+    """One window of each in turn, `windows` times. The pause lets the last one's threads go to sleep."""
+    for _ in range(windows):
+        for runner in runners:
+            time.sleep(pause_s)
+            runner.window(steps)
+
+
+def check_losses(a, b, tolerance, count=10):
+    """Both must have trained alike from the first step on, else their times say nothing."""
+    for step, (x, y) in enumerate(zip(a.losses[:count], b.losses[:count])):
+        if not abs(x - y) <= tolerance * abs(x):
+            raise SystemExit(f"losses part at step {step}: {a.name} {x:.8g}, {b.name} {y:.8g}, relative "
+                             f"{abs(x - y) / abs(x):.1e}, allowed {tolerance:.0e}; no ratio is reported")
+    return max(abs(x - y) / abs(x) for x, y in zip(a.losses[:count], b.losses[:count]))

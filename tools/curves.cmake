@@ -1,0 +1,8 @@
+# warpstep_curves: the picture of a run's learning curves, drawn with cairo.
+include_guard(GLOBAL)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET GLOBAL cairo)
+
+add_library(warpstep_curves STATIC
+  "${CMAKE_CURRENT_LIST_DIR}/canvas.cpp" "${CMAKE_CURRENT_LIST_DIR}/curves.cpp")
+target_link_libraries(warpstep_curves PUBLIC warpstep::engine PRIVATE PkgConfig::CAIRO warpstep_options)

@@ -30,36 +30,51 @@ struct Pooling {
   std::int64_t images, groups;
 };
 
-// One row of outputs of one channel group. `best` and `at` are indexed by lane.
+// `lanes` channels at once, as GNU vectors: every instruction set has them, in pieces where it
+// must.
+template <int lanes>
+struct Vector {
+  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
+  typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(std::int32_t))));
+  typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
+};
+
+template <class V>
+inline __attribute__((always_inline)) void load(V& vector, const void* from) {
+  std::memcpy(&vector, from, sizeof vector);
+}
+
+// One row of outputs of one channel group.
 template <int lanes>
 WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
                               std::int64_t i) {
+  using Floats = typename Vector<lanes>::Floats;
+  using Ints = typename Vector<lanes>::Ints;
+  using Bytes = typename Vector<lanes>::Bytes;
   const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
+  const std::int64_t h_begin = std::max<std::int64_t>(0, -h0),
+                     h_end = std::min(window, p.x.height - h0);
   for (std::int64_t j = 0; j < p.y.width; ++j) {
     const std::int64_t w0 = j * p.op.stride - p.op.padding;
-    float best[lanes];
-    std::int32_t at[lanes];
-    for (int l = 0; l < lanes; ++l) best[l] = -__builtin_inff(), at[l] = 0;
-    for (std::int64_t kh = std::max<std::int64_t>(0, -h0); kh < std::min(window, p.x.height - h0);
-         ++kh)
-      for (std::int64_t kw = std::max<std::int64_t>(0, -w0); kw < std::min(window, p.x.width - w0);
-           ++kw) {
-        const float* in = x + (h0 + kh) * p.x.row + (w0 + kw) * p.x.pixel;
-        const auto k = static_cast<std::int32_t>(kh * window + kw);
-        for (int l = 0; l < lanes; ++l) {
-          at[l] = in[l] > best[l] ? k : at[l];
-          best[l] = in[l] > best[l] ? in[l] : best[l];
-        }
+    const std::int64_t w_begin = std::max<std::int64_t>(0, -w0),
+                       w_end = std::min(window, p.x.width - w0);
+    Floats best = Floats{} - __builtin_inff(), in;
+    Ints at{};
+    for (std::int64_t kh = h_begin; kh < h_end; ++kh)
+      for (std::int64_t kw = w_begin; kw < w_end; ++kw) {
+        load(in, x + (h0 + kh) * p.x.row + (w0 + kw) * p.x.pixel);
+        const Ints better = in > best;
+        at = better ? Ints{} + static_cast<std::int32_t>(kh * window + kw) : at;
+        best = better ? in : best;
       }
-    float* out = y + j * p.y.pixel;
-    std::uint8_t* out_index = index + j * p.index.pixel;
-    if (p.op.relu)
-      for (int l = 0; l < lanes; ++l) {
-        at[l] = best[l] > 0 ? at[l] : MaxPool::none;
-        best[l] = best[l] > 0 ? best[l] : 0;
-      }
-    for (int l = 0; l < lanes; ++l) out[l] = best[l];
-    for (int l = 0; l < lanes; ++l) out_index[l] = static_cast<std::uint8_t>(at[l]);
+    if (p.op.relu) {
+      const Ints positive = best > 0;
+      at = positive ? at : Ints{} + std::int32_t{MaxPool::none};
+      best = positive ? best : Floats{};
+    }
+    const Bytes narrow = __builtin_convertvector(at, Bytes);
+    std::memcpy(y + j * p.y.pixel, &best, sizeof best);
+    std::memcpy(index + j * p.index.pixel, &narrow, sizeof narrow);
   }
 }
 
@@ -68,15 +83,21 @@ WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::u
 template <int lanes>
 WARPSTEP_CLONES void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
                                 float* d_x, std::int64_t i) {
+  using Floats = typename Vector<lanes>::Floats;
+  using Ints = typename Vector<lanes>::Ints;
+  using Bytes = typename Vector<lanes>::Bytes;
   const std::int64_t window = p.op.window;
   for (std::int64_t j = 0; j < p.y.width; ++j) {
-    const float* gradient = d_y + j * p.y.pixel;
-    const std::uint8_t* at = index + j * p.index.pixel;
+    Floats gradient;
+    Bytes narrow;
+    load(gradient, d_y + j * p.y.pixel);
+    load(narrow, index + j * p.index.pixel);
+    const Ints at = __builtin_convertvector(narrow, Ints);
     for (std::int64_t kh = 0; kh < window; ++kh)
       for (std::int64_t kw = 0; kw < window; ++kw) {
-        float* out = d_x + (i * window + kh) * p.x.row + (j * window + kw) * p.x.pixel;
-        const auto k = static_cast<std::uint8_t>(kh * window + kw);
-        for (int l = 0; l < lanes; ++l) out[l] = at[l] == k ? gradient[l] : 0;
+        const Floats out = at == static_cast<std::int32_t>(kh * window + kw) ? gradient : Floats{};
+        std::memcpy(d_x + (i * window + kh) * p.x.row + (j * window + kw) * p.x.pixel, &out,
+                    sizeof out);
       }
   }
 }

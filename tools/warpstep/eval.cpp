@@ -21,23 +21,43 @@ struct EvalRequest {
 };
 
 int evaluate_run(const CLI::App& app, const EvalRequest& request) {
-  const std::filesystem::path checkpoint = std::filesystem::is_directory(request.run) ? newest_checkpoint(request.run) : std::filesystem::path(request.run);
+  const std::filesystem::path checkpoint = std::filesystem::is_directory(request.run)
+                                               ? newest_checkpoint(request.run)
+                                               : std::filesystem::path(request.run);
   const Json stored = Json::parse(read_checkpoint_info(checkpoint).config_json, nullptr, false);
-  if (stored.is_discarded() || !stored.contains("options")) fail<DataError>("{}: its configuration is broken", checkpoint.string());
+  if (stored.is_discarded() || !stored.contains("options"))
+    fail<DataError>("{}: its configuration is broken", checkpoint.string());
   const RunOptions options = overridden(app, request.options, stored.at("options"));
   const Device device = open_device(options);
-  Source source{data::open(options.data, request.split == "test" ? data::Split::test : data::Split::train), nullptr};
-  source.loader = std::make_unique<data::Loader>(source.dataset, data::LoaderOptions{.batch = options.batch, .workers = options.workers, .prefetch = options.prefetch, .seed = 0, .shuffle = false, .tail = data::Tail::pad, .start = {}, .memory = nullptr});
+  Source source{
+      data::open(options.data, request.split == "test" ? data::Split::test : data::Split::train),
+      nullptr};
+  source.loader = std::make_unique<data::Loader>(source.dataset,
+                                                 data::LoaderOptions{.batch = options.batch,
+                                                                     .workers = options.workers,
+                                                                     .prefetch = options.prefetch,
+                                                                     .seed = 0,
+                                                                     .shuffle = false,
+                                                                     .tail = data::Tail::pad,
+                                                                     .start = {},
+                                                                     .memory = nullptr});
   const auto program = evaluation_program(options, *source.dataset, device.backend, nullptr);
   load_parameters(checkpoint, program->store());
   const Score score = evaluate(*program, *source.loader, options.limit_batches);
   if (request.json) {
-    const Json result{{"checkpoint", checkpoint.string()}, {"data", options.data}, {"split", request.split}, {"images", score.count}, {"correct", score.correct}, {"accuracy", score.accuracy()}, {"loss", score.loss()}};
+    const Json result{{"checkpoint", checkpoint.string()},
+                      {"data", options.data},
+                      {"split", request.split},
+                      {"images", score.count},
+                      {"correct", score.correct},
+                      {"accuracy", score.accuracy()},
+                      {"loss", score.loss()}};
     fmt::print("{}\n", result.dump(2));
     return done;
   }
-  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {:.4f}\n", checkpoint.string(), request.split, options.data,
-             percent(score.accuracy()), grouped(score.correct), grouped(score.count), score.loss());
+  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {:.4f}\n",
+             checkpoint.string(), request.split, options.data, percent(score.accuracy()),
+             grouped(score.correct), grouped(score.count), score.loss());
   return done;
 }
 
@@ -45,10 +65,14 @@ Run declare(CLI::App& app) {
   auto request = std::make_shared<EvalRequest>();
   app.add_option("run", request->run, "run directory, or a checkpoint of one")->required();
   app.add_option("--data", request->options.data, "another data set than the run's");
-  app.add_option("--split", request->split, "test or train")->capture_default_str()->check(CLI::IsMember({"test", "train"}));
+  app.add_option("--split", request->split, "test or train")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"test", "train"}));
   declare_model_options(app, request->options);
   app.add_option("--workers", request->options.workers, "loader threads")->capture_default_str();
-  app.add_option("--limit-batches", request->options.limit_batches, "stop after so many batches; 0: all")->capture_default_str();
+  app.add_option("--limit-batches", request->options.limit_batches,
+                 "stop after so many batches; 0: all")
+      ->capture_default_str();
   app.add_flag("--json", request->json, "the result as JSON");
   app.footer("Example:\n  warpstep eval runs/first");
   return [&app, request] { return evaluate_run(app, *request); };

@@ -13,12 +13,14 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-constexpr std::uint64_t refresh_ns = 100'000'000;     // on a terminal
+constexpr std::uint64_t refresh_ns = 100'000'000;    // on a terminal
 constexpr std::uint64_t report_ns = 10'000'000'000;  // a line in a log file
 
 }  // namespace
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
 
 std::string grouped(std::int64_t number) {
   std::string digits = fmt::format("{}", number);
@@ -34,13 +36,17 @@ std::string clock_text(double seconds) {
 }
 
 double images_per_second(std::int64_t images, const StepTimes& times) {
-  return times.total_ns() == 0 ? 0 : static_cast<double>(images) * 1e9 / static_cast<double>(times.total_ns());
+  return times.total_ns() == 0
+             ? 0
+             : static_cast<double>(images) * 1e9 / static_cast<double>(times.total_ns());
 }
 
 ProgressLine::ProgressLine(std::uint64_t epochs, std::uint64_t total_steps)
     : epochs_(epochs), total_steps_(total_steps), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-ProgressLine::~ProgressLine() { clear(); }
+ProgressLine::~ProgressLine() {
+  clear();
+}
 
 void ProgressLine::clear() {
   if (shown_) fmt::print(stderr, "\r\033[K");
@@ -55,14 +61,19 @@ void ProgressLine::on_step(const StepRecord& r) {
   }
   if (now - last_shown_ns_ < (terminal_ ? refresh_ns : report_ns)) return;
   last_shown_ns_ = now;
-  const double step_seconds = static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
-  const std::string line =
-      fmt::format("epoch {}{}  step {}/{}  loss {:.4f}  accuracy {}  {} images/s  {} left", r.epoch,
-                  epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch, r.epoch_score.loss(),
-                  percent(r.epoch_score.accuracy()), grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
-                  clock_text(step_seconds * static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
-  if (terminal_) fmt::print(stderr, "\r\033[K{}", line);
-  else fmt::print(stderr, "{}\n", line);
+  const double step_seconds =
+      static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
+  const std::string line = fmt::format(
+      "epoch {}{}  step {}/{}  loss {:.4f}  accuracy {}  {} images/s  {} left", r.epoch,
+      epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
+      r.epoch_score.loss(), percent(r.epoch_score.accuracy()),
+      grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
+      clock_text(step_seconds *
+                 static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
+  if (terminal_)
+    fmt::print(stderr, "\r\033[K{}", line);
+  else
+    fmt::print(stderr, "{}\n", line);
   std::fflush(stderr);
   shown_ = terminal_;
 }
@@ -70,15 +81,18 @@ void ProgressLine::on_step(const StepRecord& r) {
 void ProgressLine::on_epoch(const EpochRecord& r) {
   clear();
   fmt::print(stderr, "epoch {}{}  training    loss {:.4f}  accuracy {:>7}  {} images/s\n", r.epoch,
-             epochs_ ? fmt::format("/{}", epochs_) : "", r.score.loss(), percent(r.score.accuracy()),
+             epochs_ ? fmt::format("/{}", epochs_) : "", r.score.loss(),
+             percent(r.score.accuracy()),
              grouped(static_cast<std::int64_t>(images_per_second(r.images, r.times))));
 }
 
 void ProgressLine::on_evaluation(const EvaluationRecord& r) {
   clear();
-  const std::string epoch = r.epoch == 0 ? "untrained" : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
-  fmt::print(stderr, "{}  validation  loss {:.4f}  accuracy {:>7}  on {} images\n", epoch, r.score.loss(), percent(r.score.accuracy()),
-             grouped(r.score.count));
+  const std::string epoch =
+      r.epoch == 0 ? "untrained"
+                   : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
+  fmt::print(stderr, "{}  validation  loss {:.4f}  accuracy {:>7}  on {} images\n", epoch,
+             r.score.loss(), percent(r.score.accuracy()), grouped(r.score.count));
 }
 
 }  // namespace warpstep::tools

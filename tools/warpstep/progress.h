@@ -1,4 +1,5 @@
-// What a run shows while it goes on, on stderr: a line that renews itself on a terminal, and a line an epoch.
+// What a run shows while it goes on, on stderr: a line that renews itself on a terminal, and a line
+// an epoch.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,9 @@ class ProgressLine final : public TrainObserver {
   std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;
 };
 
-std::string percent(double share);              // "48.2 %"
-std::string grouped(std::int64_t number);       // "10,000"
-std::string clock_text(double seconds);         // "1:05", "2:03:04"
+std::string percent(double share);         // "48.2 %"
+std::string grouped(std::int64_t number);  // "10,000"
+std::string clock_text(double seconds);    // "1:05", "2:03:04"
 double images_per_second(std::int64_t images, const StepTimes& times);
 
 }  // namespace warpstep::tools

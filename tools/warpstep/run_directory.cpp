@@ -33,13 +33,18 @@ std::vector<fs::path> checkpoints(const fs::path& run) {
 // What a run writes; --overwrite removes these and nothing else.
 bool is_ours(const fs::path& path) {
   const std::string name = path.filename().string();
-  return is_checkpoint(path) || name == "config.json" || name == "metrics.jsonl" || name == "summary.json" || name == "curves.png";
+  return is_checkpoint(path) || name == "config.json" || name == "metrics.jsonl" ||
+         name == "summary.json" || name == "curves.png";
 }
 
-double milliseconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-6; }
+double milliseconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-6;
+}
 
 Json times_json(const StepTimes& times) {
-  return {{"data_ms", milliseconds(times.data_ns)}, {"kernels_ms", milliseconds(times.kernels_ns)}, {"cpu_ms", milliseconds(times.other_ns)}};
+  return {{"data_ms", milliseconds(times.data_ns)},
+          {"kernels_ms", milliseconds(times.kernels_ns)},
+          {"cpu_ms", milliseconds(times.other_ns)}};
 }
 
 }  // namespace
@@ -48,10 +53,14 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
-    fail<DataError>("--out {}: cannot make this directory ({}); choose another --out", path.string(), error ? error.message() : "it is a file");
+    fail<DataError>("--out {}: cannot make this directory ({}); choose another --out",
+                    path.string(), error ? error.message() : "it is a file");
   for (const auto& entry : fs::directory_iterator(path)) {
     if (!overwrite)
-      fail<UsageError>("--out {} is not empty; go on with it by --resume {}, replace it by --overwrite, or choose another --out", path.string(), path.string());
+      fail<UsageError>(
+          "--out {} is not empty; go on with it by --resume {}, replace it by --overwrite, or "
+          "choose another --out",
+          path.string(), path.string());
     if (is_ours(entry.path())) fs::remove(entry.path());
   }
   RunDirectory run(path);
@@ -79,18 +88,26 @@ RunDirectory RunDirectory::reopen(const fs::path& path, std::uint64_t step) {
 
 void RunDirectory::open_metrics() {
   metrics_.open(path_ / "metrics.jsonl", std::ios::app);
-  if (!metrics_) fail<DataError>("--out {}: cannot write metrics.jsonl there; choose a directory that you may write", path_.string());
+  if (!metrics_)
+    fail<DataError>(
+        "--out {}: cannot write metrics.jsonl there; choose a directory that you may write",
+        path_.string());
 }
 
 void RunDirectory::append(const Json& line) {
   metrics_ << line.dump() << '\n' << std::flush;
-  if (!metrics_) fail<DataError>("{}: writing failed; is the disk full? The last checkpoint is whole", (path_ / "metrics.jsonl").string());
+  if (!metrics_)
+    fail<DataError>("{}: writing failed; is the disk full? The last checkpoint is whole",
+                    (path_ / "metrics.jsonl").string());
   collect(line);
 }
 
 void RunDirectory::collect(const Json& line) {
   const std::string kind = line.value("kind", "");
-  const auto number = [&](const char* key) { return line.at(key).is_number() ? line.at(key).get<double>() : std::numeric_limits<double>::quiet_NaN(); };
+  const auto number = [&](const char* key) {
+    return line.at(key).is_number() ? line.at(key).get<double>()
+                                    : std::numeric_limits<double>::quiet_NaN();
+  };
   if (kind == "step") curves_.step_loss.push_back({number("epochs_done"), number("loss")});
   if (kind == "epoch") {
     curves_.train_loss.push_back({number("epoch"), number("loss")});
@@ -107,7 +124,9 @@ void RunDirectory::on_step(const StepRecord& r) {
   Json line{{"kind", "step"},
             {"step", r.step},
             {"epoch", r.epoch},
-            {"epochs_done", static_cast<double>(r.epoch - 1) + static_cast<double>(r.step_in_epoch) / static_cast<double>(r.steps_per_epoch)},
+            {"epochs_done",
+             static_cast<double>(r.epoch - 1) +
+                 static_cast<double>(r.step_in_epoch) / static_cast<double>(r.steps_per_epoch)},
             {"loss", r.loss},
             {"accuracy", r.score.accuracy()},
             {"learning_rate", r.learning_rate}};
@@ -116,18 +135,33 @@ void RunDirectory::on_step(const StepRecord& r) {
 }
 
 void RunDirectory::on_epoch(const EpochRecord& r) {
-  Json line{{"kind", "epoch"}, {"step", r.step}, {"epoch", r.epoch}, {"loss", r.score.loss()}, {"accuracy", r.score.accuracy()}, {"images", r.images}};
+  Json line{{"kind", "epoch"},
+            {"step", r.step},
+            {"epoch", r.epoch},
+            {"loss", r.score.loss()},
+            {"accuracy", r.score.accuracy()},
+            {"images", r.images}};
   line.update(times_json(r.times));
   append(line);
 }
 
 void RunDirectory::on_evaluation(const EvaluationRecord& r) {
-  append({{"kind", "evaluation"}, {"step", r.step}, {"epoch", r.epoch}, {"loss", r.score.loss()}, {"accuracy", r.score.accuracy()}, {"images", r.score.count}, {"ms", milliseconds(r.ns)}});
+  append({{"kind", "evaluation"},
+          {"step", r.step},
+          {"epoch", r.epoch},
+          {"loss", r.score.loss()},
+          {"accuracy", r.score.accuracy()},
+          {"images", r.score.count},
+          {"ms", milliseconds(r.ns)}});
 }
 
-void RunDirectory::write_config(const Json& config) const { write_atomically(path_ / "config.json", config.dump(2) + "\n"); }
+void RunDirectory::write_config(const Json& config) const {
+  write_atomically(path_ / "config.json", config.dump(2) + "\n");
+}
 
-void RunDirectory::write_summary(const Json& summary) const { write_atomically(path_ / "summary.json", summary.dump(2) + "\n"); }
+void RunDirectory::write_summary(const Json& summary) const {
+  write_atomically(path_ / "summary.json", summary.dump(2) + "\n");
+}
 
 void RunDirectory::write_curves(const std::string& model, const std::string& data) const {
   CurveData curves = curves_;
@@ -136,18 +170,24 @@ void RunDirectory::write_curves(const std::string& model, const std::string& dat
   draw_curves(curves, path_ / "curves.png");
 }
 
-fs::path RunDirectory::checkpoint_path(std::uint64_t step) const { return path_ / fmt::format("{}{:08}{}", prefix, step, suffix); }
+fs::path RunDirectory::checkpoint_path(std::uint64_t step) const {
+  return path_ / fmt::format("{}{:08}{}", prefix, step, suffix);
+}
 
 void RunDirectory::prune_checkpoints(std::uint64_t keep) const {
   const std::vector<fs::path> all = checkpoints(path_);
   if (keep == 0 || all.size() <= keep) return;
-  for (auto old = all.begin(); old != all.end() - static_cast<std::ptrdiff_t>(keep); ++old) fs::remove(*old);
+  for (auto old = all.begin(); old != all.end() - static_cast<std::ptrdiff_t>(keep); ++old)
+    fs::remove(*old);
 }
 
 fs::path newest_checkpoint(const fs::path& run) {
-  if (!fs::is_directory(run)) fail<DataError>("{}: not a run directory (it is not there)", run.string());
+  if (!fs::is_directory(run))
+    fail<DataError>("{}: not a run directory (it is not there)", run.string());
   const std::vector<fs::path> all = checkpoints(run);
-  if (all.empty()) fail<DataError>("{}: no {}*{} in it; was this run stopped before its first epoch ended?", run.string(), prefix, suffix);
+  if (all.empty())
+    fail<DataError>("{}: no {}*{} in it; was this run stopped before its first epoch ended?",
+                    run.string(), prefix, suffix);
   return all.back();
 }
 

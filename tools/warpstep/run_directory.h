@@ -15,10 +15,12 @@ using Json = nlohmann::ordered_json;
 
 class RunDirectory final : public TrainObserver {
  public:
-  // Makes the directory and proves that it can be written. A new run wants it empty or not there, unless `overwrite`,
-  // which removes what an earlier run left. Throws DataError or UsageError that name it.
+  // Makes the directory and proves that it can be written. A new run wants it empty or not there,
+  // unless `overwrite`, which removes what an earlier run left. Throws DataError or UsageError that
+  // name it.
   static RunDirectory create(const std::filesystem::path& path, bool overwrite);
-  // An earlier run's directory; what its metrics say of steps after `step` is forgotten: they will come again.
+  // An earlier run's directory; what its metrics say of steps after `step` is forgotten: they will
+  // come again.
   static RunDirectory reopen(const std::filesystem::path& path, std::uint64_t step);
 
   const std::filesystem::path& path() const { return path_; }

@@ -58,42 +58,90 @@ void from_json(const nlohmann::ordered_json& json, RunOptions& options) {
 }
 
 void declare_model_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--device", o.device, "where to compute: auto, cpu, cuda or ref (slow, in double precision)")->capture_default_str();
+  app.add_option("--device", o.device,
+                 "where to compute: auto, cpu, cuda or ref (slow, in double precision)")
+      ->capture_default_str();
   app.add_option("--precision", o.precision, "fp32, tf32, bf16 or fp16")->capture_default_str();
-  app.add_option("--batch", o.batch, "images a step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--threads", o.threads, "CPU threads of the kernels; 0: all there are")->capture_default_str()->check(CLI::Range(0, 4096));
-  app.add_flag("--exact-math", o.exact_math, "no algorithm that trades accuracy for speed (Winograd)");
+  app.add_option("--batch", o.batch, "images a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--threads", o.threads, "CPU threads of the kernels; 0: all there are")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  app.add_flag("--exact-math", o.exact_math,
+               "no algorithm that trades accuracy for speed (Winograd)");
   app.add_option("--no-fuse", o.no_fuse, "leave out a fusion by name; may be repeated");
 }
 
 void declare_training_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--epochs", o.epochs, "passes over the training images; 0: until --steps")->capture_default_str();
-  app.add_option("--steps", o.steps, "stop after so many steps; 0: until --epochs")->capture_default_str();
-  app.add_option("--limit-batches", o.limit_batches, "end each epoch and evaluation after so many batches; 0: all")->capture_default_str();
-  app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")->capture_default_str()->check(CLI::IsMember({"sgd", "adam", "adamw"}));
-  app.add_option("--lr", o.lr, "learning rate")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--momentum", o.momentum, "of sgd")->capture_default_str()->check(CLI::Range(0.0, 1.0));
+  app.add_option("--epochs", o.epochs, "passes over the training images; 0: until --steps")
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "stop after so many steps; 0: until --epochs")
+      ->capture_default_str();
+  app.add_option("--limit-batches", o.limit_batches,
+                 "end each epoch and evaluation after so many batches; 0: all")
+      ->capture_default_str();
+  app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
+  app.add_option("--lr", o.lr, "learning rate")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--momentum", o.momentum, "of sgd")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd");
-  app.add_option("--weight-decay", o.weight_decay, "added to the gradient; decoupled with adamw")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--betas", o.betas, "of adam and adamw")->capture_default_str()->expected(2)->check(CLI::Range(0.0, 1.0));
-  app.add_option("--epsilon", o.epsilon, "of adam and adamw")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--lr-schedule", o.lr_schedule, "constant, step, cosine or one-cycle")->capture_default_str()->check(CLI::IsMember({"constant", "step", "cosine", "one-cycle"}));
-  app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up before the schedule")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--lr-step-epochs", o.lr_step_epochs, "step schedule: epochs between two cuts")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--lr-gamma", o.lr_gamma, "step schedule: factor of a cut")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--workers", o.workers, "loader threads; 0: one beside the CPU's kernels, up to four beside a GPU")->capture_default_str()->check(CLI::Range(0, 1024));
-  app.add_option("--prefetch", o.prefetch, "batches that the loader keeps ready")->capture_default_str()->check(CLI::Range(2, 64));
+  app.add_option("--weight-decay", o.weight_decay, "added to the gradient; decoupled with adamw")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--betas", o.betas, "of adam and adamw")
+      ->capture_default_str()
+      ->expected(2)
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--epsilon", o.epsilon, "of adam and adamw")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--lr-schedule", o.lr_schedule, "constant, step, cosine or one-cycle")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"constant", "step", "cosine", "one-cycle"}));
+  app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up before the schedule")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--lr-step-epochs", o.lr_step_epochs, "step schedule: epochs between two cuts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--lr-gamma", o.lr_gamma, "step schedule: factor of a cut")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--workers", o.workers,
+                 "loader threads; 0: one beside the CPU's kernels, up to four beside a GPU")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--prefetch", o.prefetch, "batches that the loader keeps ready")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
   app.add_option("--seed", o.seed, "of weights and order")->capture_default_str();
-  app.add_option("--mean", o.mean, "of x/255, one a channel; measured when not given")->expected(1, 4);
-  app.add_option("--std", o.std, "of x/255, one a channel; measured when not given")->expected(1, 4);
-  app.add_option("--profile", o.profile, "off, or steps: where each step's time went")->capture_default_str()->check(CLI::IsMember({"off", "steps"}));
-  app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--checkpoint-every", o.checkpoint_every, "steps between two checkpoints, besides each epoch's; 0: none")->capture_default_str();
-  app.add_option("--keep-checkpoints", o.keep_checkpoints, "newest checkpoints that are kept; 0: all")->capture_default_str();
+  app.add_option("--mean", o.mean, "of x/255, one a channel; measured when not given")
+      ->expected(1, 4);
+  app.add_option("--std", o.std, "of x/255, one a channel; measured when not given")
+      ->expected(1, 4);
+  app.add_option("--profile", o.profile, "off, or steps: where each step's time went")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"off", "steps"}));
+  app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "steps between two checkpoints, besides each epoch's; 0: none")
+      ->capture_default_str();
+  app.add_option("--keep-checkpoints", o.keep_checkpoints,
+                 "newest checkpoints that are kept; 0: all")
+      ->capture_default_str();
   app.add_option("--out", o.out, "run directory; runs/MODEL-DATE-TIME when not given");
 }
 
-RunOptions overridden(const CLI::App& app, const RunOptions& typed, const nlohmann::ordered_json& stored) {
+RunOptions overridden(const CLI::App& app, const RunOptions& typed,
+                      const nlohmann::ordered_json& stored) {
   nlohmann::ordered_json merged = stored, given = typed;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
@@ -105,21 +153,39 @@ RunOptions overridden(const CLI::App& app, const RunOptions& typed, const nlohma
 }
 
 Optimizer optimizer_of(const RunOptions& o) {
-  Optimizer optimizer{.momentum = o.momentum, .nesterov = o.nesterov, .weight_decay = o.weight_decay, .beta1 = o.betas.at(0), .beta2 = o.betas.at(1), .epsilon = o.epsilon};
-  optimizer.kind = o.optimizer == "sgd" ? Optimizer::Kind::sgd : o.optimizer == "adam" ? Optimizer::Kind::adam : Optimizer::Kind::adamw;
+  Optimizer optimizer{.momentum = o.momentum,
+                      .nesterov = o.nesterov,
+                      .weight_decay = o.weight_decay,
+                      .beta1 = o.betas.at(0),
+                      .beta2 = o.betas.at(1),
+                      .epsilon = o.epsilon};
+  optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
+                   : o.optimizer == "adam" ? Optimizer::Kind::adam
+                                           : Optimizer::Kind::adamw;
   const bool sgd = optimizer.kind == Optimizer::Kind::sgd;
-  if (!sgd && (o.momentum != 0 || o.nesterov)) fail<UsageError>("--momentum and --nesterov go with --optimizer sgd; {} has --betas", o.optimizer);
-  if (sgd && o.nesterov && o.momentum == 0) fail<UsageError>("--nesterov needs a --momentum above 0");
+  if (!sgd && (o.momentum != 0 || o.nesterov))
+    fail<UsageError>("--momentum and --nesterov go with --optimizer sgd; {} has --betas",
+                     o.optimizer);
+  if (sgd && o.nesterov && o.momentum == 0)
+    fail<UsageError>("--nesterov needs a --momentum above 0");
   if (!sgd && (o.betas[0] >= 1 || o.betas[1] >= 1)) fail<UsageError>("--betas must be below 1");
   return optimizer;
 }
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
-  Schedule schedule{.peak = o.lr, .warmup_steps = o.warmup_steps, .total_steps = total_steps, .period_steps = o.lr_step_epochs * steps_per_epoch, .gamma = o.lr_gamma};
+  Schedule schedule{.peak = o.lr,
+                    .warmup_steps = o.warmup_steps,
+                    .total_steps = total_steps,
+                    .period_steps = o.lr_step_epochs * steps_per_epoch,
+                    .gamma = o.lr_gamma};
   using Kind = Schedule::Kind;
-  schedule.kind = o.lr_schedule == "step" ? Kind::step : o.lr_schedule == "cosine" ? Kind::cosine : o.lr_schedule == "one-cycle" ? Kind::one_cycle : Kind::constant;
+  schedule.kind = o.lr_schedule == "step"        ? Kind::step
+                  : o.lr_schedule == "cosine"    ? Kind::cosine
+                  : o.lr_schedule == "one-cycle" ? Kind::one_cycle
+                                                 : Kind::constant;
   if (o.warmup_steps >= total_steps && o.warmup_steps > 0)
-    fail<UsageError>("--warmup-steps {} is longer than the run of {} steps", o.warmup_steps, total_steps);
+    fail<UsageError>("--warmup-steps {} is longer than the run of {} steps", o.warmup_steps,
+                     total_steps);
   return schedule;
 }
 

@@ -49,14 +49,18 @@ void to_json(nlohmann::ordered_json& json, const RunOptions& options);
 void from_json(const nlohmann::ordered_json& json, RunOptions& options);
 
 // Declares the options on a subcommand's parser.
-void declare_model_options(CLI::App& app, RunOptions& options);     // model, device, precision, batch, fusions
-void declare_training_options(CLI::App& app, RunOptions& options);  // optimiser, schedule, data, output
+void declare_model_options(CLI::App& app,
+                           RunOptions& options);  // model, device, precision, batch, fusions
+void declare_training_options(CLI::App& app,
+                              RunOptions& options);  // optimiser, schedule, data, output
 
 // Those of `stored` that the command line does not name, those it names otherwise: for --resume.
-RunOptions overridden(const CLI::App& app, const RunOptions& typed, const nlohmann::ordered_json& stored);
+RunOptions overridden(const CLI::App& app, const RunOptions& typed,
+                      const nlohmann::ordered_json& stored);
 
 Optimizer optimizer_of(const RunOptions& options);  // UsageError for what cannot be meant
 // `total_steps` and `steps_per_epoch` as the data give them.
-Schedule schedule_of(const RunOptions& options, std::int64_t total_steps, std::int64_t steps_per_epoch);
+Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
+                     std::int64_t steps_per_epoch);
 
 }  // namespace warpstep::tools

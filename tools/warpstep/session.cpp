@@ -7,7 +7,11 @@ namespace warpstep::tools {
 namespace {
 
 StepOptions step_options(const RunOptions& options, bool training) {
-  StepOptions step{.training = training, .optimizer = {}, .schedule = {}, .precision = parse_precision(options.precision), .no_fuse = {}};
+  StepOptions step{.training = training,
+                   .optimizer = {},
+                   .schedule = {},
+                   .precision = parse_precision(options.precision),
+                   .no_fuse = {}};
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
   return step;
 }
@@ -30,12 +34,20 @@ Source open_source(const RunOptions& options, data::Split split, const Backend& 
   // On the CPU loader threads take cores from the kernels: one keeps ahead of every model here.
   const int workers = options.workers == 0 && backend.name() != "cuda" ? 1 : options.workers;
   source.loader = std::make_unique<data::Loader>(
-      source.dataset, data::LoaderOptions{.batch = options.batch, .workers = workers, .prefetch = options.prefetch, .seed = options.seed, .shuffle = training, .tail = training ? data::Tail::drop : data::Tail::pad, .start = {}, .memory = nullptr});
+      source.dataset, data::LoaderOptions{.batch = options.batch,
+                                          .workers = workers,
+                                          .prefetch = options.prefetch,
+                                          .seed = options.seed,
+                                          .shuffle = training,
+                                          .tail = training ? data::Tail::drop : data::Tail::pad,
+                                          .start = {},
+                                          .memory = nullptr});
   return source;
 }
 
 void resolve_normalization(RunOptions& options, const data::Dataset& training) {
-  if (options.mean.empty() != options.std.empty()) fail<UsageError>("--mean and --std are given together or not at all");
+  if (options.mean.empty() != options.std.empty())
+    fail<UsageError>("--mean and --std are given together or not at all");
   const auto channels = idx(training.image_shape()[2]);
   if (options.mean.empty()) {
     const data::ChannelStatistics measured = data::channel_statistics(training);
@@ -45,7 +57,8 @@ void resolve_normalization(RunOptions& options, const data::Dataset& training) {
       if (std == 0) std = 1;  // a constant channel
   }
   if (options.mean.size() != channels || options.std.size() != channels)
-    fail<UsageError>("the images have {} channels, but --mean has {} and --std {} values", channels, options.mean.size(), options.std.size());
+    fail<UsageError>("the images have {} channels, but --mean has {} and --std {} values", channels,
+                     options.mean.size(), options.std.size());
 }
 
 models::BuildOptions build_options(const RunOptions& options, const data::Dataset& dataset) {
@@ -57,20 +70,24 @@ models::BuildOptions build_options(const RunOptions& options, const data::Datase
 }
 
 std::unique_ptr<Program> training_program(const RunOptions& options, const data::Dataset& dataset,
-                                          std::shared_ptr<Backend> backend, const Schedule& schedule) {
+                                          std::shared_ptr<Backend> backend,
+                                          const Schedule& schedule) {
   StepOptions step = step_options(options, true);
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
   Graph graph = models::build(models::find(options.model), build_options(options, dataset));
-  auto program = std::make_unique<Program>(compile_step(std::move(graph), step), std::move(backend));
+  auto program =
+      std::make_unique<Program>(compile_step(std::move(graph), step), std::move(backend));
   program->store().initialize(options.seed);
   return program;
 }
 
 std::unique_ptr<Program> evaluation_program(const RunOptions& options, const data::Dataset& dataset,
-                                            std::shared_ptr<Backend> backend, std::shared_ptr<Store> store) {
+                                            std::shared_ptr<Backend> backend,
+                                            std::shared_ptr<Store> store) {
   Graph graph = models::build(models::find(options.model), build_options(options, dataset));
-  return std::make_unique<Program>(compile_step(std::move(graph), step_options(options, false)), std::move(backend), std::move(store));
+  return std::make_unique<Program>(compile_step(std::move(graph), step_options(options, false)),
+                                   std::move(backend), std::move(store));
 }
 
 }  // namespace warpstep::tools

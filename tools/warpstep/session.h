@@ -33,9 +33,11 @@ models::BuildOptions build_options(const RunOptions& options, const data::Datase
 
 // The training step; the parameters are initialised from --seed.
 std::unique_ptr<Program> training_program(const RunOptions& options, const data::Dataset& dataset,
-                                          std::shared_ptr<Backend> backend, const Schedule& schedule);
+                                          std::shared_ptr<Backend> backend,
+                                          const Schedule& schedule);
 // The forward half; shares `store` if it is given.
 std::unique_ptr<Program> evaluation_program(const RunOptions& options, const data::Dataset& dataset,
-                                            std::shared_ptr<Backend> backend, std::shared_ptr<Store> store);
+                                            std::shared_ptr<Backend> backend,
+                                            std::shared_ptr<Store> store);
 
 }  // namespace warpstep::tools

@@ -62,7 +62,8 @@ std::string default_out(const std::string& model) {
 }
 
 std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch) {
-  const std::uint64_t epoch = options.limit_batches ? std::min(options.limit_batches, steps_per_epoch) : steps_per_epoch;
+  const std::uint64_t epoch =
+      options.limit_batches ? std::min(options.limit_batches, steps_per_epoch) : steps_per_epoch;
   const std::uint64_t by_epochs = options.epochs * epoch;
   if (options.steps == 0) return by_epochs;
   return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
@@ -79,7 +80,8 @@ Json config_json(const RunOptions& options, const Device& device, const Source& 
                   {"image_shape", training.dataset->image_shape().text()},
                   {"classes", training.dataset->classes()},
                   {"fingerprint", fmt::format("{:016x}", training.dataset->fingerprint())}};
-  json["loader"] = {{"workers", training.loader->workers()}, {"steps_per_epoch", training.loader->steps_per_epoch()}};
+  json["loader"] = {{"workers", training.loader->workers()},
+                    {"steps_per_epoch", training.loader->steps_per_epoch()}};
   json["program"] = {{"version", version()}, {"commit", commit()}, {"compiler", compiler()}};
   json["host"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"system", machine.system}};
   return json;
@@ -89,34 +91,46 @@ double share(std::uint64_t part, const StepTimes& times) {
   return times.total_ns() ? static_cast<double>(part) / static_cast<double>(times.total_ns()) : 0;
 }
 
-Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome, const fs::path& checkpoint) {
+Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
+                  const fs::path& checkpoint) {
   const double steps = static_cast<double>(std::max<std::uint64_t>(1, totals.steps));
   Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
             {"epochs", progress.next.epoch},
             {"steps", progress.step}};
   if (progress.evaluation)
-    json["test"] = {{"accuracy", progress.evaluation->score.accuracy()}, {"loss", progress.evaluation->score.loss()}, {"images", progress.evaluation->score.count}};
+    json["test"] = {{"accuracy", progress.evaluation->score.accuracy()},
+                    {"loss", progress.evaluation->score.loss()},
+                    {"images", progress.evaluation->score.count}};
   if (totals.last_epoch)
-    json["training"] = {{"accuracy", totals.last_epoch->score.accuracy()}, {"loss", totals.last_epoch->score.loss()}};
+    json["training"] = {{"accuracy", totals.last_epoch->score.accuracy()},
+                        {"loss", totals.last_epoch->score.loss()}};
   json["images_per_second"] = images_per_second(totals.images, totals.times);
   json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
-  json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)}, {"kernels", share(totals.times.kernels_ns, totals.times)}, {"cpu", share(totals.times.other_ns, totals.times)}};
+  json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
+                             {"kernels", share(totals.times.kernels_ns, totals.times)},
+                             {"cpu", share(totals.times.other_ns, totals.times)}};
   json["checkpoint"] = checkpoint.filename().string();
   return json;
 }
 
 void print_summary(const Json& summary, const RunOptions& options, const fs::path& run) {
   const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  fmt::print("\n{} on {}: {} epochs, {} steps, {}\n", options.model, options.data, summary.at("epochs").get<int>(),
-             grouped(summary.at("steps").get<std::int64_t>()), summary.at("outcome").get<std::string>());
+  fmt::print("\n{} on {}: {} epochs, {} steps, {}\n", options.model, options.data,
+             summary.at("epochs").get<int>(), grouped(summary.at("steps").get<std::int64_t>()),
+             summary.at("outcome").get<std::string>());
   if (summary.contains("test"))
-    fmt::print("  accuracy   {} of {} test images (loss {:.4f})\n", percent(summary["test"]["accuracy"].get<double>()),
-               grouped(summary["test"]["images"].get<std::int64_t>()), summary["test"]["loss"].get<double>());
-  fmt::print("  speed      {} images/s, {:.2f} ms a step\n", grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
+    fmt::print("  accuracy   {} of {} test images (loss {:.4f})\n",
+               percent(summary["test"]["accuracy"].get<double>()),
+               grouped(summary["test"]["images"].get<std::int64_t>()),
+               summary["test"]["loss"].get<double>());
+  fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
+             grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
-  fmt::print("  step time  {} waiting for data, {} kernels, {} CPU\n", percent(shares["data"].get<double>()),
-             percent(shares["kernels"].get<double>()), percent(shares["cpu"].get<double>()));
-  fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n", run.string(), summary.at("checkpoint").get<std::string>());
+  fmt::print("  step time  {} waiting for data, {} kernels, {} CPU\n",
+             percent(shares["data"].get<double>()), percent(shares["kernels"].get<double>()),
+             percent(shares["cpu"].get<double>()));
+  fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
+             run.string(), summary.at("checkpoint").get<std::string>());
 }
 
 // A run's options: as typed, or for --resume the run's own with what was typed on top.
@@ -130,8 +144,11 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request) {
     options = overridden(app, request.options, stored.at("options"));
     options.out = request.resume;
   }
-  if (options.model.empty()) fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
-  if (options.data.empty()) fail<UsageError>("which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
+  if (options.model.empty())
+    fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
+  if (options.data.empty())
+    fail<UsageError>(
+        "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
   if (options.out.empty()) options.out = default_out(options.model);
   return options;
 }
@@ -145,20 +162,29 @@ int train(const CLI::App& app, const TrainRequest& request) {
   resolve_normalization(options, *training.dataset);
   const std::uint64_t run_steps = total_steps(options, training.loader->steps_per_epoch());
   const auto epoch_steps = static_cast<std::int64_t>(training.loader->steps_per_epoch());
-  const auto step = training_program(options, *training.dataset, device.backend, schedule_of(options, static_cast<std::int64_t>(run_steps), epoch_steps));
-  const auto evaluation = evaluation_program(options, *test.dataset, device.backend, step->shared_store());
+  const auto step =
+      training_program(options, *training.dataset, device.backend,
+                       schedule_of(options, static_cast<std::int64_t>(run_steps), epoch_steps));
+  const auto evaluation =
+      evaluation_program(options, *test.dataset, device.backend, step->shared_store());
 
   const Optimizer::Kind optimizer = optimizer_of(options).kind;
   Progress progress;
-  if (!request.resume.empty()) progress = load_checkpoint(newest_checkpoint(request.resume), step->store(), optimizer);
-  RunDirectory run = request.resume.empty() ? RunDirectory::create(options.out, request.overwrite) : RunDirectory::reopen(options.out, progress.step);
+  if (!request.resume.empty())
+    progress = load_checkpoint(newest_checkpoint(request.resume), step->store(), optimizer);
+  RunDirectory run = request.resume.empty() ? RunDirectory::create(options.out, request.overwrite)
+                                            : RunDirectory::reopen(options.out, progress.step);
   run.set_log_every(options.log_every);
   const Json config = config_json(options, device, training);
   run.write_config(config);
 
-  fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", options.model, grouped(static_cast<std::int64_t>(step->store().bytes() / 4 / 4)),
-             grouped(static_cast<std::int64_t>(training.dataset->size())), grouped(static_cast<std::int64_t>(test.dataset->size())), training.dataset->image_shape().text());
-  fmt::print(stderr, "device: {}, {}{}\n", device.backend->name(), device.backend->describe(), device.why.empty() ? "" : fmt::format("; not CUDA: {}", device.why));
+  fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", options.model,
+             grouped(static_cast<std::int64_t>(step->store().bytes() / 4 / 4)),
+             grouped(static_cast<std::int64_t>(training.dataset->size())),
+             grouped(static_cast<std::int64_t>(test.dataset->size())),
+             training.dataset->image_shape().text());
+  fmt::print(stderr, "device: {}, {}{}\n", device.backend->name(), device.backend->describe(),
+             device.why.empty() ? "" : fmt::format("; not CUDA: {}", device.why));
   ProgressLine line(options.epochs, run_steps);
   Totals totals;
   fs::path last_checkpoint = progress.step ? newest_checkpoint(options.out) : fs::path();
@@ -168,8 +194,17 @@ int train(const CLI::App& app, const TrainRequest& request) {
     run.prune_checkpoints(options.keep_checkpoints);
     return last_checkpoint;
   };
-  Trainer trainer({*step, *training.loader, evaluation.get(), test.loader.get(), nullptr, {&totals, &run, &line}, save},
-                  {.epochs = options.epochs, .max_steps = options.steps, .limit_batches = options.limit_batches, .save_every_steps = options.checkpoint_every});
+  Trainer trainer({*step,
+                   *training.loader,
+                   evaluation.get(),
+                   test.loader.get(),
+                   nullptr,
+                   {&totals, &run, &line},
+                   save},
+                  {.epochs = options.epochs,
+                   .max_steps = options.steps,
+                   .limit_batches = options.limit_batches,
+                   .save_every_steps = options.checkpoint_every});
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
   const Outcome outcome = trainer.run(progress, stop_requested);
@@ -185,12 +220,16 @@ int train(const CLI::App& app, const TrainRequest& request) {
 Run declare(CLI::App& app) {
   auto request = std::make_shared<TrainRequest>();
   app.add_option("model", request->options.model, "a model of the zoo: cifar10cnn, mlp");
-  app.add_option("--data", request->options.data, "folder with the images; docs/data.md has the layouts");
+  app.add_option("--data", request->options.data,
+                 "folder with the images; docs/data.md has the layouts");
   declare_model_options(app, request->options);
   declare_training_options(app, request->options);
-  app.add_option("--resume", request->resume, "go on with the run in this directory; options given with it replace the run's own");
+  app.add_option(
+      "--resume", request->resume,
+      "go on with the run in this directory; options given with it replace the run's own");
   app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
-  app.footer("Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");
+  app.footer(
+      "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");
   return [&app, request] { return train(app, *request); };
 }
 

@@ -18,19 +18,18 @@ constexpr std::int32_t class_count = 10;
 
 std::vector<std::string> batch_files(const std::string& folder, Split split) {
   std::vector<std::string> paths;
-  if (split == Split::test) return {folder + "/test_batch.bin"};
   for (const Entry& entry : list_folder(folder)) {
-    if (entry.name.starts_with("data_batch_") && entry.name.ends_with(".bin")) {
+    const bool train = entry.name.starts_with("data_batch_") && entry.name.ends_with(".bin");
+    if (split == Split::train ? train : entry.name == "test_batch.bin") {
       paths.push_back(folder + "/" + entry.name);
     }
   }
-  if (paths.empty()) fail<DataError>("{}: has no data_batch_*.bin to train with", folder);
   return paths;
 }
 
 void append_batch(const std::string& path, MemoryParts& parts) {
   std::vector<std::uint8_t> file;
-  read_file(path, file);
+  read_into(file, path);
   if (file.empty() || file.size() % record_bytes != 0) {
     fail<DataError>("{}: has {} bytes, not a multiple of a CIFAR-10 record's {}; copy it again",
                     path, file.size(), record_bytes);
@@ -58,7 +57,7 @@ std::vector<std::string> class_names(const std::string& folder) {
     return names;
   }
   std::vector<std::uint8_t> file;
-  read_file(path, file, 65536);
+  read_into(file, path, 65536);
   std::string_view rest(reinterpret_cast<const char*>(file.data()), file.size());
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find_first_of("\r\n"), rest.size());
@@ -73,19 +72,20 @@ std::vector<std::string> class_names(const std::string& folder) {
 
 }  // namespace
 
-bool has_cifar_files(const std::string& folder) {
-  for (const Entry& entry : list_folder(folder)) {
-    if (entry.name == "test_batch.bin") return true;
-    if (entry.name.starts_with("data_batch_") && entry.name.ends_with(".bin")) return true;
-  }
-  return false;
+bool has_cifar_files(const std::string& folder, Split split) {
+  return !batch_files(folder, split).empty();
 }
 
 std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split) {
   MemoryParts parts{
       "CIFAR-10 binary",  fmt::format("{}:{}", folder, name(split)), Shape{side, side, 3}, {}, {},
       class_names(folder)};
-  for (const std::string& path : batch_files(folder, split)) append_batch(path, parts);
+  const std::vector<std::string> paths = batch_files(folder, split);
+  if (paths.empty()) {
+    fail<DataError>("{}: has no {}", folder,
+                    split == Split::train ? "data_batch_*.bin to train with" : "test_batch.bin");
+  }
+  for (const std::string& path : paths) append_batch(path, parts);
   return std::make_unique<MemoryDataset>(std::move(parts));
 }
 

@@ -8,7 +8,7 @@
 
 namespace warpstep::data {
 
-bool has_cifar_files(const std::string& folder);
+bool has_cifar_files(const std::string& folder, Split split);
 std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split);
 
 }  // namespace warpstep::data

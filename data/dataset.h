@@ -51,4 +51,7 @@ class Dataset {
 // looked for and what is there.
 std::unique_ptr<Dataset> open(const std::string& spec, Split split);
 
+// Whether `spec` has this split; throws DataError where open() would find no data set at all.
+bool has_split(const std::string& spec, Split split);
+
 }  // namespace warpstep::data

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -33,7 +34,7 @@ class Descriptor {
 
 }  // namespace
 
-void read_file(const std::string& path, std::vector<std::uint8_t>& bytes,
+void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
                std::uint64_t limit_bytes) {
   // O_NONBLOCK: opening a FIFO by mistake must not hang.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -57,26 +58,20 @@ void read_file(const std::string& path, std::vector<std::uint8_t>& bytes,
   }
 }
 
-void write_file(const std::string& path, std::span<const std::uint8_t> bytes) {
-  const std::string aside = path + ".part";
+void write_quickly(const std::string& path, std::span<const std::uint8_t> bytes) {
   const auto give_up = [&] {
     const int error = errno;
-    ::unlink(aside.c_str());
+    ::unlink(path.c_str());
     fail<DataError>("{}: cannot be written: {}", path, std::strerror(error));
   };
-  Descriptor file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.number() < 0) give_up();
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t put = ::write(file.number(), bytes.data() + at, bytes.size() - at);
     if (put < 0 && errno != EINTR) give_up();
     if (put > 0) at += static_cast<std::size_t>(put);
   }
-  if (::fsync(file.number()) != 0 || file.close() != 0) give_up();
-  if (::rename(aside.c_str(), path.c_str()) != 0) give_up();
-}
-
-void write_file(const std::string& path, std::string_view text) {
-  write_file(path, std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+  if (file.close() != 0) give_up();
 }
 
 std::vector<Entry> list_folder(const std::string& path) {

@@ -9,14 +9,14 @@
 
 namespace warpstep::data {
 
-// Reads a whole regular file into `bytes`, whose capacity is kept. Throws DataError when it cannot
-// be read or is longer than `limit_bytes`.
-void read_file(const std::string& path, std::vector<std::uint8_t>& bytes,
+// Reads a whole regular file into `bytes`, whose capacity is kept: the loader reads a file for
+// every sample. Throws DataError when it cannot be read or is longer than `limit_bytes`.
+void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
                std::uint64_t limit_bytes = std::uint64_t{1} << 31);
 
-// Writes beside `path` and renames, so that the file is whole or absent. Throws DataError.
-void write_file(const std::string& path, std::span<const std::uint8_t> bytes);
-void write_file(const std::string& path, std::string_view text);
+// Writes a file that is not waited for: for many small ones in a folder that is renamed when whole.
+// Throws DataError, and leaves nothing behind then.
+void write_quickly(const std::string& path, std::span<const std::uint8_t> bytes);
 
 struct Entry {
   std::string name;

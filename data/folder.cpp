@@ -19,7 +19,7 @@ class PngFolder : public Dataset {
       : path_(std::move(path)), folder_(std::move(folder)) {
     std::vector<std::uint8_t> first;
     const std::string first_path = name(0);
-    read_file(first_path, first, max_file_bytes);
+    read_into(first, first_path, max_file_bytes);
     shape_ = png_shape(first, first_path);
     Hash hash;
     for (const LabelledFile& file : folder_.files) {
@@ -46,7 +46,7 @@ class PngFolder : public Dataset {
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const override {
     const std::string file = name(index);
     const std::uint64_t begin = now_ns();
-    read_file(file, scratch.bytes, max_file_bytes);
+    read_into(scratch.bytes, file, max_file_bytes);
     const std::uint64_t middle = now_ns();
     decode_png(scratch.bytes, file, shape_, pixels);
     scratch.read_ns += middle - begin;
@@ -62,6 +62,10 @@ class PngFolder : public Dataset {
 };
 
 }  // namespace
+
+bool has_png_folder(const std::string& spec, Split split) {
+  return is_folder(fmt::format("{}/{}", spec, name(split)));
+}
 
 std::unique_ptr<Dataset> open_png_folder(const std::string& spec, Split split) {
   const std::string path = fmt::format("{}/{}", spec, name(split));

@@ -8,6 +8,8 @@
 
 namespace warpstep::data {
 
+bool has_png_folder(const std::string& spec, Split split);
+
 // spec/train or spec/test. The first file decides the shape of all images.
 std::unique_ptr<Dataset> open_png_folder(const std::string& spec, Split split);
 

@@ -152,9 +152,8 @@ void read_images(const std::string& path, MemoryParts& parts) {
 
 }  // namespace
 
-bool has_idx_files(const std::string& folder) {
-  return !find_file(folder, Split::train, "images", "idx3").empty() ||
-         !find_file(folder, Split::test, "images", "idx3").empty();
+bool has_idx_files(const std::string& folder, Split split) {
+  return !find_file(folder, split, "images", "idx3").empty();
 }
 
 std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split) {

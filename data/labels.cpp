@@ -76,7 +76,7 @@ std::int32_t class_of(const LabelRow& row, const Classes& classes, const std::st
 
 std::vector<LabelRow> read_label_file(const std::string& path) {
   std::vector<std::uint8_t> file;
-  read_file(path, file);
+  read_into(file, path);
   std::vector<LabelRow> rows =
       path.ends_with(".pkl") ? read_label_pickle(file, path) : read_label_csv(file, path);
   if (rows.empty()) fail<DataError>("{}: holds no labels", path);

@@ -1,0 +1,63 @@
+#include "data/statistics.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "data/parallel.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+struct Sums {
+  Scratch scratch;
+  std::vector<std::uint8_t> pixels;
+  std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
+  std::array<std::uint64_t, 3> squares{};  // and below 2^57
+};
+
+}  // namespace
+
+ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers) {
+  if (most < 1 || most > 100000) {
+    fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
+  }
+  if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
+  const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().count());
+  const std::uint64_t samples = std::min(dataset.size(), most);
+  std::vector<Sums> sums(static_cast<std::size_t>(workers));
+  parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
+    Sums& sum = sums[static_cast<std::size_t>(thread)];
+    sum.pixels.resize(image_bytes);
+    dataset.read(i * dataset.size() / samples, sum.scratch, sum.pixels);
+    for (std::size_t at = 0; at < image_bytes; at += channels) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        const std::uint64_t value = sum.pixels[at + c];
+        sum.values[c] += value;
+        sum.squares[c] += value * value;
+      }
+    }
+  });
+  ChannelStatistics result;
+  result.samples = samples;
+  const double count = static_cast<double>(samples * (image_bytes / channels));
+  for (std::size_t c = 0; c < channels; ++c) {
+    std::uint64_t values = 0;
+    std::uint64_t squares = 0;
+    for (const Sums& sum : sums) {
+      values += sum.values[c];
+      squares += sum.squares[c];
+    }
+    const double mean = static_cast<double>(values) / count;
+    const double variance = static_cast<double>(squares) / count - mean * mean;
+    result.mean.push_back(mean / 255);
+    result.std.push_back(std::sqrt(std::max(0.0, variance)) / 255);
+  }
+  return result;
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,22 @@
+// Mean and standard deviation of a data set's channels, for normalisation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace warpstep::data {
+
+struct ChannelStatistics {    // of values / 255
+  std::vector<double> mean;   // [channels]
+  std::vector<double> std;    // [channels], of the population; 0 for a constant channel
+  std::uint64_t samples = 0;  // looked at
+};
+
+// Over min(size, most) evenly spaced samples. Sums are of integers, so the result is the same on
+// every machine and for every number of threads (0: all cores). Throws DataError as read() does.
+ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most = 5000,
+                                     int workers = 0);
+
+}  // namespace warpstep::data

@@ -23,10 +23,9 @@ std::string percent(double share) {
 }
 
 std::string grouped(std::int64_t number) {
-  std::string digits = fmt::format("{}", number);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
-    digits.insert(static_cast<std::size_t>(at), ",");
-  return digits;
+  if (number < 0) return fmt::format("-{}", grouped(-number));
+  if (number < 1000) return fmt::format("{}", number);
+  return fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
 }
 
 std::string clock_text(double seconds) {

@@ -135,7 +135,9 @@ def against(args, setting, cache):
     difference = alternate.check_losses(torch_side, peer, args.tolerance)
     alternate.alternate([torch_side, peer], args.windows, args.steps)
     ratios = [a / b for a, b in zip(torch_side.ms, peer.ms)]
-    return {"ratio": alternate.spread(ratios), "largest_loss_difference": difference,
+    cpu_ratios = [a / b for a, b in zip(torch_side.cpu_ms, peer.cpu_ms)]
+    return {"ratio": alternate.spread(ratios), "cpu_time_ratio": alternate.spread(cpu_ratios),
+            "largest_loss_difference": difference,
             "torch": torch_side.quit(), "peer": peer.quit()}
 
 
@@ -156,12 +158,15 @@ def row(args, result):
     ours, theirs = pair["peer"], pair["torch"]
     quiet = all(alternate.undisturbed(side, args.threads) for side in (ours, theirs))
     note = "" if quiet or args.device != "cpu" else "; OTHERS USED THE CORES, measure again"
-    return (f"| {result['date']} | {result['commit']} | {result['machine']}, {args.threads} threads "
-            f"| {args.model} step, batch {args.batch}: {ratio['median']:.2f}x (p25 {ratio['p25']:.2f}, p75 {ratio['p75']:.2f}) "
-            f"PyTorch {theirs['about'].get('torch')} {theirs['name']}: {ours['step_ms']['median']:.1f} against "
-            f"{theirs['step_ms']['median']:.1f} ms; peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; first step after "
-            f"{ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s{note} | {ratio['n']} x {args.steps} steps | "
-            f"`python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
+    return (
+        f"| {result['date']} | {result['commit']} | {result['machine']}, {args.threads} threads "
+        f"| {args.model} step, batch {args.batch}: {ratio['median']:.2f}x "
+        f"(p25 {ratio['p25']:.2f}, p75 {ratio['p75']:.2f}) "
+        f"PyTorch {theirs['about'].get('torch')} {theirs['name']}: "
+        f"{ours['step_ms']['median']:.1f} against {theirs['step_ms']['median']:.1f} ms; "
+        f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; "
+        f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s{note} "
+        f"| {ratio['n']} x {args.steps} steps | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
 
 
 def main():
@@ -185,7 +190,8 @@ def main():
     if args.peer_cmd and not shutil.which(shlex.split(args.peer_cmd)[0]):
         parser.error(f"--peer-cmd: no program {shlex.split(args.peer_cmd)[0]}")
     result = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine(),
-              "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "serve")}, "load_before": os.getloadavg()}
+              "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "serve")},
+              "load_before": os.getloadavg()}
     with tempfile.TemporaryDirectory() as cache:  # empty, so that a first step includes compiling
         result["survey"] = survey(args, cache)
         if args.peer_cmd:

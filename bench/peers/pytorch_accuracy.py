@@ -1,0 +1,109 @@
+"""The test accuracy that PyTorch reaches with cifar10cnn on folders of PNGs with labels.pkl.
+
+    python bench/peers/pytorch_accuracy.py DATA/train DATA/test --epochs 8 --seeds 1,2,3 --out rows.json
+
+Images are decoded once into memory; no augmentation; a new order each epoch; the last partial batch
+is dropped; Adam, lr 1e-4, batch 128; PyTorch's own initial weights from the seed.
+"""
+import argparse
+import json
+import pathlib
+import pickle
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"))
+import models  # noqa: E402
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Dicts of names and numbers need no classes, and a pickle that wants one is refused."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"labels.pkl asks for {module}.{name}")
+
+
+def load(folder, limit, mean, std):
+    """Float images [N, 3, H, W] in memory and labels [N], in the order of the file names."""
+    with open(folder / "labels.pkl", "rb") as file:
+        labels = PlainUnpickler(file).load()
+    names = sorted(labels)
+    if limit:  # spread over the folder, so that every class is met
+        names = names[::max(1, len(names) // limit)][:limit]
+    pixels = np.stack([np.asarray(Image.open(folder / name).convert("RGB")) for name in names])
+    return models.normalise(pixels, mean, std), torch.tensor([int(labels[name]) for name in names])
+
+
+def accuracy(model, images, labels, batch=1000):
+    model.eval()
+    with torch.inference_mode():
+        correct = sum(int((model(images[i:i + batch]).argmax(1) == labels[i:i + batch]).sum())
+                      for i in range(0, len(labels), batch))
+    model.train()
+    return correct / len(labels)
+
+
+def train(args, seed, train_set, test_set):
+    """Test accuracies: of the untrained model, then after each epoch."""
+    torch.manual_seed(seed)
+    model = models.Cifar10Cnn().to(args.device).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
+    images, labels = train_set
+    found = [accuracy(model, *test_set)]
+    for epoch in range(args.epochs):
+        begin, order, losses = time.perf_counter(), torch.randperm(len(labels)), []
+        for first in range(0, len(labels) - args.batch + 1, args.batch):
+            rows = order[first:first + args.batch].to(labels.device)
+            loss = torch.nn.functional.cross_entropy(model(images[rows]), labels[rows])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        found.append(accuracy(model, *test_set))
+        print(f"seed {seed} epoch {epoch + 1}: test accuracy {found[-1]:.4f}, train loss "
+              f"{torch.stack(losses).mean().item():.4f}, {time.perf_counter() - begin:.1f} s", flush=True)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train", type=pathlib.Path)
+    parser.add_argument("test", type=pathlib.Path)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[1, 2, 3])
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--mean", type=float, nargs=3, default=[0.5, 0.5, 0.5], help="of x / 255")
+    parser.add_argument("--std", type=float, nargs=3, default=[0.25, 0.25, 0.25])
+    parser.add_argument("--limit", type=int, help="images of each folder")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=pathlib.Path, help="JSON with every figure")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    sets = [[part.to(args.device) for part in load(folder, args.limit, args.mean, args.std)]
+            for folder in (args.train, args.test)]
+    if len(sets[0][1]) < args.batch:
+        parser.error(f"{args.train}: {len(sets[0][1])} images, and a batch is {args.batch}")
+    print(f"{len(sets[0][1])} training and {len(sets[1][1])} test images, PyTorch {torch.__version__}, "
+          f"{args.threads} threads")
+    rows = {seed: train(args, seed, *sets) for seed in args.seeds}
+    print("| seed | accuracy untrained, then after each epoch |\n|---|---|")
+    for seed, row in rows.items():
+        print(f"| {seed} | {' '.join(f'{a:.4f}' for a in row)} |")
+    last = [row[-1] for row in rows.values()]
+    print(f"mean of the last {statistics.mean(last):.4f}, from {min(last):.4f} to {max(last):.4f}")
+    if args.out:
+        settings = {k: str(v) if isinstance(v, pathlib.Path) else v for k, v in vars(args).items()}
+        result = {"settings": settings, "torch": torch.__version__, "training_images": len(sets[0][1]),
+                  "test_images": len(sets[1][1]), "accuracy": rows, "mean_last": statistics.mean(last)}
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

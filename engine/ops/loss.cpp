@@ -70,6 +70,10 @@ Cost cost(const NllGrad&, const Types& in, const Types& out) {
   return {0, bytes_of(in) + bytes_of(out), 1};
 }
 
+std::string text(const NllGrad& op) {
+  return fmt::format("{} classes", op.classes);
+}
+
 Types infer(const Top1& op, const Types& in) {
   require_rows(op.name, in);
   return {scalar(DType::i32)};

@@ -40,6 +40,7 @@ struct NllGrad {
 };
 Types infer(const NllGrad& op, const Types& in);
 Cost cost(const NllGrad& op, const Types& in, const Types& out);
+std::string text(const NllGrad& op);
 
 // logits [N,K], labels -> i32, the rows whose largest logit (the first one where several are equal)
 // is at the label.

@@ -35,6 +35,11 @@ template <class Op>
 requires std::is_empty_v<Op> std::string text(const Op&) {
   return {};
 }
+// An op with attributes tells them; without this, a forgotten text() would convert its op to AnyOp
+// and call itself.
+template <class Op>
+requires(!std::is_empty_v<Op>) std::string text(const Op&)
+= delete;
 
 template <class Op>
 void grad(const Op& op, Adjoint&) {

@@ -1,0 +1,260 @@
+#include "engine/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/explain_facts.h"
+
+namespace warpstep {
+
+using namespace explained;
+
+namespace {
+
+constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
+constexpr int profile_width = 100;         // characters of the live-byte profile at most
+
+// Rows of cells under a heading; numbers stand at the right of their column, words at the left.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    bool number = false;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void heading(std::string text) { rows_.push_back({std::move(text)}); }  // across the columns
+
+  std::string text() const {
+    std::vector<int> widths;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      int width = static_cast<int>(columns_[c].title.size());
+      for (const auto& row : rows_)
+        if (row.size() > 1) width = std::max(width, static_cast<int>(row[c].size()));
+      widths.push_back(width);
+    }
+    std::vector<std::string> titles;
+    for (const Column& column : columns_) titles.push_back(column.title);
+    std::string all = line(titles, widths);
+    for (const auto& row : rows_) all += row.size() > 1 ? line(row, widths) : row[0] + "\n";
+    return all;
+  }
+
+ private:
+  std::string line(const std::vector<std::string>& cells, const std::vector<int>& widths) const {
+    std::string text;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (c > 0) text += "  ";
+      text += columns_[c].number ? fmt::format("{:>{}}", cells[c], widths[c])
+                                 : fmt::format("{:<{}}", cells[c], widths[c]);
+    }
+    return text.erase(text.find_last_not_of(' ') + 1) + "\n";
+  }
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string decimals(double number, int digits) {
+  return number == 0 ? "-" : fmt::format("{:.{}f}", number, digits);
+}
+
+// 4327922 as "4 327 922".
+std::string grouped(std::int64_t count) {
+  std::string text = fmt::format("{}", count);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(idx(at), 1, ' ');
+  return text;
+}
+
+// "128x16x16x32:u8@nChw16c": the dtype where it is not f32, the layout where it is not plain and
+// has not been told by the call that made the value.
+std::string value_text(const Value& value, bool with_layout) {
+  std::string text = value.type.shape.text();
+  if (value.type.dtype != DType::f32) text += fmt::format(":{}", name(value.type.dtype));
+  if (with_layout && !value.layout.tag.empty()) text += fmt::format("@{}", value.layout.tag);
+  return text;
+}
+
+std::string operands_text(const Graph& graph, const Node& node) {
+  if (node.phase == Phase::update) {
+    Elements updated;
+    for (const int id : node.in)
+      if (graph.value(id).role == Role::parameter) {
+        ++updated.tensors;
+        updated.count += graph.value(id).type.shape.count();
+      }
+    return updated.tensors == 0 ? "step state, in place"
+                                : fmt::format("{} elements of {} parameters, in place",
+                                              grouped(updated.count), updated.tensors);
+  }
+  std::string text;
+  for (const int id : node.in)
+    text += fmt::format("{} ", value_text(graph.value(id), is_persistent(graph.value(id).role)));
+  text += "->";
+  for (const int id : node.out) text += fmt::format(" {}", value_text(graph.value(id), true));
+  return text;
+}
+
+// Where the first output is: its offset in the arena, after "=" if it took over the buffer of an
+// input.
+std::string place_text(const Program& program, const Node& node) {
+  if (node.out.empty()) return "store";
+  const MemoryPlan& plan = program.plan();
+  const int buffer = plan.buffer_of_value[idx(node.out[0])];
+  if (buffer < 0) return "store";
+  const bool taken = std::any_of(node.in.begin(), node.in.end(),
+                                 [&](int id) { return plan.buffer_of_value[idx(id)] == buffer; });
+  const auto offset = static_cast<double>(plan.buffers[idx(buffer)].offset);
+  return fmt::format("{}{}", taken ? "=" : "", size_text(offset));
+}
+
+// A bar for each call, or for the highest of a few neighbours where there are many.
+std::string profile(const std::vector<std::size_t>& live) {
+  constexpr std::array bars{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const std::size_t highest = std::max<std::size_t>(1, *std::max_element(live.begin(), live.end()));
+  const std::size_t stride = (live.size() + profile_width - 1) / profile_width;
+  std::string text;
+  for (std::size_t begin = 0; begin < live.size(); begin += stride) {
+    const auto first = live.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last =
+        live.begin() + static_cast<std::ptrdiff_t>(std::min(live.size(), begin + stride));
+    const std::size_t level = *std::max_element(first, last) * (bars.size() - 1) / highest;
+    text += bars[level];
+  }
+  return text;
+}
+
+std::string peak_text(const Program& program) {
+  const MemoryPlan& plan = program.plan();
+  const std::vector<int> alive = plan.alive_at(plan.peak_node);
+  Table table({{"      bytes", true}, {"buffer"}, {"alive in calls", true}, {"at", true}});
+  for (std::size_t i = 0; i < std::min(alive.size(), largest_shown); ++i) {
+    const MemoryPlan::Buffer& buffer = plan.buffers[idx(alive[i])];
+    table.add({size_text(static_cast<double>(buffer.lifetime.bytes)), buffer.name,
+               fmt::format("{}-{}", call_number(program, buffer.lifetime.first),
+                           call_number(program, buffer.lifetime.last)),
+               size_text(static_cast<double>(buffer.offset))});
+  }
+  std::string text = fmt::format("  peak at call {}, {}: {} of {} buffers are alive\n",
+                                 call_number(program, plan.peak_node),
+                                 program.graph().nodes[idx(plan.peak_node)].title(), alive.size(),
+                                 plan.buffers.size()) +
+                     table.text();
+  if (alive.size() > largest_shown)
+    text += fmt::format("             and {} smaller\n", alive.size() - largest_shown);
+  return text;
+}
+
+std::string inputs_text(const Graph& graph) {
+  std::string text;
+  for (const int id : graph.inputs)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", graph.value(id).name,
+                        graph.value(id).type.text());
+  return text;
+}
+
+}  // namespace
+
+std::string size_text(double bytes) {
+  if (bytes >= 1 << 20) return fmt::format("{:.2f} MiB", bytes / (1 << 20));
+  if (bytes >= 1 << 10) return fmt::format("{:.1f} KiB", bytes / (1 << 10));
+  return fmt::format("{:.0f} B", bytes);
+}
+
+std::string explain_calls(const Program& program) {
+  Table table({{"#", true},
+               {"call"},
+               {"shapes"},
+               {"MFLOP", true},
+               {"bytes", true},
+               {"F/B", true},
+               {"at", true},
+               {"kernel"}});
+  std::string_view current;
+  for (const Call& call : program.calls()) {
+    const Node& node = program.graph().nodes[idx(call.node)];
+    if (part(call.phase) != current) {
+      current = part(call.phase);
+      table.heading(fmt::format("── {}", current));
+    }
+    const std::string attributes = text(node.op);
+    table.add({fmt::format("{}", call_number(program, call.node)),
+               call.title + (attributes.empty() ? "" : " " + attributes),
+               operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
+               size_text(call.cost.bytes), decimals(intensity(call.cost.flops, call.cost.bytes), 1),
+               place_text(program, node), call.kernel->implementation()});
+  }
+  return table.text();
+}
+
+std::string explain_memory(const Program& program) {
+  const Graph& graph = program.graph();
+  const MemoryPlan& plan = program.plan();
+  const Persistent persistent = persistent_bytes(program);
+  const auto arena = static_cast<double>(plan.arena_bytes);
+  std::string text = "memory\n";
+  const auto line = [&](std::string_view what, std::size_t bytes, const std::string& note) {
+    text +=
+        fmt::format("  {:<10}  {:>12}  {}\n", what, size_text(static_cast<double>(bytes)), note);
+    text.erase(text.find_last_not_of(" \n") + 1) += "\n";
+  };
+  line(
+      "arena", plan.arena_bytes,
+      plan.bound_bytes == 0
+          ? ""
+          : fmt::format("{:.1f} % above the {} that are alive at once; separate buffers would take "
+                        "{}, {:.1f} times as much",
+                        100 * (arena / static_cast<double>(plan.bound_bytes) - 1),
+                        size_text(static_cast<double>(plan.bound_bytes)),
+                        size_text(static_cast<double>(plan.separate_bytes)),
+                        static_cast<double>(plan.separate_bytes) / arena));
+  const Elements elements = parameter_elements(graph);
+  line("parameters", persistent.parameters,
+       fmt::format("{} in {} tensors", grouped(elements.count), elements.tensors));
+  if (persistent.gradients > 0) line("gradients", persistent.gradients, "");
+  if (persistent.moments > 0)
+    line("moments", persistent.moments,
+         fmt::format("{} a parameter", program.store().moment_count()));
+  line("input slot", persistent.inputs, inputs_text(graph));
+  line("all", plan.arena_bytes + persistent.bytes(), "");
+  if (plan.buffers.empty()) return text;
+  return text + "\n  alive from call to call  " + profile(live_bytes(program)) + "\n" +
+         peak_text(program);
+}
+
+std::string explain_totals(const Program& program) {
+  const Total all = total(program);
+  Table table({{"totals"},
+               {"calls", true},
+               {"MFLOP", true},
+               {"", true},
+               {"bytes", true},
+               {"", true},
+               {"F/B", true}});
+  const auto add = [&](std::string name, const Total& t) {
+    const auto share = [](double part_of, double whole) {
+      return whole > 0 ? fmt::format("{:.0f} %", 100 * part_of / whole) : "";
+    };
+    table.add({std::move(name), fmt::format("{}", t.calls), decimals(t.flops / 1e6, 1),
+               share(t.flops, all.flops), size_text(t.bytes), share(t.bytes, all.bytes),
+               decimals(intensity(t.flops, t.bytes), 1)});
+  };
+  for (const std::string_view name : parts)
+    if (const Total t = total(program, name); t.calls > 0) add(fmt::format("  {}", name), t);
+  add("  step", all);
+  return table.text();
+}
+
+std::string explain(const Program& program) {
+  return fmt::format(
+      "{} calls on {}: {}\n\n{}\n"
+      "F/B: FLOP a byte of the least traffic. at: offset of the first output in the arena; = took "
+      "over an input's buffer; store: persists.\n\n{}\n{}",
+      program.calls().size(), program.backend().name(), program.backend().describe(),
+      explain_calls(program), explain_memory(program), explain_totals(program));
+}
+
+}  // namespace warpstep

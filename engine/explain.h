@@ -1,0 +1,26 @@
+// A program in words: what each call computes, moves and costs, where its buffers live, and what
+// the step adds up to. Pure functions of a program; nothing runs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "engine/program.h"
+
+namespace warpstep {
+
+// Text for people, columns aligned. Sizes of calls are those of the logical types, the least that
+// any backend must move; sizes of memory are what this backend allocates.
+std::string explain(const Program& program);  // all of the following, under one heading
+std::string explain_calls(const Program& program);
+std::string explain_memory(const Program& program);
+std::string explain_totals(const Program& program);
+
+// The same for machines: exact numbers, sizes in bytes; keys `backend`, `inputs`, `calls`, `memory`
+// and `totals`.
+nlohmann::json explain_json(const Program& program);
+
+// Bytes as people read them: "64 B", "392.0 KiB", "16.00 MiB".
+std::string size_text(double bytes);
+
+}  // namespace warpstep

@@ -1,0 +1,70 @@
+#include "engine/explain_facts.h"
+
+#include <algorithm>
+
+namespace warpstep::explained {
+
+std::string_view part(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::loss: return "loss";
+    case Phase::data_grad:
+    case Phase::weight_grad: return "backward";
+    case Phase::update: return "update";
+  }
+  return "?";
+}
+Total total(const Program& program, std::string_view name) {
+  Total sum;
+  for (const Call& call : program.calls()) {
+    if (!name.empty() && part(call.phase) != name) continue;
+    ++sum.calls;
+    sum.flops += call.cost.flops;
+    sum.bytes += call.cost.bytes;
+  }
+  return sum;
+}
+
+double intensity(double flops, double bytes) {
+  return bytes > 0 ? flops / bytes : 0;
+}
+
+Elements parameter_elements(const Graph& graph) {
+  Elements sum;
+  for (const Parameter& parameter : graph.parameters) {
+    ++sum.tensors;
+    sum.count += graph.value(parameter.value).type.shape.count();
+  }
+  return sum;
+}
+
+std::size_t call_number(const Program& program, int node) {
+  const auto calls = program.calls();
+  return idx(std::count_if(calls.begin(), calls.end(),
+                           [&](const Call& call) { return call.node <= node; }));
+}
+
+std::vector<std::size_t> live_bytes(const Program& program) {
+  std::vector<std::size_t> live;
+  for (const Call& call : program.calls()) {
+    live.push_back(0);
+    for (const int buffer : program.plan().alive_at(call.node))
+      live.back() += program.plan().buffers[idx(buffer)].lifetime.bytes;
+  }
+  return live;
+}
+
+Persistent persistent_bytes(const Program& program) {
+  const std::size_t section = sections(program.graph()).bytes;
+  Persistent bytes;
+  bytes.parameters = section;
+  if (program.graph().state >= 0) {
+    bytes.gradients = section;
+    bytes.moments = section * idx(program.store().moment_count());
+  }
+  for (const int id : program.graph().inputs)
+    bytes.inputs += program.graph().value(id).layout.bytes;
+  return bytes;
+}
+
+}  // namespace warpstep::explained

@@ -1,0 +1,147 @@
+#include "kernels/cases.h"
+
+#include <algorithm>
+
+#include "engine/autodiff.h"
+#include "engine/core/error.h"
+#include "engine/core/random.h"
+
+namespace warpstep::cases {
+namespace {
+
+template <class Op>
+constexpr bool is_adjoint_or_update =
+    std::is_same_v<Op, ConvDataGrad> || std::is_same_v<Op, ConvWeightGrad> ||
+    std::is_same_v<Op, ReluGrad> || std::is_same_v<Op, MaxPoolGrad> ||
+    std::is_same_v<Op, LinearDataGrad> || std::is_same_v<Op, LinearWeightGrad> ||
+    std::is_same_v<Op, LogSoftmaxGrad> || std::is_same_v<Op, NllGrad> ||
+    std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> || std::is_same_v<Op, UpdateAll>;
+
+bool is_loss(const AnyOp& op) {
+  return std::holds_alternative<Nll>(op) || std::holds_alternative<SoftmaxXent>(op);
+}
+
+// A one-to-one map of [0, count): neighbours end up far from each other.
+std::uint64_t scattered(std::uint64_t element, std::uint64_t count, std::uint64_t shift) {
+  constexpr std::uint64_t prime = 2654435761;  // not a factor of any count here
+  return (element * prime + shift) % count;
+}
+
+double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint32_t word) {
+  const double u = static_cast<double>(uniform(word));
+  switch (fill.kind) {
+    case Fill::Kind::centered: return fill.scale * (2 * u - 1);
+    case Fill::Kind::positive: return fill.scale * u;
+    case Fill::Kind::distinct: {
+      const auto rank = static_cast<double>(scattered(i, count, count / 3));
+      return fill.scale * (2 * rank + 1 - static_cast<double>(count / 2 * 2)) /
+             static_cast<double>(count);
+    }
+    case Fill::Kind::coarse: return fill.scale * (static_cast<double>(below(word, 3)) - 1);
+    case Fill::Kind::constant: return fill.scale;
+    case Fill::Kind::extreme: return below(word, 2) == 0 ? -fill.scale : fill.scale;
+    case Fill::Kind::pixels: return below(word, 256);
+    case Fill::Kind::labels: return below(word, static_cast<std::uint32_t>(fill.scale));
+    case Fill::Kind::padded:
+      if (i % 3 == 2 || i + 1 == count) return -1;
+      return below(word, static_cast<std::uint32_t>(fill.scale));
+    case Fill::Kind::none: return -1;
+  }
+  return 0;
+}
+
+Fill fill_of(const Case& c, int id) {
+  if (const auto found = c.fills.find(id); found != c.fills.end()) return found->second;
+  const Value& value = c.graph.value(id);
+  if (value.role == Role::parameter)
+    return {Fill::Kind::centered, c.graph.parameters[idx(value.parameter)].bound};
+  return {};
+}
+
+}  // namespace
+
+Case& List::add(const std::string& label, const std::function<void(Case&)>& build) {
+  Case& added = cases_.emplace_back();
+  added.name = folder_ + "/" + label;
+  build(added);
+  return added;
+}
+
+Tensor input(Case& c, const std::string& name, Type type, Fill fill) {
+  const Tensor tensor = c.graph.input(name, type);
+  c.fills[tensor.id] = fill;
+  return tensor;
+}
+
+Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in) {
+  return c.graph.record(Phase::forward, std::move(op), in, "", Where::current())[0];
+}
+
+std::vector<Case> all() {
+  std::vector<Case> cases;
+  add_conv(List(cases, "conv"));
+  add_linear(List(cases, "linear"));
+  add_loss(List(cases, "loss"));
+  add_pointwise(List(cases, "pointwise"));
+  add_pool(List(cases, "pool"));
+  add_update(List(cases, "update"));
+  return cases;
+}
+
+bool has_adjoint(const Case& c) {
+  return std::all_of(c.graph.nodes.begin(), c.graph.nodes.end(), [](const Node& node) {
+    return std::visit(
+        []<class Op>(const Op& op) {
+          if constexpr (std::is_same_v<Op, SoftmaxXent>)
+            return op.gradient;
+          else
+            return !is_adjoint_or_update<Op> && !std::is_same_v<Op, Normalize> &&
+                   !std::is_same_v<Op, Reorder> && !std::is_same_v<Op, Top1>;
+        },
+        node.op);
+  });
+}
+
+Case with_adjoint(Case c) {
+  Graph& graph = c.graph;
+  const std::size_t forward_nodes = graph.nodes.size();
+  const Node last = graph.nodes.back();
+  std::vector<int> gradients(graph.values.size(), -1);
+  std::vector<bool> wanted(graph.values.size());
+  for (std::size_t id = 0; id < wanted.size(); ++id)
+    wanted[id] = is_float(graph.values[id].type.dtype);
+  if (!is_loss(last.op)) {
+    c.d_out = input(c, "d_out", graph.value(last.out[0]).type).id;
+    gradients[idx(last.out[0])] = c.d_out;
+  }
+  for (std::size_t n = forward_nodes; n-- > 0;) {
+    const Node node = graph.nodes[n];
+    Adjoint adjoint(graph, node, gradients, wanted);
+    grad(node.op, adjoint);
+  }
+  for (std::size_t id = 0; id < gradients.size(); ++id)
+    if (gradients[id] >= 0) c.gradients[static_cast<int>(id)] = gradients[id];
+  for (Parameter& parameter : graph.parameters) {
+    parameter.gradient = gradients[idx(parameter.value)];
+    Value& gradient = graph.value(parameter.gradient);
+    gradient.role = Role::gradient;
+    gradient.parameter = graph.value(parameter.value).parameter;
+  }
+  // A store keeps gradients for graphs that train: those with a state.
+  graph.state =
+      graph.add_value({DType::u8, {std::int64_t{sizeof(StepState)}}}, Role::state, "step_state");
+  return c;
+}
+
+std::vector<float> values(const Case& c, int id, std::uint64_t seed) {
+  const Fill fill = fill_of(c, id);
+  const auto count = static_cast<std::uint64_t>(c.graph.value(id).type.shape.count());
+  std::vector<float> result(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), i / 4);
+    result[i] = static_cast<float>(element(fill, i, count, words[i % 4]));
+  }
+  return result;
+}
+
+}  // namespace warpstep::cases

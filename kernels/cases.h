@@ -1,0 +1,79 @@
+// Cases: every op at the shapes and values that matter. The op tests run them on every backend
+// against the reference, the kernel benchmarks time them. A case is a graph with the op's node and
+// the values to give it; it knows no backend.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/layers.h"
+
+namespace warpstep::cases {
+
+// How an operand is filled. All kinds are functions of (seed, value, element).
+struct Fill {
+  enum class Kind : std::uint8_t {
+    centered,  // uniform in [-scale, scale)
+    positive,  // uniform in [0, scale)
+    distinct,  // no two elements nearer than scale / count, none that near to 0: no ties, no kinks
+    coarse,    // -scale, 0 or scale: many ties
+    constant,  // scale everywhere
+    extreme,   // -scale or scale
+    pixels,    // 0 to 255
+    labels,    // 0 to scale - 1
+    padded,    // likewise, and -1 (padding) in every third row and in the last
+    none,      // -1 everywhere
+  };
+  Kind kind = Kind::centered;
+  double scale = 1;
+};
+
+struct Case {
+  std::string name;           // "conv/cifar10cnn conv2": folder and what is special
+  Graph graph;                // inputs (Role::input), parameters and the op's nodes
+  std::map<int, Fill> fills;  // of values; parameters without one are uniform in +-bound
+  bool smooth = true;         // no kink or tie near the values: finite differences mean something
+  bool heavy = false;         // a product size, for benchmarks: too slow in plain loops
+  std::map<int, int> gradients;  // value -> its gradient, filled by with_adjoint()
+  int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output
+};
+
+// Every case of every folder, cheap: no values are made yet.
+std::vector<Case> all();
+
+// Whether the gradient of the case's last node can be asked for.
+bool has_adjoint(const Case& c);
+
+// The case with the adjoints of all its nodes appended. The gradient of the last node's first
+// output comes in as a value of its own, unless it is a loss.
+Case with_adjoint(Case c);
+
+// The values of operand `id`, rows of its shape.
+std::vector<float> values(const Case& c, int id, std::uint64_t seed);
+
+// For the folders' lists.
+class List {
+ public:
+  explicit List(std::vector<Case>& cases, std::string folder)
+      : cases_(cases), folder_(std::move(folder)) {}
+  // `build` adds nodes to the graph of the case that is returned.
+  Case& add(const std::string& label, const std::function<void(Case&)>& build);
+
+ private:
+  std::vector<Case>& cases_;
+  std::string folder_;
+};
+Tensor input(Case& c, const std::string& name, Type type, Fill fill = {});
+Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first output
+
+void add_conv(List list);
+void add_linear(List list);
+void add_loss(List list);
+void add_pointwise(List list);
+void add_pool(List list);
+void add_update(List list);
+
+}  // namespace warpstep::cases

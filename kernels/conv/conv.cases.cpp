@@ -1,0 +1,81 @@
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+namespace {
+
+struct Size {
+  const char* label;
+  std::int64_t batch, height, width, channels;
+  Conv op;
+};
+
+Conv conv_op(std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
+             std::int64_t dilation = 1, std::int64_t groups = 1, bool bias = true) {
+  Conv op;
+  op.out = out;
+  op.kernel = kernel;
+  op.stride = stride;
+  op.padding = padding;
+  op.dilation = dilation;
+  op.groups = groups;
+  op.bias = bias;
+  return op;
+}
+
+void add(List& list, const Size& size, bool heavy = false, Fill fill = {}) {
+  for (const bool relu : {false, true}) {
+    const auto build = [&](Case& c) {
+      const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
+      Conv op = size.op;
+      op.relu = relu;
+      conv("conv", input(c, "x", type, fill), op);
+    };
+    list.add(std::string(size.label) + (relu ? " relu" : ""), build).heavy = heavy;
+  }
+}
+
+}  // namespace
+
+void add_conv(List list) {
+  const auto same = [](std::int64_t out) { return conv_op(out, 3, 1, 1); };
+  for (const std::int64_t batch : {2, 128}) {
+    const bool heavy = batch == 128;
+    add(list, {heavy ? "cifar10cnn conv1 n128" : "cifar10cnn conv1", batch, 32, 32, 3, same(8)},
+        heavy);
+    add(list, {heavy ? "cifar10cnn conv2 n128" : "cifar10cnn conv2", batch, 32, 32, 8, same(32)},
+        heavy);
+    add(list, {heavy ? "cifar10cnn conv3 n128" : "cifar10cnn conv3", batch, 16, 16, 32, same(64)},
+        heavy);
+    add(list, {heavy ? "cifar10cnn conv4 n128" : "cifar10cnn conv4", batch, 8, 8, 64, same(128)},
+        heavy);
+  }
+  for (const Size& size : {
+           Size{"one pixel", 1, 1, 1, 1, conv_op(1, 1, 1, 0)},
+           Size{"1x1", 3, 5, 7, 17, conv_op(24, 1, 1, 0)},
+           Size{"1x1 stride 2", 3, 9, 6, 24, conv_op(30, 1, 2, 0)},
+           Size{"no padding", 3, 9, 7, 5, conv_op(7, 3, 1, 0)},
+           Size{"padding 3 of 7x7 stride 2", 1, 21, 17, 3, conv_op(17, 7, 2, 3)},
+           Size{"padding 2 of 5x5", 3, 6, 11, 7, conv_op(5, 5, 1, 2)},
+           Size{"padding above the kernel's need", 1, 4, 5, 3, conv_op(8, 3, 1, 3)},
+           Size{"kernel as large as the image", 3, 4, 4, 6, conv_op(10, 4, 1, 0)},
+           Size{"stride 2 leaves a row over", 3, 8, 10, 17, conv_op(30, 3, 2, 0)},
+           Size{"stride 3", 1, 13, 10, 1, conv_op(24, 3, 3, 1)},
+           Size{"dilation 2", 3, 11, 9, 5, conv_op(24, 3, 1, 2, 2)},
+           Size{"dilation 2 stride 2", 1, 12, 15, 8, conv_op(16, 3, 2, 2, 2)},
+           Size{"groups 2", 3, 7, 9, 24, conv_op(30, 3, 1, 1, 1, 2)},
+           Size{"groups 2 stride 2 dilation 2", 1, 11, 13, 6, conv_op(10, 3, 2, 1, 2, 2)},
+           Size{"depthwise", 3, 9, 8, 17, conv_op(17, 3, 1, 1, 1, 17)},
+           Size{"no bias", 3, 8, 8, 16, conv_op(17, 3, 1, 1, 1, 1, false)},
+           Size{"even kernel", 3, 9, 9, 5, conv_op(7, 2, 1, 1)},
+           Size{"channels 1 to 1", 3, 6, 5, 1, conv_op(1, 3, 1, 1)},
+       })
+    add(list, size);
+  add(list, {"all inputs equal", 3, 8, 8, 8, conv_op(16, 3, 1, 1)}, false,
+      {Fill::Kind::constant, 1});
+  add(list, {"inputs of 1e4", 1, 8, 8, 8, conv_op(16, 3, 1, 1)}, false,
+      {Fill::Kind::centered, 1e4});
+  add(list, {"inputs of 1e-6", 1, 8, 8, 8, conv_op(16, 3, 1, 1)}, false,
+      {Fill::Kind::centered, 1e-6});
+}
+
+}  // namespace warpstep::cases

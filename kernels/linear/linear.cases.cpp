@@ -1,0 +1,58 @@
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+namespace {
+
+struct Size {
+  const char* label;
+  std::int64_t batch, features, out;
+  bool bias = true, heavy = false;
+};
+
+void add(List& list, const Size& size, Fill fill = {}) {
+  for (const bool relu : {false, true}) {
+    const auto build = [&](Case& c) {
+      Linear op;
+      op.out = size.out;
+      op.bias = size.bias;
+      op.relu = relu;
+      linear("fc", input(c, "x", {DType::f32, {size.batch, size.features}}, fill), op);
+    };
+    list.add(std::string(size.label) + (relu ? " relu" : ""), build).heavy = size.heavy;
+  }
+}
+
+}  // namespace
+
+void add_linear(List list) {
+  for (const Size& size : {
+           Size{"cifar10cnn fc1 n128", 128, 2048, 2048, true, true},
+           Size{"cifar10cnn fc2 n128", 128, 2048, 10, true, true},
+           Size{"mlp fc1 n128", 128, 784, 512, true, true},
+           Size{"cifar10cnn fc1", 3, 2048, 130},
+           Size{"cifar10cnn fc2", 4, 2048, 10},
+           Size{"mlp fc1", 5, 784, 64},
+           Size{"one by one", 1, 1, 1},
+           Size{"one row", 1, 17, 24},
+           Size{"one feature", 3, 1, 30},
+           Size{"one output", 7, 30, 1},
+           Size{"odd", 3, 17, 5},
+           Size{"no bias", 3, 24, 30, false},
+           Size{"1000 classes", 3, 32, 1000},
+       })
+    add(list, size);
+  add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});
+  add(list, {"inputs of 1e4", 3, 24, 7}, {Fill::Kind::centered, 1e4});
+  // Behind a flatten of a convolution: the view between a stored layout and plain rows.
+  list.add("behind conv and flatten", [](Case& c) {
+    Conv conv_op;
+    conv_op.out = 24;
+    conv_op.padding = 1;
+    Linear op;
+    op.out = 10;
+    const Tensor x = input(c, "x", {DType::f32, {3, 6, 5, 3}});
+    linear("fc", flatten(max_pool(conv("conv", x, conv_op))), op);
+  });
+}
+
+}  // namespace warpstep::cases

@@ -1,0 +1,70 @@
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+namespace {
+
+struct Size {
+  const char* label;
+  std::int64_t rows, classes;
+  Fill logits;
+  Fill::Kind labels = Fill::Kind::labels;
+  bool smooth = true, heavy = false;
+};
+
+Tensor logits(Case& c, const Size& size) {
+  c.smooth = size.smooth;
+  c.heavy = size.heavy;
+  return input(c, "logits", {DType::f32, {size.rows, size.classes}}, size.logits);
+}
+
+Tensor labels(Case& c, const Size& size) {
+  return input(c, "labels", {DType::i32, {size.rows}},
+               {size.labels, static_cast<double>(size.classes)});
+}
+
+void add(List& list, const Size& size) {
+  const std::string label = size.label;
+  list.add("log_softmax " + label, [&](Case& c) { record(c, LogSoftmax{}, {logits(c, size)}); });
+  list.add("nll " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    record(c, Nll{}, {x, labels(c, size)});
+  });
+  list.add("log_softmax and nll " + label, [&](Case& c) {
+    const Tensor x = record(c, LogSoftmax{}, {logits(c, size)});
+    record(c, Nll{}, {x, labels(c, size)});
+  });
+  list.add("top1 " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    record(c, Top1{}, {x, labels(c, size)});
+  });
+  for (const bool gradient : {false, true})
+    list.add(std::string(gradient ? "softmax_xent with gradient " : "softmax_xent ") + label,
+             [&](Case& c) {
+               const Tensor x = logits(c, size);
+               record(c, SoftmaxXent{gradient}, {x, labels(c, size)});
+             });
+}
+
+}  // namespace
+
+void add_loss(List list) {
+  using Kind = Fill::Kind;
+  for (const Size& size : {
+           Size{"of 128x10", 128, 10, {Kind::centered, 3}},
+           Size{"of 5x2", 5, 2, {Kind::centered, 2}},
+           Size{"of 3x1000", 3, 1000, {Kind::centered, 4}},
+           Size{"of 1x3", 1, 3, {Kind::centered, 1}},
+           Size{"of 3x17", 3, 17, {Kind::distinct, 1}},
+           Size{"of one class", 3, 1, {Kind::centered, 1}, Kind::labels, false},
+           Size{"of logits 80 and -80", 7, 10, {Kind::extreme, 80}},
+           Size{"of logits up to 1e4", 6, 30, {Kind::distinct, 1e4}},
+           Size{"of equal logits", 7, 10, {Kind::constant, 2.5}},
+           Size{"of many ties", 33, 10, {Kind::coarse, 1}},
+           Size{"with padding rows", 11, 10, {Kind::centered, 3}, Kind::padded},
+           Size{"of padding rows alone", 5, 10, {Kind::centered, 3}, Kind::none},
+           Size{"of 4096x1000", 4096, 1000, {Kind::centered, 4}, Kind::labels, true, true},
+       })
+    add(list, size);
+}
+
+}  // namespace warpstep::cases

@@ -1,0 +1,58 @@
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+namespace {
+
+struct Size {
+  const char* label;
+  std::int64_t batch, height, width, channels;
+  std::int64_t window = 2, stride = 2, padding = 0;
+  bool heavy = false;
+};
+
+void add(List& list, const Size& size, Fill fill = {Fill::Kind::distinct, 1}, bool smooth = true) {
+  for (const bool relu : {false, true})
+    list.add(std::string(size.label) + (relu ? " relu" : ""), [&](Case& c) {
+      const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
+      max_pool(input(c, "x", type, fill), {size.window, size.stride, size.padding, relu});
+      c.smooth = smooth;
+      c.heavy = size.heavy;
+    });
+}
+
+}  // namespace
+
+void add_pool(List list) {
+  for (const Size& size : {
+           Size{"cifar10cnn pool2", 2, 32, 32, 32},
+           Size{"cifar10cnn pool3", 2, 16, 16, 64},
+           Size{"cifar10cnn pool4", 2, 8, 8, 128},
+           Size{"cifar10cnn pool2 n128", 128, 32, 32, 32, 2, 2, 0, true},
+           Size{"one window", 1, 2, 2, 1},
+           Size{"window 1", 3, 3, 5, 7, 1, 1, 0},
+           Size{"rows left over", 3, 7, 9, 17},
+           Size{"overlapping 3x3 stride 2 padding 1", 3, 9, 7, 24, 3, 2, 1},
+           Size{"overlapping 3x3 stride 1 padding 1", 1, 6, 5, 5, 3, 1, 1},
+           Size{"2x2 stride 1 padding 1", 1, 5, 4, 3, 2, 1, 1},
+           Size{"gaps: 2x2 stride 3", 3, 11, 8, 30, 2, 3, 0},
+           Size{"7x7 stride 7 padding 3", 1, 21, 14, 3, 7, 7, 3},
+           Size{"15x15", 1, 15, 16, 2, 15, 1, 0},
+           Size{"global 8x8", 3, 8, 8, 17, 8, 8, 0},
+       })
+    add(list, size);
+  using Kind = Fill::Kind;
+  const Size padded{"", 3, 8, 6, 17, 3, 2, 1};
+  const auto tied = [&](const char* label, Fill fill) {
+    Size size = padded;
+    size.label = label;
+    add(list, size, fill, false);
+  };
+  tied("all equal", {Kind::constant, 1});
+  tied("all equal and negative", {Kind::constant, -1});
+  tied("all zero", {Kind::constant, 0});
+  tied("many ties", {Kind::coarse, 1});
+  tied("ties of 80 and -80", {Kind::extreme, 80});
+  tied("all below zero, padding must not win", {Kind::positive, -1});
+}
+
+}  // namespace warpstep::cases

@@ -1,0 +1,72 @@
+#include "engine/autodiff.h"
+#include "engine/fuse.h"
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+namespace {
+
+// A parameter and the gradient that a step left for it.
+void parameter(Case& c, const std::string& name, Shape shape) {
+  Graph& graph = c.graph;
+  std::vector<int> permutation;
+  for (int axis = 0; axis < shape.rank(); ++axis) permutation.push_back(axis);
+  const int index = static_cast<int>(graph.parameters.size());
+  const int value = graph.add_value({DType::f32, shape}, Role::parameter, name);
+  const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_" + name);
+  graph.value(value).parameter = graph.value(gradient).parameter = index;
+  graph.parameters.push_back({.name = name,
+                              .value = value,
+                              .gradient = gradient,
+                              .moments = {},
+                              .view = shape,
+                              .permutation = std::move(permutation),
+                              .bound = 0.5});
+}
+
+void add(List& list, const std::string& label, const Optimizer& optimizer,
+         const Schedule& schedule) {
+  for (const bool fused : {false, true})
+    list.add(label + (fused ? " all at once" : ""), [&](Case& c) {
+      parameter(c, "conv.weight", {24, 3, 3, 5});
+      parameter(c, "conv.bias", {24});
+      parameter(c, "one", {1});
+      parameter(c, "fc.weight", {17, 30});
+      c.graph = add_optimizer(std::move(c.graph), optimizer, schedule);
+      if (fused) c.graph = fuse_updates(std::move(c.graph), {});
+      for (const Value& value : c.graph.values)
+        if (value.role == Role::moment)
+          c.fills[static_cast<int>(&value - c.graph.values.data())] =
+              value.moment == 0 ? Fill{Fill::Kind::centered, 0.1}
+                                : Fill{Fill::Kind::positive, 0.01};
+    });
+}
+
+}  // namespace
+
+void add_update(List list) {
+  Schedule constant;
+  constant.peak = 1e-2;
+  Schedule cosine = constant;
+  cosine.kind = Schedule::Kind::cosine;
+  cosine.total_steps = 10;
+  cosine.warmup_steps = 2;
+  Optimizer sgd, adam;
+  sgd.kind = Optimizer::Kind::sgd;
+  add(list, "sgd", sgd, constant);
+  sgd.weight_decay = 0.05;
+  add(list, "sgd with weight decay", sgd, cosine);
+  sgd.momentum = 0.9;
+  add(list, "sgd with momentum", sgd, constant);
+  sgd.nesterov = true;
+  add(list, "sgd with nesterov", sgd, constant);
+  add(list, "adam", adam, cosine);
+  adam.weight_decay = 0.05;
+  add(list, "adam with weight decay", adam, constant);
+  adam.kind = Optimizer::Kind::adamw;
+  adam.beta1 = 0.8;
+  adam.beta2 = 0.95;
+  adam.epsilon = 1e-4;
+  add(list, "adamw", adam, constant);
+}
+
+}  // namespace warpstep::cases

@@ -1,0 +1,77 @@
+// The programs of the models, as `warpstep explain` prints them, against listings that are kept: a
+// change of what a step computes, costs or needs is seen in review.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "engine/compile.h"
+#include "engine/explain.h"
+#include "models/zoo.h"
+
+namespace warpstep {
+namespace {
+
+struct Listing {
+  const char* file;
+  const char* model;
+  bool training = true;
+  bool fused = true;
+};
+
+void PrintTo(const Listing& listing, std::ostream* out) {
+  *out << listing.file;
+}
+
+StepOptions options(const Listing& wanted) {
+  StepOptions options;
+  options.training = wanted.training;
+  if (!wanted.fused)
+    for (const FusionRow& row : fusion_table()) options.no_fuse.emplace(row.name);
+  return options;
+}
+
+// The ref backend stores every value plainly and names no instruction set: its listing is the same
+// on every machine.
+std::string listing(const Listing& wanted) {
+  const models::Model& model = models::find(wanted.model);
+  const Program program(compile_step(models::build(model, {}), options(wanted)),
+                        open_backend("ref"));
+  return explain(program);
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Golden : public testing::TestWithParam<Listing> {};
+
+TEST_P(Golden, ListingIsTheOneThatIsKept) {
+  const auto path =
+      std::filesystem::path(WARPSTEP_SOURCE_DIR) / "tests" / "golden" / GetParam().file;
+  const std::string found = listing(GetParam());
+  if (std::getenv("WARPSTEP_UPDATE_GOLDEN")) std::ofstream(path) << found;
+  EXPECT_EQ(contents(path), found)
+      << "If the change is meant, refresh the listing with\n"
+      << "  WARPSTEP_UPDATE_GOLDEN=1 ctest --preset release -R listing_test\nand commit " << path;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden,
+                         testing::Values(Listing{"cifar10cnn.ref.txt", "cifar10cnn"},
+                                         Listing{"cifar10cnn.eval.ref.txt", "cifar10cnn", false},
+                                         Listing{"cifar10cnn.unfused.ref.txt", "cifar10cnn", true,
+                                                 false},
+                                         Listing{"mlp.ref.txt", "mlp"}),
+                         [](const auto& param) {
+                           std::string name = param.param.file;
+                           std::erase_if(name, [](char c) { return c == '.'; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace warpstep

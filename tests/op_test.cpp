@@ -1,0 +1,96 @@
+// Every case on a backend (WARPSTEP_TESTED_BACKEND) against the reference, with the computed
+// tolerance; the same bits from run to run, and with every dead buffer poisoned.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "engine/runner.h"
+#include "tests/trial.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::Result;
+using testing_support::Trial;
+
+std::vector<cases::Case> everything() {
+  std::vector<cases::Case> all = cases::all();
+  std::erase_if(all, [](const cases::Case& c) { return c.heavy; });
+  for (cases::Case& c : all)
+    if (cases::has_adjoint(c)) c = cases::with_adjoint(std::move(c));
+  return all;
+}
+
+class Op : public testing::TestWithParam<cases::Case> {
+ protected:
+  void SetUp() override {
+    try {
+      backend_ = open_backend(WARPSTEP_TESTED_BACKEND);
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  std::shared_ptr<Backend> backend_;
+};
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return largest;
+}
+
+double largest_magnitude(std::span<const float> numbers) {
+  double largest = 0;
+  for (const float number : numbers)
+    largest = std::max(largest, std::abs(static_cast<double>(number)));
+  return largest;
+}
+
+TEST_P(Op, AgreesWithTheReference) {
+  const std::vector<Result> ours = Trial(GetParam(), backend_).run();
+  const std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run();
+  ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_FALSE(ours.empty());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].what, theirs[i].what);
+    ASSERT_EQ(ours[i].floats.size(), theirs[i].floats.size());
+    EXPECT_EQ(ours[i].integers, theirs[i].integers) << ours[i].what;
+    const double limit = tolerance(ours[i].dtype, ours[i].depth);
+    EXPECT_LE(relative_difference(ours[i].floats, theirs[i].floats), limit) << ours[i].what;
+    EXPECT_LE(largest_difference(ours[i].floats, theirs[i].floats),
+              limit * largest_magnitude(theirs[i].floats))
+        << ours[i].what;
+  }
+}
+
+// NaN is not equal to itself: bits are compared as they are.
+std::vector<std::uint32_t> bits(const std::vector<Result>& results) {
+  std::vector<std::uint32_t> all;
+  for (const Result& result : results) {
+    for (const float number : result.floats) all.push_back(std::bit_cast<std::uint32_t>(number));
+    for (const std::int32_t number : result.integers)
+      all.push_back(static_cast<std::uint32_t>(number));
+  }
+  return all;
+}
+
+TEST_P(Op, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
+  const std::vector<std::uint32_t> first = bits(Trial(GetParam(), backend_).run());
+  EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run())) << "second program";
+  EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run(true))) << "dead buffers poisoned";
+  if (std::any_of(GetParam().graph.nodes.begin(), GetParam().graph.nodes.end(),
+                  [](const Node& node) { return node.phase == Phase::update; }))
+    return;  // a second update goes on from the first
+  Trial twice(GetParam(), backend_);
+  twice.run(true);
+  EXPECT_EQ(first, bits(twice.run())) << "second run of one program";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Op, testing::ValuesIn(everything()), testing_support::test_name);
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,22 @@
+# Proofs that the engine is right: op cases on every backend, passes, planner, whole models, listings.
+set(root "${PROJECT_SOURCE_DIR}")
+
+warpstep_test(listing_test TIER host SOURCES listing_test.cpp LINK warpstep::models)
+add_dependencies(listing_test warpstep_ref)
+
+file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/cases.cpp" "${root}/kernels/*/*.cases.cpp")
+add_library(warpstep_cases STATIC ${case_sources})
+target_link_libraries(warpstep_cases PUBLIC warpstep::engine PRIVATE warpstep_options)
+add_library(warpstep_trial STATIC trial.cpp)
+target_link_libraries(warpstep_trial PUBLIC warpstep_cases GTest::gtest PRIVATE warpstep_options)
+warpstep_test(adjoint_test TIER host SOURCES adjoint_test.cpp LINK warpstep_trial)
+add_dependencies(adjoint_test warpstep_ref)
+# One driver a backend; on the reference itself it shows repeatability and the memory plan.
+foreach(backend_tier ref:host cpu:cpu)
+  string(REPLACE ":" ";" pair ${backend_tier})
+  list(GET pair 0 backend)
+  list(GET pair 1 tier)
+  warpstep_test(op_${backend}_test TIER ${tier} SOURCES op_test.cpp LINK warpstep_trial)
+  target_compile_definitions(op_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
+  add_dependencies(op_${backend}_test warpstep_ref)
+endforeach()

@@ -1,0 +1,174 @@
+#include "tests/trial.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <ostream>
+
+#include "engine/core/error.h"
+
+namespace warpstep::cases {
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+}  // namespace warpstep::cases
+
+namespace warpstep::testing_support {
+namespace {
+
+// Values as the plain layout of `type` holds them.
+std::vector<std::byte> plain_bytes(const Type& type, const std::vector<float>& values) {
+  std::vector<std::byte> bytes;
+  const auto append = [&](auto element) {
+    const auto raw = std::as_bytes(std::span(&element, 1));
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  };
+  for (const float value : values) {
+    if (type.dtype == DType::u8)
+      append(static_cast<std::uint8_t>(value));
+    else if (type.dtype == DType::i32)
+      append(static_cast<std::int32_t>(value));
+    else
+      append(value);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string test_name(const testing::TestParamInfo<cases::Case>& info) {
+  std::string name = info.param.name;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+Trial::Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed)
+    : backend_(backend), nodes_(c.graph.nodes), program_(c.graph, std::move(backend)) {
+  for (const int id : program_.graph().inputs) {
+    slots_.push_back(backend_->allocate(program_.graph().value(id).layout.bytes));
+    slot_addresses_.push_back(slots_.back().get());
+  }
+  program_.set_inputs(slot_addresses_);
+  fill(c, seed);
+}
+
+void Trial::fill(const cases::Case& c, std::uint64_t seed) {
+  const Graph& graph = program_.graph();
+  for (const int id : graph.inputs) {
+    const std::vector<std::byte> plain =
+        plain_bytes(graph.value(id).type, cases::values(c, id, seed));
+    backend_->write(graph.value(id), program_.address(id), plain);
+  }
+  fill_store(c, seed);
+}
+
+void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
+  using Section = Store::Section;
+  Store& store = program_.store();
+  const auto write = [&](int id, std::size_t parameter, Section section) {
+    store.write(parameter, cases::values(c, id, seed), section);
+  };
+  for (std::size_t p = 0; p < c.graph.parameters.size(); ++p) {
+    const Parameter& parameter = c.graph.parameters[p];
+    write(parameter.value, p, Section::parameter);
+    const std::vector<int> producers = c.graph.producers();
+    if (parameter.gradient >= 0 && producers[idx(parameter.gradient)] < 0)
+      write(parameter.gradient, p, Section::gradient);
+    for (std::size_t m = 0; m < parameter.moments.size(); ++m)
+      write(parameter.moments[m], p, m == 0 ? Section::moment1 : Section::moment2);
+  }
+  StepState state;
+  state.step = 3;  // as if the run were on its way: Adam's corrections are not those of a start
+  store.set_step_state(state);
+}
+
+Result Trial::read(int id, double depth) const {
+  const Value& value = program_.graph().value(id);
+  Result result{value.name + " " + value.type.text(), value.type.dtype, depth, {}, {}};
+  if (is_float(value.type.dtype)) {
+    result.floats = program_.read(id);
+    return result;
+  }
+  program_.stream().wait();
+  std::vector<std::byte> plain(value.type.bytes());
+  backend_->read(value, program_.address(id), plain);
+  for (std::size_t i = 0; i < plain.size(); i += size_bytes(value.type.dtype)) {
+    std::int32_t element = 0;
+    std::memcpy(&element, &plain[i], size_bytes(value.type.dtype));  // little-endian
+    result.integers.push_back(element);
+  }
+  return result;
+}
+
+void Trial::read_store(std::vector<Result>& results) const {
+  const Store& store = program_.store();
+  if (store.moment_count() == 0 && program_.graph().state < 0) return;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p)
+    for (int s = 0; s <= store.moment_count(); ++s) {
+      const auto section = s == 0 ? Store::Section::parameter
+                                  : static_cast<Store::Section>(s + 1);  // after the gradients
+      results.push_back({fmt::format("{} section {}", store.parameters()[p].name, s),
+                         DType::f32,
+                         1,
+                         store.read(p, section),
+                         {}});
+    }
+  const StepState state = store.step_state();
+  results.push_back({"step state",
+                     DType::f32,
+                     1,
+                     {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
+                      state.bias_correction1, state.bias_correction2},
+                     {}});
+}
+
+std::vector<Result> Trial::run(bool poison) {
+  std::vector<Result> results;
+  const Graph& graph = program_.graph();
+  std::size_t call = 0, expected = 0;
+  double depth = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    std::size_t done = program_.calls().size();
+    if (!is_view(node.op)) program_.enqueue(done = call++);
+    if (expected < nodes_.size() && node.op == nodes_[expected].op) {
+      ++expected;
+      depth += graph.cost(node).depth;
+      for (const int id : node.out)
+        if (program_.address(id)) results.push_back(read(id, depth));
+    }
+    program_.stream().wait();
+    if (poison && done < program_.calls().size()) program_.poison_dead_buffers(done);
+  }
+  if (expected != nodes_.size())
+    fail<Error>("{} of the case's {} nodes were found in the program", expected, nodes_.size());
+  read_store(results);
+  return results;
+}
+
+std::vector<double> Trial::exact(int value) const {
+  const auto* numbers = static_cast<const double*>(program_.address(value));
+  return {numbers, numbers + program_.graph().value(value).type.shape.count()};
+}
+
+std::map<int, std::vector<double>> Trial::exact_results() const {
+  std::map<int, std::vector<double>> results;
+  std::size_t call = 0;
+  for (const Node& node : program_.graph().nodes) {
+    if (!is_view(node.op)) program_.enqueue(call++);
+    for (const int id : node.out)
+      if (is_float(program_.graph().value(id).type.dtype)) results[id] = exact(id);
+  }
+  return results;
+}
+
+void Trial::set_exact(int value, std::span<const double> numbers) {
+  std::copy(numbers.begin(), numbers.end(), static_cast<double*>(program_.address(value)));
+}
+
+void Trial::enqueue_all() const {
+  for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
+}
+
+}  // namespace warpstep::testing_support

@@ -1,0 +1,65 @@
+// Runs a case on a backend and keeps every result.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/program.h"
+#include "kernels/cases.h"
+
+namespace warpstep::cases {
+void PrintTo(const Case& c, std::ostream* out);  // for GoogleTest's messages
+}
+
+namespace warpstep::testing_support {
+
+// The case's name with the letters that GoogleTest allows.
+std::string test_name(const testing::TestParamInfo<cases::Case>& info);
+
+struct Result {
+  std::string what;  // value's name and shape
+  DType dtype = DType::f32;
+  double depth = 1;                    // of everything that went into it
+  std::vector<float> floats;           // for floating-point dtypes
+  std::vector<std::int32_t> integers;  // for the others
+  bool operator==(const Result&) const = default;
+};
+
+class Trial {
+ public:
+  // Fills the operands from `seed`.
+  Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed = 1);
+
+  const Program& program() const { return program_; }
+
+  // Runs the calls one by one and reads the outputs of each when it is done: of the nodes of the
+  // case, without the reorders that the backend put between them. Then what updates changed.
+  // With `poison`, every buffer is filled with NaN patterns when its last reader is done.
+  std::vector<Result> run(bool poison = false);
+
+  // Of the ref backend, whose values are doubles in the plain layout.
+  std::vector<double> exact(int value) const;
+  // Runs the step; every node's outputs as they were when it was done, by value.
+  std::map<int, std::vector<double>> exact_results() const;
+  void set_exact(int value, std::span<const double> numbers);
+  void enqueue_all() const;
+
+ private:
+  void fill(const cases::Case& c, std::uint64_t seed);
+  void fill_store(const cases::Case& c, std::uint64_t seed);
+  Result read(int value, double depth) const;
+  void read_store(std::vector<Result>& results) const;
+
+  std::shared_ptr<Backend> backend_;
+  std::vector<Node> nodes_;  // of the case
+  Program program_;
+  std::vector<std::shared_ptr<std::byte>> slots_;
+  std::vector<const void*> slot_addresses_;
+};
+
+}  // namespace warpstep::testing_support

@@ -9,7 +9,7 @@ TEXT = source_tree.CPP | {".py", ".sh", ".cmake", ".in", ".md", ".txt", ".toml",
 SELF = "tests/style/words_test.py"
 FORGET = "say why in the text itself, or leave it out"
 RULES = [  # pattern, rule, fix, where it holds (None: everywhere)
-    (r"\b(issues?|tickets?|PR|pull request) #?\d+\b", "speaks of a numbered ticket", FORGET, None),
+    (r"\b(issues?|PR|pull request) #?\d+\b", "speaks of a numbered ticket", FORGET, None),
     (r"(?<![\w&/#(])#\d{1,4}\b(?![\w-])", "speaks of a numbered ticket", FORGET, r".*\.md$"),
     (r"\b(sub-?agents?|AI (agents?|assistants?)|(agent|helper|earlier|previous) sessions?)\b",
      "speaks of who wrote it", FORGET, None),

@@ -194,6 +194,8 @@ Run declare_group(CLI::App& app, std::initializer_list<Spec> specs) {
   std::vector<std::pair<const CLI::App*, Run>> runs;
   for (const Spec& spec : specs) add(app, spec, runs);
   app.require_subcommand(1);
+  app.footer(
+      fmt::format("'{} COMMAND --help' explains a command, with an example.", full_name(app)));
   return [runs = std::move(runs)] {
     for (const auto& [command, run] : runs)
       if (command->parsed()) return run();

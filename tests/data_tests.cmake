@@ -9,3 +9,5 @@ warpstep_test(data_png_test TIER host SOURCES ${data_dir}/png_test.cpp largest_a
               LINK warpstep::data PNG::PNG ZLIB::ZLIB)
 warpstep_test(data_decoded_test TIER host SOURCES ${data_dir}/decoded_test.cpp largest_allocation.cpp
               LINK warpstep::data ZLIB::ZLIB)
+warpstep_test(data_command_test TIER host SOURCES data_command_test.cpp LINK warpstep::data)
+add_dependencies(data_command_test warpstep)

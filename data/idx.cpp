@@ -66,7 +66,9 @@ class IdxFile {
   void expect_end() {
     std::uint8_t more = 0;
     const int got = gzread(file_.get(), &more, 1);
-    if (got < 0) broken(got);  // among others a wrong checksum of the gzip stream
+    int code = Z_OK;
+    gzerror(file_.get(), &code);  // a cut-off or wrong checksum at the end of the gzip stream
+    if (got < 0 || code != Z_OK) broken(got);
     if (got > 0) fail<DataError>("{}: goes on after byte {}, where its header ends it", path_, at_);
   }
   const std::string& path() const { return path_; }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/data_testing.h"
+#include "tests/data_uneven.h"
 
 namespace warpstep::data {
 namespace {
@@ -18,6 +19,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::in_memory;
 using testing::message_of;
+using testing::Uneven;
 
 LoaderOptions options(std::int64_t batch, int workers, int prefetch = 3, Tail tail = Tail::drop) {
   LoaderOptions result;
@@ -44,33 +46,6 @@ std::vector<std::uint64_t> hashes(Loader& loader, std::uint64_t batches) {
   for (std::uint64_t i = 0; i < batches; ++i) result.push_back(hash_of(loader.next()));
   return result;
 }
-
-// Every sample takes its own time, so that workers overtake each other; one may be broken.
-class Uneven : public Dataset {
- public:
-  Uneven(std::uint32_t samples, std::int64_t broken = -1)
-      : inner_(in_memory(samples)), broken_(broken) {}
-  std::string kind() const override { return "uneven"; }
-  std::string path() const override { return "uneven"; }
-  Shape image_shape() const override { return inner_->image_shape(); }
-  std::uint64_t size() const override { return inner_->size(); }
-  std::int32_t label(std::uint64_t index) const override { return inner_->label(index); }
-  const std::vector<std::string>& classes() const override { return inner_->classes(); }
-  std::string name(std::uint64_t index) const override { return inner_->name(index); }
-  std::uint64_t fingerprint() const override { return inner_->fingerprint(); }
-  std::int64_t claim() const override { return 2; }
-  void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const override {
-    std::this_thread::sleep_for(std::chrono::microseconds(index * 37 % 50));
-    if (broken_ >= 0 && index == static_cast<std::uint64_t>(broken_)) {
-      fail<DataError>("{}: is broken", name(index));
-    }
-    inner_->read(index, scratch, pixels);
-  }
-
- private:
-  std::shared_ptr<Dataset> inner_;
-  std::int64_t broken_;
-};
 
 TEST(Loader, GivesTheSameBatchesForAnyWorkersAndPrefetch) {
   for (const Tail tail : {Tail::drop, Tail::pad}) {

@@ -44,7 +44,9 @@ bool Ring::finish(const Claim& claim) {
 
 void Ring::publish(const Claim& claim) {
   Slot& slot = slots_[claim.batch % slots_.size()];
-  slot.ready.store(1, std::memory_order_release);
+  // Not just release: notify() skips the system call when it sees no sleeper, and must not look
+  // before the store is visible to one that is falling asleep.
+  slot.ready.store(1, std::memory_order_seq_cst);
   slot.ready.notify_one();
 }
 
@@ -61,13 +63,13 @@ void Ring::release(std::uint64_t batch) {
   slot.left.store(claims_, std::memory_order_relaxed);
   slot.ready.store(0, std::memory_order_relaxed);
   released_.store(batch + 1, std::memory_order_release);
-  news_.fetch_add(1, std::memory_order_release);
+  news_.fetch_add(1, std::memory_order_seq_cst);  // as in publish()
   news_.notify_all();
 }
 
 void Ring::stop() {
   stop_.store(true, std::memory_order_relaxed);
-  news_.fetch_add(1, std::memory_order_release);
+  news_.fetch_add(1, std::memory_order_seq_cst);  // as in publish()
   news_.notify_all();
 }
 

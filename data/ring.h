@@ -59,7 +59,7 @@ class Ring {
   const std::uint32_t claims_;
   std::vector<Slot> slots_;
   alignas(64) std::atomic<std::uint64_t> ticket_{0};    // claims taken since reset()
-  std::uint64_t first_ = 0;                             // batch of ticket 0
+  std::uint64_t first_ = 0;                             // batch of the first ticket
   alignas(64) std::atomic<std::uint64_t> released_{0};  // all batches below are done with
   std::atomic<std::uint32_t> news_{0};  // changes with released_ and stop_: what workers sleep on
   std::atomic<bool> stop_{false};

@@ -1,0 +1,92 @@
+// `warpstep data` as a user runs it: exit codes, what goes to stdout and what to stderr.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::put;
+using testing::put_png_split;
+using testing::TemporaryFolder;
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+class DataCommand : public ::testing::Test {
+ protected:
+  Result run(const std::string& arguments) {
+    const std::string command =
+        fmt::format("{}/bin/warpstep data {} >{}/out 2>{}/err", WARPSTEP_BINARY_DIR, arguments,
+                    folder_.path(), folder_.path());
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), text("out"), text("err")};
+  }
+  std::string text(const std::string& name) {
+    std::vector<std::uint8_t> bytes;
+    read_into(bytes, folder_ / name);
+    return {bytes.begin(), bytes.end()};
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(DataCommand, MakesASetAndDescribesIt) {
+  const std::string set = folder_ / "set";
+  const Result made = run("make " + set + " --train 30 --test 20 --seed 5");
+  EXPECT_EQ(made.code, 0);
+  EXPECT_EQ(made.out, set + ": 30 train and 20 test images\n");
+  EXPECT_THAT(made.err, IsEmpty());
+  EXPECT_THAT(run("make " + set + " --train 30 --test 20 --seed 5").out,
+              HasSubstr("(already there)"));
+  const Result info = run("info " + set + " --json");
+  EXPECT_EQ(info.code, 0);
+  const auto json = nlohmann::json::parse(info.out);
+  EXPECT_EQ(json["train"]["samples"], 30);
+  EXPECT_EQ(json["train"]["image_shape"], nlohmann::json({32, 32, 3}));
+  EXPECT_EQ(json["train"]["classes"]["7"], 3);
+  EXPECT_EQ(json["train"]["mean"].size(), 3U);
+  EXPECT_EQ(json["test"]["samples"], 20);
+  EXPECT_EQ(json["test"]["fingerprint"].get<std::string>().size(), 16U);
+  EXPECT_THAT(run("info " + set).out,
+              AllOf(HasSubstr("train: PNG folder, 30 images of 32 x 32 x 3, 10 classes"),
+                    HasSubstr("test: PNG folder, 20 images")));
+}
+
+TEST_F(DataCommand, VerifiesAndListsEveryBrokenFile) {
+  put_png_split(folder_ / "set/train", 6, 2);
+  EXPECT_EQ(run("verify " + (folder_ / "set")).out,
+            (folder_ / "set") + ": 6 of 6 samples are good\n");
+  put(folder_ / "set/train/2.png", std::string("not a PNG"));
+  put(folder_ / "set/train/4.png", testing::some_png({9, 9, 3}));
+  const Result bad = run("verify " + (folder_ / "set"));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.out, AllOf(HasSubstr("train/2.png: is not a PNG"), HasSubstr("4.png: is 9x9x3"),
+                             HasSubstr("4 of 6 samples are good")));
+}
+
+TEST_F(DataCommand, FailsWithOneMessage) {
+  const Result missing = run("info " + (folder_ / "none"));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.out, IsEmpty());
+  EXPECT_THAT(missing.err, HasSubstr("/none: there is no such folder"));
+  EXPECT_EQ(run("make").code, 2);
+  EXPECT_EQ(run("make " + (folder_ / "x") + " --train 0").code, 2);
+  EXPECT_EQ(run("").code, 2);
+  put(folder_ / "file", std::string("x"));
+  EXPECT_EQ(run("make " + (folder_ / "file")).code, 1);
+}
+
+}  // namespace
+}  // namespace warpstep::data

@@ -22,3 +22,4 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/warpstepConfigVersion.cm
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/warpstepConfig.cmake" "${PROJECT_BINARY_DIR}/warpstepConfigVersion.cmake"
         DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/warpstep")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

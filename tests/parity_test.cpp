@@ -8,36 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/compile.h"
-#include "engine/core/random.h"
 #include "engine/program.h"
 #include "engine/runner.h"
 #include "models/zoo.h"
+#include "tests/golden_batch.h"
 
 namespace warpstep {
 namespace {
 
 using nlohmann::json;
-
-struct Batch {
-  std::vector<std::uint8_t> images;
-  std::vector<std::int32_t> labels;
-};
-
-Batch make_batch(std::uint64_t seed, std::uint32_t step, std::int64_t rows, const Shape& image) {
-  Batch batch{std::vector<std::uint8_t>(idx(rows * image.count())),
-              std::vector<std::int32_t>(idx(rows))};
-  for (std::size_t n = 0; n < batch.labels.size(); ++n)
-    batch.labels[n] = static_cast<std::int32_t>(
-        below(draw(seed, Purpose::synthetic, step, (std::uint64_t{1} << 40) + n)[0], 10));
-  for (std::size_t i = 0; i < batch.images.size(); ++i) {
-    const auto words = draw(seed, Purpose::synthetic, step, i / 16);
-    const std::uint32_t byte = words[i % 16 / 4] >> (8 * (i % 4)) & 255;
-    const auto label = static_cast<std::uint32_t>(batch.labels[i / idx(image.count())]);
-    const auto channel = static_cast<std::uint32_t>(i % idx(image[2]));
-    batch.images[i] = static_cast<std::uint8_t>((byte >> 1) + 12 * ((label + 3 * channel) % 10));
-  }
-  return batch;
-}
 
 double norm(const std::vector<float>& values) {
   double sum = 0;
@@ -76,7 +55,7 @@ class Parity : public testing::TestWithParam<std::tuple<std::string, std::string
 
   void step(std::uint32_t index) {
     const Shape& image = models::find(std::get<0>(GetParam())).image;
-    batch_ = make_batch(golden_.at("seed"), index, golden_.at("batch"), image);
+    batch_ = golden_batch(golden_.at("seed"), index, golden_.at("batch"), image);
     const std::array<const void*, 2> slots{batch_.images.data(), batch_.labels.data()};
     program_->set_inputs(slots);
     eager_runner(*program_)->step();
@@ -84,7 +63,7 @@ class Parity : public testing::TestWithParam<std::tuple<std::string, std::string
 
   json golden_;
   std::unique_ptr<Program> program_;
-  Batch batch_;
+  GoldenBatch batch_;
 };
 
 TEST_P(Parity, TenStepsAgreeWithPyTorch) {

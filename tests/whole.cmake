@@ -1,2 +1,4 @@
-# Tests of the whole system: models against PyTorch, and the program as a user runs it.
-warpstep_test(parity_test TIER cpu SOURCES parity_test.cpp LINK warpstep::models)
+# Tests of the whole system: models against PyTorch.
+add_library(golden_batch STATIC golden_batch.cpp)
+target_link_libraries(golden_batch PUBLIC warpstep::engine PRIVATE warpstep_options)
+warpstep_test(parity_test TIER cpu SOURCES parity_test.cpp LINK golden_batch warpstep::models)

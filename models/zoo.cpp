@@ -15,8 +15,9 @@ const std::array<Model, 2> all{{
     {"cifar10cnn",
      "four 3x3 convolutions (8-32-64-128) and two linear layers, for 32x32 images",
      {32, 32, 3},
+     1e-4,
      cifar10cnn},
-    {"mlp", "three linear layers (512-512-classes), for MNIST", {28, 28, 1}, mlp},
+    {"mlp", "three linear layers (512-512-classes), for MNIST", {28, 28, 1}, 1e-3, mlp},
 }};
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace warpstep::models {
 struct Model {
   std::string_view name;
   std::string_view description;
-  Shape image;  // [H,W,C] it was made for; others work where the layers fit
+  Shape image;           // [H,W,C] it was made for; others work where the layers fit
+  double learning_rate;  // with Adam, as it was published
   Tensor (*logits)(Tensor images, std::int64_t classes);  // of normalised images [N,H,W,C]
 };
 

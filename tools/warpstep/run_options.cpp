@@ -84,8 +84,7 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
       ->capture_default_str()
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
-  app.add_option("--lr", o.lr, "learning rate")
-      ->capture_default_str()
+  app.add_option("--lr", o.lr, "learning rate; the model's own when not given")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--momentum", o.momentum, "of sgd")
       ->capture_default_str()

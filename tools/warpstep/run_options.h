@@ -22,7 +22,7 @@ struct RunOptions {
   std::uint64_t steps = 0;
   std::uint64_t limit_batches = 0;
   std::string optimizer = "adam";
-  double lr = 1e-3;
+  double lr = -1;  // below 0: the model's own
   double momentum = 0;
   bool nesterov = false;
   double weight_decay = 0;

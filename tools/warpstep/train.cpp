@@ -155,7 +155,8 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request) {
 
 int train(const CLI::App& app, const TrainRequest& request) {
   RunOptions options = resolve_options(app, request);
-  models::find(options.model);
+  const models::Model& model = models::find(options.model);
+  if (options.lr < 0) options.lr = model.learning_rate;
   const Device device = open_device(options);
   Source training = open_source(options, data::Split::train, *device.backend);
   Source test = open_source(options, data::Split::test, *device.backend);

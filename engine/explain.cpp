@@ -15,13 +15,17 @@ namespace {
 
 constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
 constexpr int profile_width = 100;         // characters of the live-byte profile at most
+constexpr int page_width = 140;            // characters of a line; only the last column is cut
+constexpr int least_cut = 12;              // and never to less than this
 
-// Rows of cells under a heading; numbers stand at the right of their column, words at the left.
+// Rows of cells under a heading; numbers stand at the right of their column, words at the left. A
+// word wider than its column's limit runs into the spare room of the next one.
 class Table {
  public:
   struct Column {
     std::string title;
     bool number = false;
+    int limit = page_width;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -34,7 +38,7 @@ class Table {
       int width = static_cast<int>(columns_[c].title.size());
       for (const auto& row : rows_)
         if (row.size() > 1) width = std::max(width, static_cast<int>(row[c].size()));
-      widths.push_back(width);
+      widths.push_back(std::min(width, columns_[c].limit));
     }
     std::vector<std::string> titles;
     for (const Column& column : columns_) titles.push_back(column.title);
@@ -46,17 +50,27 @@ class Table {
  private:
   std::string line(const std::vector<std::string>& cells, const std::vector<int>& widths) const {
     std::string text;
+    int end = 0;  // of the columns so far
     for (std::size_t c = 0; c < columns_.size(); ++c) {
+      end += widths[c] + (c > 0 ? 2 : 0);
       if (c > 0) text += "  ";
-      text += columns_[c].number ? fmt::format("{:>{}}", cells[c], widths[c])
-                                 : fmt::format("{:<{}}", cells[c], widths[c]);
+      const int room = std::max(0, end - static_cast<int>(text.size()));
+      text += columns_[c].number ? fmt::format("{:>{}}", cells[c], room)
+                                 : fmt::format("{:<{}}", cells[c], room);
     }
-    return text.erase(text.find_last_not_of(' ') + 1) + "\n";
+    text.erase(text.find_last_not_of(' ') + 1);
+    const int cut = std::max(page_width, end - widths.back() + least_cut);
+    if (static_cast<int>(text.size()) > cut) text.replace(idx(cut - 1), std::string::npos, "…");
+    return text + "\n";
   }
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+double mib(std::size_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
 
 std::string decimals(double number, int digits) {
   return number == 0 ? "-" : fmt::format("{:.{}f}", number, digits);
@@ -69,8 +83,7 @@ std::string grouped(std::int64_t count) {
   return text;
 }
 
-// "128x16x16x32:u8@nChw16c": the dtype where it is not f32, the layout where it is not plain and
-// has not been told by the call that made the value.
+// "128x16x16x32:u8@nChw16c": the dtype where it is not f32, the layout where it is not plain.
 std::string value_text(const Value& value, bool with_layout) {
   std::string text = value.type.shape.text();
   if (value.type.dtype != DType::f32) text += fmt::format(":{}", name(value.type.dtype));
@@ -78,6 +91,7 @@ std::string value_text(const Value& value, bool with_layout) {
   return text;
 }
 
+// A layout is told by the call that makes the value; how parameters are stored, by their reorders.
 std::string operands_text(const Graph& graph, const Node& node) {
   if (node.phase == Phase::update) {
     Elements updated;
@@ -90,11 +104,18 @@ std::string operands_text(const Graph& graph, const Node& node) {
                                 : fmt::format("{} elements of {} parameters, in place",
                                               grouped(updated.count), updated.tensors);
   }
+  const bool reorder = std::holds_alternative<Reorder>(node.op);
   std::string text;
-  for (const int id : node.in)
-    text += fmt::format("{} ", value_text(graph.value(id), is_persistent(graph.value(id).role)));
+  for (const int id : node.in) text += fmt::format("{} ", value_text(graph.value(id), reorder));
   text += "->";
-  for (const int id : node.out) text += fmt::format(" {}", value_text(graph.value(id), true));
+  const Type* before = nullptr;
+  for (const int id : node.out) {
+    const Value& value = graph.value(id);
+    text += before && before->shape == value.type.shape
+                ? fmt::format(" +{}", name(value.type.dtype))
+                : fmt::format(" {}", value_text(value, reorder || !is_persistent(value.role)));
+    before = &value.type;
+  }
   return text;
 }
 
@@ -107,8 +128,7 @@ std::string place_text(const Program& program, const Node& node) {
   if (buffer < 0) return "store";
   const bool taken = std::any_of(node.in.begin(), node.in.end(),
                                  [&](int id) { return plan.buffer_of_value[idx(id)] == buffer; });
-  const auto offset = static_cast<double>(plan.buffers[idx(buffer)].offset);
-  return fmt::format("{}{}", taken ? "=" : "", size_text(offset));
+  return fmt::format("{}{:.2f}", taken ? "=" : "", mib(plan.buffers[idx(buffer)].offset));
 }
 
 // A bar for each call, or for the highest of a few neighbours where there are many.
@@ -166,10 +186,10 @@ std::string size_text(double bytes) {
 
 std::string explain_calls(const Program& program) {
   Table table({{"#", true},
-               {"call"},
-               {"shapes"},
+               {"call", false, 34},
+               {"shapes", false, 50},
                {"MFLOP", true},
-               {"bytes", true},
+               {"MiB", true},
                {"F/B", true},
                {"at", true},
                {"kernel"}});
@@ -184,8 +204,9 @@ std::string explain_calls(const Program& program) {
     table.add({fmt::format("{}", call_number(program, call.node)),
                call.title + (attributes.empty() ? "" : " " + attributes),
                operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
-               size_text(call.cost.bytes), decimals(intensity(call.cost.flops, call.cost.bytes), 1),
-               place_text(program, node), call.kernel->implementation()});
+               fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
+               decimals(intensity(call.cost.flops, call.cost.bytes), 1), place_text(program, node),
+               call.kernel->implementation()});
   }
   return table.text();
 }
@@ -251,8 +272,8 @@ std::string explain_totals(const Program& program) {
 std::string explain(const Program& program) {
   return fmt::format(
       "{} calls on {}: {}\n\n{}\n"
-      "F/B: FLOP a byte of the least traffic. at: offset of the first output in the arena; = took "
-      "over an input's buffer; store: persists.\n\n{}\n{}",
+      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
+      "= in an input's place; store: persists.\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
       explain_calls(program), explain_memory(program), explain_totals(program));
 }

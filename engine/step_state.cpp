@@ -16,8 +16,8 @@ double anneal(double start, double end, double progress) {
 
 double one_cycle(const Schedule& s, double step, double steps) {
   const double initial = s.peak / s.initial_divisor;
-  const double turn = s.rise_fraction * steps - 1;
-  if (step <= turn) return anneal(initial, s.peak, step / turn);
+  const double turn = s.rise_fraction * steps - 1;  // the step of the peak; none at 0 or below
+  if (step <= turn && turn > 0) return anneal(initial, s.peak, step / turn);
   return anneal(s.peak, initial / s.final_divisor,
                 std::min(1.0, (step - turn) / (steps - 1 - turn)));
 }

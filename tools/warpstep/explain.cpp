@@ -6,51 +6,58 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/compile.h"
-#include "models/zoo.h"
+#include "engine/core/error.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/session.h"
 
 namespace warpstep::tools {
 namespace {
 
 struct Options {
-  std::string model;
-  models::BuildOptions build;
-  std::string device = "auto";
-  std::string precision = "fp32";
-  StepOptions step;
-  std::vector<std::string> no_fuse;
+  RunOptions run;
+  std::int64_t classes = 10;
   bool evaluate = false;
   bool json = false;
 };
 
-// The backend by name; "auto" is cpu, or ref where that does not open.
-std::shared_ptr<Backend> choose_backend(const std::string& device) {
-  if (device != "auto") return open_backend(device);
+// Even a machine without any fast backend can have its steps explained.
+std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   try {
-    return open_backend("cpu");
-  } catch (const Error& error) {
-    fmt::print(stderr, "warpstep explain: {}; explaining the ref backend instead\n", error.what());
+    return open_device(options).backend;
+  } catch (const DeviceError& error) {
+    if (options.device != "auto") throw;
+    fmt::print(stderr, "warpstep explain: {}; explaining the step of the ref backend\n",
+               error.what());
     return open_backend("ref");
   }
 }
 
+StepOptions step_options(const Options& options) {
+  StepOptions step;
+  step.training = !options.evaluate;
+  step.optimizer = optimizer_of(options.run);
+  step.schedule.peak = options.run.lr;
+  step.precision = parse_precision(options.run.precision);
+  step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
+  return step;
+}
+
 std::string heading(const Options& options, const models::Model& model) {
   std::string text = fmt::format("{}: {}\n{} step, batch {}, {}", model.name, model.description,
-                                 options.step.training ? "training" : "evaluation",
-                                 options.build.batch, options.precision);
-  if (options.step.training) text += fmt::format(", {}", warpstep::text(options.step.optimizer));
-  for (const std::string& name : options.no_fuse) text += fmt::format(", without {}", name);
+                                 options.evaluate ? "evaluation" : "training", options.run.batch,
+                                 options.run.precision);
+  if (!options.evaluate) text += fmt::format(", {}", options.run.optimizer);
+  for (const std::string& name : options.run.no_fuse) text += fmt::format(", without {}", name);
   return text;
 }
 
-int run(const Options& given) {
-  Options options = given;
-  options.step.training = !options.evaluate;
-  options.step.precision = parse_precision(options.precision);
-  options.step.no_fuse = {options.no_fuse.begin(), options.no_fuse.end()};
-  const models::Model& model = models::find(options.model);
-  Graph graph = compile_step(models::build(model, options.build), options.step);
-  const Program program(std::move(graph), choose_backend(options.device));
+int explain_model(const Options& options) {
+  const models::Model& model = models::find(options.run.model);
+  models::BuildOptions build;
+  build.batch = options.run.batch;
+  build.classes = options.classes;
+  const Program program(compile_step(models::build(model, build), step_options(options)),
+                        backend_of(options.run));
   if (options.json)
     fmt::print("{}\n", explain_json(program).dump(2));
   else
@@ -58,38 +65,24 @@ int run(const Options& given) {
   return done;
 }
 
-void declare_step(CLI::App& app, Options& options) {
-  app.add_option("--precision", options.precision, "fp32, tf32, bf16 or fp16")
-      ->capture_default_str();
-  const std::map<std::string, Optimizer::Kind> kinds{{"sgd", Optimizer::Kind::sgd},
-                                                     {"adam", Optimizer::Kind::adam},
-                                                     {"adamw", Optimizer::Kind::adamw}};
-  app.add_option("--optimizer", options.step.optimizer.kind, "sgd, adam or adamw (default adam)")
-      ->transform(CLI::CheckedTransformer(kinds))
-      ->type_name("NAME");
-  app.add_option("--momentum", options.step.optimizer.momentum, "of sgd; above 0 it has a moment")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--no-fuse", options.no_fuse, "leave out a fusion; may be given more than once")
-      ->type_name("NAME");
-  app.add_flag("--eval", options.evaluate, "the forward half alone");
-}
-
 Run declare(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("model", options->model, "name of a model")->required()->type_name("MODEL");
-  app.add_option("--batch", options->build.batch, "samples a step")
+  RunOptions& run = options->run;
+  app.add_option("model", run.model, "name of a model")->required()->type_name("MODEL");
+  declare_model_options(app, run);
+  app.add_option("--classes", options->classes, "classes of the last layer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--classes", options->build.classes, "classes of the last layer")
-      ->check(CLI::PositiveNumber)
+  app.add_option("--optimizer", run.optimizer, "sgd, adam or adamw")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
-  app.add_option("--device", options->device, "cpu, cuda, ref, or auto: cpu where it opens")
+  app.add_option("--momentum", run.momentum, "of sgd; above 0 each parameter has a moment")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  declare_step(app, *options);
+  app.add_flag("--eval", options->evaluate, "the step of an evaluation: the forward half alone");
   app.add_flag("--json", options->json, "print one JSON object, sizes in bytes");
   app.footer("Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu");
-  return [options] { return run(*options); };
+  return [options] { return explain_model(*options); };
 }
 
 const Command command("explain", "print a model's calls, memory plan and totals", declare);

@@ -1,4 +1,5 @@
 // Convolutions are oneDNN's; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+#include "kernels/conv/eight_channels.h"
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {
@@ -17,6 +18,10 @@ std::unique_ptr<Kernel> make(const Operands& operands, const ConvShapes& s, Conv
   return primitive_kernel(
       operands.context.engine,
       plan_conv(operands.context.engine, s, direction, operands.context.exact_math), arguments);
+}
+
+EightChannels eight_channels(const Shape& z) {
+  return {z[0], z[1], z[2], z[3]};
 }
 
 // oneDNN sees grouped weights with five dimensions.
@@ -39,6 +44,8 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  if (takes_eight_channels(op.conv, operands.out(), operands.in(0)))
+    return eight_channels_data_grad(eight_channels(operands.in_shape(0)));
   const ConvShapes s = shapes(op.conv, operands.out(), operands.in(1), operands.in(0));
   return make(operands, s, ConvDirection::data,
               {{DNNL_ARG_DIFF_DST, s.z_md, false, 0},
@@ -47,6 +54,8 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  if (takes_eight_channels(op.conv, operands.in(0), operands.in(1)))
+    return eight_channels_weight_grad(eight_channels(operands.in_shape(1)), op.conv.bias);
   const ConvShapes s = shapes(op.conv, operands.in(0), operands.out(), operands.in(1));
   std::vector<Argument> arguments{
       {DNNL_ARG_SRC, s.x_md, false, 0},

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/conv/eight_channels.h"
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {
@@ -139,6 +140,10 @@ class LayoutPass {
       use_weights(node, 1, s, ConvDirection::forward);
     } else if (const auto* grad = std::get_if<ConvDataGrad>(&node.op)) {
       store_like(node.out[0], node.in[0]);
+      if (takes_eight_channels(grad->conv, graph_.value(node.out[0]), graph_.value(node.in[0]))) {
+        node.in[1] = plain(node, 1);
+        return;
+      }
       const ConvShapes s = shapes(grad->conv, graph_.value(node.out[0]), graph_.value(node.in[1]),
                                   graph_.value(node.in[0]));
       use_weights(node, 1, s, ConvDirection::data);
@@ -171,6 +176,7 @@ class LayoutPass {
       Value x = graph_.value(node.in[0]), z = graph_.value(node.out[0]);
       x.layout = layout(x, target(node.in[0], b));
       z.layout = layout(z, target(node.out[0], b));
+      if (takes_eight_channels(*conv, x, z)) continue;  // plain
       Conv plain = *conv;
       plain.relu = false;
       const PrimitivePlan plan =

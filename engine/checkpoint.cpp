@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +89,22 @@ std::string metadata_entry(const SafetensorsFile& file, const std::string& key) 
   return entry->second;
 }
 
+// FNV-1a over 32-bit words: any one changed word changes it. Some 1 ns a value, less than the disk.
+std::uint64_t checksum(std::span<const float> values) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const float value : values)
+    hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
+  return hash;
+}
+
+std::string checksum_key(const std::string& tensor) {
+  return "warpstep.checksum." + tensor;
+}
+
+std::string checksum_text(std::span<const float> values) {
+  return fmt::format("{:016x}", checksum(values));
+}
+
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return fmt::format("{}", fmt::join(shape, "x"));
 }
@@ -126,6 +143,13 @@ void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind opt
     const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
     std::vector<float> values(tensor.bytes / sizeof(float));
     file.read(tensor, std::as_writable_bytes(std::span(values)));
+    // Weights that another program wrote have no checksum.
+    const auto expected = file.metadata().find(checksum_key(tensor.name));
+    if (expected != file.metadata().end() && expected->second != checksum_text(values))
+      fail<DataError>(
+          "{}: byte {}: {} is not as it was saved (wrong checksum); the disk or a copy "
+          "damaged it: use another checkpoint",
+          file.path().string(), tensor.offset, tensor.name);
     store.write(p, values, section);
   }
 }
@@ -148,15 +172,17 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                          {shape.extents().begin(), shape.extents().end()},
                          {}});
     }
-  for (std::size_t i = 0; i < tensors.size(); ++i)
+  Metadata metadata{{"format", "pt"},
+                    {"warpstep.version", std::string(format_version)},
+                    {"warpstep.model", info.model},
+                    {"warpstep.config", info.config_json},
+                    {"warpstep.optimizer", std::string(name(optimizer))},
+                    {"warpstep.progress", to_json(progress, store.step_state()).dump()}};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].bytes = std::as_bytes(std::span(values[i]));
-  write_safetensors(path, tensors,
-                    {{"format", "pt"},
-                     {"warpstep.version", std::string(format_version)},
-                     {"warpstep.model", info.model},
-                     {"warpstep.config", info.config_json},
-                     {"warpstep.optimizer", std::string(name(optimizer))},
-                     {"warpstep.progress", to_json(progress, store.step_state()).dump()}});
+    metadata[checksum_key(tensors[i].name)] = checksum_text(values[i]);
+  }
+  write_safetensors(path, tensors, metadata);
 }
 
 void load_parameters(const std::filesystem::path& path, Store& store) {

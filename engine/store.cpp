@@ -59,6 +59,12 @@ Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
   set_step_state({});
 }
 
+std::int64_t Store::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_) count += parameter.view.count();
+  return count;
+}
+
 std::size_t Store::bytes() const {
   return sections_.bytes * (trains_ ? 2 + idx(moments_) : 1);
 }

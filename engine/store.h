@@ -36,6 +36,7 @@ class Store {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;
   int moment_count() const { return moments_; }
+  std::int64_t parameter_count() const;  // elements
   std::size_t bytes() const;
 
   // In PyTorch's order. All sections hold one element a parameter element.

@@ -46,17 +46,24 @@ Score& Score::operator+=(const Score& other) {
   return *this;
 }
 
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches) {
+std::optional<Score> evaluate_until(Program& program, BatchSource& source,
+                                    std::uint64_t limit_batches, const std::atomic<bool>& stop) {
   const auto runner = eager_runner(program);
   source.seek({});
   Score total;
   for (std::uint64_t i = 0; i < limited(source.steps_per_epoch(), limit_batches); ++i) {
+    if (stop) return std::nullopt;
     const Batch& batch = source.next();
     set_batch(program, batch);
     runner->step();
     total += score_of(program, batch);
   }
   return total;
+}
+
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches) {
+  const std::atomic<bool> never{false};
+  return *evaluate_until(program, source, limit_batches, never);
 }
 
 Trainer::Trainer(Parts parts, const TrainOptions& options)
@@ -78,34 +85,44 @@ bool Trainer::finished(const Progress& progress) const {
          (options_.max_steps > 0 && progress.step >= options_.max_steps);
 }
 
+bool Trainer::evaluation_due(const Progress& progress) const {
+  if (!parts_.evaluation || !parts_.evaluation_data) return false;
+  if (progress.evaluation && progress.evaluation->step == progress.step) return false;
+  if (progress.step == 0) return options_.evaluate_untrained && !finished(progress);
+  const std::uint64_t every = options_.evaluate_every_epochs;
+  return finished(progress) ||
+         (every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0);
+}
+
+// An evaluation that is due is told from the progress alone, so that a run stopped before or in one
+// makes it up when it goes on.
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
-  if (progress.step == 0 && options_.evaluate_untrained && !finished(progress))
-    evaluate_now(progress, 0);
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
   last_step_end_ns_ = now_ns();
-  std::uint64_t saved = progress.step;
-  while (!finished(progress)) {
-    if (stop) {
-      if (saved != progress.step) save(progress);
-      return Outcome::interrupted;
+  bool saved = progress.step > 0;  // all of the progress
+  while (!stop) {
+    if (evaluation_due(progress)) {
+      if (!evaluate_now(progress, stop)) break;
+      saved = false;
     }
+    if (!saved && progress.step > 0 && (finished(progress) || progress.next.step == 0)) {
+      save(progress);
+      saved = true;
+    }
+    if (finished(progress)) return Outcome::finished;
+    if (progress.next.step == 0) last_step_end_ns_ = now_ns();
     step(progress);
-    if (progress.next.step < steps_per_epoch()) {
-      if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
-        save(progress);
-        saved = progress.step;
-      }
-      continue;
+    saved = false;
+    if (progress.next.step == steps_per_epoch()) {
+      end_epoch(progress);
+    } else if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
+      save(progress);
+      saved = true;
     }
-    end_epoch(progress);
-    saved = progress.step;
   }
-  if (saved != progress.step) {
-    evaluate_now(progress, progress.next.epoch);
-    save(progress);
-  }
-  return Outcome::finished;
+  if (!saved) save(progress);
+  return Outcome::interrupted;
 }
 
 void Trainer::step(Progress& progress) {
@@ -155,25 +172,25 @@ void Trainer::end_epoch(Progress& progress) {
   epoch_.score = progress.epoch_score;
   for (TrainObserver* observer : parts_.observers) observer->on_epoch(epoch_);
   progress.epoch_score = {};
-  if (options_.evaluate_every_epochs > 0 &&
-      (progress.next.epoch % options_.evaluate_every_epochs == 0 || finished(progress)))
-    evaluate_now(progress, progress.next.epoch);
-  save(progress);
+  epoch_ = {};
   if (parts_.data.position() != progress.next)
     parts_.data.seek(progress.next);  // an epoch cut short by limit_batches
-  epoch_ = {};
-  last_step_end_ns_ = now_ns();
 }
 
-void Trainer::evaluate_now(Progress& progress, std::uint64_t epochs) {
-  if (!parts_.evaluation || !parts_.evaluation_data) return;
+bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const std::uint64_t begin = now_ns();
-  EvaluationRecord record{
-      epochs, progress.step,
-      evaluate(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches), 0};
-  record.ns = now_ns() - begin;
-  progress.evaluation = record;
-  for (TrainObserver* observer : parts_.observers) observer->on_evaluation(record);
+  const std::optional<Score> score =
+      evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop);
+  if (!score) return false;
+  if (!std::isfinite(score->loss_sum))
+    fail<NumericError>(
+        "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
+        "a warm-up or another --seed. These weights were not saved",
+        score->loss_sum, progress.step, progress.next.epoch);
+  progress.evaluation =
+      EvaluationRecord{progress.next.epoch, progress.step, *score, now_ns() - begin};
+  for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
+  return true;
 }
 
 void Trainer::save(const Progress& progress) {

@@ -98,6 +98,10 @@ enum class Outcome : std::uint8_t { finished, interrupted };
 // start.
 Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0);
 
+// The same, given up between two batches once *stop is set: nothing is returned then.
+std::optional<Score> evaluate_until(Program& program, BatchSource& source,
+                                    std::uint64_t limit_batches, const std::atomic<bool>& stop);
+
 class Trainer {
  public:
   struct Parts {
@@ -114,8 +118,9 @@ class Trainer {
 
   Trainer(Parts parts, const TrainOptions& options);
 
-  // Runs to the end, or until *stop: then the step at hand is finished and saved. Throws
-  // NumericError when a loss is not finite, DataError from the data; what was saved before stays.
+  // Runs to the end, or until *stop: then the step at hand is finished, an evaluation given up,
+  // and the progress saved. Throws NumericError when a loss is not finite, DataError from the data;
+  // what was saved before stays.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
@@ -123,7 +128,8 @@ class Trainer {
   bool finished(const Progress& progress) const;
   void step(Progress& progress);
   void end_epoch(Progress& progress);
-  void evaluate_now(Progress& progress, std::uint64_t epochs);
+  bool evaluation_due(const Progress& progress) const;
+  bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: given up
   void save(const Progress& progress);
 
   Parts parts_;

@@ -16,25 +16,44 @@ namespace {
 
 constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors";
 
+constexpr std::string_view set_aside = ".old";  // a checkpoint after the one resumed from
+
 bool is_checkpoint(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with(prefix) && name.ends_with(suffix);
 }
 
-// Oldest first: the names carry the step with leading zeros.
-std::vector<fs::path> checkpoints(const fs::path& run) {
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(run))
-    if (is_checkpoint(entry.path())) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  return paths;
+bool is_one_of_ours(std::string_view name) {
+  if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
+  return is_checkpoint(name) || name == "config.json" || name == "metrics.jsonl" ||
+         name == "summary.json" || name == "curves.png";
+}
+
+// ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t end = name.rfind(".tmp-");
+  return name.starts_with('.') && end != std::string::npos &&
+         is_one_of_ours(std::string_view(name).substr(1, end - 1));
 }
 
 // What a run writes; --overwrite removes these and nothing else.
 bool is_ours(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return is_checkpoint(path) || name == "config.json" || name == "metrics.jsonl" ||
-         name == "summary.json" || name == "curves.png";
+  return is_one_of_ours(path.filename().string()) || is_leftover(path);
+}
+
+// Later checkpoints would be taken for the newest; they may be good, so they are kept by another
+// name.
+void set_aside_after(const fs::path& run, std::uint64_t step) {
+  for (const fs::path& path : checkpoints(run)) {
+    const std::string digits = path.filename().string().substr(prefix.size());
+    if (std::strtoull(digits.c_str(), nullptr, 10) <= step) continue;
+    fs::path aside = path;
+    aside += set_aside;
+    fs::rename(path, aside);
+    fmt::print(stderr, "{} is after the checkpoint resumed from: renamed to {}\n", path.string(),
+               aside.filename().string());
+  }
 }
 
 double milliseconds(std::uint64_t ns) {
@@ -68,15 +87,27 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   return run;
 }
 
-RunDirectory RunDirectory::reopen(const fs::path& path, std::uint64_t step) {
+RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress) {
   RunDirectory run(path);
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
+  for (const fs::path& leftover : leftovers) fs::remove(leftover);
+  set_aside_after(path, progress.step);
+  const auto known = [&](const Json& line) {
+    const auto step = line.value("step", std::uint64_t{0});
+    if (line.value("kind", "") != "evaluation" || step < progress.step)
+      return step <= progress.step;
+    // Killed between an evaluation and its checkpoint: it will be made again.
+    return progress.evaluation && progress.evaluation->step == step;
+  };
   const fs::path metrics = path / "metrics.jsonl";
   std::string kept;
   if (fs::exists(metrics)) {
     std::istringstream lines(read_file(metrics));
     for (std::string line; std::getline(lines, line);) {
       const Json json = Json::parse(line, nullptr, false);  // a killed run's last line may be cut
-      if (json.is_discarded() || json.value("step", std::uint64_t{0}) > step) continue;
+      if (json.is_discarded() || !known(json)) continue;
       run.collect(json);
       kept += line + "\n";
     }
@@ -110,6 +141,7 @@ void RunDirectory::collect(const Json& line) {
   };
   if (kind == "step") curves_.step_loss.push_back({number("epochs_done"), number("loss")});
   if (kind == "epoch") {
+    last_epoch_ = line;
     curves_.train_loss.push_back({number("epoch"), number("loss")});
     curves_.train_accuracy.push_back({number("epoch"), number("accuracy")});
   }
@@ -140,7 +172,8 @@ void RunDirectory::on_epoch(const EpochRecord& r) {
             {"epoch", r.epoch},
             {"loss", r.score.loss()},
             {"accuracy", r.score.accuracy()},
-            {"images", r.images}};
+            {"images", r.score.count},
+            {"timed_images", r.images}};  // fewer when the run was resumed in this epoch
   line.update(times_json(r.times));
   append(line);
 }
@@ -181,13 +214,23 @@ void RunDirectory::prune_checkpoints(std::uint64_t keep) const {
     fs::remove(*old);
 }
 
+std::vector<fs::path> checkpoints(const fs::path& run) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(run))
+    if (is_checkpoint(entry.path())) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());  // the names carry the step with leading zeros
+  return paths;
+}
+
 fs::path newest_checkpoint(const fs::path& run) {
   if (!fs::is_directory(run))
-    fail<DataError>("{}: not a run directory (it is not there)", run.string());
+    fail<DataError>("{}: there is no such run directory or checkpoint", run.string());
   const std::vector<fs::path> all = checkpoints(run);
   if (all.empty())
-    fail<DataError>("{}: no {}*{} in it; was this run stopped before its first epoch ended?",
-                    run.string(), prefix, suffix);
+    fail<DataError>(
+        "{}: no {}*{} in it: the run was stopped before it saved one; start it again "
+        "with --overwrite, and --checkpoint-every N saves earlier",
+        run.string(), prefix, suffix);
   return all.back();
 }
 

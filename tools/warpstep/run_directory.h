@@ -19,9 +19,9 @@ class RunDirectory final : public TrainObserver {
   // unless `overwrite`, which removes what an earlier run left. Throws DataError or UsageError that
   // name it.
   static RunDirectory create(const std::filesystem::path& path, bool overwrite);
-  // An earlier run's directory; what its metrics say of steps after `step` is forgotten: they will
-  // come again.
-  static RunDirectory reopen(const std::filesystem::path& path, std::uint64_t step);
+  // An earlier run's directory. What its metrics say of steps after `progress` is forgotten: they
+  // will come again. Later checkpoints are renamed, with a message; unfinished files are removed.
+  static RunDirectory reopen(const std::filesystem::path& path, const Progress& progress);
 
   const std::filesystem::path& path() const { return path_; }
   void set_log_every(std::uint64_t steps) { log_every_ = steps; }
@@ -29,6 +29,8 @@ class RunDirectory final : public TrainObserver {
   void write_summary(const Json& summary) const;
   void write_curves(const std::string& model, const std::string& data) const;
   std::filesystem::path checkpoint_path(std::uint64_t step) const;
+  // Of metrics.jsonl; null before the first epoch has ended.
+  const Json& last_epoch() const { return last_epoch_; }
   // Removes all but the newest `keep` checkpoints; 0 keeps all.
   void prune_checkpoints(std::uint64_t keep) const;
 
@@ -46,7 +48,11 @@ class RunDirectory final : public TrainObserver {
   std::ofstream metrics_;
   std::uint64_t log_every_ = 10;
   CurveData curves_;
+  Json last_epoch_;
 };
+
+// Oldest first.
+std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& run);
 
 // The newest checkpoint of a run directory. DataError when there is none.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);

@@ -12,6 +12,7 @@
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
 
@@ -36,14 +37,10 @@ class Totals final : public TrainObserver {
     images += r.score.count;
     ++steps;
   }
-  void on_epoch(const EpochRecord& r) override { last_epoch = r; }
-  void on_evaluation(const EvaluationRecord& r) override { evaluation = r; }
 
   StepTimes times;
   std::int64_t images = 0;
   std::uint64_t steps = 0;
-  std::optional<EpochRecord> last_epoch;
-  std::optional<EvaluationRecord> evaluation;
 };
 
 struct TrainRequest {
@@ -70,16 +67,12 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epo
 }
 
 // What a run was, as config.json keeps it.
-Json config_json(const RunOptions& options, const Device& device, const Source& training) {
+Json config_json(const RunOptions& options, const Device& device, const Source& training,
+                 const Source& test) {
   const Host machine = host();
   Json json{{"options", options}};
   json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
-  json["data"] = {{"kind", training.dataset->kind()},
-                  {"path", training.dataset->path()},
-                  {"images", training.dataset->size()},
-                  {"image_shape", training.dataset->image_shape().text()},
-                  {"classes", training.dataset->classes()},
-                  {"fingerprint", fmt::format("{:016x}", training.dataset->fingerprint())}};
+  json["data"] = data_json(*training.dataset, *test.dataset);
   json["loader"] = {{"workers", training.loader->workers()},
                     {"steps_per_epoch", training.loader->steps_per_epoch()}};
   json["program"] = {{"version", version()}, {"commit", commit()}, {"compiler", compiler()}};
@@ -92,7 +85,7 @@ double share(std::uint64_t part, const StepTimes& times) {
 }
 
 Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const fs::path& checkpoint) {
+                  const Json& last_epoch, const fs::path& checkpoint) {
   const double steps = static_cast<double>(std::max<std::uint64_t>(1, totals.steps));
   Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
             {"epochs", progress.next.epoch},
@@ -101,9 +94,8 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
     json["test"] = {{"accuracy", progress.evaluation->score.accuracy()},
                     {"loss", progress.evaluation->score.loss()},
                     {"images", progress.evaluation->score.count}};
-  if (totals.last_epoch)
-    json["training"] = {{"accuracy", totals.last_epoch->score.accuracy()},
-                        {"loss", totals.last_epoch->score.loss()}};
+  if (!last_epoch.is_null())
+    json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
   json["images_per_second"] = images_per_second(totals.images, totals.times);
   json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
   json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
@@ -134,32 +126,40 @@ void print_summary(const Json& summary, const RunOptions& options, const fs::pat
 }
 
 // A run's options: as typed, or for --resume the run's own with what was typed on top.
-RunOptions resolve_options(const CLI::App& app, const TrainRequest& request) {
+RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
+                           const std::optional<Resumed>& resumed) {
   RunOptions options = request.options;
-  if (!request.resume.empty()) {
-    const CheckpointInfo info = read_checkpoint_info(newest_checkpoint(request.resume));
-    const Json stored = Json::parse(info.config_json, nullptr, false);
-    if (stored.is_discarded() || !stored.contains("options"))
-      fail<DataError>("{}: its checkpoint's configuration is broken", request.resume);
-    options = overridden(app, request.options, stored.at("options"));
-    options.out = request.resume;
+  if (resumed) {
+    if (app.count("--out") > 0 || request.overwrite)
+      fail<UsageError>("{} does not go with --resume: the run goes on in {}",
+                       request.overwrite ? "--overwrite" : "--out", resumed->run.string());
+    options = overridden(app, request.options, resumed->config.at("options"));
+    options.out = resumed->run;
+    require_same_run(*resumed, options);
+  } else if (app.count("--steps") > 0 && app.count("--epochs") == 0) {
+    options.epochs = 0;  // so many steps, however many epochs that takes
   }
   if (options.model.empty())
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())
     fail<UsageError>(
         "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
+  if (options.epochs == 0 && options.steps == 0)
+    fail<UsageError>("--epochs 0 needs --steps: how long shall the run be?");
   if (options.out.empty()) options.out = default_out(options.model);
   return options;
 }
 
 int train(const CLI::App& app, const TrainRequest& request) {
-  RunOptions options = resolve_options(app, request);
+  std::optional<Resumed> resumed;
+  if (!request.resume.empty()) resumed = find_resumed(request.resume);
+  RunOptions options = resolve_options(app, request, resumed);
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
   const Device device = open_device(options);
   Source training = open_source(options, data::Split::train, *device.backend);
   Source test = open_source(options, data::Split::test, *device.backend);
+  if (resumed) require_same_data(*resumed, data_json(*training.dataset, *test.dataset));
   resolve_normalization(options, *training.dataset);
   const std::uint64_t run_steps = total_steps(options, training.loader->steps_per_epoch());
   const auto epoch_steps = static_cast<std::int64_t>(training.loader->steps_per_epoch());
@@ -171,16 +171,18 @@ int train(const CLI::App& app, const TrainRequest& request) {
 
   const Optimizer::Kind optimizer = optimizer_of(options).kind;
   Progress progress;
-  if (!request.resume.empty())
-    progress = load_checkpoint(newest_checkpoint(request.resume), step->store(), optimizer);
-  RunDirectory run = request.resume.empty() ? RunDirectory::create(options.out, request.overwrite)
-                                            : RunDirectory::reopen(options.out, progress.step);
+  if (resumed) progress = load_resumed(*resumed, options, step->store());
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error like any other
+  RunDirectory run = resumed ? RunDirectory::reopen(options.out, progress)
+                             : RunDirectory::create(options.out, request.overwrite);
   run.set_log_every(options.log_every);
-  const Json config = config_json(options, device, training);
+  const Json config = config_json(options, device, training, test);
   run.write_config(config);
 
   fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", options.model,
-             grouped(static_cast<std::int64_t>(step->store().bytes() / 4 / 4)),
+             grouped(step->store().parameter_count()),
              grouped(static_cast<std::int64_t>(training.dataset->size())),
              grouped(static_cast<std::int64_t>(test.dataset->size())),
              training.dataset->image_shape().text());
@@ -188,7 +190,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
              device.why.empty() ? "" : fmt::format("; not CUDA: {}", device.why));
   ProgressLine line(options.epochs, run_steps);
   Totals totals;
-  fs::path last_checkpoint = progress.step ? newest_checkpoint(options.out) : fs::path();
+  fs::path last_checkpoint = resumed ? resumed->checkpoint : fs::path();
   const auto save = [&](const Progress& at) {
     last_checkpoint = run.checkpoint_path(at.step);
     save_checkpoint(last_checkpoint, step->store(), optimizer, at, {options.model, config.dump()});
@@ -206,10 +208,8 @@ int train(const CLI::App& app, const TrainRequest& request) {
                    .max_steps = options.steps,
                    .limit_batches = options.limit_batches,
                    .save_every_steps = options.checkpoint_every});
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
   const Outcome outcome = trainer.run(progress, stop_requested);
-  const Json summary = summary_json(totals, progress, outcome, last_checkpoint);
+  const Json summary = summary_json(totals, progress, outcome, run.last_epoch(), last_checkpoint);
   run.write_summary(summary);
   run.write_curves(options.model, options.data);
   print_summary(summary, options, run.path());
@@ -227,7 +227,8 @@ Run declare(CLI::App& app) {
   declare_training_options(app, request->options);
   app.add_option(
       "--resume", request->resume,
-      "go on with the run in this directory; options given with it replace the run's own");
+      "go on with the run in this directory, or from one of its checkpoints; options given with it "
+      "replace the run's own");
   app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
   app.footer(
       "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");

@@ -1,0 +1,112 @@
+#include "tests/system/program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+namespace warpstep::system_test {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string content(std::FILE* file) {
+  std::string text;
+  for (char part[4096];;) {
+    const ssize_t got = ::pread(::fileno(file), part, sizeof part, static_cast<off_t>(text.size()));
+    if (got <= 0) return text;
+    text.append(part, static_cast<std::size_t>(got));
+  }
+}
+
+// In the child: from here to exec only calls that are allowed after a fork.
+[[noreturn]] void become(char* const* arguments, int out, int err, std::uint64_t max_file_bytes) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives a killed test
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (::dup2(nothing, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(126);
+  if (max_file_bytes > 0) {
+    const rlimit limit{max_file_bytes, max_file_bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ::execv(arguments[0], arguments);
+  ::_exit(127);
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& arguments, const Setting& setting)
+    : out_(std::tmpfile()), err_(std::tmpfile()), begin_(now()), limit_(setting.seconds) {
+  if (!out_ || !err_) throw std::runtime_error("no temporary file");
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+  std::vector<std::string> words{WARPSTEP_BINARY_DIR "/bin/warpstep"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  process_ = ::fork();
+  if (process_ < 0) throw std::runtime_error("cannot fork");
+  if (process_ == 0)
+    become(pointers.data(), ::fileno(out_.get()), ::fileno(err_.get()), setting.max_file_bytes);
+}
+
+Program::~Program() {
+  if (ended_) return;
+  ::kill(process_, SIGKILL);
+  ::waitpid(process_, &status_, 0);
+}
+
+double Program::age() const {
+  return now() - begin_;
+}
+
+bool Program::reaped() {
+  if (!ended_) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
+  return ended_;
+}
+
+void Program::signal(int number) const {
+  if (!ended_) ::kill(process_, number);
+}
+
+bool Program::wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (reaped() || age() > limit_) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+bool Program::wait_for_err(const std::string& text) {
+  return wait_until([&] { return content(err_.get()).find(text) != std::string::npos; });
+}
+
+Ended Program::wait() {
+  Ended result;
+  if (!wait_until([&] { return reaped(); })) {
+    result.timed_out = true;
+    ::kill(process_, SIGKILL);
+    ended_ = ::waitpid(process_, &status_, 0) == process_;
+  }
+  result.seconds = age();
+  if (WIFEXITED(status_)) result.exit_code = WEXITSTATUS(status_);
+  if (WIFSIGNALED(status_)) result.signal = WTERMSIG(status_);
+  result.out = content(out_.get());
+  result.err = content(err_.get());
+  return result;
+}
+
+Ended run(const std::vector<std::string>& arguments, const Setting& setting) {
+  return Program(arguments, setting).wait();
+}
+
+}  // namespace warpstep::system_test

@@ -1,0 +1,61 @@
+// Runs the program as a user does: its arguments in, its exit code and both outputs back.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace warpstep::system_test {
+
+struct Ended {
+  int exit_code = -1;      // -1: a signal ended it
+  int signal = 0;          // that one
+  bool timed_out = false;  // it was killed for that
+  double seconds = 0;
+  std::string out, err;
+};
+
+struct Setting {
+  double seconds = 120;              // then it is killed
+  std::uint64_t max_file_bytes = 0;  // a write beyond fails as on a full disk; 0: no limit
+};
+
+// A started program. Its environment has the CPU alone, and kernels that share cores politely.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& arguments, const Setting& setting = {});
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program();  // kills it
+
+  void signal(int number) const;
+  // Looks every few milliseconds; false when the program ended or ran out of time before.
+  bool wait_until(const std::function<bool()>& condition);
+  bool wait_for_err(const std::string& text);  // on standard error
+  Ended wait();
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  using File = std::unique_ptr<std::FILE, Close>;
+
+  double age() const;
+  bool reaped();
+
+  File out_, err_;
+  pid_t process_ = -1;
+  double begin_ = 0;
+  double limit_ = 0;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+Ended run(const std::vector<std::string>& arguments, const Setting& setting = {});
+
+}  // namespace warpstep::system_test

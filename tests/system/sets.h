@@ -1,0 +1,49 @@
+// Small data sets and run directories, for tests of the whole program.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/data_testing.h"
+
+namespace warpstep::system_test {
+
+using Json = nlohmann::ordered_json;
+using data::testing::put;
+using data::testing::TemporaryFolder;
+
+// train/ and test/ of 8x8 RGB files with labels.pkl: each class has its own colour under noise, and
+// files are named by class first, as in a folder a class. 3 classes, 192 training files.
+void make_set(const std::string& folder, int test_files = 64);
+
+inline constexpr int set_classes = 3;
+std::string file_name(int index);  // of the training files, in their order
+
+// The options of a short run on such a set: two epochs of 6 steps.
+std::vector<std::string> short_run(const std::string& data, const std::string& out,
+                                   const std::string& model = "mlp");
+
+template <class... More>
+std::vector<std::string> with(std::vector<std::string> arguments, const More&... more) {
+  (arguments.emplace_back(more), ...);
+  return arguments;
+}
+
+// What a run wrote.
+using Tensors = std::map<std::string, std::vector<std::byte>>;
+Tensors tensors(const std::filesystem::path& checkpoint);
+std::string checkpoint_metadata(const std::filesystem::path& checkpoint, const std::string& key);
+std::vector<std::filesystem::path> checkpoints(const std::string& run);  // oldest first
+Json read_json(const std::string& path);
+std::vector<Json> metrics(const std::string& run);
+// Without what a clock says.
+std::vector<Json> timeless_metrics(const std::string& run);
+Json timeless_summary(const std::string& run);
+// The same weights, moments, progress, metrics and summary, bit for bit; `names` says which runs.
+void expect_equal_runs(const std::string& a, const std::string& b);
+
+}  // namespace warpstep::system_test

@@ -1,0 +1,160 @@
+// A run from its data set to its files: what is written, where, and that its numbers repeat.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> kinds(const std::vector<Json>& lines) {
+  std::vector<std::string> kinds;
+  for (const Json& line : lines) kinds.push_back(line.at("kind").get<std::string>());
+  return kinds;
+}
+
+TEST(Train, WritesARunThatEvalReproduces) {
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", out = folder / "runs/x";
+  const Ended made = run({"data", "make", data, "--train", "384", "--test", "128"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Ended ended = run({"train", "cifar10cnn", "--data", data, "--epochs", "2", "--lr", "1e-4",
+                           "--batch", "64", "--log-every", "1", "--out", out});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+
+  for (const char* file : {"config.json", "metrics.jsonl", "summary.json", "curves.png"})
+    EXPECT_TRUE(fs::is_regular_file(out + "/" + file)) << file;
+  EXPECT_EQ(checkpoints(out).back().filename(), "checkpoint-00000012.safetensors");
+
+  const Json config = read_json(out + "/config.json");
+  EXPECT_EQ(config["options"]["model"], "cifar10cnn");
+  EXPECT_EQ(config["options"]["lr"], 1e-4);
+  EXPECT_EQ(config["options"]["mean"].size(), 3U);
+  EXPECT_EQ(config["data"]["images"], 384);
+  EXPECT_EQ(config["data"]["test_images"], 128);
+
+  const std::vector<std::string> epoch{"step", "step", "step",  "step",
+                                       "step", "step", "epoch", "evaluation"};
+  std::vector<std::string> expected{"evaluation"};
+  for (int i = 0; i < 2; ++i) expected.insert(expected.end(), epoch.begin(), epoch.end());
+  const std::vector<Json> lines = metrics(out);
+  EXPECT_EQ(kinds(lines), expected);
+  EXPECT_EQ(lines[0]["epoch"], 0);
+  EXPECT_EQ(lines[0]["images"], 128);
+  EXPECT_EQ(lines[7]["images"], 384);
+
+  const Json summary = read_json(out + "/summary.json");
+  EXPECT_EQ(summary["outcome"], "finished");
+  EXPECT_EQ(summary["epochs"], 2);
+  EXPECT_EQ(summary["steps"], 12);
+  EXPECT_EQ(summary["test"]["images"], 128);
+  EXPECT_GT(summary["images_per_second"], 0);
+  const Json& share = summary["step_time_share"];
+  EXPECT_NEAR(
+      share["data"].get<double>() + share["kernels"].get<double>() + share["cpu"].get<double>(), 1,
+      1e-9);
+
+  for (const char* part : {"accuracy ", "images/s", "waiting for data", "kernels", "CPU"})
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  for (const char* file : {"summary.json", "curves.png", "metrics.jsonl"})
+    EXPECT_THAT(ended.out, HasSubstr(out + "/" + file));
+  EXPECT_THAT(ended.out, HasSubstr(checkpoints(out).back().string()));
+  // Messages are the other output's.
+  EXPECT_THAT(ended.out, Not(HasSubstr("validation")));
+  EXPECT_THAT(ended.err, HasSubstr("untrained  validation  loss"));
+  EXPECT_THAT(ended.err, HasSubstr("epoch 2/2  validation  loss"));
+  EXPECT_THAT(ended.err, HasSubstr("device: cpu"));
+  EXPECT_THAT(ended.err, HasSubstr("not CUDA: "));  // auto says what it chose, and why
+
+  const Ended evaluated = run({"eval", out, "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const Json result = Json::parse(evaluated.out);
+  EXPECT_EQ(result["accuracy"], summary["test"]["accuracy"]);
+  EXPECT_EQ(result["loss"], summary["test"]["loss"]);
+  EXPECT_EQ(result["images"], 128);
+  EXPECT_THAT(run({"eval", out}).out, HasSubstr("of 128), loss "));
+}
+
+TEST(Train, LearnsAndRepeatsBitForBitAtAnyWorkerCount) {
+  const TemporaryFolder folder;
+  make_set(folder / "data");
+  const auto train = [&](const std::string& name, const std::string& workers,
+                         const std::string& prefetch, const std::string& seed) {
+    const Ended ended = run(with(short_run(folder / "data", folder / name, "cifar10cnn"),
+                                 "--workers", workers, "--prefetch", prefetch, "--seed", seed));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  };
+  train("first", "1", "2", "5");
+  const Json summary = read_json(folder / "first/summary.json");
+  EXPECT_GT(summary["test"]["accuracy"], 0.9) << "three plain colours are easy";
+  train("one", "1", "5", "5");
+  train("two", "2", "2", "5");
+  train("four", "4", "5", "5");
+  for (const char* other : {"one", "two", "four"})
+    expect_equal_runs(folder / "first", folder / other);
+  train("seed", "1", "2", "6");
+  EXPECT_NE(timeless_metrics(folder / "first"), timeless_metrics(folder / "seed"));
+  EXPECT_NE(tensors(checkpoints(folder / "first").back()),
+            tensors(checkpoints(folder / "seed").back()));
+}
+
+TEST(Train, LabelsMayBeAPickleATableOrFolders) {
+  const TemporaryFolder folder;
+  make_set(folder / "pickle");
+  for (const std::string split : {"/train/", "/test/"}) {
+    std::string table = "name,label\n";
+    const int files = split == "/train/" ? 192 : 64;
+    for (int i = 0; i < files; ++i) {
+      const std::string label = std::to_string(i * set_classes / files);
+      const fs::path from = (folder / "pickle") + split + file_name(i);
+      for (const std::string& to :
+           {(folder / "table") + split, (folder / "folders") + split + label})
+        fs::create_directories(to);
+      fs::copy_file(from, (folder / "table") + split + file_name(i));
+      fs::copy_file(from, (folder / "folders") + split + label + "/" + file_name(i));
+      table += file_name(i) + "," + label + "\n";
+    }
+    put((folder / "table") + split + "labels.csv", table);
+  }
+  for (const std::string kind : {"pickle", "table", "folders"}) {
+    const Ended ended = run(short_run(folder / kind, folder / ("run-" + kind)));
+    ASSERT_EQ(ended.exit_code, 0) << kind << ended.err;
+  }
+  expect_equal_runs(folder / "run-pickle", folder / "run-table");
+  expect_equal_runs(folder / "run-pickle", folder / "run-folders");
+}
+
+TEST(Train, StepsAloneIsTheWholeLength) {
+  const TemporaryFolder folder;
+  make_set(folder / "data");
+  const std::string out = folder / "run";
+  const Ended ended = run({"train", "mlp", "--data", folder / "data", "--batch", "32", "--steps",
+                           "8", "--threads", "1", "--out", out});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Json summary = read_json(out + "/summary.json");
+  EXPECT_EQ(summary["steps"], 8);
+  EXPECT_EQ(metrics(out).back()["kind"], "evaluation");
+  EXPECT_EQ(metrics(out).back()["step"], 8);
+}
+
+TEST(Train, OptionsMayComeFromAFile) {
+  const TemporaryFolder folder;
+  make_set(folder / "data");
+  put(folder / "run.toml", "model = \"mlp\"\nepochs = 3\nbatch = 64\nthreads = 1\nlr = 0.01\n");
+  const std::string out = folder / "run";
+  const Ended ended = run({"train", "--config", folder / "run.toml", "--epochs", "1", "--data",
+                           folder / "data", "--out", out});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Json options = read_json(out + "/config.json")["options"];
+  EXPECT_EQ(options["lr"], 0.01);
+  EXPECT_EQ(options["batch"], 64);
+  EXPECT_EQ(options["epochs"], 1) << "the command line wins";
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

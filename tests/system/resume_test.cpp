@@ -135,7 +135,9 @@ TEST_F(Resume, FromAnOlderCheckpointWhenTheNewestIsBroken) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.err, HasSubstr(newest.string()));
     EXPECT_THAT(ended.err, HasSubstr("--resume " + older.string()));
-    if (truncated) EXPECT_EQ(run({"eval", out_}).exit_code, 1);
+    if (truncated) {
+      EXPECT_EQ(run({"eval", out_}).exit_code, 1);
+    }
 
     resume(older.string());
     expect_equal_runs(alone_, out_);

@@ -20,3 +20,15 @@ foreach(backend_tier ref:host cpu:cpu)
   target_compile_definitions(op_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
   add_dependencies(op_${backend}_test warpstep_ref)
 endforeach()
+
+# The engine's own parts, on the reference backend where they need one.
+set(engine "${root}/engine")
+warpstep_test(engine_test TIER host
+  SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
+          ${engine}/optimizer_test.cpp ${engine}/memory_test.cpp ${engine}/graph_test.cpp
+          ${engine}/passes_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp
+  LINK warpstep::models)
+add_dependencies(engine_test warpstep_ref)
+
+warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
+add_dependencies(model_test warpstep_ref)

@@ -59,7 +59,8 @@ WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::u
     const std::int64_t w_begin = std::max<std::int64_t>(0, -w0),
                        w_end = std::min(window, p.x.width - w0);
     Floats best = Floats{} - __builtin_inff(), in;
-    Ints at{};
+    // Where nothing is above -inf, NaN for one, the first position in the image.
+    Ints at = Ints{} + static_cast<std::int32_t>(h_begin * window + w_begin);
     for (std::int64_t kh = h_begin; kh < h_end; ++kh)
       for (std::int64_t kw = w_begin; kw < w_end; ++kw) {
         load(in, x + (h0 + kh) * p.x.row + (w0 + kw) * p.x.pixel);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "kernels/ref/ref.h"
@@ -5,29 +6,32 @@
 namespace warpstep::ref {
 
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
-  return host_kernel("loops",
-                     [op, x = operands.in_shape(0), y = operands.out_shape()](const Buffers& b) {
-                       const double* in = as<double>(b.in[0]);
-                       for (std::int64_t o = 0; o < y.count(); ++o) {
-                         const std::int64_t c = o % y[3], j = o / y[3] % y[2],
-                                            i = o / y[3] / y[2] % y[1], n = o / y[3] / y[2] / y[1];
-                         double best = -std::numeric_limits<double>::infinity();
-                         std::uint8_t at = 0;
-                         for (std::int64_t k = 0; k < op.window * op.window; ++k) {
-                           const std::int64_t h = i * op.stride - op.padding + k / op.window,
-                                              w = j * op.stride - op.padding + k % op.window;
-                           if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
-                           const double value = in[((n * x[1] + h) * x[2] + w) * x[3] + c];
-                           if (value > best) {
-                             best = value;
-                             at = static_cast<std::uint8_t>(k);
-                           }
-                         }
-                         const bool clamped = op.relu && !(best > 0);
-                         as<double>(b.out[0])[o] = clamped ? 0 : best;
-                         as<std::uint8_t>(b.out[1])[o] = clamped ? MaxPool::none : at;
-                       }
-                     });
+  return host_kernel(
+      "loops", [op, x = operands.in_shape(0), y = operands.out_shape()](const Buffers& b) {
+        const double* in = as<double>(b.in[0]);
+        for (std::int64_t o = 0; o < y.count(); ++o) {
+          const std::int64_t c = o % y[3], j = o / y[3] % y[2], i = o / y[3] / y[2] % y[1],
+                             n = o / y[3] / y[2] / y[1];
+          double best = -std::numeric_limits<double>::infinity();
+          // Where nothing is above -inf, NaN for one, the first position in the image.
+          const std::int64_t h0 = std::max<std::int64_t>(0, op.padding - i * op.stride),
+                             w0 = std::max<std::int64_t>(0, op.padding - j * op.stride);
+          auto at = static_cast<std::uint8_t>(h0 * op.window + w0);
+          for (std::int64_t k = 0; k < op.window * op.window; ++k) {
+            const std::int64_t h = i * op.stride - op.padding + k / op.window,
+                               w = j * op.stride - op.padding + k % op.window;
+            if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
+            const double value = in[((n * x[1] + h) * x[2] + w) * x[3] + c];
+            if (value > best) {
+              best = value;
+              at = static_cast<std::uint8_t>(k);
+            }
+          }
+          const bool clamped = op.relu && !(best > 0);
+          as<double>(b.out[0])[o] = clamped ? 0 : best;
+          as<std::uint8_t>(b.out[1])[o] = clamped ? MaxPool::none : at;
+        }
+      });
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {

@@ -1,0 +1,58 @@
+#include "engine/core/types.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+TEST(Shape, CountsAndSpellsItsExtents) {
+  const Shape images{128, 32, 32, 3};
+  EXPECT_EQ(images.rank(), 4);
+  EXPECT_EQ(images.count(), 393216);
+  EXPECT_EQ(images.back(), 3);
+  EXPECT_EQ(images[0], 128);
+  EXPECT_EQ(images.text(), "128x32x32x3");
+  EXPECT_EQ(Shape{}.text(), "scalar");
+  EXPECT_EQ(Shape{}.count(), 1);
+  EXPECT_EQ(Shape{}.back(), 1);
+  EXPECT_EQ((Shape{0, 7}.count()), 0);
+  EXPECT_NE((Shape{2, 3}), (Shape{3, 2}));
+  EXPECT_NE((Shape{2}), (Shape{2, 1}));
+}
+
+TEST(Shape, RefusesWhatIsNoShape) {
+  EXPECT_THAT(
+      [] {
+        (Shape{1, 2, 3, 4, 5, 6});
+      },
+      testing::ThrowsMessage<ShapeError>("a shape of rank 6; at most 5 are supported"));
+  EXPECT_THAT(
+      [] {
+        (Shape{2, -3});
+      },
+      testing::ThrowsMessage<ShapeError>("a shape with the extent -3 on axis 1"));
+}
+
+TEST(Type, KnowsItsBytes) {
+  EXPECT_EQ((Type{DType::f32, {2, 3}}.bytes()), 24U);
+  EXPECT_EQ((Type{DType::bf16, {2, 3}}.bytes()), 12U);
+  EXPECT_EQ((Type{DType::u8, {2, 3}}.bytes()), 6U);
+  EXPECT_EQ((Type{DType::i32, {}}.bytes()), 4U);
+  EXPECT_EQ((Type{DType::f16, {4, 5}}.text()), "f16 4x5");
+}
+
+// The distance from 1 to the next number of the type: mantissas of 23, 10 and 7 bits.
+TEST(DType, KnowsItsEpsilon) {
+  EXPECT_EQ(epsilon(DType::f32), 1.1920928955078125e-07);
+  EXPECT_EQ(epsilon(DType::f16), 0.0009765625);
+  EXPECT_EQ(epsilon(DType::bf16), 0.0078125);
+  EXPECT_EQ(epsilon(DType::i32), 0);
+  EXPECT_TRUE(is_float(DType::bf16));
+  EXPECT_FALSE(is_float(DType::u8));
+}
+
+}  // namespace
+}  // namespace warpstep

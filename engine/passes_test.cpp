@@ -1,0 +1,231 @@
+// The passes that turn a model into a step: fuse, differentiate, precision, schedule.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/compile.h"
+#include "engine/core/error.h"
+#include "engine/schedule.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+using testing_support::Stepping;
+
+template <class Op>
+std::ptrdiff_t count(const Graph& graph) {
+  return std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                       [](const Node& node) { return std::holds_alternative<Op>(node.op); });
+}
+
+// h is used by the relu and by the sum.
+Graph two_branches() {
+  Graph g;
+  const Tensor images = g.input("images", {DType::u8, {4, 6, 6, 2}});
+  const Tensor labels = g.input("labels", {DType::i32, {4}});
+  const std::vector<float> half{0.5F, 0.5F};
+  const Tensor x = normalize(images, half, half);
+  const Tensor h = conv("conv", x, {.out = 3, .padding = 1});
+  cross_entropy(linear("fc", flatten(max_pool(add(relu(h), h))), {.out = 10}), labels);
+  return g;
+}
+
+std::set<std::string, std::less<>> all_rows() {
+  std::set<std::string, std::less<>> names;
+  for (const FusionRow& row : fusion_table()) names.emplace(row.name);
+  return names;
+}
+
+// ---- differentiate
+
+TEST(Differentiate, AddsTheGradientsOfAValueThatIsUsedTwice) {
+  const Graph g = differentiate(two_branches());
+  EXPECT_EQ(std::count_if(g.nodes.begin(), g.nodes.end(),
+                          [](const Node& node) {
+                            return std::holds_alternative<Add>(node.op) &&
+                                   node.phase == Phase::data_grad;
+                          }),
+            1);
+  EXPECT_EQ(count<ConvDataGrad>(g), 0) << "nothing asks for the images' gradient";
+  for (const Parameter& parameter : g.parameters) {
+    const Value& gradient = g.value(parameter.gradient);
+    EXPECT_EQ(gradient.role, Role::gradient);
+    EXPECT_EQ(gradient.name, "d_" + parameter.name);
+    EXPECT_EQ(gradient.type.shape, g.value(parameter.value).type.shape);
+  }
+}
+
+// The whole backward half against central differences of the loss, in double.
+TEST(Differentiate, IsTheSlopeOfTheLoss) {
+  for (const auto& disabled : {std::set<std::string, std::less<>>{}, all_rows()}) {
+    StepOptions options;
+    options.no_fuse = disabled;
+    options.optimizer.kind = Optimizer::Kind::sgd;
+    options.schedule.peak = 0;  // the update leaves the parameters alone
+    Stepping step(compile_step(two_branches(), options), open_backend("ref"));
+    step.load(1);
+    step.program.store().initialize(1);
+    const auto loss = [&] {
+      for (std::size_t call = 0; call < step.program.calls().size(); ++call)
+        step.program.enqueue(call);
+      return *static_cast<const double*>(step.program.address(step.program.graph().loss));
+    };
+    for (const Parameter& parameter : step.program.graph().parameters) {
+      loss();  // leaves the gradients where the parameters are as they were
+      const auto elements = step.program.graph().value(parameter.value).type.shape.count();
+      auto* values = static_cast<double*>(step.program.address(parameter.value));
+      const auto* d = static_cast<const double*>(step.program.address(parameter.gradient));
+      const std::vector<double> gradient(d, d + elements);
+      for (std::int64_t e = 0; e < elements; e += 1 + elements / 17) {
+        const double value = values[e], h = 1e-6;
+        values[e] = value + h;
+        const double ahead = loss();
+        values[e] = value - h;
+        const double behind = loss();
+        values[e] = value;
+        EXPECT_NEAR((ahead - behind) / (2 * h), gradient[idx(e)], 1e-8)
+            << parameter.name << " element " << e;
+      }
+    }
+  }
+}
+
+TEST(Differentiate, SaysWhatIsMissing) {
+  Graph unused = two_branches();
+  linear("head2", unused.input("y", {DType::f32, {4, 5}}), {.out = 3});
+  EXPECT_THAT(
+      [&] { differentiate(unused); },
+      ThrowsMessage<Error>(HasSubstr("the loss does not depend on parameter head2.weight")));
+  Graph no_loss;
+  linear("fc", no_loss.input("x", {DType::f32, {4, 5}}), {.out = 3});
+  EXPECT_THAT([&] { differentiate(no_loss); },
+              ThrowsMessage<Error>(HasSubstr("no loss to differentiate; end the model with "
+                                             "cross_entropy()")));
+}
+
+TEST(AddOptimizer, StartsWithTheClockAndUpdatesEveryParameter) {
+  Optimizer sgd;
+  sgd.kind = Optimizer::Kind::sgd;
+  sgd.momentum = 0.9;
+  const Graph g = add_optimizer(differentiate(two_branches()), sgd, {});
+  EXPECT_TRUE(std::holds_alternative<Clock>(g.nodes.front().op));
+  EXPECT_EQ(count<Update>(g), 4);
+  for (const Parameter& parameter : g.parameters) ASSERT_EQ(parameter.moments.size(), 1U);
+}
+
+// ---- fuse
+
+class FusionOf : public testing::TestWithParam<FusionRow> {};
+
+struct Tried {
+  const char* model;
+  Optimizer::Kind optimizer;
+};
+
+// Steps of the reference backend, where a fusion may change nothing but the order of a few double
+// additions.
+TEST_P(FusionOf, LeavesTheStepsResultAlone) {
+  for (const Tried& tried :
+       {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam}}) {
+    StepOptions fused, unfused;
+    fused.optimizer.kind = unfused.optimizer.kind = tried.optimizer;
+    fused.schedule.peak = unfused.schedule.peak = 1e-2;
+    unfused.no_fuse.emplace(GetParam().name);
+    Stepping with(model_step(tried.model, 2, fused), open_backend("ref"));
+    Stepping without(model_step(tried.model, 2, unfused), open_backend("ref"));
+    const bool applies = std::string_view(tried.model) == "cifar10cnn" ||
+                         !(GetParam().name == "relu+pool" || GetParam().name == "conv+relu");
+    EXPECT_EQ(with.program.calls().size() < without.program.calls().size(), applies);
+    for (Stepping* one : {&with, &without}) one->program.store().initialize(5);
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      for (Stepping* one : {&with, &without}) {
+        one->load(step, step == 1);
+        for (std::size_t c = 0; c < one->program.calls().size(); ++c) one->program.enqueue(c);
+      }
+      EXPECT_EQ(with.program.correct(), without.program.correct());
+      const auto exact_loss = [](const Stepping& one) {
+        return *static_cast<const double*>(one.program.address(one.program.graph().loss));
+      };
+      EXPECT_NEAR(exact_loss(with), exact_loss(without), 1e-12 * exact_loss(without));
+    }
+    EXPECT_EQ(with.parameters(), without.parameters()) << "as floats";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, FusionOf,
+                         testing::ValuesIn(fusion_table().begin(), fusion_table().end()),
+                         [](const auto& tested) {
+                           std::string name(tested.param.name);
+                           std::replace(name.begin(), name.end(), '+', '_');
+                           return name;
+                         });
+
+TEST(Fuse, RefusesARowThatItDoesNotHave) {
+  EXPECT_THAT(
+      [] {
+        fuse({}, {true, {"conv+rleu"}});
+      },
+      ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
+                                "conv+relu, linear+relu, softmax+xent, updates"));
+}
+
+TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
+  const Graph g = fuse(two_branches(), {});
+  EXPECT_EQ(count<Relu>(g), 1) << "the sum reads the convolution's plain output";
+  for (const Node& node : g.nodes)
+    if (const auto* conv = std::get_if<Conv>(&node.op)) {
+      EXPECT_FALSE(conv->relu);
+    }
+}
+
+TEST(Fuse, MakesTheStepsThatItPromises) {
+  const Graph g = model_step("cifar10cnn", 2);
+  EXPECT_EQ(count<Relu>(g), 0);
+  EXPECT_EQ(count<LogSoftmax>(g) + count<Nll>(g) + count<Top1>(g), 0);
+  EXPECT_EQ(count<SoftmaxXent>(g), 1);
+  EXPECT_EQ(count<UpdateAll>(g), 1);
+  EXPECT_EQ(count<Update>(g), 0);
+}
+
+// ---- precision
+
+TEST(Precision, ChangesActivationsAlone) {
+  const Graph g = apply_precision(model_step("mlp", 2), Precision::bf16);
+  for (const Value& value : g.values) {
+    if (!is_float(value.type.dtype)) continue;
+    EXPECT_EQ(value.type.dtype, value.role == Role::activation ? DType::bf16 : DType::f32)
+        << value.name;
+  }
+  EXPECT_EQ(storage_dtype(Precision::tf32), DType::f32);
+  EXPECT_EQ(parse_precision("fp16"), Precision::fp16);
+  EXPECT_THAT([] { parse_precision("fp8"); },
+              ThrowsMessage<UsageError>(
+                  "no precision is called 'fp8'; there are fp32, tf32, bf16 and fp16"));
+}
+
+// ---- schedule
+
+TEST(Schedule, DropsWhatNothingNeeds) {
+  Graph g = two_branches();
+  const std::size_t needed = schedule(g).nodes.size();
+  relu({&g, g.nodes[0].out[0]});
+  EXPECT_EQ(schedule(g).nodes.size(), needed);
+  g.correct = -1;  // nobody asks for the top-1 count
+  EXPECT_EQ(count<Top1>(schedule(g)), 0);
+}
+
+TEST(Schedule, RefusesANodeBeforeItsInput) {
+  Graph g = two_branches();
+  std::swap(g.nodes[1], g.nodes[2]);
+  EXPECT_THAT([&] { schedule(g); },
+              ThrowsMessage<Error>(HasSubstr("conv/relu needs conv/conv before it is made")));
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,101 @@
+// Whole models on a fast backend: call by call against the reference, the same bits from run to
+// run, and with every dead buffer poisoned.
+#include <gtest/gtest.h>
+
+#include "engine/core/error.h"
+#include "engine/runner.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::model_step;
+using testing_support::Stepping;
+
+class ModelOnCpu : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    try {
+      open_backend("cpu");
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  static std::unique_ptr<Stepping> stepping(const char* backend, const StepOptions& options = {},
+                                            std::int64_t batch = 4) {
+    auto step =
+        std::make_unique<Stepping>(model_step(GetParam(), batch, options), open_backend(backend));
+    step->program.store().initialize(1);
+    return step;
+  }
+
+  using MakeRunner = std::function<std::unique_ptr<Runner>(Program&)>;
+  // Losses and parameters of some steps.
+  static std::vector<std::vector<float>> results(Stepping& step, const MakeRunner& make) {
+    const std::unique_ptr<Runner> runner = make(step.program);
+    std::vector<float> losses;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      step.load(i, i == 2);
+      runner->step();
+      losses.push_back(step.program.loss());
+    }
+    std::vector<std::vector<float>> all = step.parameters();
+    all.push_back(losses);
+    return all;
+  }
+};
+
+TEST_P(ModelOnCpu, AgreesWithTheReferenceCallByCall) {
+  for (const Optimizer::Kind kind : {Optimizer::Kind::adam, Optimizer::Kind::sgd}) {
+    StepOptions options;
+    options.optimizer.kind = kind;
+    const auto ours = stepping("cpu", options), theirs = stepping("ref", options);
+    const auto check = check_runner(ours->program, theirs->program);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      ours->load(step, step == 2);
+      theirs->load(step, step == 2);
+      ASSERT_NO_THROW(check->step()) << "step " << step;
+      EXPECT_EQ(ours->program.correct(), theirs->program.correct());
+    }
+  }
+}
+
+TEST_P(ModelOnCpu, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
+  const auto eager = [](Program& program) { return eager_runner(program); };
+  const auto first = results(*stepping("cpu"), eager);
+  EXPECT_EQ(first, results(*stepping("cpu"), eager));
+  EXPECT_EQ(first, results(*stepping("cpu"), poisoning_runner));
+}
+
+TEST_P(ModelOnCpu, ComputesTheSameWithoutItsFusions) {
+  StepOptions unfused;
+  for (const FusionRow& row : fusion_table()) unfused.no_fuse.emplace(row.name);
+  const auto ours = stepping("cpu", unfused), theirs = stepping("ref", unfused);
+  const auto check = check_runner(ours->program, theirs->program);
+  ours->load(0);
+  theirs->load(0);
+  EXPECT_NO_THROW(check->step());
+}
+
+TEST_P(ModelOnCpu, EvaluatesLikeTheReference) {
+  StepOptions options;
+  options.training = false;
+  const auto ours = stepping("cpu", options, 5), theirs = stepping("ref", options, 5);
+  const auto check = check_runner(ours->program, theirs->program);
+  ours->load(0, true);
+  theirs->load(0, true);
+  EXPECT_NO_THROW(check->step());
+  EXPECT_EQ(ours->program.correct(), theirs->program.correct());
+}
+
+TEST_P(ModelOnCpu, ReadsNoDeadBufferOnTheReferenceEither) {
+  const auto first = results(*stepping("ref", {}, 2), [](Program& p) { return eager_runner(p); });
+  EXPECT_EQ(first, results(*stepping("ref", {}, 2), poisoning_runner));
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ModelOnCpu, testing::Values("cifar10cnn", "mlp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,72 @@
+// A model's step with made-up images and labels, for tests.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "engine/compile.h"
+#include "engine/core/random.h"
+#include "engine/program.h"
+#include "models/zoo.h"
+
+namespace warpstep::testing_support {
+
+inline Graph model_step(std::string_view model, std::int64_t batch, StepOptions options = {}) {
+  models::BuildOptions build;
+  build.batch = batch;
+  return compile_step(models::build(models::find(model), build), options);
+}
+
+// A program with its own input slots.
+class Stepping {
+ public:
+  Stepping(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr)
+      : backend_(backend), program(std::move(graph), std::move(backend), std::move(store)) {
+    for (const int id : program.graph().inputs)
+      slots_.push_back(backend_->allocate(program.graph().value(id).type.bytes()));
+    std::vector<const void*> addresses;
+    for (const auto& slot : slots_) addresses.push_back(slot.get());
+    program.set_inputs(addresses);
+  }
+
+  // Images and labels of step `step`; with `padding`, the last label is that of a padding row.
+  void load(std::uint64_t step, bool padding = false) {
+    const Graph& graph = program.graph();
+    for (const int id : graph.inputs) {
+      const Type& type = graph.value(id).type;
+      const auto count = static_cast<std::uint64_t>(type.shape.count());
+      std::vector<std::byte> plain(type.bytes());
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const std::uint32_t word =
+            draw(step, Purpose::synthetic, static_cast<std::uint32_t>(id), i)[0];
+        if (type.dtype == DType::u8) {
+          plain[i] = static_cast<std::byte>(below(word, 256));
+        } else {
+          const bool last = padding && i + 1 == count;
+          const std::int32_t label = last ? -1 : static_cast<std::int32_t>(below(word, 10));
+          std::memcpy(&plain[i * sizeof(label)], &label, sizeof(label));
+        }
+      }
+      backend_->write(graph.value(id), program.address(id), plain);
+    }
+  }
+
+  std::vector<std::vector<float>> parameters() const {
+    program.stream().wait();
+    std::vector<std::vector<float>> all;
+    for (std::size_t p = 0; p < program.store().parameters().size(); ++p)
+      all.push_back(program.store().read(p));
+    return all;
+  }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  std::vector<std::shared_ptr<std::byte>> slots_;
+
+ public:
+  Program program;
+};
+
+}  // namespace warpstep::testing_support

@@ -1,6 +1,7 @@
 #include "tools/warpstep/command.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>

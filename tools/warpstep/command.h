@@ -1,5 +1,6 @@
 // The frame that every subcommand of `warpstep` stands in. A subcommand is one file:
 //
+//   #include <CLI/CLI.hpp>
 //   Run declare(CLI::App& app) {
 //     auto options = std::make_shared<Options>();
 //     app.add_option("--batch", options->batch, "samples a step")->capture_default_str();
@@ -12,12 +13,15 @@
 // Each subcommand also takes --config FILE: options as TOML, where the command line wins.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;  // <CLI/CLI.hpp> takes seconds to compile: files that declare options include it
+}
 
 namespace warpstep::tools {
 

@@ -1,5 +1,6 @@
 // warpstep eval: loss and accuracy of saved weights.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <filesystem>
 

@@ -2,6 +2,7 @@
 #include "engine/explain.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <png.h>
 #include <zlib.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 #include "tools/warpstep/run_options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "engine/core/error.h"

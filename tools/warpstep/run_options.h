@@ -1,13 +1,16 @@
 // The options of a run: as typed, as kept in config.json, and as passed to the engine.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/compile.h"
+
+namespace CLI {
+class App;
+}
 
 namespace warpstep::tools {
 

@@ -1,5 +1,6 @@
 // warpstep train: a model, a data set, a run directory.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <array>
 #include <csignal>

@@ -1,8 +1,8 @@
 #include "engine/backend.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "engine/core/error.h"
@@ -31,8 +31,9 @@ std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOpti
   const auto path = module_folder() / fmt::format("libwarpstep_{}.so", name);
   if (!std::filesystem::exists(path))
     fail<DeviceError>("the {} backend was not built ({} is not there)", name, path.string());
-  // OpenMP reads this when the module brings it in. Waiting threads that spin for long starve the loader and every other
-  // process on their cores: with one busy neighbour a step takes four times as long. A user's own setting wins.
+  // OpenMP reads this when the module brings it in. Waiting threads that spin for long starve the
+  // loader and every other process on their cores: docs/ABLATIONS.md has the figures. A user's own
+  // setting wins.
   setenv("OMP_WAIT_POLICY", "passive", 0);
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!module) fail<DeviceError>("the {} backend does not load: {}", name, dlerror());

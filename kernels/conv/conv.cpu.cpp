@@ -24,11 +24,8 @@ EightChannels eight_channels(const Shape& z) {
   return {z[0], z[1], z[2], z[3]};
 }
 
-// oneDNN sees grouped weights with five dimensions.
 dnnl::memory::desc weight_descriptor(const Conv& op, const Value& weight) {
-  const dnnl::memory::desc md = descriptor(weight);
-  if (op.groups == 1 || md.dims().size() == 5) return md;
-  return md.reshape({op.groups, op.out / op.groups, weight.type.shape[3], op.kernel, op.kernel});
+  return grouped(descriptor(weight), op);
 }
 
 }  // namespace

@@ -96,7 +96,8 @@ class Cpu final : public Backend {
       std::memcpy(target, source, plain_bytes);
       return;
     }
-    dnnl::memory in(from, context_.engine, source), out(to, context_.engine, target);
+    const auto [source_md, target_md] = with_equal_dimensions(from, to);
+    dnnl::memory in(source_md, context_.engine, source), out(target_md, context_.engine, target);
     CpuStream stream(context_.engine);
     dnnl::reorder(in, out).execute(stream.stream, in, out);
     stream.wait();

@@ -48,14 +48,6 @@ std::string format_text(const memory::desc& md, std::string_view letters) {
   return text;
 }
 
-memory::desc grouped(const memory::desc& weight, const Conv& op) {
-  if (op.groups == 1) return weight;
-  memory::dims dims = weight.dims();
-  dims[0] /= op.groups;
-  dims.insert(dims.begin(), op.groups);
-  return weight.reshape(dims);
-}
-
 bool is_reference(std::string_view implementation) {
   return implementation.starts_with("ref");
 }
@@ -83,8 +75,7 @@ ConvArguments conv_arguments(const ConvShapes& s, algorithm alg) {
   memory::desc bias;
   if (op.bias) bias = memory::desc({op.out}, memory::data_type::f32, memory::format_tag::a);
   const memory::desc w =
-      op.groups == 1 ? weight
-      : s.weight_md
+      op.groups == 1 || s.weight_md
           ? grouped(weight, op)
           : memory::desc({op.groups, op.out / op.groups, s.weight.shape[3], op.kernel, op.kernel},
                          data_type(s.weight.dtype), memory::format_tag::any);
@@ -188,6 +179,21 @@ Layout layout(const Value& value, const memory::desc& md) {
           .native = std::make_shared<memory::desc>(md)};
 }
 
+memory::desc grouped(const memory::desc& weight, const Conv& op) {
+  memory::dims dims = weight.dims();
+  if (op.groups == 1 || dims.size() == 5) return weight;
+  dims[0] /= op.groups;
+  dims.insert(dims.begin(), op.groups);
+  return weight.reshape(dims);
+}
+
+std::pair<memory::desc, memory::desc> with_equal_dimensions(const memory::desc& a,
+                                                            const memory::desc& b) {
+  if (a.dims().size() < b.dims().size()) return {a.reshape(b.dims()), b};
+  if (b.dims().size() < a.dims().size()) return {a, b.reshape(a.dims())};
+  return {a, b};
+}
+
 dnnl::primitive_attr attributes(bool relu) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -224,7 +230,8 @@ PrimitivePlan plan_matmul(const dnnl::engine& engine, const memory::desc& a, con
 
 PrimitivePlan plan_reorder(const dnnl::engine& engine, const memory::desc& from,
                            const memory::desc& to) {
-  const dnnl::reorder::primitive_desc pd(engine, from, engine, to, attributes(false));
+  const auto [source, target] = with_equal_dimensions(from, to);
+  const dnnl::reorder::primitive_desc pd(engine, source, engine, target, attributes(false));
   return {dnnl::reorder(pd), pd.scratchpad_desc(), pd.impl_info_str(), {}};
 }
 

@@ -25,6 +25,14 @@ Layout layout(const Value& value, const dnnl::memory::desc& md);
 // Channels in blocks of `block` (nChw16c and the like).
 dnnl::memory::desc blocked_descriptor(const Type& type, std::int64_t block);
 
+// A convolution's weights as oneDNN sees them: with a dimension for the groups if there are
+// several.
+dnnl::memory::desc grouped(const dnnl::memory::desc& weight, const Conv& op);
+// The same memories with equal numbers of dimensions, where one side is grouped and the other is
+// not.
+std::pair<dnnl::memory::desc, dnnl::memory::desc> with_equal_dimensions(
+    const dnnl::memory::desc& a, const dnnl::memory::desc& b);
+
 dnnl::primitive_attr attributes(bool relu);  // user scratchpad; relu as the last thing that is done
 
 enum class ConvDirection : std::uint8_t { forward, data, weights };

@@ -89,7 +89,8 @@ std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const Reorder&, const Operands& operands) {
-  const auto from = descriptor(operands.in(0)), to = descriptor(operands.out());
+  const auto [from, to] =
+      with_equal_dimensions(descriptor(operands.in(0)), descriptor(operands.out()));
   return primitive_kernel(operands.context.engine, plan_reorder(operands.context.engine, from, to),
                           {{DNNL_ARG_FROM, from, false, 0}, {DNNL_ARG_TO, to, true, 0}});
 }

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 
-#include "engine/compile.h"
-#include "engine/core/random.h"
-#include "models/zoo.h"
+#include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
@@ -205,8 +203,6 @@ class PlanOfModel : public testing::TestWithParam<Step> {};
 
 // The bound that the project holds itself to: 5 % above what is alive at once.
 TEST_P(PlanOfModel, IsWithinFivePercentOfTheBytesAliveAtOnce) {
-  models::BuildOptions build;
-  build.batch = GetParam().batch;
   StepOptions options;
   options.training = GetParam().training;
   Dice dice(4);
@@ -214,7 +210,7 @@ TEST_P(PlanOfModel, IsWithinFivePercentOfTheBytesAliveAtOnce) {
     options.no_fuse.clear();
     for (const FusionRow& row : fusion_table())
       if (round > 0 && dice.below(3) == 0) options.no_fuse.emplace(row.name);
-    Graph graph = compile_step(models::build(models::find(GetParam().model), build), options);
+    Graph graph = testing_support::model_step(GetParam().model, GetParam().batch, options);
     for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
     std::vector<std::size_t> workspaces(graph.nodes.size());
     for (std::size_t n = 0; n < workspaces.size(); ++n)

@@ -32,3 +32,5 @@ add_dependencies(engine_test warpstep_ref)
 
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
+warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
+add_dependencies(explain_command_test warpstep)

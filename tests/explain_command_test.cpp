@@ -1,0 +1,83 @@
+// `warpstep explain` as a user runs it: exit codes, what goes to stdout and what to stderr.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Result {
+  int code = -1;
+  std::string text;
+};
+
+// stdout, or with `messages` stderr instead.
+Result run(const std::string& arguments, bool messages = false) {
+  const std::string command = fmt::format("{}/bin/warpstep explain {} {}", WARPSTEP_BINARY_DIR,
+                                          arguments, messages ? "2>&1 >/dev/null" : "2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return {};
+  Result result;
+  char part[4096];
+  for (std::size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;)
+    result.text.append(part, n);
+  result.code = WEXITSTATUS(pclose(pipe));
+  return result;
+}
+
+TEST(ExplainCommand, PrintsCallsMemoryAndTotals) {
+  const Result result = run("cifar10cnn --batch 16 --device ref");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(
+      result.text,
+      AllOf(HasSubstr("training step, batch 16, fp32, adam"), HasSubstr("29 calls on ref"),
+            HasSubstr("conv1/conv 3x3 p1 +bias +relu"), HasSubstr("4 311 754 in 12 tensors"),
+            HasSubstr("peak at call"), HasSubstr("totals")));
+}
+
+TEST(ExplainCommand, FollowsItsOptions) {
+  EXPECT_THAT(
+      run("mlp --eval --device ref").text,
+      AllOf(HasSubstr("evaluation step"), Not(HasSubstr("backward")), Not(HasSubstr("gradients"))));
+  EXPECT_THAT(run("mlp --device ref --no-fuse linear+relu --no-fuse updates").text,
+              AllOf(HasSubstr("without linear+relu, without updates"), HasSubstr("fc1/relu"),
+                    HasSubstr("fc1.weight/update")));
+  EXPECT_THAT(run("mlp --device ref --optimizer sgd").text, Not(HasSubstr("moments")));
+  EXPECT_THAT(run("mlp --device ref --optimizer sgd --momentum 0.9").text,
+              HasSubstr("1 a parameter"));
+  EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
+}
+
+TEST(ExplainCommand, SpeaksJson) {
+  const auto json =
+      nlohmann::json::parse(run("mlp --device ref --batch 4 --classes 7 --json").text);
+  EXPECT_EQ(json["inputs"][0]["shape"], nlohmann::json({4, 28, 28, 1}));
+  EXPECT_EQ(json["totals"]["parameters"], 784 * 512 + 512 + 512 * 512 + 512 + 512 * 7 + 7);
+}
+
+TEST(ExplainCommand, ExplainsItsRefusals) {
+  const auto expect = [](const char* arguments, int code, const char* message) {
+    const Result result = run(arguments, true);
+    EXPECT_EQ(result.code, code) << arguments;
+    EXPECT_THAT(result.text, HasSubstr(message));
+  };
+  expect("cifar10cn --device ref", 2, "did you mean cifar10cnn?");
+  expect("mlp --no-fuse linear+rule", 2, "no fusion is called 'linear+rule'; there are relu+pool");
+  expect("mlp --precision fp8", 2, "no precision is called 'fp8'");
+  expect("mlp --device tpu", 2, "no backend is called 'tpu'");
+  expect("mlp --batch 0", 2, "--batch");
+  expect("mlp --momentum 0.9", 2, "--momentum and --nesterov go with --optimizer sgd");
+  expect("", 2, "model");
+}
+
+}  // namespace
+}  // namespace warpstep

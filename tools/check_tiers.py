@@ -148,22 +148,35 @@ def why_not(tier, counts):
     return None
 
 
+def skip_reason(output):
+    """What a skipped test said: our scripts in a line 'SKIPPED: why', GoogleTest below 'FILE:LINE: Skipped'."""
+    lines = [line.strip() for line in output.splitlines()]
+    for line, following in zip(lines, lines[1:] + [""]):
+        if line.startswith("SKIPPED: "):
+            return line.removeprefix("SKIPPED: ")
+        if line.endswith(": Skipped"):
+            return following or line
+    return "no reason given"
+
+
 def read_junit(path):
-    result = Result()
+    result, skipped_for = Result(), collections.defaultdict(list)
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name, output = case.get("name"), case.findtext("system-out") or ""
         skipped, failure = case.find("skipped"), case.find("failure")
         # CTest also writes 'skipped' for tests it could not start, and those are failures.
         if skipped is not None and skipped.get("message", "").startswith("SKIP_"):
             result.skipped += 1
-            reason = [line.strip() for line in output.splitlines() if "skip" in line.lower()]
-            result.notes.append(f"  skipped {name}: {reason[0] if reason else 'no reason given'}")
+            skipped_for[skip_reason(output)].append(name)
         elif case.get("status") == "run" and failure is None:
             result.passed += 1
         else:
             result.failed += 1
             message = next((e.get("message") for e in (failure, skipped) if e is not None), case.get("status"))
             result.notes.append(f"  FAILED {name}: {message}\n{tail(output)}")
+    for reason, names in skipped_for.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        result.notes.append(f"  skipped {names[0].split('  #')[0]}{more}: {reason}")
     return result
 
 

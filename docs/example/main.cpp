@@ -1,12 +1,21 @@
-// A program of one's own on an installed Warpstep: which version it is, and what a batch of images
-// weighs.
+// A program of one's own on an installed Warpstep: a model, its training step, and what the step
+// does.
 #include <fmt/format.h>
 
-#include "engine/core/types.h"
-#include "engine/core/version.h"
+#include "engine/compile.h"
+#include "engine/explain.h"
+#include "engine/layers.h"
+
+using namespace warpstep;
 
 int main() {
-  const warpstep::Type images{warpstep::DType::f32, {128, 32, 32, 3}};
-  fmt::print("Warpstep {}: a batch of {} takes {} bytes\n", warpstep::version(), images.text(),
-             images.bytes());
+  Graph graph;
+  const Tensor images = graph.input("images", {DType::u8, {32, 28, 28, 1}});
+  const Tensor labels = graph.input("labels", {DType::i32, {32}});
+  Tensor x = normalize(images, std::array{0.5F}, std::array{0.25F});
+  x = max_pool(relu(conv("conv1", x, {.out = 8, .padding = 1})));
+  cross_entropy(linear("fc1", flatten(x), {.out = 10}), labels);
+  const Program step(compile_step(std::move(graph), {.schedule = {.peak = 1e-3}}),
+                     open_backend("cpu"));
+  fmt::print("{}", explain(step));
 }

@@ -33,11 +33,11 @@ std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   }
 }
 
-StepOptions step_options(const Options& options) {
+StepOptions step_options(const Options& options, const models::Model& model) {
   StepOptions step;
   step.training = !options.evaluate;
   step.optimizer = optimizer_of(options.run);
-  step.schedule.peak = options.run.lr;
+  step.schedule.peak = model.learning_rate;
   step.precision = parse_precision(options.run.precision);
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
   return step;
@@ -57,7 +57,7 @@ int explain_model(const Options& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
-  const Program program(compile_step(models::build(model, build), step_options(options)),
+  const Program program(compile_step(models::build(model, build), step_options(options, model)),
                         backend_of(options.run));
   if (options.json)
     fmt::print("{}\n", explain_json(program).dump(2));

@@ -22,9 +22,9 @@ struct EvalRequest {
 };
 
 int evaluate_run(const CLI::App& app, const EvalRequest& request) {
-  const std::filesystem::path checkpoint = std::filesystem::is_directory(request.run)
-                                               ? newest_checkpoint(request.run)
-                                               : std::filesystem::path(request.run);
+  const std::filesystem::path checkpoint = std::filesystem::is_regular_file(request.run)
+                                               ? std::filesystem::path(request.run)
+                                               : newest_checkpoint(request.run);
   const Json stored = Json::parse(read_checkpoint_info(checkpoint).config_json, nullptr, false);
   if (stored.is_discarded() || !stored.contains("options"))
     fail<DataError>("{}: its configuration is broken", checkpoint.string());
@@ -56,9 +56,9 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
     fmt::print("{}\n", result.dump(2));
     return done;
   }
-  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {:.4f}\n",
-             checkpoint.string(), request.split, options.data, percent(score.accuracy()),
-             grouped(score.correct), grouped(score.count), score.loss());
+  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {}\n", checkpoint.string(),
+             request.split, options.data, percent(score.accuracy()), grouped(score.correct),
+             grouped(score.count), loss_text(score.loss()));
   return done;
 }
 
@@ -73,7 +73,8 @@ Run declare(CLI::App& app) {
   app.add_option("--workers", request->options.workers, "loader threads")->capture_default_str();
   app.add_option("--limit-batches", request->options.limit_batches,
                  "stop after so many batches; 0: all")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_flag("--json", request->json, "the result as JSON");
   app.footer("Example:\n  warpstep eval runs/first");
   return [&app, request] { return evaluate_run(app, *request); };

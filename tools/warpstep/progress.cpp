@@ -22,10 +22,18 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+std::string loss_text(double loss) {
+  return loss < 1e6 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
+}
+
 std::string grouped(std::int64_t number) {
   if (number < 0) return fmt::format("-{}", grouped(-number));
   if (number < 1000) return fmt::format("{}", number);
   return fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
+}
+
+std::string counted(std::int64_t number, std::string_view what) {
+  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
 }
 
 std::string clock_text(double seconds) {
@@ -63,9 +71,9 @@ void ProgressLine::on_step(const StepRecord& r) {
   const double step_seconds =
       static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
   const std::string line = fmt::format(
-      "epoch {}{}  step {}/{}  loss {:.4f}  accuracy {}  {} images/s  {} left", r.epoch,
+      "epoch {}{}  step {}/{}  loss {}  accuracy {}  {} images/s  {} left", r.epoch,
       epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
-      r.epoch_score.loss(), percent(r.epoch_score.accuracy()),
+      loss_text(r.epoch_score.loss()), percent(r.epoch_score.accuracy()),
       grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
       clock_text(step_seconds *
                  static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
@@ -79,8 +87,9 @@ void ProgressLine::on_step(const StepRecord& r) {
 
 void ProgressLine::on_epoch(const EpochRecord& r) {
   clear();
-  fmt::print(stderr, "epoch {}{}  training    loss {:.4f}  accuracy {:>7}  {} images/s\n", r.epoch,
-             epochs_ ? fmt::format("/{}", epochs_) : "", r.score.loss(),
+  epoch_end_step_ = r.step;
+  fmt::print(stderr, "epoch {}{}  training    loss {}  accuracy {:>7}  {} images/s\n", r.epoch,
+             epochs_ ? fmt::format("/{}", epochs_) : "", loss_text(r.score.loss()),
              percent(r.score.accuracy()),
              grouped(static_cast<std::int64_t>(images_per_second(r.images, r.times))));
 }
@@ -88,10 +97,12 @@ void ProgressLine::on_epoch(const EpochRecord& r) {
 void ProgressLine::on_evaluation(const EvaluationRecord& r) {
   clear();
   const std::string epoch =
-      r.epoch == 0 ? "untrained"
-                   : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
-  fmt::print(stderr, "{}  validation  loss {:.4f}  accuracy {:>7}  on {} images\n", epoch,
-             r.score.loss(), percent(r.score.accuracy()), grouped(r.score.count));
+      r.step == 0 ? "untrained"
+      : r.step != epoch_end_step_
+          ? fmt::format("step {}", r.step)
+          : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
+  fmt::print(stderr, "{}  validation  loss {}  accuracy {:>7}  on {} images\n", epoch,
+             loss_text(r.score.loss()), percent(r.score.accuracy()), grouped(r.score.count));
 }
 
 }  // namespace warpstep::tools

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "engine/trainer.h"
 
@@ -27,11 +28,14 @@ class ProgressLine final : public TrainObserver {
   bool shown_ = false;
   std::uint64_t first_step_ = 0;
   std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;
+  std::uint64_t epoch_end_step_ = 0;
 };
 
+std::string loss_text(double loss);        // four decimals, or four digits of a huge one
 std::string percent(double share);         // "48.2 %"
 std::string grouped(std::int64_t number);  // "10,000"
-std::string clock_text(double seconds);    // "1:05", "2:03:04"
+std::string counted(std::int64_t number, std::string_view what);  // "1 epoch", "2 epochs"
+std::string clock_text(double seconds);                           // "1:05", "2:03:04"
 double images_per_second(std::int64_t images, const StepTimes& times);
 
 }  // namespace warpstep::tools

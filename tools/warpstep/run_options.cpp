@@ -1,7 +1,12 @@
 #include "tools/warpstep/run_options.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 #include "engine/core/error.h"
 
@@ -47,6 +52,27 @@ void visit_fields(Options& o, Visit visit) {
 
 }  // namespace
 
+// The parser's own checks take "-1" for 2^64 - 1, "nan" for a number, and name a range of 309
+// digits.
+TextCheck whole_number(std::uint64_t least) {
+  return [least](const std::string& text) {
+    std::uint64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && at == end && value >= least) return std::string();
+    return fmt::format("'{}' is not a whole number from {} on", text, least);
+  };
+}
+
+TextCheck number_from_zero() {
+  return [](const std::string& text) {
+    char* at = nullptr;
+    const double value = std::strtod(text.c_str(), &at);
+    if (!text.empty() && *at == 0 && std::isfinite(value) && value >= 0) return std::string();
+    return fmt::format("'{}' is not a number from 0 on", text);
+  };
+}
+
 void to_json(nlohmann::ordered_json& json, const RunOptions& options) {
   json = nlohmann::ordered_json::object();
   visit_fields(options, [&](const char* key, const auto& value) { json[key] = value; });
@@ -76,43 +102,46 @@ void declare_model_options(CLI::App& app, RunOptions& o) {
 
 void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--epochs", o.epochs, "passes over the training images; 0: until --steps")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--steps", o.steps, "stop after so many steps; 0: until --epochs")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--limit-batches", o.limit_batches,
                  "end each epoch and evaluation after so many batches; 0: all")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
       ->capture_default_str()
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   app.add_option("--lr", o.lr, "learning rate; the model's own when not given")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--momentum", o.momentum, "of sgd")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   app.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd");
   app.add_option("--weight-decay", o.weight_decay, "added to the gradient; decoupled with adamw")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--betas", o.betas, "of adam and adamw")
       ->capture_default_str()
       ->expected(2)
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--epsilon", o.epsilon, "of adam and adamw")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--lr-schedule", o.lr_schedule, "constant, step, cosine or one-cycle")
       ->capture_default_str()
       ->check(CLI::IsMember({"constant", "step", "cosine", "one-cycle"}));
   app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up before the schedule")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number());
   app.add_option("--lr-step-epochs", o.lr_step_epochs, "step schedule: epochs between two cuts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   app.add_option("--lr-gamma", o.lr_gamma, "step schedule: factor of a cut")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--workers", o.workers,
                  "loader threads; 0: one beside the CPU's kernels, up to four beside a GPU")
       ->capture_default_str()
@@ -120,7 +149,9 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--prefetch", o.prefetch, "batches that the loader keeps ready")
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
-  app.add_option("--seed", o.seed, "of weights and order")->capture_default_str();
+  app.add_option("--seed", o.seed, "of weights and order")
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--mean", o.mean, "of x/255, one a channel; measured when not given")
       ->expected(1, 4);
   app.add_option("--std", o.std, "of x/255, one a channel; measured when not given")
@@ -130,13 +161,15 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::IsMember({"off", "steps"}));
   app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "steps between two checkpoints, besides each epoch's; 0: none")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--keep-checkpoints", o.keep_checkpoints,
                  "newest checkpoints that are kept; 0: all")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number());
   app.add_option("--out", o.out, "run directory; runs/MODEL-DATE-TIME when not given");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -50,6 +51,11 @@ struct RunOptions {
 };
 void to_json(nlohmann::ordered_json& json, const RunOptions& options);
 void from_json(const nlohmann::ordered_json& json, RunOptions& options);
+
+// Checks of an option's text; both refuse what is negative.
+using TextCheck = std::function<std::string(const std::string&)>;  // what is wrong with it
+TextCheck whole_number(std::uint64_t least = 0);
+TextCheck number_from_zero();  // finite
 
 // Declares the options on a subcommand's parser.
 void declare_model_options(CLI::App& app,

@@ -108,14 +108,15 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
 
 void print_summary(const Json& summary, const RunOptions& options, const fs::path& run) {
   const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  fmt::print("\n{} on {}: {} epochs, {} steps, {}\n", options.model, options.data,
-             summary.at("epochs").get<int>(), grouped(summary.at("steps").get<std::int64_t>()),
+  fmt::print("\n{} on {}: {}, {}, {}\n", options.model, options.data,
+             counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
+             counted(summary.at("steps").get<std::int64_t>(), "step"),
              summary.at("outcome").get<std::string>());
   if (summary.contains("test"))
-    fmt::print("  accuracy   {} of {} test images (loss {:.4f})\n",
+    fmt::print("  accuracy   {} of {} test images (loss {})\n",
                percent(summary["test"]["accuracy"].get<double>()),
                grouped(summary["test"]["images"].get<std::int64_t>()),
-               summary["test"]["loss"].get<double>());
+               loss_text(summary["test"]["loss"].get<double>()));
   fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
              grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");

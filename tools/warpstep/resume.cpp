@@ -55,8 +55,8 @@ void require_same_data(const Resumed& resumed, const Json& data) {
     if (then.value(fingerprint, "") == data.at(fingerprint)) continue;
     fail<DataError>(
         "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} when "
-        "{} was saved; give back the files that it had (names, sizes and labels count), or start "
-        "a new run with another --out",
+        "{} was saved; give back the files that it had (names, sizes and labels count), go on "
+        "with these by --allow-changed-data, or start a new run with another --out",
         data.at("path").get<std::string>(), split, data.at(size).get<std::uint64_t>(),
         data.at(fingerprint).get<std::string>(), then.value(size, std::uint64_t{0}),
         then.value(fingerprint, "none"), resumed.checkpoint.filename().string());

@@ -128,7 +128,7 @@ void RunDirectory::open_metrics() {
 void RunDirectory::append(const Json& line) {
   metrics_ << line.dump() << '\n' << std::flush;
   if (!metrics_)
-    fail<DataError>("{}: writing failed; is the disk full? The last checkpoint is whole",
+    fail<DataError>("{}: writing failed; is the disk full? What was saved before is whole",
                     (path_ / "metrics.jsonl").string());
   collect(line);
 }
@@ -228,8 +228,8 @@ fs::path newest_checkpoint(const fs::path& run) {
   const std::vector<fs::path> all = checkpoints(run);
   if (all.empty())
     fail<DataError>(
-        "{}: no {}*{} in it: the run was stopped before it saved one; start it again "
-        "with --overwrite, and --checkpoint-every N saves earlier",
+        "{}: no {}*{} in it; a run that was stopped before it saved one starts again with "
+        "--overwrite, and saves earlier with --checkpoint-every N",
         run.string(), prefix, suffix);
   return all.back();
 }

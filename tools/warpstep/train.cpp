@@ -48,6 +48,7 @@ struct TrainRequest {
   RunOptions options;
   std::string resume;
   bool overwrite = false;
+  bool allow_changed_data = false;
 };
 
 std::string default_out(const std::string& model) {
@@ -138,6 +139,8 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
     options = overridden(app, request.options, resumed->config.at("options"));
     options.out = resumed->run;
     require_same_run(*resumed, options);
+  } else if (request.allow_changed_data) {
+    fail<UsageError>("--allow-changed-data goes with --resume");
   } else if (app.count("--steps") > 0 && app.count("--epochs") == 0) {
     options.epochs = 0;  // so many steps, however many epochs that takes
   }
@@ -161,7 +164,8 @@ int train(const CLI::App& app, const TrainRequest& request) {
   const Device device = open_device(options);
   Source training = open_source(options, data::Split::train, *device.backend);
   Source test = open_source(options, data::Split::test, *device.backend);
-  if (resumed) require_same_data(*resumed, data_json(*training.dataset, *test.dataset));
+  if (resumed && !request.allow_changed_data)
+    require_same_data(*resumed, data_json(*training.dataset, *test.dataset));
   resolve_normalization(options, *training.dataset);
   const std::uint64_t run_steps = total_steps(options, training.loader->steps_per_epoch());
   const auto epoch_steps = static_cast<std::int64_t>(training.loader->steps_per_epoch());
@@ -231,6 +235,8 @@ Run declare(CLI::App& app) {
       "--resume", request->resume,
       "go on with the run in this directory, or from one of its checkpoints; options given with it "
       "replace the run's own");
+  app.add_flag("--allow-changed-data", request->allow_changed_data,
+               "with --resume: go on though the files are not those that the run began with");
   app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
   app.footer(
       "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");

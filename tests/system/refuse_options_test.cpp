@@ -1,0 +1,163 @@
+// What a user may get wrong on the command line: one message that names it and the fix, the exit
+// code, and nothing left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Refuse : public testing::Test {
+ protected:
+  void SetUp() override { make_set(data_); }
+
+  // Before anything was computed: no run directory either.
+  void expect_refused(const std::vector<std::string>& arguments, int exit_code,
+                      const testing::Matcher<const std::string&>& message) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, exit_code);
+    EXPECT_THAT(ended.err, message);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_LE(std::count(ended.err.begin(), ended.err.end(), '\n'), exit_code == 2 ? 2 : 1)
+        << "one line, and where to read on: " << ended.err;
+    EXPECT_FALSE(fs::exists(out_)) << ended.err;
+  }
+  std::vector<std::string> train(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"train", "mlp", "--data", data_, "--out", out_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data";
+  const std::string out_ = folder_ / "run";
+};
+
+TEST_F(Refuse, NamesThatDoNotExist) {
+  expect_refused({"trian"}, 2, HasSubstr("unknown command trian; did you mean train?"));
+  expect_refused(train({"--epoch", "2"}), 2,
+                 HasSubstr("unknown option --epoch; did you mean --epochs?"));
+  expect_refused({"train", "cifar10cn", "--data", data_, "--out", out_}, 2,
+                 AllOf(HasSubstr("'cifar10cn'"), HasSubstr("did you mean cifar10cnn?")));
+  expect_refused({"train", "--data", data_}, 2, HasSubstr("which model? For example: "));
+  expect_refused({"train", "mlp"}, 2, AllOf(HasSubstr("--data"), HasSubstr("warpstep data make")));
+  expect_refused(train({"--no-fuse", "conv"}), 2,
+                 AllOf(HasSubstr("'conv'"), HasSubstr("conv+relu")));
+  expect_refused(train({"--optimizer", "adamx"}), 2,
+                 HasSubstr("--optimizer: adamx not in {sgd,adam,adamw}"));
+  expect_refused(train({"--precision", "fp64"}), 2,
+                 HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
+  expect_refused(train({"--device", "gpu"}), 2, HasSubstr("'gpu'; there are cpu, cuda and ref"));
+  put(folder_ / "run.toml", std::string("epoch = 3\n"));
+  expect_refused(train({"--config", folder_ / "run.toml"}), 2,
+                 HasSubstr("--config: unknown key epoch; did you mean epochs?"));
+}
+
+TEST_F(Refuse, ValuesThatCannotBeMeant) {
+  struct Case {
+    std::vector<std::string> more;
+    std::string message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"--threads", "-1"}, "--threads: "},
+           {{"--threads", "many"}, "--threads: "},
+           {{"--batch", "0"}, "--batch: Value 0 not in range 1 to 1048576"},
+           {{"--batch", "193"}, "192 samples do not fill one batch of 193; use a smaller batch"},
+           {{"--epochs", "-1"}, "--epochs: '-1' is not a whole number from 0 on"},
+           {{"--steps", "1.5"}, "--steps: '1.5' is not a whole number from 0 on"},
+           {{"--seed", "-1"}, "--seed: '-1' is not"},
+           {{"--keep-checkpoints", "-1"}, "--keep-checkpoints: '-1' is not"},
+           {{"--log-every", "0"}, "--log-every: '0' is not a whole number from 1 on"},
+           {{"--epochs", "0"}, "--epochs 0 needs --steps"},
+           {{"--allow-changed-data"}, "--allow-changed-data goes with --resume"},
+           {{"--lr", "-1"}, "--lr: '-1' is not a number from 0 on"},
+           {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},
+           {{"--momentum", "0.9"}, "--momentum and --nesterov go with --optimizer sgd"},
+           {{"--warmup-steps", "99", "--steps", "8"}, "--warmup-steps 99 is longer than the run"},
+           {{"--mean", "0.5", "0.5", "0.5"}, "--mean and --std are given together"},
+           {{"--mean", "0.5", "--std", "0.5"}, "the images have 3 channels, but --mean has 1"}})
+    expect_refused(train(c.more), 2, HasSubstr(c.message));
+}
+
+TEST_F(Refuse, DevicesAndPrecisionsThatAreNotThere) {
+  expect_refused(train({"--device", "cuda"}), 1, HasSubstr("driver"));
+  expect_refused(train({"--device", "cpu", "--precision", "fp16"}), 1,
+                 HasSubstr("the CPU backend computes in fp32, use --precision fp32"));
+}
+
+TEST_F(Refuse, PlacesThatCannotBeWritten) {
+  const std::string file = folder_ / "file";
+  put(file, std::string("x"));
+  for (const std::string& out : {file, file + "/run", std::string("/proc/warpstep-run")}) {
+    const Ended ended = run(short_run(data_, out));
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("--out " + out + ": cannot make this directory"),
+                                 HasSubstr("choose another --out")));
+  }
+  put(out_ + "/notes", std::string("mine"));
+  const Ended ended = run(short_run(data_, out_));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("--out " + out_ + " is not empty"), HasSubstr("--resume"),
+                               HasSubstr("--overwrite")));
+  EXPECT_EQ(run(with(short_run(data_, out_), "--overwrite")).exit_code, 0);
+  EXPECT_TRUE(fs::exists(out_ + "/notes")) << "what is not a run's stays";
+  EXPECT_EQ(run(with(short_run(data_, out_), "--overwrite")).exit_code, 0);
+}
+
+TEST_F(Refuse, RunsThatEvalCannotRead) {
+  expect_refused({"eval", out_}, 1,
+                 HasSubstr(out_ + ": there is no such run directory or checkpoint"));
+  expect_refused({"eval", data_}, 1, HasSubstr(data_ + ": no checkpoint-*.safetensors in it"));
+  expect_refused({"eval", out_, "--split", "valid"}, 2, HasSubstr("valid not in {test,train}"));
+}
+
+TEST_F(Refuse, ToSaveWeightsThatDiverged) {
+  const Ended ended =
+      run(with(short_run(data_, out_), "--optimizer", "sgd", "--lr-schedule", "step",
+               "--lr-step-epochs", "1", "--lr-gamma", "1e30", "--checkpoint-every", "2"));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss is"), HasSubstr("(epoch 2, step "),
+                               HasSubstr("training diverged: use a lower --lr")));
+  EXPECT_EQ(ended.out, "");
+  EXPECT_FALSE(fs::exists(out_ + "/summary.json"));
+  ASSERT_FALSE(checkpoints(out_).empty());
+  for (const Json& line : metrics(out_)) EXPECT_TRUE(line.at("loss").is_number()) << line;
+  EXPECT_EQ(run({"eval", checkpoints(out_).front()}).exit_code, 0);
+}
+
+TEST_F(Refuse, ToSaveWeightsWhoseEvaluationDiverged) {
+  const Ended ended = run({"train", "mlp", "--data", data_, "--out", out_, "--optimizer", "sgd",
+                           "--lr", "1e38", "--steps", "1", "--threads", "1"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("the validation loss is"));
+  EXPECT_THAT(ended.err, HasSubstr("These weights were not saved"));
+  EXPECT_TRUE(checkpoints(out_).empty());
+}
+
+TEST_F(Refuse, ToGoOnWhenTheDiskIsFull) {
+  Setting full;
+  full.max_file_bytes = 1'000'000;  // a checkpoint has 4.6 MB
+  const Ended ended = run(short_run(data_, out_), full);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(out_ + "/checkpoint-00000006.safetensors: cannot write"),
+                               HasSubstr("no file of that name was made")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 2) << "config.json, metrics.jsonl";
+
+  full.max_file_bytes = 3000;  // config.json has 1.7 kB; a line of a step 200 bytes
+  fs::remove_all(out_);
+  const Ended early = run(train({"--batch", "8", "--log-every", "1", "--threads", "1"}), full);
+  EXPECT_EQ(early.exit_code, 1);
+  EXPECT_THAT(early.err, HasSubstr(out_ + "/metrics.jsonl: writing failed; is the disk full?"));
+  EXPECT_TRUE(checkpoints(out_).empty());
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

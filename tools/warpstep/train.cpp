@@ -155,72 +155,104 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
   return options;
 }
 
-int train(const CLI::App& app, const TrainRequest& request) {
-  std::optional<Resumed> resumed;
-  if (!request.resume.empty()) resumed = find_resumed(request.resume);
-  RunOptions options = resolve_options(app, request, resumed);
+// A run that is ready to start: data opened, programs bound, parameters initialised.
+struct Job {
+  RunOptions options;
+  Device device;
+  Source training, test;
+  std::uint64_t run_steps = 0;
+  std::unique_ptr<Program> step, evaluation;
+};
+
+Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
+  Job job;
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
-  const Device device = open_device(options);
-  Source training = open_source(options, data::Split::train, *device.backend);
-  Source test = open_source(options, data::Split::test, *device.backend);
-  if (resumed && !request.allow_changed_data)
-    require_same_data(*resumed, data_json(*training.dataset, *test.dataset));
-  resolve_normalization(options, *training.dataset);
-  const std::uint64_t run_steps = total_steps(options, training.loader->steps_per_epoch());
-  const auto epoch_steps = static_cast<std::int64_t>(training.loader->steps_per_epoch());
-  const auto step =
-      training_program(options, *training.dataset, device.backend,
-                       schedule_of(options, static_cast<std::int64_t>(run_steps), epoch_steps));
-  const auto evaluation =
-      evaluation_program(options, *test.dataset, device.backend, step->shared_store());
+  job.device = open_device(options);
+  job.training = open_source(options, data::Split::train, *job.device.backend);
+  job.test = open_source(options, data::Split::test, *job.device.backend);
+  const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
+  if (resumed && !allow_changed_data) require_same_data(*resumed, data_json(training, test));
+  resolve_normalization(options, training);
+  const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
+  job.run_steps = total_steps(options, epoch_steps);
+  const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
+                                        static_cast<std::int64_t>(epoch_steps));
+  job.step = training_program(options, training, job.device.backend, schedule);
+  job.evaluation = evaluation_program(options, test, job.device.backend, job.step->shared_store());
+  job.options = std::move(options);
+  return job;
+}
 
-  const Optimizer::Kind optimizer = optimizer_of(options).kind;
-  Progress progress;
-  if (resumed) progress = load_resumed(*resumed, options, step->store());
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error like any other
-  RunDirectory run = resumed ? RunDirectory::reopen(options.out, progress)
-                             : RunDirectory::create(options.out, request.overwrite);
-  run.set_log_every(options.log_every);
-  const Json config = config_json(options, device, training, test);
-  run.write_config(config);
+void announce(const Job& job) {
+  const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
+  fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", job.options.model,
+             grouped(job.step->store().parameter_count()),
+             grouped(static_cast<std::int64_t>(training.size())),
+             grouped(static_cast<std::int64_t>(test.size())), training.image_shape().text());
+  fmt::print(stderr, "device: {}, {}{}\n", job.device.backend->name(),
+             job.device.backend->describe(),
+             job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
+}
 
-  fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", options.model,
-             grouped(step->store().parameter_count()),
-             grouped(static_cast<std::int64_t>(training.dataset->size())),
-             grouped(static_cast<std::int64_t>(test.dataset->size())),
-             training.dataset->image_shape().text());
-  fmt::print(stderr, "device: {}, {}{}\n", device.backend->name(), device.backend->describe(),
-             device.why.empty() ? "" : fmt::format("; not CUDA: {}", device.why));
-  ProgressLine line(options.epochs, run_steps);
-  Totals totals;
-  fs::path last_checkpoint = resumed ? resumed->checkpoint : fs::path();
+// Trains to the end or until a signal, saving on the way; returns the last checkpoint.
+fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals,
+                 Progress& progress, Outcome& outcome) {
+  const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
+  ProgressLine line(job.options.epochs, job.run_steps);
+  fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = run.checkpoint_path(at.step);
-    save_checkpoint(last_checkpoint, step->store(), optimizer, at, {options.model, config.dump()});
-    run.prune_checkpoints(options.keep_checkpoints);
+    save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
+                    {job.options.model, config.dump()});
+    run.prune_checkpoints(job.options.keep_checkpoints);
     return last_checkpoint;
   };
-  Trainer trainer({*step,
-                   *training.loader,
-                   evaluation.get(),
-                   test.loader.get(),
+  Trainer trainer({*job.step,
+                   *job.training.loader,
+                   job.evaluation.get(),
+                   job.test.loader.get(),
                    nullptr,
                    {&totals, &run, &line},
                    save},
-                  {.epochs = options.epochs,
-                   .max_steps = options.steps,
-                   .limit_batches = options.limit_batches,
-                   .save_every_steps = options.checkpoint_every});
-  const Outcome outcome = trainer.run(progress, stop_requested);
-  const Json summary = summary_json(totals, progress, outcome, run.last_epoch(), last_checkpoint);
+                  {.epochs = job.options.epochs,
+                   .max_steps = job.options.steps,
+                   .limit_batches = job.options.limit_batches,
+                   .save_every_steps = job.options.checkpoint_every});
+  outcome = trainer.run(progress, stop_requested);
+  return last_checkpoint;
+}
+
+void handle_signals() {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error like any other
+}
+
+int train(const CLI::App& app, const TrainRequest& request) {
+  std::optional<Resumed> resumed;
+  if (!request.resume.empty()) resumed = find_resumed(request.resume);
+  Job job = prepare(resolve_options(app, request, resumed), resumed, request.allow_changed_data);
+  Progress progress;
+  if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
+  handle_signals();
+  RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
+                             : RunDirectory::create(job.options.out, request.overwrite);
+  run.set_log_every(job.options.log_every);
+  const Json config = config_json(job.options, job.device, job.training, job.test);
+  run.write_config(config);
+  announce(job);
+
+  Totals totals;
+  Outcome outcome = Outcome::finished;
+  fs::path checkpoint = run_job(job, run, config, totals, progress, outcome);
+  if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
+  const Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
   run.write_summary(summary);
-  run.write_curves(options.model, options.data);
-  print_summary(summary, options, run.path());
+  run.write_curves(job.options.model, job.options.data);
+  print_summary(summary, job.options, run.path());
   if (outcome == Outcome::finished) return done;
-  fmt::print(stderr, "interrupted; go on with: warpstep train --resume {}\n", options.out);
+  fmt::print(stderr, "interrupted; go on with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }
 

@@ -239,7 +239,7 @@ void Loader::fill(const Ring::Claim& claim, Slot& slot, Worker& worker) {
     if (!slot.failure || row < slot.failure->row) {
       slot.failure =
           Failure{row, fmt::format("{} (sample {} of {}, epoch {}, step {})", error.what(), index,
-                                   dataset_->path(), position.epoch, position.step)};
+                                   dataset_->path(), position.epoch + 1, position.step + 1)};
     }
   }
 }

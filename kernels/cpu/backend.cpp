@@ -26,7 +26,7 @@ class Cpu final : public Backend {
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
     const auto isa = dnnl::get_effective_cpu_isa();
-    context_.block = isa_name(isa).starts_with("AVX-512") ? 16 : 8;
+    context_.block = isa_name(isa).starts_with("AVX-512") ? 16 : isa_name(isa) == "AVX2" ? 8 : 0;
     // oneDNN splits its work when a primitive is made, so the team is settled once, before the
     // first.
     if (options.threads > 0) omp_set_num_threads(options.threads);
@@ -36,8 +36,9 @@ class Cpu final : public Backend {
 
   std::string describe() const override {
     const dnnl_version_t* v = dnnl::version();
-    return fmt::format("oneDNN {}.{}.{} ({}), {} threads", v->major, v->minor, v->patch,
-                       isa_name(dnnl::get_effective_cpu_isa()), omp_get_max_threads());
+    return fmt::format("oneDNN {}.{}.{} ({}), {} thread{}", v->major, v->minor, v->patch,
+                       isa_name(dnnl::get_effective_cpu_isa()), omp_get_max_threads(),
+                       omp_get_max_threads() == 1 ? "" : "s");
   }
 
   void choose_layouts(Graph& graph) const override { cpu::choose_layouts(graph, context_); }

@@ -55,13 +55,17 @@ class LayoutPass {
     if (blocked(other)) store_blocked(id);
   }
 
+  bool fills_blocks(std::int64_t channels) const {
+    return context_.block > 0 && channels % context_.block == 0;
+  }
+
   // All users are convolutions that gain from blocks of channels.
   bool wants_blocks(int id) const {
     const Type& type = graph_.value(id).type;
-    if (type.shape.rank() != 4 || type.shape[3] % context_.block != 0 || users_[idx(id)].empty())
+    if (type.shape.rank() != 4 || !fills_blocks(type.shape[3]) || users_[idx(id)].empty())
       return false;
     return std::all_of(users_[idx(id)].begin(), users_[idx(id)].end(), [&](const AnyOp* op) {
-      if (const auto* conv = std::get_if<Conv>(op)) return conv->out % context_.block == 0;
+      if (const auto* conv = std::get_if<Conv>(op)) return fills_blocks(conv->out);
       return std::holds_alternative<ConvWeightGrad>(*op);
     });
   }
@@ -133,7 +137,7 @@ class LayoutPass {
 
   void place_conv(Node& node) {
     if (const auto* conv = std::get_if<Conv>(&node.op)) {
-      if (conv->out % context_.block != 0) node.in[0] = plain(node, 0);
+      if (!fills_blocks(conv->out)) node.in[0] = plain(node, 0);
       store_like(node.out[0], node.in[0]);
       const ConvShapes s = shapes(*conv, graph_.value(node.in[0]), graph_.value(node.in[1]),
                                   graph_.value(node.out[0]));
@@ -166,7 +170,7 @@ class LayoutPass {
       if (std::holds_alternative<MaxPool>(node.op))
         block[idx(node.out[0])] = wants_blocks(node.out[0]);
       if (const auto* conv = std::get_if<Conv>(&node.op))
-        block[idx(node.out[0])] = block[idx(node.in[0])] && conv->out % context_.block == 0;
+        block[idx(node.out[0])] = block[idx(node.in[0])] && fills_blocks(conv->out);
       if (std::holds_alternative<Relu>(node.op) || std::holds_alternative<Add>(node.op))
         block[idx(node.out[0])] = block[idx(node.in.back())];
       const auto* conv = std::get_if<Conv>(&node.op);

@@ -146,8 +146,12 @@ Run declare_make(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   app.add_option("OUT", options->out, "the folder to make")->required();
-  app.add_option("--train", options->train, "images to train with")->capture_default_str();
-  app.add_option("--test", options->test, "images to test with")->capture_default_str();
+  app.add_option("--train", options->train, "images to train with")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--test", options->test, "images to test with")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
   app.add_option("--seed", options->seed, "the same seed gives the same images")
       ->capture_default_str();
   app.footer("Example:\n  warpstep data make shapes --train 10000 --test 2000");

@@ -151,8 +151,8 @@ TEST(Loader, ThrowsWhenTheTurnOfABrokenSampleComes) {
       for (; given < 10; ++given) ASSERT_EQ(hash_of(loader.next()), expected[given]);
     });
     ASSERT_LT(given, 10U);
-    EXPECT_EQ(message,
-              fmt::format("memory[17]: is broken (sample 17 of uneven, epoch 1, step {})", given + 1));
+    EXPECT_EQ(message, fmt::format("memory[17]: is broken (sample 17 of uneven, epoch 1, step {})",
+                                   given + 1));
     EXPECT_EQ(loader.position(), (Position{0, given}));
     EXPECT_EQ(message_of([&] { loader.next(); }), message);  // and stays so
     loader.seek({0, given + 1});

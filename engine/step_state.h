@@ -30,16 +30,46 @@ std::string text(const Schedule& schedule);
 // Learning rate of step `step`, counted from 0.
 double learning_rate(const Schedule& schedule, std::int64_t step);
 
-struct StepState {
-  std::int64_t step =
-      0;  // updates begun so far: in the first step it is 1 once the clock has ticked
-  float learning_rate = 0;
-  float loss_scale = 1;
-  float bias_correction1 = 1;  // Adam: 1 - beta1^step
-  float bias_correction2 = 1;  // Adam: 1 - beta2^step
+// Dynamic loss scaling, as PyTorch's GradScaler: gradients of fp16 steps are computed of a loss
+// that is multiplied by `loss_scale`, so that they do not vanish; when one overflows, the step's
+// update is left out and the scale falls, and after `interval` steps without an overflow it grows.
+struct LossScaling {
+  bool enabled = false;
+  float initial = 65536;
+  float growth = 2;
+  float backoff = 0.5F;
+  std::int32_t interval = 2000;
+  float largest = 16777216;  // 2^24
+  bool operator==(const LossScaling&) const = default;
 };
 
-// The step's clock: advances `state` to the next step and computes what depends on it.
-void tick(StepState& state, const Schedule& schedule, double beta1, double beta2);
+struct StepState {
+  std::int64_t step = 0;     // begun so far: in the first step it is 1 once the clock has ticked
+  std::int64_t skipped = 0;  // of those before this one, without an update: a gradient overflowed
+  float learning_rate = 0;
+  float loss_scale = 1;
+  float bias_correction1 = 1;   // Adam: 1 - beta1^n in the n-th step that is not skipped
+  float bias_correction2 = 1;   // Adam: 1 - beta2^n
+  std::int32_t good_steps = 0;  // since the loss scale last changed
+  std::uint32_t overflow = 0;   // 1: a gradient of this step is not finite
+};
+
+// What the host learns of a step, some steps late, without waiting for the device: the last call of
+// a step writes it to a ring in host memory, at step % report_ring.
+struct StepReport {
+  std::int64_t step = 0;
+  float loss = 0;
+  std::int32_t correct = 0;
+  float learning_rate = 0;
+  float loss_scale = 1;
+  std::int64_t skipped = 0;    // steps before this one
+  std::uint32_t overflow = 0;  // 1: so is this one
+};
+constexpr std::int64_t report_ring = 8;
+
+// The step's clock: looks at what became of the last step, advances `state` to the next one and
+// computes what depends on it.
+void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
+          const LossScaling& scaling = {});
 
 }  // namespace warpstep

@@ -30,6 +30,7 @@ struct Clock {
   Schedule schedule;
   double beta1 = 0;
   double beta2 = 0;
+  LossScaling scaling;
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);

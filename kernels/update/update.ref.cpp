@@ -45,7 +45,7 @@ void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2);
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling);
   });
 }
 

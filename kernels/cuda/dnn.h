@@ -1,0 +1,98 @@
+// Convolutions and what is fused with them, as values: a small graph of operations that cuDNN plans
+// as a whole. Described here, planned and run by a Library: cuDNN's (dnn_cudnn.cpp), or in tests a
+// plain loop over the same description.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/core/types.h"
+#include "kernels/cuda/settings.h"
+
+namespace warpstep::cuda {
+class CudaStream;
+}
+
+namespace warpstep::cuda::dnn {
+
+using Extents = std::array<std::int64_t, 4>;  // N, C, H, W: cuDNN's order, whatever the strides say
+
+struct Tensor {
+  std::int64_t uid = 0;  // of the graph's tensors; how operations and bindings name it
+  DType dtype = DType::f32;
+  Extents dims{};
+  Extents strides{};        // in elements
+  bool is_virtual = false;  // only between two operations, never in memory
+  bool operator==(const Tensor&) const = default;
+};
+// An NHWC tensor; a weight [out,kernel,kernel,C/groups] is one with N = out. A vector of channels
+// is {1,C,1,1}.
+Tensor nhwc(std::int64_t uid, DType dtype, std::int64_t n, std::int64_t h, std::int64_t w,
+            std::int64_t c);
+Tensor virtual_like(const Tensor& other, std::int64_t uid, DType dtype = DType::f32);
+
+struct Convolution {
+  enum class Direction : std::uint8_t { forward, data_grad, weight_grad };
+  Direction direction = Direction::forward;
+  std::int64_t x = 0, w = 0, y = 0;  // uids; the direction says which one is written
+  std::int64_t padding = 0, stride = 1,
+               dilation = 1;  // of both axes; groups follow from C of x and w
+  bool operator==(const Convolution&) const = default;
+};
+
+struct Pointwise {
+  enum class Mode : std::uint8_t { add, relu };
+  Mode mode = Mode::add;
+  std::int64_t x = 0, b = 0, y = 0;  // y = x + b, b broadcast where its extent is 1; or max(0, x)
+  bool operator==(const Pointwise&) const = default;
+};
+
+using Operation = std::variant<Convolution, Pointwise>;
+
+struct Graph {
+  std::string name;  // for people: "conv2/conv"; not part of the key
+  std::vector<Tensor> tensors;
+  std::vector<Operation> operations;  // in order; arithmetic in f32
+
+  const Tensor& tensor(std::int64_t uid) const;  // Error if there is none
+  // The same for two graphs exactly if they compute the same: for caches, one line without blanks.
+  std::string key() const;
+};
+
+struct Binding {
+  std::int64_t uid = 0;
+  void* address = nullptr;  // aligned to 16 bytes
+};
+
+// How one graph is computed on one device.
+class Plan {
+ public:
+  virtual ~Plan();
+  virtual std::size_t workspace_bytes() const = 0;
+  virtual std::string implementation() const = 0;  // "cudnn engine 37 (precompiled)"
+  // Enqueues on the stream: every tensor that is not virtual is bound. Never allocates nor waits.
+  virtual void execute(CudaStream& stream, std::span<const Binding> bindings,
+                       void* workspace) const = 0;
+};
+
+struct Planned {
+  std::unique_ptr<Plan> plan;  // null: no engine of the library computes this graph within the cap
+  std::string why_not;
+};
+
+class Library {
+ public:
+  virtual ~Library();
+  virtual Planned plan(const Graph& graph) = 0;  // throws DeviceError only when the device fails
+  virtual std::string version() const = 0;       // "cuDNN 9.19.0"
+};
+
+// For the device and the settings of the backend.
+std::unique_ptr<Library> open_library(const Settings& settings);
+
+}  // namespace warpstep::cuda::dnn

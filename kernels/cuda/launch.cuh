@@ -1,0 +1,58 @@
+// The seam between kernel sources and what runs them: nvcc for a GPU, or the host compiler over the
+// tests' emulated grid. Kernels use what is here and CUDA's plain built-ins; no <<<>>>, no extern
+// __shared__, no inline PTX, no __CUDA_ARCH__.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cuda/check.h"
+
+#if !defined(__CUDACC__)
+#include "tests/cuda_on_cpu/simt.h"
+#endif
+
+namespace warpstep::cuda {
+
+struct LaunchShape {
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+// The block's dynamic shared memory as an array of T.
+template <class T>
+__device__ inline T* dynamic_shared() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(16) unsigned char dynamic_shared_bytes[];
+  return reinterpret_cast<T*>(dynamic_shared_bytes);
+#else
+  return reinterpret_cast<T*>(simt::dynamic_shared());
+#endif
+}
+
+// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...); DeviceError names it when the
+// launch is refused. Arguments are copied, as a launch does.
+template <class... Params, class... Args>
+void launch(const char* name, void (*kernel)(Params...), const LaunchShape& shape, Args&&... args) {
+#if defined(__CUDACC__)
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = shape.stream;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...),
+        name);
+#else
+  simt::launch(
+      name, shape.grid, shape.block, shape.shared_bytes, shape.stream,
+      [kernel, ... copies = static_cast<Params>(std::forward<Args>(args))] { kernel(copies...); });
+#endif
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,67 @@
+// Matrix products with what is fused to them, as values: described here, run by cublasLt
+// (matmul_cublaslt.cpp), or in tests by plain loops.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/core/types.h"
+#include "kernels/cuda/settings.h"
+
+namespace warpstep::cuda {
+
+class CudaStream;
+
+// d [rows,columns] = op(a) op(b), all row-major with a pitch in elements; sums in f32 (or tf32, see
+// Settings). a is stored [rows,depth], or [depth,rows] if transposed; b [depth,columns], or
+// [columns,depth] if transposed.
+struct Matmul {
+  enum class Epilogue : std::uint8_t {
+    none,
+    bias,                 // d + bias[column]
+    relu_bias,            // max(0, d + bias[column])
+    relu_bias_aux,        // likewise; aux: one bit an element, set where d + bias > 0
+    bias_gradient,        // d as it is; bias[column of op(b)] = sum of op(b) over its depth
+    drelu,                // d where aux's bit is set, else 0
+    drelu_bias_gradient,  // likewise, and bias[column] = sum of that d over its rows
+  };
+  DType dtype = DType::f32;  // of a, b, d and bias
+  std::int64_t rows = 0, columns = 0, depth = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t pitch_a = 0, pitch_b = 0, pitch_d = 0;
+  Epilogue epilogue = Epilogue::none;
+  std::int64_t aux_pitch = 0;  // bits a row of aux, a multiple of 128
+  bool operator==(const Matmul&) const = default;
+
+  std::string key() const;  // for caches: one line without blanks
+};
+
+struct MatmulBuffers {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* d = nullptr;
+  void* bias = nullptr;  // read or written, as the epilogue says
+  void* aux = nullptr;
+};
+
+class MatmulPlan {
+ public:
+  virtual ~MatmulPlan();
+  virtual std::size_t workspace_bytes() const = 0;
+  virtual std::string implementation() const = 0;  // "cublasLt algo 66 tile 128x64, split-k 2"
+  virtual void execute(CudaStream& stream, const MatmulBuffers& buffers, void* workspace) const = 0;
+};
+
+class MatmulLibrary {
+ public:
+  virtual ~MatmulLibrary();
+  // Throws DeviceError when the library has no algorithm for it. Without a device: a plan that
+  // cannot be executed, whose implementation() says that it is chosen on the device.
+  virtual std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) = 0;
+  virtual std::string version() const = 0;  // "cuBLASLt 13.1.0"
+};
+
+std::unique_ptr<MatmulLibrary> open_matmul_library(const Settings& settings);
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,53 @@
+// Launchers of the classification losses' CUDA kernels; see engine/ops/loss.h for what they
+// compute. `dtype` is that of logits and d_logits, whose rows have `pitch` elements, of which those
+// beyond `classes` are not read, and written as 0; log-probabilities are f32 with a pitch of their
+// own.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/core/types.h"
+#include "engine/step_state.h"
+
+namespace warpstep::cuda {
+
+struct RowsShape {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  std::int64_t pitch = 0;      // of logits and d_logits
+  std::int64_t log_pitch = 0;  // of log-probabilities and their gradient
+};
+
+// One pass: loss, top-1 count and, where d_logits is not null, the gradient of the mean loss, times
+// the loss scale of `state` where that is not null. One block a few rows; sums over rows in a fixed
+// order by the last block. `workspace` and `ticket` as for column_sums().
+struct XentBuffers {
+  const void* logits = nullptr;
+  const std::int32_t* labels = nullptr;
+  float* loss = nullptr;
+  std::int32_t* correct = nullptr;
+  void* d_logits = nullptr;
+  const StepState* state = nullptr;
+  void* workspace = nullptr;
+  std::uint32_t* ticket = nullptr;
+};
+std::size_t softmax_xent_workspace(const RowsShape& shape);
+void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtype,
+                  cudaStream_t stream);
+
+// The same, op by op. log_probabilities, d_y: f32.
+void log_softmax(const RowsShape& shape, const void* logits, float* log_probabilities, DType dtype,
+                 cudaStream_t stream);
+void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
+                      void* d_logits, DType dtype, cudaStream_t stream);
+void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
+         float* loss, cudaStream_t stream);
+void nll_grad(const RowsShape& shape, const std::int32_t* labels, const StepState* state,
+              float* d_log_probabilities, cudaStream_t stream);
+void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
+          std::int32_t* correct, DType dtype, cudaStream_t stream);
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,51 @@
+// Launchers of the pointwise CUDA kernels. Matrices are rows of `pitch` elements; `dtype` is that
+// of all floating-point operands; all arithmetic is in f32. Addresses are aligned to 16 bytes.
+#pragma once
+
+#include <driver_types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/core/types.h"
+
+namespace warpstep::cuda {
+
+// y[p][c] = x[p][c] * scale[c] + shift[c] for c < channels, and 0 for the channels of y beyond:
+// u8 pixels of 1 to 4 channels, to pixels of `pitch` channels (a multiple of 16 bytes).
+struct NormalizeShape {
+  std::int64_t pixels = 0;
+  int channels = 0;
+  int pitch = 0;
+  std::array<float, 4> scale{}, shift{};
+};
+void normalize(const NormalizeShape& shape, const std::uint8_t* x, void* y, DType dtype,
+               cudaStream_t stream);
+
+void relu(const void* x, void* y, std::int64_t count, DType dtype, cudaStream_t stream);
+// d_x = d_y where y > 0, else 0; d_x may be d_y.
+void relu_grad(const void* d_y, const void* y, void* d_x, std::int64_t count, DType dtype,
+               cudaStream_t stream);
+void add(const void* a, const void* b, void* y, std::int64_t count, DType dtype,
+         cudaStream_t stream);
+
+// Rows of `columns` elements from one pitch to another; what y's rows have beyond is set to 0.
+// Elements of 1, 2 or 4 bytes.
+void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitch,
+               std::int64_t rows, std::int64_t columns, std::size_t element_bytes,
+               cudaStream_t stream);
+
+// y[r][c] = max(0, y[r][c] + bias[c]), or without the max: behind a convolution that could not be
+// fused. bias may be null.
+void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int64_t channels,
+               DType dtype, cudaStream_t stream);
+
+// sums[c] = sum over rows of x[r][c], the same bits every time: blocks of rows, then the blocks in
+// order, by the last block to finish (one launch). `workspace` holds column_sums_workspace() bytes;
+// `ticket` one word that is 0 before, and again after.
+std::size_t column_sums_workspace(std::int64_t rows, std::int64_t channels);
+void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t channels, DType dtype,
+                 void* workspace, std::uint32_t* ticket, cudaStream_t stream);
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,27 @@
+// Launchers of the max-pooling CUDA kernels, over NHWC images; see engine/ops/pool.h for what they
+// compute. Channels are those stored: a multiple of 16 bytes.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstdint>
+
+#include "engine/core/types.h"
+#include "engine/ops/pool.h"
+
+namespace warpstep::cuda {
+
+struct PoolShape {
+  int batch = 0, height = 0, width = 0, channels = 0;  // of x
+  int out_height = 0, out_width = 0;
+  int window = 2, stride = 2, padding = 0;
+  bool relu = false;
+};
+void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* index, DType dtype,
+              cudaStream_t stream);
+// Every element of d_x is written. Where windows do not overlap, one pass over d_x; elsewhere each
+// element of d_x gathers from the windows that hold it, in order: the same bits every time.
+void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* index, void* d_x,
+                   DType dtype, cudaStream_t stream);
+
+}  // namespace warpstep::cuda

@@ -17,6 +17,8 @@ namespace warpstep {
 struct Stream {
   virtual ~Stream();
   virtual void wait() = 0;  // until everything enqueued is done
+  // What is enqueued here from now on begins when everything that `other` was given so far is done.
+  virtual void after(Stream& other) { other.wait(); }
 };
 
 struct Buffers {

@@ -62,10 +62,14 @@ class Backend {
 
   virtual std::shared_ptr<std::byte> allocate(
       std::size_t bytes) const = 0;  // zero-filled; DeviceError when too large
+  // Zero-filled memory that both the host and the device read and write in place.
+  virtual std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const {
+    return allocate(bytes);
+  }
   virtual std::unique_ptr<Stream> make_stream() const = 0;
 
-  // Between the plain layout on the host (rows of value.type) and the stored one. The stream must
-  // be idle.
+  // Between the plain layout on the host (rows of the value's shape; floating-point numbers of any
+  // dtype as f32) and the stored one. The streams must be idle.
   virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;
   virtual void read(const Value& value, const void* stored, std::span<std::byte> plain) const = 0;
 };

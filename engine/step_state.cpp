@@ -22,6 +22,16 @@ void tick(StepState& state, const Schedule& schedule, double beta1, double beta2
   clock_tick(state, schedule, beta1, beta2, scaling);
 }
 
+StepReport report_of(float loss, std::int32_t correct, const StepState& state) {
+  return {.step = state.step,
+          .loss = loss,
+          .correct = correct,
+          .learning_rate = state.learning_rate,
+          .loss_scale = state.loss_scale,
+          .skipped = state.skipped,
+          .overflow = state.overflow};
+}
+
 std::string text(const Schedule& s) {
   std::string line;
   switch (s.kind) {

@@ -66,6 +66,7 @@ struct StepReport {
   std::uint32_t overflow = 0;  // 1: so is this one
 };
 constexpr std::int64_t report_ring = 8;
+StepReport report_of(float loss, std::int32_t correct, const StepState& state);
 
 // The step's clock: looks at what became of the last step, advances `state` to the next one and
 // computes what depends on it.

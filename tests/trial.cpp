@@ -102,24 +102,39 @@ Result Trial::read(int id, double depth) const {
 }
 
 void Trial::read_store(std::vector<Result>& results) const {
+  using Section = Store::Section;
   const Store& store = program_.store();
-  if (store.moment_count() == 0 && program_.graph().state < 0) return;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p)
-    for (int s = 0; s <= store.moment_count(); ++s) {
-      const auto section = s == 0 ? Store::Section::parameter
-                                  : static_cast<Store::Section>(s + 1);  // after the gradients
-      results.push_back({fmt::format("{} section {}", store.parameters()[p].name, s),
-                         DType::f32,
-                         1,
-                         store.read(p, section),
-                         {}});
-    }
+  const Graph& graph = program_.graph();
+  if (store.moment_count() == 0 && graph.state < 0) return;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const auto keep = [&](Section section, DType dtype) {
+      results.push_back(
+          {fmt::format("{} section {}", store.parameters()[p].name, static_cast<int>(section)),
+           dtype,
+           1,
+           store.read(p, section),
+           {}});
+    };
+    keep(Section::parameter, DType::f32);
+    if (store.moment_count() > 0) keep(Section::moment1, DType::f32);
+    if (store.moment_count() > 1) keep(Section::moment2, DType::f32);
+    if (const int copy = graph.parameters[p].copy; copy >= 0)
+      keep(Section::copy, graph.value(copy).type.dtype);
+  }
   const StepState state = store.step_state();
-  results.push_back({"step state",
+  results.push_back(
+      {"step state",
+       DType::f32,
+       1,
+       {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
+        state.bias_correction1, state.bias_correction2, static_cast<float>(state.overflow)},
+       {}});
+  if (program_.graph().report < 0) return;
+  const StepReport report = store.report(state.step);
+  results.push_back({"report",
                      DType::f32,
                      1,
-                     {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
-                      state.bias_correction1, state.bias_correction2},
+                     {report.loss, static_cast<float>(report.correct), report.learning_rate},
                      {}});
 }
 

@@ -1,0 +1,64 @@
+// One CUDA thread of the emulated grid: a fiber that runs a function again and again.
+#pragma once
+
+#include <boost/context/fiber.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <source_location>
+#include <string>
+
+#include "tests/cuda_on_cpu/simt.h"
+
+namespace warpstep::simt {
+
+inline constexpr unsigned warp_size = 32;
+
+class Lane {
+ public:
+  enum class State : std::uint8_t { ready, at_warp, at_block, done };
+
+  Lane(unsigned in_block, const std::function<void()>& body);
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Runs `body` from its start or from where it waits, until it waits or ends; throws what it
+  // throws.
+  void resume();
+  // Called by the fiber itself.
+  void wait(State why, unsigned lanes, Operation what, std::source_location place);
+  // Tell ThreadSanitizer, while the fiber is suspended, that what it has done so far comes before
+  // what those that acquire `tag` later do next.
+  void release(void* tag);
+  void acquire(void* tag);
+
+  bool beside(const Lane& other) const;  // in the same call of the source
+  std::string place() const;             // "FILE:LINE"
+  std::string operation_name() const;
+  std::string standing() const;  // "is at __syncwarp, FILE:LINE", "has ended"
+
+  const unsigned rank;  // in the block
+  uint3 index{};
+  State state = State::done;
+  unsigned mask = 0;  // of the warp operation it waits in
+  Operation operation = Operation::none;
+  std::source_location where;
+  std::uint64_t brought = 0, published = 0;
+
+ private:
+  void suspend();
+  boost::context::fiber loop(boost::context::fiber&& caller);
+
+  const std::function<void()>& body_;
+  boost::context::stack_context stack_;
+  boost::context::fiber self_, caller_;
+  std::exception_ptr failure_;
+  // What a sanitizer is told at each switch.
+  void* tsan_self_ = nullptr;
+  void* tsan_caller_ = nullptr;
+  const void* caller_bottom_ = nullptr;
+  std::size_t caller_bytes_ = 0;
+};
+
+}  // namespace warpstep::simt

@@ -1,0 +1,280 @@
+#include "tests/cuda_on_cpu/simt.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda_on_cpu/lane.h"
+
+#if defined(SIMT_TSAN)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace warpstep::simt {
+namespace {
+
+constexpr unsigned most_threads = 1024;  // of a block
+
+[[noreturn]] void fail(const Lane& lane, const std::string& why) {
+  const uint3 block = blockIdx;
+  throw Error(lane.place() + ": " + lane.operation_name() + " by thread " +
+              std::to_string(lane.rank) + " of block (" + std::to_string(block.x) + ", " +
+              std::to_string(block.y) + ", " + std::to_string(block.z) + "): " + why);
+}
+
+std::uint64_t first_schedule() {
+  const char* text = std::getenv("WARPSTEP_SIMT_SCHEDULE");
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
+
+class Machine {
+ public:
+  void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+  void poison_also(std::byte* begin, std::byte* end) {
+    const std::lock_guard lock(turn_);
+    ++arrays_[{begin, end}];
+  }
+  void forget(std::byte* begin) {
+    const std::lock_guard lock(turn_);
+    const auto found = arrays_.lower_bound({begin, nullptr});
+    if (found != arrays_.end() && --found->second == 0) arrays_.erase(found);
+  }
+
+  std::uint64_t seed = first_schedule();
+  std::size_t allowed_shared_bytes = std::size_t{48} << 10;
+  std::unique_ptr<std::byte[]> shared;
+  Lane* running = nullptr;
+  Lane& lane(unsigned rank) { return lanes_[rank]; }
+  unsigned votes() const { return votes_; }
+
+ private:
+  void run_block(std::size_t shared_bytes);
+  void poison(std::size_t shared_bytes);
+  void advance(unsigned first, unsigned count);
+  bool release_warp(unsigned first, unsigned count);
+  void complete(Lane& leader, unsigned first, unsigned count);
+  bool release_block();
+  const std::vector<unsigned>& order(unsigned count, std::vector<unsigned>& permutation);
+
+  std::mutex turn_;
+  std::function<void()> body_;
+  std::deque<Lane> lanes_;
+  std::vector<std::deque<Lane>> abandoned_;  // suspended in a kernel that failed, never unwound
+  unsigned live_ = 0;                        // lanes of the running kernel's blocks
+  unsigned votes_ = 0;
+  std::mt19937 random_;
+  std::vector<unsigned> block_order_, warp_order_, lane_order_;
+  std::map<std::pair<std::byte*, std::byte*>, int> arrays_;  // and how many sources name each
+};
+
+void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
+                  const std::function<void()>& thread) {
+  const std::lock_guard lock(turn_);
+  if (check_shape(grid, block, shared_bytes) != cudaSuccess)
+    throw Error("no device takes a launch of this shape");
+  live_ = block.x * block.y * block.z;
+  body_ = std::ref(thread);
+  while (lanes_.size() < live_) lanes_.emplace_back(static_cast<unsigned>(lanes_.size()), body_);
+  for (unsigned r = 0; r < live_; ++r)
+    lanes_[r].index = {r % block.x, r / block.x % block.y, r / (block.x * block.y)};
+  gridDim = grid;
+  blockDim = block;
+  random_.seed(static_cast<std::mt19937::result_type>(seed));
+  for (const unsigned b : order(grid.x * grid.y * grid.z, block_order_)) {
+    blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
+    try {
+      run_block(shared_bytes);
+    } catch (...) {
+      abandoned_.push_back(std::exchange(lanes_, {}));
+      throw;
+    }
+  }
+}
+
+void Machine::poison(std::size_t shared_bytes) {
+  shared.reset();
+  if (shared_bytes > 0) {  // exact in size, so that AddressSanitizer guards its ends
+    shared = std::make_unique_for_overwrite<std::byte[]>(shared_bytes);
+    std::memset(shared.get(), 0xff, shared_bytes);
+  }
+  for (const auto& [range, count] : arrays_)
+    std::memset(range.first, 0xff, static_cast<std::size_t>(range.second - range.first));
+}
+
+void Machine::run_block(std::size_t shared_bytes) {
+  poison(shared_bytes);
+#if defined(SIMT_TSAN)
+  __tsan_release(this);
+#endif
+  for (unsigned r = 0; r < live_; ++r) {
+    lanes_[r].state = Lane::State::ready;
+    lanes_[r].acquire(this);
+  }
+  const unsigned warps = (live_ + warp_size - 1) / warp_size;
+  do {
+    for (const unsigned w : order(warps, warp_order_))
+      advance(w * warp_size, std::min(warp_size, live_ - w * warp_size));
+  } while (release_block());
+#if defined(SIMT_TSAN)
+  __tsan_acquire(this);
+#endif
+}
+
+// Runs one warp until each of its lanes waits at a block barrier or has ended.
+void Machine::advance(unsigned first, unsigned count) {
+  do {
+    for (const unsigned l : order(count, lane_order_)) {
+      running = &lanes_[first + l];
+      if (running->state != Lane::State::ready) continue;
+      threadIdx = running->index;
+      running->resume();
+    }
+  } while (release_warp(first, count));
+}
+
+// No lane of the warp can run: completes each warp operation to which all its lanes have come.
+// Results are handed out only now, so that no lane overwrites what another has yet to read.
+bool Machine::release_warp(unsigned first, unsigned count) {
+  bool released = false;
+  for (unsigned l = 0; l < count; ++l) {
+    if (lanes_[first + l].state != Lane::State::at_warp) continue;
+    complete(lanes_[first + l], first, count);
+    released = true;
+  }
+  return released;
+}
+
+void Machine::complete(Lane& leader, unsigned first, unsigned count) {
+  std::array<Lane*, warp_size> members{};
+  unsigned size = 0;
+  for (unsigned m = 0; m < warp_size; ++m) {
+    if ((leader.mask >> m & 1U) == 0) continue;
+    if (m >= count)
+      fail(leader, "its mask names lane " + std::to_string(m) + ", which the block does not have");
+    Lane& member = lanes_[first + m];
+    if (member.state != Lane::State::at_warp || member.mask != leader.mask ||
+        !member.beside(leader))
+      fail(leader, "its mask names lane " + std::to_string(m) + ", which " + member.standing());
+    members[size++] = &member;
+  }
+  const bool orders_memory = leader.operation == Operation::syncwarp;  // shuffles do not
+  for (unsigned m = 0; m < size; ++m) {
+    members[m]->published = members[m]->brought;
+    members[m]->state = Lane::State::ready;
+    if (orders_memory) members[m]->release(&leader);
+  }
+  for (unsigned m = 0; m < size && orders_memory; ++m) members[m]->acquire(&leader);
+}
+
+// No warp can run: opens the block barrier, or ends the block.
+bool Machine::release_block() {
+  const Lane& first = lanes_[0];
+  const bool done = first.state == Lane::State::done;
+  votes_ = 0;
+  for (unsigned r = 0; r < live_; ++r) {
+    const Lane& lane = lanes_[r];
+    votes_ += static_cast<unsigned>(lane.brought);
+    if (lane.state == first.state && (done || lane.beside(first))) continue;
+    const Lane &waiting = done ? lane : first, &other = done ? first : lane;
+    fail(waiting, "divergent: thread " + std::to_string(other.rank) + " " + other.standing());
+  }
+  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
+  if (done) return false;
+  for (unsigned r = 0; r < live_; ++r) {
+    lanes_[r].acquire(this);
+    lanes_[r].state = Lane::State::ready;
+  }
+  return true;
+}
+
+const std::vector<unsigned>& Machine::order(unsigned count, std::vector<unsigned>& permutation) {
+  permutation.resize(count);
+  std::iota(permutation.begin(), permutation.end(), 0U);
+  if (seed != 0) std::shuffle(permutation.begin(), permutation.end(), random_);
+  return permutation;
+}
+
+Machine& machine() {
+  static Machine& instance = *new Machine;  // its fibers are never unwound
+  return instance;
+}
+
+}  // namespace
+
+cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes) {
+  const auto threads = std::uint64_t{block.x} * block.y * block.z;
+  const bool block_fits = threads > 0 && threads <= most_threads && block.x <= most_threads &&
+                          block.y <= most_threads && block.z <= 64;
+  const bool grid_fits = grid.x > 0 && grid.x <= 0x7fffffffU && grid.y > 0 && grid.y <= 65535 &&
+                         grid.z > 0 && grid.z <= 65535;
+  if (!block_fits || !grid_fits) return cudaErrorInvalidConfiguration;
+  return shared_bytes > machine().allowed_shared_bytes ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+void allow_shared_bytes(std::size_t bytes) {
+  machine().allowed_shared_bytes = std::max(machine().allowed_shared_bytes, bytes);
+}
+
+void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
+  machine().run(grid, block, shared_bytes, thread);
+}
+
+void set_schedule(std::uint64_t seed) {
+  machine().seed = seed;
+}
+std::uint64_t schedule() {
+  return machine().seed;
+}
+std::byte* dynamic_shared() {
+  return machine().shared.get();
+}
+unsigned lane() {
+  return machine().running->rank % warp_size;
+}
+
+void fail_here(Operation operation, std::source_location where, const std::string& why) {
+  Lane& self = *machine().running;
+  self.operation = operation;
+  self.where = where;
+  fail(self, why);
+}
+
+unsigned block_barrier(Operation operation, bool predicate, std::source_location where) {
+  Lane& self = *machine().running;
+  self.brought = predicate ? 1 : 0;
+  self.wait(Lane::State::at_block, ~0U, operation, where);
+  return machine().votes();
+}
+
+Gathered gather(unsigned mask, std::uint64_t value, Operation operation,
+                std::source_location where) {
+  Lane& self = *machine().running;
+  const unsigned own = self.rank % warp_size;
+  if ((mask >> own & 1U) == 0) fail_here(operation, where, "its mask leaves out the calling lane");
+  self.brought = value;
+  self.wait(Lane::State::at_warp, mask, operation, where);
+  Gathered all{};
+  for (unsigned l = 0; l < warp_size; ++l)
+    if ((mask >> l & 1U) != 0) all[l] = machine().lane(self.rank - own + l).published;
+  return all;
+}
+
+SharedArrays::SharedArrays(std::byte* begin, std::byte* end) : begin_(begin) {
+  if (begin_ != nullptr) machine().poison_also(begin, end);
+}
+SharedArrays::~SharedArrays() {
+  if (begin_ != nullptr) machine().forget(begin_);
+}
+
+}  // namespace warpstep::simt

@@ -1,0 +1,106 @@
+// The execution model of CUDA on a CPU, for tests: kernel sources that nvcc compiles for a GPU are
+// compiled by the host compiler and run here, one fiber for each CUDA thread. Checks what a kernel
+// computes, its barriers and, under the sanitizers, each of its memory accesses; models neither
+// time nor the order of memory beyond barriers and atomics.
+//
+// Blocks run one after another. In a block each warp runs until all its lanes wait at a block
+// barrier or have ended; in a warp each lane runs until a warp operation. Nothing is in lock-step
+// between those points, so code that needs a barrier it does not have breaks here.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cuda/check.h"
+
+// Of the running CUDA thread.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+namespace warpstep::simt {
+
+// A fault of the kernel, with the file and line where its threads stand: a divergent barrier, a
+// wrong mask.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What CUDA says of a launch of this shape: cudaSuccess, or why it is refused.
+cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes);
+// The most dynamic shared memory of a block: 48 KiB until a kernel opts in to more.
+void allow_shared_bytes(std::size_t bytes);
+
+// Runs `thread` once for each thread of the grid. Throws Error, and whatever `thread` throws.
+// Launches of several host threads take turns.
+void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+
+// The order in which blocks, warps and lanes take turns, from the next run on: 0 is that of their
+// indices, another seed another order. The environment's WARPSTEP_SIMT_SCHEDULE is the first one.
+void set_schedule(std::uint64_t seed);
+std::uint64_t schedule();
+
+// Enqueues a kernel on a stream of the emulated runtime, which defines it (launch.cpp).
+cudaError_t enqueue(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
+                    cudaStream_t stream, std::function<void()> thread);
+
+// What kernels/cuda/launch.cuh calls.
+inline void launch(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream, std::function<void()> thread) {
+  cuda::check(enqueue(name, grid, block, shared_bytes, stream, std::move(thread)), name);
+}
+
+// Everything below is for the device functions, inside a run.
+std::byte* dynamic_shared();
+unsigned lane();
+
+enum class Operation : std::uint8_t {
+  none,
+  syncthreads,
+  syncthreads_count,
+  syncthreads_and,
+  syncthreads_or,
+  syncwarp,
+  shfl,
+  shfl_xor,
+  shfl_down,
+  shfl_up,
+  ballot,
+  any,
+  all,
+};
+
+// Waits for every thread of the block; returns for how many of them the predicate holds.
+unsigned block_barrier(Operation operation, bool predicate, std::source_location where);
+
+using Gathered = std::array<std::uint64_t, 32>;
+// Waits for every lane of `mask` to come to the same operation; returns what each brought.
+Gathered gather(unsigned mask, std::uint64_t value, Operation operation,
+                std::source_location where);
+[[noreturn]] void fail_here(Operation operation, std::source_location where,
+                            const std::string& why);
+
+// Where a program's __shared__ arrays lie (shared_memory.ld): each block finds them full of 0xff.
+class SharedArrays {
+ public:
+  SharedArrays(std::byte* begin, std::byte* end);
+  ~SharedArrays();
+  SharedArrays(const SharedArrays&) = delete;
+  SharedArrays& operator=(const SharedArrays&) = delete;
+
+ private:
+  std::byte* begin_;
+};
+
+}  // namespace warpstep::simt
+
+#include "tests/cuda_on_cpu/device_functions.h"

@@ -1,0 +1,112 @@
+// What the functions of the emulated runtime share; see fake_runtime.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda_on_cpu/fake_runtime.h"
+
+namespace warpstep::fake_cuda {
+struct Capture;
+using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
+using Tips = std::set<std::size_t>;  // indices of the nodes that the next one comes after
+}  // namespace warpstep::fake_cuda
+
+// CUDA's names for what its handles point to.
+struct CUgraphNode_st {
+  std::string name;
+  std::function<void()> work;
+  warpstep::fake_cuda::Tips after;  // of the same graph, all of a lower index
+};
+struct CUgraph_st {
+  warpstep::fake_cuda::Nodes nodes;
+};
+struct CUgraphExec_st {
+  warpstep::fake_cuda::Nodes nodes;
+};
+struct CUstream_st {
+  bool blocking = true;  // synchronises with the default stream
+  std::shared_ptr<warpstep::fake_cuda::Capture> capture;
+  warpstep::fake_cuda::Tips tips;
+};
+struct CUevent_st {
+  bool timing = true;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point time;
+  std::shared_ptr<warpstep::fake_cuda::Capture>
+      capture;  // in which it was last recorded, if in one
+  warpstep::fake_cuda::Tips tips;
+};
+
+namespace warpstep::fake_cuda {
+
+struct Capture {
+  unsigned long long id = 0;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread;
+  CUstream_st* origin = nullptr;
+  std::unique_ptr<CUgraph_st> graph;
+  bool invalid = false, ended = false;
+};
+
+struct Failure {
+  std::string function;
+  cudaError_t status = cudaSuccess;
+  std::size_t skipped = 0;
+};
+
+struct Memory {
+  std::size_t bytes = 0;
+  bool pinned = false;
+};
+
+struct State {
+  std::map<std::string, std::size_t> calls, runs;
+  std::vector<Failure> failures;
+  std::map<std::byte*, Memory> memory;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+  std::set<CUgraph_st*> graphs;
+  std::set<CUgraphExec_st*> executables;
+  std::set<std::shared_ptr<Capture>> captures;  // that have not ended
+  std::size_t device_bytes = std::size_t{8} << 30, used_bytes = 0;
+  unsigned long long last_capture = 0;
+  std::recursive_mutex mutex;  // held while work runs: the device does one thing at a time
+
+  cudaError_t injected(const std::string& function);
+  // Of a call that CUDA does not allow beside a capture: fails it and spoils the captures.
+  cudaError_t unsafe_in_capture();
+  void leave(std::shared_ptr<Capture> capture);  // it ends, with or without a graph
+  // Whether [address, address+bytes) lies in one piece of memory that the device can reach.
+  bool reachable(const void* address, std::size_t bytes) const;
+};
+State& state();
+cudaError_t remember(cudaError_t status);  // for cudaGetLastError, of this thread
+
+// Counts a call, fails it if a test asked for that, and else does it: Body is cudaError_t(State&).
+template <class Body>
+cudaError_t call(const char* function, Body body) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  ++s.calls[function];
+  const cudaError_t failure = s.injected(function);
+  return remember(failure != cudaSuccess ? failure : body(s));
+}
+
+// A null handle, cudaStreamLegacy and cudaStreamPerThread are the default stream.
+bool is_default(cudaStream_t stream);
+cudaError_t issue(State& s, cudaStream_t stream, const std::string& name,
+                  std::function<void()> work);
+void replay(const Nodes& nodes);
+
+}  // namespace warpstep::fake_cuda

@@ -1,0 +1,151 @@
+// The emulated runtime: streams and events. Work is done when it is issued, so that nothing is
+// ever waited for; what remains of them is what a capture makes of their order.
+#include <memory>
+
+#include "tests/cuda_on_cpu/fake_state.h"
+
+namespace warpstep::fake_cuda {
+namespace {
+
+bool known(const State& s, cudaStream_t stream) {
+  return is_default(stream) || s.streams.contains(stream);
+}
+
+cudaError_t destroy(State& s, cudaStream_t stream) {
+  if (!s.streams.contains(stream)) return cudaErrorInvalidResourceHandle;
+  if (const auto capture = stream->capture) {
+    capture->invalid = true;
+    if (capture->origin == stream) s.leave(capture);  // nobody can end it any more
+  }
+  s.streams.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+// To wait for a stream, or to ask whether it is done, is to ask what a capture cannot tell.
+cudaError_t wait_for(State& s, cudaStream_t stream) {
+  if (!known(s, stream)) return cudaErrorInvalidResourceHandle;
+  if (is_default(stream)) return s.unsafe_in_capture();
+  if (!stream->capture) return cudaSuccess;
+  stream->capture->invalid = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t wait_for(State& s, cudaEvent_t event) {
+  if (!s.events.contains(event)) return cudaErrorInvalidResourceHandle;
+  const cudaError_t unsafe = s.unsafe_in_capture();
+  if (unsafe != cudaSuccess) return unsafe;
+  return event->capture ? cudaErrorCapturedEvent : cudaSuccess;
+}
+
+cudaError_t record(State& s, cudaEvent_t event, cudaStream_t stream) {
+  if (!s.events.contains(event) || !known(s, stream)) return cudaErrorInvalidResourceHandle;
+  event->capture.reset();
+  event->tips.clear();
+  event->recorded = true;
+  event->time = std::chrono::steady_clock::now();
+  if (is_default(stream) || !stream->capture) return cudaSuccess;
+  if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  event->capture = stream->capture;
+  event->tips = stream->tips;
+  return cudaSuccess;
+}
+
+// A stream that waits for an event of a capture joins that capture.
+cudaError_t make_wait(State& s, cudaStream_t stream, cudaEvent_t event) {
+  if (!s.events.contains(event) || !known(s, stream)) return cudaErrorInvalidResourceHandle;
+  if (!event->recorded) return cudaSuccess;
+  const auto own = is_default(stream) ? nullptr : stream->capture;
+  if (!event->capture) {
+    if (!own) return cudaSuccess;
+    own->invalid = true;  // what was issued before a capture is no part of its graph
+    return cudaErrorStreamCaptureIsolation;
+  }
+  if (event->capture->ended) return cudaErrorCapturedEvent;
+  if (is_default(stream)) return cudaErrorStreamCaptureImplicit;
+  if (event->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (own && own != event->capture) {
+    own->invalid = event->capture->invalid = true;
+    return cudaErrorStreamCaptureMerge;
+  }
+  stream->capture = event->capture;
+  stream->tips.insert(event->tips.begin(), event->tips.end());
+  return cudaSuccess;
+}
+
+cudaError_t elapsed(State& s, float* ms, cudaEvent_t start, cudaEvent_t end) {
+  if (!s.events.contains(start) || !s.events.contains(end)) return cudaErrorInvalidResourceHandle;
+  for (const auto* event : {start, end}) {
+    if (event->capture) return cudaErrorCapturedEvent;
+    if (!event->timing || !event->recorded) return cudaErrorInvalidResourceHandle;
+  }
+  *ms = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace warpstep::fake_cuda
+
+namespace fake = warpstep::fake_cuda;
+using fake::call;
+using fake::State;
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return call("cudaStreamCreateWithFlags", [=](State& s) {
+    if (stream == nullptr || flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
+    auto made = std::make_unique<CUstream_st>();
+    made->blocking = flags != cudaStreamNonBlocking;
+    *stream = made.release();
+    s.streams.insert(*stream);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return call("cudaStreamDestroy", [=](State& s) { return fake::destroy(s, stream); });
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return call("cudaStreamSynchronize", [=](State& s) { return fake::wait_for(s, stream); });
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return call("cudaStreamQuery", [=](State& s) { return fake::wait_for(s, stream); });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return call("cudaStreamWaitEvent", [=](State& s) { return fake::make_wait(s, stream, event); });
+}
+cudaError_t cudaDeviceSynchronize() {
+  return call("cudaDeviceSynchronize", [](State& s) { return s.unsafe_in_capture(); });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return call("cudaEventCreateWithFlags", [=](State& s) {
+    if (event == nullptr) return cudaErrorInvalidValue;
+    auto made = std::make_unique<CUevent_st>();
+    made->timing = (flags & cudaEventDisableTiming) == 0;
+    *event = made.release();
+    s.events.insert(*event);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return call("cudaEventDestroy", [=](State& s) {
+    if (s.events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
+    delete event;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return call("cudaEventRecord", [=](State& s) { return fake::record(s, event, stream); });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return call("cudaEventSynchronize", [=](State& s) { return fake::wait_for(s, event); });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return call("cudaEventQuery", [=](State& s) { return fake::wait_for(s, event); });
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return call("cudaEventElapsedTime", [=](State& s) { return fake::elapsed(s, ms, start, end); });
+}
+
+}  // extern "C"

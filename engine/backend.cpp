@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "engine/core/error.h"
@@ -24,6 +25,10 @@ std::filesystem::path module_folder() {
 }
 
 }  // namespace
+
+void Backend::fill(void* memory, std::uint8_t byte, std::size_t bytes) const {
+  std::memset(memory, byte, bytes);
+}
 
 std::unique_ptr<Recording> Backend::record(Stream&, const std::function<void()>&) const {
   return nullptr;

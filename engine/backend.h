@@ -19,11 +19,14 @@ namespace warpstep {
 struct Stream {
   virtual ~Stream();
   virtual void wait() = 0;  // until everything enqueued is done
-  // What is enqueued here from now on begins when everything that `other` was given so far is done.
-  virtual void after(Stream& other) { other.wait(); }
-  // A mark behind everything that was enqueued so far, and the wait for one of the last eight.
+  // A mark behind everything that was enqueued so far, and the host's wait for one of the last
+  // eight.
   virtual std::uint64_t mark() { return 0; }
   virtual void wait_for(std::uint64_t) { wait(); }
+  // A signal behind everything that was enqueued so far; after it, what `this` is given from now on
+  // begins when `other` has come to its signal, one of the last eight.
+  virtual std::uint64_t signal() { return 0; }
+  virtual void after(Stream& other, std::uint64_t) { other.wait(); }
 };
 
 // A step's calls, captured once: launched as one.
@@ -89,6 +92,10 @@ class Backend {
   virtual std::unique_ptr<Stream> make_stream() const = 0;
   // Streams that may run side by side in one step; 1: the calls of a step run one after the other.
   virtual int lanes() const { return 1; }
+  // Steps that may be on their way when the next one is enqueued; 0: enqueue() computes at once.
+  virtual int steps_in_flight() const { return 0; }
+  // Sets memory of allocate() to one byte; the streams must be idle.
+  virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
   // Captures what `enqueue` gives to `stream`, without running it; null where nothing is gained.
   virtual std::unique_ptr<Recording> record(Stream&, const std::function<void()>& enqueue) const;
   // Names what is enqueued between the two for a profiler that is attached from outside; handles

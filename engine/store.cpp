@@ -97,6 +97,11 @@ std::size_t Store::bytes() const {
   return bytes_;
 }
 
+std::size_t Store::section_bytes(Section section) const {
+  const Part& p = part(section);
+  return p.values.empty() ? 0 : sections_.bytes / p.shrink;
+}
+
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
   const Part& p = part(section);
   if (p.values.empty())

@@ -27,6 +27,9 @@ Sections sections(const Graph& graph);
 
 class Store {
  public:
+  // All hold one element a parameter element.
+  enum class Section : std::uint8_t { parameter, gradient, moment1, moment2, copy };
+
   // For `graph`, whose layouts must be chosen: sections of parameters and copies, and of gradients
   // and moments if it trains. Everything is zero.
   Store(std::shared_ptr<const Backend> backend, const Graph& graph);
@@ -43,12 +46,11 @@ class Store {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;
   int moment_count() const { return moments_; }
-  std::int64_t parameter_count() const;  // elements
-  std::size_t bytes() const;
+  std::int64_t parameter_count() const;              // elements
+  std::size_t bytes() const;                         // of all sections
+  std::size_t section_bytes(Section section) const;  // 0 if there is none
 
-  // In PyTorch's order. All sections hold one element a parameter element. Writing parameters
-  // writes their copies too.
-  enum class Section : std::uint8_t { parameter, gradient, moment1, moment2, copy };
+  // In PyTorch's order. Writing parameters writes their copies too.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);

@@ -90,7 +90,7 @@ Result Trial::read(int id, double depth) const {
     result.floats = program_.read(id);
     return result;
   }
-  program_.stream().wait();
+  program_.wait();
   std::vector<std::byte> plain(value.type.bytes());
   backend_->read(value, program_.address(id), plain);
   for (std::size_t i = 0; i < plain.size(); i += size_bytes(value.type.dtype)) {
@@ -153,7 +153,7 @@ std::vector<Result> Trial::run(bool poison) {
       for (const int id : node.out)
         if (program_.address(id)) results.push_back(read(id, depth));
     }
-    program_.stream().wait();
+    program_.wait();
     if (poison && done < program_.calls().size()) program_.poison_dead_buffers(done);
   }
   if (expected != nodes_.size())
@@ -167,7 +167,7 @@ std::vector<double> Trial::exact(int value) const {
   return {numbers, numbers + program_.graph().value(value).type.shape.count()};
 }
 
-std::map<int, std::vector<double>> Trial::exact_results() const {
+std::map<int, std::vector<double>> Trial::exact_results() {
   std::map<int, std::vector<double>> results;
   std::size_t call = 0;
   for (const Node& node : program_.graph().nodes) {
@@ -182,7 +182,7 @@ void Trial::set_exact(int value, std::span<const double> numbers) {
   std::copy(numbers.begin(), numbers.end(), static_cast<double*>(program_.address(value)));
 }
 
-void Trial::enqueue_all() const {
+void Trial::enqueue_all() {
   for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
 }
 

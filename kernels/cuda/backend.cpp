@@ -64,6 +64,10 @@ class Cuda final : public Backend {
     return std::make_unique<CudaStream>();
   }
   int lanes() const override { return 2; }
+  int steps_in_flight() const override { return 2; }
+  void fill(void* memory, std::uint8_t byte, std::size_t bytes) const override {
+    if (has_device()) check(cudaMemset(memory, byte, bytes), "cudaMemset");
+  }
   std::unique_ptr<Recording> record(Stream& stream,
                                     const std::function<void()>& enqueue) const override {
     return cuda::record(static_cast<CudaStream&>(stream), enqueue);

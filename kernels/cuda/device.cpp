@@ -68,7 +68,7 @@ Settings device_settings(int ordinal) {
 
 Settings open_device(const BackendOptions& options) {
   Settings settings = options.assumed_device.empty() ? device_settings(options.device)
-                                                     : assumed_settings(options.assumed_device);
+                                                     : assume_device(options.assumed_device);
   settings.tf32 = options.tf32;
   settings.exact_math = options.exact_math;
   settings.deterministic = options.deterministic;

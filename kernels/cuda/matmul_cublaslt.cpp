@@ -14,15 +14,15 @@ namespace {
 using Epilogue = Matmul::Epilogue;
 
 // Lengths and operands by the header's own words, with its rows being our columns:
-// BIAS "must match matrix D rows"; BGRADA sums its A, our b, over k into a vector of "the rows of
-// matrix D"; DRELU_BGRAD sums the D it writes over its columns, our rows.
+// BIAS "must match matrix D rows"; BGRADB sums its B, our a, over k into a vector of the columns of
+// its D, our rows; DRELU_BGRAD sums the D it writes over its columns, our rows.
 cublasLtEpilogue_t epilogue(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
     case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
     case Epilogue::relu_bias_aux: return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
-    case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::drelu: return CUBLASLT_EPILOGUE_DRELU;
     case Epilogue::drelu_bias_gradient: return CUBLASLT_EPILOGUE_DRELU_BGRAD;
   }

@@ -20,7 +20,7 @@ EventHandle make_event(bool timing) {
   return EventHandle(event);
 }
 
-CudaStream::CudaStream() : event_(make_event(false)) {
+CudaStream::CudaStream() {
   // Non-blocking: nothing waits for the default stream, which nothing here uses.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
@@ -33,23 +33,20 @@ void CudaStream::wait() {
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-void CudaStream::after(Stream& other) {
-  auto& theirs = static_cast<CudaStream&>(other);
-  check(cudaEventRecord(theirs.event_.get(), theirs.stream_), "cudaEventRecord");
-  check(cudaStreamWaitEvent(stream_, theirs.event_.get(), 0), "cudaStreamWaitEvent");
-}
-
-std::uint64_t CudaStream::mark() {
-  const std::uint64_t mark = ++marks_;
-  EventHandle& event = ring_[mark % ring_.size()];
+std::uint64_t CudaStream::Events::record(cudaStream_t stream) {
+  EventHandle& event = ring_[++count_ % ring_.size()];
   if (!event) event = make_event(false);
-  check(cudaEventRecord(event.get(), stream_), "cudaEventRecord");
-  return mark;
+  check(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+  return count_;
 }
 
 void CudaStream::wait_for(std::uint64_t mark) {
-  // An event that was recorded anew stands for a later mark, which is done after this one.
-  check(cudaEventSynchronize(ring_[mark % ring_.size()].get()), "cudaEventSynchronize");
+  check(cudaEventSynchronize(marks_.at(mark)), "cudaEventSynchronize");
+}
+
+void CudaStream::after(Stream& other, std::uint64_t signal) {
+  check(cudaStreamWaitEvent(stream_, static_cast<CudaStream&>(other).signals_.at(signal), 0),
+        "cudaStreamWaitEvent");
 }
 
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {

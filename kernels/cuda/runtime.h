@@ -29,15 +29,27 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle() const { return stream_; }
   void wait() override;
-  void after(Stream& other) override;
-  std::uint64_t mark() override;
+  std::uint64_t mark() override { return marks_.record(stream_); }
   void wait_for(std::uint64_t mark) override;
+  std::uint64_t signal() override { return signals_.record(stream_); }
+  void after(Stream& other, std::uint64_t signal) override;
 
  private:
+  // The last eight events, numbered. An event that was recorded anew stands for a later number,
+  // which implies the earlier one.
+  class Events {
+   public:
+    std::uint64_t record(cudaStream_t stream);
+    cudaEvent_t at(std::uint64_t number) const { return ring_[number % ring_.size()].get(); }
+
+   private:
+    std::array<EventHandle, 8> ring_;
+    std::uint64_t count_ = 0;
+  };
+
   cudaStream_t stream_ = nullptr;
-  EventHandle event_;                // what others wait for
-  std::array<EventHandle, 8> ring_;  // of the last marks
-  std::uint64_t marks_ = 0;
+  Events marks_;    // that the host waits for
+  Events signals_;  // that streams wait for; apart, because those of a capture are not the host's
 };
 
 // Zero-filled device memory, or memory of the host that the device reads and writes in place. Too

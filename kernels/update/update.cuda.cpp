@@ -16,9 +16,10 @@ std::int64_t section_elements(const Graph& graph) {
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
   return launch_kernel(std::string(name(op.optimizer.kind)),
-                       [op, count, dtype = operands.dtype_in(1)](const Buffers& b, CudaStream& s) {
+                       [op, count, rule = update_rule(op.optimizer), dtype = operands.dtype_in(1)](
+                           const Buffers& b, CudaStream& s) {
                          const int moments = op.optimizer.moments();
-                         update(op.optimizer,
+                         update(rule,
                                 {.parameters = as<float>(b.in[0]),
                                  .gradients = b.in[1],
                                  .state = as<StepState>(b.in[2]),
@@ -33,7 +34,7 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return launch_kernel("clock", [op](const Buffers& b, CudaStream& s) {
-    clock(op, as<StepState>(b.in[0]), s.handle());
+    clock(op.schedule, op.beta1, op.beta2, op.scaling, as<StepState>(b.in[0]), s.handle());
   });
 }
 

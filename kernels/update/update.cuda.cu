@@ -13,12 +13,18 @@
 namespace warpstep::cuda {
 namespace {
 
+// Not cos(pi x), whose reduction of large arguments takes local memory.
+__device__ inline double clock_cospi(double x) {
+  return cospi(x);
+}
+
 #define STEP_CLOCK __device__ inline
 #include "engine/step_clock.inc"
 #undef STEP_CLOCK
 
 __global__ void __launch_bounds__(1) clock_kernel(Schedule schedule, double beta1, double beta2,
                                                   LossScaling scaling, StepState* state) {
+  state->begin_ns = device_time_ns();
   clock_tick(*state, schedule, beta1, beta2, scaling);
 }
 
@@ -32,6 +38,8 @@ __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std:
   to.loss_scale = state->loss_scale;
   to.skipped = state->skipped;
   to.overflow = state->overflow;
+  to.begin_ns = state->begin_ns;
+  to.end_ns = device_time_ns();
   __threadfence_system();
   *const_cast<volatile std::int64_t*>(&to.step) = state->step;
 }

@@ -24,8 +24,6 @@ dim3 blockDim, gridDim;
 namespace warpstep::simt {
 namespace {
 
-constexpr unsigned most_threads = 1024;  // of a block
-
 [[noreturn]] void fail(const Lane& lane, const std::string& why) {
   const uint3 block = blockIdx;
   throw Error(lane.place() + ": " + lane.operation_name() + " by thread " +
@@ -52,7 +50,6 @@ class Machine {
   }
 
   std::uint64_t seed = first_schedule();
-  std::size_t allowed_shared_bytes = std::size_t{48} << 10;
   std::unique_ptr<std::byte[]> shared;
   Lane* running = nullptr;
   Lane& lane(unsigned rank) { return lanes_[rank]; }
@@ -61,9 +58,11 @@ class Machine {
  private:
   void run_block(std::size_t shared_bytes);
   void poison(std::size_t shared_bytes);
+  void join();
   void advance(unsigned first, unsigned count);
   bool release_warp(unsigned first, unsigned count);
-  void complete(Lane& leader, unsigned first, unsigned count);
+  bool complete(Lane& leader, unsigned first, unsigned count);
+  void blame(const Lane& waiting, unsigned first, unsigned count) const;
   bool release_block();
   const std::vector<unsigned>& order(unsigned count, std::vector<unsigned>& permutation);
 
@@ -83,6 +82,8 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   const std::lock_guard lock(turn_);
   if (check_shape(grid, block, shared_bytes) != cudaSuccess)
     throw Error("no device takes a launch of this shape");
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  if (blocks > 0xffffffffU) throw Error("more blocks than a CPU gets through");
   live_ = block.x * block.y * block.z;
   body_ = std::ref(thread);
   while (lanes_.size() < live_) lanes_.emplace_back(static_cast<unsigned>(lanes_.size()), body_);
@@ -91,11 +92,12 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   gridDim = grid;
   blockDim = block;
   random_.seed(static_cast<std::mt19937::result_type>(seed));
-  for (const unsigned b : order(grid.x * grid.y * grid.z, block_order_)) {
+  for (const unsigned b : order(static_cast<unsigned>(blocks), block_order_)) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     try {
       run_block(shared_bytes);
     } catch (...) {
+      join();
       abandoned_.push_back(std::exchange(lanes_, {}));
       throw;
     }
@@ -126,6 +128,12 @@ void Machine::run_block(std::size_t shared_bytes) {
     for (const unsigned w : order(warps, warp_order_))
       advance(w * warp_size, std::min(warp_size, live_ - w * warp_size));
   } while (release_block());
+  join();
+}
+
+// What the block's lanes did comes before what the host does next.
+void Machine::join() {
+  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
 #if defined(SIMT_TSAN)
   __tsan_acquire(this);
 #endif
@@ -147,26 +155,26 @@ void Machine::advance(unsigned first, unsigned count) {
 // Results are handed out only now, so that no lane overwrites what another has yet to read.
 bool Machine::release_warp(unsigned first, unsigned count) {
   bool released = false;
+  Lane* stuck = nullptr;
   for (unsigned l = 0; l < count; ++l) {
-    if (lanes_[first + l].state != Lane::State::at_warp) continue;
-    complete(lanes_[first + l], first, count);
-    released = true;
+    Lane& lane = lanes_[first + l];
+    if (lane.state != Lane::State::at_warp) continue;
+    if (complete(lane, first, count))
+      released = true;
+    else if (stuck == nullptr)
+      stuck = &lane;
   }
+  if (!released && stuck != nullptr) blame(*stuck, first, count);
   return released;
 }
 
-void Machine::complete(Lane& leader, unsigned first, unsigned count) {
+bool Machine::complete(Lane& leader, unsigned first, unsigned count) {
   std::array<Lane*, warp_size> members{};
   unsigned size = 0;
   for (unsigned m = 0; m < warp_size; ++m) {
     if ((leader.mask >> m & 1U) == 0) continue;
-    if (m >= count)
-      fail(leader, "its mask names lane " + std::to_string(m) + ", which the block does not have");
-    Lane& member = lanes_[first + m];
-    if (member.state != Lane::State::at_warp || member.mask != leader.mask ||
-        !member.beside(leader))
-      fail(leader, "its mask names lane " + std::to_string(m) + ", which " + member.standing());
-    members[size++] = &member;
+    if (m >= count || !lanes_[first + m].meets(leader)) return false;
+    members[size++] = &lanes_[first + m];
   }
   const bool orders_memory = leader.operation == Operation::syncwarp;  // shuffles do not
   for (unsigned m = 0; m < size; ++m) {
@@ -175,6 +183,19 @@ void Machine::complete(Lane& leader, unsigned first, unsigned count) {
     if (orders_memory) members[m]->release(&leader);
   }
   for (unsigned m = 0; m < size && orders_memory; ++m) members[m]->acquire(&leader);
+  return true;
+}
+
+// Says for which lane of its mask `waiting` waits in vain.
+void Machine::blame(const Lane& waiting, unsigned first, unsigned count) const {
+  for (unsigned m = 0; m < warp_size; ++m) {
+    if ((waiting.mask >> m & 1U) == 0) continue;
+    const std::string who = "its mask names lane " + std::to_string(m) + ", which ";
+    if (m >= count) fail(waiting, who + "the block does not have");
+    const Lane& other = lanes_[first + m];
+    if (!other.meets(waiting))
+      fail(waiting, who + other.standing() + (other.beside(waiting) ? " with another mask" : ""));
+  }
 }
 
 // No warp can run: opens the block barrier, or ends the block.
@@ -189,8 +210,8 @@ bool Machine::release_block() {
     const Lane &waiting = done ? lane : first, &other = done ? first : lane;
     fail(waiting, "divergent: thread " + std::to_string(other.rank) + " " + other.standing());
   }
-  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
   if (done) return false;
+  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
   for (unsigned r = 0; r < live_; ++r) {
     lanes_[r].acquire(this);
     lanes_[r].state = Lane::State::ready;
@@ -211,20 +232,6 @@ Machine& machine() {
 }
 
 }  // namespace
-
-cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes) {
-  const auto threads = std::uint64_t{block.x} * block.y * block.z;
-  const bool block_fits = threads > 0 && threads <= most_threads && block.x <= most_threads &&
-                          block.y <= most_threads && block.z <= 64;
-  const bool grid_fits = grid.x > 0 && grid.x <= 0x7fffffffU && grid.y > 0 && grid.y <= 65535 &&
-                         grid.z > 0 && grid.z <= 65535;
-  if (!block_fits || !grid_fits) return cudaErrorInvalidConfiguration;
-  return shared_bytes > machine().allowed_shared_bytes ? cudaErrorInvalidValue : cudaSuccess;
-}
-
-void allow_shared_bytes(std::size_t bytes) {
-  machine().allowed_shared_bytes = std::max(machine().allowed_shared_bytes, bytes);
-}
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   machine().run(grid, block, shared_bytes, thread);

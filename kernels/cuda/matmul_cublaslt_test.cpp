@@ -71,6 +71,13 @@ TEST(CublasLtProblem, IsTheTransposedProduct) {
   EXPECT_EQ(attribute<std::int64_t>(problem, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD), 2048);
 }
 
+TEST(CublasLtProblem, ABiasGradientSumsOurAWhichIsItsB) {
+  Matmul matmul = linear(DType::f16);
+  matmul.epilogue = Matmul::Epilogue::bias_gradient;
+  EXPECT_EQ(attribute<cublasLtEpilogue_t>(Problem(matmul, false), CUBLASLT_MATMUL_DESC_EPILOGUE),
+            CUBLASLT_EPILOGUE_BGRADB);
+}
+
 TEST(CublasLtProblem, OnlyF32IsComputedInTf32) {
   const auto compute = [](DType dtype, bool tf32) {
     return attribute<cublasComputeType_t>(Problem(linear(dtype), tf32),

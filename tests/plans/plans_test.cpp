@@ -46,6 +46,10 @@ struct Target {
   bool tf32;
 };
 
+void PrintTo(const Target& target, std::ostream* out) {  // in the tests' names
+  *out << target.device << " in " << target.precision;
+}
+
 // Every precision on every device that has it: Turing has neither bf16 nor tf32.
 std::vector<Target> targets() {
   std::vector<Target> all;

@@ -58,8 +58,9 @@ std::vector<std::string> assumed_devices() {
   return names;
 }
 
-Settings assume_device(std::string_view name, Settings settings) {
+Settings assume_device(std::string_view name) {
   const Device& device = find(name);
+  Settings settings;
   settings.assumed = device.name;
   settings.device_name = device.product;
   settings.multiprocessors = device.multiprocessors;

@@ -14,9 +14,9 @@ namespace warpstep::cuda {
 
 std::vector<std::string> assumed_devices();  // "sm_75", "sm_80", ...
 
-// The settings with the device's name and figures filled in. Throws UsageError for a name that is
-// not one of assumed_devices().
-Settings assume_device(std::string_view name, Settings settings = {});
+// Default settings for the device. Throws UsageError for a name that is not one of
+// assumed_devices().
+Settings assume_device(std::string_view name);
 
 // What CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION takes. Throws UsageError likewise.
 std::string assumed_properties(std::string_view name);

@@ -56,6 +56,7 @@ class Verdicts {
   void drop(const std::string& why) { ++dropped_[why]; }
   void refuse(std::string_view why) { refusals_ += fmt::format("; {:.200}", why); }
   std::string text() const {
+    if (offered_ == 0) return "cuDNN offers no engine" + refusals_;
     std::vector<std::string> parts;
     for (const auto& [why, n] : dropped_) parts.push_back(fmt::format("{} {}", n, why));
     return fmt::format("cuDNN offers {} engine configurations{}{}{}", offered_,

@@ -1,6 +1,6 @@
 #include "kernels/cuda/dnn_cudnn_engines.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -41,12 +41,19 @@ bool EngineConfig::has(cudnnBackendBehaviorNote_t note) const {
 }
 
 std::string EngineConfig::text() const {
-  return fmt::format(
-      "engine {} ({}{}{}{})", engine,
-      has(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) ? "runtime compiled" : "precompiled",
-      has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ? ", tensor cores" : "",
-      is_winograd_or_fft(*this) ? (has(CUDNN_NUMERICAL_NOTE_FFT) ? ", fft" : ", winograd") : "",
-      is_fallback ? ", fallback" : "");
+  std::vector<std::string_view> notes;
+  const auto note = [&](bool holds, std::string_view words) {
+    if (holds) notes.push_back(words);
+  };
+  const bool is_compiled_late = has(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+  note(is_compiled_late, "runtime compiled");
+  note(!is_compiled_late, "precompiled");
+  note(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE), "tensor cores");
+  note(has(CUDNN_NUMERICAL_NOTE_WINOGRAD), "winograd");
+  note(has(CUDNN_NUMERICAL_NOTE_FFT), "fft");
+  note(has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC), "not deterministic");
+  note(is_fallback, "fallback");
+  return fmt::format("engine {} ({})", engine, fmt::join(notes, ", "));
 }
 
 std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& device,

@@ -24,7 +24,8 @@ struct EngineConfig {
   std::string text() const;  // "engine 41 (precompiled, tensor cores)"
 };
 
-// Best first, by cuDNN's estimate. Throws DeviceError, with cuDNN's reason, when there is none.
+// Best first, by cuDNN's estimate; none when no engine computes the graph. Throws DeviceError when
+// the heuristics themselves fail.
 std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& device,
                                   cudnnBackendHeurMode_t mode);
 

@@ -1,7 +1,7 @@
 #include "kernels/cuda/dnn_descriptor.h"
 
+#include <algorithm>
 #include <array>
-#include <string_view>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -12,8 +12,9 @@ void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   std::array<char, 2048> cause{};
   cudnnGetLastErrorString(cause.data(), cause.size());
-  std::string_view text = cause.data();
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  std::string text = cause.data();  // some lines
+  std::ranges::replace(text, '\n', ' ');
+  while (text.ends_with(' ')) text.pop_back();
   fail<DeviceError>("{}: {} ({}){}{}", call, cudnnGetErrorString(status), static_cast<int>(status),
                     text.empty() ? "" : ": ", text);
 }

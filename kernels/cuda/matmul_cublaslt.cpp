@@ -45,17 +45,17 @@ cublasComputeType_t compute_type(const Matmul& matmul, bool tf32) {
 // cublasLt finds such mistakes only when it is asked for an algorithm, and then says no more than
 // that an argument is invalid.
 void validate(const Matmul& m) {
-  const auto pitch = [&](char matrix, std::int64_t elements, std::int64_t least) {
+  const auto pitch = [&](const char* matrix, std::int64_t elements, std::int64_t least) {
     if (elements >= least) return;
     fail<Error>("matmul {}: rows of {} have {} elements and a pitch of {}", m.key(), matrix, least,
                 elements);
   };
   if (m.rows <= 0 || m.columns <= 0 || m.depth <= 0) fail<Error>("matmul {} is empty", m.key());
-  pitch('a', m.pitch_a, m.transpose_a ? m.rows : m.depth);
-  pitch('b', m.pitch_b, m.transpose_b ? m.depth : m.columns);
-  pitch('d', m.pitch_d, m.columns);
+  pitch("a", m.pitch_a, m.transpose_a ? m.rows : m.depth);
+  pitch("b", m.pitch_b, m.transpose_b ? m.depth : m.columns);
+  pitch("d", m.pitch_d, m.columns);
   if (!has_aux(m.epilogue)) return;
-  pitch('x', m.aux_pitch, m.columns);
+  pitch("aux", m.aux_pitch, m.columns);
   if (m.aux_pitch % 128 != 0) {
     fail<Error>("matmul {}: a row of aux has {} bits, which is not a multiple of 128", m.key(),
                 m.aux_pitch);

@@ -80,7 +80,7 @@ void PlanCache::keep(std::string_view subject, std::string_view plan) {
     std::filesystem::create_directories(folder_);
     write_atomically(file(subject, choice_),
                      header(key(subject, choice_), plan) + std::string(plan));
-  } catch (const DataError&) {
+  } catch (const DataError&) {  // a full disk, a folder that is read only: plan anew next time
   } catch (const std::filesystem::filesystem_error&) {
   }
 }

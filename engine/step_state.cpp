@@ -7,6 +7,11 @@
 namespace warpstep {
 namespace {
 
+double clock_cos_pi(double x) {
+  constexpr double pi = 3.14159265358979323846;
+  return std::cos(pi * x);
+}
+
 #define STEP_CLOCK
 #include "engine/step_clock.inc"
 #undef STEP_CLOCK

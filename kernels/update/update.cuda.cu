@@ -13,6 +13,11 @@
 namespace warpstep::cuda {
 namespace {
 
+// Not cos(), whose reduction of large arguments keeps arrays in local memory.
+__device__ inline double clock_cos_pi(double x) {
+  return cospi(x);
+}
+
 #define STEP_CLOCK __device__ inline
 #include "engine/step_clock.inc"
 #undef STEP_CLOCK
@@ -85,7 +90,7 @@ __global__ void __launch_bounds__(threads)
   for (unsigned j = 0; j < vectors_a_thread; ++j) found = found || not_finite<T>(packed[j].word);
   if (first < rest) {
     const float last = widen(gradients[std::size_t{vectors} * width + first]);
-    found = found || !isfinite(last);
+    found = found || !std::isfinite(last);
   }
   if (__any_sync(all_lanes, found) && threadIdx.x % warp_lanes == 0)
     atomicExch(&state->overflow, 1U);

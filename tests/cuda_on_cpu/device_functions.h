@@ -39,7 +39,7 @@ T shuffle(unsigned mask, T value, unsigned source, bool inside, Operation operat
   if (!inside) return value;
   if ((mask >> source & 1U) == 0)
     fail_here(operation, where, "reads lane " + std::to_string(source) + ", not in its mask");
-  std::memcpy(&value, &all[source], sizeof value);
+  std::memcpy(static_cast<void*>(&value), &all[source], sizeof value);
   return value;
 }
 

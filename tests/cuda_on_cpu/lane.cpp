@@ -114,6 +114,11 @@ bool Lane::beside(const Lane& other) const {
          std::string_view(where.file_name()) == other.where.file_name();
 }
 
+bool Lane::meets(const Lane& other) const {
+  return state == State::at_warp && other.state == State::at_warp && mask == other.mask &&
+         beside(other);
+}
+
 std::string Lane::place() const {
   return std::string(where.file_name()) + ":" + std::to_string(where.line());
 }

@@ -34,6 +34,7 @@ class Lane {
   void acquire(void* tag);
 
   bool beside(const Lane& other) const;  // in the same call of the source
+  bool meets(const Lane& other) const;   // both wait in the same warp operation
   std::string place() const;             // "FILE:LINE"
   std::string operation_name() const;
   std::string standing() const;  // "is at __syncwarp, FILE:LINE", "has ended"

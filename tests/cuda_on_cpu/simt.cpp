@@ -63,7 +63,8 @@ class Machine {
   void poison(std::size_t shared_bytes);
   void advance(unsigned first, unsigned count);
   bool release_warp(unsigned first, unsigned count);
-  void complete(Lane& leader, unsigned first, unsigned count);
+  bool complete(Lane& leader, unsigned first, unsigned count);
+  void blame(const Lane& waiting, unsigned first, unsigned count) const;
   bool release_block();
   const std::vector<unsigned>& order(unsigned count, std::vector<unsigned>& permutation);
 
@@ -147,26 +148,26 @@ void Machine::advance(unsigned first, unsigned count) {
 // Results are handed out only now, so that no lane overwrites what another has yet to read.
 bool Machine::release_warp(unsigned first, unsigned count) {
   bool released = false;
+  Lane* stuck = nullptr;
   for (unsigned l = 0; l < count; ++l) {
-    if (lanes_[first + l].state != Lane::State::at_warp) continue;
-    complete(lanes_[first + l], first, count);
-    released = true;
+    Lane& lane = lanes_[first + l];
+    if (lane.state != Lane::State::at_warp) continue;
+    if (complete(lane, first, count))
+      released = true;
+    else if (stuck == nullptr)
+      stuck = &lane;
   }
+  if (!released && stuck != nullptr) blame(*stuck, first, count);
   return released;
 }
 
-void Machine::complete(Lane& leader, unsigned first, unsigned count) {
+bool Machine::complete(Lane& leader, unsigned first, unsigned count) {
   std::array<Lane*, warp_size> members{};
   unsigned size = 0;
   for (unsigned m = 0; m < warp_size; ++m) {
     if ((leader.mask >> m & 1U) == 0) continue;
-    if (m >= count)
-      fail(leader, "its mask names lane " + std::to_string(m) + ", which the block does not have");
-    Lane& member = lanes_[first + m];
-    if (member.state != Lane::State::at_warp || member.mask != leader.mask ||
-        !member.beside(leader))
-      fail(leader, "its mask names lane " + std::to_string(m) + ", which " + member.standing());
-    members[size++] = &member;
+    if (m >= count || !lanes_[first + m].meets(leader)) return false;
+    members[size++] = &lanes_[first + m];
   }
   const bool orders_memory = leader.operation == Operation::syncwarp;  // shuffles do not
   for (unsigned m = 0; m < size; ++m) {
@@ -175,6 +176,19 @@ void Machine::complete(Lane& leader, unsigned first, unsigned count) {
     if (orders_memory) members[m]->release(&leader);
   }
   for (unsigned m = 0; m < size && orders_memory; ++m) members[m]->acquire(&leader);
+  return true;
+}
+
+// Says for which lane of its mask `waiting` waits in vain.
+void Machine::blame(const Lane& waiting, unsigned first, unsigned count) const {
+  for (unsigned m = 0; m < warp_size; ++m) {
+    if ((waiting.mask >> m & 1U) == 0) continue;
+    const std::string who = "its mask names lane " + std::to_string(m) + ", which ";
+    if (m >= count) fail(waiting, who + "the block does not have");
+    const Lane& other = lanes_[first + m];
+    if (!other.meets(waiting))
+      fail(waiting, who + other.standing() + (other.beside(waiting) ? " with another mask" : ""));
+  }
 }
 
 // No warp can run: opens the block barrier, or ends the block.

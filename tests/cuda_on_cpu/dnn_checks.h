@@ -1,0 +1,16 @@
+// What cuDNN demands of a graph and of a call of its plan; Error says what is broken.
+#pragma once
+
+#include <span>
+
+#include "kernels/cuda/dnn.h"
+
+namespace warpstep::cuda::dnn {
+
+void check_graph(const Graph& graph);
+// The bindings are those of a graph that check_graph() passed.
+void check_call(const Graph& graph, std::span<const Binding> bindings, const void* workspace,
+                std::size_t workspace_bytes);
+std::int64_t written_by(const Operation& operation);  // the uid
+
+}  // namespace warpstep::cuda::dnn

@@ -1,0 +1,204 @@
+// dnn::Library by plain loops over the same description that cuDNN is given: sums in double, each
+// result rounded once to its tensor's dtype, virtual tensors in f32.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/runtime.h"
+#include "tests/cuda_on_cpu/dnn_checks.h"
+#include "tests/cuda_on_cpu/elements.h"
+#include "tests/cuda_on_cpu/fake_runtime.h"
+
+namespace warpstep::cuda::dnn {
+namespace {
+
+// Some, so that a step's memory plan must place it, and no number that anything else is.
+constexpr std::size_t workspace_need = 1040;
+
+using Dense = std::vector<float>;  // a tensor's elements in the order N, H, W, C
+
+template <class Visit>
+void for_each_element(const Tensor& tensor, Visit visit) {
+  std::size_t dense = 0;
+  const auto& [n_count, c_count, h_count, w_count] = tensor.dims;
+  for (std::int64_t n = 0; n < n_count; ++n)
+    for (std::int64_t h = 0; h < h_count; ++h)
+      for (std::int64_t w = 0; w < w_count; ++w)
+        for (std::int64_t c = 0; c < c_count; ++c) visit(dense++, Extents{n, c, h, w});
+}
+
+std::int64_t place(const Tensor& tensor, const Extents& at) {
+  std::int64_t offset = 0;
+  for (std::size_t axis = 0; axis < at.size(); ++axis)
+    offset += (tensor.dims[axis] == 1 ? 0 : at[axis]) * tensor.strides[axis];  // broadcast
+  return offset;
+}
+
+std::int64_t count(const Tensor& tensor) {
+  const auto& [n, c, h, w] = tensor.dims;
+  return n * c * h * w;
+}
+
+// Calls visit(x pixel, w pixel, y pixel) for each product of a convolution, as indices into dense
+// tensors of pixels; those in the padding are left out.
+template <class Visit>
+void for_each_tap(const Convolution& conv, const Tensor& x, const Tensor& w, const Tensor& y,
+                  Visit visit) {
+  for (std::int64_t n = 0; n < y.dims[0]; ++n)
+    for (std::int64_t p = 0; p < y.dims[2]; ++p)
+      for (std::int64_t q = 0; q < y.dims[3]; ++q)
+        for (std::int64_t r = 0; r < w.dims[2]; ++r)
+          for (std::int64_t s = 0; s < w.dims[3]; ++s) {
+            const std::int64_t i = p * conv.stride - conv.padding + r * conv.dilation;
+            const std::int64_t j = q * conv.stride - conv.padding + s * conv.dilation;
+            if (i < 0 || j < 0 || i >= x.dims[2] || j >= x.dims[3]) continue;
+            visit(idx((n * x.dims[2] + i) * x.dims[3] + j), idx(r * w.dims[3] + s),
+                  idx((n * y.dims[2] + p) * y.dims[3] + q));
+          }
+}
+
+struct Operands {
+  const Dense &x, &w, &y;  // the one that is written is empty
+};
+
+Dense convolve(const Convolution& conv, const Tensor& x, const Tensor& w, const Tensor& y,
+               const Operands& of) {
+  using enum Convolution::Direction;
+  const std::size_t in = idx(x.dims[1]), group_in = idx(w.dims[1]), out = idx(y.dims[1]);
+  const std::size_t groups = in / group_in, group_out = out / groups;
+  const std::size_t taps = idx(w.dims[2] * w.dims[3]);
+  const Tensor& result = conv.direction == forward ? y : conv.direction == data_grad ? x : w;
+  std::vector<double> sums(idx(count(result)));
+  for_each_tap(conv, x, w, y, [&](std::size_t from, std::size_t tap, std::size_t to) {
+    for (std::size_t k = 0; k < out; ++k) {
+      const std::size_t first_x = from * in + k / group_out * group_in;
+      const std::size_t first_w = (k * taps + tap) * group_in, at_y = to * out + k;
+      if (conv.direction == forward) {
+        double sum = 0;
+        for (std::size_t c = 0; c < group_in; ++c)
+          sum += static_cast<double>(of.x[first_x + c]) * of.w[first_w + c];
+        sums[at_y] += sum;
+        continue;
+      }
+      const bool to_data = conv.direction == data_grad;
+      const double d_y = of.y[at_y];
+      const float* factors = to_data ? &of.w[first_w] : &of.x[first_x];
+      double* into = &sums[to_data ? first_x : first_w];
+      for (std::size_t c = 0; c < group_in; ++c) into[c] += d_y * static_cast<double>(factors[c]);
+    }
+  });
+  return {sums.begin(), sums.end()};
+}
+
+// One run of a graph on the memory of a call.
+class Run {
+ public:
+  Run(const Graph& graph, std::span<const Binding> bindings) : graph_(graph) {
+    for (const auto& [uid, address] : bindings) addresses_[uid] = address;
+  }
+  void operator()() {
+    for (const Operation& operation : graph_.operations)
+      write(graph_.tensor(written_by(operation)),
+            std::visit([this](const auto& o) { return compute(o); }, operation));
+  }
+
+ private:
+  Dense compute(const Convolution& conv) const {
+    using enum Convolution::Direction;
+    const Tensor &x = graph_.tensor(conv.x), &w = graph_.tensor(conv.w), &y = graph_.tensor(conv.y);
+    const Dense none;
+    const Dense dense_x = conv.direction == data_grad ? none : read(x);
+    const Dense dense_w = conv.direction == weight_grad ? none : read(w);
+    const Dense dense_y = conv.direction == forward ? none : read(y);
+    return convolve(conv, x, w, y, {dense_x, dense_w, dense_y});
+  }
+  Dense compute(const Pointwise& pointwise) const {
+    Dense result = read(graph_.tensor(pointwise.x));
+    if (pointwise.mode == Pointwise::Mode::relu) {
+      for (float& value : result) value = value > 0 || value != value ? value : 0;  // NaN stays
+      return result;
+    }
+    const Tensor &b = graph_.tensor(pointwise.b), &y = graph_.tensor(pointwise.y);
+    const Dense dense_b = read(b);
+    const auto& [n_count, c_count, h_count, w_count] = b.dims;
+    const Tensor packed{.dims = b.dims,
+                        .strides = {h_count * w_count * c_count, 1, w_count * c_count, c_count}};
+    for_each_element(y, [&](std::size_t dense, const Extents& at) {
+      result[dense] += dense_b[idx(place(packed, at))];
+    });
+    return result;
+  }
+
+  Dense read(const Tensor& tensor) const {
+    if (tensor.is_virtual) return virtual_.at(tensor.uid);
+    Dense dense(idx(count(tensor)));
+    const void* base = addresses_.at(tensor.uid);
+    for_each_element(tensor, [&](std::size_t to, const Extents& at) {
+      dense[to] = load(base, tensor.dtype, place(tensor, at));
+    });
+    return dense;
+  }
+  void write(const Tensor& tensor, Dense dense) {
+    if (tensor.is_virtual) {
+      virtual_[tensor.uid] = std::move(dense);
+      return;
+    }
+    void* base = addresses_.at(tensor.uid);
+    for_each_element(tensor, [&](std::size_t from, const Extents& at) {
+      store(base, tensor.dtype, place(tensor, at), dense[from]);
+    });
+  }
+
+  const Graph& graph_;
+  std::map<std::int64_t, void*> addresses_;
+  std::map<std::int64_t, Dense> virtual_;
+};
+
+class EmulatedPlan final : public Plan {
+ public:
+  EmulatedPlan(const Graph& graph, bool has_device)
+      : graph_(std::make_shared<Graph>(graph)), has_device_(has_device) {}
+  std::size_t workspace_bytes() const override { return workspace_need; }
+  std::string implementation() const override { return "emulated loops"; }
+  void execute(CudaStream& stream, std::span<const Binding> bindings,
+               void* workspace) const override {
+    if (!has_device_) fail<Error>("{}: planned without a device, so not to be run", graph_->name);
+    check_call(*graph_, bindings, workspace, workspace_need);
+    const std::vector<Binding> bound(bindings.begin(), bindings.end());
+    const auto run = [graph = graph_, bound, workspace] {
+      std::memset(workspace, 0xff, workspace_need);  // whatever else lies there becomes NaN
+      Run(*graph, bound)();
+    };
+    check(fake_cuda::enqueue(stream.handle(), graph_->name, run), graph_->name.c_str());
+  }
+
+ private:
+  std::shared_ptr<const Graph> graph_;  // a captured call outlives its plan
+  bool has_device_;
+};
+
+class EmulatedLibrary final : public Library {
+ public:
+  explicit EmulatedLibrary(const Settings& settings) : settings_(settings) {}
+  Planned plan(const Graph& graph) override {
+    check_graph(graph);
+    if (workspace_need > settings_.workspace_cap)
+      return {nullptr, fmt::format("it needs {} bytes of workspace, and {} are allowed",
+                                   workspace_need, settings_.workspace_cap)};
+    return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
+  }
+  std::string version() const override { return "emulated cuDNN"; }
+
+ private:
+  Settings settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Library> open_library(const Settings& settings) {
+  return std::make_unique<EmulatedLibrary>(settings);
+}
+
+}  // namespace warpstep::cuda::dnn

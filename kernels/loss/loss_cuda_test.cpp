@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "engine/core/error.h"
-#include "kernels/cuda/testing.h"
 #include "kernels/loss/loss.cuda.h"
+#include "tests/device_memory.h"
 
 namespace warpstep::cuda {
 namespace {

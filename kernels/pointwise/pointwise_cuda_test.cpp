@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "engine/core/error.h"
-#include "kernels/cuda/testing.h"
 #include "kernels/pointwise/pointwise.cuda.h"
+#include "tests/device_memory.h"
 
 namespace warpstep::cuda {
 namespace {

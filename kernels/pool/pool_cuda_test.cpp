@@ -5,8 +5,8 @@
 
 #include "engine/core/error.h"
 #include "engine/ops/pool.h"
-#include "kernels/cuda/testing.h"
 #include "kernels/pool/pool.cuda.h"
+#include "tests/device_memory.h"
 
 namespace warpstep::cuda {
 namespace {

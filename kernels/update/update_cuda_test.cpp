@@ -6,8 +6,8 @@
 
 #include "engine/core/error.h"
 #include "engine/ops/update.h"
-#include "kernels/cuda/testing.h"
 #include "kernels/update/update.cuda.h"
+#include "tests/device_memory.h"
 
 namespace warpstep::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/testing.h"
+#include "tests/device_memory.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -102,13 +102,13 @@ struct Xent {
       : batch(b),
         logits(b.dtype, b.logits),
         labels(b.labels),
-        workspace(softmax_xent_workspace(b.shape)),
         ticket(std::vector<std::uint32_t>{0}) {}
   // Loss, top-1 and gradient, one after the other.
   std::vector<float> run(bool gradient, const StepState* state) const {
     const Array<float> loss(1);
     const Array<std::int32_t> correct(1);
     const Floats d_logits(batch.dtype, batch.logits.size());
+    const Memory workspace(softmax_xent_workspace(batch.shape));
     softmax_xent(batch.shape,
                  {.logits = logits.data(),
                   .labels = labels.data(),
@@ -138,7 +138,6 @@ struct Xent {
   const Batch& batch;
   Floats logits;
   Array<std::int32_t> labels;
-  Memory workspace;
   Array<std::uint32_t> ticket;
 };
 
@@ -200,7 +199,7 @@ TEST_P(LossCuda, SoftmaxXentScalesTheGradientAlone) {
 }
 
 // As std::max_element: a NaN is the first maximum in the first place, and nowhere else.
-TEST_P(LossCuda, TopOneWithNan) {
+TEST_P(LossCuda, Nan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::size_t at : {0U, 2U, 3U})
     for (const std::int32_t label : {0, 2, 3, 9}) {
@@ -209,17 +208,20 @@ TEST_P(LossCuda, TopOneWithNan) {
       b.logits[at] = nan;
       b.labels = {label};
       const Expected e = expected_of(b, 1);
-      const Floats logits(dtype(), b.logits);
+      const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
       const Array<std::int32_t> labels(b.labels), correct(1), alone(1);
       const Array<float> loss(1);
       softmax_xent(b.shape,
                    {.logits = logits.data(),
                     .labels = labels.data(),
                     .loss = loss.data(),
-                    .correct = correct.data()},
+                    .correct = correct.data(),
+                    .d_logits = d_logits.data()},
                    dtype(), nullptr);
       top1(b.shape, logits.data(), labels.data(), alone.data(), dtype(), nullptr);
       EXPECT_TRUE(std::isnan(loss.value()));
+      EXPECT_TRUE(std::isnan(d_logits.values()[1]));
+      EXPECT_EQ(d_logits.values().back(), 0.0F) << "padding";
       EXPECT_EQ(correct.value(), e.correct) << "NaN at " << at << ", label " << label;
       EXPECT_EQ(alone.value(), e.correct) << "NaN at " << at << ", label " << label;
     }

@@ -149,10 +149,10 @@ TEST_P(PointwiseCuda, ColumnSums) {
     std::vector<double> expected(columns);
     std::size_t i = 0;
     for (const float v : x.values()) expected[i++ % columns] += static_cast<double>(v);
-    const Memory workspace(column_sums_workspace(size.rows, channels));
     const Array<std::uint32_t> ticket(std::vector<std::uint32_t>{0});
     expect_near(settled([&] {
                   const Floats sums(dtype(), columns);
+                  const Memory workspace(column_sums_workspace(size.rows, channels));
                   column_sums(x.data(), sums.data(), size.rows, channels, dtype(), workspace.data(),
                               ticket.data(), nullptr);
                   return sums.values();

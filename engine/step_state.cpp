@@ -13,7 +13,7 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-double clock_cospi(double x) {
+double clock_cos_pi(double x) {
   return std::cos(std::numbers::pi * x);
 }
 

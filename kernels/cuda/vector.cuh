@@ -93,7 +93,7 @@ __device__ inline void unpack(const Packed<T, N>& packed, float (&to)[N]) {
     std::memcpy(to, &packed.word, sizeof to);
   } else {
     typename Narrow<T>::Pair pairs[N / 2];
-    std::memcpy(pairs, &packed.word, sizeof pairs);
+    std::memcpy(static_cast<void*>(pairs), &packed.word, sizeof pairs);
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
       const float2 pair = widen(pairs[i]);

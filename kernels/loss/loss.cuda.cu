@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(threads)
     if (label < 0) return;
     const float own = widen(x[label]);
     // A NaN is never larger than another logit, nor smaller: on top in the first place alone.
-    bool beaten = label > 0 && (isnan(own) || isnan(widen(x[0])));
+    bool beaten = label > 0 && (std::isnan(own) || std::isnan(widen(x[0])));
     for (int k = lane(); k < shape.classes; k += warp_lanes) {
       const float other = widen(x[k]);
       if (k < label ? other >= own : other > own) beaten = true;

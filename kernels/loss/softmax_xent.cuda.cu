@@ -112,7 +112,7 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
   });
   sum = reduce<group>(sum, 0.0F, Sum{});
   // A NaN is never larger than another logit, nor smaller: it is on top in the first place alone.
-  const bool ordered = label <= 0 || !(isnan(own) || isnan(widen(logits[0])));
+  const bool ordered = label <= 0 || !(std::isnan(own) || std::isnan(widen(logits[0])));
   return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
 }
 

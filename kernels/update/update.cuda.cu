@@ -13,8 +13,8 @@
 namespace warpstep::cuda {
 namespace {
 
-// Not cos(pi x), whose reduction of large arguments takes local memory.
-__device__ inline double clock_cospi(double x) {
+// Not cos(), whose reduction of large arguments keeps arrays in local memory.
+__device__ inline double clock_cos_pi(double x) {
   return cospi(x);
 }
 
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(threads)
   for (unsigned j = 0; j < vectors_a_thread; ++j) found = found || not_finite<T>(packed[j].word);
   if (first < rest) {
     const float last = widen(gradients[std::size_t{vectors} * width + first]);
-    found = found || !isfinite(last);
+    found = found || !std::isfinite(last);
   }
   if (__any_sync(all_lanes, found) && threadIdx.x % warp_lanes == 0)
     atomicExch(&state->overflow, 1U);

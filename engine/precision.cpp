@@ -34,7 +34,8 @@ namespace {
 
 // Losses, log-probabilities and their gradients stay f32 in every precision.
 bool wants_f32(const AnyOp& op) {
-  return std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Nll>(op);
+  return std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Nll>(op) ||
+         std::holds_alternative<Report>(op);
 }
 
 class Lowering {

@@ -8,7 +8,9 @@
 #include <limits>
 
 #include "engine/core/error.h"
+#include "engine/precision.h"
 #include "engine/runner.h"
+#include "tests/tested_backend.h"
 #include "tests/trial.h"
 
 namespace warpstep {
@@ -17,11 +19,30 @@ namespace {
 using testing_support::Result;
 using testing_support::Trial;
 
+bool computes_in_16_bits() {
+  return std::string_view(WARPSTEP_TESTED_BACKEND).starts_with("cuda");
+}
+
+// Cases whose numbers, or whose ties after rounding, mean nothing in so few bits.
+bool is_for_f32_alone(const cases::Case& c) {
+  return c.name.find("1e4") != std::string::npos || c.name.find("1e-6") != std::string::npos ||
+         c.name.find("behind conv") != std::string::npos;
+}
+
 std::vector<cases::Case> everything() {
   std::vector<cases::Case> all = cases::all();
   std::erase_if(all, [](const cases::Case& c) { return c.heavy; });
   for (cases::Case& c : all)
     if (cases::has_adjoint(c)) c = cases::with_adjoint(std::move(c));
+  if (!computes_in_16_bits()) return all;
+  const std::vector<cases::Case> f32 = all;
+  for (const Precision precision : {Precision::bf16, Precision::fp16})
+    for (const cases::Case& c : f32) {
+      if (is_for_f32_alone(c)) continue;
+      all.push_back(c);
+      all.back().name += fmt::format(" in {}", name(precision));
+      all.back().graph = apply_precision(c.graph, precision);
+    }
   return all;
 }
 
@@ -29,7 +50,7 @@ class Op : public testing::TestWithParam<cases::Case> {
  protected:
   void SetUp() override {
     try {
-      backend_ = open_backend(WARPSTEP_TESTED_BACKEND);
+      backend_ = testing_support::open_tested_backend(WARPSTEP_TESTED_BACKEND);
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
@@ -95,7 +116,7 @@ TEST_P(Op, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
 TEST(Pool, OfNotANumberPointsIntoTheImage) {
   std::shared_ptr<Backend> backend;
   try {
-    backend = open_backend(WARPSTEP_TESTED_BACKEND);
+    backend = testing_support::open_tested_backend(WARPSTEP_TESTED_BACKEND);
   } catch (const DeviceError& error) {
     GTEST_SKIP() << error.what();
   }

@@ -54,7 +54,7 @@ class Stepping {
   }
 
   std::vector<std::vector<float>> parameters() const {
-    program.stream().wait();
+    program.wait();
     std::vector<std::vector<float>> all;
     for (std::size_t p = 0; p < program.store().parameters().size(); ++p)
       all.push_back(program.store().read(p));

@@ -34,6 +34,10 @@ std::vector<std::byte> plain_bytes(const Type& type, const std::vector<float>& v
   return bytes;
 }
 
+DType coarser(DType a, DType b) {
+  return epsilon(b) > epsilon(a) ? b : a;
+}
+
 }  // namespace
 
 std::string test_name(const testing::TestParamInfo<cases::Case>& info) {
@@ -83,9 +87,10 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
   store.set_step_state(state);
 }
 
-Result Trial::read(int id, double depth) const {
+Result Trial::read(int id, DType coarsest, double depth) const {
   const Value& value = program_.graph().value(id);
-  Result result{value.name + " " + value.type.text(), value.type.dtype, depth, {}, {}};
+  Result result{
+      value.name + " " + value.type.text(), coarser(coarsest, value.type.dtype), depth, {}, {}};
   if (is_float(value.type.dtype)) {
     result.floats = program_.read(id);
     return result;
@@ -143,6 +148,7 @@ std::vector<Result> Trial::run(bool poison) {
   const Graph& graph = program_.graph();
   std::size_t call = 0, expected = 0;
   double depth = 0;
+  DType coarsest = DType::f32;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     std::size_t done = program_.calls().size();
@@ -151,7 +157,8 @@ std::vector<Result> Trial::run(bool poison) {
       ++expected;
       depth += graph.cost(node).depth;
       for (const int id : node.out)
-        if (program_.address(id)) results.push_back(read(id, depth));
+        if (program_.address(id)) results.push_back(read(id, coarsest, depth));
+      for (const int id : node.out) coarsest = coarser(coarsest, graph.value(id).type.dtype);
     }
     program_.wait();
     if (poison && done < program_.calls().size()) program_.poison_dead_buffers(done);

@@ -22,8 +22,8 @@ namespace warpstep::testing_support {
 std::string test_name(const testing::TestParamInfo<cases::Case>& info);
 
 struct Result {
-  std::string what;  // value's name and shape
-  DType dtype = DType::f32;
+  std::string what;                    // value's name and shape
+  DType dtype = DType::f32;            // the coarsest of what went into it and of its own
   double depth = 1;                    // of everything that went into it
   std::vector<float> floats;           // for floating-point dtypes
   std::vector<std::int32_t> integers;  // for the others
@@ -52,7 +52,7 @@ class Trial {
  private:
   void fill(const cases::Case& c, std::uint64_t seed);
   void fill_store(const cases::Case& c, std::uint64_t seed);
-  Result read(int value, double depth) const;
+  Result read(int value, DType coarsest, double depth) const;
   void read_store(std::vector<Result>& results) const;
 
   std::shared_ptr<Backend> backend_;

@@ -2,6 +2,7 @@
 #include "kernels/conv/conv_graph.cuda.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"
+#include "kernels/pointwise/unaligned.cuda.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -15,6 +16,11 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
                       operands.context.dnn->version(), operands.node.title(),
                       text(operands.node.op), planned.why_not);
   return std::move(planned.plan);
+}
+
+// Channels of a convolution in groups are not padded, and may be no whole vectors.
+bool is_whole(std::int64_t channels, DType dtype) {
+  return idx(channels) * size_bytes(dtype) % 16 == 0;
 }
 
 }  // namespace
@@ -42,9 +48,9 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
                             dnn::Binding{ConvShape::bias_uid, op.bias ? b.in[2] : nullptr}};
         const std::size_t bound = op.bias && !after ? 4 : 3;
         planned->execute(s, std::span(bindings).first(bound), b.workspace);
-        if (after)
-          bias_relu(b.out[0], op.bias ? b.in[2] : nullptr, op.relu, rows, channels, dtype,
-                    s.handle());
+        if (!after) return;
+        const auto add = is_whole(channels, dtype) ? bias_relu : bias_relu_unaligned;
+        add(b.out[0], op.bias ? b.in[2] : nullptr, op.relu, rows, channels, dtype, s.handle());
       },
       planned->workspace_bytes());
 }
@@ -85,9 +91,12 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
                                   dnn::Binding{ConvShape::y_uid, b.in[1]},
                                   dnn::Binding{ConvShape::w_uid, b.out[0]}};
         planned->execute(s, bindings, b.workspace);
-        if (bias)
+        if (!bias) return;
+        if (is_whole(channels, dtype))
           column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
                       s.handle());
+        else
+          column_sums_unaligned(b.in[1], b.out[1], rows, channels, dtype, s.handle());
       },
       std::max(planned->workspace_bytes(), sums));
 }

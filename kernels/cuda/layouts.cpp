@@ -28,10 +28,10 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 // have the same padding.
 std::int64_t vector_elements(const Graph& graph) {
   for (const Node& node : graph.nodes)
-    for (const int id : node.out)
-      if (const DType d = graph.value(id).type.dtype; d == DType::f16 || d == DType::bf16) return 8;
-  for (const Parameter& parameter : graph.parameters)
-    if (parameter.copy >= 0) return 8;
+    for (const auto* ids : {&node.in, &node.out})
+      for (const int id : *ids)
+        if (is_float(graph.value(id).type.dtype) && size_bytes(graph.value(id).type.dtype) == 2)
+          return 8;
   return 4;
 }
 
@@ -170,6 +170,7 @@ class LayoutPass {
   }
 
   void place(const SoftmaxXent&, Node& node) {
+    want(node, 0, padded(node.in[0]));
     if (node.out.size() > 2) store_like(node.out[2], node.in[0]);
   }
   void place(const LogSoftmaxGrad&, Node& node) { store(node.out[0], padded(node.out[0])); }

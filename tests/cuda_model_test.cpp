@@ -1,0 +1,127 @@
+// Whole models on the CUDA backend (WARPSTEP_TESTED_BACKEND: on a GPU, or its sources over the
+// emulated device): call by call against the reference in each precision, one graph launch a step
+// against its calls one by one, loss scaling through an overflow, and what a poisoned arena shows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "engine/runner.h"
+#include "tests/stepping.h"
+#include "tests/tested_backend.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::model_step;
+using testing_support::open_tested_backend;
+using testing_support::Stepping;
+
+using Losses = std::vector<float>;
+using Parameters = std::vector<std::vector<float>>;
+
+class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precision>> {
+ protected:
+  void SetUp() override {
+    try {
+      // Two runs are compared bit for bit: no algorithm that adds in another order each time.
+      backend_ = open_tested_backend(WARPSTEP_TESTED_BACKEND, {.deterministic = true});
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  std::unique_ptr<Stepping> stepping(std::shared_ptr<Backend> backend,
+                                     StepOptions options = {}) const {
+    const auto& [model, precision] = GetParam();
+    options.precision = precision;
+    constexpr std::int64_t batch = 3;
+    auto step = std::make_unique<Stepping>(model_step(model, batch, options), std::move(backend));
+    step->program.store().initialize(1);
+    return step;
+  }
+
+  static std::pair<Losses, Parameters> run(Stepping& step, Runner& runner, int steps = 4) {
+    Losses losses;
+    for (int i = 0; i < steps; ++i) {
+      step.load(static_cast<std::uint64_t>(i), i == 2);
+      runner.step();
+      step.program.wait();
+      losses.push_back(step.program.store().report(i + 1).loss);
+    }
+    return {losses, step.parameters()};
+  }
+
+  std::shared_ptr<Backend> backend_;
+};
+
+TEST_P(ModelOnCuda, AgreesWithTheReferenceCallByCall) {
+  StepOptions options;
+  options.schedule.peak = 1e-4;
+  const auto ours = stepping(backend_, options), theirs = stepping(open_backend("ref"), options);
+  const auto check = check_runner(ours->program, theirs->program);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    ours->load(step, step == 1);
+    theirs->load(step, step == 1);
+    ASSERT_NO_THROW(check->step()) << "step " << step;
+  }
+}
+
+TEST_P(ModelOnCuda, OneGraphLaunchGivesTheBitsOfItsCalls) {
+  const auto calls = stepping(backend_), graph = stepping(backend_);
+  const auto eager = eager_runner(calls->program), replay = graph_runner(graph->program);
+  EXPECT_EQ(run(*calls, *eager), run(*graph, *replay));
+}
+
+TEST_P(ModelOnCuda, ReadsNoDeadBuffer) {
+  const auto calls = stepping(backend_), poisoned = stepping(backend_);
+  const auto eager = eager_runner(calls->program), poisoning = poisoning_runner(poisoned->program);
+  EXPECT_EQ(run(*calls, *eager), run(*poisoned, *poisoning));
+}
+
+// The weights are blown up until fp16 gradients overflow at the first loss scale: steps are left
+// out until the scale fits, and then training goes on.
+TEST_P(ModelOnCuda, LeavesOutTheStepsThatOverflow) {
+  const auto& [model, precision] = GetParam();
+  if (precision != Precision::fp16) GTEST_SKIP() << "only fp16 scales its loss";
+  const auto step = stepping(backend_);
+  Store& store = step->program.store();
+  const std::size_t last = store.parameters().size() - 2;
+  std::vector<float> weights = store.read(last);
+  for (float& weight : weights) weight *= 100;
+  store.write(last, weights);
+  const auto runner = graph_runner(step->program);
+  std::int64_t skipped = 0;
+  float scale = 65536;
+  Parameters before = step->parameters();
+  for (int i = 1; i <= 12; ++i) {
+    step->load(static_cast<std::uint64_t>(i));
+    runner->step();
+    step->program.wait();
+    const StepReport report = store.report(i);
+    ASSERT_EQ(report.loss_scale, scale) << "step " << i;
+    ASSERT_EQ(report.skipped, skipped) << "step " << i;
+    const Parameters after = step->parameters();
+    EXPECT_EQ(report.overflow != 0, before == after) << "step " << i;
+    before = after;
+    if (report.overflow == 0) continue;
+    ++skipped;
+    scale /= 2;
+  }
+  EXPECT_GT(skipped, 0);
+  EXPECT_LT(skipped, 12);
+  for (const auto& parameter : before)
+    for (const float element : parameter) ASSERT_TRUE(std::isfinite(element));
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ModelOnCuda,
+                         testing::Combine(testing::Values("mlp", "cifar10cnn"),
+                                          testing::Values(Precision::fp32, Precision::bf16,
+                                                          Precision::fp16)),
+                         [](const auto& tested) {
+                           return fmt::format("{}_{}", std::get<0>(tested.param),
+                                              name(std::get<1>(tested.param)));
+                         });
+
+}  // namespace
+}  // namespace warpstep

@@ -26,9 +26,9 @@ find_package(nlohmann_json REQUIRED)
 # Compile options of our own code, private to each target and never exported.
 add_library(warpstep_options INTERFACE)
 target_compile_options(warpstep_options INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Wno-missing-field-initializers  # designated initialisers leave defaults out
-  $<$<BOOL:${WARPSTEP_WERROR}>:-Werror>
-  -ffp-contract=off)  # the same bits from every optimisation level
+  # Designated initialisers leave defaults out. -ffp-contract: the same bits from every optimisation level.
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wshadow;-Wno-missing-field-initializers;-ffp-contract=off>"
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${WARPSTEP_WERROR}>>:-Werror>")
 target_link_options(warpstep_options INTERFACE -Wl,--as-needed)
 if(WARPSTEP_SANITIZE)
   list(JOIN WARPSTEP_SANITIZE "," sanitizers)
@@ -65,7 +65,7 @@ endfunction()
 if(WARPSTEP_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  foreach(tier host cpu cuda-on-cpu)
+  foreach(tier host cpu cuda-on-cpu plans)
     add_custom_target(tier_${tier})
   endforeach()
 endif()

@@ -51,6 +51,8 @@ void check_options(const LoaderOptions& options, const Dataset& dataset) {
   if (options.prefetch < 2 || options.prefetch > max_prefetch) {
     fail<UsageError>("prefetch {}: must be from 2 to {} batches", options.prefetch, max_prefetch);
   }
+  if (options.hold < 1 || options.hold > max_prefetch)
+    fail<UsageError>("{} batches held: must be from 1 to {}", options.hold, max_prefetch);
   if (options.tail == Tail::drop && static_cast<std::uint64_t>(options.batch) > dataset.size()) {
     fail<UsageError>("{}: {} samples do not fill one batch of {}; use a smaller batch or more data",
                      dataset.path(), dataset.size(), options.batch);
@@ -100,7 +102,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   claim_rows_ = std::clamp<std::int64_t>(dataset_->claim(), 1, options_.batch);
   order_ = std::make_unique<Order>(options_.seed, samples(), options_.shuffle);
   ring_ = std::make_unique<Ring>(
-      static_cast<std::uint32_t>(options_.prefetch),
+      static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),
       static_cast<std::uint32_t>((options_.batch + claim_rows_ - 1) / claim_rows_));
   for (int i = 0; i < options_.workers; ++i) workers_.push_back(std::make_unique<Worker>());
   timings_.resize(timings_kept);
@@ -124,7 +126,7 @@ void Loader::allocate_slots() {
   const auto rows = static_cast<std::size_t>(options_.batch);
   const std::size_t images = rounded(rows * image_bytes);
   slot_stride_ = images + rounded(rows * sizeof(std::int32_t));
-  slots_ = std::vector<Slot>(static_cast<std::size_t>(options_.prefetch));
+  slots_ = std::vector<Slot>(static_cast<std::size_t>(options_.prefetch + options_.hold - 1));
   if (options_.memory == nullptr) {
     heap_ = std::make_unique<Heap>();
     options_.memory = heap_.get();
@@ -245,7 +247,8 @@ void Loader::fill(const Ring::Claim& claim, Slot& slot, Worker& worker) {
 }
 
 const Batch& Loader::next() {
-  if (std::exchange(holds_slot_, false)) ring_->release(next_ - 1);
+  while (taken_slots_ >= static_cast<std::uint64_t>(options_.hold))
+    ring_->release(next_ - taken_slots_--);
   std::uint64_t wait_ns = 0;
   if (!ring_->ready(next_)) {
     const std::uint64_t begin = now_ns();
@@ -257,7 +260,7 @@ const Batch& Loader::next() {
   note_taken(slot);
   const Position position = position_of(next_);
   batch_ = {position, slot.images, slot.labels, rows_of(position), wait_ns};
-  holds_slot_ = true;
+  ++taken_slots_;
   ++next_;
   return batch_;
 }
@@ -267,7 +270,7 @@ void Loader::seek(Position position) {
   if (batch == next_) return;
   // Threads start in about 20 us each: cheaper than a way to recall claims that are under way.
   stop();
-  holds_slot_ = false;
+  taken_slots_ = 0;
   next_ = batch;
   start(batch);
 }

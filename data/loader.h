@@ -34,6 +34,7 @@ struct LoaderOptions {
   std::int64_t batch = 128;  // rows
   int workers = 0;           // threads; 0: all cores but one, at most 4
   int prefetch = 3;          // batches in the ring, 2 or more: one is the trainer's
+  int hold = 1;              // batches given last that stay valid; those beyond one add slots
   std::uint64_t seed = 0;
   bool shuffle = true;
   Tail tail = Tail::drop;
@@ -72,6 +73,7 @@ class Loader : public BatchSource {
   std::uint64_t samples() const override { return dataset_->size(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }
   const Batch& next() override;
+  int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
   void seek(Position position) override;
 
@@ -118,8 +120,8 @@ class Loader : public BatchSource {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::thread> threads_;
 
-  std::uint64_t next_ = 0;   // batch that next() will give
-  bool holds_slot_ = false;  // the trainer still reads batch next_ - 1
+  std::uint64_t next_ = 0;         // batch that next() will give
+  std::uint64_t taken_slots_ = 0;  // of the batches before it: what the trainer may still read
   Batch batch_;
   mutable std::mutex timings_mutex_;
   std::vector<BatchTiming> timings_;  // a ring of the last ones

@@ -98,4 +98,16 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
   return graph;
 }
 
+Graph add_report(Graph graph) {
+  graph.report = graph.add_value({DType::u8, {report_ring * std::int64_t{sizeof(StepReport)}}},
+                                 Role::report, "reports");
+  graph.record(Phase::update, Report{},
+               {{&graph, graph.loss},
+                {&graph, graph.correct},
+                {&graph, graph.state},
+                {&graph, graph.report}},
+               "", Where::current());
+  return graph;
+}
+
 }  // namespace warpstep

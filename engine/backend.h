@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,8 +19,21 @@ namespace warpstep {
 struct Stream {
   virtual ~Stream();
   virtual void wait() = 0;  // until everything enqueued is done
-  // What is enqueued here from now on begins when everything that `other` was given so far is done.
-  virtual void after(Stream& other) { other.wait(); }
+  // A mark behind everything that was enqueued so far, and the host's wait for one of the last
+  // eight.
+  virtual std::uint64_t mark() { return 0; }
+  virtual void wait_for(std::uint64_t) { wait(); }
+  // A signal behind everything that was enqueued so far; after it, what `this` is given from now on
+  // begins when `other` has come to its signal, one of the last eight.
+  virtual std::uint64_t signal() { return 0; }
+  virtual void after(Stream& other, std::uint64_t) { other.wait(); }
+};
+
+// A step's calls, captured once: launched as one.
+class Recording {
+ public:
+  virtual ~Recording();
+  virtual void launch(Stream& stream) = 0;
 };
 
 struct Buffers {
@@ -44,6 +59,14 @@ class Kernel {
 struct BackendOptions {
   int threads = 0;          // CPU threads of the kernels; 0: all this process may run on
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
+  // The CUDA backend's own.
+  int device = 0;              // ordinal
+  bool tf32 = false;           // fp32 products on tensor cores, inputs rounded to tf32
+  bool deterministic = false;  // only algorithms that give the same bits every time
+  bool autotune = false;       // measure algorithms instead of trusting heuristics
+  std::size_t workspace_cap = std::size_t{256} << 20;  // bytes a call
+  std::filesystem::path plan_cache;  // a folder for plans and measured choices; empty: none
+  std::string assumed_device;        // "sm_90": plan for such a device, without one; cannot run
 };
 
 class Backend {
@@ -62,17 +85,37 @@ class Backend {
 
   virtual std::shared_ptr<std::byte> allocate(
       std::size_t bytes) const = 0;  // zero-filled; DeviceError when too large
+  // Zero-filled memory that both the host and the device read and write in place.
+  virtual std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const {
+    return allocate(bytes);
+  }
   virtual std::unique_ptr<Stream> make_stream() const = 0;
+  // Streams that may run side by side in one step; 1: the calls of a step run one after the other.
+  virtual int lanes() const { return 1; }
+  // Steps that may be on their way when the next one is enqueued; 0: enqueue() computes at once.
+  virtual int steps_in_flight() const { return 0; }
+  // Sets memory of allocate() to one byte; the streams must be idle.
+  virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
+  // Captures what `enqueue` gives to `stream`, without running it; null where nothing is gained.
+  virtual std::unique_ptr<Recording> record(Stream&, const std::function<void()>& enqueue) const;
+  // Names what is enqueued between the two for a profiler that is attached from outside; handles
+  // are made once. Nothing where there is no such profiler.
+  virtual const void* make_range(const std::string&) const { return nullptr; }
+  virtual void begin_range(const void*) const {}
+  virtual void end_range() const {}
 
-  // Between the plain layout on the host (rows of value.type) and the stored one. The stream must
-  // be idle.
+  // Between the plain layout on the host (rows of the value's shape; floating-point numbers of any
+  // dtype as f32) and the stored one. The streams must be idle.
   virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;
   virtual void read(const Value& value, const void* stored, std::span<std::byte> plain) const = 0;
 };
 
 // Loads the backend; DeviceError with the reason when it cannot work here. The modules lie beside
-// libwarpstep_engine.
+// libwarpstep_engine. "cuda:1" is the CUDA device 1.
 std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options = {});
+// Loads a backend from a module of any name.
+std::shared_ptr<Backend> load_backend(const std::filesystem::path& module,
+                                      const BackendOptions& options = {});
 
 struct BackendStatus {
   std::string name;

@@ -58,6 +58,9 @@ nlohmann::json to_json(const Progress& progress, const StepState& state) {
                       {"next_step", progress.next.step},
                       {"epoch_score", to_json(progress.epoch_score)},
                       {"optimizer_step", state.step},
+                      {"skipped_steps", state.skipped},
+                      {"good_steps", state.good_steps},
+                      {"overflow", state.overflow != 0},
                       {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
   if (progress.evaluation)
     json["evaluation"] = {{"epoch", progress.evaluation->epoch},
@@ -209,6 +212,9 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
     StepState state;
     state.step = json.at("optimizer_step").get<std::int64_t>();
+    state.skipped = json.value("skipped_steps", std::int64_t{0});
+    state.good_steps = json.value("good_steps", 0);
+    state.overflow = json.value("overflow", false) ? 1 : 0;
     state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
     store.set_step_state(state);
     return progress_from(json);

@@ -11,6 +11,7 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = differentiate(std::move(graph));
     graph = add_optimizer(std::move(graph), options.optimizer, options.schedule);
     graph = fuse_updates(std::move(graph), fusion);
+    graph = add_report(std::move(graph));
   }
   graph = apply_precision(std::move(graph), options.precision);
   return schedule(std::move(graph));

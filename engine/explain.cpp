@@ -6,6 +6,7 @@
 #include <array>
 
 #include "engine/explain_facts.h"
+#include "engine/explain_table.h"
 
 namespace warpstep {
 
@@ -15,58 +16,6 @@ namespace {
 
 constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
 constexpr int profile_width = 100;         // characters of the live-byte profile at most
-constexpr int page_width = 140;            // characters of a line; only the last column is cut
-constexpr int least_cut = 12;              // and never to less than this
-
-// Rows of cells under a heading; numbers stand at the right of their column, words at the left. A
-// word wider than its column's limit runs into the spare room of the next one.
-class Table {
- public:
-  struct Column {
-    std::string title;
-    bool number = false;
-    int limit = page_width;
-  };
-
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  void heading(std::string text) { rows_.push_back({std::move(text)}); }  // across the columns
-
-  std::string text() const {
-    std::vector<int> widths;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      int width = static_cast<int>(columns_[c].title.size());
-      for (const auto& row : rows_)
-        if (row.size() > 1) width = std::max(width, static_cast<int>(row[c].size()));
-      widths.push_back(std::min(width, columns_[c].limit));
-    }
-    std::vector<std::string> titles;
-    for (const Column& column : columns_) titles.push_back(column.title);
-    std::string all = line(titles, widths);
-    for (const auto& row : rows_) all += row.size() > 1 ? line(row, widths) : row[0] + "\n";
-    return all;
-  }
-
- private:
-  std::string line(const std::vector<std::string>& cells, const std::vector<int>& widths) const {
-    std::string text;
-    int end = 0;  // of the columns so far
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      end += widths[c] + (c > 0 ? 2 : 0);
-      if (c > 0) text += "  ";
-      const int room = std::max(0, end - static_cast<int>(text.size()));
-      text += columns_[c].number ? fmt::format("{:>{}}", cells[c], room)
-                                 : fmt::format("{:<{}}", cells[c], room);
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    const int cut = std::max(page_width, end - widths.back() + least_cut);
-    if (static_cast<int>(text.size()) > cut) text.replace(idx(cut - 1), std::string::npos, "…");
-    return text + "\n";
-  }
-
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 double mib(std::size_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -235,6 +184,7 @@ std::string explain_memory(const Program& program) {
   const Elements elements = parameter_elements(graph);
   line("parameters", persistent.parameters,
        fmt::format("{} in {} tensors", grouped(elements.count), elements.tensors));
+  if (persistent.copies > 0) line("copies", persistent.copies, "16 bits, what the step reads");
   if (persistent.gradients > 0) line("gradients", persistent.gradients, "");
   if (persistent.moments > 0)
     line("moments", persistent.moments,

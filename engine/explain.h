@@ -15,6 +15,9 @@ std::string explain(const Program& program);  // all of the following, under one
 std::string explain_calls(const Program& program);
 std::string explain_memory(const Program& program);
 std::string explain_totals(const Program& program);
+// How the backend's libraries compute each convolution and matrix product: engine or algorithm and
+// workspace.
+std::string explain_plans(const Program& program);
 
 // The same for machines: exact numbers, sizes in bytes; keys `backend`, `inputs`, `calls`, `memory`
 // and `totals`.

@@ -55,13 +55,13 @@ std::vector<std::size_t> live_bytes(const Program& program) {
 }
 
 Persistent persistent_bytes(const Program& program) {
-  const std::size_t section = sections(program.graph()).bytes;
+  using Section = Store::Section;
+  const Store& store = program.store();
   Persistent bytes;
-  bytes.parameters = section;
-  if (program.graph().state >= 0) {
-    bytes.gradients = section;
-    bytes.moments = section * idx(program.store().moment_count());
-  }
+  bytes.parameters = store.section_bytes(Section::parameter);
+  bytes.copies = store.section_bytes(Section::copy);
+  bytes.gradients = store.section_bytes(Section::gradient);
+  bytes.moments = store.section_bytes(Section::moment1) + store.section_bytes(Section::moment2);
   for (const int id : program.graph().inputs)
     bytes.inputs += program.graph().value(id).layout.bytes;
   return bytes;

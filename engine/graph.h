@@ -18,16 +18,18 @@ using Where = std::source_location;
 enum class Phase : std::uint8_t { forward, loss, data_grad, weight_grad, update };
 std::string_view name(Phase phase);
 
-// What a value is for; decides where it lives and, with the precision, its dtype.
+// What a value is for; decides where it lives.
 enum class Role : std::uint8_t {
   input,       // a slot of the loader: images, labels
   activation,  // made and used inside a step, planned into the arena
   statistic,   // likewise, always f32 or i32: losses, counts
   index,       // likewise, integers: pooling positions
-  parameter,   // these four persist from step to step, see engine/store.h
+  parameter,   // these persist from step to step, see engine/store.h
   gradient,
   moment,
-  state,
+  copy,    // of a parameter, in the dtype that the step computes in; made by the optimiser
+  state,   // StepState
+  report,  // the ring of StepReports, in the host's memory
 };
 inline bool is_persistent(Role role) {
   return role >= Role::parameter;
@@ -68,6 +70,7 @@ struct Parameter {
   int value = -1;
   int gradient = -1;         // made by differentiate()
   std::vector<int> moments;  // made with the optimiser
+  int copy = -1;             // made by a precision of 16 bits
   Shape view;
   std::vector<int> permutation;
   double bound = 0;  // initialised uniformly in [-bound, bound)
@@ -95,7 +98,8 @@ class Graph {
   int logits = -1;          // set by models; loss and correct by the loss
   int loss = -1;
   int correct = -1;
-  int state = -1;  // StepState; made with the optimiser
+  int state = -1;   // StepState; made with the optimiser
+  int report = -1;  // made with the optimiser of a step that has a loss
 
   Value& value(int id) { return values[idx(id)]; }
   const Value& value(int id) const { return values[idx(id)]; }

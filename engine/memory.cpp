@@ -79,11 +79,15 @@ std::vector<int> storage_of_values(const Graph& graph) {
   return storage;
 }
 
-std::vector<int> last_uses(const Graph& graph, const std::vector<int>& storage) {
+std::vector<int> last_uses(const Graph& graph, const std::vector<int>& storage,
+                           const Lanes& lanes) {
   std::vector<int> last(graph.values.size(), -1);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     for (const auto* ids : {&graph.nodes[n].in, &graph.nodes[n].out})
-      for (const int id : *ids) last[idx(storage[idx(id)])] = static_cast<int>(n);
+      for (const int id : *ids) {
+        int& use = last[idx(storage[idx(id)])];
+        use = std::max(use, lanes.busy_until(static_cast<int>(n)));
+      }
   for (const int id : {graph.loss, graph.correct, graph.logits})  // read when the step is over
     if (id >= 0) last[idx(storage[idx(id)])] = static_cast<int>(graph.nodes.size()) - 1;
   return last;
@@ -104,8 +108,9 @@ int inherited_buffer(const Graph& graph, const Node& node, const MemoryPlan& pla
   return -1;
 }
 
-void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces, MemoryPlan& plan) {
-  const std::vector<int> last = last_uses(graph, plan.storage_of_value);
+void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces, const Lanes& lanes,
+                    MemoryPlan& plan) {
+  const std::vector<int> last = last_uses(graph, plan.storage_of_value, lanes);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     for (std::size_t i = 0; i < node.out.size() && !is_view(node.op); ++i) {
@@ -124,9 +129,10 @@ void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces,
     if (n < workspaces.size() && workspaces[n] > 0) {
       plan.workspace_of_node[n] = static_cast<int>(plan.buffers.size());
       plan.separate_bytes += align_up(workspaces[n]);
-      plan.buffers.push_back({node.title() + " workspace",
-                              {workspaces[n], static_cast<int>(n), static_cast<int>(n)},
-                              0});
+      plan.buffers.push_back(
+          {node.title() + " workspace",
+           {workspaces[n], static_cast<int>(n), lanes.busy_until(static_cast<int>(n))},
+           0});
     }
   }
 }
@@ -173,11 +179,16 @@ std::vector<int> MemoryPlan::alive_at(int node) const {
 }
 
 MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces) {
+  return plan_memory(graph, workspaces, one_lane(graph));
+}
+
+MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces,
+                       const Lanes& lanes) {
   MemoryPlan plan;
   plan.storage_of_value = storage_of_values(graph);
   plan.buffer_of_value.assign(graph.values.size(), -1);
   plan.workspace_of_node.assign(graph.nodes.size(), -1);
-  assign_buffers(graph, workspaces, plan);
+  assign_buffers(graph, workspaces, lanes, plan);
   for (std::size_t id = 0; id < graph.values.size(); ++id)
     plan.buffer_of_value[id] = plan.buffer_of_value[idx(plan.storage_of_value[id])];
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/graph.h"
+#include "engine/schedule.h"
 
 namespace warpstep {
 
@@ -50,7 +51,10 @@ struct MemoryPlan {
 };
 
 // The graph's layouts must be chosen; workspaces: bytes a node. Views share their source's buffer;
-// an op that may work in place takes over the buffer of an input that dies in it.
+// an op that may work in place takes over the buffer of an input that dies in it. What a node of
+// the second lane uses stays alive until it is waited for.
+MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces,
+                       const Lanes& lanes);
 MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces);
 
 }  // namespace warpstep

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "engine/compile.h"
 #include "engine/core/error.h"
@@ -195,13 +196,54 @@ TEST(Fuse, MakesTheStepsThatItPromises) {
 
 // ---- precision
 
-TEST(Precision, ChangesActivationsAlone) {
-  const Graph g = apply_precision(model_step("mlp", 2), Precision::bf16);
-  for (const Value& value : g.values) {
-    if (!is_float(value.type.dtype)) continue;
-    EXPECT_EQ(value.type.dtype, value.role == Role::activation ? DType::bf16 : DType::f32)
-        << value.name;
+// What the nodes of a graph read and write.
+std::set<int> used_values(const Graph& g) {
+  std::set<int> used;
+  for (const Node& node : g.nodes) {
+    used.insert(node.in.begin(), node.in.end());
+    used.insert(node.out.begin(), node.out.end());
   }
+  return used;
+}
+
+TEST(Precision, LowersActivationsGradientsAndCopies) {
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    const Graph g = apply_precision(model_step("mlp", 2), precision);
+    for (const int id : used_values(g)) {
+      const Value& value = g.value(id);
+      if (!is_float(value.type.dtype)) continue;
+      const bool f32 = value.role == Role::parameter || value.role == Role::moment ||
+                       value.role == Role::statistic;
+      EXPECT_EQ(value.type.dtype, f32 ? DType::f32 : storage_dtype(precision)) << value.name;
+    }
+    for (const Node& node : g.nodes)
+      for (const int id : node.in)
+        EXPECT_FALSE(node.phase != Phase::update && g.value(id).role == Role::parameter)
+            << node.title() << " computes with a master";
+  }
+}
+
+TEST(Precision, TypesFollowTheOpsOwnRules) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const Graph g = apply_precision(model_step("cifar10cnn", 2), precision);
+    for (const Node& node : g.nodes)
+      EXPECT_EQ(infer(node.op, g.types(node.in)), g.types(node.out)) << node.title();
+  }
+}
+
+TEST(Precision, ScalesTheLossInFp16Alone) {
+  EXPECT_EQ(count<CheckGradients>(apply_precision(model_step("mlp", 2), Precision::bf16)), 0);
+  const Graph g = apply_precision(model_step("mlp", 2), Precision::fp16);
+  EXPECT_EQ(count<CheckGradients>(g), 1);
+  for (const Node& node : g.nodes)
+    if (const auto* xent = std::get_if<SoftmaxXent>(&node.op)) {
+      EXPECT_TRUE(xent->scaled);
+      EXPECT_EQ(node.in.back(), g.state);
+    }
+  EXPECT_TRUE(std::get<Clock>(g.nodes[0].op).scaling.enabled);
+}
+
+TEST(Precision, IsNamed) {
   EXPECT_EQ(storage_dtype(Precision::tf32), DType::f32);
   EXPECT_EQ(parse_precision("fp16"), Precision::fp16);
   EXPECT_THAT([] { parse_precision("fp8"); },

@@ -1,5 +1,7 @@
 #include "engine/precision.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -28,11 +30,115 @@ DType storage_dtype(Precision precision) {
   }
 }
 
+namespace {
+
+// Losses, log-probabilities and their gradients stay f32 in every precision.
+bool wants_f32(const AnyOp& op) {
+  return std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Nll>(op);
+}
+
+class Lowering {
+ public:
+  Lowering(Graph& graph, Precision precision)
+      : graph_(graph), storage_(storage_dtype(precision)), precision_(precision) {}
+
+  void run() {
+    lower_inputs();
+    make_copies();
+    for (Node& node : graph_.nodes) lower(node);
+    if (precision_ == Precision::fp16 && clock()) scale_loss();
+  }
+
+ private:
+  void lower_inputs() {
+    std::vector<bool> f32(graph_.values.size());
+    for (const Node& node : graph_.nodes)
+      for (const int id : node.in) f32[idx(id)] = f32[idx(id)] || wants_f32(node.op);
+    for (const int id : graph_.inputs)
+      if (graph_.value(id).type.dtype == DType::f32 && !f32[idx(id)])
+        graph_.value(id).type.dtype = storage_;
+  }
+
+  void make_copies() {
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      const int id =
+          graph_.add_value({storage_, graph_.value(graph_.parameters[p].value).type.shape},
+                           Role::copy, graph_.parameters[p].name + " copy");
+      graph_.value(id).parameter = static_cast<int>(p);
+      graph_.parameters[p].copy = id;
+      if (const int gradient = graph_.parameters[p].gradient; gradient >= 0)
+        graph_.value(gradient).type.dtype = storage_;
+    }
+  }
+
+  // Ops compute with the copies; the types follow from the inputs' by the ops' own rules.
+  void lower(Node& node) {
+    if (auto* update = std::get_if<Update>(&node.op)) {
+      update->copy = true;
+      return add_copies(node, update->operands());
+    }
+    if (auto* all = std::get_if<UpdateAll>(&node.op)) {
+      all->copy = true;
+      return add_copies(node, Update{all->optimizer, true}.operands());
+    }
+    if (auto* normalize = std::get_if<Normalize>(&node.op)) normalize->dtype = storage_;
+    if (auto* d = std::get_if<LogSoftmaxGrad>(&node.op)) d->dtype = storage_;
+    for (int& id : node.in)
+      if (graph_.value(id).role == Role::parameter)
+        id = graph_.parameters[idx(graph_.value(id).parameter)].copy;
+    const Types out = infer(node.op, graph_.types(node.in));
+    for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];
+  }
+
+  // Behind the operands of each parameter in turn.
+  void add_copies(Node& node, std::size_t operands) {
+    std::vector<int> in;
+    for (std::size_t i = 0; i < node.in.size(); ++i) {
+      in.push_back(node.in[i]);
+      if ((i + 1) % (operands - 1) != 0) continue;
+      const Value& parameter = graph_.value(node.in[i + 2 - operands]);
+      in.push_back(graph_.parameters[idx(parameter.parameter)].copy);
+    }
+    node.in = std::move(in);
+  }
+
+  Clock* clock() {
+    for (Node& node : graph_.nodes)
+      if (auto* found = std::get_if<Clock>(&node.op)) return found;
+    return nullptr;
+  }
+
+  void scale_loss() {
+    clock()->scaling.enabled = true;
+    for (Node& node : graph_.nodes) {
+      auto* xent = std::get_if<SoftmaxXent>(&node.op);
+      auto* nll = std::get_if<NllGrad>(&node.op);
+      if (xent && xent->gradient) xent->scaled = true;
+      if (nll) nll->scaled = true;
+      if ((xent && xent->gradient) || nll) node.in.push_back(graph_.state);
+    }
+    Node check{.op = CheckGradients{},
+               .in = {graph_.state},
+               .out = {},
+               .scope = "",
+               .phase = Phase::update,
+               .where = Where::current()};
+    for (const Parameter& parameter : graph_.parameters) check.in.push_back(parameter.gradient);
+    const auto first = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& node) {
+      return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
+    });
+    graph_.nodes.insert(first, std::move(check));
+  }
+
+  Graph& graph_;
+  DType storage_;
+  Precision precision_;
+};
+
+}  // namespace
+
 Graph apply_precision(Graph graph, Precision precision) {
-  const DType storage = storage_dtype(precision);
-  for (Value& value : graph.values)
-    if (value.role == Role::activation && value.type.dtype == DType::f32)
-      value.type.dtype = storage;
+  if (storage_dtype(precision) != DType::f32) Lowering(graph, precision).run();
   return graph;
 }
 

@@ -1,6 +1,6 @@
 #include "engine/program.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "engine/core/error.h"
 
@@ -34,7 +34,51 @@ void Program::make_calls() {
     workspaces[n] = call.kernel->workspace_bytes();
     calls_.push_back(std::move(call));
   }
-  plan_ = plan_memory(graph_, workspaces);
+  plan(workspaces);
+}
+
+// Two lanes keep some values alive longer: not at any price.
+void Program::plan(const std::vector<std::size_t>& workspaces) {
+  constexpr double affordable = 1.25;
+  constexpr std::size_t small_bytes = std::size_t{256} << 20;
+  lanes_ = one_lane(graph_);
+  plan_ = plan_memory(graph_, workspaces, lanes_);
+  if (backend_->lanes() < 2) return;
+  Lanes lanes = two_lanes(graph_);
+  if (!lanes.used()) return;
+  MemoryPlan wider = plan_memory(graph_, workspaces, lanes);
+  const auto limit = static_cast<double>(plan_.arena_bytes) * affordable;
+  if (wider.arena_bytes > small_bytes && static_cast<double>(wider.arena_bytes) > limit) return;
+  lanes_ = std::move(lanes);
+  plan_ = std::move(wider);
+  beside_ = backend_->make_stream();
+}
+
+void Program::enqueue(std::size_t index) {
+  const Call& call = calls_[index];
+  if (lanes_.lane[idx(call.node)] == 0) {
+    wait_for_lane(call.node);
+    call.kernel->enqueue(*stream_, call.buffers());
+  } else {
+    beside_->after(*stream_, stream_->signal());
+    call.kernel->enqueue(*beside_, call.buffers());
+    pending_.push_back({lanes_.waited_at[idx(call.node)], beside_->signal()});
+  }
+  if (index + 1 == calls_.size()) wait_for_lane(static_cast<int>(graph_.nodes.size()));
+}
+
+// The last of those that are due comes after the others of its lane.
+void Program::wait_for_lane(int node) {
+  const auto due = std::find_if(pending_.rbegin(), pending_.rend(),
+                                [&](const Pending& p) { return p.waited_at <= node; });
+  if (due == pending_.rend()) return;
+  stream_->after(*beside_, due->signal);
+  pending_.erase(pending_.begin(), due.base());
+}
+
+void Program::wait() const {
+  stream_->wait();
+  if (beside_) beside_->wait();
 }
 
 void* Program::address(int id) const {
@@ -74,7 +118,7 @@ void Program::set_inputs(std::span<const void* const> slots) {
 
 std::vector<float> Program::read(int id) const {
   const Value& value = graph_.value(id);
-  stream_->wait();
+  wait();
   std::vector<float> plain(idx(value.type.shape.count()));
   backend_->read(value, address(id), std::as_writable_bytes(std::span(plain)));
   return plain;
@@ -85,7 +129,7 @@ float Program::loss() const {
 }
 
 std::int32_t Program::correct() const {
-  stream_->wait();
+  wait();
   std::int32_t count = 0;
   backend_->read(graph_.value(graph_.correct), address(graph_.correct),
                  std::as_writable_bytes(std::span(&count, 1)));
@@ -96,7 +140,7 @@ void Program::poison_dead_buffers(std::size_t call) const {
   for (const MemoryPlan::Buffer& buffer : plan_.buffers)
     if (buffer.lifetime.last == calls_[call].node &&
         calls_[call].node + 1 < static_cast<int>(graph_.nodes.size()))
-      std::memset(arena_.get() + buffer.offset, 0xFF, buffer.lifetime.bytes);
+      backend_->fill(arena_.get() + buffer.offset, 0xFF, buffer.lifetime.bytes);
 }
 
 }  // namespace warpstep

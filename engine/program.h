@@ -40,28 +40,41 @@ class Program {
   // Addresses of the input slots of the next steps, in the order of Graph::inputs, in the memory of
   // the device.
   void set_inputs(std::span<const void* const> slots);
-  void enqueue(std::size_t call) const {
-    calls_[call].kernel->enqueue(*stream_, calls_[call].buffers());
-  }
+  std::span<const void* const> inputs() const { return slots_; }
+  // The calls of a step are enqueued in order, all of them. Those of the second lane go to a stream
+  // of their own; the first one waits for them where the plan says, at the latest after the last
+  // call.
+  void enqueue(std::size_t call);
+  void wait() const;  // until everything enqueued is done
+  const Lanes& lanes() const { return lanes_; }
 
   void* address(int value) const;  // null for a value that is not computed
   std::vector<float> read(
-      int value) const;  // a float value in the plain layout; waits for the stream
-  float loss() const;    // of the last step
+      int value) const;  // a float value in the plain layout; waits for the streams
+  float loss() const;    // of the last step; waits
   std::int32_t correct() const;
 
   // Fills every buffer whose last reader was this call with NaN patterns: a later read of it shows
-  // in the result. For backends whose memory the host can write.
+  // in the result. The streams must be idle.
   void poison_dead_buffers(std::size_t call) const;
 
  private:
   void make_calls();
+  void plan(const std::vector<std::size_t>& workspaces);
+  void wait_for_lane(int node);
   void find_addresses();
 
   Graph graph_;
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Store> store_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> beside_;  // the second lane's, if there is one
+  Lanes lanes_;
+  struct Pending {
+    int waited_at = 0;
+    std::uint64_t signal = 0;
+  };
+  std::vector<Pending> pending_;  // of the second lane, oldest first
   MemoryPlan plan_;
   std::shared_ptr<std::byte> arena_;
   std::vector<Call> calls_;

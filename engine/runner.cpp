@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -17,19 +19,35 @@ std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
+// A range of the backend's around a scope.
+class Range {
+ public:
+  Range(const Backend& backend, const void* range) : backend_(backend) {
+    backend_.begin_range(range);
+  }
+  ~Range() { backend_.end_range(); }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+
+ private:
+  const Backend& backend_;
+};
+
 class Eager final : public Runner {
  public:
-  Eager(Program& program, CallObserver* observer) : program_(program), observer_(observer) {}
+  Eager(Program& program, CallObserver* observer) : program_(program), observer_(observer) {
+    for (const Call& call : program.calls())
+      ranges_.push_back(
+          program.backend().make_range(fmt::format("{}/{}", name(call.phase), call.title)));
+  }
 
   void step() override {
-    if (!observer_) {
-      for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
-      return;
-    }
-    std::int64_t begin = now_ns();
+    std::int64_t begin = observer_ ? now_ns() : 0;
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
+      const Range range(program_.backend(), ranges_[i]);
       program_.enqueue(i);
-      program_.stream().wait();
+      if (!observer_) continue;
+      program_.wait();
       const std::int64_t end = now_ns();
       observer_->on_call(program_.calls()[i], begin, end);
       begin = end;
@@ -39,6 +57,39 @@ class Eager final : public Runner {
  private:
   Program& program_;
   CallObserver* observer_;
+  std::vector<const void*> ranges_;
+};
+
+class GraphReplay final : public Runner {
+ public:
+  explicit GraphReplay(Program& program)
+      : program_(program),
+        eager_(program, nullptr),
+        capture_range_(program.backend().make_range("capture")),
+        launch_range_(program.backend().make_range("launch")) {}
+
+  void step() override {
+    if (!std::exchange(warm_, true)) return eager_.step();
+    const std::vector<const void*> slots(program_.inputs().begin(), program_.inputs().end());
+    auto found = recordings_.find(slots);
+    if (found == recordings_.end()) {
+      const Range range(program_.backend(), capture_range_);
+      found = recordings_
+                  .emplace(slots,
+                           program_.backend().record(program_.stream(), [this] { eager_.step(); }))
+                  .first;
+    }
+    if (!found->second) return eager_.step();
+    const Range range(program_.backend(), launch_range_);
+    found->second->launch(program_.stream());
+  }
+
+ private:
+  Program& program_;
+  Eager eager_;
+  bool warm_ = false;
+  const void *capture_range_, *launch_range_;
+  std::map<std::vector<const void*>, std::unique_ptr<Recording>> recordings_;
 };
 
 class Poisoning final : public Runner {
@@ -48,7 +99,7 @@ class Poisoning final : public Runner {
   void step() override {
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
       program_.enqueue(i);
-      program_.stream().wait();
+      program_.wait();
       program_.poison_dead_buffers(i);
     }
   }
@@ -66,9 +117,8 @@ class Check final : public Runner {
     for (std::size_t ours = 0; ours < program_.calls().size(); ++ours) {
       const Node& mine = node(program_, ours);
       program_.enqueue(ours);
-      if (std::holds_alternative<Reorder>(mine.op)) continue;
-      while (std::holds_alternative<Reorder>(node(reference_, theirs).op))
-        reference_.enqueue(theirs++);
+      if (is_move(mine.op)) continue;
+      while (is_move(node(reference_, theirs).op)) reference_.enqueue(theirs++);
       reference_.enqueue(theirs);
       compare(mine, node(reference_, theirs), program_.calls()[ours]);
       ++theirs;
@@ -80,10 +130,15 @@ class Check final : public Runner {
     return program.graph().nodes[idx(program.calls()[call].node)];
   }
 
+  // What a backend put between the calls of the step.
+  static bool is_move(const AnyOp& op) {
+    return std::holds_alternative<Reorder>(op) || std::holds_alternative<Upload>(op);
+  }
+
   void compare(const Node& mine, const Node& theirs, const Call& call) {
     for (std::size_t i = 0; i < mine.out.size(); ++i) {
       const Value& value = program_.graph().value(mine.out[i]);
-      if (value.type.dtype != DType::f32 || !program_.address(mine.out[i])) continue;
+      if (!is_float(value.type.dtype) || !program_.address(mine.out[i])) continue;
       total_depth_ += call.cost.depth;
       const double difference =
           relative_difference(program_.read(mine.out[i]), reference_.read(theirs.out[i]));
@@ -105,6 +160,10 @@ class Check final : public Runner {
 
 std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
   return std::make_unique<Eager>(program, observer);
+}
+
+std::unique_ptr<Runner> graph_runner(Program& program) {
+  return std::make_unique<GraphReplay>(program);
 }
 
 std::unique_ptr<Runner> poisoning_runner(Program& program) {

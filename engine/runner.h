@@ -23,8 +23,14 @@ class Runner {
   virtual void step() = 0;
 };
 
-// Calls one after the other; with an observer each call is waited for and timed.
+// Calls one after the other, each in a range of its own for profilers; with an observer each call
+// is waited for and timed.
 std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = nullptr);
+
+// The whole step in one launch: captured once for each set of input slots, and replayed. The first
+// step runs eagerly, so that nothing is loaded or initialised inside a capture. Backends that
+// cannot record run every step eagerly.
+std::unique_ptr<Runner> graph_runner(Program& program);
 
 // Like eager, but fills every buffer with NaN patterns when its last reader is done.
 std::unique_ptr<Runner> poisoning_runner(Program& program);

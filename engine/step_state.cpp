@@ -2,10 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
+#include <numbers>
 
 namespace warpstep {
 namespace {
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+double clock_cos_pi(double x) {
+  return std::cos(std::numbers::pi * x);
+}
 
 #define STEP_CLOCK
 #include "engine/step_clock.inc"
@@ -19,7 +29,20 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
 
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
           const LossScaling& scaling) {
+  state.begin_ns = now_ns();
   clock_tick(state, schedule, beta1, beta2, scaling);
+}
+
+StepReport report_of(float loss, std::int32_t correct, const StepState& state) {
+  return {.step = state.step,
+          .loss = loss,
+          .correct = correct,
+          .learning_rate = state.learning_rate,
+          .loss_scale = state.loss_scale,
+          .skipped = state.skipped,
+          .overflow = state.overflow,
+          .begin_ns = state.begin_ns,
+          .end_ns = now_ns()};
 }
 
 std::string text(const Schedule& s) {

@@ -52,6 +52,7 @@ struct StepState {
   float bias_correction2 = 1;   // Adam: 1 - beta2^n
   std::int32_t good_steps = 0;  // since the loss scale last changed
   std::uint32_t overflow = 0;   // 1: a gradient of this step is not finite
+  std::uint64_t begin_ns = 0;   // when the clock ticked, on a clock of the device
 };
 
 // What the host learns of a step, some steps late, without waiting for the device: the last call of
@@ -64,11 +65,15 @@ struct StepReport {
   float loss_scale = 1;
   std::int64_t skipped = 0;    // steps before this one
   std::uint32_t overflow = 0;  // 1: so is this one
+  std::uint64_t begin_ns = 0;  // first and last call, on one clock of the device
+  std::uint64_t end_ns = 0;
 };
 constexpr std::int64_t report_ring = 8;
+// Of a step that a host has just computed.
+StepReport report_of(float loss, std::int32_t correct, const StepState& state);
 
-// The step's clock: looks at what became of the last step, advances `state` to the next one and
-// computes what depends on it.
+// The step's clock, on a host: looks at what became of the last step, advances `state` to the next
+// one and computes what depends on it.
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
           const LossScaling& scaling = {});
 

@@ -39,24 +39,52 @@ Sections sections(const Graph& graph) {
   for (const Parameter& parameter : graph.parameters) {
     result.offsets.push_back(result.bytes);
     const std::size_t bytes = graph.value(parameter.value).layout.bytes;
-    result.bytes += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+    result.bytes += (bytes + section_alignment - 1) / section_alignment * section_alignment;
   }
   return result;
 }
 
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
-    : backend_(std::move(backend)),
-      parameters_(graph.parameters),
-      sections_(sections(graph)),
-      trains_(graph.state >= 0) {
-  for (const Parameter& parameter : parameters_) values_.push_back(graph.value(parameter.value));
-  if (!parameters_.empty()) moments_ = static_cast<int>(parameters_[0].moments.size());
-  memory_ = backend_->allocate(sections_.bytes * (trains_ ? 2 + idx(moments_) : 1));
+    : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
+  add_part(Section::parameter, graph, &Parameter::value);
+  if (graph.state >= 0) {
+    add_part(Section::gradient, graph, &Parameter::gradient);
+    add_moments(graph);
+  }
+  add_part(Section::copy, graph, &Parameter::copy);
+  memory_ = backend_->allocate(bytes_);
   state_value_.type = {DType::u8, {sizeof(StepState)}};
   state_value_.role = Role::state;
   state_value_.layout.bytes = sizeof(StepState);
   state_ = backend_->allocate(sizeof(StepState));
+  reports_ = backend_->allocate_host(report_ring * sizeof(StepReport));
   set_step_state({});
+}
+
+void Store::add_part(Section section, const Graph& graph, int Parameter::*value) {
+  if (parameters_.empty() || parameters_[0].*value < 0) return;
+  for (const Parameter& parameter : parameters_)
+    part(section).values.push_back(graph.value(parameter.*value));
+  place(part(section));
+}
+
+void Store::add_moments(const Graph& graph) {
+  if (parameters_.empty()) return;
+  moments_ = static_cast<int>(parameters_[0].moments.size());
+  for (int m = 0; m < moments_; ++m) {
+    Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    for (const Parameter& parameter : parameters_)
+      moments.values.push_back(graph.value(parameter.moments[idx(m)]));
+    place(moments);
+  }
+}
+
+void Store::place(Part& added) {
+  const std::size_t parameter_bytes = part(Section::parameter).values[0].layout.bytes;
+  added.shrink = std::max<std::size_t>(1, parameter_bytes / added.values[0].layout.bytes);
+  added.begin = bytes_;
+  bytes_ += (sections_.bytes / added.shrink + section_alignment - 1) / section_alignment *
+            section_alignment;
 }
 
 std::int64_t Store::parameter_count() const {
@@ -66,22 +94,31 @@ std::int64_t Store::parameter_count() const {
 }
 
 std::size_t Store::bytes() const {
-  return sections_.bytes * (trains_ ? 2 + idx(moments_) : 1);
+  return bytes_;
+}
+
+std::size_t Store::section_bytes(Section section) const {
+  const Part& p = part(section);
+  return p.values.empty() ? 0 : sections_.bytes / p.shrink;
 }
 
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
-  if (section != Section::parameter && !trains_)
-    fail<Error>("this store has no gradients and moments: it does not train");
-  return memory_.get() + static_cast<std::size_t>(section) * sections_.bytes +
-         sections_.offsets[parameter];
+  const Part& p = part(section);
+  if (p.values.empty())
+    fail<Error>("this store has no {}", section == Section::copy
+                                            ? "copies: its step computes with the parameters"
+                                            : "gradients and moments: it does not train");
+  return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
 }
 
 void* Store::address(const Value& value) const {
   if (value.role == Role::state) return state_.get();
+  if (value.role == Role::report) return reports_.get();
   const std::size_t p = idx(value.parameter);
   switch (value.role) {
     case Role::parameter: return section_address(p, Section::parameter);
     case Role::gradient: return section_address(p, Section::gradient);
+    case Role::copy: return section_address(p, Section::copy);
     case Role::moment:
       return section_address(p, value.moment == 0 ? Section::moment1 : Section::moment2);
     default: fail<Error>("{} does not persist", value.name);
@@ -94,11 +131,18 @@ void Store::fix_layouts(Graph& graph) const {
                 parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     Value& value = graph.value(graph.parameters[p].value);
-    if (graph.parameters[p].name != parameters_[p].name || value.type != values_[p].type)
+    const Value& kept = part(Section::parameter).values[p];
+    if (graph.parameters[p].name != parameters_[p].name || value.type != kept.type)
       fail<Error>("parameter {} is {} {} in the graph, {} {} in the store", p,
                   graph.parameters[p].name, value.type.text(), parameters_[p].name,
-                  values_[p].type.text());
-    value.layout = values_[p].layout;
+                  kept.type.text());
+    value.layout = kept.layout;
+    const int copy = graph.parameters[p].copy;
+    const bool copies = !part(Section::copy).values.empty();
+    if ((copy >= 0) != copies ||
+        (copies && graph.value(copy).type != part(Section::copy).values[p].type))
+      fail<Error>("the graph and the store of {} differ in precision", parameters_[p].name);
+    if (copies) graph.value(copy).layout = part(Section::copy).values[p].layout;
   }
 }
 
@@ -116,28 +160,43 @@ void Store::initialize(std::uint64_t seed) {
 }
 
 Shape Store::torch_shape(std::size_t parameter) const {
-  return parameters_[parameter].torch_shape(values_[parameter].type.shape);
+  return parameters_[parameter].torch_shape(part(Section::parameter).values[parameter].type.shape);
 }
 
 std::vector<float> Store::read(std::size_t parameter, Section section) const {
-  const Value& value = values_[parameter];
+  const std::byte* stored = section_address(parameter, section);
+  const Value& value = part(section).values[parameter];
   std::vector<float> plain(idx(value.type.shape.count())), torch(plain.size());
-  backend_->read(value, section_address(parameter, section),
-                 std::as_writable_bytes(std::span(plain)));
+  backend_->read(value, stored, std::as_writable_bytes(std::span(plain)));
   for_each_element(parameters_[parameter],
                    [&](std::size_t e, std::size_t t) { torch[t] = plain[e]; });
   return torch;
 }
 
 void Store::write(std::size_t parameter, std::span<const float> torch, Section section) {
-  const Value& value = values_[parameter];
+  const Value& value = part(Section::parameter).values[parameter];
   std::vector<float> plain(idx(value.type.shape.count()));
   if (torch.size() != plain.size())
     fail<Error>("{}: {} values for {}", parameters_[parameter].name, torch.size(),
                 value.type.text());
   for_each_element(parameters_[parameter],
                    [&](std::size_t e, std::size_t t) { plain[e] = torch[t]; });
-  backend_->write(value, section_address(parameter, section), std::as_bytes(std::span(plain)));
+  write_plain(parameter, plain, section);
+  if (section == Section::parameter && !part(Section::copy).values.empty())
+    write_plain(parameter, plain, Section::copy);
+}
+
+void Store::write_plain(std::size_t parameter, std::span<const float> plain, Section section) {
+  std::byte* stored = section_address(parameter, section);
+  backend_->write(part(section).values[parameter], stored, std::as_bytes(plain));
+}
+
+StepReport Store::report(std::int64_t step) const {
+  const StepReport found = reinterpret_cast<const StepReport*>(reports_.get())[step % report_ring];
+  if (found.step != step)
+    fail<DeviceError>("{}: no report of step {} arrived, the last one there is of step {}",
+                      backend_->name(), step, found.step);
+  return found;
 }
 
 StepState Store::step_state() const {

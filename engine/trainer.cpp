@@ -71,9 +71,12 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
   if (options_.epochs == 0 && options_.max_steps == 0)
     fail<UsageError>("a run needs a number of epochs or of steps");
   if (!parts_.runner) {
-    own_runner_ = eager_runner(parts_.step);
+    own_runner_ = graph_runner(parts_.step);
     parts_.runner = own_runner_.get();
   }
+  load_range_ = parts_.step.backend().make_range("load");
+  step_range_ = parts_.step.backend().make_range("step");
+  report_range_ = parts_.step.backend().make_range("read back");
 }
 
 std::uint64_t Trainer::steps_per_epoch() const {
@@ -99,21 +102,28 @@ bool Trainer::evaluation_due(const Progress& progress) const {
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
+  flights_.clear();
+  first_step_ = parts_.step.store().step_state().step - static_cast<std::int64_t>(progress.step);
   last_step_end_ns_ = now_ns();
   bool saved = progress.step > 0;  // all of the progress
   while (!stop) {
-    if (evaluation_due(progress)) {
-      if (!evaluate_now(progress, stop)) break;
-      saved = false;
+    if (flights_.empty()) {
+      if (evaluation_due(progress)) {
+        if (!evaluate_now(progress, stop)) break;
+        saved = false;
+      }
+      if (!saved && progress.step > 0 && (finished(progress) || progress.next.step == 0)) {
+        save(progress);
+        saved = true;
+      }
+      if (finished(progress)) return Outcome::finished;
+      if (progress.next.step == 0) last_step_end_ns_ = now_ns();
     }
-    if (!saved && progress.step > 0 && (finished(progress) || progress.next.step == 0)) {
-      save(progress);
-      saved = true;
-    }
-    if (finished(progress)) return Outcome::finished;
-    if (progress.next.step == 0) last_step_end_ns_ = now_ns();
-    step(progress);
+    launch();
     saved = false;
+    const std::size_t most = drains(progress) ? 0 : most_in_flight();
+    while (flights_.size() > most) land(progress);
+    if (!flights_.empty()) continue;
     if (progress.next.step == steps_per_epoch()) {
       end_epoch(progress);
     } else if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
@@ -121,48 +131,97 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
       saved = true;
     }
   }
+  while (!flights_.empty()) land(progress);
   if (!saved) save(progress);
   return Outcome::interrupted;
 }
 
-void Trainer::step(Progress& progress) {
-  const Batch& batch = parts_.data.next();
-  set_batch(parts_.step, batch);
-  const std::uint64_t begin = now_ns();
-  parts_.runner->step();
-  parts_.step.stream().wait();
-  const std::uint64_t end = now_ns();
+std::size_t Trainer::most_in_flight() const {
+  return idx(std::min(parts_.step.backend().steps_in_flight(), parts_.data.held() - 1));
+}
 
-  StepRecord record{.step = progress.step + 1,
-                    .epoch = progress.next.epoch + 1,
-                    .step_in_epoch = progress.next.step + 1,
-                    .steps_per_epoch = steps_per_epoch(),
-                    .loss = parts_.step.loss(),
-                    .score = score_of(parts_.step, batch),
-                    .epoch_score = progress.epoch_score,
-                    .learning_rate = parts_.step.store().step_state().learning_rate,
-                    .times = {}};
-  if (!std::isfinite(record.loss))
-    fail<NumericError>(
-        "the loss is {} in step {} (epoch {}, step {} of {}, learning rate {}); training diverged: "
-        "use a lower --lr, "
-        "a warm-up or another --seed. Nothing of this step was saved",
-        record.loss, record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch,
-        record.learning_rate);
-  record.epoch_score += record.score;
-  record.times.data_ns = batch.wait_ns;
-  record.times.kernels_ns = end - begin;
-  const std::uint64_t whole = end - last_step_end_ns_;
-  record.times.other_ns = whole - std::min(whole, record.times.data_ns + record.times.kernels_ns);
-  last_step_end_ns_ = end;
+bool Trainer::drains(const Progress& progress) const {
+  Progress after = progress;
+  after.step += flights_.size();
+  after.next.step += flights_.size();
+  return after.next.step == steps_per_epoch() || finished(after) ||
+         (options_.save_every_steps > 0 && after.step % options_.save_every_steps == 0);
+}
+
+void Trainer::launch() {
+  Backend& backend = parts_.step.backend();
+  backend.begin_range(load_range_);
+  const Batch& batch = parts_.data.next();
+  backend.end_range();
+  set_batch(parts_.step, batch);
+  backend.begin_range(step_range_);
+  parts_.runner->step();
+  backend.end_range();
+  flights_.push_back({parts_.step.stream().mark(), batch.count, batch.wait_ns});
+}
+
+// Takes what the oldest step in flight reports.
+void Trainer::land(Progress& progress) {
+  const Flight flight = flights_.front();
+  Backend& backend = parts_.step.backend();
+  backend.begin_range(report_range_);
+  parts_.step.stream().wait_for(flight.mark);
+  backend.end_range();
+  flights_.erase(flights_.begin());
+  StepRecord record = record_of(progress, flight);
+  require_sound(record);
+  last_step_end_ns_ = now_ns();
 
   progress.step = record.step;
   progress.next.step = record.step_in_epoch;
   progress.epoch_score = record.epoch_score;
   epoch_.times += record.times;
   ++epoch_.steps;
-  epoch_.images += batch.count;
+  epoch_.images += flight.count;
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
+}
+
+StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) const {
+  const StepReport report =
+      parts_.step.store().report(first_step_ + static_cast<std::int64_t>(progress.step) + 1);
+  StepRecord record{.step = progress.step + 1,
+                    .epoch = progress.next.epoch + 1,
+                    .step_in_epoch = progress.next.step + 1,
+                    .steps_per_epoch = steps_per_epoch(),
+                    .loss = report.loss,
+                    .loss_scale = report.loss_scale,
+                    .overflow = report.overflow != 0,
+                    .skipped = report.skipped + (report.overflow != 0 ? 1 : 0),
+                    .score = {},
+                    .epoch_score = progress.epoch_score,
+                    .learning_rate = report.learning_rate,
+                    .times = {}};
+  if (std::isfinite(report.loss))  // else the step was left out of training, and is of its score
+    record.score = {static_cast<double>(report.loss) * static_cast<double>(flight.count),
+                    report.correct, flight.count};
+  record.epoch_score += record.score;
+  const std::uint64_t end = now_ns();
+  const std::uint64_t whole = end - std::min(end, last_step_end_ns_);
+  // The device's own clock: with steps in flight the host's waits tell little.
+  record.times.kernels_ns = std::min(whole, report.end_ns - report.begin_ns);
+  record.times.data_ns = std::min(whole - record.times.kernels_ns, flight.wait_ns);
+  record.times.other_ns = whole - record.times.kernels_ns - record.times.data_ns;
+  return record;
+}
+
+void Trainer::require_sound(const StepRecord& record) const {
+  if (record.overflow && record.loss_scale < 1)
+    fail<NumericError>(
+        "gradients overflow in step {} (epoch {}, step {} of {}) though the loss scale is down to "
+        "{}; training diverged: use a lower --lr, a warm-up, or --precision bf16. Nothing of this "
+        "step was saved",
+        record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch, record.loss_scale);
+  if (!record.overflow && !std::isfinite(record.loss))
+    fail<NumericError>(
+        "the loss is {} in step {} (epoch {}, step {} of {}, learning rate {}); training diverged: "
+        "use a lower --lr, a warm-up or another --seed. Nothing of this step was saved",
+        record.loss, record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch,
+        record.learning_rate);
 }
 
 void Trainer::end_epoch(Progress& progress) {

@@ -42,9 +42,12 @@ struct StepRecord {
   std::uint64_t epoch = 0;          // from 1
   std::uint64_t step_in_epoch = 0;  // from 1
   std::uint64_t steps_per_epoch = 0;
-  float loss = 0;     // mean over the batch
-  Score score;        // of this batch
-  Score epoch_score;  // of the epoch so far
+  float loss = 0;            // mean over the batch
+  float loss_scale = 1;      // that its gradients were computed with
+  bool overflow = false;     // a gradient was not finite: no update was made
+  std::int64_t skipped = 0;  // steps of the run so far that this happened to
+  Score score;               // of this batch
+  Score epoch_score;         // of the epoch so far
   float learning_rate = 0;
   StepTimes times;
 };
@@ -124,9 +127,22 @@ class Trainer {
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
+  // A step that was enqueued and whose report is to come.
+  struct Flight {
+    std::uint64_t mark = 0;
+    std::int64_t count = 0;  // rows that are samples
+    std::uint64_t wait_ns = 0;
+  };
+
   std::uint64_t steps_per_epoch() const;
   bool finished(const Progress& progress) const;
-  void step(Progress& progress);
+  std::size_t most_in_flight() const;
+  // Whether something is due when all that was enqueued is done.
+  bool drains(const Progress& progress) const;
+  void launch();
+  void land(Progress& progress);
+  StepRecord record_of(const Progress& progress, const Flight& flight) const;
+  void require_sound(const StepRecord& record) const;
   void end_epoch(Progress& progress);
   bool evaluation_due(const Progress& progress) const;
   bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: given up
@@ -135,6 +151,9 @@ class Trainer {
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
+  const void *load_range_, *step_range_, *report_range_;
+  std::vector<Flight> flights_;  // oldest first
+  std::int64_t first_step_ = 0;  // of the step state when the run's was 0
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;
 };

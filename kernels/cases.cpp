@@ -15,7 +15,8 @@ constexpr bool is_adjoint_or_update =
     std::is_same_v<Op, ReluGrad> || std::is_same_v<Op, MaxPoolGrad> ||
     std::is_same_v<Op, LinearDataGrad> || std::is_same_v<Op, LinearWeightGrad> ||
     std::is_same_v<Op, LogSoftmaxGrad> || std::is_same_v<Op, NllGrad> ||
-    std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> || std::is_same_v<Op, UpdateAll>;
+    std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> || std::is_same_v<Op, UpdateAll> ||
+    std::is_same_v<Op, CheckGradients> || std::is_same_v<Op, Report>;
 
 bool is_loss(const AnyOp& op) {
   return std::holds_alternative<Nll>(op) || std::holds_alternative<SoftmaxXent>(op);
@@ -96,7 +97,8 @@ bool has_adjoint(const Case& c) {
             return op.gradient;
           else
             return !is_adjoint_or_update<Op> && !std::is_same_v<Op, Normalize> &&
-                   !std::is_same_v<Op, Reorder> && !std::is_same_v<Op, Top1>;
+                   !std::is_same_v<Op, Reorder> && !std::is_same_v<Op, Upload> &&
+                   !std::is_same_v<Op, Top1>;
         },
         node.op);
   });

@@ -90,7 +90,7 @@ Result Trial::read(int id, double depth) const {
     result.floats = program_.read(id);
     return result;
   }
-  program_.stream().wait();
+  program_.wait();
   std::vector<std::byte> plain(value.type.bytes());
   backend_->read(value, program_.address(id), plain);
   for (std::size_t i = 0; i < plain.size(); i += size_bytes(value.type.dtype)) {
@@ -102,24 +102,39 @@ Result Trial::read(int id, double depth) const {
 }
 
 void Trial::read_store(std::vector<Result>& results) const {
+  using Section = Store::Section;
   const Store& store = program_.store();
-  if (store.moment_count() == 0 && program_.graph().state < 0) return;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p)
-    for (int s = 0; s <= store.moment_count(); ++s) {
-      const auto section = s == 0 ? Store::Section::parameter
-                                  : static_cast<Store::Section>(s + 1);  // after the gradients
-      results.push_back({fmt::format("{} section {}", store.parameters()[p].name, s),
-                         DType::f32,
-                         1,
-                         store.read(p, section),
-                         {}});
-    }
+  const Graph& graph = program_.graph();
+  if (store.moment_count() == 0 && graph.state < 0) return;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const auto keep = [&](Section section, DType dtype) {
+      results.push_back(
+          {fmt::format("{} section {}", store.parameters()[p].name, static_cast<int>(section)),
+           dtype,
+           1,
+           store.read(p, section),
+           {}});
+    };
+    keep(Section::parameter, DType::f32);
+    if (store.moment_count() > 0) keep(Section::moment1, DType::f32);
+    if (store.moment_count() > 1) keep(Section::moment2, DType::f32);
+    if (const int copy = graph.parameters[p].copy; copy >= 0)
+      keep(Section::copy, graph.value(copy).type.dtype);
+  }
   const StepState state = store.step_state();
-  results.push_back({"step state",
+  results.push_back(
+      {"step state",
+       DType::f32,
+       1,
+       {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
+        state.bias_correction1, state.bias_correction2, static_cast<float>(state.overflow)},
+       {}});
+  if (program_.graph().report < 0) return;
+  const StepReport report = store.report(state.step);
+  results.push_back({"report",
                      DType::f32,
                      1,
-                     {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
-                      state.bias_correction1, state.bias_correction2},
+                     {report.loss, static_cast<float>(report.correct), report.learning_rate},
                      {}});
 }
 
@@ -138,7 +153,7 @@ std::vector<Result> Trial::run(bool poison) {
       for (const int id : node.out)
         if (program_.address(id)) results.push_back(read(id, depth));
     }
-    program_.stream().wait();
+    program_.wait();
     if (poison && done < program_.calls().size()) program_.poison_dead_buffers(done);
   }
   if (expected != nodes_.size())
@@ -152,7 +167,7 @@ std::vector<double> Trial::exact(int value) const {
   return {numbers, numbers + program_.graph().value(value).type.shape.count()};
 }
 
-std::map<int, std::vector<double>> Trial::exact_results() const {
+std::map<int, std::vector<double>> Trial::exact_results() {
   std::map<int, std::vector<double>> results;
   std::size_t call = 0;
   for (const Node& node : program_.graph().nodes) {
@@ -167,7 +182,7 @@ void Trial::set_exact(int value, std::span<const double> numbers) {
   std::copy(numbers.begin(), numbers.end(), static_cast<double*>(program_.address(value)));
 }
 
-void Trial::enqueue_all() const {
+void Trial::enqueue_all() {
   for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
 }
 

@@ -15,7 +15,7 @@ struct Position {  // of the next batch
   bool operator==(const Position&) const = default;
 };
 
-// A view into one slot of the loader; valid until the next call of next(), seek() or the
+// A view into one slot of the loader; valid until held() more calls of next(), or a seek() or the
 // destructor.
 struct Batch {
   Position position;
@@ -36,6 +36,8 @@ class BatchSource {
   // The next batch in order; goes on into the next epoch without a gap. Throws DataError when the
   // turn comes to a batch with a broken sample; all batches before it were delivered.
   virtual const Batch& next() = 0;
+  // How many of the batches given last stay in their slots; the reference is to the last one.
+  virtual int held() const { return 1; }
   virtual Position position() const = 0;     // of the batch that next() will give
   virtual void seek(Position position) = 0;  // O(1)
 };

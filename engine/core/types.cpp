@@ -1,5 +1,9 @@
 #include "engine/core/types.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -38,6 +42,21 @@ double epsilon(DType dtype) {
     case DType::i32: return 0;
   }
   return 0;
+}
+
+double rounded(double number, DType dtype) {
+  if (dtype == DType::f32) return static_cast<double>(static_cast<float>(number));
+  if (!std::isfinite(number) || number == 0 || !is_float(dtype)) return number;
+  const bool half = dtype == DType::f16;
+  int exponent = 0;
+  std::frexp(number, &exponent);
+  const int digits = half ? 11 : 8, least = half ? -24 : -133;  // of the smallest subnormal
+  const double quantum = std::ldexp(1.0, std::max(exponent - digits, least));
+  const double nearest = std::nearbyint(number / quantum) * quantum;
+  const double largest = half ? 65504.0 : 0x1.FEp127;
+  return std::abs(nearest) <= largest
+             ? nearest
+             : std::copysign(std::numeric_limits<double>::infinity(), number);
 }
 
 Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {

@@ -25,6 +25,8 @@ enum class DType : std::uint8_t { f32, f16, bf16, u8, i32 };
 std::string_view name(DType dtype);
 std::size_t size_bytes(DType dtype);  // of one element
 double epsilon(DType dtype);          // distance from 1 to the next number; 0 for integers
+double rounded(double number,
+               DType dtype);  // to the nearest of a floating-point dtype, ties to even
 inline bool is_float(DType dtype) {
   return dtype <= DType::bf16;
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -52,6 +54,19 @@ TEST(DType, KnowsItsEpsilon) {
   EXPECT_EQ(epsilon(DType::i32), 0);
   EXPECT_TRUE(is_float(DType::bf16));
   EXPECT_FALSE(is_float(DType::u8));
+}
+
+TEST(Rounded, IsTheNearestOfTheDtypeWithTiesToEven) {
+  EXPECT_EQ(rounded(1 + 0x1p-11, DType::f16), 1);  // half way: to even
+  EXPECT_EQ(rounded(1 + 3 * 0x1p-11, DType::f16), 1 + 0x1p-9);
+  EXPECT_EQ(rounded(-65519, DType::f16), -65504);
+  EXPECT_EQ(rounded(65520, DType::f16), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(rounded(0x1.8p-24, DType::f16), 0x1p-23);  // subnormal, half way
+  EXPECT_EQ(rounded(0x1p-26, DType::f16), 0);
+  EXPECT_EQ(rounded(1 + 0x1p-8, DType::bf16), 1);
+  EXPECT_EQ(rounded(3.1415926, DType::bf16), 3.140625);
+  EXPECT_EQ(rounded(1e39, DType::bf16), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(rounded(0.1, DType::f32), static_cast<double>(0.1F));
 }
 
 }  // namespace

@@ -13,9 +13,9 @@
 namespace warpstep {
 
 using AnyOp = std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add,
-                           Reshape, Reorder, MaxPool, MaxPoolGrad, Linear, LinearDataGrad,
+                           Reshape, Reorder, Upload, MaxPool, MaxPoolGrad, Linear, LinearDataGrad,
                            LinearWeightGrad, LogSoftmax, LogSoftmaxGrad, Nll, NllGrad, Top1,
-                           SoftmaxXent, Clock, Update, UpdateAll>;
+                           SoftmaxXent, Clock, Update, UpdateAll, CheckGradients, Report>;
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

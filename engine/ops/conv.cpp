@@ -101,8 +101,8 @@ std::string text(const ConvDataGrad& op) {
 
 Types infer(const ConvWeightGrad& op, const Types& in) {
   require_inputs(op.name, in, 2, 2);
-  Types out{{DType::f32, weight_shape(op.conv, in[0].shape[3])}};
-  if (op.conv.bias) out.push_back({DType::f32, {op.conv.out}});
+  Types out{{in[0].dtype, weight_shape(op.conv, in[0].shape[3])}};
+  if (op.conv.bias) out.push_back({in[0].dtype, {op.conv.out}});
   return out;
 }
 

@@ -58,8 +58,8 @@ Cost cost(const LinearDataGrad&, const Types& in, const Types& out) {
 
 Types infer(const LinearWeightGrad& op, const Types& in) {
   require_inputs(op.name, in, 2, 2);
-  Types out{{DType::f32, {in[1].shape[1], in[0].shape[1]}}};
-  if (op.bias) out.push_back({DType::f32, {in[1].shape[1]}});
+  Types out{{in[0].dtype, {in[1].shape[1], in[0].shape[1]}}};
+  if (op.bias) out.push_back({in[0].dtype, {in[1].shape[1]}});
   return out;
 }
 

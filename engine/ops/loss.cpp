@@ -10,8 +10,8 @@ Type scalar(DType dtype) {
   return {dtype, {}};
 }
 
-void require_rows(std::string_view op, const Types& in) {
-  require_inputs(op, in, 2, 2);
+void require_rows(std::string_view op, const Types& in, bool scaled = false) {
+  require_inputs(op, in, scaled ? 3 : 2, scaled ? 3 : 2);
   if (in[0].shape.rank() != 2) fail<ShapeError>("{} takes [N,classes], not {}", op, in[0].text());
   if (in[1] != Type{DType::i32, {in[0].shape[0]}})
     fail<ShapeError>("{} of {} wants labels i32 {}, not {}", op, in[0].text(), in[0].shape[0],
@@ -34,8 +34,8 @@ Types infer(const LogSoftmax& op, const Types& in) {
   return {{DType::f32, in[0].shape}};
 }
 void grad(const LogSoftmax&, Adjoint& adjoint) {
-  adjoint.give(
-      0, adjoint.record(Phase::data_grad, LogSoftmaxGrad{}, {adjoint.d_out(), adjoint.out()})[0]);
+  const LogSoftmaxGrad d{adjoint.in(0).type().dtype};
+  adjoint.give(0, adjoint.record(Phase::data_grad, d, {adjoint.d_out(), adjoint.out()})[0]);
 }
 Cost cost(const LogSoftmax&, const Types& in, const Types& out) {
   return rows(in, out, 4);
@@ -43,10 +43,13 @@ Cost cost(const LogSoftmax&, const Types& in, const Types& out) {
 
 Types infer(const LogSoftmaxGrad& op, const Types& in) {
   require_inputs(op.name, in, 2, 2);
-  return {in[0]};
+  return {{op.dtype, in[0].shape}};
 }
 Cost cost(const LogSoftmaxGrad&, const Types& in, const Types& out) {
   return rows(in, out, 4);
+}
+std::string text(const LogSoftmaxGrad& op) {
+  return op.dtype == DType::f32 ? "" : fmt::format("to {}", name(op.dtype));
 }
 
 Types infer(const Nll& op, const Types& in) {
@@ -63,7 +66,7 @@ Cost cost(const Nll&, const Types& in, const Types& out) {
 }
 
 Types infer(const NllGrad& op, const Types& in) {
-  require_inputs(op.name, in, 1, 1);
+  require_inputs(op.name, in, op.scaled ? 2 : 1, op.scaled ? 2 : 1);
   return {{DType::f32, {in[0].shape[0], op.classes}}};
 }
 Cost cost(const NllGrad&, const Types& in, const Types& out) {
@@ -71,7 +74,7 @@ Cost cost(const NllGrad&, const Types& in, const Types& out) {
 }
 
 std::string text(const NllGrad& op) {
-  return fmt::format("{} classes", op.classes);
+  return fmt::format("{} classes{}", op.classes, op.scaled ? " +scale" : "");
 }
 
 Types infer(const Top1& op, const Types& in) {
@@ -83,7 +86,7 @@ Cost cost(const Top1&, const Types& in, const Types& out) {
 }
 
 Types infer(const SoftmaxXent& op, const Types& in) {
-  require_rows(op.name, in);
+  require_rows(op.name, in, op.scaled);
   Types out{scalar(DType::f32), scalar(DType::i32)};
   if (op.gradient) out.push_back(in[0]);
   return out;
@@ -95,7 +98,7 @@ Cost cost(const SoftmaxXent& op, const Types& in, const Types& out) {
   return rows(in, out, op.gradient ? 7 : 5);
 }
 std::string text(const SoftmaxXent& op) {
-  return op.gradient ? "+top1 +gradient" : "+top1";
+  return fmt::format("+top1{}{}", op.gradient ? " +gradient" : "", op.scaled ? " +scale" : "");
 }
 
 }  // namespace warpstep

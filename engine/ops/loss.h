@@ -18,10 +18,12 @@ Cost cost(const LogSoftmax& op, const Types& in, const Types& out);
 // d_y, y -> d_x = d_y - exp(y) sum d_y.
 struct LogSoftmaxGrad {
   static constexpr std::string_view name = "log_softmax.dgrad";
+  DType dtype = DType::f32;  // of d_x, that of the logits; set by the precision
   bool operator==(const LogSoftmaxGrad&) const = default;
 };
 Types infer(const LogSoftmaxGrad& op, const Types& in);
 Cost cost(const LogSoftmaxGrad& op, const Types& in, const Types& out);
+std::string text(const LogSoftmaxGrad& op);
 
 // log-probabilities [N,K], labels -> loss, the mean over rows of -x[row, label].
 struct Nll {
@@ -32,10 +34,12 @@ Types infer(const Nll& op, const Types& in);
 void grad(const Nll& op, Adjoint& adjoint);
 Cost cost(const Nll& op, const Types& in, const Types& out);
 
-// labels -> d_x [N,classes] of the mean loss: -1 / rows at the label, 0 elsewhere.
+// labels, state if scaled -> d_x [N,classes] of the mean loss: -1 / rows at the label, 0 elsewhere;
+// scaled: times the state's loss scale.
 struct NllGrad {
   static constexpr std::string_view name = "nll.dgrad";
   std::int64_t classes = 0;
+  bool scaled = false;  // set by the precision
   bool operator==(const NllGrad&) const = default;
 };
 Types infer(const NllGrad& op, const Types& in);
@@ -51,11 +55,13 @@ struct Top1 {
 Types infer(const Top1& op, const Types& in);
 Cost cost(const Top1& op, const Types& in, const Types& out);
 
-// logits, labels -> loss, top-1 count and, when training, d_logits = (softmax - onehot) / rows:
-// LogSoftmax, Nll, Top1 and their adjoints in one pass over the logits. Made by fusion.
+// logits, labels, state if scaled -> loss, top-1 count and, when training, d_logits = (softmax -
+// onehot) / rows: LogSoftmax, Nll, Top1 and their adjoints in one pass over the logits. Made by
+// fusion. scaled: d_logits times the state's loss scale.
 struct SoftmaxXent {
   static constexpr std::string_view name = "softmax_xent";
   bool gradient = false;
+  bool scaled = false;  // set by the precision
   bool operator==(const SoftmaxXent&) const = default;
 };
 Types infer(const SoftmaxXent& op, const Types& in);

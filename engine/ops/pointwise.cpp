@@ -26,7 +26,7 @@ Types infer(const Normalize& op, const Types& in) {
       in[0].shape[3] > std::int64_t{Normalize::max_channels})
     fail<ShapeError>("normalize takes u8 images [N,H,W,C] with at most {} channels, not {}",
                      Normalize::max_channels, in[0].text());
-  return {{DType::f32, in[0].shape}};
+  return {{op.dtype, in[0].shape}};
 }
 Cost cost(const Normalize&, const Types& in, const Types& out) {
   return streaming(in, out, 2);
@@ -81,6 +81,14 @@ Cost cost(const Reshape&, const Types&, const Types&) {
 }
 std::string text(const Reshape& op) {
   return op.shape.text();
+}
+
+Types infer(const Upload& op, const Types& in) {
+  require_inputs(op.name, in, 1, 1);
+  return {in[0]};
+}
+Cost cost(const Upload&, const Types& in, const Types& out) {
+  return streaming(in, out, 0);
 }
 
 Types infer(const Reorder& op, const Types& in) {

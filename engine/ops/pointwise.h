@@ -14,6 +14,7 @@ struct Normalize {
   static constexpr std::size_t max_channels = 4;
   std::array<float, max_channels> scale{};
   std::array<float, max_channels> shift{};
+  DType dtype = DType::f32;  // of y; set by the precision
   bool operator==(const Normalize&) const = default;
 };
 Types infer(const Normalize& op, const Types& in);
@@ -56,6 +57,15 @@ Types infer(const Reshape& op, const Types& in);
 void grad(const Reshape& op, Adjoint& adjoint);
 Cost cost(const Reshape& op, const Types& in, const Types& out);
 std::string text(const Reshape& op);
+
+// A slot of the loader in the host's memory -> the same in the device's; inserted by a backend
+// whose kernels cannot read the host's.
+struct Upload {
+  static constexpr std::string_view name = "upload";
+  bool operator==(const Upload&) const = default;
+};
+Types infer(const Upload& op, const Types& in);
+Cost cost(const Upload& op, const Types& in, const Types& out);
 
 // The same logical value in the layout that the backend wants next; inserted by a backend, a
 // visible call.

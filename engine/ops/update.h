@@ -37,10 +37,14 @@ Types infer(const Clock& op, const Types& in);
 Cost cost(const Clock& op, const Types& in, const Types& out);
 std::string text(const Clock& op);
 
-// parameter, gradient, state, moments...: one parameter.
+// parameter, gradient, state, moments..., copy if any: one parameter. The gradient is divided by
+// the loss scale first, and nothing happens in a step that overflowed. The copy is the parameter in
+// the dtype that the step computes in.
 struct Update {
   static constexpr std::string_view name = "update";
   Optimizer optimizer;
+  bool copy = false;  // set by the precision
+  std::size_t operands() const { return idx(3 + optimizer.moments() + (copy ? 1 : 0)); }
   bool operator==(const Update&) const = default;
 };
 Types infer(const Update& op, const Types& in);
@@ -52,10 +56,28 @@ std::string text(const Update& op);
 struct UpdateAll {
   static constexpr std::string_view name = "update_all";
   Optimizer optimizer;
+  bool copy = false;
   bool operator==(const UpdateAll&) const = default;
 };
 Types infer(const UpdateAll& op, const Types& in);
 Cost cost(const UpdateAll& op, const Types& in, const Types& out);
 std::string text(const UpdateAll& op);
+
+// state, gradients...: the state's overflow becomes 1 if one of them is not finite. All gradients
+// lie in one section of the store.
+struct CheckGradients {
+  static constexpr std::string_view name = "check_gradients";
+  bool operator==(const CheckGradients&) const = default;
+};
+Types infer(const CheckGradients& op, const Types& in);
+Cost cost(const CheckGradients& op, const Types& in, const Types& out);
+
+// loss, top-1 count, state, ring: the last call of a training step, see StepReport.
+struct Report {
+  static constexpr std::string_view name = "report";
+  bool operator==(const Report&) const = default;
+};
+Types infer(const Report& op, const Types& in);
+Cost cost(const Report& op, const Types& in, const Types& out);
 
 }  // namespace warpstep

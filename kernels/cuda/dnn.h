@@ -60,7 +60,8 @@ struct Graph {
   std::vector<Operation> operations;  // in order; arithmetic in f32
 
   const Tensor& tensor(std::int64_t uid) const;  // Error if there is none
-  // The same for two graphs exactly if they compute the same: for caches, one line without blanks.
+  // The same for two graphs exactly if they compute the same, for caches: one line without blanks.
+  // uids count, bindings name them; the name, the order of tensors and unused ones do not.
   std::string key() const;
 };
 

@@ -36,6 +36,17 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
+// Nanoseconds on the device's own clock, which all its kernels share; it may move in steps of 1 us.
+__device__ inline std::uint64_t device_time_ns() {
+#if defined(__CUDACC__)
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#else
+  return simt::time_ns();
+#endif
+}
+
 // Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...); DeviceError names it when the
 // launch is refused. Arguments are copied, as a launch does.
 template <class... Params, class... Args>

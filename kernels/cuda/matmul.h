@@ -22,7 +22,7 @@ struct Matmul {
     bias,                 // d + bias[column]
     relu_bias,            // max(0, d + bias[column])
     relu_bias_aux,        // likewise; aux: one bit an element, set where d + bias > 0
-    bias_gradient,        // d as it is; bias[column of op(b)] = sum of op(b) over its depth
+    bias_gradient,        // d as it is; bias[row] = sum of op(a) over its depth
     drelu,                // d where aux's bit is set, else 0
     drelu_bias_gradient,  // likewise, and bias[column] = sum of that d over its rows
   };

@@ -3,8 +3,10 @@
 
 #include <driver_types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "engine/backend.h"
@@ -27,16 +29,37 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle() const { return stream_; }
   void wait() override;
-  void after(Stream& other) override;
+  std::uint64_t mark() override { return marks_.record(stream_); }
+  void wait_for(std::uint64_t mark) override;
+  std::uint64_t signal() override { return signals_.record(stream_); }
+  void after(Stream& other, std::uint64_t signal) override;
 
  private:
+  // The last eight events, numbered. An event that was recorded anew stands for a later number,
+  // which implies the earlier one.
+  class Events {
+   public:
+    std::uint64_t record(cudaStream_t stream);
+    cudaEvent_t at(std::uint64_t number) const { return ring_[number % ring_.size()].get(); }
+
+   private:
+    std::array<EventHandle, 8> ring_;
+    std::uint64_t count_ = 0;
+  };
+
   cudaStream_t stream_ = nullptr;
-  EventHandle event_;  // what others wait for
+  Events marks_;    // that the host waits for
+  Events signals_;  // that streams wait for; apart, because those of a capture are not the host's
 };
 
 // Zero-filled device memory, or memory of the host that the device reads and writes in place. Too
 // much is a DeviceError that says how much there is.
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes);
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes);
+
+// What `enqueue` gives to the stream, and to streams that wait for it and that it waits for in the
+// end, captured as a CUDA graph and instantiated; nothing of it runs. Nothing in `enqueue` may
+// allocate or wait: the runtime refuses that, as a DeviceError.
+std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue);
 
 }  // namespace warpstep::cuda

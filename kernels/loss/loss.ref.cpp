@@ -17,6 +17,10 @@ std::int64_t counted(const std::int32_t* labels, std::int64_t rows) {
   return std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
 }
 
+double loss_scale(const void* state) {
+  return static_cast<double>(static_cast<const StepState*>(state)->loss_scale);
+}
+
 std::int32_t top1(const double* logits, const std::int32_t* labels, std::int64_t rows,
                   std::int64_t classes) {
   std::int32_t correct = 0;
@@ -69,11 +73,12 @@ std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   return host_kernel("loops", [op, rows = operands.in_shape(0)[0]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[0]);
+    const double scale = op.scaled ? loss_scale(b.in[1]) : 1;
     double* d_x = as<double>(b.out[0]);
     std::fill_n(d_x, rows * op.classes, 0.0);
     for (std::int64_t n = 0; n < rows; ++n)
       if (labels[n] >= 0)
-        d_x[n * op.classes + labels[n]] = -1 / static_cast<double>(counted(labels, rows));
+        d_x[n * op.classes + labels[n]] = -scale / static_cast<double>(counted(labels, rows));
   });
 }
 
@@ -91,6 +96,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
     const double* logits = as<double>(b.in[0]);
     const auto* labels = as<std::int32_t>(b.in[1]);
     const double scale = 1 / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
+    const double d_scale = op.scaled ? scale * loss_scale(b.in[2]) : scale;
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n) {
       const double* row = logits + n * classes;
@@ -98,7 +104,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
       if (labels[n] >= 0) sum += log_sum - row[labels[n]];
       for (std::int64_t k = 0; op.gradient && k < classes; ++k)
         as<double>(b.out[2])[n * classes + k] =
-            labels[n] < 0 ? 0 : scale * (std::exp(row[k] - log_sum) - (k == labels[n]));
+            labels[n] < 0 ? 0 : d_scale * (std::exp(row[k] - log_sum) - (k == labels[n]));
     }
     *as<double>(b.out[0]) = sum * scale;
     *as<std::int32_t>(b.out[1]) = top1(logits, labels, rows, classes);

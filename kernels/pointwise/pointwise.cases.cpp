@@ -33,6 +33,9 @@ void add_views(List& list) {
     const Tensor view = record(c, Reshape{{10, 6}}, {x});
     add(relu(view), view);
   });
+  list.add("upload", [](Case& c) {
+    record(c, Upload{}, {input(c, "images", {DType::u8, {3, 5, 7, 3}}, {Fill::Kind::pixels})});
+  });
   list.add("reorder", [](Case& c) { record(c, Reorder{}, {input(c, "x", images(3, 5, 7, 17))}); });
 }
 

@@ -1,4 +1,6 @@
 // Bound by memory: every operand is streamed once.
+#include <cstring>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
@@ -85,6 +87,12 @@ std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
       add(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
           end - begin);
     });
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Upload&, const Operands& operands) {
+  return host_kernel("copy", [bytes = operands.out().layout.bytes](const Buffers& b) {
+    std::memcpy(b.out[0], b.in[0], bytes);
   });
 }
 

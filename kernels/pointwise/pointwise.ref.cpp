@@ -41,6 +41,12 @@ std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
   return each(operands, [](double a, double b) { return a + b; });
 }
 
+std::unique_ptr<Kernel> bind(const Upload&, const Operands& operands) {
+  return host_kernel("copy", [bytes = operands.out().layout.bytes](const Buffers& b) {
+    std::memcpy(b.out[0], b.in[0], bytes);
+  });
+}
+
 std::unique_ptr<Kernel> bind(const Reorder&, const Operands& operands) {
   return host_kernel("copy", [bytes = operands.out().layout.bytes](const Buffers& b) {
     std::memcpy(b.out[0], b.in[0], bytes);

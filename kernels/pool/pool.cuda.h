@@ -7,9 +7,11 @@
 #include <cstdint>
 
 #include "engine/core/types.h"
-#include "engine/ops/pool.h"
 
 namespace warpstep::cuda {
+
+// What index has where a pool with relu found nothing above 0; that of MaxPool.
+inline constexpr std::uint8_t no_maximum = 255;
 
 struct PoolShape {
   int batch = 0, height = 0, width = 0, channels = 0;  // of x

@@ -54,7 +54,7 @@ class Reference final : public Backend {
     for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {
       float element = 0;
       std::memcpy(&element, plain.data() + i * sizeof(float), sizeof(float));
-      static_cast<double*>(stored)[i] = static_cast<double>(element);
+      static_cast<double*>(stored)[i] = rounded(static_cast<double>(element), value.type.dtype);
     }
   }
 

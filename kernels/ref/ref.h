@@ -31,5 +31,8 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
 std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
 std::unique_ptr<Kernel> bind(const Update&, const Operands&);
 std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);
+std::unique_ptr<Kernel> bind(const Upload&, const Operands&);
+std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands&);
+std::unique_ptr<Kernel> bind(const Report&, const Operands&);
 
 }  // namespace warpstep::ref

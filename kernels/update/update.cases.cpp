@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "engine/autodiff.h"
 #include "engine/fuse.h"
 #include "kernels/cases.h"
@@ -41,9 +43,38 @@ void add(List& list, const std::string& label, const Optimizer& optimizer,
     });
 }
 
+// The gradients of a step, one of which may be `number`; the state tells.
+void add_check(List& list, const std::string& label, double number) {
+  list.add("check_gradients " + label, [&](Case& c) {
+    parameter(c, "fc.weight", {17, 30});
+    parameter(c, "fc.bias", {17});
+    c.graph.state = c.graph.add_value({DType::u8, {std::int64_t{sizeof(StepState)}}}, Role::state,
+                                      "step_state");
+    std::vector<Tensor> in{{&c.graph, c.graph.state}};
+    for (const Parameter& p : c.graph.parameters) in.push_back({&c.graph, p.gradient});
+    c.fills[c.graph.parameters[1].gradient] = {Fill::Kind::constant, number};
+    c.graph.record(Phase::update, CheckGradients{}, in, "", Where::current());
+  });
+}
+
+void add_report_case(List& list) {
+  list.add("report", [](Case& c) {
+    Graph& graph = c.graph;
+    graph.state =
+        graph.add_value({DType::u8, {std::int64_t{sizeof(StepState)}}}, Role::state, "step_state");
+    graph.loss = input(c, "loss", {DType::f32, {}}).id;
+    graph.correct = input(c, "correct", {DType::i32, {}}, {Fill::Kind::labels, 100}).id;
+    graph = add_report(std::move(graph));
+  });
+}
+
 }  // namespace
 
 void add_update(List list) {
+  add_check(list, "of finite ones", 1);
+  add_check(list, "with an infinity", std::numeric_limits<double>::infinity());
+  add_check(list, "that are not numbers", std::numeric_limits<double>::quiet_NaN());
+  add_report_case(list);
   Schedule constant;
   constant.peak = 1e-2;
   Schedule cosine = constant;

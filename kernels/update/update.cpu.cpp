@@ -1,5 +1,6 @@
 // The optimiser. Bound by memory: 28 bytes a parameter for adam, 20 for sgd with momentum, read and
 // written once.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/store.h"
@@ -84,6 +85,27 @@ void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
     tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling);
+  });
+}
+
+std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
+  std::vector<std::size_t> counts;
+  for (std::size_t i = 1; i < operands.node.in.size(); ++i)
+    counts.push_back(operands.in(static_cast<int>(i)).layout.bytes / sizeof(float));
+  return host_kernel("loops", [counts](const Buffers& b) {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const float* g = as<float>(b.in[i + 1]);
+      if (!std::all_of(g, g + counts[i], [](float x) { return std::isfinite(x); }))
+        as<StepState>(b.in[0])->overflow = 1;
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
+  return host_kernel("report", [](const Buffers& b) {
+    const auto& state = *as<StepState>(b.in[2]);
+    as<StepReport>(b.in[3])[state.step % report_ring] =
+        report_of(*as<float>(b.in[0]), *as<std::int32_t>(b.in[1]), state);
   });
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "engine/store.h"
@@ -27,17 +28,20 @@ void adam(const Optimizer& o, const StepState& state, double& p, double g, doubl
   p -= rate / static_cast<double>(state.bias_correction1) * m / (root + o.epsilon);
 }
 
-void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
+void update(const Update& op, const Buffers& b, std::int64_t count, DType copied) {
+  const Optimizer& o = op.optimizer;
   const StepState state = *as<StepState>(b.in[2]);
+  if (state.overflow != 0) return;
   double* first = o.moments() > 0 ? as<double>(b.in[3]) : nullptr;
   double* second = o.moments() > 1 ? as<double>(b.in[4]) : nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     double& p = as<double>(b.in[0])[i];
-    const double g = as<double>(b.in[1])[i];
+    const double g = as<double>(b.in[1])[i] / static_cast<double>(state.loss_scale);
     if (o.kind == Optimizer::Kind::sgd)
       sgd(o, static_cast<double>(state.learning_rate), p, g, first ? first + i : nullptr);
     else
       adam(o, state, p, g, first[i], second[i]);
+    if (op.copy) as<double>(b.in[op.operands() - 1])[i] = rounded(p, copied);
   }
 }
 
@@ -50,8 +54,9 @@ std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
 }
 
 std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = operands.in_shape(0).count()](const Buffers& b) {
-    update(op.optimizer, b, count);
+  const DType copied = operands.in(static_cast<int>(op.operands()) - 1).type.dtype;
+  return host_kernel("loops", [op, copied, count = operands.in_shape(0).count()](const Buffers& b) {
+    update(op, b, count, copied);
   });
 }
 
@@ -59,7 +64,31 @@ std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
 // zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
   const auto count = static_cast<std::int64_t>(sections(operands.graph).bytes / sizeof(double));
-  return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
+  const Update each{op.optimizer, op.copy};
+  const DType copied = operands.in(static_cast<int>(each.operands()) - 1).type.dtype;
+  return host_kernel("loops",
+                     [each, copied, count](const Buffers& b) { update(each, b, count, copied); });
+}
+
+std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
+  std::vector<std::int64_t> counts;
+  for (std::size_t i = 1; i < operands.node.in.size(); ++i)
+    counts.push_back(operands.in_shape(static_cast<int>(i)).count());
+  return host_kernel("loops", [counts](const Buffers& b) {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const double* g = as<double>(b.in[i + 1]);
+      if (!std::all_of(g, g + counts[i], [](double x) { return std::isfinite(x); }))
+        as<StepState>(b.in[0])->overflow = 1;
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
+  return host_kernel("report", [](const Buffers& b) {
+    const auto& state = *as<StepState>(b.in[2]);
+    as<StepReport>(b.in[3])[state.step % report_ring] =
+        report_of(static_cast<float>(*as<double>(b.in[0])), *as<std::int32_t>(b.in[1]), state);
+  });
 }
 
 }  // namespace warpstep::ref

@@ -12,6 +12,9 @@ using std::min;
 inline float rsqrtf(float x) {
   return 1.0F / std::sqrt(x);
 }
+inline double cospi(double x) {
+  return std::cos(3.14159265358979323846 * x);
+}
 inline float __frsqrt_rn(float x) {
   return 1.0F / std::sqrt(x);
 }

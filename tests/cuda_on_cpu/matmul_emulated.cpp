@@ -60,7 +60,8 @@ void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers
                           matrix("b", buffers.b, stored_b(m), m.pitch_b)};
   std::vector<Piece> written{matrix("d", buffers.d, {m.rows, m.columns}, m.pitch_d),
                              {"the workspace", workspace, workspace_need}};
-  const Piece bias{"bias", buffers.bias, idx(m.columns) * element};
+  const std::int64_t biases = m.epilogue == Epilogue::bias_gradient ? m.rows : m.columns;
+  const Piece bias{"bias", buffers.bias, idx(biases) * element};
   if (reads_bias(m.epilogue)) read.push_back(bias);
   if (writes_bias(m.epilogue)) written.push_back(bias);
   const Piece aux{"aux", buffers.aux, idx(m.rows * m.aux_pitch / 8)};
@@ -93,7 +94,7 @@ class Run {
   void operator()() {
     const Dense a = read(buffers_.a, m_.dtype, stored_a(m_), m_.pitch_a, m_.transpose_a);
     const Dense b = read(buffers_.b, m_.dtype, stored_b(m_), m_.pitch_b, m_.transpose_b);
-    column_sums_.assign(idx(m_.columns), 0);
+    bias_gradient_.assign(idx(m_.epilogue == Epilogue::bias_gradient ? m_.rows : m_.columns), 0);
     std::vector<double> sums(idx(m_.columns));
     for (std::int64_t r = 0; r < m_.rows; ++r) {
       std::ranges::fill(sums, 0);
@@ -106,11 +107,12 @@ class Run {
       for (std::int64_t c = 0; c < m_.columns; ++c) finish(r, c, sums[idx(c)]);
     }
     if (m_.epilogue == Epilogue::bias_gradient)
-      for (std::size_t at = 0; at < b.size(); ++at)
-        column_sums_[at % idx(m_.columns)] += static_cast<double>(b[at]);
+      for (std::size_t at = 0; at < a.size(); ++at)
+        bias_gradient_[at / idx(m_.depth)] += static_cast<double>(a[at]);
     if (writes_bias(m_.epilogue))
-      for (std::int64_t c = 0; c < m_.columns; ++c)
-        store(buffers_.bias, m_.dtype, c, static_cast<float>(column_sums_[idx(c)]));
+      for (std::size_t i = 0; i < bias_gradient_.size(); ++i)
+        store(buffers_.bias, m_.dtype, static_cast<std::int64_t>(i),
+              static_cast<float>(bias_gradient_[i]));
   }
 
  private:
@@ -122,7 +124,7 @@ class Run {
     if (m_.epilogue == Epilogue::relu_bias_aux) set_bit(row, column, value > 0);
     if (reads_aux(m_.epilogue) && !bit(row, column)) value = 0;
     if (is_relu && value <= 0) value = 0;  // NaN stays
-    if (m_.epilogue == Epilogue::drelu_bias_gradient) column_sums_[idx(column)] += value;
+    if (m_.epilogue == Epilogue::drelu_bias_gradient) bias_gradient_[idx(column)] += value;
     store(buffers_.d, m_.dtype, row * m_.pitch_d + column, static_cast<float>(value));
   }
 
@@ -141,7 +143,7 @@ class Run {
 
   const Matmul& m_;
   MatmulBuffers buffers_;
-  std::vector<double> column_sums_;
+  std::vector<double> bias_gradient_;
 };
 
 class EmulatedPlan final : public MatmulPlan {

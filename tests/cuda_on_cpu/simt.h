@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,9 @@ inline void launch(const char* name, dim3 grid, dim3 block, std::size_t shared_b
 }
 
 // Everything below is for the device functions, inside a run.
+inline std::uint64_t time_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 std::byte* dynamic_shared();
 unsigned lane();
 

@@ -32,7 +32,7 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   const Device device = open_device(options);
   Source source{
       data::open(options.data, request.split == "test" ? data::Split::test : data::Split::train),
-      nullptr};
+      nullptr, nullptr};
   source.loader = std::make_unique<data::Loader>(source.dataset,
                                                  data::LoaderOptions{.batch = options.batch,
                                                                      .workers = options.workers,

@@ -19,13 +19,31 @@ struct Options {
   std::int64_t classes = 10;
   bool evaluate = false;
   bool json = false;
+  bool plans = false;
+  std::string assume;
 };
 
+constexpr const char* default_assumed = "sm_90";
+
+// A CUDA device that need not be there.
+std::shared_ptr<Backend> assumed(const RunOptions& options, const std::string& device) {
+  BackendOptions backend = backend_options(options);
+  backend.assumed_device = device;
+  return open_backend("cuda", backend);
+}
+
 // Even a machine without any fast backend can have its steps explained.
-std::shared_ptr<Backend> backend_of(const RunOptions& options) {
+std::shared_ptr<Backend> backend_of(const Options& all) {
+  const RunOptions& options = all.run;
+  if (!all.assume.empty()) return assumed(options, all.assume);
   try {
     return open_device(options).backend;
   } catch (const DeviceError& error) {
+    if (all.plans && options.device.starts_with("cuda")) {
+      fmt::print(stderr, "warpstep explain: {}; planning for {}, see --assume\n", error.what(),
+                 default_assumed);
+      return assumed(options, default_assumed);
+    }
     if (options.device != "auto") throw;
     fmt::print(stderr, "warpstep explain: {}; explaining the step of the ref backend\n",
                error.what());
@@ -58,9 +76,12 @@ int explain_model(const Options& options) {
   build.batch = options.run.batch;
   build.classes = options.classes;
   const Program program(compile_step(models::build(model, build), step_options(options, model)),
-                        backend_of(options.run));
+                        backend_of(options));
   if (options.json)
     fmt::print("{}\n", explain_json(program).dump(2));
+  else if (options.plans)
+    fmt::print("{}\non {}\n\n{}", heading(options, model), program.backend().describe(),
+               explain_plans(program));
   else
     fmt::print("{}\n{}", heading(options, model), explain(program));
   return done;
@@ -81,8 +102,15 @@ Run declare(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_flag("--eval", options->evaluate, "the step of an evaluation: the forward half alone");
+  app.add_flag("--plans", options->plans,
+               "print how cuDNN and cublasLt compute each convolution and product; without a GPU, "
+               "for the device of --assume");
+  app.add_option("--assume", options->assume,
+                 "plan for a CUDA device that is not here: sm_80, sm_90, sm_100 and so on");
   app.add_flag("--json", options->json, "print one JSON object, sizes in bytes");
-  app.footer("Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu");
+  app.footer(
+      "Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu\n"
+      "  warpstep explain cifar10cnn --device cuda --precision fp16 --plans");
   return [options] { return explain_model(*options); };
 }
 

@@ -162,6 +162,8 @@ void RunDirectory::on_step(const StepRecord& r) {
             {"loss", r.loss},
             {"accuracy", r.score.accuracy()},
             {"learning_rate", r.learning_rate}};
+  if (r.loss_scale != 1 || r.skipped > 0)
+    line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});
   line.update(times_json(r.times));
   append(line);
 }

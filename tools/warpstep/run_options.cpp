@@ -40,6 +40,11 @@ void visit_fields(Options& o, Visit visit) {
   visit("threads", o.threads);
   visit("seed", o.seed);
   visit("exact_math", o.exact_math);
+  visit("deterministic", o.deterministic);
+  visit("autotune", o.autotune);
+  visit("no_graph", o.no_graph);
+  visit("workspace_mib", o.workspace_mib);
+  visit("plan_cache", o.plan_cache);
   visit("no_fuse", o.no_fuse);
   visit("mean", o.mean);
   visit("std", o.std);
@@ -84,9 +89,34 @@ void from_json(const nlohmann::ordered_json& json, RunOptions& options) {
   });
 }
 
+namespace {
+
+std::filesystem::path plan_cache(const std::string& text) {
+  if (text == "off") return {};
+  if (text != "auto") return text;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache) return std::filesystem::path(cache) / "warpstep";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::filesystem::path(home) / ".cache" / "warpstep"
+                       : std::filesystem::path();
+}
+
+}  // namespace
+
+BackendOptions backend_options(const RunOptions& o) {
+  return {.threads = o.threads,
+          .exact_math = o.exact_math,
+          .tf32 = parse_precision(o.precision) == Precision::tf32,
+          .deterministic = o.deterministic,
+          .autotune = o.autotune,
+          .workspace_cap = idx(o.workspace_mib) << 20,
+          .plan_cache = plan_cache(o.plan_cache),
+          .assumed_device = {}};
+}
+
 void declare_model_options(CLI::App& app, RunOptions& o) {
   app.add_option("--device", o.device,
-                 "where to compute: auto, cpu, cuda or ref (slow, in double precision)")
+                 "where to compute: auto, cpu, cuda, cuda:N or ref (slow, in double precision)")
       ->capture_default_str();
   app.add_option("--precision", o.precision, "fp32, tf32, bf16 or fp16")->capture_default_str();
   app.add_option("--batch", o.batch, "images a step")
@@ -97,6 +127,18 @@ void declare_model_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(0, 4096));
   app.add_flag("--exact-math", o.exact_math,
                "no algorithm that trades accuracy for speed (Winograd)");
+  app.add_flag("--deterministic", o.deterministic,
+               "CUDA: only algorithms that give the same bits every time");
+  app.add_flag(
+      "--autotune", o.autotune,
+      "CUDA: measure the libraries' algorithms, not trust their heuristics; choices are kept");
+  app.add_option("--workspace-mib", o.workspace_mib, "CUDA: most that one call may take for itself")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 16));
+  app.add_option("--plan-cache", o.plan_cache,
+                 "CUDA: folder for compiled plans and measured choices; auto: "
+                 "$XDG_CACHE_HOME/warpstep or ~/.cache/warpstep; off: none is kept")
+      ->capture_default_str();
   app.add_option("--no-fuse", o.no_fuse, "leave out a fusion by name; may be repeated");
 }
 
@@ -142,6 +184,9 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--lr-gamma", o.lr_gamma, "step schedule: factor of a cut")
       ->capture_default_str()
       ->check(number_from_zero());
+  app.add_flag(
+      "--no-graph", o.no_graph,
+      "CUDA: enqueue a step's calls one by one, each in a range for nsys, not as one graph");
   app.add_option("--workers", o.workers,
                  "loader threads; 0: one beside the CPU's kernels, up to four beside a GPU")
       ->capture_default_str()

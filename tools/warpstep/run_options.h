@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend.h"
 #include "engine/compile.h"
 
 namespace CLI {
@@ -41,6 +42,11 @@ struct RunOptions {
   int threads = 0;
   std::uint64_t seed = 0;
   bool exact_math = false;
+  bool deterministic = false;
+  bool autotune = false;
+  bool no_graph = false;
+  std::int64_t workspace_mib = 256;
+  std::string plan_cache = "auto";
   std::vector<std::string> no_fuse;
   std::vector<double> mean, std;  // empty: measured on the training images
   std::string profile = "steps";
@@ -56,6 +62,9 @@ void from_json(const nlohmann::ordered_json& json, RunOptions& options);
 using TextCheck = std::function<std::string(const std::string&)>;  // what is wrong with it
 TextCheck whole_number(std::uint64_t least = 0);
 TextCheck number_from_zero();  // finite
+
+// What the options say of the backend; cuda:N is left in the device's name.
+BackendOptions backend_options(const RunOptions& options);
 
 // Declares the options on a subcommand's parser.
 void declare_model_options(CLI::App& app,

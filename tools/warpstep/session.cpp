@@ -19,7 +19,7 @@ StepOptions step_options(const RunOptions& options, bool training) {
 }  // namespace
 
 Device open_device(const RunOptions& options) {
-  const BackendOptions backend{options.threads, options.exact_math};
+  const BackendOptions backend = backend_options(options);
   if (options.device != "auto") return {open_backend(options.device, backend), ""};
   try {
     return {open_backend("cuda", backend), ""};
@@ -28,20 +28,43 @@ Device open_device(const RunOptions& options) {
   }
 }
 
-Source open_source(const RunOptions& options, data::Split split, const Backend& backend) {
-  Source source{data::open(options.data, split), nullptr};
+namespace {
+
+// Slots that the device reads in place, without a copy on the way.
+class BackendSlots final : public data::SlotMemory {
+ public:
+  explicit BackendSlots(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  std::byte* allocate(std::size_t bytes) override {
+    memory_ = backend_->allocate_host(bytes);
+    return memory_.get();
+  }
+  void release(std::byte*, std::size_t) noexcept override { memory_.reset(); }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<std::byte> memory_;
+};
+
+}  // namespace
+
+Source open_source(const RunOptions& options, data::Split split,
+                   const std::shared_ptr<Backend>& backend) {
+  Source source{data::open(options.data, split), nullptr, nullptr};
+  const bool device = backend->steps_in_flight() > 0;
+  if (device) source.slots = std::make_unique<BackendSlots>(backend);
   const bool training = split == data::Split::train;
   // On the CPU loader threads take cores from the kernels: one keeps ahead of every model here.
-  const int workers = options.workers == 0 && backend.name() != "cuda" ? 1 : options.workers;
+  const int workers = options.workers == 0 && !device ? 1 : options.workers;
   source.loader = std::make_unique<data::Loader>(
       source.dataset, data::LoaderOptions{.batch = options.batch,
                                           .workers = workers,
                                           .prefetch = options.prefetch,
+                                          .hold = backend->steps_in_flight() + 1,
                                           .seed = options.seed,
                                           .shuffle = training,
                                           .tail = training ? data::Tail::drop : data::Tail::pad,
                                           .start = {},
-                                          .memory = nullptr});
+                                          .memory = source.slots.get()});
   return source;
 }
 

@@ -21,10 +21,12 @@ Device open_device(const RunOptions& options);
 // A data set's split with its loader.
 struct Source {
   std::shared_ptr<const data::Dataset> dataset;
+  std::unique_ptr<data::SlotMemory> slots;  // of a device; outlives the loader
   std::unique_ptr<data::Loader> loader;
 };
 // The training split shuffles and drops the tail; the test split does neither and pads it.
-Source open_source(const RunOptions& options, data::Split split, const Backend& backend);
+Source open_source(const RunOptions& options, data::Split split,
+                   const std::shared_ptr<Backend>& backend);
 
 // Mean and std of the channels: --mean and --std, or measured.
 void resolve_normalization(RunOptions& options, const data::Dataset& training);

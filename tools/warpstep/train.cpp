@@ -169,8 +169,8 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
   job.device = open_device(options);
-  job.training = open_source(options, data::Split::train, *job.device.backend);
-  job.test = open_source(options, data::Split::test, *job.device.backend);
+  job.training = open_source(options, data::Split::train, job.device.backend);
+  job.test = open_source(options, data::Split::test, job.device.backend);
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
   if (resumed && !allow_changed_data) require_same_data(*resumed, data_json(training, test));
   resolve_normalization(options, training);
@@ -208,11 +208,12 @@ fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals
     run.prune_checkpoints(job.options.keep_checkpoints);
     return last_checkpoint;
   };
+  const auto runner = job.options.no_graph ? eager_runner(*job.step) : graph_runner(*job.step);
   Trainer trainer({*job.step,
                    *job.training.loader,
                    job.evaluation.get(),
                    job.test.loader.get(),
-                   nullptr,
+                   runner.get(),
                    {&totals, &run, &line},
                    save},
                   {.epochs = job.options.epochs,

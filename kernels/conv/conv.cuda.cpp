@@ -1,0 +1,95 @@
+#include "engine/core/error.h"
+#include "kernels/conv/conv_graph.cuda.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/pointwise/pointwise.cuda.h"
+
+namespace warpstep::cuda {
+namespace {
+
+using Direction = dnn::Convolution::Direction;
+
+std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& graph) {
+  dnn::Planned planned = operands.context.dnn->plan(graph);
+  if (!planned.plan)
+    fail<DeviceError>("cuda: {} has no engine for {} ({}): {}; another --precision may have one",
+                      operands.context.dnn->version(), operands.node.title(),
+                      text(operands.node.op), planned.why_not);
+  return std::move(planned.plan);
+}
+
+}  // namespace
+
+// Bias and relu are part of cuDNN's graph where it has an engine for all of it; else a pass of our
+// own over y, and listings say so.
+std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
+  const ConvShape shape{.dtype = operands.dtype_in(0),
+                        .x = operands.stored_in(0),
+                        .w = operands.stored_in(1),
+                        .y = operands.stored_out()};
+  const std::string title = operands.node.title();
+  std::shared_ptr<dnn::Plan> planned =
+      operands.context.dnn->plan(forward_graph(title, op, shape, true)).plan;
+  const bool fused = planned != nullptr;
+  if (!fused) planned = plan(operands, forward_graph(title, op, shape, false));
+  const bool after = !fused && (op.bias || op.relu);
+  return launch_kernel(
+      planned->implementation() + (after ? " + bias_relu" : ""),
+      [planned, op, after, rows = rows_of(shape.y), channels = shape.y.back(), dtype = shape.dtype](
+          const Buffers& b, CudaStream& s) {
+        std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
+                            dnn::Binding{ConvShape::w_uid, b.in[1]},
+                            dnn::Binding{ConvShape::y_uid, b.out[0]},
+                            dnn::Binding{ConvShape::bias_uid, op.bias ? b.in[2] : nullptr}};
+        const std::size_t bound = op.bias && !after ? 4 : 3;
+        planned->execute(s, std::span(bindings).first(bound), b.workspace);
+        if (after)
+          bias_relu(b.out[0], op.bias ? b.in[2] : nullptr, op.relu, rows, channels, dtype,
+                    s.handle());
+      },
+      planned->workspace_bytes());
+}
+
+std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  const ConvShape shape{.dtype = operands.dtype_in(0),
+                        .x = operands.stored_out(),
+                        .w = operands.stored_in(1),
+                        .y = operands.stored_in(0)};
+  const auto planned =
+      plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad));
+  return launch_kernel(
+      planned->implementation(),
+      [planned](const Buffers& b, CudaStream& s) {
+        const std::array bindings{dnn::Binding{ConvShape::y_uid, b.in[0]},
+                                  dnn::Binding{ConvShape::w_uid, b.in[1]},
+                                  dnn::Binding{ConvShape::x_uid, b.out[0]}};
+        planned->execute(s, bindings, b.workspace);
+      },
+      planned->workspace_bytes());
+}
+
+// cuDNN gives d_weight in the dtype of its inputs; d_bias is a pass of our own over d_z.
+std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  const ConvShape shape{.dtype = operands.dtype_in(0),
+                        .x = operands.stored_in(0),
+                        .w = operands.stored_out(),
+                        .y = operands.stored_in(1)};
+  const auto planned =
+      plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::weight_grad));
+  const std::int64_t rows = rows_of(shape.y), channels = shape.y.back();
+  const std::size_t sums = op.conv.bias ? column_sums_workspace(rows, channels) : 0;
+  return launch_kernel(
+      planned->implementation() + (op.conv.bias ? " + column_sums" : ""),
+      [planned, rows, channels, bias = op.conv.bias, dtype = shape.dtype,
+       ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        const std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
+                                  dnn::Binding{ConvShape::y_uid, b.in[1]},
+                                  dnn::Binding{ConvShape::w_uid, b.out[0]}};
+        planned->execute(s, bindings, b.workspace);
+        if (bias)
+          column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
+                      s.handle());
+      },
+      std::max(planned->workspace_bytes(), sums));
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,25 @@
+// A convolution node as a graph for cuDNN.
+#pragma once
+
+#include <string>
+
+#include "engine/ops/conv.h"
+#include "kernels/cuda/dnn.h"
+
+namespace warpstep::cuda {
+
+// Stored shapes: x [N,H,W,C], w [out,kernel,kernel,C/groups], y [N,H',W',out].
+struct ConvShape {
+  static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3, bias_uid = 4;
+  DType dtype = DType::f32;
+  Shape x, w, y;
+};
+
+// y = conv(x, w), and with `fused` what the op adds to it: bias and relu.
+dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shape, bool fused);
+
+// x from w and y (data_grad), or w from x and y (weight_grad), where y is the gradient.
+dnn::Graph gradient_graph(std::string name, const Conv& op, const ConvShape& shape,
+                          dnn::Convolution::Direction direction);
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,113 @@
+// Measuring, over the emulated runtime: what is chosen and what is dropped, not the figures.
+#include "kernels/cuda/autotune.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/check.h"
+#include "tests/cuda_on_cpu/fake_runtime.h"
+
+namespace warpstep::cuda {
+namespace {
+
+using std::chrono::microseconds;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Work of the device that takes at least so long.
+Enqueue work(const std::string& name, microseconds time) {
+  return [name, time](CudaStream& stream) {
+    check(fake_cuda::enqueue(stream.handle(), name, [time] { std::this_thread::sleep_for(time); }),
+          "enqueue");
+  };
+}
+
+Enqueue allocating() {
+  return [](CudaStream&) {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, 16), "cudaMalloc");
+    check(cudaFree(memory), "cudaFree");
+  };
+}
+
+Enqueue failing() {
+  return [](CudaStream&) { fail<DeviceError>("not on this device"); };
+}
+
+TEST(Autotune, TheFastestIsChosenWhereverItStands) {
+  Stopwatch stopwatch;
+  const Enqueue slow = work("slow", microseconds(4000)), fast = work("fast", microseconds(100));
+  EXPECT_EQ(fastest(stopwatch, {fast, slow}), 0u);
+  EXPECT_EQ(fastest(stopwatch, {slow, fast}), 1u);
+  EXPECT_EQ(fastest(stopwatch, {slow, fast, slow}), 1u);
+  const Enqueue less_slow = work("less slow", microseconds(2700));  // measured to the end, too
+  EXPECT_EQ(fastest(stopwatch, {less_slow, slow}), 0u);
+}
+
+TEST(Autotune, TheTimeIsThatOfOneEnqueue) {
+  Stopwatch stopwatch;
+  const std::optional<double> us = stopwatch.median_us(work("work", microseconds(2000)), infinity);
+  ASSERT_TRUE(us.has_value());
+  EXPECT_GE(*us, 2000);
+  EXPECT_LT(*us, 3 * 2000);  // and not of the enqueues of a replay
+}
+
+TEST(Autotune, WhatIsHopelessIsNotMeasuredToTheEnd) {
+  Stopwatch stopwatch;
+  fake_cuda::reset_counts();
+  ASSERT_TRUE(stopwatch.median_us(work("measured", microseconds(500)), infinity).has_value());
+  EXPECT_FALSE(stopwatch.median_us(work("hopeless", microseconds(500)), 10).has_value());
+  EXPECT_LT(3 * fake_cuda::runs("hopeless"), fake_cuda::runs("measured"));
+}
+
+TEST(Autotune, WhatCannotBeCapturedIsDroppedAndLeavesNothingBehind) {
+  Stopwatch stopwatch;
+  const fake_cuda::Live before = fake_cuda::live();
+  const Enqueue slow = work("slow", microseconds(500));
+  EXPECT_EQ(fastest(stopwatch, {allocating(), failing(), slow, allocating()}), 2u);
+  EXPECT_EQ(fastest(stopwatch, {allocating(), failing()}), std::nullopt);
+  EXPECT_EQ(fastest(stopwatch, {}), std::nullopt);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(fake_cuda::live(), before);
+}
+
+TEST(Autotune, ALostDeviceIsAnErrorAndNotASlowCandidate) {
+  Stopwatch stopwatch;
+  const Enqueue loses_the_device = [](CudaStream&) {
+    fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress);
+    fail<DeviceError>("an illegal address");
+  };
+  EXPECT_THROW(stopwatch.median_us(loses_the_device, infinity), DeviceError);
+}
+
+// Sign and mantissa vary, and the exponent is that of 0.5: all lie in +-[0.5, 1).
+TEST(Autotune, RandomValuesAreFiniteAndDiffer) {
+  constexpr std::size_t bytes = (std::size_t{4} << 20) + 10;  // more than the block that repeats
+  const auto f32 = random_values(DType::f32, bytes);
+  double sum = 0;
+  for (std::size_t at = 0; at + sizeof(float) <= bytes; at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, f32.get() + at, sizeof value);
+    ASSERT_GE(std::abs(value), 0.5F) << at;
+    ASSERT_LT(std::abs(value), 1.0F) << at;
+    sum += static_cast<double>(value);
+  }
+  EXPECT_LT(std::abs(sum), 0.01 * bytes / sizeof(float));
+  for (const auto& [dtype, exponent_mask, exponent] :
+       {std::tuple{DType::f16, 0x7c00, 0x3800}, std::tuple{DType::bf16, 0x7f80, 0x3f00}}) {
+    const auto values = random_values(dtype, 64);
+    for (int at = 0; at < 64; at += 2) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, values.get() + at, sizeof bits);
+      EXPECT_EQ(bits & exponent_mask, exponent) << name(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::cuda

@@ -1,0 +1,111 @@
+// The CUDA backend: convolutions through cuDNN's graphs, matrix products through cublasLt, own
+// kernels for the rest.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "kernels/cuda/dnn.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/kernel.h"
+
+namespace warpstep::cuda {
+
+struct Context {
+  Settings settings;
+  std::unique_ptr<dnn::Library> dnn;
+  std::unique_ptr<MatmulLibrary> matmul;
+
+  // Zero-filled, of the device; of the host where there is none.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
+};
+
+// Chooses the stored shape of every value and inserts uploads and reorders, see layouts.cpp.
+void choose_layouts(Graph& graph);
+
+// The shape that a value is stored in: its own, with some axes rounded up to 16 bytes of elements.
+// What lies beyond the logical shape is zero, and every kernel keeps it so.
+const Shape& stored_shape(const Value& value);
+
+struct Operands : warpstep::Operands {
+  Context& context;
+
+  const Shape& stored_in(int i) const { return stored_shape(in(i)); }
+  const Shape& stored_out(int i = 0) const { return stored_shape(out(i)); }
+  DType dtype_in(int i) const { return in(i).type.dtype; }
+  DType dtype_out(int i = 0) const { return out(i).type.dtype; }
+};
+
+inline std::int64_t rows_of(const Shape& shape) {
+  return shape.count() / std::max<std::int64_t>(1, shape.back());
+}
+
+// A kernel from a callable (const Buffers&, CudaStream&) that only launches.
+template <class Run>
+class LaunchKernel final : public Kernel {
+ public:
+  LaunchKernel(std::string implementation, std::size_t workspace_bytes, Run run)
+      : implementation_(std::move(implementation)),
+        workspace_bytes_(workspace_bytes),
+        run_(std::move(run)) {}
+  void enqueue(Stream& stream, const Buffers& buffers) const override {
+    run_(buffers, static_cast<CudaStream&>(stream));
+  }
+  std::string implementation() const override { return implementation_; }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+ private:
+  std::string implementation_;
+  std::size_t workspace_bytes_;
+  Run run_;
+};
+
+template <class Run>
+std::unique_ptr<Kernel> launch_kernel(std::string implementation, Run run,
+                                      std::size_t workspace_bytes = 0) {
+  return std::make_unique<LaunchKernel<Run>>(std::move(implementation), workspace_bytes,
+                                             std::move(run));
+}
+
+// A word of the device that is 0 whenever no kernel runs, see kernels/cuda/reduce.cuh. It lives as
+// long as the kernel that holds it.
+class Ticket {
+ public:
+  explicit Ticket(const Context& context) : word_(context.allocate(sizeof(std::uint32_t))) {}
+  std::uint32_t* word() const { return reinterpret_cast<std::uint32_t*>(word_.get()); }
+
+ private:
+  std::shared_ptr<std::byte> word_;
+};
+
+// One overload an op, defined in kernels/*/*.cuda.cpp. An op without one does not compile, and the
+// message names it.
+std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Relu&, const Operands&);
+std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Add&, const Operands&);
+std::unique_ptr<Kernel> bind(const Reorder&, const Operands&);
+std::unique_ptr<Kernel> bind(const Upload&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPool&, const Operands&);
+std::unique_ptr<Kernel> bind(const MaxPoolGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Linear&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LinearWeightGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands&);
+std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Nll&, const Operands&);
+std::unique_ptr<Kernel> bind(const NllGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Top1&, const Operands&);
+std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
+std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
+std::unique_ptr<Kernel> bind(const Update&, const Operands&);
+std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);
+std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands&);
+std::unique_ptr<Kernel> bind(const Report&, const Operands&);
+
+}  // namespace warpstep::cuda

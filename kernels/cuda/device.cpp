@@ -1,0 +1,95 @@
+#include "kernels/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/assumed_devices.h"
+#include "kernels/cuda/check.h"
+
+namespace warpstep::cuda {
+namespace {
+
+constexpr int oldest_capability = 75;  // Turing: the first that CUDA 13 compiles for
+
+std::string cuda_version(int number) {  // 13000 -> "13.0"
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+// Devices there are; DeviceError with the reason for none. Without a driver every call gives
+// cudaErrorInsufficientDriver, so the driver's version tells an old one from none.
+int device_count() {
+  int count = 0, driver = 0, runtime = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return count;
+  ignore(cudaDriverGetVersion(&driver));
+  ignore(cudaRuntimeGetVersion(&runtime));
+  ignore(cudaGetLastError());
+  if (status == cudaErrorInsufficientDriver && driver == 0)
+    fail<DeviceError>("no NVIDIA driver on this machine");
+  if (status == cudaErrorInsufficientDriver)
+    fail<DeviceError>(
+        "the NVIDIA driver supports CUDA {}, this build needs {}; update the driver (nvidia-smi "
+        "tells its version)",
+        cuda_version(driver), cuda_version(runtime));
+  if (status == cudaErrorStubLibrary)
+    fail<DeviceError>(
+        "libcuda.so.1 is the toolkit's stub, not a driver; take its folder out of "
+        "LD_LIBRARY_PATH");
+  if (status == cudaSuccess || status == cudaErrorNoDevice)
+    fail<DeviceError>(
+        "the NVIDIA driver finds no device that this process may see; look at nvidia-smi and "
+        "CUDA_VISIBLE_DEVICES");
+  check(status, "cudaGetDeviceCount");
+  return 0;
+}
+
+Settings device_settings(int ordinal) {
+  const int count = device_count();
+  if (ordinal >= count)
+    fail<DeviceError>("there is no cuda:{}; this machine has {} CUDA device{}: cuda:0{}", ordinal,
+                      count, count == 1 ? "" : "s",
+                      count == 1 ? "" : fmt::format(" to cuda:{}", count - 1));
+  check(cudaSetDevice(ordinal), "cudaSetDevice");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  Settings settings;
+  settings.ordinal = ordinal;
+  settings.device_name = properties.name;
+  settings.multiprocessors = properties.multiProcessorCount;
+  settings.compute_capability = 10 * properties.major + properties.minor;
+  if (settings.compute_capability < oldest_capability)
+    fail<DeviceError>(
+        "{} is of compute capability {}.{}; CUDA 13 compiles for 7.5 (Turing) and later",
+        settings.device_name, properties.major, properties.minor);
+  return settings;
+}
+
+}  // namespace
+
+Settings open_device(const BackendOptions& options) {
+  Settings settings = options.assumed_device.empty() ? device_settings(options.device)
+                                                     : assume_device(options.assumed_device);
+  settings.tf32 = options.tf32;
+  settings.exact_math = options.exact_math;
+  settings.deterministic = options.deterministic;
+  settings.autotune = options.autotune;
+  settings.workspace_cap = options.workspace_cap;
+  settings.cache = options.plan_cache;
+  return settings;
+}
+
+std::string describe_device(const Settings& settings) {
+  const std::string what = fmt::format("{} (sm_{}, {} SMs", settings.device_name,
+                                       settings.compute_capability, settings.multiprocessors);
+  if (!settings.has_device()) return what + "), assumed: plans alone, nothing can run";
+  int driver = 0, runtime = 0;
+  std::size_t free = 0, total = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return fmt::format("{}, {:.1f} GiB), driver for CUDA {}, runtime {}", what,
+                     static_cast<double>(total) / (1 << 30), cuda_version(driver),
+                     cuda_version(runtime));
+}
+
+}  // namespace warpstep::cuda

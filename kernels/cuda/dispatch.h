@@ -1,0 +1,52 @@
+// From what a launcher is given at run time to what its kernel is compiled for. Free of fmt, which
+// nvcc cannot compile in every version.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "engine/core/types.h"
+
+namespace warpstep::cuda {
+
+// DeviceError: `kernel` computes in f32, f16 and bf16.
+[[noreturn]] void refuse_dtype(const char* kernel, DType dtype);
+
+// DeviceError: `kernel` was given `count` of `what`, and takes up to `most`, in multiples of
+// `multiple`.
+[[noreturn]] void refuse_size(const char* kernel, const char* what, std::int64_t count,
+                              std::int64_t most, std::int64_t multiple);
+
+// run.operator()<T>() with the element type of `dtype`.
+template <class Run>
+void dispatch(const char* kernel, DType dtype, Run run) {
+  switch (dtype) {
+    case DType::f32: return run.template operator()<float>();
+    case DType::f16: return run.template operator()<__half>();
+    case DType::bf16: return run.template operator()<__nv_bfloat16>();
+    case DType::u8:
+    case DType::i32: break;
+  }
+  refuse_dtype(kernel, dtype);
+}
+
+// Indices inside kernels have 32 bits, as 64-bit ones cost twice the instructions: 2^31 vectors of
+// 16 bytes are 32 GiB.
+inline constexpr std::int64_t most_indices = std::int64_t{1} << 31;
+
+// `count` / `multiple` as an index; DeviceError where it has a remainder or reaches 2^31.
+inline std::uint32_t index32(const char* kernel, const char* what, std::int64_t count,
+                             std::int64_t multiple = 1) {
+  if (count < 0 || count % multiple != 0 || count / multiple >= most_indices)
+    refuse_size(kernel, what, count, (most_indices - 1) * multiple, multiple);
+  return static_cast<std::uint32_t>(count / multiple);
+}
+
+// Blocks that it takes for `items`, `per_block` each; the sum does not wrap below 2^31 of either.
+inline std::uint32_t blocks_for(std::uint32_t items, std::uint32_t per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+}  // namespace warpstep::cuda

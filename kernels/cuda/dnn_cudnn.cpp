@@ -1,0 +1,220 @@
+// cuDNN's graph API as a Library: a graph becomes a plan by way of cuDNN's heuristics, filters of
+// our own and, if wanted, measurements; or from the cache.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/assumed_devices.h"
+#include "kernels/cuda/autotune.h"
+#include "kernels/cuda/dnn.h"
+#include "kernels/cuda/dnn_cudnn_engines.h"
+#include "kernels/cuda/dnn_cudnn_graph.h"
+#include "kernels/cuda/dnn_cudnn_plan.h"
+#include "kernels/cuda/plan_cache.h"
+
+namespace warpstep::cuda::dnn {
+namespace {
+
+constexpr double mib = 1 << 20;
+
+std::string cudnn_version() {
+  const std::size_t version = cudnnGetVersion();  // 91900
+  return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+Descriptor device_descriptor(const Settings& settings) {
+  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  if (settings.has_device()) {
+    device.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, std::int32_t{settings.ordinal});
+  } else {
+    device.set_list<char>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                          assumed_properties(settings.assumed));
+  }
+  device.finalize("the device's properties");
+  return device;
+}
+
+bool all_f32(const Graph& graph) {
+  return std::ranges::all_of(graph.tensors,
+                             [](const Tensor& tensor) { return tensor.dtype == DType::f32; });
+}
+
+std::size_t bytes(const Tensor& tensor) {
+  std::int64_t count = 1;
+  for (std::size_t axis = 0; axis < tensor.dims.size(); ++axis) {
+    count += (tensor.dims[axis] - 1) * tensor.strides[axis];
+  }
+  return static_cast<std::size_t>(count) * size_bytes(tensor.dtype);
+}
+
+// What became of the configurations that were offered for one graph.
+class Verdicts {
+ public:
+  void offer(std::size_t n) { offered_ += n; }
+  void drop(const std::string& why) { ++dropped_[why]; }
+  void refuse(std::string_view why) { refusals_ += fmt::format("; {:.200}", why); }
+  std::string text() const {
+    if (offered_ == 0) return "cuDNN offers no engine" + refusals_;
+    std::vector<std::string> parts;
+    for (const auto& [why, n] : dropped_) parts.push_back(fmt::format("{} {}", n, why));
+    return fmt::format("cuDNN offers {} engine configurations{}{}{}", offered_,
+                       parts.empty() ? "" : ", of which ", fmt::join(parts, ", "), refusals_);
+  }
+
+ private:
+  std::size_t offered_ = 0;
+  std::map<std::string, int> dropped_;
+  std::string refusals_;  // of cuDNN's heuristics to offer any
+};
+
+class CudnnLibrary final : public Library {
+ public:
+  explicit CudnnLibrary(const Settings& settings)
+      : settings_(settings),
+        device_(device_descriptor(settings)),
+        cache_(settings, cudnn_version()) {
+    if (settings.has_device()) handles_ = std::make_shared<Handles>();
+  }
+
+  Planned plan(const Graph& graph) override;
+  std::string version() const override { return cudnn_version(); }
+
+ private:
+  using Plans = std::vector<std::unique_ptr<CudnnPlan>>;
+
+  std::unique_ptr<CudnnPlan> restore(const Graph& graph) const;
+  // Those that the settings allow and that cuDNN can build, best first; `enough` of them.
+  Plans usable(const Graph& graph, const Descriptor& operations, std::size_t enough,
+               Verdicts& verdicts) const;
+  std::vector<EngineConfig> offered(const Descriptor& operations, cudnnBackendHeurMode_t mode,
+                                    Verdicts& verdicts) const;
+  std::unique_ptr<CudnnPlan> build(const Graph& graph, EngineConfig config,
+                                   Verdicts& verdicts) const;
+  std::unique_ptr<CudnnPlan> measured(const Graph& graph, Plans plans, Verdicts& verdicts);
+
+  Settings settings_;
+  Descriptor device_;
+  PlanCache cache_;
+  std::shared_ptr<Handles> handles_;
+  std::optional<Stopwatch> stopwatch_;  // of all measurements: its stream has a handle
+};
+
+Planned CudnnLibrary::plan(const Graph& graph) {
+  if (std::unique_ptr<CudnnPlan> restored = restore(graph)) return {std::move(restored), {}};
+
+  const bool measures = settings_.autotune && settings_.has_device();
+  Verdicts verdicts;
+  Plans plans;
+  try {
+    const OperationGraph operations(graph);
+    plans = usable(graph, operations.descriptor(), measures ? SIZE_MAX : 1, verdicts);
+  } catch (const DeviceError& refused) {
+    return {nullptr, refused.what()};
+  }
+  std::unique_ptr<CudnnPlan> chosen;
+  if (measures) {
+    chosen = measured(graph, std::move(plans), verdicts);
+  } else if (!plans.empty()) {
+    chosen = std::move(plans.front());
+  }
+  if (chosen == nullptr) return {nullptr, verdicts.text()};
+  cache_.keep(graph.key(), chosen->saved());
+  return {std::move(chosen), {}};
+}
+
+std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) const {
+  const std::optional<std::string> saved = cache_.find(graph.key());
+  if (!saved || saved->find('\n') == std::string::npos) return nullptr;
+  try {
+    return std::make_unique<CudnnPlan>(graph, device_, *saved, handles_);
+  } catch (const DeviceError&) {
+    return nullptr;  // of a build of cuDNN that differs although its version does not: plan anew
+  }
+}
+
+CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Descriptor& operations,
+                                         std::size_t enough, Verdicts& verdicts) const {
+  const bool full_f32 = !settings_.tf32 && all_f32(graph);
+  Plans plans;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (!plans.empty()) break;  // the general engines are never faster
+    std::vector<EngineConfig> configs = offered(operations, mode, verdicts);
+    for (EngineConfig& config : configs) {
+      if (plans.size() >= enough) break;
+      if (const std::string why = objection(config, settings_, full_f32); !why.empty()) {
+        verdicts.drop(why);
+      } else if (auto plan = build(graph, std::move(config), verdicts)) {
+        plans.push_back(std::move(plan));
+      }
+    }
+  }
+  return plans;
+}
+
+std::vector<EngineConfig> CudnnLibrary::offered(const Descriptor& operations,
+                                                cudnnBackendHeurMode_t mode,
+                                                Verdicts& verdicts) const {
+  try {
+    std::vector<EngineConfig> configs = propose(operations, device_, mode);
+    verdicts.offer(configs.size());
+    return configs;
+  } catch (const DeviceError& nothing) {
+    verdicts.refuse(nothing.what());
+    return {};
+  }
+}
+
+std::unique_ptr<CudnnPlan> CudnnLibrary::build(const Graph& graph, EngineConfig config,
+                                               Verdicts& verdicts) const {
+  const std::string engine = config.text();
+  try {
+    auto plan = std::make_unique<CudnnPlan>(graph, device_, std::move(config), handles_);
+    if (plan->workspace_bytes() <= settings_.workspace_cap) return plan;
+    verdicts.drop(fmt::format("need more than {:.1f} MiB of workspace",
+                              static_cast<double>(settings_.workspace_cap) / mib));
+  } catch (const DeviceError& error) {
+    verdicts.drop(fmt::format("cannot be built ({}: {:.200})", engine, error.what()));
+  }
+  return nullptr;
+}
+
+std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plans,
+                                                  Verdicts& verdicts) {
+  std::vector<std::shared_ptr<std::byte>> memory;
+  std::vector<Binding> bindings;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.is_virtual) continue;
+    memory.push_back(random_values(tensor.dtype, bytes(tensor)));
+    bindings.push_back({tensor.uid, memory.back().get()});
+  }
+  std::size_t workspace_bytes = 16;
+  for (const auto& plan : plans) {
+    workspace_bytes = std::max(workspace_bytes, plan->workspace_bytes());
+  }
+  const std::shared_ptr<std::byte> workspace = allocate_device(workspace_bytes);
+
+  std::vector<Enqueue> candidates;
+  for (const auto& plan : plans) {
+    candidates.emplace_back([&bindings, &workspace, plan = plan.get()](CudaStream& stream) {
+      plan->execute(stream, bindings, workspace.get());
+    });
+  }
+  if (!stopwatch_) stopwatch_.emplace();
+  const std::optional<std::size_t> best = fastest(*stopwatch_, candidates);
+  if (!best) {
+    for (std::size_t i = 0; i < plans.size(); ++i) verdicts.drop("fail when they are captured");
+    return nullptr;
+  }
+  plans[*best]->mark_measured();
+  return std::move(plans[*best]);
+}
+
+}  // namespace
+
+std::unique_ptr<Library> open_library(const Settings& settings) {
+  return std::make_unique<CudnnLibrary>(settings);
+}
+
+}  // namespace warpstep::cuda::dnn

@@ -1,0 +1,133 @@
+#include "kernels/cuda/dnn_cudnn_graph.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+
+namespace warpstep::cuda::dnn {
+namespace {
+
+constexpr std::int64_t alignment_bytes = 16;  // as Binding promises
+
+cudnnDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return CUDNN_DATA_FLOAT;
+    case DType::f16: return CUDNN_DATA_HALF;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    case DType::u8: return CUDNN_DATA_UINT8;
+    case DType::i32: return CUDNN_DATA_INT32;
+  }
+  return CUDNN_DATA_FLOAT;
+}
+
+Descriptor tensor_descriptor(const Tensor& tensor) {
+  Descriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  descriptor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid)
+      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(tensor.dtype))
+      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims)
+      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment_bytes)
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, tensor.is_virtual)
+      .finalize("a tensor");
+  return descriptor;
+}
+
+Descriptor convolution_descriptor(const Convolution& conv) {
+  const std::array padding{conv.padding, conv.padding}, stride{conv.stride, conv.stride},
+      dilation{conv.dilation, conv.dilation};
+  Descriptor descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  descriptor.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
+      .set_list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
+      .set_list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+      .set_list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
+      .set_list<std::int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
+      .finalize("a convolution's parameters");
+  return descriptor;
+}
+
+// cuDNN has an operation a direction, with a name of its own for every attribute.
+struct ConvolutionNames {
+  cudnnBackendDescriptorType_t operation;
+  cudnnBackendAttributeName_t parameters, x, w, y, alpha, beta;
+};
+
+constexpr ConvolutionNames names(Convolution::Direction direction) {
+  switch (direction) {
+    case Convolution::Direction::forward: break;
+    case Convolution::Direction::data_grad:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    case Convolution::Direction::weight_grad:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  }
+  return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+}
+
+}  // namespace
+
+OperationGraph::OperationGraph(const Graph& graph)
+    : graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+  for (const Tensor& tensor : graph.tensors) {
+    tensors_.push_back({tensor.uid, tensor_descriptor(tensor)});
+  }
+  for (const Operation& operation : graph.operations) {
+    std::visit([this](const auto& op) { add(op); }, operation);
+  }
+  graph_.set_list(CUDNN_ATTR_OPERATIONGRAPH_OPS, std::span<const Descriptor>(operations_))
+      .finalize("the graph of operations");
+}
+
+const Descriptor& OperationGraph::tensor(std::int64_t uid) const {
+  const auto found = std::ranges::find(tensors_, uid, &NamedTensor::uid);
+  if (found == tensors_.end()) fail<Error>("an operation names the tensor {}, which is none", uid);
+  return found->descriptor;
+}
+
+void OperationGraph::add(const Convolution& conv) {
+  const ConvolutionNames attributes = names(conv.direction);
+  const Descriptor& parameters = parameters_.emplace_back(convolution_descriptor(conv));
+  operations_.emplace_back(attributes.operation)
+      .set(attributes.parameters, parameters)
+      .set(attributes.x, tensor(conv.x))
+      .set(attributes.w, tensor(conv.w))
+      .set(attributes.y, tensor(conv.y))
+      .set(attributes.alpha, 1.0F)
+      .set(attributes.beta, 0.0F)
+      .finalize("a convolution");
+}
+
+void OperationGraph::add(const Pointwise& pointwise) {
+  const bool is_relu = pointwise.mode == Pointwise::Mode::relu;
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  parameters
+      .set(CUDNN_ATTR_POINTWISE_MODE, is_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_ADD)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
+      .finalize("a pointwise operation's parameters");
+  Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parameters)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensor(pointwise.x));
+  if (!is_relu) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(pointwise.b));
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensor(pointwise.y))
+      .finalize("a pointwise operation");
+}
+
+}  // namespace warpstep::cuda::dnn

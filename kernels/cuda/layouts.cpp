@@ -1,0 +1,196 @@
+// How the CUDA backend stores values: rows of channels (NHWC), whose innermost axis is rounded up
+// to 16 bytes of elements, so that every kernel moves whole vectors and tensor cores find the
+// alignment they want: 3 channels of an image become 8 in 16 bits, 10 classes become 16. Weights
+// are padded to match their layer's input and output. The padding is zero and stays so: zero
+// weights give zero channels, whose gradients are zero. Where a value is reshaped, or a convolution
+// has groups, it must be plain: a Reorder, a visible call, goes between.
+#include <algorithm>
+#include <map>
+
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+namespace {
+
+Layout layout_of(const Type& type, const Shape& stored) {
+  return {.tag = stored == type.shape ? "" : stored.text(),
+          .bytes = Type{type.dtype, stored}.bytes(),
+          .native = std::make_shared<Shape>(stored)};
+}
+
+Shape with_last(const Shape& shape, std::int64_t last) {
+  std::vector<std::int64_t> extents(shape.extents().begin(), shape.extents().end());
+  extents.back() = last;
+  return Shape(extents);
+}
+
+// Elements of 16 bytes in the narrowest dtype that the graph computes in: all sections of the store
+// have the same padding.
+std::int64_t vector_elements(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    for (const int id : node.out)
+      if (const DType d = graph.value(id).type.dtype; d == DType::f16 || d == DType::bf16) return 8;
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.copy >= 0) return 8;
+  return 4;
+}
+
+class LayoutPass {
+ public:
+  explicit LayoutPass(Graph& graph) : graph_(graph), vector_(vector_elements(graph)) {}
+
+  void run() {
+    for (Value& value : graph_.values) {
+      fixed_.push_back(value.layout.bytes > 0);
+      if (value.layout.bytes == 0) value.layout = layout_of(value.type, value.type.shape);
+    }
+    std::vector<Node> nodes;
+    nodes.swap(graph_.nodes);
+    for (Node node : nodes) {
+      if (!std::holds_alternative<Upload>(node.op)) upload_inputs(node);
+      std::visit([&](const auto& op) { place(op, node); }, node.op);
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+ private:
+  Shape stored(int id) const { return stored_shape(graph_.value(id)); }
+  Shape logical(int id) const { return graph_.value(id).type.shape; }
+  Shape padded(int id) const { return with_last(logical(id), round_up(logical(id).back())); }
+  std::int64_t round_up(std::int64_t n) const { return (n + vector_ - 1) / vector_ * vector_; }
+  void store(int id, const Shape& shape) {
+    graph_.value(id).layout = layout_of(graph_.value(id).type, shape);
+  }
+  void store_like(int id, int other) {  // of one logical shape, up to the dtype
+    store(id, with_last(logical(id), stored(other).back()));
+  }
+
+  // A parameter with all that is kept for it.
+  void store_parameter(int id, const Shape& shape) {
+    const int p = graph_.value(id).parameter;
+    if (p < 0 || fixed_[idx(id)]) return;
+    const Parameter& parameter = graph_.parameters[idx(p)];
+    for (const int kept : {parameter.value, parameter.gradient, parameter.copy})
+      if (kept >= 0) store(kept, shape);
+    for (const int moment : parameter.moments) store(moment, shape);
+  }
+
+  void upload_inputs(Node& node) {
+    for (int& id : node.in) {
+      if (graph_.value(id).role != Role::input) continue;
+      int& uploaded = uploads_[id];
+      if (uploaded == 0) uploaded = insert(Upload{}, id, "uploaded", logical(id), node);
+      id = uploaded;
+    }
+  }
+
+  void want(Node& node, int i, const Shape& shape) {
+    int& id = node.in[idx(i)];
+    if (stored(id) == shape) return;
+    int& made = reorders_[{id, shape.text()}];
+    if (made == 0) made = insert(Reorder{}, id, shape.text(), shape, node);
+    id = made;
+  }
+
+  int insert(AnyOp op, int in, const std::string& suffix, const Shape& shape, const Node& before) {
+    Value value = graph_.value(in);
+    const Role role = is_float(value.type.dtype) ? Role::activation : Role::index;
+    const int out = graph_.add_value(value.type, role, value.name + " " + suffix);
+    fixed_.push_back(false);
+    store(out, shape);
+    graph_.nodes.push_back({.op = std::move(op),
+                            .in = {in},
+                            .out = {out},
+                            .scope = value.role == Role::input ? value.name : before.scope,
+                            .phase = before.phase,
+                            .where = before.where});
+    return out;
+  }
+
+  // What the ops want. Those that are not named take their inputs as they are and give plain
+  // values.
+  template <class Op>
+  void place(const Op&, Node&) {}
+
+  void place(const Normalize&, Node& node) { store(node.out[0], padded(node.out[0])); }
+
+  void place(const Conv& op, Node& node) {
+    const bool pad = op.groups == 1;
+    want(node, 0, pad ? padded(node.in[0]) : logical(node.in[0]));
+    const Shape w = logical(node.in[1]);
+    const std::int64_t out = pad ? round_up(op.out) : op.out;
+    const std::int64_t in = pad ? stored(node.in[0]).back() : w.back();
+    store_parameter(node.in[1], {out, w[1], w[2], in});
+    if (op.bias) store_parameter(node.in[2], {out});
+    store(node.out[0], with_last(logical(node.out[0]), out));
+  }
+  void place(const ConvDataGrad& op, Node& node) {
+    const Shape w = stored(node.in[1]);
+    want(node, 0, with_last(logical(node.in[0]), w[0]));
+    store(node.out[0], with_last(logical(node.out[0]), w[3] * op.conv.groups));
+  }
+  void place(const ConvWeightGrad& op, Node& node) {
+    const bool pad = op.conv.groups == 1;
+    for (int i = 0; i < 2; ++i)
+      want(node, i, pad ? padded(node.in[idx(i)]) : logical(node.in[idx(i)]));
+  }
+
+  void place(const Linear& op, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    store_parameter(node.in[1], {round_up(op.out), stored(node.in[0]).back()});
+    if (op.bias) store_parameter(node.in[2], {round_up(op.out)});
+    store(node.out[0], padded(node.out[0]));
+  }
+  void place(const LinearDataGrad&, Node& node) {
+    const Shape w = stored(node.in[1]);
+    want(node, 0, with_last(logical(node.in[0]), w[0]));
+    store(node.out[0], with_last(logical(node.out[0]), w[1]));
+  }
+  void place(const LinearWeightGrad&, Node& node) {
+    want(node, 1, padded(node.in[1]));
+    const Shape w = stored(node.out[0]);
+    want(node, 0, with_last(logical(node.in[0]), w[1]));
+  }
+
+  void place(const Relu&, Node& node) { store_like(node.out[0], node.in[0]); }
+  void place(const ReluGrad&, Node& node) { place_pair(node); }
+  void place(const Add&, Node& node) { place_pair(node); }
+  void place_pair(Node& node) {
+    want(node, 0, stored(node.in[1]));
+    store_like(node.out[0], node.in[1]);
+  }
+
+  void place(const MaxPool&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    for (const int out : node.out) store_like(out, node.in[0]);
+  }
+  void place(const MaxPoolGrad&, Node& node) {
+    want(node, 0, with_last(logical(node.in[0]), stored(node.in[1]).back()));
+    store_like(node.out[0], node.in[0]);
+  }
+
+  void place(const SoftmaxXent&, Node& node) {
+    if (node.out.size() > 2) store_like(node.out[2], node.in[0]);
+  }
+  void place(const LogSoftmaxGrad&, Node& node) { store(node.out[0], padded(node.out[0])); }
+
+  void place(const Reshape&, Node& node) { want(node, 0, logical(node.in[0])); }
+
+  Graph& graph_;
+  std::int64_t vector_;
+  std::vector<bool> fixed_;  // layouts that were chosen before
+  std::map<int, int> uploads_;
+  std::map<std::pair<int, std::string>, int> reorders_;
+};
+
+}  // namespace
+
+const Shape& stored_shape(const Value& value) {
+  return *static_cast<const Shape*>(value.layout.native.get());
+}
+
+void choose_layouts(Graph& graph) {
+  LayoutPass(graph).run();
+}
+
+}  // namespace warpstep::cuda

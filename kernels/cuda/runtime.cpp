@@ -1,0 +1,150 @@
+#include "kernels/cuda/runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/check.h"
+
+namespace warpstep::cuda {
+
+void EventDeleter::operator()(cudaEvent_t event) const {
+  ignore(cudaEventDestroy(event));
+}
+
+EventHandle make_event(bool timing) {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+  return EventHandle(event);
+}
+
+CudaStream::CudaStream() {
+  // Non-blocking: nothing waits for the default stream, which nothing here uses.
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+CudaStream::~CudaStream() {
+  ignore(cudaStreamDestroy(stream_));
+}
+
+void CudaStream::wait() {
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+std::uint64_t CudaStream::Events::record(cudaStream_t stream) {
+  EventHandle& event = ring_[++count_ % ring_.size()];
+  if (!event) event = make_event(false);
+  check(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+  return count_;
+}
+
+void CudaStream::wait_for(std::uint64_t mark) {
+  check(cudaEventSynchronize(marks_.at(mark)), "cudaEventSynchronize");
+}
+
+void CudaStream::after(Stream& other, std::uint64_t signal) {
+  check(cudaStreamWaitEvent(stream_, static_cast<CudaStream&>(other).signals_.at(signal), 0),
+        "cudaStreamWaitEvent");
+}
+
+std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
+  void* memory = nullptr;
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  const cudaError_t status = cudaMalloc(&memory, wanted);
+  if (status == cudaErrorMemoryAllocation) {
+    ignore(cudaGetLastError());
+    std::size_t free = 0, total = 0;
+    ignore(cudaMemGetInfo(&free, &total));
+    constexpr double mib = 1 << 20;
+    fail<DeviceError>(
+        "cuda: {:.1f} MiB of device memory are not to be had: {:.1f} of {:.1f} MiB are free; use a "
+        "smaller --batch, or another device with --device cuda:N",
+        static_cast<double>(bytes) / mib, static_cast<double>(free) / mib,
+        static_cast<double>(total) / mib);
+  }
+  check(status, "cudaMalloc");
+  std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
+                                   [](std::byte* p) { ignore(cudaFree(p)); });
+  check(cudaMemset(memory, 0, wanted), "cudaMemset");
+  return owner;
+}
+
+std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  check(cudaHostAlloc(&memory, wanted, cudaHostAllocDefault), "cudaHostAlloc");
+  std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
+                                   [](std::byte* p) { ignore(cudaFreeHost(p)); });
+  std::fill_n(owner.get(), wanted, std::byte{0});
+  return owner;
+}
+
+namespace {
+
+struct GraphDeleter {
+  void operator()(cudaGraph_t graph) const { ignore(cudaGraphDestroy(graph)); }
+};
+struct GraphExecDeleter {
+  void operator()(cudaGraphExec_t graph) const { ignore(cudaGraphExecDestroy(graph)); }
+};
+
+class CudaRecording final : public Recording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  void launch(Stream& stream) override {
+    check(cudaGraphLaunch(graph_.get(), static_cast<CudaStream&>(stream).handle()),
+          "cudaGraphLaunch");
+  }
+
+ private:
+  std::unique_ptr<CUgraphExec_st, GraphExecDeleter> graph_;
+};
+
+// Ends the capture on every way out, so that an error in it does not leave the stream unusable.
+class Capture {
+ public:
+  explicit Capture(cudaStream_t stream) : stream_(stream) {
+    // Thread-local: the loader's threads go on calling CUDA meanwhile.
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+  }
+  ~Capture() {
+    if (!stream_) return;
+    cudaGraph_t graph = nullptr;
+    ignore(cudaStreamEndCapture(stream_, &graph));
+    if (graph) ignore(cudaGraphDestroy(graph));
+    ignore(cudaGetLastError());
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  std::unique_ptr<CUgraph_st, GraphDeleter> end() {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+    stream_ = nullptr;
+    std::unique_ptr<CUgraph_st, GraphDeleter> owner(graph);
+    check(status, "cudaStreamEndCapture");
+    return owner;
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue) {
+  Capture capture(stream.handle());
+  enqueue();
+  const auto graph = capture.end();
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
+  auto recording = std::make_unique<CudaRecording>(executable);
+  // Not at the first launch, which would be the first step's time.
+  check(cudaGraphUpload(executable, stream.handle()), "cudaGraphUpload");
+  return recording;
+}
+
+}  // namespace warpstep::cuda

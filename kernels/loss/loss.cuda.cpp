@@ -1,0 +1,75 @@
+#include "kernels/loss/loss.cuda.h"
+
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+namespace {
+
+RowsShape rows_shape(const Shape& logical, std::int64_t pitch, std::int64_t log_pitch) {
+  return {.rows = logical[0], .classes = logical[1], .pitch = pitch, .log_pitch = log_pitch};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands& operands) {
+  const RowsShape shape =
+      rows_shape(operands.in_shape(0), operands.stored_in(0).back(), operands.stored_out().back());
+  return launch_kernel("log_softmax",
+                       [shape, dtype = operands.dtype_in(0)](const Buffers& b, CudaStream& s) {
+                         log_softmax(shape, b.in[0], as<float>(b.out[0]), dtype, s.handle());
+                       });
+}
+
+std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
+  const RowsShape shape =
+      rows_shape(operands.in_shape(0), operands.stored_out().back(), operands.stored_in(1).back());
+  return launch_kernel("log_softmax_grad", [shape, dtype = operands.dtype_out()](const Buffers& b,
+                                                                                 CudaStream& s) {
+    log_softmax_grad(shape, as<float>(b.in[0]), as<float>(b.in[1]), b.out[0], dtype, s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
+  const RowsShape shape = rows_shape(operands.in_shape(0), 0, operands.stored_in(0).back());
+  return launch_kernel("nll", [shape](const Buffers& b, CudaStream& s) {
+    nll(shape, as<float>(b.in[0]), as<std::int32_t>(b.in[1]), as<float>(b.out[0]), s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
+  const RowsShape shape = rows_shape(operands.out_shape(), 0, operands.stored_out().back());
+  return launch_kernel("nll_grad", [shape, scaled = op.scaled](const Buffers& b, CudaStream& s) {
+    const auto* state = scaled ? as<StepState>(b.in[1]) : nullptr;
+    nll_grad(shape, as<std::int32_t>(b.in[0]), state, as<float>(b.out[0]), s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
+  const RowsShape shape = rows_shape(operands.in_shape(0), operands.stored_in(0).back(), 0);
+  return launch_kernel("top1", [shape, dtype = operands.dtype_in(0)](const Buffers& b,
+                                                                     CudaStream& s) {
+    top1(shape, b.in[0], as<std::int32_t>(b.in[1]), as<std::int32_t>(b.out[0]), dtype, s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
+  const RowsShape shape = rows_shape(operands.in_shape(0), operands.stored_in(0).back(), 0);
+  return launch_kernel(
+      "softmax_xent",
+      [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context)](const Buffers& b,
+                                                                                   CudaStream& s) {
+        softmax_xent(shape,
+                     {.logits = b.in[0],
+                      .labels = as<std::int32_t>(b.in[1]),
+                      .loss = as<float>(b.out[0]),
+                      .correct = as<std::int32_t>(b.out[1]),
+                      .d_logits = op.gradient ? b.out[2] : nullptr,
+                      .state = op.scaled ? as<StepState>(b.in[2]) : nullptr,
+                      .workspace = b.workspace,
+                      .ticket = ticket.word()},
+                     dtype, s.handle());
+      },
+      softmax_xent_workspace(shape));
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,183 @@
+// The losses op by op, as an unfused step has them: a warp a row, lanes side by side in it, so that
+// a row of any length is read in whole lines; bound by memory where rows are many. The fused pass
+// (softmax_xent) is what steps use.
+#include "kernels/loss/loss.cuda.h"
+
+#include <cmath>
+
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/vector.cuh"
+
+namespace warpstep::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr unsigned rows_a_block = threads / warp_lanes;
+constexpr unsigned most_blocks = 8 * 132;
+
+struct Rows {
+  unsigned rows;
+  int classes;
+  std::int64_t pitch, log_pitch;
+};
+
+// f(row) for the rows of the calling warp.
+template <class F>
+__device__ inline void each_row(const Rows& shape, F f) {
+  const unsigned first = blockIdx.x * rows_a_block + threadIdx.x / warp_lanes;
+  for (unsigned row = first; row < shape.rows; row += gridDim.x * rows_a_block) f(row);
+}
+
+__device__ inline int lane() {
+  return static_cast<int>(threadIdx.x % warp_lanes);
+}
+
+// Rows with a label, known to all threads of the block.
+__device__ inline int count_labels(const std::int32_t* labels, unsigned rows) {
+  int counted = 0;
+  for (unsigned row = threadIdx.x; row < rows; row += blockDim.x) counted += labels[row] >= 0;
+  return block_reduce(counted, 0, Sum{});
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    log_softmax_kernel(Rows shape, const T* __restrict__ logits, float* __restrict__ y) {
+  each_row(shape, [&](unsigned row) {
+    const T* x = logits + row * shape.pitch;
+    float largest = -INFINITY, sum = 0;
+    for (int k = lane(); k < shape.classes; k += warp_lanes) largest = fmaxf(largest, widen(x[k]));
+    largest = group_reduce<warp_lanes>(largest, Max{});
+    for (int k = lane(); k < shape.classes; k += warp_lanes) sum += expf(widen(x[k]) - largest);
+    const float log_sum = logf(group_reduce<warp_lanes>(sum, Sum{}));
+    for (int k = lane(); k < shape.log_pitch; k += warp_lanes)
+      y[row * shape.log_pitch + k] = k < shape.classes ? widen(x[k]) - largest - log_sum : 0;
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    log_softmax_grad_kernel(Rows shape, const float* __restrict__ d_y, const float* __restrict__ y,
+                            T* __restrict__ d_logits) {
+  each_row(shape, [&](unsigned row) {
+    const float *d = d_y + row * shape.log_pitch, *log_p = y + row * shape.log_pitch;
+    float sum = 0;
+    for (int k = lane(); k < shape.classes; k += warp_lanes) sum += d[k];
+    sum = group_reduce<warp_lanes>(sum, Sum{});
+    for (int k = lane(); k < shape.pitch; k += warp_lanes)
+      d_logits[row * shape.pitch + k] =
+          narrow<T>(k < shape.classes ? d[k] - expf(log_p[k]) * sum : 0);
+  });
+}
+
+// One block: a row is one scattered load of 4 bytes, and a batch has a few thousand.
+__global__ void __launch_bounds__(threads)
+    nll_kernel(Rows shape, const float* __restrict__ log_probabilities,
+               const std::int32_t* __restrict__ labels, float* loss) {
+  float sum = 0;
+  for (unsigned row = threadIdx.x; row < shape.rows; row += blockDim.x)
+    if (labels[row] >= 0) sum -= log_probabilities[row * shape.log_pitch + labels[row]];
+  sum = block_reduce(sum, 0.0F, Sum{});
+  const int counted = count_labels(labels, shape.rows);
+  if (threadIdx.x == 0) *loss = sum / static_cast<float>(max(counted, 1));
+}
+
+__global__ void __launch_bounds__(threads)
+    nll_grad_kernel(Rows shape, const std::int32_t* __restrict__ labels,
+                    const StepState* __restrict__ state, float* __restrict__ d_x) {
+  const int counted = count_labels(labels, shape.rows);
+  const float scale = state != nullptr ? state->loss_scale : 1;
+  const float value = -scale / static_cast<float>(max(counted, 1));
+  each_row(shape, [&](unsigned row) {
+    const int label = labels[row];
+    for (int k = lane(); k < shape.log_pitch; k += warp_lanes)
+      d_x[row * shape.log_pitch + k] = k == label ? value : 0;
+  });
+}
+
+__global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
+  *word = 0;
+}
+
+// The rows that count are integers: their sum by atomics is the same in any order.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    top1_kernel(Rows shape, const T* __restrict__ logits, const std::int32_t* __restrict__ labels,
+                std::int32_t* correct) {
+  int hits = 0;
+  each_row(shape, [&](unsigned row) {
+    const T* x = logits + row * shape.pitch;
+    const int label = labels[row];
+    if (label < 0) return;
+    const float own = widen(x[label]);
+    // A NaN is never larger than another logit, nor smaller: on top in the first place alone.
+    bool beaten = label > 0 && (std::isnan(own) || std::isnan(widen(x[0])));
+    for (int k = lane(); k < shape.classes; k += warp_lanes) {
+      const float other = widen(x[k]);
+      if (k < label ? other >= own : other > own) beaten = true;
+    }
+    if (!__any_sync(all_lanes, beaten) && lane() == 0) ++hits;
+  });
+  hits = block_reduce(hits, 0, Sum{});
+  if (threadIdx.x == 0 && hits != 0) atomicAdd(correct, hits);
+}
+
+Rows checked(const char* name, const RowsShape& shape) {
+  return {.rows = index32(name, "rows", shape.rows),
+          .classes = static_cast<int>(index32(name, "classes", shape.classes)),
+          .pitch = index32(name, "logits a row", shape.pitch),
+          .log_pitch = index32(name, "log-probabilities a row", shape.log_pitch)};
+}
+
+LaunchShape over(const Rows& rows, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(rows.rows, rows_a_block);
+  return {.grid = blocks < most_blocks ? blocks : most_blocks, .block = threads, .stream = stream};
+}
+
+}  // namespace
+
+void log_softmax(const RowsShape& shape, const void* logits, float* log_probabilities, DType dtype,
+                 cudaStream_t stream) {
+  dispatch("log_softmax", dtype, [&]<class T>() {
+    const Rows rows = checked("log_softmax", shape);
+    if (rows.rows == 0) return;
+    launch("log_softmax", log_softmax_kernel<T>, over(rows, stream), rows,
+           static_cast<const T*>(logits), log_probabilities);
+  });
+}
+
+void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
+                      void* d_logits, DType dtype, cudaStream_t stream) {
+  dispatch("log_softmax_grad", dtype, [&]<class T>() {
+    const Rows rows = checked("log_softmax_grad", shape);
+    if (rows.rows == 0) return;
+    launch("log_softmax_grad", log_softmax_grad_kernel<T>, over(rows, stream), rows, d_y,
+           log_probabilities, static_cast<T*>(d_logits));
+  });
+}
+
+void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
+         float* loss, cudaStream_t stream) {
+  launch("nll", nll_kernel, {.grid = 1, .block = threads, .stream = stream}, checked("nll", shape),
+         log_probabilities, labels, loss);
+}
+
+void nll_grad(const RowsShape& shape, const std::int32_t* labels, const StepState* state,
+              float* d_log_probabilities, cudaStream_t stream) {
+  const Rows rows = checked("nll_grad", shape);
+  if (rows.rows == 0) return;
+  launch("nll_grad", nll_grad_kernel, over(rows, stream), rows, labels, state, d_log_probabilities);
+}
+
+void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
+          std::int32_t* correct, DType dtype, cudaStream_t stream) {
+  dispatch("top1", dtype, [&]<class T>() {
+    const Rows rows = checked("top1", shape);
+    launch("top1", zero_kernel, {.grid = 1, .block = 1, .stream = stream}, correct);
+    if (rows.rows == 0) return;
+    launch("top1", top1_kernel<T>, over(rows, stream), rows, static_cast<const T*>(logits), labels,
+           correct);
+  });
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,276 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/core/error.h"
+#include "kernels/loss/loss.cuda.h"
+#include "tests/device_memory.h"
+
+namespace warpstep::cuda {
+namespace {
+
+using testing::Array;
+using testing::expect_near;
+using testing::Floats;
+using testing::Memory;
+using testing::random_values;
+using testing::settled;
+
+using Labels = std::vector<std::int32_t>;
+
+// Logits with NaN behind the classes: nobody may read them as values.
+struct Batch {
+  Batch(DType type, std::size_t rows, std::size_t classes, float scale, unsigned seed)
+      : dtype(type), logits(make(type, rows, classes, scale, seed)) {
+    const auto width = static_cast<std::int64_t>(16 / size_bytes(type));
+    shape.rows = static_cast<std::int64_t>(rows);
+    shape.classes = static_cast<std::int64_t>(classes);
+    shape.pitch = (shape.classes + width - 1) / width * width;
+    shape.log_pitch = shape.classes + 3;
+    for (std::size_t r = 0; r < rows; ++r)
+      labels.push_back(static_cast<std::int32_t>((r * 7 + 3) % classes));
+  }
+  static std::vector<float> make(DType type, std::size_t rows, std::size_t classes, float scale,
+                                 unsigned seed) {
+    const std::size_t width = 16 / size_bytes(type), pitch = (classes + width - 1) / width * width;
+    std::vector<float> x = random_values(rows * pitch, scale, seed);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (i % pitch >= classes) x[i] = std::numeric_limits<float>::quiet_NaN();
+    return x;
+  }
+  std::size_t rows() const { return idx(shape.rows); }
+  std::size_t classes() const { return idx(shape.classes); }
+  // Rows of the classes alone, as rounded.
+  std::vector<float> stored() const {
+    const std::vector<float> all = Floats(dtype, logits).values();
+    std::vector<float> x;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % idx(shape.pitch) < classes()) x.push_back(all[i]);
+    return x;
+  }
+
+  DType dtype;
+  RowsShape shape;
+  std::vector<float> logits;
+  Labels labels;
+};
+
+// loss, top-1, counted rows and d_logits in double.
+struct Expected {
+  double loss = 0, counted = 0;
+  int correct = 0;
+  std::vector<double> log_p, d_logits;
+};
+
+Expected expected_of(const Batch& b, double loss_scale) {
+  Expected e;
+  e.counted = static_cast<double>(std::count_if(b.labels.begin(), b.labels.end(),
+                                                [](std::int32_t label) { return label >= 0; }));
+  const double mean = 1 / std::max(1.0, e.counted);
+  const std::vector<float> x = b.stored();
+  for (std::size_t r = 0; r < b.rows(); ++r) {
+    const float* row = x.data() + r * b.classes();
+    const float* top = std::max_element(row, row + b.classes());
+    double sum = 0;
+    for (std::size_t k = 0; k < b.classes(); ++k)
+      sum += std::exp(static_cast<double>(row[k]) - static_cast<double>(*top));
+    const std::int32_t label = b.labels[r];
+    for (std::size_t k = 0; k < b.classes(); ++k) {
+      const double log_p = static_cast<double>(row[k]) - static_cast<double>(*top) - std::log(sum);
+      e.log_p.push_back(log_p);
+      const double hot = static_cast<std::int32_t>(k) == label ? 1 : 0;
+      e.d_logits.push_back(label < 0 ? 0 : loss_scale * mean * (std::exp(log_p) - hot));
+      if (hot > 0) e.loss -= mean * log_p;
+    }
+    e.correct += label >= 0 && top - row == label ? 1 : 0;
+  }
+  return e;
+}
+
+std::vector<double> padded(const std::vector<double>& rows, std::size_t columns,
+                           std::size_t pitch) {
+  std::vector<double> out(rows.size() / columns * pitch);
+  for (std::size_t i = 0; i < rows.size(); ++i) out[i / columns * pitch + i % columns] = rows[i];
+  return out;
+}
+
+// The operands of softmax_xent on the device.
+struct Xent {
+  explicit Xent(const Batch& b)
+      : batch(b),
+        logits(b.dtype, b.logits),
+        labels(b.labels),
+        ticket(std::vector<std::uint32_t>{0}) {}
+  // Loss, top-1 and gradient, one after the other.
+  std::vector<float> run(bool gradient, const StepState* state) const {
+    const Array<float> loss(1);
+    const Array<std::int32_t> correct(1);
+    const Floats d_logits(batch.dtype, batch.logits.size());
+    const Memory workspace(softmax_xent_workspace(batch.shape));
+    softmax_xent(batch.shape,
+                 {.logits = logits.data(),
+                  .labels = labels.data(),
+                  .loss = loss.data(),
+                  .correct = correct.data(),
+                  .d_logits = gradient ? d_logits.data() : nullptr,
+                  .state = state,
+                  .workspace = workspace.data(),
+                  .ticket = ticket.data()},
+                 batch.dtype, nullptr);
+    EXPECT_EQ(ticket.value(), 0U);
+    std::vector<float> all{loss.value(), static_cast<float>(correct.value())};
+    const std::vector<float> d = gradient ? d_logits.values() : std::vector<float>();
+    all.insert(all.end(), d.begin(), d.end());
+    return all;
+  }
+  void expect(const std::vector<float>& all, double loss_scale) const {
+    const Expected e = expected_of(batch, loss_scale);
+    expect_near({all[0]}, {e.loss}, 1e-5, 1e-6);
+    EXPECT_EQ(all[1], static_cast<float>(e.correct));
+    if (all.size() > 2)
+      expect_near({all.begin() + 2, all.end()},
+                  padded(e.d_logits, batch.classes(), idx(batch.shape.pitch)),
+                  2 * epsilon(batch.dtype), 1e-6 * loss_scale);
+  }
+
+  const Batch& batch;
+  Floats logits;
+  Array<std::int32_t> labels;
+  Array<std::uint32_t> ticket;
+};
+
+void expect_xent(const Batch& b, const StepState* state = nullptr, double loss_scale = 1) {
+  const Xent xent(b);
+  for (const bool gradient : {false, true})
+    xent.expect(settled([&] { return xent.run(gradient, state); }), loss_scale);
+}
+
+class LossCuda : public ::testing::TestWithParam<DType> {
+ protected:
+  DType dtype() const { return GetParam(); }
+};
+
+struct Size {
+  std::size_t rows, classes;
+};
+// Groups of 2, 4, 8 and 32 lanes and whole blocks, with a part of a group, one vector a lane and
+// more; one block, and several.
+const std::vector<Size> sizes{{1, 3},   {5, 2},    {3, 1},    {128, 10}, {300, 10},
+                              {33, 17}, {40, 30},  {70, 64},  {9, 100},  {20, 257},
+                              {3, 500}, {3, 1000}, {2, 2500}, {600, 10}};
+
+TEST_P(LossCuda, SoftmaxXent) {
+  for (const Size& size : sizes) {
+    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
+    expect_xent(Batch(dtype(), size.rows, size.classes, 4, 1));
+  }
+}
+
+TEST_P(LossCuda, SoftmaxXentOfPaddingRows) {
+  Batch some(dtype(), 45, 10, 3, 2), none(dtype(), 5, 10, 3, 3);
+  for (std::size_t r = 0; r < some.labels.size(); r += 3) some.labels[r] = -1;
+  for (std::int32_t& label : none.labels) label = -1;
+  expect_xent(some);
+  expect_xent(none);
+  expect_xent(Batch(dtype(), 0, 10, 1, 4));
+}
+
+TEST_P(LossCuda, SoftmaxXentOfTiesAndLargeLogits) {
+  for (const float value : {0.0F, 2.5F, -80.0F}) {
+    Batch equal(dtype(), 33, 10, 1, 5);
+    for (float& x : equal.logits) x = value;
+    expect_xent(equal);
+  }
+  Batch coarse(dtype(), 66, 30, 1.5F, 6), extreme(dtype(), 50, 300, 1, 7);
+  for (float& x : coarse.logits) x = std::round(x);
+  for (float& x : extreme.logits) x = x < 0 ? -80.0F : 80.0F;
+  expect_xent(coarse);
+  expect_xent(extreme);
+  expect_xent(Batch(dtype(), 40, 30, 1e4F, 8));
+}
+
+TEST_P(LossCuda, SoftmaxXentScalesTheGradientAlone) {
+  StepState state;
+  state.loss_scale = 1024;
+  const Array<StepState> on_device(std::vector<StepState>{state});
+  expect_xent(Batch(dtype(), 128, 10, 3, 9), on_device.data(), 1024);
+}
+
+// As std::max_element: a NaN is the first maximum in the first place, and nowhere else.
+TEST_P(LossCuda, Nan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::size_t at : {0U, 2U, 3U})
+    for (const std::int32_t label : {0, 2, 3, 9}) {
+      Batch b(dtype(), 1, 10, 1, 10);
+      b.logits[9] = 5;
+      b.logits[at] = nan;
+      b.labels = {label};
+      const Expected e = expected_of(b, 1);
+      const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
+      const Array<std::int32_t> labels(b.labels), correct(1), alone(1);
+      const Array<float> loss(1);
+      softmax_xent(b.shape,
+                   {.logits = logits.data(),
+                    .labels = labels.data(),
+                    .loss = loss.data(),
+                    .correct = correct.data(),
+                    .d_logits = d_logits.data()},
+                   dtype(), nullptr);
+      top1(b.shape, logits.data(), labels.data(), alone.data(), dtype(), nullptr);
+      EXPECT_TRUE(std::isnan(loss.value()));
+      EXPECT_TRUE(std::isnan(d_logits.values()[1]));
+      EXPECT_EQ(d_logits.values().back(), 0.0F) << "padding";
+      EXPECT_EQ(correct.value(), e.correct) << "NaN at " << at << ", label " << label;
+      EXPECT_EQ(alone.value(), e.correct) << "NaN at " << at << ", label " << label;
+    }
+}
+
+TEST_P(LossCuda, OpByOp) {
+  for (const Size& size : sizes) {
+    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
+    Batch b(dtype(), size.rows, size.classes, 4, 11);
+    for (std::size_t r = 0; r < b.labels.size(); r += 4) b.labels[r] = -1;
+    const Expected e = expected_of(b, 1);
+    const std::size_t log_pitch = idx(b.shape.log_pitch);
+    const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
+    const Array<std::int32_t> labels(b.labels), correct(1);
+    const Array<float> log_p(b.rows() * log_pitch), d_log_p(b.rows() * log_pitch), loss(1);
+    log_softmax(b.shape, logits.data(), log_p.data(), dtype(), nullptr);
+    nll(b.shape, log_p.data(), labels.data(), loss.data(), nullptr);
+    nll_grad(b.shape, labels.data(), nullptr, d_log_p.data(), nullptr);
+    log_softmax_grad(b.shape, d_log_p.data(), log_p.data(), d_logits.data(), dtype(), nullptr);
+    top1(b.shape, logits.data(), labels.data(), correct.data(), dtype(), nullptr);
+    expect_near(log_p.values(), padded(e.log_p, b.classes(), log_pitch), 1e-5, 1e-5);
+    expect_near({loss.value()}, {e.loss}, 1e-5, 1e-6);
+    expect_near(d_logits.values(), padded(e.d_logits, b.classes(), idx(b.shape.pitch)),
+                2 * epsilon(dtype()), 1e-6);
+    EXPECT_EQ(correct.value(), e.correct);
+  }
+}
+
+TEST_P(LossCuda, OpByOpOfNoRows) {
+  const Batch b(dtype(), 0, 10, 1, 12);
+  const Array<float> loss(1);
+  const Array<std::int32_t> correct(1);
+  log_softmax(b.shape, nullptr, nullptr, dtype(), nullptr);
+  nll(b.shape, nullptr, nullptr, loss.data(), nullptr);
+  nll_grad(b.shape, nullptr, nullptr, nullptr, nullptr);
+  log_softmax_grad(b.shape, nullptr, nullptr, nullptr, dtype(), nullptr);
+  top1(b.shape, nullptr, nullptr, correct.data(), dtype(), nullptr);
+  EXPECT_EQ(loss.value(), 0.0F);
+  EXPECT_EQ(correct.value(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, LossCuda, ::testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& of) { return std::string(name(of.param)); });
+
+TEST(LossCudaRows, MayBeMoreThanBlocks) {
+  const Batch b(DType::f16, 540, 520, 4, 1);
+  const Xent xent(b);
+  xent.expect(xent.run(true, nullptr), 1);
+}
+
+}  // namespace
+}  // namespace warpstep::cuda

@@ -1,0 +1,239 @@
+// Kernels that treat every element alone. All are bound by memory: what an element's inputs and
+// outputs have in bytes, over the bandwidth (4.3 TB/s measured for a copy on an H200). So: 16 bytes
+// a load and a store, and enough loads in flight. By Little's law 4.8 TB/s at some 700 ns need 26
+// KB in flight a multiprocessor; a thread here issues all its loads, 64 bytes, before it uses the
+// first, for which 400 resident threads of 2048 suffice.
+#include "kernels/pointwise/pointwise.cuda.h"
+
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/divider.cuh"
+#include "kernels/cuda/vector.cuh"
+
+namespace warpstep::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+
+struct ReluOf {  // NaN -> 0
+  static constexpr bool binary = false;
+  __device__ float operator()(float x, float) const { return x > 0 ? x : 0; }
+};
+struct ReluGradOf {
+  static constexpr bool binary = true;
+  __device__ float operator()(float d_y, float y) const { return y > 0 ? d_y : 0; }
+};
+struct SumOf {
+  static constexpr bool binary = true;
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+template <class F>
+inline constexpr unsigned vectors_a_thread = F::binary ? 2 : 4;
+
+// y = f(a, b), 2 or 3 elements of T moved an element: 128x32x32x32 in f16 are 8.4 MB, 2 us a pass.
+// y may be a or b, as each element is read and written by one thread: no __restrict__.
+template <class T, class F>
+__global__ void __launch_bounds__(threads)
+    elementwise(const T* a, const T* b, T* y, unsigned vectors, unsigned rest, F f) {
+  constexpr int width = vector_width<T>;
+  constexpr unsigned count = vectors_a_thread<F>;
+  const unsigned first = blockIdx.x * (threads * count) + threadIdx.x;
+  Packed<T, width> from_a[count], from_b[count];
+#pragma unroll
+  for (unsigned j = 0; j < count; ++j) {
+    const unsigned v = first + j * threads;
+    if (v >= vectors) continue;
+    from_a[j] = read<width>(a + std::size_t{v} * width);
+    if constexpr (F::binary) from_b[j] = read<width>(b + std::size_t{v} * width);
+  }
+#pragma unroll
+  for (unsigned j = 0; j < count; ++j) {
+    const unsigned v = first + j * threads;
+    if (v >= vectors) continue;
+    float x[width], z[width] = {};
+    unpack(from_a[j], x);
+    if constexpr (F::binary) unpack(from_b[j], z);
+#pragma unroll
+    for (int i = 0; i < width; ++i) x[i] = f(x[i], z[i]);
+    store(y + std::size_t{v} * width, x);
+  }
+  if (first < rest) {  // fewer than a vector's elements: threads of the first block
+    const std::size_t i = std::size_t{vectors} * width + first;
+    y[i] = narrow<T>(f(widen(a[i]), F::binary ? widen(b[i]) : 0));
+  }
+}
+
+template <class F>
+void launch_elementwise(const char* name, const void* a, const void* b, void* y, std::int64_t count,
+                        DType dtype, cudaStream_t stream) {
+  dispatch(name, dtype, [&]<class T>() {
+    constexpr int width = vector_width<T>;
+    if (count == 0) return;
+    const unsigned vectors = index32(name, "vectors of 16 bytes", count / width);
+    const unsigned blocks = blocks_for(vectors > 0 ? vectors : 1, threads * vectors_a_thread<F>);
+    launch(name, elementwise<T, F>, {.grid = blocks, .block = threads, .stream = stream},
+           static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y), vectors,
+           static_cast<unsigned>(count % width), F{});
+  });
+}
+
+constexpr unsigned tile_pixels = 512;
+
+struct Affine {
+  float scale[4], shift[4];
+};
+
+// 3 bytes in and 16 out a pixel for RGB to 8 channels of 16 bits: 128 images of 32x32 are 2.5 MB,
+// 0.6 us. Pixels of 3 bytes do not sit at the words' borders, so a block takes its 512 pixels
+// (always a multiple of 16 bytes) through shared memory: loads of 16 bytes, and stores of 16 bytes
+// side by side, each the vector of its thread.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    normalize_kernel(const std::uint8_t* __restrict__ x, T* __restrict__ y, unsigned pixels,
+                     int channels, unsigned vectors_a_pixel, Affine affine) {
+  constexpr int width = vector_width<T>;
+  __shared__ uint4 tile[tile_pixels * 4 / 16];
+  const unsigned first = blockIdx.x * tile_pixels;
+  const unsigned here = pixels - first < tile_pixels ? pixels - first : tile_pixels;
+  const unsigned bytes = here * static_cast<unsigned>(channels);
+  const std::uint8_t* from = x + std::size_t{first} * static_cast<unsigned>(channels);
+  auto* staged = reinterpret_cast<std::uint8_t*>(tile);
+  for (unsigned i = threadIdx.x; i < bytes / 16; i += threads)
+    tile[i] = reinterpret_cast<const uint4*>(from)[i];
+  if (threadIdx.x < bytes % 16)
+    staged[bytes / 16 * 16 + threadIdx.x] = from[bytes / 16 * 16 + threadIdx.x];
+  __syncthreads();
+  T* to = y + std::size_t{first} * vectors_a_pixel * width;
+  for (unsigned v = threadIdx.x; v < here * vectors_a_pixel; v += threads) {
+    const unsigned pixel = vectors_a_pixel == 1 ? v : v / vectors_a_pixel;
+    const bool holds_channels = vectors_a_pixel == 1 || v % vectors_a_pixel == 0;
+    float z[width] = {};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (!holds_channels || c >= channels) continue;
+      const auto value = staged[pixel * static_cast<unsigned>(channels) + static_cast<unsigned>(c)];
+      z[c] = static_cast<float>(value) * affine.scale[c] + affine.shift[c];
+    }
+    store(to + std::size_t{v} * width, z);
+  }
+}
+
+template <std::size_t bytes>
+struct Element;
+template <>
+struct Element<1> {
+  using Type = std::uint8_t;
+};
+template <>
+struct Element<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct Element<4> {
+  using Type = std::uint32_t;
+};
+
+struct RowsCopy {
+  unsigned items, columns, per_row;  // items of y, elements that a row has, items a row of y
+  std::int64_t x_pitch, y_pitch;
+  Divider row;  // by per_row
+};
+
+// One item of N elements of y a thread: 16 bytes where both pitches allow it, else one element. An
+// item that begins in a row of x and ends behind its columns is cut off there.
+template <class E, int N>
+__global__ void __launch_bounds__(threads)
+    copy_rows_kernel(const E* __restrict__ x, E* __restrict__ y, RowsCopy copy) {
+  unsigned item = blockIdx.x * threads + threadIdx.x;
+  if (item >= copy.items) return;
+  const std::int64_t row = copy.row.split(item);
+  const unsigned column = item * N;
+  const E* from = x + row * copy.x_pitch + column;
+  E* to = y + row * copy.y_pitch + column;
+  if constexpr (N == 1) {
+    *to = column < copy.columns ? *from : E{0};
+  } else {
+    uint4 word{};
+    if (column < copy.columns) word = *reinterpret_cast<const uint4*>(from);
+    if (column < copy.columns && column + N > copy.columns) {
+      E elements[N];
+      std::memcpy(elements, &word, sizeof word);
+#pragma unroll
+      for (unsigned i = 0; i < N; ++i)
+        if (column + i >= copy.columns) elements[i] = 0;
+      std::memcpy(&word, elements, sizeof word);
+    }
+    *reinterpret_cast<uint4*>(to) = word;
+  }
+}
+
+template <std::size_t element_bytes>
+void launch_copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitch,
+                      std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  using E = typename Element<element_bytes>::Type;
+  constexpr std::int64_t width = 16 / element_bytes;
+  const bool wide = x_pitch % width == 0 && y_pitch % width == 0;
+  const auto kernel = wide ? copy_rows_kernel<E, static_cast<int>(width)> : copy_rows_kernel<E, 1>;
+  const std::int64_t per_row = wide ? y_pitch / width : y_pitch;
+  const unsigned items = index32("copy_rows", "items", rows * per_row);
+  const RowsCopy copy{.items = items,
+                      .columns = index32("copy_rows", "columns", columns),
+                      .per_row = static_cast<unsigned>(per_row),
+                      .x_pitch = x_pitch,
+                      .y_pitch = y_pitch,
+                      .row = Divider(static_cast<unsigned>(per_row))};
+  launch("copy_rows", kernel,
+         {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
+         static_cast<const E*>(x), static_cast<E*>(y), copy);
+}
+
+}  // namespace
+
+void relu(const void* x, void* y, std::int64_t count, DType dtype, cudaStream_t stream) {
+  launch_elementwise<ReluOf>("relu", x, nullptr, y, count, dtype, stream);
+}
+
+void relu_grad(const void* d_y, const void* y, void* d_x, std::int64_t count, DType dtype,
+               cudaStream_t stream) {
+  launch_elementwise<ReluGradOf>("relu_grad", d_y, y, d_x, count, dtype, stream);
+}
+
+void add(const void* a, const void* b, void* y, std::int64_t count, DType dtype,
+         cudaStream_t stream) {
+  launch_elementwise<SumOf>("add", a, b, y, count, dtype, stream);
+}
+
+void normalize(const NormalizeShape& shape, const std::uint8_t* x, void* y, DType dtype,
+               cudaStream_t stream) {
+  dispatch("normalize", dtype, [&]<class T>() {
+    if (shape.pixels == 0) return;
+    if (shape.channels < 1 || shape.channels > 4)
+      refuse_size("normalize", "channels", shape.channels, 4, 1);
+    const unsigned vectors_a_pixel =
+        index32("normalize", "channels of y", shape.pitch, vector_width<T>);
+    const unsigned pixels = index32("normalize", "pixels", shape.pixels);
+    Affine affine{};
+    for (std::size_t c = 0; c < 4; ++c) {
+      affine.scale[c] = shape.scale[c];
+      affine.shift[c] = shape.shift[c];
+    }
+    launch("normalize", normalize_kernel<T>,
+           {.grid = blocks_for(pixels, tile_pixels), .block = threads, .stream = stream}, x,
+           static_cast<T*>(y), pixels, shape.channels, vectors_a_pixel, affine);
+  });
+}
+
+void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitch,
+               std::int64_t rows, std::int64_t columns, std::size_t element_bytes,
+               cudaStream_t stream) {
+  if (rows == 0 || y_pitch == 0) return;
+  switch (element_bytes) {
+    case 1: return launch_copy_rows<1>(x, x_pitch, y, y_pitch, rows, columns, stream);
+    case 2: return launch_copy_rows<2>(x, x_pitch, y, y_pitch, rows, columns, stream);
+    case 4: return launch_copy_rows<4>(x, x_pitch, y, y_pitch, rows, columns, stream);
+    default:
+      refuse_size("copy_rows", "bytes an element", static_cast<std::int64_t>(element_bytes), 4, 1);
+  }
+}
+
+}  // namespace warpstep::cuda

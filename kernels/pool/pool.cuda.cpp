@@ -1,0 +1,40 @@
+#include "kernels/pool/pool.cuda.h"
+
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+namespace {
+
+PoolShape pool_shape(const MaxPool& op, const Shape& x, const Shape& y) {
+  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
+  return {.batch = extent(x[0]),
+          .height = extent(x[1]),
+          .width = extent(x[2]),
+          .channels = extent(x[3]),
+          .out_height = extent(y[1]),
+          .out_width = extent(y[2]),
+          .window = extent(op.window),
+          .stride = extent(op.stride),
+          .padding = extent(op.padding),
+          .relu = op.relu};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
+  const PoolShape shape = pool_shape(op, operands.stored_in(0), operands.stored_out());
+  return launch_kernel(
+      "max_pool", [shape, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
+        max_pool(shape, b.in[0], b.out[0], as<std::uint8_t>(b.out[1]), dtype, s.handle());
+      });
+}
+
+std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
+  const PoolShape shape = pool_shape(op.pool, operands.stored_out(), operands.stored_in(0));
+  return launch_kernel(
+      "max_pool_grad", [shape, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
+        max_pool_grad(shape, b.in[0], as<std::uint8_t>(b.in[1]), b.out[0], dtype, s.handle());
+      });
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,65 @@
+#include "kernels/update/update.cuda.h"
+
+#include "engine/store.h"
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+namespace {
+
+// Elements of a section of the store, padding included.
+std::int64_t section_elements(const Graph& graph) {
+  return static_cast<std::int64_t>(sections(graph).bytes / sizeof(float));
+}
+
+// Inputs as Update has them; for UpdateAll, whose parameters follow each other in every section,
+// the first parameter's stand for all.
+std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
+                                    std::int64_t count) {
+  return launch_kernel(std::string(name(op.optimizer.kind)),
+                       [op, count, rule = update_rule(op.optimizer), dtype = operands.dtype_in(1)](
+                           const Buffers& b, CudaStream& s) {
+                         const int moments = op.optimizer.moments();
+                         update(rule,
+                                {.parameters = as<float>(b.in[0]),
+                                 .gradients = b.in[1],
+                                 .state = as<StepState>(b.in[2]),
+                                 .first = moments > 0 ? as<float>(b.in[3]) : nullptr,
+                                 .second = moments > 1 ? as<float>(b.in[4]) : nullptr,
+                                 .copy = op.copy ? b.in[op.operands() - 1] : nullptr},
+                                count, dtype, s.handle());
+                       });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
+  return launch_kernel("clock", [op](const Buffers& b, CudaStream& s) {
+    clock(op.schedule, op.beta1, op.beta2, op.scaling, as<StepState>(b.in[0]), s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
+  return bind_update(op, operands, operands.stored_in(0).count());
+}
+
+// The padding between parameters is zero, as are its gradient and moments, which keeps it zero.
+std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
+  return bind_update({op.optimizer, op.copy}, operands, section_elements(operands.graph));
+}
+
+std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
+  return launch_kernel("check_gradients",
+                       [count = section_elements(operands.graph), dtype = operands.dtype_in(1)](
+                           const Buffers& b, CudaStream& s) {
+                         check_gradients(b.in[1], count, dtype, as<StepState>(b.in[0]), s.handle());
+                       });
+}
+
+std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
+  return launch_kernel("report", [](const Buffers& b, CudaStream& s) {
+    report(as<float>(b.in[0]), as<std::int32_t>(b.in[1]), as<StepState>(b.in[2]),
+           as<StepReport>(b.in[3]), s.handle());
+  });
+}
+
+}  // namespace warpstep::cuda

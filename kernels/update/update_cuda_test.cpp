@@ -1,0 +1,241 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/core/error.h"
+#include "engine/ops/update.h"
+#include "kernels/update/update.cuda.h"
+#include "tests/device_memory.h"
+
+namespace warpstep::cuda {
+namespace {
+
+using testing::Array;
+using testing::expect_near;
+using testing::Floats;
+using testing::random_values;
+using testing::settled;
+
+// The formulas of the reference backend, in double.
+struct Element {
+  double p, g, m, v;
+};
+
+void step(const Optimizer& o, const StepState& state, Element& e) {
+  const double rate = static_cast<double>(state.learning_rate);
+  double g = e.g / static_cast<double>(state.loss_scale);
+  if (o.kind == Optimizer::Kind::sgd) {
+    g += o.weight_decay * e.p;
+    if (o.momentum != 0) {
+      e.m = o.momentum * e.m + g;
+      g = o.nesterov ? g + o.momentum * e.m : e.m;
+    }
+    e.p -= rate * g;
+    return;
+  }
+  if (o.kind == Optimizer::Kind::adamw)
+    e.p *= 1 - rate * o.weight_decay;
+  else
+    g += o.weight_decay * e.p;
+  e.m += (1 - o.beta1) * (g - e.m);
+  e.v = o.beta2 * e.v + (1 - o.beta2) * g * g;
+  const double root = std::sqrt(e.v) / std::sqrt(static_cast<double>(state.bias_correction2));
+  e.p -= rate / static_cast<double>(state.bias_correction1) * e.m / (root + o.epsilon);
+}
+
+std::vector<Optimizer> optimizers() {
+  using Kind = Optimizer::Kind;
+  Optimizer sgd{.kind = Kind::sgd}, adam;
+  Optimizer decayed = sgd;
+  decayed.weight_decay = 0.05;
+  Optimizer momentum = decayed;
+  momentum.momentum = 0.9;
+  Optimizer nesterov = momentum;
+  nesterov.nesterov = true;
+  Optimizer adam_decayed = adam;
+  adam_decayed.weight_decay = 0.05;
+  Optimizer adamw = adam_decayed;
+  adamw.kind = Kind::adamw;
+  adamw.beta1 = 0.8;
+  adamw.beta2 = 0.95;
+  adamw.epsilon = 1e-4;
+  return {sgd, decayed, momentum, nesterov, adam, adam_decayed, adamw};
+}
+
+StepState third_step() {
+  StepState state;
+  state.step = 3;
+  state.learning_rate = 1e-2F;
+  state.loss_scale = 512;
+  state.bias_correction1 = 0.271F;
+  state.bias_correction2 = 0.003F;
+  return state;
+}
+
+const std::vector<std::size_t> counts{0, 1, 3, 4, 7, 1024, 1027, 4100};
+
+class UpdateCuda : public ::testing::TestWithParam<DType> {
+ protected:
+  DType dtype() const { return GetParam(); }
+};
+
+// Everything that an update may change, one after the other.
+struct Stored {
+  Stored(DType dtype, std::size_t count)
+      : parameters(random_values(count, 0.5F, 1)),
+        first(random_values(count, 0.1F, 2)),
+        second(squares(count)),
+        copy(dtype, std::vector<float>(count, 7.0F)) {}
+  static std::vector<float> squares(std::size_t count) {
+    std::vector<float> v = random_values(count, 0.1F, 3);
+    for (float& x : v) x = x * x;
+    return v;
+  }
+  std::vector<float> all() const {
+    std::vector<float> out;
+    for (const std::vector<float>& part :
+         {parameters.values(), first.values(), second.values(), copy.values()})
+      out.insert(out.end(), part.begin(), part.end());
+    return out;
+  }
+  Array<float> parameters, first, second;
+  Floats copy;
+};
+
+UpdateBuffers buffers(const Optimizer& o, const Stored& stored, const Floats& gradients,
+                      const Array<StepState>& state, bool copies) {
+  return {.parameters = stored.parameters.data(),
+          .gradients = gradients.data(),
+          .state = state.data(),
+          .first = o.moments() > 0 ? stored.first.data() : nullptr,
+          .second = o.moments() > 1 ? stored.second.data() : nullptr,
+          .copy = copies ? stored.copy.data() : nullptr};
+}
+
+TEST_P(UpdateCuda, StepsAsTheReference) {
+  const StepState state = third_step();
+  const Array<StepState> on_device(std::vector<StepState>{state});
+  const bool copies = dtype() != DType::f32;
+  for (const Optimizer& o : optimizers())
+    for (const std::size_t count : counts) {
+      SCOPED_TRACE(::testing::Message() << text(o) << ", " << count);
+      const Floats gradients(dtype(), random_values(count, 512, 4));
+      const std::vector<float> g = gradients.values(), before = Stored(dtype(), count).all();
+      std::vector<double> expected(4 * count);
+      for (std::size_t i = 0; i < count; ++i) {
+        Element e{static_cast<double>(before[i]), static_cast<double>(g[i]),
+                  static_cast<double>(before[count + i]),
+                  static_cast<double>(before[2 * count + i])};
+        step(o, state, e);
+        expected[i] = e.p;
+        expected[count + i] = e.m;
+        expected[2 * count + i] = e.v;
+      }
+      const auto run = [&] {
+        const Stored stored(dtype(), count);
+        update(update_rule(o), buffers(o, stored, gradients, on_device, copies),
+               static_cast<std::int64_t>(count), dtype(), nullptr);
+        return stored.all();
+      };
+      std::vector<float> after = settled(run);
+      const std::vector<float> parameters(after.begin(), after.begin() + std::ptrdiff_t(count));
+      const std::vector<float> copy(after.end() - std::ptrdiff_t(count), after.end());
+      const std::vector<float> none(count, 7.0F);
+      EXPECT_EQ(copy, copies ? Floats(dtype(), parameters).values() : none);
+      after.resize(3 * count);
+      expected.resize(3 * count);
+      expect_near(after, expected, 4e-7, 2e-7);
+    }
+}
+
+TEST_P(UpdateCuda, LeavesEverythingAfterAnOverflow) {
+  StepState state = third_step();
+  state.overflow = 1;
+  const Array<StepState> on_device(std::vector<StepState>{state});
+  const Floats gradients(dtype(), random_values(1027, 1, 4));
+  for (const Optimizer& o : optimizers()) {
+    const Stored stored(dtype(), 1027);
+    const std::vector<float> before = stored.all();
+    update(update_rule(o), buffers(o, stored, gradients, on_device, true), 1027, dtype(), nullptr);
+    EXPECT_EQ(stored.all(), before);
+  }
+}
+
+TEST_P(UpdateCuda, FindsGradientsThatAreNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto overflow = [&](const std::vector<float>& values) {
+    const Floats gradients(dtype(), values);
+    const Array<StepState> state(std::vector<StepState>{StepState{}});
+    check_gradients(gradients.data(), static_cast<std::int64_t>(values.size()), dtype(),
+                    state.data(), nullptr);
+    return state.value().overflow;
+  };
+  // The largest of f16; below it a bf16 with all but the last bit of the exponent.
+  std::vector<float> fine = random_values(9001, 65504, 5);
+  fine[17] = 65504;
+  EXPECT_EQ(overflow(fine), 0U);
+  EXPECT_EQ(overflow({}), 0U);
+  for (const std::size_t count : {1U, 7U, 8U, 9U, 4096U, 8193U, 9001U})
+    for (const std::size_t at : {std::size_t{0}, std::size_t{count} / 2, std::size_t{count} - 1})
+      for (const float bad : {infinity, -infinity, std::nanf("")}) {
+        std::vector<float> values(fine.begin(), fine.begin() + std::ptrdiff_t(count));
+        EXPECT_EQ(overflow(values), 0U);
+        values[at] = bad;
+        EXPECT_EQ(overflow(values), 1U) << bad << " at " << at << " of " << count;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, UpdateCuda, ::testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& of) { return std::string(name(of.param)); });
+
+TEST(ClockCuda, TicksAsTheHost) {
+  using Kind = Schedule::Kind;
+  for (const Kind kind : {Kind::constant, Kind::step, Kind::cosine, Kind::one_cycle}) {
+    Schedule schedule;
+    schedule.kind = kind;
+    schedule.peak = 0.1;
+    schedule.warmup_steps = kind == Kind::one_cycle ? 0 : 3;
+    schedule.total_steps = 20;
+    schedule.period_steps = 5;
+    const LossScaling scaling{.enabled = true, .interval = 4};
+    StepState expected;
+    const Array<StepState> state(std::vector<StepState>{expected});
+    for (int step = 0; step < 25; ++step) {
+      tick(expected, schedule, 0.9, 0.999, scaling);
+      clock(schedule, 0.9, 0.999, scaling, state.data(), nullptr);
+      const StepState actual = state.value();
+      EXPECT_EQ(actual.step, expected.step);
+      EXPECT_FLOAT_EQ(actual.learning_rate, expected.learning_rate);
+      EXPECT_FLOAT_EQ(actual.bias_correction1, expected.bias_correction1);
+      EXPECT_FLOAT_EQ(actual.bias_correction2, expected.bias_correction2);
+      EXPECT_EQ(actual.loss_scale, expected.loss_scale);
+      EXPECT_EQ(actual.good_steps, expected.good_steps);
+    }
+  }
+}
+
+TEST(ReportCuda, WritesItsPlaceInTheRing) {
+  StepState state = third_step();
+  state.step = report_ring + 2;
+  state.skipped = 5;
+  state.overflow = 1;
+  const Array<StepState> on_device(std::vector<StepState>{state});
+  const Array<StepReport> ring(std::vector<StepReport>(idx(report_ring)));
+  const Array<float> loss(std::vector<float>{1.5F});
+  const Array<std::int32_t> correct(std::vector<std::int32_t>{77});
+  report(loss.data(), correct.data(), on_device.data(), ring.data(), nullptr);
+  const std::vector<StepReport> reports = ring.values();
+  for (std::size_t i = 0; i < reports.size(); ++i)
+    EXPECT_EQ(reports[i].step, i == 2 ? state.step : 0);
+  EXPECT_EQ(reports[2].loss, 1.5F);
+  EXPECT_EQ(reports[2].correct, 77);
+  EXPECT_EQ(reports[2].learning_rate, state.learning_rate);
+  EXPECT_EQ(reports[2].loss_scale, state.loss_scale);
+  EXPECT_EQ(reports[2].skipped, 5);
+  EXPECT_EQ(reports[2].overflow, 1U);
+}
+
+}  // namespace
+}  // namespace warpstep::cuda

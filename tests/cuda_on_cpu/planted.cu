@@ -19,6 +19,7 @@ enum class Fault {
   mask_without_caller,
   mask_of_others,
   two_shuffles,
+  two_masks,
   past_global,
   past_dynamic,
   past_shared,
@@ -36,6 +37,7 @@ constexpr std::array names{"none",
                            "mask_without_caller",
                            "mask_of_others",
                            "two_shuffles",
+                           "two_masks",
                            "past_global",
                            "past_dynamic",
                            "past_shared",
@@ -51,6 +53,7 @@ __device__ void warp_faults(int lane) {
   if constexpr (F == Fault::mask_of_others) {
     if (lane % 2 == 0) __shfl_sync(all_lanes, lane, 0);  // the odd lanes do not come
   }
+  if constexpr (F == Fault::two_masks) __syncwarp(lane < 2 ? all_lanes : all_lanes - 2);
   if constexpr (F == Fault::two_shuffles) {
     if (lane % 2 == 0)
       __shfl_xor_sync(all_lanes, lane, 2);

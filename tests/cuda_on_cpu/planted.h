@@ -17,7 +17,7 @@ inline constexpr int planted_threads = 64;  // of a block
 //   plain_update       += by all threads in place of an atomicAdd
 //   divergent_barrier  half of the threads end before a __syncthreads()
 //   ended_lane         a shuffle's mask names lanes that have ended
-//   mask_without_caller, mask_of_others, two_shuffles
+//   mask_without_caller, mask_of_others, two_shuffles, two_masks   of lanes that meet
 //   past_global, past_dynamic, past_shared   one element behind an array
 //   misaligned         a float4 at an address that is none
 //   uninitialised_dynamic, uninitialised_shared   one element is never written

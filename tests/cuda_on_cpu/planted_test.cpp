@@ -50,6 +50,7 @@ TEST_P(Planted, AMaskThatNamesOtherLanesIsNamed) {
   expect_error("mask_without_caller", AllOf(HasSubstr("__syncwarp"), HasSubstr("leaves out")));
   expect_error("mask_of_others", AllOf(HasSubstr("__shfl_sync"), HasSubstr("__syncthreads")));
   expect_error("two_shuffles", AllOf(HasSubstr("__shfl_xor_sync"), HasSubstr("__shfl_down_sync")));
+  expect_error("two_masks", AllOf(HasSubstr("__syncwarp"), HasSubstr("with another mask")));
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which would end the program at once

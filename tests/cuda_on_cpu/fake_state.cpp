@@ -153,17 +153,3 @@ cudaError_t enqueue(cudaStream_t stream, const std::string& name, std::function<
 }
 
 }  // namespace warpstep::fake_cuda
-
-namespace warpstep::simt {
-
-cudaError_t enqueue(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
-                    cudaStream_t stream, std::function<void()> thread) {
-  return fake_cuda::call("cudaLaunchKernelExC", [&](fake_cuda::State& s) {
-    const cudaError_t fits = check_shape(grid, block, shared_bytes);
-    if (fits != cudaSuccess) return fits;
-    return issue(s, stream, name,
-                 [=, thread = std::move(thread)] { run(grid, block, shared_bytes, thread); });
-  });
-}
-
-}  // namespace warpstep::simt

@@ -24,8 +24,6 @@ dim3 blockDim, gridDim;
 namespace warpstep::simt {
 namespace {
 
-constexpr unsigned most_threads = 1024;  // of a block
-
 [[noreturn]] void fail(const Lane& lane, const std::string& why) {
   const uint3 block = blockIdx;
   throw Error(lane.place() + ": " + lane.operation_name() + " by thread " +
@@ -52,7 +50,6 @@ class Machine {
   }
 
   std::uint64_t seed = first_schedule();
-  std::size_t allowed_shared_bytes = std::size_t{48} << 10;
   std::unique_ptr<std::byte[]> shared;
   Lane* running = nullptr;
   Lane& lane(unsigned rank) { return lanes_[rank]; }
@@ -61,6 +58,7 @@ class Machine {
  private:
   void run_block(std::size_t shared_bytes);
   void poison(std::size_t shared_bytes);
+  void join();
   void advance(unsigned first, unsigned count);
   bool release_warp(unsigned first, unsigned count);
   bool complete(Lane& leader, unsigned first, unsigned count);
@@ -84,6 +82,8 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   const std::lock_guard lock(turn_);
   if (check_shape(grid, block, shared_bytes) != cudaSuccess)
     throw Error("no device takes a launch of this shape");
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  if (blocks > 0xffffffffU) throw Error("more blocks than a CPU gets through");
   live_ = block.x * block.y * block.z;
   body_ = std::ref(thread);
   while (lanes_.size() < live_) lanes_.emplace_back(static_cast<unsigned>(lanes_.size()), body_);
@@ -92,11 +92,12 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   gridDim = grid;
   blockDim = block;
   random_.seed(static_cast<std::mt19937::result_type>(seed));
-  for (const unsigned b : order(grid.x * grid.y * grid.z, block_order_)) {
+  for (const unsigned b : order(static_cast<unsigned>(blocks), block_order_)) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     try {
       run_block(shared_bytes);
     } catch (...) {
+      join();
       abandoned_.push_back(std::exchange(lanes_, {}));
       throw;
     }
@@ -127,6 +128,12 @@ void Machine::run_block(std::size_t shared_bytes) {
     for (const unsigned w : order(warps, warp_order_))
       advance(w * warp_size, std::min(warp_size, live_ - w * warp_size));
   } while (release_block());
+  join();
+}
+
+// What the block's lanes did comes before what the host does next.
+void Machine::join() {
+  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
 #if defined(SIMT_TSAN)
   __tsan_acquire(this);
 #endif
@@ -203,8 +210,8 @@ bool Machine::release_block() {
     const Lane &waiting = done ? lane : first, &other = done ? first : lane;
     fail(waiting, "divergent: thread " + std::to_string(other.rank) + " " + other.standing());
   }
-  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
   if (done) return false;
+  for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
   for (unsigned r = 0; r < live_; ++r) {
     lanes_[r].acquire(this);
     lanes_[r].state = Lane::State::ready;
@@ -225,20 +232,6 @@ Machine& machine() {
 }
 
 }  // namespace
-
-cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes) {
-  const auto threads = std::uint64_t{block.x} * block.y * block.z;
-  const bool block_fits = threads > 0 && threads <= most_threads && block.x <= most_threads &&
-                          block.y <= most_threads && block.z <= 64;
-  const bool grid_fits = grid.x > 0 && grid.x <= 0x7fffffffU && grid.y > 0 && grid.y <= 65535 &&
-                         grid.z > 0 && grid.z <= 65535;
-  if (!block_fits || !grid_fits) return cudaErrorInvalidConfiguration;
-  return shared_bytes > machine().allowed_shared_bytes ? cudaErrorInvalidValue : cudaSuccess;
-}
-
-void allow_shared_bytes(std::size_t bytes) {
-  machine().allowed_shared_bytes = std::max(machine().allowed_shared_bytes, bytes);
-}
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   machine().run(grid, block, shared_bytes, thread);

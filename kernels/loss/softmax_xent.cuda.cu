@@ -6,8 +6,8 @@
 // has more than 64. A lane's first vector stays in registers, which holds rows of up to 256
 // elements of 16 bits in a warp and 2048 in a block; what is beyond is read again, from L1.
 //
-// The gradient needs to know at once how many rows count: every block reads all labels, 4 bytes a
-// row, which come from the caches. Hence not more blocks than fill the device: 4 a multiprocessor.
+// The gradient needs to know at once how many rows are not padding: every block reads all labels, 4
+// bytes a row, from the caches. Hence not more blocks than fill the device: 4 a multiprocessor.
 #include <cmath>
 
 #include "kernels/cuda/dispatch.h"
@@ -27,10 +27,10 @@ struct Rows {
   int classes;
 };
 
-// What a block knows of the mean, and then the grid.
-struct alignas(16) Score {
+// Sums over the rows of a block, and then of the grid.
+struct alignas(8) Score {
   float loss;
-  int correct, counted;
+  int correct;
 };
 
 template <int group, class T, class Op>
@@ -42,8 +42,7 @@ __device__ inline T reduce(T value, T identity, Op op) {
 }
 
 __device__ inline Score block_sum(const Score& own) {
-  return {block_reduce(own.loss, 0.0F, Sum{}), block_reduce(own.correct, 0, Sum{}),
-          block_reduce(own.counted, 0, Sum{})};
+  return {block_reduce(own.loss, 0.0F, Sum{}), block_reduce(own.correct, 0, Sum{})};
 }
 
 // A row of logits as the lanes of a group hold it: -inf behind the classes.
@@ -141,13 +140,10 @@ __global__ void __launch_bounds__(threads)
                         float* loss, std::int32_t* correct) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_a_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
-  float scale = 0;
-  if (d_logits != nullptr) {
-    int counted = 0;
-    for (unsigned r = threadIdx.x; r < shape.rows; r += blockDim.x) counted += labels[r] >= 0;
-    counted = block_reduce(counted, 0, Sum{});
-    scale = (state != nullptr ? state->loss_scale : 1) / static_cast<float>(max(counted, 1));
-  }
+  int counted = 0;
+  for (unsigned r = threadIdx.x; r < shape.rows; r += blockDim.x) counted += labels[r] >= 0;
+  const auto rows = static_cast<float>(max(block_reduce(counted, 0, Sum{}), 1));
+  const float scale = (state != nullptr ? state->loss_scale : 1) / rows;
 
   Score own{};
   for (unsigned first = blockIdx.x * rows_a_block; first < shape.rows;
@@ -164,7 +160,6 @@ __global__ void __launch_bounds__(threads)
     if (lane != 0 || label < 0) continue;
     own.loss += of.largest - of.own + logf(of.sum);
     own.correct += of.top ? 1 : 0;
-    ++own.counted;
   }
 
   Score total = block_sum(own);
@@ -175,12 +170,11 @@ __global__ void __launch_bounds__(threads)
     for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
       sum.loss += scores[b].loss;
       sum.correct += scores[b].correct;
-      sum.counted += scores[b].counted;
     }
     total = block_sum(sum);
   }
   if (threadIdx.x != 0) return;
-  *loss = total.loss / static_cast<float>(max(total.counted, 1));
+  *loss = total.loss / rows;
   *correct = total.correct;
 }
 

@@ -55,9 +55,10 @@ struct Place {
 template <int width>
 __device__ inline void store_quads(float* to, const float (&from)[width]) {
 #pragma unroll
-  for (int i = 0; i < width; i += 4)
-    *reinterpret_cast<float4*>(to + i) =
-        make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+  for (int i = 0; i < width; i += 4) {
+    const float quad[4] = {from[i], from[i + 1], from[i + 2], from[i + 3]};
+    store(to + i, quad);
+  }
 }
 
 // Sums the threads of each column, as a tree over the rows: in row 0 when it returns. The whole
@@ -114,7 +115,7 @@ __device__ inline void add_rows(const T* from, std::size_t pitch, unsigned begin
 // which more blocks over the columns hide. What blocks leave for the last one is at most 256 KB,
 // as it reads alone: 64 K floats, some 3 us; usually 264 x 32 floats, 34 KB.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     column_sums_kernel(const T* __restrict__ x, T* __restrict__ sums, unsigned rows,
                        unsigned rows_a_block, unsigned columns, float* partial,
                        std::uint32_t* ticket) {

@@ -142,7 +142,8 @@ class Check final : public Runner {
       total_depth_ += call.cost.depth;
       const double difference =
           relative_difference(program_.read(mine.out[i]), reference_.read(theirs.out[i]));
-      const double limit = tolerance(value.type.dtype, total_depth_);
+      if (epsilon(value.type.dtype) > epsilon(coarsest_)) coarsest_ = value.type.dtype;
+      const double limit = tolerance(coarsest_, total_depth_);
       if (!(difference <= limit))
         fail<NumericError>(
             "{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
@@ -154,6 +155,7 @@ class Check final : public Runner {
   Program& program_;
   Program& reference_;
   double total_depth_ = 0;  // of everything that went into the values so far
+  DType coarsest_ = DType::f32;
 };
 
 }  // namespace

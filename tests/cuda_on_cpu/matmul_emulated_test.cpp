@@ -34,7 +34,7 @@ struct Product {
         a(m.dtype, a_values),
         b(m.dtype, b_values),
         d(m.dtype, std::vector<float>(idx(m.rows * m.pitch_d), 77)),
-        bias(m.dtype, randoms(idx(m.columns), 3)) {}
+        bias(m.dtype, randoms(idx(std::max(m.rows, m.columns)), 3)) {}
   void run(void* aux) const {
     const auto plan = open_matmul_library({})->plan(m, "product");
     const Memory workspace(DType::f32, plan->workspace_bytes() / 4);
@@ -97,15 +97,15 @@ TEST(EmulatedMatmul, AddsBiasAndKeepsWhereItIsPositive) {
   }
 }
 
-TEST(EmulatedMatmul, SumsTheRightOperandForABiasGradient) {
-  const Product p({DType::f32, 5, 3, 4, true, false, 5, 3, 3, Matmul::Epilogue::bias_gradient});
+TEST(EmulatedMatmul, SumsTheLeftOperandForABiasGradient) {
+  const Product p({DType::f32, 5, 3, 4, true, false, 6, 3, 3, Matmul::Epilogue::bias_gradient});
   p.run(nullptr);
   const auto d = p.d.values(), sums = p.bias.values();
-  for (std::size_t c = 0; c < 3; ++c) {
+  for (std::size_t r = 0; r < 5; ++r) {
     float sum = 0;
-    for (std::size_t k = 0; k < 4; ++k) sum += p.b_values[k * 3 + c];
-    EXPECT_EQ(sums[c], sum);
-    EXPECT_EQ(d[c], element(p.m, p.a_values, p.b_values, 0, static_cast<std::int64_t>(c)));
+    for (std::size_t k = 0; k < 4; ++k) sum += p.a_values[k * 6 + r];
+    EXPECT_EQ(sums[r], sum);
+    EXPECT_EQ(d[r * 3], element(p.m, p.a_values, p.b_values, static_cast<std::int64_t>(r), 0));
   }
 }
 

@@ -44,10 +44,9 @@ void check_options(const LoaderOptions& options, const Dataset& dataset) {
   if (options.batch < 1 || options.batch > max_batch) {
     fail<UsageError>("batch {}: must be from 1 to {}", options.batch, max_batch);
   }
-  if (options.workers < 0 || options.workers > max_workers) {
+  if (options.workers < 0 || options.workers > max_workers)
     fail<UsageError>("{} data workers: must be from 1 to {}, or 0 to choose", options.workers,
                      max_workers);
-  }
   if (options.prefetch < 2 || options.prefetch > max_prefetch) {
     fail<UsageError>("prefetch {}: must be from 2 to {} batches", options.prefetch, max_prefetch);
   }

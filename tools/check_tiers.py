@@ -1,6 +1,6 @@
 """Builds and runs every tier of tests that this machine can run, and says what it skipped and why.
 
-The tiers are CTest labels, except asan and tsan, which are the host and cpu tiers built with sanitizers.
+The tiers are CTest labels, except those named asan and tsan, which are others built with sanitizers.
 Ends with one line 'N passed, N failed, N skipped': tests, where a tier that was left out as a whole counts the
 tests it would have run. Exit code 1 if anything failed, or if a tier that belongs here had no tests.
 """
@@ -35,6 +35,7 @@ class Tier:
     environment: dict = dataclasses.field(default_factory=dict)
 
 
+SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # what is built with sanitizers
 TIERS = [
     Tier("style", ("style",)),
     Tier("host", ("host",)),
@@ -43,11 +44,14 @@ TIERS = [
     Tier("plans", ("plans",), optional=True),
     Tier("gpu", ("gpu",), optional=True),
     Tier("example", ("example",)),
-    Tier("asan", ("host",), "asan", ("tier_host", "tier_cpu")),
+    Tier("asan", ("host",), "asan", SANITIZED),
     # LeakSanitizer's own tracer crashes on the threads that libgomp keeps; what can leak is in the host tier too.
-    Tier("asan-cpu", ("cpu",), "asan", ("tier_host", "tier_cpu"), environment={"ASAN_OPTIONS": "detect_leaks=0"}),
+    Tier("asan-cpu", ("cpu",), "asan", SANITIZED, environment={"ASAN_OPTIONS": "detect_leaks=0"}),
     # OpenMP's own runtime is not instrumented: with more threads every parallel loop looks like a race.
-    Tier("tsan", ("host", "cpu"), "tsan", ("tier_host", "tier_cpu"), environment={"OMP_NUM_THREADS": "1"}),
+    Tier("tsan", ("host", "cpu"), "tsan", SANITIZED, environment={"OMP_NUM_THREADS": "1"}),
+    # Bounds and alignment of the CUDA kernels' accesses, and races between their threads.
+    Tier("asan-cuda", ("cuda-on-cpu",), "asan", SANITIZED, optional=True),
+    Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True),
 ]
 
 

@@ -14,7 +14,7 @@
 #include "kernels/cuda/check.h"
 
 #if !defined(__CUDACC__)
-#include "tests/cuda_on_cpu/simt.h"
+#include <simt.h>  // of whoever compiles kernels for the host: the tests
 #endif
 
 namespace warpstep::cuda {

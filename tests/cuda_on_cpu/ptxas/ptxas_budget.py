@@ -6,7 +6,7 @@ A change that costs a kernel its occupancy, or spills, is seen here, without a G
     REGISTERS BLOCK OCCUPANCY SOURCE KERNEL
 
 the most registers, the threads of a block (__launch_bounds__), and the least percentage of a multiprocessor's
-threads that are resident at once. After a change that is meant: ptxas_budget.py --update > budgets.txt
+threads that are resident at once. After a change that is meant: ptxas_budget.py --update > new.txt && mv new.txt budgets.txt
 """
 import argparse
 import dataclasses

@@ -65,15 +65,15 @@ endfunction()
 if(WARPSTEP_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  foreach(tier host cpu cuda-on-cpu plans)
+  foreach(tier host cpu cuda-on-cpu plans gpu)
     add_custom_target(tier_${tier})
   endforeach()
 endif()
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ...): a GoogleTest program; every test of it gets the tier as label,
-# and the target tier_TIER builds it.
+# warpstep_test(NAME TIER tier SOURCES ... LINK ... [PROPERTIES ...]): a GoogleTest program; every test of it gets the
+# tier as label, and the target tier_TIER builds it.
 function(warpstep_test name)
-  cmake_parse_arguments(arg "" "TIER;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "TIER;TIMEOUT" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -83,5 +83,5 @@ function(warpstep_test name)
     WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_dependencies(tier_${arg_TIER} ${name})
   gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT})
+                       PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})
 endfunction()

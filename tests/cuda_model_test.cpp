@@ -1,4 +1,4 @@
-// Whole models on the CUDA backend (WARPSTEP_TESTED_BACKEND: on a GPU, or its sources over the
+// Whole models on the CUDA backend (tests/tested_backend.h: on a GPU, or its sources over the
 // emulated device): call by call against the reference in each precision, one graph launch a step
 // against its calls one by one, loss scaling through an overflow, and what a poisoned arena shows.
 #include <gtest/gtest.h>
@@ -25,10 +25,12 @@ class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precis
   void SetUp() override {
     try {
       // Two runs are compared bit for bit: no algorithm that adds in another order each time.
-      backend_ = open_tested_backend(WARPSTEP_TESTED_BACKEND, {.deterministic = true});
+      backend_ = open_tested_backend(testing_support::tested_backend(), {.deterministic = true});
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
+    const std::string missing = testing_support::why_not(*backend_, std::get<1>(GetParam()));
+    if (!missing.empty()) GTEST_SKIP() << missing;
   }
 
   std::unique_ptr<Stepping> stepping(std::shared_ptr<Backend> backend,

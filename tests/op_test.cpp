@@ -1,4 +1,4 @@
-// Every case on a backend (WARPSTEP_TESTED_BACKEND) against the reference, with the computed
+// Every case on a backend (tests/tested_backend.h) against the reference, with the computed
 // tolerance; the same bits from run to run, and with every dead buffer poisoned.
 #include <gtest/gtest.h>
 
@@ -19,22 +19,23 @@ namespace {
 using testing_support::Result;
 using testing_support::Trial;
 
-bool computes_in_16_bits() {
-  return std::string_view(WARPSTEP_TESTED_BACKEND).starts_with("cuda");
-}
-
 // Cases whose numbers, or whose ties after rounding, mean nothing in so few bits.
 bool is_for_f32_alone(const cases::Case& c) {
   return c.name.find("1e4") != std::string::npos || c.name.find("1e-6") != std::string::npos ||
          c.name.find("behind conv") != std::string::npos;
 }
 
-std::vector<cases::Case> everything() {
+std::vector<cases::Case> in_f32() {
   std::vector<cases::Case> all = cases::all();
   std::erase_if(all, [](const cases::Case& c) { return c.heavy; });
   for (cases::Case& c : all)
     if (cases::has_adjoint(c)) c = cases::with_adjoint(std::move(c));
-  if (!computes_in_16_bits()) return all;
+  return all;
+}
+
+std::vector<cases::Case> everything() {
+  std::vector<cases::Case> all = in_f32();
+  if (!testing_support::tests_cuda()) return all;
   const std::vector<cases::Case> f32 = all;
   for (const Precision precision : {Precision::bf16, Precision::fp16})
     for (const cases::Case& c : f32) {
@@ -46,17 +47,53 @@ std::vector<cases::Case> everything() {
   return all;
 }
 
-class Op : public testing::TestWithParam<cases::Case> {
+// Cases of products, which alone tf32 changes: the graphs are those of fp32.
+std::vector<cases::Case> products() {
+  std::vector<cases::Case> all;
+  if (testing_support::tests_cuda()) all = in_f32();
+  std::erase_if(all, [](const cases::Case& c) {
+    return !(c.name.starts_with("conv/") || c.name.starts_with("linear/")) || is_for_f32_alone(c);
+  });
+  return all;
+}
+
+class OnBackend : public testing::TestWithParam<cases::Case> {
  protected:
-  void SetUp() override {
+  // Skips where there is no device, or none that computes so.
+  void open(Precision precision, const BackendOptions& options) {
     try {
-      backend_ = testing_support::open_tested_backend(WARPSTEP_TESTED_BACKEND);
+      backend_ = testing_support::open_tested_backend(testing_support::tested_backend(), options);
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
+    const std::string missing = testing_support::why_not(*backend_, precision);
+    if (!missing.empty()) GTEST_SKIP() << missing;
   }
+  void expect_agreement(DType coarsest) const;
+
   std::shared_ptr<Backend> backend_;
 };
+
+Precision precision_of(const cases::Case& c) {
+  return c.name.ends_with(" in bf16") ? Precision::bf16 : Precision::fp32;
+}
+
+class Op : public OnBackend {
+ protected:
+  void SetUp() override { open(precision_of(GetParam()), {}); }
+};
+
+// Two runs are compared bit for bit: no algorithm that adds in another order each time.
+class DeterministicOp : public OnBackend {
+ protected:
+  void SetUp() override { open(precision_of(GetParam()), {.deterministic = true}); }
+};
+
+class OpInTf32 : public OnBackend {
+ protected:
+  void SetUp() override { open(Precision::tf32, {.tf32 = true}); }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpInTf32);
 
 double largest_difference(std::span<const float> a, std::span<const float> b) {
   double largest = 0;
@@ -72,7 +109,8 @@ double largest_magnitude(std::span<const float> numbers) {
   return largest;
 }
 
-TEST_P(Op, AgreesWithTheReference) {
+// Numbers are judged by the coarsest dtype that went into them, at least by `coarsest`.
+void OnBackend::expect_agreement(DType coarsest) const {
   const std::vector<Result> ours = Trial(GetParam(), backend_).run();
   const std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run();
   ASSERT_EQ(ours.size(), theirs.size());
@@ -81,12 +119,22 @@ TEST_P(Op, AgreesWithTheReference) {
     ASSERT_EQ(ours[i].what, theirs[i].what);
     ASSERT_EQ(ours[i].floats.size(), theirs[i].floats.size());
     EXPECT_EQ(ours[i].integers, theirs[i].integers) << ours[i].what;
-    const double limit = tolerance(ours[i].dtype, ours[i].depth);
+    const bool finer = epsilon(ours[i].dtype) < epsilon(coarsest);
+    const double limit = tolerance(finer ? coarsest : ours[i].dtype, ours[i].depth);
     EXPECT_LE(relative_difference(ours[i].floats, theirs[i].floats), limit) << ours[i].what;
     EXPECT_LE(largest_difference(ours[i].floats, theirs[i].floats),
               limit * largest_magnitude(theirs[i].floats))
         << ours[i].what;
   }
+}
+
+TEST_P(Op, AgreesWithTheReference) {
+  expect_agreement(DType::f32);
+}
+
+// Of tf32's 10 bits behind the point the product is as coarse as one of f16.
+TEST_P(OpInTf32, AgreesWithTheReference) {
+  expect_agreement(DType::f16);
 }
 
 // NaN is not equal to itself: bits are compared as they are.
@@ -100,7 +148,7 @@ std::vector<std::uint32_t> bits(const std::vector<Result>& results) {
   return all;
 }
 
-TEST_P(Op, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
+TEST_P(DeterministicOp, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
   const std::vector<std::uint32_t> first = bits(Trial(GetParam(), backend_).run());
   EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run())) << "second program";
   EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run(true))) << "dead buffers poisoned";
@@ -116,7 +164,7 @@ TEST_P(Op, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
 TEST(Pool, OfNotANumberPointsIntoTheImage) {
   std::shared_ptr<Backend> backend;
   try {
-    backend = testing_support::open_tested_backend(WARPSTEP_TESTED_BACKEND);
+    backend = testing_support::open_tested_backend(testing_support::tested_backend());
   } catch (const DeviceError& error) {
     GTEST_SKIP() << error.what();
   }
@@ -136,6 +184,10 @@ TEST(Pool, OfNotANumberPointsIntoTheImage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Op, testing::ValuesIn(everything()), testing_support::test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, DeterministicOp, testing::ValuesIn(everything()),
+                         testing_support::test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, OpInTf32, testing::ValuesIn(products()),
+                         testing_support::test_name);
 
 }  // namespace
 }  // namespace warpstep

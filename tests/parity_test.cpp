@@ -1,6 +1,6 @@
-// Ten Adam steps from the weights and data of tests/golden/parity-*.json, on each backend, against
-// what PyTorch computed in double precision. tests/golden/README.md says where the tolerances come
-// from.
+// Ten Adam steps from the weights and data of tests/golden/parity-*.json, on a backend
+// (tests/tested_backend.h), against what PyTorch computed in double precision.
+// tests/golden/README.md says where the tolerances come from.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,10 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/compile.h"
+#include "engine/core/error.h"
 #include "engine/program.h"
 #include "engine/runner.h"
 #include "models/zoo.h"
 #include "tests/golden_batch.h"
+#include "tests/source_file.h"
+#include "tests/tested_backend.h"
 
 namespace warpstep {
 namespace {
@@ -36,11 +39,16 @@ double sample_difference(const std::vector<float>& values, const json& golden, s
   return std::sqrt(difference / size);
 }
 
-class Parity : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class Parity : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto& [model, backend] = GetParam();
-    std::ifstream file(WARPSTEP_SOURCE_DIR "/tests/golden/parity-" + model + ".json");
+    std::shared_ptr<Backend> backend;
+    try {
+      backend = testing_support::open_tested_backend(testing_support::tested_backend());
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+    std::ifstream file(testing_support::source_file("tests/golden/parity-" + GetParam() + ".json"));
     golden_ = json::parse(file);
     const auto adam = golden_.at("adam");
     const StepOptions options{
@@ -49,12 +57,12 @@ class Parity : public testing::TestWithParam<std::tuple<std::string, std::string
     const models::BuildOptions build{
         .batch = golden_.at("batch"), .mean = golden_.at("mean"), .std = golden_.at("std")};
     program_ = std::make_unique<Program>(
-        compile_step(models::build(models::find(model), build), options), open_backend(backend));
+        compile_step(models::build(models::find(GetParam()), build), options), std::move(backend));
     program_->store().initialize(golden_.at("seed"));
   }
 
   void step(std::uint32_t index) {
-    const Shape& image = models::find(std::get<0>(GetParam())).image;
+    const Shape& image = models::find(GetParam()).image;
     batch_ = golden_batch(golden_.at("seed"), index, golden_.at("batch"), image);
     const std::array<const void*, 2> slots{batch_.images.data(), batch_.labels.data()};
     program_->set_inputs(slots);
@@ -105,13 +113,8 @@ TEST_P(Parity, TenStepsAgreeWithPyTorch) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<Parity::ParamType>& info) {
-  return std::get<0>(info.param) + "_" + std::get<1>(info.param);
-}
-INSTANTIATE_TEST_SUITE_P(Models, Parity,
-                         testing::Combine(testing::Values("cifar10cnn", "mlp"),
-                                          testing::Values("cpu")),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::Values("cifar10cnn", "mlp"),
+                         [](const auto& of) { return of.param; });
 
 }  // namespace
 }  // namespace warpstep

@@ -1,18 +1,41 @@
-// The backends that test programs run on: those of the product by name, and "cuda_emulated", the
-// CUDA backend's own sources over tests/cuda_on_cpu.
+// The backend that a test program runs on: compiled in as WARPSTEP_TESTED_BACKEND, or another that
+// the environment variable of that name asks for. Names are the product's, and "cuda_emulated", the
+// CUDA backend's own sources over tests/cuda_on_cpu; what has a slash in it is a module's path.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "engine/backend.h"
+#include "engine/precision.h"
 
 namespace warpstep::testing_support {
 
 inline std::shared_ptr<Backend> open_tested_backend(const std::string& name,
                                                     const BackendOptions& options = {}) {
-  if (name != "cuda_emulated") return open_backend(name, options);
-  return load_backend(WARPSTEP_BINARY_DIR "/lib/libwarpstep_cuda_emulated.so", options);
+  if (name == "cuda_emulated")
+    return load_backend(WARPSTEP_BINARY_DIR "/lib/libwarpstep_cuda_emulated.so", options);
+  return name.find('/') == name.npos ? open_backend(name, options) : load_backend(name, options);
+}
+
+#ifdef WARPSTEP_TESTED_BACKEND
+inline std::string tested_backend() {
+  const char* wanted = std::getenv("WARPSTEP_TESTED_BACKEND");
+  return wanted && *wanted ? wanted : WARPSTEP_TESTED_BACKEND;
+}
+
+inline bool tests_cuda() {
+  return tested_backend() != "ref" && tested_backend() != "cpu";
+}
+#endif
+
+// Why this device cannot compute in that precision; empty if it can. Tensor cores have multiplied
+// bf16 and tf32 since Ampere.
+inline std::string why_not(const Backend& backend, Precision precision) {
+  const bool wants_ampere = precision == Precision::bf16 || precision == Precision::tf32;
+  if (!wants_ampere || backend.describe().find("(sm_75") == std::string::npos) return {};
+  return std::string(name(precision)) + " needs a device of compute capability 8.0 or later";
 }
 
 }  // namespace warpstep::testing_support

@@ -1,0 +1,32 @@
+# Tier gpu: the CUDA backend on a device, mostly the programs of other tiers on the backend "cuda". They are built where
+# nvcc is, start without a driver, and skip their tests without a device. tools/gpu_check runs all of them.
+if(NOT WARPSTEP_HAS_CUDA)
+  return()
+endif()
+# Each test is a process with a context of some 500 MB on the device: not as many at once as there are cores.
+set(few_at_once PROPERTIES PROCESSORS 4)
+
+function(warpstep_gpu_test name)
+  warpstep_test(${name} TIER gpu TIMEOUT 600 ${few_at_once} ${ARGN})
+  target_compile_definitions(${name} PRIVATE WARPSTEP_TESTED_BACKEND="cuda")
+  add_dependencies(${name} warpstep_ref warpstep_cuda)
+  # Staged, it finds the libraries beside it and the runtime where CUDA's installers put it.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;/usr/local/cuda/lib64;/usr/local/cuda/lib")
+  set_property(GLOBAL APPEND PROPERTY WARPSTEP_GPU_TESTS ${name})
+endfunction()
+
+warpstep_gpu_test(op_cuda_test SOURCES op_test.cpp LINK warpstep_trial)
+warpstep_gpu_test(model_cuda_test SOURCES cuda_model_test.cpp LINK warpstep::models)
+warpstep_gpu_test(parity_cuda_test SOURCES parity_test.cpp LINK golden_batch warpstep::models)
+warpstep_gpu_test(precision_spread_cuda_test SOURCES precision_spread_test.cpp LINK warpstep::models)
+warpstep_gpu_test(plan_choice_cuda_test SOURCES plan_choice_test.cpp LINK warpstep_trial)
+
+# The kernels' launchers: what nvcc made of them for the backend, without cuDNN and cublasLt, which take a process tenths
+# of a second to load.
+set(kernels "${PROJECT_SOURCE_DIR}/kernels")
+set(objects "[.]cuda[.]cu[.]o|/cuda/(assumed_devices|check|device|dispatch|runtime)[.]cpp[.]o|/rule[.]cuda[.]cpp[.]o")
+warpstep_gpu_test(kernels_cuda_test
+  SOURCES ${kernels}/pointwise/pointwise_cuda_test.cpp ${kernels}/pool/pool_cuda_test.cpp
+          ${kernels}/loss/loss_cuda_test.cpp ${kernels}/update/update_cuda_test.cpp
+          device_memory.cuda.cpp needs_device.cuda.cpp "$<FILTER:$<TARGET_OBJECTS:warpstep_cuda>,INCLUDE,${objects}>"
+  LINK warpstep::engine CUDA::cudart)

@@ -1,0 +1,36 @@
+// Linked into programs that call the real CUDA runtime themselves: without a usable device each of
+// their tests is skipped, with the reason.
+#include <gtest/gtest.h>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/device.h"
+
+namespace warpstep::cuda {
+namespace {
+
+// Empty: there is one. Asked at the first test, not when the tests are only listed.
+const std::string& missing_device() {
+  static const std::string reason = [] {
+    try {
+      open_device({});
+      return std::string();
+    } catch (const DeviceError& error) {
+      return std::string(error.what());
+    }
+  }();
+  return reason;
+}
+
+class NeedsDevice final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override {
+    if (!missing_device().empty()) GTEST_SKIP() << missing_device();
+  }
+};
+
+const bool appended = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new NeedsDevice);
+  return true;
+}();
+
+}  // namespace
+}  // namespace warpstep::cuda

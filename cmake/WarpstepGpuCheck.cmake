@@ -1,0 +1,36 @@
+# What tools/gpu_check runs: the target gpu_check_programs, and the install component gpu_check, a tree that needs neither
+# CMake nor packages on the machine with the GPU but Python, CUDA 13 and cuDNN 9:
+#   cmake --build --preset release --target gpu_check_programs
+#   cmake --install build/release --prefix DIR --component gpu_check --strip
+# Without the cpu backend, whose oneDNN is 38 MB and which a GPU has no use for.
+if(NOT WARPSTEP_TESTS OR NOT WARPSTEP_HAS_CUDA)
+  return()
+endif()
+get_property(programs GLOBAL PROPERTY WARPSTEP_GPU_TESTS)
+list(APPEND programs warpstep step_peer)
+if(TARGET warpstep_bench)
+  list(APPEND programs warpstep_bench)
+endif()
+set(shared_libraries warpstep_engine warpstep_models warpstep_data)
+set(modules warpstep_ref warpstep_cuda)
+add_custom_target(gpu_check_programs DEPENDS ${programs} ${modules})
+
+set(staged COMPONENT gpu_check EXCLUDE_FROM_ALL)
+install(TARGETS ${programs} ${shared_libraries} ${modules} RUNTIME_DEPENDENCY_SET gpu_check_dependencies
+        RUNTIME DESTINATION bin ${staged} LIBRARY DESTINATION lib NAMELINK_SKIP ${staged})
+# The driver's and CUDA's libraries are the machine's own (cublasLt and cuDNN alone are 1 GB), and so is the C runtime.
+install(RUNTIME_DEPENDENCY_SET gpu_check_dependencies
+        PRE_EXCLUDE_REGEXES "^libcuda[.]so" "^libcu(dart|dnn|blas|pti|rand)" "^libnv" "^libnccl" "^libwarpstep"
+                            "^lib(c|m|dl|rt|pthread|util|gcc_s|stdc\\+\\+)[.]so" "^ld-linux"
+        POST_EXCLUDE_REGEXES "^/usr/local/cuda"
+        LIBRARY DESTINATION lib ${staged} RUNTIME DESTINATION bin ${staged})
+
+# The scripts, and what they and the tests read, at their places in the repository.
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/gpu_check" DESTINATION tools ${staged})
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/tools/gpu" DESTINATION tools ${staged}
+        FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/peers" DESTINATION bench ${staged}
+        FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/golden" DESTINATION tests ${staged}
+        FILES_MATCHING PATTERN "*.py" PATTERN "parity-*.json" PATTERN "__pycache__" EXCLUDE)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION . ${staged})

@@ -1,0 +1,159 @@
+"""What gpu_check finds: the programs, the device, the libraries they load, a Python with PyTorch."""
+import ctypes
+import dataclasses
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parents[2]
+# Of a device's description: "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN ..."
+DESCRIPTION = re.compile(r"(?P<device>.+?) \((?P<architecture>sm_\d+), .*driver for CUDA (?P<driver_cuda>[\d.]+), "
+                         r"runtime (?P<cuda>[\d.]+)(, cuDNN (?P<cudnn>[\d.]+))?(.*cuBLASLt (?P<cublaslt>[\d.]+))?")
+
+
+@dataclasses.dataclass
+class Tree:
+    """Programs, libraries, and the files of the source that they read; alike in a build and in a staged tree."""
+    programs: pathlib.Path
+    libraries: pathlib.Path
+    source: pathlib.Path
+    staged: bool
+
+    def program(self, name):
+        """Its path, or None where this tree has none."""
+        path = self.programs / name
+        return str(path) if os.access(str(path), os.X_OK) else None
+
+
+def find_tree(stage=None, here=HERE):
+    """The staged tree that is asked for or that this script is part of, or the build of this repository."""
+    root = pathlib.Path(stage).resolve() if stage else here
+    if stage or (root / "bin").is_dir():
+        return Tree(root / "bin", root / "lib", root, True)
+    build = root / "build" / "release"
+    return Tree(build / "bin", build / "lib", root, False)
+
+
+def no_driver():
+    """Why there is no use in building anything; what `warpstep info` would say. None if there is a driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver on this machine (libcuda.so.1 not found)"
+    return None
+
+
+def environment(tree, libraries=(), module=None):
+    """Of every program that gpu_check starts: `libraries` are folders, `module` a backend to test in place of cuda."""
+    env = dict(os.environ)
+    folders = ([str(tree.libraries)] if tree.staged else []) + [str(f) for f in libraries]
+    if env.get("LD_LIBRARY_PATH"):
+        folders.append(env["LD_LIBRARY_PATH"])
+    if folders:
+        env["LD_LIBRARY_PATH"] = ":".join(folders)
+    env["WARPSTEP_SOURCE_DIR"] = str(tree.source)
+    env.pop("WARPSTEP_TESTED_BACKEND", None)
+    if module:
+        env["WARPSTEP_TESTED_BACKEND"] = str(module)
+    return env
+
+
+def pythons():
+    """Interpreters that may have PyTorch, the one that PYTHON names first."""
+    named = [os.environ.get("PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable]
+    return list(dict.fromkeys(p for p in named if p))
+
+
+def answer_of(python, code, limit_s=180):
+    try:
+        ran = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=limit_s, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+def python_with_torch():
+    """(interpreter, version of PyTorch, whether it sees a CUDA device); None where no Python has PyTorch."""
+    for python in pythons():
+        answer = answer_of(python, "import torch; print(torch.__version__, torch.cuda.is_available())")
+        if answer:
+            version, sees = answer.split()[-2:]
+            return python, version, sees == "True"
+    return None
+
+
+def wheel_folders():
+    """Library folders of NVIDIA's Python wheels, those of CUDA 13 first: site-packages/nvidia/*/lib."""
+    places = ["/usr/lib/python3/dist-packages", *glob.glob("/usr/local/lib/python3*/*-packages"),
+              *glob.glob("/opt/*/lib/python3*/site-packages"), *glob.glob("/opt/*/*/lib/python3*/site-packages")]
+    for python in pythons():
+        answer = answer_of(python, "import json, sys, sysconfig; "
+                           "print(json.dumps(sys.path + [sysconfig.get_path('purelib')]))")
+        places = (json.loads(answer) if answer else []) + places
+    places = [p for p in dict.fromkeys(places) if glob.glob(os.path.join(p, "nvidia", "*", "lib", "lib*.so.*"))]
+    # cuDNN 9 for CUDA 12 has the same soname, and wants libraries that CUDA 13 does not have.
+    places.sort(key=lambda p: not glob.glob(os.path.join(p, "nvidia_cudnn_cu13-*")))
+    return [folder for p in places for folder in sorted(glob.glob(os.path.join(p, "nvidia", "*", "lib")))]
+
+
+def info(tree, env):
+    """What `warpstep info --json` says, and its CUDA entry; RuntimeError where it says nothing."""
+    program = tree.program("warpstep")
+    if program is None:
+        raise RuntimeError(f"there is no program 'warpstep' in {tree.programs}")
+    try:
+        ran = subprocess.run([program, "info", "--json"], env=env, capture_output=True, text=True, timeout=300,
+                             check=False)
+        facts = json.loads(ran.stdout)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError("warpstep info does not end") from None
+    except ValueError:
+        raise RuntimeError(f"warpstep info ended with {ran.returncode}: {ran.stderr.strip()}") from None
+    return facts, next(b for b in facts["backends"] if b["name"] == "cuda")
+
+
+def find_device(tree, module=None):
+    """(info's facts, the CUDA entry, the environment in which it was found). Where the loader does not find a library
+    that the backend needs, cuDNN for one, those of Python wheels are tried."""
+    env = environment(tree, module=module)
+    facts, cuda = info(tree, env)
+    if not cuda["available"] and "does not load" in cuda["reason"]:
+        folders = wheel_folders()
+        wider = environment(tree, folders, module)
+        if folders:
+            facts, found = info(tree, wider)
+            if found["available"] or "does not load" not in found["reason"]:
+                return facts, found, wider
+    return facts, cuda, env
+
+
+def versions(description):
+    """The parts of a device's description by name; only 'device' where it is put otherwise."""
+    match = DESCRIPTION.match(description)
+    return {k: v for k, v in match.groupdict().items() if v} if match else {"device": description}
+
+
+def nvidia_smi():
+    """What nvidia-smi knows of the devices and the loader does not: driver, power limit, clocks. None without it."""
+    program = shutil.which("nvidia-smi")
+    if not program:
+        return None
+    fields = "name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory,persistence_mode"
+    try:
+        ran = subprocess.run([program, "--query-gpu=" + fields, "--format=csv,noheader"], capture_output=True,
+                             text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return [dict(zip(fields.split(","), (part.strip() for part in line.split(","))))
+            for line in ran.stdout.splitlines() if line.count(",") == fields.count(",")] or None
+
+
+def sanitizer():
+    """The path of compute-sanitizer, or None."""
+    near = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
+    return shutil.which("compute-sanitizer") or next((p for p in near if os.access(p, os.X_OK)), None)

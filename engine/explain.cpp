@@ -150,7 +150,8 @@ std::string explain_calls(const Program& program) {
       table.heading(fmt::format("── {}", current));
     }
     const std::string attributes = text(node.op);
-    table.add({fmt::format("{}", call_number(program, call.node)),
+    const bool beside = program.lanes().lane[idx(call.node)] != 0;
+    table.add({fmt::format("{}{}", beside ? "‖" : "", call_number(program, call.node)),
                call.title + (attributes.empty() ? "" : " " + attributes),
                operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
                fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
@@ -223,9 +224,11 @@ std::string explain(const Program& program) {
   return fmt::format(
       "{} calls on {}: {}\n\n{}\n"
       "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
-      "= in an input's place; store: persists.\n\n{}\n{}",
+      "= in an input's place; store: persists.{}\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
-      explain_calls(program), explain_memory(program), explain_totals(program));
+      explain_calls(program),
+      program.lanes().used() ? " ‖: in a stream of its own, beside the others." : "",
+      explain_memory(program), explain_totals(program));
 }
 
 }  // namespace warpstep

@@ -32,10 +32,12 @@ std::string grouped(std::int64_t count) {
   return text;
 }
 
-// "128x16x16x32:u8@nChw16c": the dtype where it is not f32, the layout where it is not plain.
-std::string value_text(const Value& value, bool with_layout) {
+// "128x16x16x32:u8@nChw16c": the dtype where it is not the floating-point one told last, the layout
+// where it is not plain.
+std::string value_text(const Value& value, bool with_layout, DType& told) {
   std::string text = value.type.shape.text();
-  if (value.type.dtype != DType::f32) text += fmt::format(":{}", name(value.type.dtype));
+  if (value.type.dtype != told) text += fmt::format(":{}", name(value.type.dtype));
+  if (is_float(value.type.dtype)) told = value.type.dtype;
   if (with_layout && !value.layout.tag.empty()) text += fmt::format("@{}", value.layout.tag);
   return text;
 }
@@ -55,14 +57,17 @@ std::string operands_text(const Graph& graph, const Node& node) {
   }
   const bool reorder = std::holds_alternative<Reorder>(node.op);
   std::string text;
-  for (const int id : node.in) text += fmt::format("{} ", value_text(graph.value(id), reorder));
+  DType told = DType::f32;
+  for (const int id : node.in)
+    text += fmt::format("{} ", value_text(graph.value(id), reorder, told));
   text += "->";
   const Type* before = nullptr;
   for (const int id : node.out) {
     const Value& value = graph.value(id);
-    text += before && before->shape == value.type.shape
-                ? fmt::format(" +{}", name(value.type.dtype))
-                : fmt::format(" {}", value_text(value, reorder || !is_persistent(value.role)));
+    text +=
+        before && before->shape == value.type.shape
+            ? fmt::format(" +{}", name(value.type.dtype))
+            : fmt::format(" {}", value_text(value, reorder || !is_persistent(value.role), told));
     before = &value.type;
   }
   return text;
@@ -150,7 +155,8 @@ std::string explain_calls(const Program& program) {
       table.heading(fmt::format("── {}", current));
     }
     const std::string attributes = text(node.op);
-    table.add({fmt::format("{}", call_number(program, call.node)),
+    const bool beside = program.lanes().lane[idx(call.node)] != 0;
+    table.add({fmt::format("{}{}", beside ? "|" : "", call_number(program, call.node)),
                call.title + (attributes.empty() ? "" : " " + attributes),
                operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
                fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
@@ -223,9 +229,11 @@ std::string explain(const Program& program) {
   return fmt::format(
       "{} calls on {}: {}\n\n{}\n"
       "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
-      "= in an input's place; store: persists.\n\n{}\n{}",
+      "= in an input's place; store: persists.{}\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
-      explain_calls(program), explain_memory(program), explain_totals(program));
+      explain_calls(program),
+      program.lanes().used() ? " |: in a stream of its own, beside the others." : "",
+      explain_memory(program), explain_totals(program));
 }
 
 }  // namespace warpstep

@@ -241,5 +241,66 @@ TEST(MemoryPlan, ListsWhatIsAliveLargestFirst) {
   EXPECT_EQ(plan.alive_at(0), (std::vector{0}));
 }
 
+// What happens before what in two lanes: a lane's nodes in order; a node of the second lane behind
+// all of the first that were enqueued before it; the first lane's `waited_at` node behind it.
+std::vector<std::vector<bool>> happens_before(const Lanes& lanes) {
+  const std::size_t n = lanes.lane.size();
+  std::vector<std::vector<bool>> before(n, std::vector<bool>(n));
+  for (std::size_t b = 0; b < n; ++b)
+    for (std::size_t a = 0; a < b; ++a) {
+      const bool same = lanes.lane[a] == lanes.lane[b], forked = lanes.lane[b] == 1;
+      const bool joined =
+          lanes.lane[a] == 1 && lanes.lane[b] == 0 && lanes.waited_at[a] <= static_cast<int>(b);
+      before[a][b] = same || forked || joined;
+    }
+  for (std::size_t k = 0; k < n; ++k)  // transitive
+    for (std::size_t a = 0; a < n; ++a)
+      for (std::size_t b = 0; b < n; ++b)
+        before[a][b] = before[a][b] || (before[a][k] && before[k][b]);
+  return before;
+}
+
+// The arena's bytes that a node reads or writes.
+std::vector<MemoryPlan::Buffer> touched(const Graph& graph, const MemoryPlan& plan,
+                                        std::size_t node) {
+  std::vector<MemoryPlan::Buffer> all;
+  for (const auto* ids : {&graph.nodes[node].in, &graph.nodes[node].out})
+    for (const int id : *ids)
+      if (const int b = plan.buffer_of_value[idx(id)]; b >= 0) all.push_back(plan.buffers[idx(b)]);
+  if (const int w = plan.workspace_of_node[node]; w >= 0) all.push_back(plan.buffers[idx(w)]);
+  return all;
+}
+
+TEST(TwoLanes, NothingThatRunsSideBySideSharesMemory) {
+  for (const char* model : {"cifar10cnn", "mlp"}) {
+    Graph graph = testing_support::model_step(model, 4);
+    open_backend("ref")->choose_layouts(graph);
+    const Lanes lanes = two_lanes(graph);
+    ASSERT_TRUE(lanes.used());
+    const std::vector<std::size_t> workspaces(graph.nodes.size(), 5000);
+    const MemoryPlan plan = plan_memory(graph, workspaces, lanes);
+    const auto before = happens_before(lanes);
+    std::size_t side_by_side = 0;
+    for (std::size_t b = 0; b < graph.nodes.size(); ++b)
+      for (std::size_t a = 0; a < b; ++a) {
+        if (before[a][b] || is_view(graph.nodes[a].op) || is_view(graph.nodes[b].op)) continue;
+        ++side_by_side;
+        for (const auto& x : touched(graph, plan, a))
+          for (const auto& y : touched(graph, plan, b)) {
+            const bool both_read = x.name == y.name && x.offset == y.offset;  // checked below
+            EXPECT_TRUE(both_read || x.offset + x.lifetime.bytes <= y.offset ||
+                        y.offset + y.lifetime.bytes <= x.offset)
+                << model << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title()
+                << " share " << x.name << " and " << y.name;
+          }
+        for (const int written : graph.nodes[b].out)
+          for (const int read : graph.nodes[a].in) EXPECT_NE(written, read);
+        for (const int written : graph.nodes[a].out)
+          for (const int used : graph.nodes[b].in) EXPECT_NE(written, used);
+      }
+    EXPECT_GT(side_by_side, 3U) << model << ": nothing overlaps";
+  }
+}
+
 }  // namespace
 }  // namespace warpstep

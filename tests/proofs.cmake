@@ -46,3 +46,19 @@ if(TARGET warpstep_cuda_emulated)
   target_compile_definitions(precision_spread_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
   add_dependencies(precision_spread_emulated_test warpstep_cuda_emulated)
 endif()
+if(TARGET warpstep_cuda_emulated)
+  warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
+                LINK warpstep_trial warpstep::models warpstep_fake_cuda)
+  add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
+  # The streams of a step in other orders that their events allow, and blocks, warps and lanes in other turns.
+  foreach(seed 1 2 3)
+    add_test(NAME model_cuda_emulated_test/schedule_${seed}
+             COMMAND model_cuda_emulated_test --gtest_filter=*OneGraph*cifar10cnn_fp16:*OneGraph*mlp_fp32)
+    set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
+                         ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
+  endforeach()
+  # What is done where cuDNN fuses nothing.
+  add_test(NAME op_cuda_emulated_test/unfused COMMAND op_cuda_emulated_test --gtest_filter=*conv*-*relu_in_*)
+  set_tests_properties(op_cuda_emulated_test/unfused PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
+                       ENVIRONMENT WARPSTEP_EMULATED_UNFUSED=1)
+endif()

@@ -34,8 +34,9 @@ class Cuda final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
-    return fmt::format("{}, {}, {}", describe_device(context_.settings), context_.dnn->version(),
-                       context_.matmul->version());
+    return fmt::format("{}, {}, {}, {}", describe_device(context_.settings),
+                       context_.dnn->version(), context_.matmul->version(),
+                       describe_optional_libraries());
   }
 
   void choose_layouts(Graph& graph) const override { cuda::choose_layouts(graph); }

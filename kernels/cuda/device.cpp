@@ -1,6 +1,7 @@
 #include "kernels/cuda/device.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "engine/core/error.h"
 #include "kernels/cuda/assumed_devices.h"
@@ -64,6 +65,18 @@ Settings device_settings(int ordinal) {
   return settings;
 }
 
+// What a library's own function of the form `status f(int*)` says; 0 where there is no such
+// library.
+int version_of(const char* library, const char* function) {
+  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return 0;
+  int version = 0;
+  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(handle, function));
+  if (!ask || ask(&version) != 0) version = 0;
+  dlclose(handle);
+  return version;
+}
+
 }  // namespace
 
 Settings open_device(const BackendOptions& options) {
@@ -90,6 +103,15 @@ std::string describe_device(const Settings& settings) {
   return fmt::format("{}, {:.1f} GiB), driver for CUDA {}, runtime {}", what,
                      static_cast<double>(total) / (1 << 30), cuda_version(driver),
                      cuda_version(runtime));
+}
+
+std::string describe_optional_libraries() {
+  const int cupti = version_of("libcupti.so.13", "cuptiGetVersion");
+  const int nccl = version_of("libnccl.so.2", "ncclGetVersion");
+  return fmt::format(
+      "{}, {}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
+      nccl == 0 ? "no NCCL"
+                : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100));
 }
 
 }  // namespace warpstep::cuda

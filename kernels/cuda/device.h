@@ -16,4 +16,7 @@ Settings open_device(const BackendOptions& options);
 // "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0"
 std::string describe_device(const Settings& settings);
 
+// "CUPTI 130001, NCCL 2.28.9": libraries that nothing here links, where the loader finds them.
+std::string describe_optional_libraries();
+
 }  // namespace warpstep::cuda

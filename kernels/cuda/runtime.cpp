@@ -33,10 +33,12 @@ void CudaStream::wait() {
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
+CudaStream::Events::Events() {
+  for (EventHandle& event : ring_) event = make_event(false);
+}
+
 std::uint64_t CudaStream::Events::record(cudaStream_t stream) {
-  EventHandle& event = ring_[++count_ % ring_.size()];
-  if (!event) event = make_event(false);
-  check(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+  check(cudaEventRecord(ring_[++count_ % ring_.size()].get(), stream), "cudaEventRecord");
   return count_;
 }
 

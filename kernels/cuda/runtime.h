@@ -39,6 +39,7 @@ class CudaStream final : public Stream {
   // which implies the earlier one.
   class Events {
    public:
+    Events();
     std::uint64_t record(cudaStream_t stream);
     cudaEvent_t at(std::uint64_t number) const { return ring_[number % ring_.size()].get(); }
 

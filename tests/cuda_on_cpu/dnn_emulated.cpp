@@ -1,5 +1,6 @@
 // dnn::Library by plain loops over the same description that cuDNN is given: sums in double, each
 // result rounded once to its tensor's dtype, virtual tensors in f32.
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -187,6 +188,9 @@ class EmulatedLibrary final : public Library {
     if (workspace_need > settings_.workspace_cap)
       return {nullptr, fmt::format("it needs {} bytes of workspace, and {} are allowed",
                                    workspace_need, settings_.workspace_cap)};
+    // As a library that fuses nothing, so that what the backend then does itself is seen too.
+    if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
+      return {nullptr, "it is told to refuse graphs of several operations"};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }
   std::string version() const override { return "emulated cuDNN"; }

@@ -42,7 +42,10 @@ void State::leave(std::shared_ptr<Capture> capture) {
   capture->ended = true;
   captures.erase(capture);
   for (auto* stream : streams)
-    if (stream->capture == capture) stream->capture.reset();
+    if (stream->capture == capture) {
+      stream->capture.reset();
+      stream->tips.clear();  // of streams that only joined it too
+    }
 }
 
 bool State::reachable(const void* address, std::size_t bytes) const {

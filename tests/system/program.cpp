@@ -48,7 +48,8 @@ Program::Program(const std::vector<std::string>& arguments, const Setting& setti
   if (!out_ || !err_) throw std::runtime_error("no temporary file");
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
-  std::vector<std::string> words{WARPSTEP_BINARY_DIR "/bin/warpstep"};
+  std::vector<std::string> words{setting.program.empty() ? WARPSTEP_BINARY_DIR "/bin/warpstep"
+                                                         : setting.program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

@@ -21,6 +21,7 @@ struct Ended {
 };
 
 struct Setting {
+  std::string program;               // its path; empty: this build's warpstep
   double seconds = 120;              // then it is killed
   std::uint64_t max_file_bytes = 0;  // a write beyond fails as on a full disk; 0: no limit
 };

@@ -1,0 +1,164 @@
+// What the CUDA backend asks of the runtime, seen through the fake one: nothing that a capture
+// forbids when it enqueues, nothing left when it goes, and words a user can act on when a call
+// fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/core/error.h"
+#include "engine/runner.h"
+#include "tests/cuda_on_cpu/fake_runtime.h"
+#include "tests/stepping.h"
+#include "tests/tested_backend.h"
+#include "tests/trial.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+using testing_support::open_tested_backend;
+using testing_support::Stepping;
+using testing_support::Trial;
+
+constexpr const char* backend_name = "cuda_emulated";
+
+// All functions of the runtime that allocate, wait, or tell the device something that is not work.
+const std::set<std::string> forbidden_in_enqueue{"cudaMalloc",
+                                                 "cudaFree",
+                                                 "cudaMallocHost",
+                                                 "cudaHostAlloc",
+                                                 "cudaFreeHost",
+                                                 "cudaMemcpy",
+                                                 "cudaMemset",
+                                                 "cudaMemGetInfo",
+                                                 "cudaStreamSynchronize",
+                                                 "cudaStreamQuery",
+                                                 "cudaEventSynchronize",
+                                                 "cudaEventQuery",
+                                                 "cudaDeviceSynchronize",
+                                                 "cudaEventCreateWithFlags",
+                                                 "cudaStreamCreateWithFlags",
+                                                 "cudaFuncSetAttribute",
+                                                 "cudaGetDeviceProperties"};
+
+std::vector<cases::Case> light_cases() {
+  std::vector<cases::Case> all = cases::all();
+  std::erase_if(all, [](const cases::Case& c) { return c.heavy; });
+  for (cases::Case& c : all)
+    if (cases::has_adjoint(c)) c = cases::with_adjoint(std::move(c));
+  return all;
+}
+
+TEST(CudaEnqueue, AllocatesNothingAndWaitsForNothing) {
+  const auto backend = open_tested_backend(backend_name);
+  std::size_t launches = 0;
+  for (const cases::Case& c : light_cases()) {
+    Trial trial(c, backend);
+    trial.enqueue_all();  // the streams' events are made with their first use
+    fake_cuda::reset_counts();
+    trial.enqueue_all();
+    for (const std::string& function : forbidden_in_enqueue)
+      EXPECT_EQ(fake_cuda::calls(function), 0U) << c.name << " called " << function;
+    launches += fake_cuda::calls("cudaLaunchKernelExC");
+  }
+  EXPECT_GT(launches, 100U) << "the counts count nothing";
+}
+
+TEST(CudaStep, IsOneLaunchAndOneWait) {
+  Stepping step(model_step("cifar10cnn", 2), open_tested_backend(backend_name));
+  const auto runner = graph_runner(step.program);
+  for (int i = 0; i < 2; ++i) runner->step();  // warm-up, capture
+  fake_cuda::reset_counts();
+  runner->step();
+  step.program.stream().wait_for(step.program.stream().mark());
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 1U);
+  EXPECT_EQ(fake_cuda::calls("cudaLaunchKernelExC"), 0U);
+  EXPECT_EQ(fake_cuda::calls("cudaEventSynchronize"), 1U);
+  EXPECT_EQ(fake_cuda::calls("cudaStreamSynchronize"), 0U);
+  EXPECT_EQ(fake_cuda::runs("report"), 1U);
+}
+
+// Slots that take turns, as a loader's do: a recording each, made once.
+TEST(CudaStep, IsCapturedOnceForEachInputSlot) {
+  const auto backend = open_tested_backend(backend_name);
+  Stepping step(model_step("mlp", 2), backend);
+  const std::vector<const void*> first(step.program.inputs().begin(), step.program.inputs().end());
+  const auto images = backend->allocate_host(2 * 28 * 28), labels = backend->allocate_host(8);
+  const std::vector<const void*> second{images.get(), labels.get()};
+  const auto runner = graph_runner(step.program);
+  runner->step();
+  fake_cuda::reset_counts();
+  for (int i = 0; i < 3; ++i) {
+    step.program.set_inputs(first);
+    runner->step();
+    step.program.set_inputs(second);
+    runner->step();
+  }
+  EXPECT_EQ(fake_cuda::calls("cudaGraphInstantiate"), 2U);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 6U);
+}
+
+TEST(CudaProgram, LeavesNothingBehind) {
+  const auto backend = open_tested_backend(backend_name);
+  const fake_cuda::Live before = fake_cuda::live();
+  {
+    Stepping step(model_step("cifar10cnn", 2), backend);
+    const auto runner = graph_runner(step.program);
+    for (int i = 0; i < 3; ++i) runner->step();
+    EXPECT_GT(fake_cuda::live().bytes, before.bytes);
+  }
+  EXPECT_TRUE(fake_cuda::live() == before);
+}
+
+TEST(CudaProgram, ThatDoesNotFitSaysHowMuchThereIs) {
+  const auto backend = open_tested_backend(backend_name);
+  fake_cuda::set_device_memory(std::size_t{64} << 20);
+  EXPECT_THAT([&] { Stepping(model_step("cifar10cnn", 64), backend); },
+              ThrowsMessage<DeviceError>(AllOf(HasSubstr("MiB of device memory are not to be had"),
+                                               HasSubstr("of 64.0 MiB are free"),
+                                               HasSubstr("smaller --batch"))));
+  fake_cuda::set_device_memory(std::size_t{8} << 30);
+}
+
+TEST(CudaCapture, ThatFailsLeavesTheStreamUsable) {
+  Stepping step(model_step("mlp", 2), open_tested_backend(backend_name));
+  const auto runner = graph_runner(step.program);
+  runner->step();
+  fake_cuda::fail_next("cudaMemcpyAsync", cudaErrorInvalidValue);
+  EXPECT_THAT([&] { runner->step(); },
+              ThrowsMessage<DeviceError>(HasSubstr("cudaMemcpyAsync failed")));
+  EXPECT_NO_THROW(runner->step());
+  EXPECT_NO_THROW(step.program.wait());
+}
+
+TEST(CudaDevice, LostNamesTheCallAndTheWayOn) {
+  Stepping step(model_step("mlp", 2), open_tested_backend(backend_name));
+  const auto runner = graph_runner(step.program);
+  for (int i = 0; i < 2; ++i) runner->step();
+  fake_cuda::fail_next("cudaGraphLaunch", cudaErrorECCUncorrectable);
+  EXPECT_THAT(
+      [&] { runner->step(); },
+      ThrowsMessage<DeviceError>(AllOf(HasSubstr("cudaGraphLaunch failed"),
+                                       HasSubstr("the device is lost"), HasSubstr("--resume"))));
+}
+
+TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {
+  const auto open = [] { open_tested_backend(backend_name); };
+  const auto refused = [&](cudaError_t status, const char* reason) {
+    fake_cuda::fail_next("cudaGetDeviceCount", status);
+    EXPECT_THAT(open, ThrowsMessage<DeviceError>(HasSubstr(reason)));
+  };
+  refused(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES");
+  refused(cudaErrorInsufficientDriver, "update the driver");
+  refused(cudaErrorStubLibrary, "stub");
+  EXPECT_THAT([] { open_tested_backend(backend_name, {.device = 7}); },
+              ThrowsMessage<DeviceError>(HasSubstr("there is no cuda:7; this machine has 1")));
+  EXPECT_NO_THROW(open());
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,114 @@
+// The program on a CUDA device, which tests/cuda_on_cpu stands in for: steps in flight, slots that
+// the device reads in place, loss scaling, resuming. What a user sees must be what the CPU shows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+Setting with_cuda() {
+  Setting setting;
+  setting.program = WARPSTEP_WITH_EMULATED_CUDA "/bin/warpstep";
+  return setting;
+}
+
+class TrainOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_set(data_);
+    ::setenv("LD_LIBRARY_PATH", WARPSTEP_WITH_EMULATED_CUDA "/lib", 1);  // where the driver is
+  }
+
+  std::vector<std::string> start(const std::string& out, const std::string& precision) const {
+    std::vector<std::string> arguments = with(short_run(data_, out), "--precision", precision,
+                                              "--deterministic", "--plan-cache", "off");
+    *std::find(arguments.begin(), arguments.end(), "cpu") = "cuda";
+    return arguments;
+  }
+  void train(const std::vector<std::string>& arguments) const {
+    const Ended ended = run(arguments, with_cuda());
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data", a_ = folder_ / "a", b_ = folder_ / "b";
+};
+
+TEST_F(TrainOnCuda, IsWhatAutoChoosesAndSays) {
+  std::vector<std::string> arguments = with(short_run(data_, a_), "--plan-cache", "off");
+  *std::find(arguments.begin(), arguments.end(), "cpu") = "auto";
+  const Ended ended = run(arguments, with_cuda());
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("device: cuda, "), Not(HasSubstr("not CUDA"))));
+  EXPECT_EQ(read_json(a_ + "/config.json")["device"]["backend"], "cuda");
+}
+
+TEST_F(TrainOnCuda, GivesTheBitsOfItsCallsOneByOne) {
+  for (const char* precision : {"fp32", "fp16"}) {
+    SCOPED_TRACE(precision);
+    train(with(start(a_, precision), "--overwrite"));
+    train(with(start(b_, precision), "--overwrite", "--no-graph"));
+    const auto graph = checkpoints(a_), calls = checkpoints(b_);
+    ASSERT_EQ(graph.size(), calls.size());
+    EXPECT_TRUE(tensors(graph.back()) == tensors(calls.back()));
+    EXPECT_EQ(timeless_metrics(a_), timeless_metrics(b_));
+  }
+}
+
+TEST_F(TrainOnCuda, LearnsWhatTheCpuLearns) {
+  train(start(a_, "fp32"));
+  const Ended ended = run(with(short_run(data_, b_), "--exact-math"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const auto cuda = metrics(a_), cpu = metrics(b_);
+  ASSERT_EQ(cuda.size(), cpu.size());
+  for (std::size_t i = 0; i < cuda.size(); ++i) {
+    ASSERT_EQ(cuda[i]["kind"], cpu[i]["kind"]);
+    const double loss = cpu[i]["loss"];
+    // A loss near 0 is a difference of logits of size 10, and of their rounding errors.
+    EXPECT_NEAR(cuda[i]["loss"].get<double>(), loss, 1e-4 * loss + 1e-6) << cpu[i].dump();
+  }
+}
+
+TEST_F(TrainOnCuda, ShowsTheLossScaleOfFp16Alone) {
+  train(start(a_, "fp16"));
+  train(start(b_, "bf16"));
+  for (const Json& line : metrics(a_)) {
+    if (line["kind"] != "step") continue;
+    EXPECT_EQ(line["loss_scale"], 65536);
+    EXPECT_EQ(line["skipped_steps"], 0);
+    EXPECT_GT(line["kernels_ms"].get<double>(), 0);
+  }
+  for (const Json& line : metrics(b_)) EXPECT_FALSE(line.contains("loss_scale"));
+}
+
+TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
+  train(with(start(a_, "fp16"), "--checkpoint-every", "4"));
+  Program program(with(start(b_, "fp16"), "--checkpoint-every", "4"), with_cuda());
+  ASSERT_TRUE(program.wait_until([&] { return !checkpoints(b_).empty(); }));
+  program.signal(SIGKILL);
+  ASSERT_EQ(program.wait().signal, SIGKILL) << "it ended before the kill";
+  train({"train", "--resume", b_});
+  EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+}
+
+TEST_F(TrainOnCuda, IsEvaluatedToTheSameAccuracy) {
+  train(start(a_, "fp16"));
+  const Ended ended = run({"eval", a_, "--json"}, with_cuda());
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(Json::parse(ended.out)["accuracy"],
+            read_json(a_ + "/summary.json")["test"]["accuracy"]);
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

@@ -1,3 +1,8 @@
+# tools/gpu_check, and what it runs.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME tools/gpu_check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/check_test.py")
+set_tests_properties(tools/gpu_check PROPERTIES LABELS host TIMEOUT 120)
+
 # Tier gpu: the CUDA backend on a device, mostly the programs of other tiers on the backend "cuda". They are built where
 # nvcc is, start without a driver, and skip their tests without a device. tools/gpu_check runs all of them.
 if(NOT WARPSTEP_HAS_CUDA)
@@ -10,8 +15,6 @@ function(warpstep_gpu_test name)
   warpstep_test(${name} TIER gpu TIMEOUT 600 ${few_at_once} ${ARGN})
   target_compile_definitions(${name} PRIVATE WARPSTEP_TESTED_BACKEND="cuda")
   add_dependencies(${name} warpstep_ref warpstep_cuda)
-  # Staged, it finds the libraries beside it and the runtime where CUDA's installers put it.
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;/usr/local/cuda/lib64;/usr/local/cuda/lib")
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_GPU_TESTS ${name})
 endfunction()
 

@@ -15,18 +15,26 @@ namespace {
 
 using testing_support::tested_backend;
 
-// Four batches of made-up images, learnt by heart; a seed's weights decide how fast. With mlp over
-// the emulated device the seeds end 0.3 and 0.7 % apart, 16 bits within 0.02 % of their own seed.
-constexpr std::uint64_t batches = 4;
-constexpr std::int64_t rows = 32, updates = 30, judged = 10;
-constexpr double learning_rate = 1e-4;
+// Two batches of made-up images, learnt by heart, and judged half-way down; a seed's weights decide
+// how fast that goes. Over the emulated device the outer seeds of mlp end 1 and 2 % from the middle
+// one, bf16 0.2 % and fp16 0.01 %; of cifar10cnn, whose descent is steeper, 10 and 15 %, 6 and 2 %.
+constexpr std::uint64_t batches = 2;
+constexpr std::int64_t rows = 16, updates = 30, judged = 10;
+
+struct Model {
+  const char* name;
+  double learning_rate;
+};
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
 
 struct Training {
   float first_loss = 0;
   double last_loss = 0;  // mean over the last `judged` updates
 };
 
-class PrecisionSpread : public testing::TestWithParam<const char*> {
+class PrecisionSpread : public testing::TestWithParam<Model> {
  protected:
   void SetUp() override {
     try {
@@ -38,8 +46,9 @@ class PrecisionSpread : public testing::TestWithParam<const char*> {
 
   // Steps whose gradients overflow are taken again at a smaller loss scale.
   Training train(Precision precision, std::uint64_t seed) const {
-    const StepOptions options{.schedule = {.peak = learning_rate}, .precision = precision};
-    testing_support::Stepping step(testing_support::model_step(GetParam(), rows, options),
+    const StepOptions options{.schedule = {.peak = GetParam().learning_rate},
+                              .precision = precision};
+    testing_support::Stepping step(testing_support::model_step(GetParam().name, rows, options),
                                    backend_);
     step.program.store().initialize(seed);
     const auto runner = graph_runner(step.program);
@@ -90,12 +99,12 @@ TEST_P(PrecisionSpread, HoldsTrainingIn16Bits) {
 }
 
 // The convolutions of cifar10cnn are minutes of the emulated backend's plain loops.
-std::vector<const char*> tested_models() {
-  if (tested_backend() == "cuda") return {"mlp", "cifar10cnn"};
-  return {"mlp"};
+std::vector<Model> tested_models() {
+  if (tested_backend() == "cuda") return {{"mlp", 1e-4}, {"cifar10cnn", 1e-3}};
+  return {{"mlp", 1e-4}};
 }
 INSTANTIATE_TEST_SUITE_P(Models, PrecisionSpread, testing::ValuesIn(tested_models()),
-                         [](const auto& of) { return std::string(of.param); });
+                         [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace
 }  // namespace warpstep

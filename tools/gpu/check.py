@@ -19,7 +19,6 @@ import results
 import steps
 from steps import Step
 
-CORES = len(os.sched_getaffinity(0))
 TESTS = {"kernels_cuda_test": 600, "op_cuda_test": 1800, "model_cuda_test": 900, "parity_cuda_test": 600,
          "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: seconds it may take
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
@@ -29,26 +28,27 @@ def say(text=""):
     print(text, flush=True)
 
 
+BUILD = """tools/setup && source tools/environment.sh &&
+cmake --preset release -DWARPSTEP_CUDA=ON -DWARPSTEP_TESTS=ON "-DWARPSTEP_WERROR=$WARPSTEP_WERROR" "$@" &&
+cmake --build --preset release --parallel "$(nproc)" --target gpu_check_programs"""
+
+
 def build(tree, out):
     """None, or why the programs are not there."""
-    out.mkdir(parents=True, exist_ok=True)
-    log, root = str(out / "build.log"), tree.source
-    pathlib.Path(log).write_text("")
-    os.chdir(str(root))
-    for command in (["cmake", "--preset", "release", "-DWARPSTEP_CUDA=ON", "-DWARPSTEP_TESTS=ON",
-                     "-DWARPSTEP_WERROR=" + os.environ.get("WARPSTEP_WERROR", "ON")],
-                    ["cmake", "--build", "--preset", "release", "-j", str(CORES), "--target", "gpu_check_programs"]):
-        code, output = steps.execute(command, log, 3600, dict(os.environ))
-        if code != 0:
-            return "\n".join([*output.splitlines()[-30:], f"building failed (tools/setup installs what it needs): {log}"])
-    return None
+    say("building (tools/setup first, for what is missing) ...")
+    found = machine.architectures()
+    log = out / "build.log"
+    log.write_text("")
+    options = [f"-DCMAKE_CUDA_ARCHITECTURES={found}"] if found else []
+    code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), 5400, dict(os.environ),
+                                 cwd=str(tree.source))
+    return None if code == 0 else "\n".join([*output.splitlines()[-30:], f"gpu_check: not built; all of it: {log}"])
 
 
 def test_steps(tree, arguments):
     module = arguments.emulate
     for name, limit_s in TESTS.items():
-        program = tree.program(name)
-        yield Step(name, [program or name], limit_s, tests=True, skip="" if program else f"no {name} in this tree")
+        yield Step(name, [str(tree.programs / name)], limit_s, tests=True)
     checker, kernels = machine.sanitizer(), tree.program("kernels_cuda_test")
     for tool in ("memcheck", "racecheck"):
         why = ("emulated" if module else "left out by --quick" if arguments.quick else
@@ -63,9 +63,11 @@ def train_steps(tree, arguments, out):
     program, data, run = tree.program("warpstep"), str(out / "shapes"), str(out / "run")
     why = "the program takes no emulated device" if arguments.emulate else ""
     drawn = pathlib.Path(data).exists()
-    yield Step("draw", [str(program), "data", "make", data], 600, skip=why or ("drawn before" if drawn else ""))
+    yield Step("draw", [str(program), "data", "make", data], 600, proof=True,
+               skip=why or ("drawn before" if drawn else ""), libraries=tree.carried())
     yield Step("train", [str(program), "train", "cifar10cnn", "--data", data, "--epochs", "2", "--device", "cuda",
-                         "--precision", "fp16", "--out", run, "--overwrite"], 600, skip=why)
+                         "--precision", "fp16", "--out", run, "--overwrite"], 600, proof=True, skip=why,
+               libraries=tree.carried())
 
 
 def benchmark_steps(tree, arguments, out):
@@ -147,6 +149,7 @@ def parse(words):
 def main(words):
     arguments = parse(words)
     tree, out = machine.find_tree(arguments.stage), arguments.out
+    out.mkdir(parents=True, exist_ok=True)
     missing = None if arguments.emulate else machine.no_driver()
     if missing:
         no_device(missing)
@@ -157,7 +160,6 @@ def main(words):
     device, facts, env = find(arguments, tree)
     say(f"device    {device.get('description', device['device'])}")
     say(f"warpstep  {facts['version']}, commit {facts['commit']}")
-    out.mkdir(parents=True, exist_ok=True)
     for old in ("kernels.json", "pytorch.json", "results.json", "rows.md"):
         if (out / old).exists():
             (out / old).unlink()

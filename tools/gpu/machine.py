@@ -24,6 +24,11 @@ class Tree:
     source: pathlib.Path
     staged: bool
 
+    def carried(self):
+        """Folders for `warpstep` alone: libraries that cairo needs, which a staged tree carries, but that it does not
+        link itself. Python must not get them in place of its own."""
+        return [self.libraries] if self.staged else []
+
     def program(self, name):
         """Its path, or None where this tree has none."""
         path = self.programs / name
@@ -48,14 +53,34 @@ def no_driver():
     return None
 
 
+def architectures():
+    """What to compile kernels for, "90-real" for an H200: the devices that the driver knows. None where it fails."""
+    try:
+        driver, count, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), []
+        if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+            return None
+        for ordinal in range(count.value):
+            parts = []
+            for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+                value = ctypes.c_int(0)
+                if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, ordinal):
+                    return None
+                parts.append(str(value.value))
+            found.append("".join(parts) + "-real")
+        return ";".join(sorted(set(found))) or None
+    except (OSError, AttributeError):
+        return None
+
+
+def with_libraries(env, folders):
+    """The environment with folders that the loader looks at first."""
+    path = [str(f) for f in folders] + [p for p in [env.get("LD_LIBRARY_PATH")] if p]
+    return {**env, "LD_LIBRARY_PATH": ":".join(path)} if path else env
+
+
 def environment(tree, libraries=(), module=None):
     """Of every program that gpu_check starts: `libraries` are folders, `module` a backend to test in place of cuda."""
-    env = dict(os.environ)
-    folders = ([str(tree.libraries)] if tree.staged else []) + [str(f) for f in libraries]
-    if env.get("LD_LIBRARY_PATH"):
-        folders.append(env["LD_LIBRARY_PATH"])
-    if folders:
-        env["LD_LIBRARY_PATH"] = ":".join(folders)
+    env = with_libraries(dict(os.environ), libraries)
     env["WARPSTEP_SOURCE_DIR"] = str(tree.source)
     env.pop("WARPSTEP_TESTED_BACKEND", None)
     if module:
@@ -107,8 +132,8 @@ def info(tree, env):
     if program is None:
         raise RuntimeError(f"there is no program 'warpstep' in {tree.programs}")
     try:
-        ran = subprocess.run([program, "info", "--json"], env=env, capture_output=True, text=True, timeout=300,
-                             check=False)
+        ran = subprocess.run([program, "info", "--json"], env=with_libraries(env, tree.carried()), capture_output=True,
+                             text=True, timeout=300, check=False)
         facts = json.loads(ran.stdout)
     except subprocess.TimeoutExpired:
         raise RuntimeError("warpstep info does not end") from None

@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import time
 
+import machine
+
 RUN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)")
 RESTARTS = 30  # after so many failures the rest is run in one process, whatever the last one left behind
@@ -21,8 +23,9 @@ class Step:
     command: list
     limit_s: float
     tests: bool = False  # a GoogleTest program, the last word of the command
+    proof: bool = False  # counts as one test itself
     skip: str = ""  # why it is not run
-    env: dict = dataclasses.field(default_factory=dict)  # beside that of all steps
+    libraries: list = dataclasses.field(default_factory=list)  # folders that the loader looks at first
 
 
 @dataclasses.dataclass
@@ -39,7 +42,7 @@ class Outcome:
     skips: dict = dataclasses.field(default_factory=dict)  # reason -> tests
 
 
-def execute(command, log, limit_s, env):
+def execute(command, log, limit_s, env, cwd=None):
     """Appends the outputs to the file `log`. Returns (exit code, what was added); the code is None past the limit."""
     with open(log, "a+", errors="replace") as file:
         file.write("$ " + " ".join(command) + "\n")
@@ -47,7 +50,7 @@ def execute(command, log, limit_s, env):
         begin = file.tell()
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                                       env=env, start_new_session=True)
+                                       env=env, cwd=cwd, start_new_session=True)
         except OSError as error:
             file.write(f"{error}\n")
             return 127, str(error)
@@ -107,7 +110,7 @@ def skip_reason(lines):
 
 
 def run_tests(step, outcome, env):
-    """Every test of the program. A CUDA error may stay with its process: after a failure the rest goes on in a new one."""
+    """Every test of the program. CUDA errors may stay with a process: after a failure the rest goes on in a new one."""
     counts = collections.Counter()
     outcome.counts = {}
     remaining = listed(step.command[-1], env)
@@ -151,7 +154,7 @@ def run(step, out, env):
     if step.skip:
         return Outcome(step.name, "skipped", reason=step.skip)
     pathlib.Path(outcome.log).write_text("")
-    env, began = {**env, **step.env}, time.monotonic()
+    env, began = machine.with_libraries(env, step.libraries), time.monotonic()
     try:
         if step.tests:
             run_tests(step, outcome, env)
@@ -164,5 +167,8 @@ def run(step, out, env):
         outcome.status, outcome.reason = "failed", str(error)
     outcome.seconds = round(time.monotonic() - began, 1)
     if outcome.rc is None and outcome.seconds >= step.limit_s:
-        outcome.status, outcome.reason = "timed out", f"stopped after {step.limit_s:.0f} s"
+        outcome.status, outcome.reason = "timed out", f"stopped after {step.limit_s:g} s"
+    if step.proof:
+        good = outcome.status == "passed"
+        outcome.counts = {"passed": int(good), "failed": int(not good), "skipped": 0, "not_run": 0}
     return outcome

@@ -48,7 +48,7 @@ def build(tree, out):
 def test_steps(tree, arguments):
     module = arguments.emulate
     for name, limit_s in TESTS.items():
-        yield Step(name, [str(tree.programs / name)], limit_s, tests=True)
+        yield Step(name, [str(tree.programs / name)], limit_s, tests=True, may_skip=bool(module))
     checker, kernels = machine.sanitizer(), tree.program("kernels_cuda_test")
     for tool in ("memcheck", "racecheck"):
         why = ("emulated" if module else "left out by --quick" if arguments.quick else

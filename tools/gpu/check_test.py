@@ -200,6 +200,12 @@ class GpuCheck(unittest.TestCase):
         self.assertLess(step["seconds"], 30)
         self.assertEqual(self.step(results, "plan_choice_cuda_test")["status"], "passed")
 
+    def test_a_program_whose_tests_are_all_skipped_is_a_failure(self):
+        self.gtest("plan_choice_cuda_test", {"one": "skip", "two": "skip"})
+        code, printed, results = self.run_it()
+        self.assertEqual((code, self.step(results, "plan_choice_cuda_test")["status"]), (1, "failed"))
+        self.assertIn("all of its tests were skipped", printed)
+
     def test_a_program_that_is_missing_is_a_failure(self):
         (self.stage / "bin" / "kernels_cuda_test").unlink()
         code, _, results = self.run_it()

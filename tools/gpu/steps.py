@@ -23,6 +23,7 @@ class Step:
     command: list
     limit_s: float
     tests: bool = False  # a GoogleTest program, the last word of the command
+    may_skip: bool = False  # all of them; else a program of which no test ran proves nothing, and fails
     proof: bool = False  # counts as one test itself
     skip: str = ""  # why it is not run
     libraries: list = dataclasses.field(default_factory=list)  # folders that the loader looks at first
@@ -144,6 +145,8 @@ def run_tests(step, outcome, env):
     outcome.counts["not_run"] = len(remaining)
     if counts["failed"] or remaining:
         outcome.status = "failed"
+    elif not counts["passed"] and not step.may_skip:
+        outcome.status, outcome.reason = "failed", "all of its tests were skipped"
     if remaining:
         outcome.reason = f"{len(remaining)} tests were not run; see the log"
 

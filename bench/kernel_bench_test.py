@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""That warpstep_bench says what it measured, in names and figures that can be read again.
+
+    kernel_bench_test.py WARPSTEP_BENCH [--module PATH --filter REGEX]
+
+With a module, its path in place of the cpu backend, and what the filter leaves of all cases.
+"""
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import unittest
+
+NAME = re.compile(r"\w+/(forward|dgrad|wgrad|update)/(f32|tf32|f16|bf16)/\w+(\.\d+)?/(cpu|cuda)/manual_time")
+PRODUCT = re.compile(r"(conv|linear)/")
+COUNTERS = ("GB/s", "TFLOP/s", "of_peak", "rotated_MB")
+# A product of 2048 columns with 10, and a pool: far from where the algorithms of convolutions save operations.
+CPU_FILTER = "(linear|max_pool)/forward/f32/cifar10cnn_(fc2|pool2)_n128/"
+arguments = None
+
+
+def bench(*options):
+    return subprocess.run([arguments.program, *options], capture_output=True, text=True, check=False, timeout=240)
+
+
+class KernelBench(unittest.TestCase):
+    def measured(self, *options):
+        answer = bench("--backends", arguments.module, "--benchmark_format=json", *options)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)
+
+    def test_figures(self):
+        found = self.measured(f"--benchmark_filter={arguments.filter}", "--benchmark_min_time=0.01", *arguments.more)
+        self.assertGreaterEqual(len(found["benchmarks"]), 2)
+        for row in found["benchmarks"]:
+            self.assertRegex(row["name"], NAME)
+            self.assertFalse(row.get("error_occurred"), row)
+            for counter in COUNTERS:
+                self.assertTrue(math.isfinite(row[counter]) and row[counter] > 0, (row["name"], counter, row))
+            self.assertLess(row["of_peak"], 1.5, row["name"])
+            self.assertTrue(row["label"], "the implementation")
+            self.check_rates(row, found["context"])
+
+    def check_rates(self, row, context):
+        """The share of the roofline is that of the rates and of the ceilings in the context."""
+        dtype, backend = row["name"].split("/")[2], row["name"].split("/")[4]
+        ceilings = (float(context[f"{backend}_copy_GB/s"]), float(context[f"{backend}_{dtype}_TFLOP/s"]))
+        share = max(row["GB/s"] / ceilings[0], row["TFLOP/s"] / ceilings[1])
+        self.assertAlmostEqual(row["of_peak"] / share, 1, delta=2e-3)
+
+    def test_context(self):
+        context = self.measured(f"--benchmark_filter={arguments.filter}", "--benchmark_min_time=0.001",
+                                *arguments.more)["context"]
+        backend = arguments.backend
+        self.assertTrue(context[f"{backend}_device"])
+        self.assertTrue(context["commit"])
+        peaks = [float(value) for key, value in context.items() if re.fullmatch(backend + r"_\w+_TFLOP/s", key)]
+        self.assertTrue(peaks and all(math.isfinite(peak) and peak > 0 for peak in peaks))
+
+    def test_names(self):
+        listed = {}
+        for options in ((), ("--all_cases",)):
+            answer = bench("--backends", arguments.module, "--benchmark_list_tests", *options)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            names = listed[options] = answer.stdout.split()
+            self.assertEqual(len(names), len(set(names)))
+            for name in names:
+                self.assertRegex(name, NAME)
+                self.assertTrue("/tf32/" not in name or PRODUCT.match(name), name)
+                if "/cpu/" in name:
+                    self.assertIn("/f32/", name)
+        few, all_of_them = listed.values()
+        self.assertTrue(set(few) < set(all_of_them))
+        for wanted in ("conv/forward", "conv/dgrad", "conv/wgrad", "linear/wgrad", "max_pool/dgrad",
+                       "update_all/update"):
+            self.assertTrue(any(name.startswith(wanted + "/") for name in few), wanted)
+
+    def test_refusals(self):
+        for options, code, words in (
+                (("--backends", "no_such"), 2, "no backend is called 'no_such'"),
+                (("--backends", "./no_such.so"), 1, "without ./no_such.so"),
+                (("--backends", arguments.module, "--benchmark_filter=no_such"), 2, "matches no benchmark"),
+                (("--backends", arguments.module, "--benchmark_filter=("), 2, "is no regular expression"),
+                (("--no_such",), 2, "--no_such")):
+            answer = bench(*options)
+            self.assertEqual(answer.returncode, code, (options, answer.stderr))
+            self.assertIn(words, answer.stderr)
+            self.assertNotIn('"benchmarks"', answer.stdout)
+
+    def test_a_backend_that_cannot_be_opened_is_left_out(self):
+        answer = bench("--backends", f"{arguments.module},./no_such.so", "--benchmark_list_tests")
+        self.assertEqual(answer.returncode, 0)
+        self.assertEqual(len(re.findall("without ./no_such.so", answer.stderr)), 1)
+        self.assertIn(f"/{arguments.backend}/", answer.stdout)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--module", default="cpu")
+    parser.add_argument("--filter", default=CPU_FILTER)
+    arguments = parser.parse_args()
+    arguments.backend = "cpu" if arguments.module == "cpu" else "cuda"
+    arguments.more = [] if arguments.module == "cpu" else ["--all_cases"]
+    unittest.main(argv=sys.argv[:1], verbosity=2)

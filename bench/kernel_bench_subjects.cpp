@@ -3,6 +3,7 @@
 #include <cctype>
 #include <set>
 
+#include "bench/open.h"
 #include "engine/core/error.h"
 
 namespace warpstep::bench {
@@ -48,14 +49,11 @@ std::vector<Precision> Device::precisions() const {
 }
 
 Device open_device(const std::string& name, BackendOptions options) {
-  const auto open = [&] {
-    return name.find('/') == name.npos ? open_backend(name, options) : load_backend(name, options);
-  };
-  Device device{.name = {}, .backend = open(), .tf32 = nullptr};
+  Device device{.name = {}, .backend = open(name, options), .tf32 = nullptr};
   device.name = device.backend->name();
   if (!device.queues()) return device;
   options.tf32 = true;
-  device.tf32 = open();
+  device.tf32 = open(name, options);
   return device;
 }
 

@@ -119,7 +119,8 @@ class Bench {
         rotation_ = std::make_unique<bench::Rotation>(subject, device_);
         prepared_ = &subject;
       }
-      for ([[maybe_unused]] auto _ : state) state.SetIterationTime(rotation_->seconds());
+      while (state.KeepRunningBatch(rotation_->calls_at_once()))
+        state.SetIterationTime(rotation_->run());
       report(subject, state);
     } catch (const Error& error) {
       failed_ = true;

@@ -17,10 +17,11 @@ class Rotation {
  public:
   Rotation(const Subject& subject, const Device& device);
 
-  // Seconds of one call. Where enqueue() computes at once: one, from enqueue to done. Else the mean
-  // over a recording of many calls, launched until a wait for it takes long against a wait for
-  // nothing.
-  double seconds();
+  // Makes calls_at_once() calls: seconds from the first one's enqueue until all are done. That is
+  // one call where enqueue() computes at once; else a recording of many, launched until a wait for
+  // it takes long against a wait for nothing.
+  double run();
+  int calls_at_once() const { return launches_ * calls_per_launch_; }
 
   const Cost& cost() const { return calls_[0]->cost; }
   std::string implementation() const { return calls_[0]->kernel->implementation(); }

@@ -129,14 +129,14 @@ def about(torch, args):
              "precision": args.precision}
     if args.device == "cpu":
         return found | {"capability": torch.backends.cpu.get_cpu_capability()}
-    return found | {"device": torch.cuda.get_device_name(args.device), "cuda": torch.version.cuda,
+    return found | {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda,
                     "cudnn": torch.backends.cudnn.version()}
 
 
 def serve(torch, models, args):
     on_gpu = args.device != "cpu"
     if on_gpu:
-        torch.cuda.set_device(args.device)
+        torch.cuda.set_device(int(args.device.partition(":")[2] or 0))  # "cuda" alone is refused
     wait = torch.cuda.synchronize if on_gpu else lambda: None
     step, done = build_step(torch, models, args), 0
     for line in sys.stdin:

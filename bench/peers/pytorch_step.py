@@ -3,7 +3,7 @@
     python bench/peers/pytorch_step.py --threads 2
     python bench/peers/pytorch_step.py --threads 2 --peer-cmd 'build/release/bin/step_peer --threads 2'
     python bench/peers/pytorch_step.py --device cuda --precision fp16 --out pair.json \\
-        --peer-cmd 'build/release-cuda/bin/step_peer --device cuda --precision fp16'
+        --peer-cmd 'build/release/bin/step_peer --device cuda --precision fp16'
 
 A setting is MODE-LAYOUT-ADAM-MALLOC:
   eager | compile | tune   as written, torch.compile, torch.compile with max-autotune

@@ -40,13 +40,18 @@ class KernelBench(unittest.TestCase):
             for counter in COUNTERS:
                 self.assertTrue(math.isfinite(row[counter]) and row[counter] > 0, (row["name"], counter, row))
             self.assertLess(row["of_peak"], arguments.bound, row["name"])
+            self.assertGreater(row["of_peak"], 0.002, "the time of more than one call?")
             self.assertTrue(row["label"], "the implementation")
             self.check_rates(row, found["context"])
 
     def check_rates(self, row, context):
-        """The share of the roofline is that of the rates and of the ceilings in the context."""
+        """Rates, time, bytes and the ceilings in the context tell one story."""
         dtype, backend = row["name"].split("/")[2], row["name"].split("/")[4]
         ceilings = (float(context[f"{backend}_copy_GB/s"]), float(context[f"{backend}_{dtype}_TFLOP/s"]))
+        call_bytes = row["GB/s"] * row["real_time"] * 1e3
+        sets = row["rotated_MB"] * 1e6 / call_bytes
+        self.assertAlmostEqual(sets, round(sets), delta=1e-3)
+        self.assertIn(round(sets), range(2, 17))
         share = max(row["GB/s"] / ceilings[0], row["TFLOP/s"] / ceilings[1])
         self.assertAlmostEqual(row["of_peak"] / share, 1, delta=2e-3)
 

@@ -82,7 +82,6 @@ class Bench {
   Bench(Device device, std::vector<Subject> subjects)
       : device_(std::move(device)), subjects_(std::move(subjects)) {}
 
-  const Device& device() const { return device_; }
   bool failed() const { return failed_; }
 
   void measure() {

@@ -5,10 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <deque>
 #include <iostream>
 
+#include "bench/open.h"
 #include "engine/compile.h"
 #include "engine/core/error.h"
 #include "engine/runner.h"
@@ -20,8 +23,9 @@ namespace {
 using namespace warpstep;
 
 struct Options {
-  std::string model = "cifar10cnn", device = "cpu";
+  std::string model = "cifar10cnn", device = "cpu", precision = "fp32";
   std::int64_t batch = 128;
+  bool no_graph = false;
   BackendOptions backend;
 };
 
@@ -32,33 +36,97 @@ std::vector<float> std_of(const std::string& model) {
   return model == "mlp" ? std::vector<float>{0.25F} : std::vector<float>{0.25F, 0.3125F, 0.375F};
 }
 
+// A batch where the device reads it in place.
+class HostBatch {
+ public:
+  HostBatch(const Backend& backend, const GoldenBatch& batch)
+      : images_(copy(backend, std::as_bytes(std::span(batch.images)))),
+        labels_(copy(backend, std::as_bytes(std::span(batch.labels)))),
+        slots_{images_.get(), labels_.get()} {}
+
+  std::span<const void* const> slots() const { return slots_; }
+
+ private:
+  static std::shared_ptr<std::byte> copy(const Backend& backend, std::span<const std::byte> bytes) {
+    std::shared_ptr<std::byte> memory = backend.allocate_host(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), memory.get());
+    return memory;
+  }
+  std::shared_ptr<std::byte> images_, labels_;
+  std::array<const void*, 2> slots_;
+};
+
+// The losses of steps that may still be on their way: the device writes them to the ring of
+// reports, where they are read before it comes round.
+class Losses {
+ public:
+  explicit Losses(const Program& program)
+      : program_(program), first_step_(program.store().step_state().step) {}
+
+  void stepped() {
+    marks_.push_back(program_.stream().mark());
+    // The next step writes over the report of the one that is `report_ring` before it.
+    if (marks_.size() == report_ring) take_oldest();
+  }
+  std::vector<float> take_all() {
+    while (!marks_.empty()) take_oldest();
+    return std::exchange(losses_, {});
+  }
+
+ private:
+  void take_oldest() {
+    program_.stream().wait_for(marks_.front());
+    marks_.pop_front();
+    losses_.push_back(program_.store().report(first_step_ + ++taken_).loss);
+  }
+
+  const Program& program_;
+  std::int64_t first_step_, taken_ = 0;
+  std::deque<std::uint64_t> marks_;  // of the steps whose loss is still to be read
+  std::vector<float> losses_;
+};
+
+Program make_program(const Options& options, const models::Model& model) {
+  const Precision precision = parse_precision(options.precision);
+  BackendOptions backend = options.backend;
+  backend.tf32 = precision == Precision::tf32;
+  const models::BuildOptions build{
+      .batch = options.batch, .mean = mean_of(options.model), .std = std_of(options.model)};
+  const StepOptions step{.schedule = {.peak = 1e-4}, .precision = precision};
+  return Program(compile_step(models::build(model, build), step),
+                 bench::open(options.device, backend));
+}
+
 void serve(const Options& options) {
   constexpr std::uint64_t seed = 1;
   constexpr std::uint32_t batches = 8;
   const models::Model& model = models::find(options.model);
-  const models::BuildOptions build{
-      .batch = options.batch, .mean = mean_of(options.model), .std = std_of(options.model)};
-  Program program(compile_step(models::build(model, build), {.schedule = {.peak = 1e-4}}),
-                  open_backend(options.device, options.backend));
+  Program program = make_program(options, model);
   program.store().initialize(seed);
-  std::vector<GoldenBatch> data;
+  std::vector<HostBatch> data;
   for (std::uint32_t s = 0; s < batches; ++s)
-    data.push_back(golden_batch(seed, s, options.batch, model.image));
-  const auto runner = eager_runner(program);
+    data.emplace_back(program.backend(), golden_batch(seed, s, options.batch, model.image));
+  const auto runner = options.no_graph ? eager_runner(program) : graph_runner(program);
+  Losses reported(program);
+  const bool queues = program.backend().steps_in_flight() > 0;
   std::uint64_t step = 0;
   std::string command;
   for (std::uint64_t steps = 0; std::cin >> command && command == "window" && std::cin >> steps;) {
     std::vector<float> losses;
     const auto begin = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < steps; ++i, ++step) {
-      const GoldenBatch& batch = data[step % batches];
-      const std::array<const void*, 2> slots{batch.images.data(), batch.labels.data()};
-      program.set_inputs(slots);
+      program.set_inputs(data[step % batches].slots());
       runner->step();
-      losses.push_back(program.loss());
+      if (queues)
+        reported.stepped();
+      else
+        losses.push_back(program.loss());
     }
+    if (queues) losses = reported.take_all();
+    program.wait();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    fmt::print("{{\"seconds\": {}, \"losses\": [{}]}}\n", seconds.count(), fmt::join(losses, ", "));
+    fmt::print("{{\"seconds\": {}, \"losses\": [{}], \"device\": \"{}\"}}\n", seconds.count(),
+               fmt::join(losses, ", "), program.backend().describe());
     std::fflush(stdout);
   }
 }
@@ -70,12 +138,18 @@ int main(int argc, char** argv) {
   Options options;
   app.add_option("--model", options.model)->capture_default_str();
   app.add_option("--device", options.device)->capture_default_str();
+  app.add_option("--precision", options.precision, "fp32, tf32, bf16 or fp16")
+      ->capture_default_str();
   app.add_option("--batch", options.batch)->capture_default_str();
   app.add_option("--threads", options.backend.threads)->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
+  app.add_flag("--no-graph", options.no_graph, "call by call, where a step could be one launch");
   CLI11_PARSE(app, argc, argv);
   try {
     serve(options);
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "step_peer: {}\n", error.what());
+    return 2;
   } catch (const Error& error) {
     fmt::print(stderr, "step_peer: {}\n", error.what());
     return 1;

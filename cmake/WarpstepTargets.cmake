@@ -70,10 +70,11 @@ if(WARPSTEP_TESTS)
   endforeach()
 endif()
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ... [PROPERTIES ...]): a GoogleTest program; every test of it gets the
-# tier as label, and the target tier_TIER builds it.
+# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [PROPERTIES ...]): a GoogleTest program; every
+# test of it gets the tier as label, and the target tier_TIER builds it. With SHARDS, a program of very many tests runs in
+# n processes under sanitizers, whose start takes longer than a test.
 function(warpstep_test name)
-  cmake_parse_arguments(arg "" "TIER;TIMEOUT" "SOURCES;LINK;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -82,6 +83,15 @@ function(warpstep_test name)
   target_compile_definitions(${name} PRIVATE
     WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_dependencies(tier_${arg_TIER} ${name})
+  if(WARPSTEP_SANITIZE AND arg_SHARDS)
+    math(EXPR last "${arg_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}/shard_${shard} COMMAND ${name})
+      set_tests_properties(${name}/shard_${shard} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200
+                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+    return()
+  endif()
   gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})
 endfunction()

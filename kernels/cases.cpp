@@ -139,8 +139,9 @@ std::vector<float> values(const Case& c, int id, std::uint64_t seed) {
   const Fill fill = fill_of(c, id);
   const auto count = static_cast<std::uint64_t>(c.graph.value(id).type.shape.count());
   std::vector<float> result(count);
+  auto words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), 0);
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), i / 4);
+    if (i % 4 == 0) words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), i / 4);
     result[i] = static_cast<float>(element(fill, i, count, words[i % 4]));
   }
   return result;

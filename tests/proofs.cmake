@@ -20,7 +20,7 @@ foreach(backend_tier ${op_tiers})
   string(REPLACE ":" ";" pair ${backend_tier})
   list(GET pair 0 backend)
   list(GET pair 1 tier)
-  warpstep_test(op_${backend}_test TIER ${tier} SOURCES op_test.cpp LINK warpstep_trial)
+  warpstep_test(op_${backend}_test TIER ${tier} SHARDS 4 SOURCES op_test.cpp LINK warpstep_trial)
   target_compile_definitions(op_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
   add_dependencies(op_${backend}_test warpstep_ref warpstep_${backend})
 endforeach()
@@ -29,7 +29,7 @@ endforeach()
 set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
-          ${engine}/optimizer_test.cpp memory_test.cpp ${engine}/graph_test.cpp
+          ${engine}/optimizer_test.cpp memory_test.cpp lanes_test.cpp ${engine}/graph_test.cpp
           ${engine}/passes_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
@@ -51,9 +51,13 @@ if(TARGET warpstep_cuda_emulated)
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda)
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
   # The streams of a step in other orders that their events allow, and blocks, warps and lanes in other turns.
-  foreach(seed 1 2 3)
+  set(seeds 1 2 3)
+  if(WARPSTEP_SANITIZE)
+    set(seeds 1)
+  endif()
+  foreach(seed ${seeds})
     add_test(NAME model_cuda_emulated_test/schedule_${seed}
-             COMMAND model_cuda_emulated_test --gtest_filter=*OneGraph*cifar10cnn_fp16:*OneGraph*mlp_fp32)
+             COMMAND model_cuda_emulated_test --gtest_filter=*OneGraph*fp16)
     set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                          ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
   endforeach()

@@ -1,7 +1,7 @@
 """Long-lived programs that train by the window, timed in turn so that both sides see one machine.
 
 A program reads lines: `window K` makes it run K training steps and answer one JSON line
-{"seconds": of the K steps, "losses": [K numbers]} (other fields are kept); `quit` ends it.
+{"seconds": of the K steps, "losses": [K numbers]} (of other fields the last values are kept); `quit` ends it.
 """
 import collections
 import json
@@ -20,10 +20,11 @@ class Runner:
         self.name, self.command, self.limit_s = name, command, limit_s
         self.ms, self.cpu_ms, self.losses = [], [], []
         self.stderr = tempfile.TemporaryFile("w+")
+        self.about = {}
         begin = time.perf_counter()
         self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr)
-        self.about = {k: v for k, v in self._window(1).items() if k not in ("seconds", "losses")}
+        self._window(1)
         self.first_step_s = time.perf_counter() - begin
 
     def _window(self, steps):
@@ -50,6 +51,7 @@ class Runner:
         if len(answer["losses"]) != steps:
             raise SystemExit(f"{self.name}: {len(answer['losses'])} losses for a window of {steps} steps")
         self.losses += answer["losses"]
+        self.about.update({k: v for k, v in answer.items() if k not in ("seconds", "losses")})
         return answer
 
     def warm_up(self, steps):

@@ -1,10 +1,13 @@
 """A training step in PyTorch, in each setting that could be its best, alone or against another program.
 
     python bench/peers/pytorch_step.py --threads 2
-    python bench/peers/pytorch_step.py --threads 2 --peer-cmd 'warpstep bench-step cifar10cnn --threads 2'
+    python bench/peers/pytorch_step.py --threads 2 --peer-cmd 'build/release/bin/step_peer --threads 2'
+    python bench/peers/pytorch_step.py --device cuda --precision fp16 --out pair.json \\
+        --peer-cmd 'build/release/bin/step_peer --device cuda --precision fp16'
 
 A setting is MODE-LAYOUT-ADAM-MALLOC:
   eager | compile | tune   as written, torch.compile, torch.compile with max-autotune
+  graph                    forward, backward and optimiser in one torch.cuda.CUDAGraph (cuda alone)
   nchw | nhwc              memory format of input and weights (nhwc: channels_last)
   fused | foreach | plain  implementation of Adam
   keep | glibc             malloc that keeps its memory between steps, or glibc as it comes
@@ -12,6 +15,7 @@ A setting is MODE-LAYOUT-ADAM-MALLOC:
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
@@ -20,14 +24,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 import alternate
+import gpu
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SETTINGS = ["eager-nchw-foreach-glibc", "eager-nchw-fused-keep", "eager-nhwc-fused-keep",
-            "compile-nchw-fused-keep", "compile-nhwc-fused-keep", "tune-nhwc-fused-keep"]
-BATCHES = 8  # step s trains on batch s % 8 of tests/golden/philox.py
+HERE = pathlib.Path(__file__).resolve().parent
+PARTS = (("eager", "compile", "tune", "graph"), ("nchw", "nhwc"), ("fused", "foreach", "plain"), ("keep", "glibc"))
+CPU_SETTINGS = ["eager-nchw-foreach-glibc", "eager-nchw-fused-keep", "eager-nhwc-fused-keep",
+                "compile-nchw-fused-keep", "compile-nhwc-fused-keep", "tune-nhwc-fused-keep"]
+CUDA_SETTINGS = ["eager-nhwc-fused-glibc", "compile-nhwc-fused-glibc", "tune-nhwc-fused-glibc",
+                 "graph-nhwc-fused-glibc"]
+COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
+EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
 # glibc gives blocks above 128 KB back at once and the next step faults them in again; with these it
 # keeps them, as a caching allocator would.
@@ -35,83 +43,37 @@ KEEP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 
         "MALLOC_TOP_PAD_": str(1 << 28)}
 
 
-def build_step(args, torch, models):
-    """A function step(s) -> loss, and what is to be known of it."""
-    mode, layout, adam, _ = args.serve.split("-")
-    device = torch.device(args.device)
-    memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
-    model = models.build(args.model, args.seed).to(device).to(memory_format=memory)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=adam == "fused" or None,
-                                 foreach=adam == "foreach" if adam != "fused" else None)
-    batches = []
-    for step in range(BATCHES):
-        x, label = models.batch(model, args.seed, step, args.batch)
-        batches.append((x.to(device).to(memory_format=memory), label.to(device)))
+def tolerance(precision):
+    """How far two sound runs' losses may be apart, relative: a few roundings that add up over the steps.
 
-    def loss_of(x, label):
-        return torch.nn.functional.cross_entropy(model(x), label)
-
-    if mode != "eager":
-        loss_of = torch.compile(loss_of, fullgraph=True, dynamic=False,
-                                mode="max-autotune" if mode == "tune" else "default")
-
-    def step(number):
-        loss = loss_of(*batches[number % BATCHES])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    about = {"torch": torch.__version__, "threads": torch.get_num_threads(),
-             "capability": torch.backends.cpu.get_cpu_capability(), "python": platform.python_version()}
-    return step, about
+    fp32 has a floor: Adam divides by the gradient's own size, so that a gradient of rounding noise moves a weight.
+    """
+    return max(1e-4, 4 * EPSILON[precision] * math.sqrt(COMPARED_STEPS))
 
 
-def serve(args):
-    """The child: PyTorch under the protocol of alternate.py."""
-    sys.path.insert(0, str(ROOT / "tests" / "golden"))
-    import torch
-    import models
-
-    torch.set_num_threads(args.threads)
-    torch.set_num_interop_threads(1)
-    torch.set_flush_denormal(True)
-    torch.backends.cudnn.benchmark = True
-    wait = torch.cuda.synchronize if args.device.startswith("cuda") else lambda: None
-    step, about = build_step(args, torch, models)
-    done = 0
-    for line in sys.stdin:
-        words = line.split()
-        if words[:1] == ["quit"]:
-            return
-        count = int(words[1])
-        wait()
-        begin = time.perf_counter()
-        losses = [step(done + i) for i in range(count)]
-        wait()
-        seconds = time.perf_counter() - begin
-        done += count
-        print(json.dumps({"seconds": seconds, "losses": torch.stack(losses).tolist(), **about}), flush=True)
-        about = {}
+def start(args, name, command, env):
+    """A program after its warm-up; its losses so far are those that are compared."""
+    runner = alternate.Runner(name, command, env)
+    runner.warm_up(COMPARED_STEPS - 1)
+    if args.device != "cpu":  # clocks rise, and every batch's step is captured
+        runner.warm_up(50)
+    return runner
 
 
-def start(args, setting, cache):
-    """A child for the setting, after its warm-up of ten steps in all."""
-    command = [sys.executable, __file__, "--serve", setting]
-    for option in ("model", "batch", "seed", "threads", "device"):
+def start_torch(args, setting, cache):
+    command = [sys.executable, str(HERE / "pytorch_child.py"), setting]
+    for option in ("model", "batch", "seed", "threads", "device", "precision"):
         command += [f"--{option}", str(getattr(args, option))]
     env = {"OMP_NUM_THREADS": str(args.threads), "TORCHINDUCTOR_CACHE_DIR": cache,
            **(KEEP if setting.endswith("-keep") else {})}
-    runner = alternate.Runner(setting, command, env)
-    runner.warm_up(9)
-    return runner
+    return start(args, setting, command, env)
 
 
 def survey(args, cache):
     """Every setting in turn, all alive at once; reports sorted by the median, best first."""
     runners = []
     for setting in args.settings.split(","):
-        runners.append(start(args, setting, cache))
+        runners.append(start_torch(args, setting, cache))
         print(f"  {setting}: first step after {runners[-1].first_step_s:.1f} s", file=sys.stderr)
     for runner in runners[1:]:
         alternate.check_losses(runners[0], runner, args.tolerance)
@@ -121,17 +83,16 @@ def survey(args, cache):
           "|---|---|---|---|---|---|")
     for r in reports:
         ms = r["step_ms"]
-        print(f"| {r['name']} | {ms['median']:.1f} ms ({ms['p25']:.1f}-{ms['p75']:.1f}) "
-              f"| {r['step_cpu_ms']['median']:.1f} ms | {r['cores_busy']} "
+        print(f"| {r['name']} | {ms['median']:.4g} ms ({ms['p25']:.4g}-{ms['p75']:.4g}) "
+              f"| {r['step_cpu_ms']['median']:.4g} ms | {r['cores_busy']} "
               f"| {r['peak_rss_mb']:.0f} MB | {r['first_step_s']:.1f} s |", flush=True)
     return reports
 
 
 def against(args, setting, cache):
     """PyTorch in its best setting and the other program, window by window."""
-    torch_side = start(args, setting, cache)
-    peer = alternate.Runner("peer", shlex.split(args.peer_cmd), {"OMP_NUM_THREADS": str(args.threads)})
-    peer.warm_up(9)
+    torch_side = start_torch(args, setting, cache)
+    peer = start(args, "peer", shlex.split(args.peer_cmd), {"OMP_NUM_THREADS": str(args.threads)})
     difference = alternate.check_losses(torch_side, peer, args.tolerance)
     alternate.alternate([torch_side, peer], args.windows, args.steps)
     ratios = [a / b for a, b in zip(torch_side.ms, peer.ms)]
@@ -141,14 +102,17 @@ def against(args, setting, cache):
             "torch": torch_side.quit(), "peer": peer.quit()}
 
 
-def machine():
+def machine(device):
+    card = gpu.describe(device)
+    if card:
+        return f"{card['name']}, driver {card['driver_version']}"
     with open("/proc/cpuinfo") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "?")
     return f"{model}, {os.cpu_count()} logical CPUs"
 
 
 def commit():
-    found = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    found = subprocess.run(["git", "-C", str(HERE), "describe", "--always", "--dirty"], capture_output=True, text=True)
     return found.stdout.strip() or "unknown"
 
 
@@ -156,46 +120,75 @@ def row(args, result):
     """A line for bench/RECORDS.md."""
     pair, ratio = result["pair"], result["pair"]["ratio"]
     ours, theirs = pair["peer"], pair["torch"]
-    quiet = all(alternate.undisturbed(side, args.threads) for side in (ours, theirs))
-    note = "" if quiet or args.device != "cpu" else "; OTHERS USED THE CORES, measure again"
+    first = f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s"
     return (
         f"| {result['date']} | {result['commit']} | {result['machine']}, {args.threads} threads "
-        f"| {args.model} step, batch {args.batch}: {ratio['median']:.2f}x "
+        f"| {args.model} step, batch {args.batch}, {args.precision}: {ratio['median']:.2f}x "
         f"(p25 {ratio['p25']:.2f}, p75 {ratio['p75']:.2f}) "
         f"PyTorch {theirs['about'].get('torch')} {theirs['name']}: "
-        f"{ours['step_ms']['median']:.1f} against {theirs['step_ms']['median']:.1f} ms; "
-        f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; "
-        f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s{note} "
+        f"{ours['step_ms']['median']:.4g} against {theirs['step_ms']['median']:.4g} ms; "
+        f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; {first}{disturbance(args, result)} "
         f"| {ratio['n']} x {args.steps} steps | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
 
 
-def main():
+def disturbance(args, result):
+    """What makes a pair worthless, in words; nothing where it was run in peace."""
+    if args.device == "cpu":
+        sides = result["pair"]["peer"], result["pair"]["torch"]
+        quiet = all(alternate.undisturbed(side, args.threads) for side in sides)
+        return "" if quiet else "; OTHERS USED THE CORES, measure again"
+    clocks = result.get("pair_clocks")
+    return "" if not clocks or clocks["steady"] else "; THE CLOCK DROPPED, measure again"
+
+
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="cifar10cnn", choices=["cifar10cnn", "mlp"])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
-    parser.add_argument("--settings", default=",".join(SETTINGS), help="those to survey, by comma")
-    parser.add_argument("--peer-cmd", help="the other program; omit for PyTorch alone")
-    parser.add_argument("--steps", type=int, default=10, help="of a window")
+    parser.add_argument("--precision", default="fp32", choices=list(EPSILON), help="16 bits: autocast")
+    parser.add_argument("--settings", help="those to survey, by comma; else all that suit the device")
+    parser.add_argument("--peer-cmd", help="the other program, with its own --device and --precision")
+    parser.add_argument("--steps", type=int, help="of a window; 10 on a CPU, 2000 on a GPU")
     parser.add_argument("--survey-windows", type=int, default=5)
     parser.add_argument("--windows", type=int, default=20, help="of each side against the peer")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="relative, of the first ten losses")
+    parser.add_argument("--tolerance", type=float, help="relative, of the first ten losses; else the precision's")
     parser.add_argument("--out", type=pathlib.Path, help="JSON with every figure")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.serve:
-        return serve(args)
+    args = parser.parse_args(arguments)
+    on_cpu = args.device == "cpu"
+    if not (on_cpu or args.device == "cuda" or args.device.startswith("cuda:") and args.device[5:].isdigit()):
+        parser.error(f"--device: '{args.device}' is neither cpu nor cuda nor cuda:N")
+    if on_cpu and args.precision == "tf32":
+        parser.error("--precision: tf32 is a matter of GPUs")
+    args.settings = args.settings or ",".join(CPU_SETTINGS if on_cpu else CUDA_SETTINGS)
+    for setting in args.settings.split(","):
+        words = setting.split("-")
+        if len(words) != len(PARTS) or any(word not in part for word, part in zip(words, PARTS)):
+            parser.error(f"--settings: '{setting}' is not {'-'.join('|'.join(part) for part in PARTS)}")
+        if words[0] == "graph" and (on_cpu or words[2] != "fused"):
+            parser.error(f"--settings: '{setting}' needs a GPU and a fused Adam, which waits for nothing")
     if args.peer_cmd and not shutil.which(shlex.split(args.peer_cmd)[0]):
         parser.error(f"--peer-cmd: no program {shlex.split(args.peer_cmd)[0]}")
-    result = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine(),
-              "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "serve")},
-              "load_before": os.getloadavg()}
+    args.steps = args.steps or (10 if on_cpu else 2000)
+    args.tolerance = args.tolerance or tolerance(args.precision)
+    return args
+
+
+def main():
+    args = parse()
+    result = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine(args.device),
+              "arguments": {k: v for k, v in vars(args).items() if k != "out"}, "python": platform.python_version(),
+              "gpu": gpu.describe(args.device), "load_before": os.getloadavg()}
     with tempfile.TemporaryDirectory() as cache:  # empty, so that a first step includes compiling
-        result["survey"] = survey(args, cache)
+        with gpu.Sampler(args.device) as clocks:
+            result["survey"] = survey(args, cache)
+        result["survey_clocks"] = clocks.found
         if args.peer_cmd:
-            result["pair"] = against(args, result["survey"][0]["name"], cache)
+            with gpu.Sampler(args.device) as clocks:
+                result["pair"] = against(args, result["survey"][0]["name"], cache)
+            result["pair_clocks"] = clocks.found
             print(row(args, result))
     result["load_after"] = os.getloadavg()
     if args.out:

@@ -110,9 +110,7 @@ std::shared_ptr<std::byte> random_values(DType dtype, std::size_t bytes) {
   }
   std::shared_ptr<std::byte> memory = allocate_device(bytes);
   for (std::size_t begin = 0; begin < bytes; begin += block_bytes) {
-    check(cudaMemcpy(memory.get() + begin, block.data(), std::min(block_bytes, bytes - begin),
-                     cudaMemcpyHostToDevice),
-          "cudaMemcpy");
+    copy_now(memory.get() + begin, block.data(), std::min(block_bytes, bytes - begin));
   }
   return memory;
 }

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "engine/core/error.h"
-#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/host_copy.h"
@@ -67,7 +66,7 @@ class Cuda final : public Backend {
   int lanes() const override { return 2; }
   int steps_in_flight() const override { return 2; }
   void fill(void* memory, std::uint8_t byte, std::size_t bytes) const override {
-    if (has_device()) check(cudaMemset(memory, byte, bytes), "cudaMemset");
+    if (has_device()) fill_now(memory, byte, bytes);
   }
   std::unique_ptr<Recording> record(Stream& stream,
                                     const std::function<void()>& enqueue) const override {
@@ -77,12 +76,12 @@ class Cuda final : public Backend {
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     const std::vector<std::byte> bytes = packed(value, plain);
     if (!has_device()) return;
-    check(cudaMemcpy(stored, bytes.data(), bytes.size(), cudaMemcpyDefault), "cudaMemcpy");
+    copy_now(stored, bytes.data(), bytes.size());
   }
   void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
     if (!has_device()) fail<DeviceError>("cuda: nothing runs on an assumed device");
     std::vector<std::byte> bytes(value.layout.bytes);
-    check(cudaMemcpy(bytes.data(), stored, bytes.size(), cudaMemcpyDefault), "cudaMemcpy");
+    copy_now(bytes.data(), stored, bytes.size());
     if (value.layout.native)
       unpack(value, bytes, plain);
     else

@@ -51,6 +51,16 @@ void CudaStream::after(Stream& other, std::uint64_t signal) {
         "cudaStreamWaitEvent");
 }
 
+void copy_now(void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
+void fill_now(void* memory, std::uint8_t byte, std::size_t bytes) {
+  check(cudaMemset(memory, byte, bytes), "cudaMemset");
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
   void* memory = nullptr;
   const std::size_t wanted = std::max<std::size_t>(bytes, 1);
@@ -69,7 +79,7 @@ std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
   check(status, "cudaMalloc");
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
                                    [](std::byte* p) { ignore(cudaFree(p)); });
-  check(cudaMemset(memory, 0, wanted), "cudaMemset");
+  fill_now(memory, 0, wanted);
   return owner;
 }
 

@@ -43,6 +43,22 @@ void add(List& list, const std::string& label, const Optimizer& optimizer,
     });
 }
 
+// All the elements that a step of cifar10cnn updates but the convolutions', which are 2 % of them.
+void add_product(List& list) {
+  list.add("adam cifar10cnn", [](Case& c) {
+    parameter(c, "fc1.weight", {2048, 2048});
+    parameter(c, "fc1.bias", {2048});
+    parameter(c, "fc2.weight", {10, 2048});
+    parameter(c, "fc2.bias", {10});
+    c.graph = fuse_updates(add_optimizer(std::move(c.graph), {}, {}), {});
+    for (const Parameter& p : c.graph.parameters) {
+      c.fills[p.moments[0]] = {Fill::Kind::centered, 0.1};
+      c.fills[p.moments[1]] = {Fill::Kind::positive, 0.01};
+    }
+    c.heavy = true;
+  });
+}
+
 // The gradients of a step, one of which may be `number`; the state tells.
 void add_check(List& list, const std::string& label, double number) {
   list.add("check_gradients " + label, [&](Case& c) {
@@ -98,6 +114,7 @@ void add_update(List list) {
   adam.beta2 = 0.95;
   adam.epsilon = 1e-4;
   add(list, "adamw", adam, constant);
+  add_product(list);
 }
 
 }  // namespace warpstep::cases

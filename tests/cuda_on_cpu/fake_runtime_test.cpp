@@ -158,6 +158,25 @@ TEST_F(FakeRuntime, ACaptureRecordsAndItsGraphReplays) {
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
 }
 
+TEST_F(FakeRuntime, ACaptureKnowsNothingOfTheOneBefore) {
+  for (const std::size_t works : {3U, 1U}) {
+    begin();
+    for (std::size_t i = 0; i < works; ++i) EXPECT_EQ(note(main_, "a"), cudaSuccess);
+    wait(side_, fork_, main_);
+    EXPECT_EQ(note(side_, "b"), cudaSuccess);
+    wait(main_, join_, side_);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(main_, &graph), cudaSuccess);
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    log_.clear();
+    EXPECT_EQ(cudaGraphLaunch(executable, main_), cudaSuccess);
+    EXPECT_EQ(log_.size(), works + 1);
+    EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  }
+}
+
 TEST_F(FakeRuntime, AForkMustBeJoined) {
   begin();
   wait(side_, fork_, main_);

@@ -68,6 +68,7 @@ cudaError_t make_wait(State& s, cudaStream_t stream, cudaEvent_t event) {
     own->invalid = event->capture->invalid = true;
     return cudaErrorStreamCaptureMerge;
   }
+  if (!own) stream->tips.clear();  // of an earlier capture that it had joined
   stream->capture = event->capture;
   stream->tips.insert(event->tips.begin(), event->tips.end());
   return cudaSuccess;

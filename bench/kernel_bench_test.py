@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""That warpstep_bench says what it measured, in names and figures that can be read again.
+
+    kernel_bench_test.py WARPSTEP_BENCH [--module PATH --filter REGEX]
+
+With a module, its path in place of the cpu backend, and what the filter leaves of all cases.
+"""
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import unittest
+
+NAME = re.compile(r"\w+/(forward|dgrad|wgrad|update)/(f32|tf32|f16|bf16)/\w+(\.\d+)?/(cpu|cuda)/manual_time")
+PRODUCT = re.compile(r"(conv|linear)/")
+COUNTERS = ("GB/s", "TFLOP/s", "of_peak", "rotated_MB")
+# A product of 2048 columns with 10, and a pool: far from where the algorithms of convolutions save operations.
+CPU_FILTER = "(linear|max_pool)/forward/f32/cifar10cnn_(fc2|pool2)_n128/"
+arguments = None
+
+
+def bench(*options):
+    return subprocess.run([arguments.program, *options], capture_output=True, text=True, check=False, timeout=240)
+
+
+class KernelBench(unittest.TestCase):
+    def test_figures(self):
+        answer = bench("--backends", arguments.module, "--benchmark_format=json", "--benchmark_min_time=0.01",
+                       f"--benchmark_filter={arguments.filter}", *arguments.more)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        found = json.loads(answer.stdout)
+        self.assertTrue(found["context"]["commit"])
+        self.assertTrue(found["context"][f"{arguments.backend}_device"])
+        self.assertGreaterEqual(len(found["benchmarks"]), 2)
+        for row in found["benchmarks"]:
+            self.assertRegex(row["name"], NAME)
+            self.assertFalse(row.get("error_occurred"), row)
+            for counter in COUNTERS:
+                self.assertTrue(math.isfinite(row[counter]) and row[counter] > 0, (row["name"], counter, row))
+            self.assertLess(row["of_peak"], arguments.bound, row["name"])
+            self.assertGreater(row["of_peak"], 0.002, "the time of more than one call?")
+            self.assertTrue(row["label"], "the implementation")
+            self.check_rates(row, found["context"])
+
+    def check_rates(self, row, context):
+        """Rates, time, bytes and the ceilings in the context tell one story."""
+        dtype, backend = row["name"].split("/")[2], row["name"].split("/")[4]
+        ceilings = (float(context[f"{backend}_copy_GB/s"]), float(context[f"{backend}_{dtype}_TFLOP/s"]))
+        call_bytes = row["GB/s"] * row["real_time"] * 1e3
+        sets = row["rotated_MB"] * 1e6 / call_bytes
+        self.assertAlmostEqual(sets, round(sets), delta=1e-3)
+        self.assertIn(round(sets), range(2, 17))
+        share = max(row["GB/s"] / ceilings[0], row["TFLOP/s"] / ceilings[1])
+        self.assertAlmostEqual(row["of_peak"] / share, 1, delta=2e-3)
+
+    def test_names(self):
+        listed = {}
+        for options in ((), ("--all_cases",)):
+            answer = bench("--backends", arguments.module, "--benchmark_list_tests", *options)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            names = listed[options] = answer.stdout.split()
+            self.assertEqual(len(names), len(set(names)))
+            for name in names:
+                self.assertRegex(name, NAME)
+                self.assertTrue("/tf32/" not in name or PRODUCT.match(name), name)
+                if "/cpu/" in name:
+                    self.assertIn("/f32/", name)
+        few, all_of_them = listed.values()
+        self.assertTrue(set(few) < set(all_of_them))
+        for wanted in ("conv/forward", "conv/dgrad", "conv/wgrad", "linear/wgrad", "max_pool/dgrad",
+                       "update_all/update"):
+            self.assertTrue(any(name.startswith(wanted + "/") for name in few), wanted)
+
+    def test_refusals(self):
+        for options, code, words in (
+                (("--backends", "no_such"), 2, "no backend is called 'no_such'"),
+                (("--backends", "./no_such.so"), 1, "without ./no_such.so"),
+                (("--backends", arguments.module, "--benchmark_filter=no_such"), 2, "matches no benchmark"),
+                (("--backends", arguments.module, "--benchmark_filter=("), 2, "is no regular expression"),
+                (("--no_such",), 2, "--no_such")):
+            answer = bench(*options)
+            self.assertEqual(answer.returncode, code, (options, answer.stderr))
+            self.assertIn(words, answer.stderr)
+            self.assertNotIn('"benchmarks"', answer.stdout)
+
+    def test_a_backend_that_cannot_be_opened_is_left_out(self):
+        answer = bench("--backends", f"{arguments.module},./no_such.so", "--benchmark_list_tests")
+        self.assertEqual(answer.returncode, 0)
+        self.assertEqual(len(re.findall("without ./no_such.so", answer.stderr)), 1)
+        self.assertIn(f"/{arguments.backend}/", answer.stdout)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--module", default="cpu")
+    parser.add_argument("--filter", default=CPU_FILTER)
+    arguments = parser.parse_args()
+    arguments.backend = "cpu" if arguments.module == "cpu" else "cuda"
+    arguments.bound = 1.5 if arguments.module == "cpu" else 10  # an emulation has no roofline
+    arguments.more = [] if arguments.module == "cpu" else ["--all_cases"]
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,52 @@
+// How a call is timed, and the device's measured ceilings that its time is held against.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "bench/kernel_bench_subjects.h"
+#include "tests/trial.h"
+
+namespace warpstep::bench {
+
+// One call, on several sets of buffers in turn, which together exceed the last-level cache where so
+// many sets are affordable: a step's call seldom finds its operands there. Values are random; the
+// calls that the timed one depends on have run.
+class Rotation {
+ public:
+  Rotation(const Subject& subject, const Device& device);
+
+  // Makes calls_at_once() calls: seconds from the first one's enqueue until all are done. That is
+  // one call where enqueue() computes at once; else a recording of many, launched until a wait for
+  // it takes long against a wait for nothing.
+  double run();
+  int calls_at_once() const { return launches_ * calls_per_launch_; }
+
+  const Cost& cost() const { return calls_[0]->cost; }
+  std::string implementation() const { return calls_[0]->kernel->implementation(); }
+  std::size_t sets() const { return calls_.size(); }
+  double bytes() const { return cost().bytes * static_cast<double>(sets()); }  // of all sets
+
+ private:
+  void add_set(const Subject& subject, const Device& device);
+  void enqueue_one();
+  void launch();
+
+  std::vector<std::unique_ptr<testing_support::Trial>> trials_;
+  std::vector<const Call*> calls_;  // one a set
+  Stream* stream_ = nullptr;        // of the first set
+  std::size_t next_ = 0;
+  std::unique_ptr<Recording> recording_;
+  int calls_per_launch_ = 1, launches_ = 1;
+};
+
+// What this backend reaches on this device, measured when the program starts.
+struct Peaks {
+  double copy_bytes_per_s = 0;              // read and written, by a relu of a large value
+  std::map<Precision, double> flops_per_s;  // of a large matrix product
+  double floor_s(const Cost& cost, Precision precision) const;  // the roofline's time
+};
+Peaks measure_peaks(const Device& device, const std::vector<Precision>& precisions);
+
+}  // namespace warpstep::bench

@@ -1,0 +1,16 @@
+// Backends by what the programs of this folder are told.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/backend.h"
+
+namespace warpstep::bench {
+
+// `name` is that of a backend, or the path of a module: one of another build, or for tests.
+inline std::shared_ptr<Backend> open(const std::string& name, const BackendOptions& options) {
+  return name.find('/') == name.npos ? open_backend(name, options) : load_backend(name, options);
+}
+
+}  // namespace warpstep::bench

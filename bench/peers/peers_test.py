@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The peers' own logic, without PyTorch and without a GPU: arguments, tolerances, which path a setting takes."""
+import contextlib
+import io
+import pathlib
+import sys
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import alternate  # noqa: E402
+import gpu  # noqa: E402
+import pytorch_child  # noqa: E402
+import pytorch_step  # noqa: E402
+
+
+class Arguments(unittest.TestCase):
+    def refusal(self, *arguments):
+        words = io.StringIO()
+        with contextlib.redirect_stderr(words), self.assertRaises(SystemExit) as ended:
+            pytorch_step.parse(arguments)
+        self.assertEqual(ended.exception.code, 2)
+        return words.getvalue()
+
+    def test_the_device_decides_the_rest(self):
+        cpu, cuda = pytorch_step.parse([]), pytorch_step.parse(["--device", "cuda:1", "--precision", "fp16"])
+        self.assertEqual((cpu.steps, cuda.steps), (10, 2000))
+        self.assertEqual(cpu.settings.split(","), pytorch_step.CPU_SETTINGS)
+        self.assertEqual([s.split("-")[0] for s in cuda.settings.split(",")], ["eager", "compile", "tune", "graph"])
+        self.assertEqual(cpu.tolerance, 1e-4)
+        self.assertEqual(pytorch_step.parse(["--tolerance", "0.5", "--steps", "7"]).tolerance, 0.5)
+
+    def test_every_default_setting_is_one(self):
+        for device, settings in (("cpu", pytorch_step.CPU_SETTINGS), ("cuda", pytorch_step.CUDA_SETTINGS)):
+            for setting in settings:
+                pytorch_step.parse(["--device", device, "--settings", setting])
+
+    def test_refusals(self):
+        self.assertIn("neither cpu nor cuda", self.refusal("--device", "tpu"))
+        self.assertIn("neither cpu nor cuda", self.refusal("--device", "cuda:x"))
+        self.assertIn("tf32", self.refusal("--precision", "tf32"))
+        self.assertIn("fp8", self.refusal("--precision", "fp8"))
+        self.assertIn("needs a GPU", self.refusal("--settings", "graph-nhwc-fused-keep"))
+        self.assertIn("needs a GPU and a fused", self.refusal("--device", "cuda", "--settings", "graph-nhwc-plain-keep"))
+        for setting in ("eager", "eager-nhwc-fused", "eager-nhwc-fused-keep-x", "fast-nhwc-fused-keep"):
+            self.assertIn(f"'{setting}' is not", self.refusal("--settings", setting))
+        self.assertIn("no program", self.refusal("--peer-cmd", "./no_such --threads 2"))
+
+    def test_tolerances_follow_the_precision(self):
+        found = [pytorch_step.tolerance(precision) for precision in ("fp32", "tf32", "fp16", "bf16")]
+        self.assertEqual(found[0], 1e-4)
+        self.assertAlmostEqual(found[1], 4 * 10**0.5 / 1024)
+        self.assertEqual(found[1], found[2])
+        self.assertAlmostEqual(found[3], 8 * found[2])
+
+
+class Losses(unittest.TestCase):
+    def sides(self, a, b):
+        return (types.SimpleNamespace(name=name, losses=losses) for name, losses in (("a", a), ("b", b)))
+
+    def test_agreement(self):
+        self.assertAlmostEqual(alternate.check_losses(*self.sides([2.0, 1.0], [2.0, 1.001]), 1e-2), 1e-3)
+        for wrong in ([2.0, 1.1], [2.0, float("nan")], [float("inf"), 1.0]):
+            with self.assertRaisesRegex(SystemExit, "losses part at step"):
+                alternate.check_losses(*self.sides([2.0, 1.0], wrong), 1e-2)
+
+
+class Gpu(unittest.TestCase):
+    def test_summary(self):
+        steady = gpu.summary(["1980, 600.5\n", "1975, 610.5\n", "[N/A], 5\n", "19"])
+        self.assertEqual(steady["sm_mhz"], {"min": 1975, "median": 1977.5, "max": 1980})
+        self.assertEqual((steady["samples"], steady["power_w"], steady["steady"]), (2, 605.5, True))
+        self.assertFalse(gpu.summary(["1980, 600"] * 8 + ["1200, 400"] * 2)["steady"])
+        self.assertIsNone(gpu.summary([]))
+
+    def test_none(self):
+        self.assertIsNone(gpu.describe("cpu"))
+        with mock.patch("shutil.which", return_value=None):
+            self.assertIsNone(gpu.describe("cuda"))
+            with gpu.Sampler("cuda") as sampler:
+                pass
+        self.assertIsNone(sampler.found)
+        self.assertEqual([gpu.number_of(device) for device in ("cuda", "cuda:3")], ["0", "3"])
+
+
+class FakeCuda:
+    """Writes down what a captured step asks of torch.cuda."""
+
+    def __init__(self):
+        self.log, self.graphs = [], 0
+
+    def graph_pool_handle(self):
+        return "pool"
+
+    def CUDAGraph(self):
+        self.graphs += 1
+        number = self.graphs
+        return types.SimpleNamespace(number=number, replay=lambda: self.log.append(f"replay {number}"))
+
+    @contextlib.contextmanager
+    def graph(self, graph, pool):
+        assert pool == "pool"
+        self.log.append(f"capture {graph.number}")
+        yield
+        self.log.append("captured")
+
+    def Stream(self):
+        return types.SimpleNamespace(wait_stream=lambda other: self.log.append("side waits"))
+
+    def current_stream(self):
+        return types.SimpleNamespace(wait_stream=lambda other: self.log.append("main waits"))
+
+    @contextlib.contextmanager
+    def stream(self, _):
+        self.log.append("side")
+        yield
+
+
+class Capture(unittest.TestCase):
+    def test_every_step_trains_once(self):
+        """Eager steps train; a capture trains nothing, its replay does: no step is run twice or left out."""
+        cuda = FakeCuda()
+
+        def step(x, _):
+            cuda.log.append(f"step {x}")
+            return types.SimpleNamespace(clone=lambda: f"loss of {x}")
+
+        captured = pytorch_child.Captured(cuda, step)
+        losses = [captured(s % 2, (s % 2, None)) for s in range(6)]
+        eager = ["side waits", "side", None, "main waits"]
+        expected = []
+        for s in range(3):
+            expected += [word or f"step {s % 2}" for word in eager]
+        expected += ["capture 1", "step 1", "captured", "replay 1", "capture 2", "step 0", "captured", "replay 2",
+                     "replay 1"]
+        self.assertEqual(cuda.log, expected)
+        self.assertEqual(losses[3:], ["loss of 1", "loss of 0", "loss of 1"])
+
+
+class Paths(unittest.TestCase):
+    def made(self, setting, precision, device):
+        torch = mock.MagicMock(name="torch")
+        args = types.SimpleNamespace(setting=setting, precision=precision, device=device, threads=2)
+        step = pytorch_child.Step(torch, args, mock.MagicMock(name="model"), "memory")
+        pytorch_child.set_up(torch, args)
+        loss = step("x", "label")
+        return torch, step, loss
+
+    def test_autocast_and_the_scaler(self):
+        for precision, dtype, scaled in (("fp32", None, False), ("tf32", None, False), ("bf16", "bfloat16", False),
+                                         ("fp16", "float16", True)):
+            torch, step, _ = self.made("eager-nhwc-fused-glibc", precision, "cuda")
+            if dtype:
+                torch.autocast.assert_called_once_with("cuda", dtype=getattr(torch, dtype))
+            else:
+                torch.autocast.assert_not_called()
+            self.assertEqual(torch.amp.GradScaler.called, scaled)
+            if scaled:
+                step.scaler.step.assert_called_once_with(step.optimizer)
+                step.scaler.update.assert_called_once_with()
+            else:
+                step.optimizer.step.assert_called_once_with()
+            self.assertEqual(torch.backends.cudnn.allow_tf32, precision == "tf32")
+            torch.set_float32_matmul_precision.assert_called_once_with("high" if precision == "tf32" else "highest")
+            torch.compile.assert_not_called()
+
+    def test_modes(self):
+        for mode, compiled in (("eager", None), ("compile", "default"), ("tune", "max-autotune"), ("graph", None)):
+            torch, _, loss = self.made(f"{mode}-nhwc-fused-glibc", "fp32", "cuda:1")
+            self.assertEqual(torch.compile.called, compiled is not None)
+            if compiled:
+                self.assertEqual(torch.compile.call_args.kwargs["mode"], compiled)
+            adam = torch.optim.Adam.call_args.kwargs
+            self.assertEqual((adam["fused"], adam["capturable"]), (True, mode == "graph"))
+            # A loss in a graph's memory must be copied out before the next step is begun.
+            self.assertEqual(torch.compiler.cudagraph_mark_step_begin.called, mode == "tune")
+            self.assertEqual("clone" in repr(loss), mode == "tune")
+
+    def test_a_cpu_has_no_graphs(self):
+        torch, _, loss = self.made("tune-nhwc-fused-keep", "fp32", "cpu")
+        torch.compiler.cudagraph_mark_step_begin.assert_not_called()
+        self.assertNotIn("clone", repr(loss))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

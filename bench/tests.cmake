@@ -1,0 +1,22 @@
+# The tools of this folder, run for a moment each.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(bench_test name tier)
+  list(POP_FRONT ARGN script)
+  add_test(NAME bench/${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARGN})
+  set_tests_properties(bench/${name} PROPERTIES LABELS ${tier} TIMEOUT 300)
+endfunction()
+
+bench_test(compare host compare_test.py)
+bench_test(peers host peers/peers_test.py)
+bench_test(kernel_bench cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>")
+bench_test(step_peer cpu step_peer_test.py "$<TARGET_FILE:step_peer>")
+add_dependencies(tier_cpu warpstep_bench step_peer)
+
+# What a GPU would run, on the emulated one: recordings, rotation, reports, every dtype. Its times mean nothing.
+if(TARGET warpstep_cuda_emulated)
+  bench_test(kernel_bench_cuda cuda-on-cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>"
+             --module "$<TARGET_FILE:warpstep_cuda_emulated>" --filter "linear/(forward|wgrad)/(tf32|f16)/no_bias/")
+  bench_test(step_peer_cuda cuda-on-cpu step_peer_test.py "$<TARGET_FILE:step_peer>"
+             "$<TARGET_FILE:warpstep_cuda_emulated>")
+  add_dependencies(tier_cuda-on-cpu warpstep_bench step_peer)
+endif()

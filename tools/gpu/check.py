@@ -149,10 +149,10 @@ def parse(words):
 def main(words):
     arguments = parse(words)
     tree, out = machine.find_tree(arguments.stage), arguments.out
-    out.mkdir(parents=True, exist_ok=True)
     missing = None if arguments.emulate else machine.no_driver()
     if missing:
         no_device(missing)
+    out.mkdir(parents=True, exist_ok=True)
     failed = None if tree.staged else build(tree, out)
     if failed:
         say(failed)

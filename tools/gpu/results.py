@@ -1,6 +1,7 @@
 """What gpu_check leaves behind: results.json, and rows.md in the format of bench/RECORDS.md."""
 import dataclasses
 import json
+import re
 
 COUNTS = ("passed", "failed", "skipped", "not_run")
 FIGURES = ("real_time", "time_unit", "iterations", "GB/s", "TFLOP/s", "of_peak", "label", "error_message")
@@ -66,8 +67,8 @@ def pair_line(result):
 
 def command_of(result, name):
     step = next((s for s in result["steps"] if s["name"] == name), {})
-    words = [w.rsplit("/", 1)[-1] if w.startswith("/") else w for w in step.get("command", [])]
-    return " ".join(words)
+    # Not the folders of one machine, neither of programs and files nor in --option=FILE.
+    return " ".join(re.sub(r"(^|=|\s)/\S*/", r"\1", word) for word in step.get("command", []))
 
 
 def benchmark_lines(result):

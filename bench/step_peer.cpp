@@ -38,8 +38,9 @@ void serve(const Options& options) {
   const models::Model& model = models::find(options.model);
   const models::BuildOptions build{
       .batch = options.batch, .mean = mean_of(options.model), .std = std_of(options.model)};
-  Program program(compile_step(models::build(model, build), {.schedule = {.peak = 1e-4}}),
-                  open_backend(options.device, options.backend));
+  const std::shared_ptr<Backend> backend = open_backend(options.device, options.backend);
+  const StepOptions step_options = options_for(*backend, {.schedule = {.peak = 1e-4}});
+  Program program(compile_step(models::build(model, build), step_options), backend);
   program.store().initialize(seed);
   std::vector<GoldenBatch> data;
   for (std::uint32_t s = 0; s < batches; ++s)

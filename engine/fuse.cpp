@@ -8,12 +8,16 @@
 namespace warpstep {
 namespace {
 
-constexpr std::array<FusionRow, 5> table{{
+constexpr std::array<FusionRow, 6> table{{
     {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
     {"conv+relu",
      "the convolution clamps what it writes; its adjoint reads the mask from its output"},
     {"linear+relu", "the same for the fully connected layer"},
     {"softmax+xent", "loss, top-1 count and d_logits in one pass over the logits"},
+    {"dgrad+bias",
+     "the adjoint of a relu or a pool sums what it writes: the convolution's bias gradient, "
+     "without "
+     "a pass of its own"},
     {"updates", "every parameter's update in one call over one arena"},
 }};
 
@@ -99,6 +103,29 @@ void fuse_softmax_xent(Graph& graph, bool training) {
   }
 }
 
+// Where an op says that it also gives the column sums of what it writes.
+bool* bias_gradient_of(AnyOp& op) {
+  if (auto* relu = std::get_if<ReluGrad>(&op)) return &relu->bias_gradient;
+  if (auto* pool = std::get_if<MaxPoolGrad>(&op)) return &pool->bias_gradient;
+  return nullptr;
+}
+
+void fuse_dgrad_bias(Graph& graph) {
+  const std::vector<int> producers = graph.producers();
+  for (Node& node : graph.nodes) {
+    auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
+    const int writer = wgrad && wgrad->conv.bias ? producers[idx(node.in[1])] : -1;
+    if (writer < 0) continue;
+    Node& dgrad = graph.nodes[idx(writer)];
+    bool* bias_gradient = bias_gradient_of(dgrad.op);
+    if (!bias_gradient || *bias_gradient) continue;  // two layers may share a d_z
+    *bias_gradient = true;
+    wgrad->conv.bias = false;
+    dgrad.out.push_back(node.out.back());
+    node.out.pop_back();
+  }
+}
+
 }  // namespace
 
 std::span<const FusionRow> fusion_table() {
@@ -119,6 +146,11 @@ Graph fuse(Graph graph, const FuseOptions& options) {
   if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
   if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
   if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
+  return graph;
+}
+
+Graph fuse_gradients(Graph graph, const FuseOptions& options) {
+  if (!options.disabled.contains("dgrad+bias")) fuse_dgrad_bias(graph);
   return graph;
 }
 

@@ -43,13 +43,15 @@ class Parity : public testing::TestWithParam<std::tuple<std::string, std::string
     std::ifstream file(WARPSTEP_SOURCE_DIR "/tests/golden/parity-" + model + ".json");
     golden_ = json::parse(file);
     const auto adam = golden_.at("adam");
+    const std::shared_ptr<Backend> opened = open_backend(backend);
     const StepOptions options{
         .optimizer = {.beta1 = adam["betas"][0], .beta2 = adam["betas"][1], .epsilon = adam["eps"]},
         .schedule = {.peak = adam["lr"]}};
     const models::BuildOptions build{
         .batch = golden_.at("batch"), .mean = golden_.at("mean"), .std = golden_.at("std")};
     program_ = std::make_unique<Program>(
-        compile_step(models::build(models::find(model), build), options), open_backend(backend));
+        compile_step(models::build(models::find(model), build), options_for(*opened, options)),
+        opened);
     program_->store().initialize(golden_.at("seed"));
   }
 

@@ -41,10 +41,7 @@ std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operand
       for (std::int64_t o = 0; o < outs; ++o)
         for (std::int64_t k = 0; k < depth; ++k)
           d_weight[o * depth + k] += d_z[n * outs + o] * x[n * depth + k];
-    if (!op.bias) return;
-    double* d_bias = as<double>(b.out[1]);
-    std::fill_n(d_bias, outs, 0.0);
-    for (std::int64_t i = 0; i < rows * outs; ++i) d_bias[i % outs] += d_z[i];
+    if (op.bias) column_sums(d_z, rows * outs, outs, as<double>(b.out[1]));
   });
 }
 

@@ -84,7 +84,9 @@ INSTANTIATE_TEST_SUITE_P(Rows, FusionOf,
                          testing::ValuesIn(fusion_table().begin(), fusion_table().end()),
                          [](const auto& tested) {
                            std::string name(tested.param.name);
-                           std::replace(name.begin(), name.end(), '+', '_');
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return c == '+' || c == ' '; }, '_');
                            return name;
                          });
 
@@ -95,7 +97,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
                                 "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "updates"));
+                                "linear dgrad+relu, updates"));
 }
 
 TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
@@ -117,6 +119,13 @@ TEST(Fuse, MakesTheStepsThatItPromises) {
   for (const Node& node : g.nodes) {
     const auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
     EXPECT_FALSE(wgrad && wgrad->conv.bias) << node.title();
+    const auto* linear = std::get_if<LinearWeightGrad>(&node.op);
+    EXPECT_EQ(linear && linear->bias, node.title() == "fc2/linear.wgrad") << node.title();
+  }
+  for (const Parameter& parameter : g.parameters) {
+    const int writer = g.producers()[idx(parameter.gradient)];
+    ASSERT_GE(writer, 0) << parameter.name;
+    EXPECT_EQ(g.value(parameter.gradient).name, "d_" + parameter.name);
   }
 }
 

@@ -141,10 +141,12 @@ class LayoutPass {
     if (op.bias) store_parameter(node.in[2], {round_up(op.out)});
     store(node.out[0], padded(node.out[0]));
   }
-  void place(const LinearDataGrad&, Node& node) {
+  void place(const LinearDataGrad& op, Node& node) {
     const Shape w = stored(node.in[1]);
     want(node, 0, with_last(logical(node.in[0]), w[0]));
     store(node.out[0], with_last(logical(node.out[0]), w[1]));
+    if (op.relu) want(node, 3, stored(node.out[0]));
+    store_sums(node);
   }
   void place(const LinearWeightGrad&, Node& node) {
     want(node, 1, padded(node.in[1]));

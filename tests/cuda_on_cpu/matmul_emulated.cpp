@@ -50,10 +50,11 @@ void check_matmul(const Matmul& m, const std::string& name) {
     fail<Error>("{}: {} bits a row of aux for {} columns", name, m.aux_pitch, m.columns);
 }
 
-// cublasLt has not everything everywhere, and a mask may be written that nothing can apply.
+// cublasLt has not everything everywhere: here a mask of one row can be applied and not written,
+// one of two rows the other way round.
 bool has_no_algorithm(const Matmul& m) {
   return (m.epilogue == Epilogue::relu_bias_aux && m.rows == 1) ||
-         (reads_aux(m.epilogue) && m.rows <= 2);
+         (reads_aux(m.epilogue) && m.rows == 2);
 }
 
 void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers& buffers,

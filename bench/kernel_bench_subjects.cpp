@@ -66,6 +66,7 @@ std::vector<Subject> subjects(const Device& device, bool all_cases) {
   std::set<std::string> taken;
   for (cases::Case& plain : cases::all()) {
     if (!plain.heavy && !all_cases) continue;
+    if (!plain.fusion.empty() && !device.backend->wants(plain.fusion)) continue;
     const std::string case_label = label(plain.name);
     if (cases::has_adjoint(plain)) plain = cases::with_adjoint(std::move(plain));
     for (const Precision precision : device.precisions()) {

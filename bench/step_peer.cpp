@@ -92,9 +92,10 @@ Program make_program(const Options& options, const models::Model& model) {
   backend.tf32 = precision == Precision::tf32;
   const models::BuildOptions build{
       .batch = options.batch, .mean = mean_of(options.model), .std = std_of(options.model)};
-  const StepOptions step{.schedule = {.peak = 1e-4}, .precision = precision};
-  return Program(compile_step(models::build(model, build), step),
-                 bench::open(options.device, backend));
+  const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
+  const StepOptions step =
+      options_for(*opened, {.schedule = {.peak = 1e-4}, .precision = precision});
+  return Program(compile_step(models::build(model, build), step), opened);
 }
 
 void serve(const Options& options) {

@@ -82,6 +82,8 @@ class Backend {
   // layout.
   virtual void choose_layouts(Graph& graph) const = 0;
   virtual std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const = 0;
+  // Whether a row of fusion_table() pays here; bind() may refuse what a row makes that does not.
+  virtual bool wants(std::string_view /*fusion*/) const { return true; }
 
   virtual std::shared_ptr<std::byte> allocate(
       std::size_t bytes) const = 0;  // zero-filled; DeviceError when too large

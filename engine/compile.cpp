@@ -4,11 +4,18 @@
 
 namespace warpstep {
 
+StepOptions options_for(const Backend& backend, StepOptions options) {
+  for (const FusionRow& row : fusion_table())
+    if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
+  return options;
+}
+
 Graph compile_step(Graph graph, const StepOptions& options) {
   const FuseOptions fusion{options.training, options.no_fuse};
   graph = fuse(std::move(graph), fusion);
   if (options.training) {
     graph = differentiate(std::move(graph));
+    graph = fuse_gradients(std::move(graph), fusion);
     graph = add_optimizer(std::move(graph), options.optimizer, options.schedule);
     graph = fuse_updates(std::move(graph), fusion);
     graph = add_report(std::move(graph));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/autodiff.h"
+#include "engine/backend.h"
 #include "engine/fuse.h"
 #include "engine/precision.h"
 
@@ -15,8 +16,11 @@ struct StepOptions {
   std::set<std::string, std::less<>> no_fuse;
 };
 
-// fuse -> differentiate -> optimiser -> fuse updates -> precision -> schedule. Without training
-// only the forward half.
+// `options` without the fusions that do not pay on `backend`.
+StepOptions options_for(const Backend& backend, StepOptions options);
+
+// fuse -> differentiate -> fuse gradients -> optimiser -> fuse updates -> precision -> schedule.
+// Without training only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

@@ -8,12 +8,19 @@
 namespace warpstep {
 namespace {
 
-constexpr std::array<FusionRow, 5> table{{
+constexpr std::array<FusionRow, 7> table{{
     {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
     {"conv+relu",
      "the convolution clamps what it writes; its adjoint reads the mask from its output"},
     {"linear+relu", "the same for the fully connected layer"},
     {"softmax+xent", "loss, top-1 count and d_logits in one pass over the logits"},
+    {"dgrad+bias",
+     "the adjoint of a relu or a pool sums what it writes: the convolution's bias gradient, "
+     "without "
+     "a pass of its own"},
+    {"linear dgrad+relu",
+     "the layer keeps its relu's signs as bits, by which the next layer's data gradient masks what "
+     "it writes; it sums the bias gradient, too"},
     {"updates", "every parameter's update in one call over one arena"},
 }};
 
@@ -32,10 +39,13 @@ class Rewriter {
   // The node that makes `value`, if it is an Op whose output nothing else uses.
   template <class Op>
   Node* sole_producer(int value) {
+    return uses_[idx(value)] == 1 ? producer<Op>(value) : nullptr;
+  }
+  template <class Op>
+  Node* producer(int value) {
     const int node = producers_[idx(value)];
-    if (node < 0 || uses_[idx(value)] != 1) return nullptr;
-    return std::holds_alternative<Op>(graph_.nodes[idx(node)].op) ? &graph_.nodes[idx(node)]
-                                                                  : nullptr;
+    if (node < 0 || !std::holds_alternative<Op>(graph_.nodes[idx(node)].op)) return nullptr;
+    return &graph_.nodes[idx(node)];
   }
   void drop(const Node& node) { gone_[idx(&node - graph_.nodes.data())] = true; }
 
@@ -99,6 +109,58 @@ void fuse_softmax_xent(Graph& graph, bool training) {
   }
 }
 
+// The weight gradient of the layer whose d_z is `value`, if it gives the bias's.
+Node* bias_gradient_by(Graph& graph, int value) {
+  for (Node& node : graph.nodes)
+    if (const auto* wgrad = std::get_if<LinearWeightGrad>(&node.op);
+        wgrad && wgrad->bias && node.in[1] == value)
+      return &node;
+  return nullptr;
+}
+
+void fuse_linear_dgrad_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& relu : graph.nodes) {
+    if (!std::holds_alternative<ReluGrad>(relu.op)) continue;
+    Node* dgrad = rewriter.sole_producer<LinearDataGrad>(relu.in[0]);
+    Node* layer = rewriter.producer<Linear>(relu.in[1]);
+    Node* wgrad = bias_gradient_by(graph, relu.out[0]);
+    if (!dgrad || !layer || !wgrad) continue;
+    std::get<Linear>(layer->op).mask = true;
+    const Type mask = infer(layer->op, graph.types(layer->in))[1];
+    layer->out.push_back(graph.add_value(mask, Role::mask, layer->title() + " mask"));
+    std::get<LinearDataGrad>(dgrad->op).relu = true;
+    dgrad->in.insert(dgrad->in.end(), {layer->out[1], relu.in[1]});
+    dgrad->out = {relu.out[0], wgrad->out[1]};
+    std::get<LinearWeightGrad>(wgrad->op).bias = false;
+    wgrad->out.pop_back();
+    rewriter.drop(relu);
+  }
+}
+
+// Where an op says that it also gives the column sums of what it writes.
+bool* bias_gradient_of(AnyOp& op) {
+  if (auto* relu = std::get_if<ReluGrad>(&op)) return &relu->bias_gradient;
+  if (auto* pool = std::get_if<MaxPoolGrad>(&op)) return &pool->bias_gradient;
+  return nullptr;
+}
+
+void fuse_dgrad_bias(Graph& graph) {
+  const std::vector<int> producers = graph.producers();
+  for (Node& node : graph.nodes) {
+    auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
+    const int writer = wgrad && wgrad->conv.bias ? producers[idx(node.in[1])] : -1;
+    if (writer < 0) continue;
+    Node& dgrad = graph.nodes[idx(writer)];
+    bool* bias_gradient = bias_gradient_of(dgrad.op);
+    if (!bias_gradient || *bias_gradient) continue;  // two layers may share a d_z
+    *bias_gradient = true;
+    wgrad->conv.bias = false;
+    dgrad.out.push_back(node.out.back());
+    node.out.pop_back();
+  }
+}
+
 }  // namespace
 
 std::span<const FusionRow> fusion_table() {
@@ -119,6 +181,13 @@ Graph fuse(Graph graph, const FuseOptions& options) {
   if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
   if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
   if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
+  return graph;
+}
+
+Graph fuse_gradients(Graph graph, const FuseOptions& options) {
+  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
+  if (enabled("dgrad+bias")) fuse_dgrad_bias(graph);
+  if (enabled("linear dgrad+relu")) fuse_linear_dgrad_relu(graph);
   return graph;
 }
 

@@ -26,6 +26,10 @@ std::span<const FusionRow> fusion_table();
 // unknown disabled row.
 Graph fuse(Graph graph, const FuseOptions& options);
 
+// Rows that work on the backward half, after differentiate(). The ids of gradients stay what they
+// are, whichever node makes them.
+Graph fuse_gradients(Graph graph, const FuseOptions& options);
+
 // The row `updates`, after add_optimizer().
 Graph fuse_updates(Graph graph, const FuseOptions& options);
 

@@ -24,6 +24,7 @@ enum class Role : std::uint8_t {
   activation,  // made and used inside a step, planned into the arena
   statistic,   // likewise, always f32 or i32: losses, counts
   index,       // likewise, integers: pooling positions
+  mask,        // likewise, bits that only the backend that wrote them can read
   parameter,   // these persist from step to step, see engine/store.h
   gradient,
   moment,

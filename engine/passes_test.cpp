@@ -1,4 +1,5 @@
-// The passes that turn a model into a step: fuse, differentiate, precision, schedule.
+// The passes that turn a model into a step: differentiate, precision, schedule; fuse_test.cpp has
+// the fusions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,80 +119,6 @@ TEST(AddOptimizer, StartsWithTheClockAndUpdatesEveryParameter) {
   EXPECT_TRUE(std::holds_alternative<Clock>(g.nodes.front().op));
   EXPECT_EQ(count<Update>(g), 4);
   for (const Parameter& parameter : g.parameters) ASSERT_EQ(parameter.moments.size(), 1U);
-}
-
-// ---- fuse
-
-class FusionOf : public testing::TestWithParam<FusionRow> {};
-
-struct Tried {
-  const char* model;
-  Optimizer::Kind optimizer;
-};
-
-// Steps of the reference backend, where a fusion may change nothing but the order of a few double
-// additions.
-TEST_P(FusionOf, LeavesTheStepsResultAlone) {
-  for (const Tried& tried :
-       {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam}}) {
-    StepOptions fused, unfused;
-    fused.optimizer.kind = unfused.optimizer.kind = tried.optimizer;
-    fused.schedule.peak = unfused.schedule.peak = 1e-2;
-    unfused.no_fuse.emplace(GetParam().name);
-    Stepping with(model_step(tried.model, 2, fused), open_backend("ref"));
-    Stepping without(model_step(tried.model, 2, unfused), open_backend("ref"));
-    const bool applies = std::string_view(tried.model) == "cifar10cnn" ||
-                         !(GetParam().name == "relu+pool" || GetParam().name == "conv+relu");
-    EXPECT_EQ(with.program.calls().size() < without.program.calls().size(), applies);
-    for (Stepping* one : {&with, &without}) one->program.store().initialize(5);
-    for (std::uint64_t step = 0; step < 2; ++step) {
-      for (Stepping* one : {&with, &without}) {
-        one->load(step, step == 1);
-        for (std::size_t c = 0; c < one->program.calls().size(); ++c) one->program.enqueue(c);
-      }
-      EXPECT_EQ(with.program.correct(), without.program.correct());
-      const auto exact_loss = [](const Stepping& one) {
-        return *static_cast<const double*>(one.program.address(one.program.graph().loss));
-      };
-      EXPECT_NEAR(exact_loss(with), exact_loss(without), 1e-12 * exact_loss(without));
-    }
-    EXPECT_EQ(with.parameters(), without.parameters()) << "as floats";
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Rows, FusionOf,
-                         testing::ValuesIn(fusion_table().begin(), fusion_table().end()),
-                         [](const auto& tested) {
-                           std::string name(tested.param.name);
-                           std::replace(name.begin(), name.end(), '+', '_');
-                           return name;
-                         });
-
-TEST(Fuse, RefusesARowThatItDoesNotHave) {
-  EXPECT_THAT(
-      [] {
-        fuse({}, {true, {"conv+rleu"}});
-      },
-      ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
-                                "conv+relu, linear+relu, softmax+xent, updates"));
-}
-
-TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
-  const Graph g = fuse(two_branches(), {});
-  EXPECT_EQ(count<Relu>(g), 1) << "the sum reads the convolution's plain output";
-  for (const Node& node : g.nodes)
-    if (const auto* conv = std::get_if<Conv>(&node.op)) {
-      EXPECT_FALSE(conv->relu);
-    }
-}
-
-TEST(Fuse, MakesTheStepsThatItPromises) {
-  const Graph g = model_step("cifar10cnn", 2);
-  EXPECT_EQ(count<Relu>(g), 0);
-  EXPECT_EQ(count<LogSoftmax>(g) + count<Nll>(g) + count<Top1>(g), 0);
-  EXPECT_EQ(count<SoftmaxXent>(g), 1);
-  EXPECT_EQ(count<UpdateAll>(g), 1);
-  EXPECT_EQ(count<Update>(g), 0);
 }
 
 // ---- precision

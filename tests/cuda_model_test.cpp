@@ -81,6 +81,28 @@ TEST_P(ModelOnCuda, ReadsNoDeadBuffer) {
   EXPECT_EQ(run(*calls, *eager), run(*poisoned, *poisoning));
 }
 
+// Fusions of gradients move sums to other kernels, which round elsewhere.
+TEST_P(ModelOnCuda, GivesTheSameGradientsWithoutTheirFusions) {
+  const auto gradients = [&](Stepping& step) {
+    const auto [losses, parameters] = run(step, *eager_runner(step.program), 1);
+    std::vector<std::vector<float>> all{losses};
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      all.push_back(step.program.store().read(p, Store::Section::gradient));
+    return all;
+  };
+  const bool wide = std::get<1>(GetParam()) == Precision::fp32;
+  const auto with = gradients(*stepping(backend_));
+  for (const std::string_view row : {"dgrad+bias", "linear dgrad+relu"}) {
+    StepOptions options;
+    options.no_fuse.emplace(row);
+    const auto without = gradients(*stepping(backend_, options));
+    ASSERT_EQ(with.size(), without.size());
+    for (std::size_t i = 0; i < with.size(); ++i)
+      EXPECT_LE(relative_difference(with[i], without[i]), wide ? 1e-5 : 2e-2)
+          << row << ", gradient " << i;
+  }
+}
+
 // The weights are blown up until fp16 gradients overflow at the first loss scale: steps are left
 // out until the scale fits, and then training goes on.
 TEST_P(ModelOnCuda, LeavesOutTheStepsThatOverflow) {

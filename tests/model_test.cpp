@@ -1,5 +1,6 @@
 // Whole models on a fast backend: call by call against the reference, the same bits from run to
 // run, and with every dead buffer poisoned.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
@@ -24,8 +25,9 @@ class ModelOnCpu : public testing::TestWithParam<const char*> {
 
   static std::unique_ptr<Stepping> stepping(const char* backend, const StepOptions& options = {},
                                             std::int64_t batch = 4) {
+    const StepOptions wanted = options_for(*open_backend("cpu"), options);
     auto step =
-        std::make_unique<Stepping>(model_step(GetParam(), batch, options), open_backend(backend));
+        std::make_unique<Stepping>(model_step(GetParam(), batch, wanted), open_backend(backend));
     step->program.store().initialize(1);
     return step;
   }
@@ -76,6 +78,25 @@ TEST_P(ModelOnCpu, ComputesTheSameWithoutItsFusions) {
   ours->load(0);
   theirs->load(0);
   EXPECT_NO_THROW(check->step());
+}
+
+// oneDNN has no use for some fusions: the step is compiled without them, or not bound at all.
+TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
+  const auto cpu = open_backend("cpu");
+  StepOptions users;
+  users.no_fuse = {"conv+relu"};
+  EXPECT_EQ(options_for(*open_backend("ref"), users).no_fuse, users.no_fuse);
+  for (const FusionRow& row : fusion_table()) {
+    const bool left_out = options_for(*cpu, users).no_fuse.contains(row.name);
+    EXPECT_EQ(left_out, row.name == "conv+relu" || !cpu->wants(row.name)) << row.name;
+    if (cpu->wants(row.name)) continue;
+    StepOptions options = options_for(*cpu, {});
+    options.no_fuse.erase(std::string(row.name));
+    const Graph graph = model_step("cifar10cnn", 2, options);
+    EXPECT_THAT([&] { Program(graph, cpu); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr(fmt::format(
+                    "made by the fusion {}, which the CPU backend does not want", row.name))));
+  }
 }
 
 TEST_P(ModelOnCpu, EvaluatesLikeTheReference) {

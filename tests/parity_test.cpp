@@ -56,8 +56,10 @@ class Parity : public testing::TestWithParam<std::string> {
         .schedule = {.peak = adam["lr"]}};
     const models::BuildOptions build{
         .batch = golden_.at("batch"), .mean = golden_.at("mean"), .std = golden_.at("std")};
-    program_ = std::make_unique<Program>(
-        compile_step(models::build(models::find(GetParam()), build), options), std::move(backend));
+    program_ =
+        std::make_unique<Program>(compile_step(models::build(models::find(GetParam()), build),
+                                               options_for(*backend, options)),
+                                  backend);
     program_->store().initialize(golden_.at("seed"));
   }
 

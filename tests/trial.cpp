@@ -157,7 +157,8 @@ std::vector<Result> Trial::run(bool poison) {
       ++expected;
       depth += graph.cost(node).depth;
       for (const int id : node.out)
-        if (program_.address(id)) results.push_back(read(id, coarsest, depth));
+        if (program_.address(id) && graph.value(id).role != Role::mask)
+          results.push_back(read(id, coarsest, depth));
       for (const int id : node.out) coarsest = coarser(coarsest, graph.value(id).type.dtype);
     }
     program_.wait();

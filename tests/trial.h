@@ -38,7 +38,8 @@ class Trial {
   const Program& program() const { return program_; }
 
   // Runs the calls one by one and reads the outputs of each when it is done: of the nodes of the
-  // case, without the reorders that the backend put between them. Then what updates changed.
+  // case, without masks, which are the backend's own affair, nor the reorders that it put between
+  // them. Then what updates changed.
   // With `poison`, every buffer is filled with NaN patterns when its last reader is done.
   std::vector<Result> run(bool poison = false);
 

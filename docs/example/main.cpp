@@ -15,7 +15,8 @@ int main() {
   Tensor x = normalize(images, std::array{0.5F}, std::array{0.25F});
   x = max_pool(relu(conv("conv1", x, {.out = 8, .padding = 1})));
   cross_entropy(linear("fc1", flatten(x), {.out = 10}), labels);
-  const Program step(compile_step(std::move(graph), {.schedule = {.peak = 1e-3}}),
-                     open_backend("cpu"));
+  const std::shared_ptr<Backend> backend = open_backend("cpu");
+  const StepOptions options = options_for(*backend, {.schedule = {.peak = 1e-3}});
+  const Program step(compile_step(std::move(graph), options), backend);
   fmt::print("{}", explain(step));
 }

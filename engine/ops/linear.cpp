@@ -23,7 +23,9 @@ Types infer(const Linear& op, const Types& in) {
   if (in[1].shape != Shape{op.out, x[1]})
     fail<ShapeError>("weight is {}, input {} wants {}x{}", in[1].shape.text(), x.text(), op.out,
                      x[1]);
-  return {{in[0].dtype, {x[0], op.out}}};
+  Types out{{in[0].dtype, {x[0], op.out}}};
+  if (op.mask) out.push_back({DType::u8, {x[0], 16 * ((op.out + 127) / 128)}});
+  return out;
 }
 
 void grad(const Linear& op, Adjoint& adjoint) {
@@ -44,16 +46,27 @@ Cost cost(const Linear& op, const Types& in, const Types& out) {
 }
 
 std::string text(const Linear& op) {
-  return std::string(op.bias ? "+bias" : "") + (op.relu ? " +relu" : "");
+  return std::string(op.bias ? "+bias" : "") + (op.relu ? " +relu" : "") +
+         (op.mask ? " +mask" : "");
 }
 
 Types infer(const LinearDataGrad& op, const Types& in) {
-  require_inputs(op.name, in, 2, 2);
-  return {{in[0].dtype, {in[0].shape[0], in[1].shape[1]}}};
+  require_inputs(op.name, in, op.relu ? 4 : 2, op.relu ? 4 : 2);
+  const std::int64_t features = in[1].shape[1];
+  Types out{{in[0].dtype, {in[0].shape[0], features}}};
+  if (op.relu) out.push_back({in[0].dtype, {features}});
+  return out;
 }
 
-Cost cost(const LinearDataGrad&, const Types& in, const Types& out) {
-  return matmul(in, out, in[0].shape[0], in[1].shape[1], in[0].shape[1]);
+Cost cost(const LinearDataGrad& op, const Types& in, const Types& out) {
+  const Types read(in.begin(), in.begin() + (op.relu ? 3 : 2));
+  Cost cost = matmul(read, out, in[0].shape[0], in[1].shape[1], in[0].shape[1]);
+  if (op.relu) add_column_sums(cost, out[0].shape);
+  return cost;
+}
+
+std::string text(const LinearDataGrad& op) {
+  return op.relu ? "+relu +bias" : "";
 }
 
 Types infer(const LinearWeightGrad& op, const Types& in) {

@@ -1,5 +1,7 @@
 #include "engine/ops/op.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -8,6 +10,11 @@ double bytes_of(const Types& types) {
   double bytes = 0;
   for (const Type& type : types) bytes += static_cast<double>(type.bytes());
   return bytes;
+}
+
+void add_column_sums(Cost& cost, const Shape& x) {
+  cost.flops += static_cast<double>(x.count());
+  cost.depth += static_cast<double>(x.count() / std::max<std::int64_t>(1, x.back()));
 }
 
 void require_inputs(std::string_view op, const Types& in, std::size_t least, std::size_t most) {

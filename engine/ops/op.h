@@ -26,6 +26,10 @@ struct Cost {
 
 double bytes_of(const Types& types);
 
+// What an op adds to its cost that also sums the columns of `x`: the sum over all but the last
+// axis.
+void add_column_sums(Cost& cost, const Shape& x);
+
 // Throws ShapeError unless least <= in.size() <= most; the graph adds scope and model line.
 void require_inputs(std::string_view op, const Types& in, std::size_t least, std::size_t most);
 

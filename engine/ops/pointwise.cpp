@@ -48,10 +48,17 @@ Cost cost(const Relu&, const Types& in, const Types& out) {
 }
 
 Types infer(const ReluGrad& op, const Types& in) {
-  return same_shapes(op.name, in);
+  Types out = same_shapes(op.name, in);
+  if (op.bias_gradient) out.push_back({in[0].dtype, {in[0].shape.back()}});
+  return out;
 }
-Cost cost(const ReluGrad&, const Types& in, const Types& out) {
-  return streaming(in, out, 1);
+Cost cost(const ReluGrad& op, const Types& in, const Types& out) {
+  Cost cost = streaming(in, out, 1);
+  if (op.bias_gradient) add_column_sums(cost, out[0].shape);
+  return cost;
+}
+std::string text(const ReluGrad& op) {
+  return op.bias_gradient ? "+bias" : "";
 }
 
 Types infer(const Add& op, const Types& in) {

@@ -30,13 +30,16 @@ Types infer(const Relu& op, const Types& in);
 void grad(const Relu& op, Adjoint& adjoint);
 Cost cost(const Relu& op, const Types& in, const Types& out);
 
-// d_y, y -> d_x = d_y where y > 0, else 0.
+// d_y, y -> d_x = d_y where y > 0, else 0, and with bias_gradient d_bias [C], the sum of d_x over
+// all but its last axis.
 struct ReluGrad {
   static constexpr std::string_view name = "relu.dgrad";
+  bool bias_gradient = false;  // set by fusion
   bool operator==(const ReluGrad&) const = default;
 };
 Types infer(const ReluGrad& op, const Types& in);
 Cost cost(const ReluGrad& op, const Types& in, const Types& out);
+std::string text(const ReluGrad& op);
 
 // a + b of one shape. Gradients of a value that is used more than once meet here.
 struct Add {

@@ -25,7 +25,7 @@ Types infer(const MaxPool& op, const Types& in) {
 }
 
 void grad(const MaxPool& op, Adjoint& adjoint) {
-  const MaxPoolGrad d{op, adjoint.in(0).type().shape};
+  const MaxPoolGrad d{.pool = op, .input = adjoint.in(0).type().shape};
   adjoint.give(0, adjoint.record(Phase::data_grad, d, {adjoint.d_out(), adjoint.out(1)})[0]);
 }
 
@@ -43,17 +43,21 @@ std::string text(const MaxPool& op) {
 
 Types infer(const MaxPoolGrad& op, const Types& in) {
   require_inputs(op.name, in, 2, 2);
-  return {{in[0].dtype, op.input}};
+  Types out{{in[0].dtype, op.input}};
+  if (op.bias_gradient) out.push_back({in[0].dtype, {op.input.back()}});
+  return out;
 }
 
 Cost cost(const MaxPoolGrad& op, const Types& in, const Types& out) {
   const std::int64_t overlap = (op.pool.window + op.pool.stride - 1) / op.pool.stride;
-  return {static_cast<double>(in[0].shape.count()), bytes_of(in) + bytes_of(out),
-          static_cast<double>(overlap * overlap)};
+  Cost cost{static_cast<double>(in[0].shape.count()), bytes_of(in) + bytes_of(out),
+            static_cast<double>(overlap * overlap)};
+  if (op.bias_gradient) add_column_sums(cost, op.input);
+  return cost;
 }
 
 std::string text(const MaxPoolGrad& op) {
-  return text(op.pool);
+  return text(op.pool) + (op.bias_gradient ? " +bias" : "");
 }
 
 }  // namespace warpstep

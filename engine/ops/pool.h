@@ -23,11 +23,13 @@ void grad(const MaxPool& op, Adjoint& adjoint);
 Cost cost(const MaxPool& op, const Types& in, const Types& out);
 std::string text(const MaxPool& op);
 
-// d_y, index -> d_x of shape `input`; every element is written.
+// d_y, index -> d_x of shape `input`; every element is written. With bias_gradient also d_bias [C],
+// the sum of d_x over all but its last axis.
 struct MaxPoolGrad {
   static constexpr std::string_view name = "max_pool.dgrad";
   MaxPool pool;
   Shape input;
+  bool bias_gradient = false;  // set by fusion
   bool operator==(const MaxPoolGrad&) const = default;
 };
 Types infer(const MaxPoolGrad& op, const Types& in);

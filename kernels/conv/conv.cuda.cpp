@@ -18,11 +18,6 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
   return std::move(planned.plan);
 }
 
-// Channels of a convolution in groups are not padded, and may be no whole vectors.
-bool is_whole(std::int64_t channels, DType dtype) {
-  return idx(channels) * size_bytes(dtype) % 16 == 0;
-}
-
 }  // namespace
 
 // Bias and relu are part of cuDNN's graph where it has an engine for all of it; else a pass of our
@@ -49,7 +44,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
         const std::size_t bound = op.bias && !after ? 4 : 3;
         planned->execute(s, std::span(bindings).first(bound), b.workspace);
         if (!after) return;
-        const auto add = is_whole(channels, dtype) ? bias_relu : bias_relu_unaligned;
+        const auto add = are_whole_vectors(channels, dtype) ? bias_relu : bias_relu_unaligned;
         add(b.out[0], op.bias ? b.in[2] : nullptr, op.relu, rows, channels, dtype, s.handle());
       },
       planned->workspace_bytes());
@@ -92,11 +87,11 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
                                   dnn::Binding{ConvShape::w_uid, b.out[0]}};
         planned->execute(s, bindings, b.workspace);
         if (!bias) return;
-        if (is_whole(channels, dtype))
+        if (are_whole_vectors(channels, dtype))
           column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
                       s.handle());
         else
-          column_sums_unaligned(b.in[1], b.out[1], rows, channels, dtype, s.handle());
+          column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());
       },
       std::max(planned->workspace_bytes(), sums));
 }

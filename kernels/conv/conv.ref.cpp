@@ -57,10 +57,7 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
     std::fill_n(d_weight, weights, 0.0);
     for_each_tap(op.conv, x, z,
                  [&](auto xi, auto wi, auto zi) { d_weight[wi] += in[xi] * d_z[zi]; });
-    if (!op.conv.bias) return;
-    double* d_bias = as<double>(b.out[1]);
-    std::fill_n(d_bias, op.conv.out, 0.0);
-    for (std::int64_t i = 0; i < z.count(); ++i) d_bias[i % op.conv.out] += d_z[i];
+    if (op.conv.bias) column_sums(d_z, z.count(), op.conv.out, as<double>(b.out[1]));
   });
 }
 

@@ -1,6 +1,8 @@
 #include <omp.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -11,6 +13,9 @@ namespace warpstep::cpu {
 namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+
+// oneDNN's weight gradients give the bias's in the same pass, and it knows no masks.
+constexpr std::array<std::string_view, 2> unwanted{"dgrad+bias", "linear dgrad+relu"};
 
 std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";
@@ -58,6 +63,10 @@ class Cpu final : public Backend {
             return cpu::bind(op, operands);
         },
         node.op);
+  }
+
+  bool wants(std::string_view fusion) const override {
+    return std::find(unwanted.begin(), unwanted.end(), fusion) == unwanted.end();
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
@@ -108,6 +117,14 @@ class Cpu final : public Backend {
 };
 
 }  // namespace
+
+void refuse_fusion(const Operands& operands, std::string_view fusion) {
+  fail<Error>(
+      "cpu: {} ({}) was made by the fusion {}, which the CPU backend does not want; compile the "
+      "step with options_for() of the backend, or with --no-fuse '{}'",
+      operands.node.title(), text(operands.node.op), fusion, fusion);
+}
+
 }  // namespace warpstep::cpu
 
 extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions& options) {

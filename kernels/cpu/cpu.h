@@ -19,6 +19,9 @@ struct Operands : warpstep::Operands {
 // Chooses the layout of every value, see layouts.cpp.
 void choose_layouts(Graph& graph, const Context& context);
 
+// Error: `fusion`, which this backend does not want, has made the node.
+[[noreturn]] void refuse_fusion(const Operands& operands, std::string_view fusion);
+
 // One overload an op, defined in kernels/*/*.cpu.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);

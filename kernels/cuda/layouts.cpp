@@ -141,10 +141,12 @@ class LayoutPass {
     if (op.bias) store_parameter(node.in[2], {round_up(op.out)});
     store(node.out[0], padded(node.out[0]));
   }
-  void place(const LinearDataGrad&, Node& node) {
+  void place(const LinearDataGrad& op, Node& node) {
     const Shape w = stored(node.in[1]);
     want(node, 0, with_last(logical(node.in[0]), w[0]));
     store(node.out[0], with_last(logical(node.out[0]), w[1]));
+    if (op.relu) want(node, 3, stored(node.out[0]));
+    store_sums(node);
   }
   void place(const LinearWeightGrad&, Node& node) {
     want(node, 1, padded(node.in[1]));
@@ -158,6 +160,13 @@ class LayoutPass {
   void place_pair(Node& node) {
     want(node, 0, stored(node.in[1]));
     store_like(node.out[0], node.in[1]);
+    store_sums(node);
+  }
+  // The column sums of the first output, if there are any; a parameter's gradient is stored as the
+  // parameter is.
+  void store_sums(const Node& node) {
+    if (node.out.size() > 1 && graph_.value(node.out[1]).parameter < 0)
+      store(node.out[1], {stored(node.out[0]).back()});
   }
 
   void place(const MaxPool&, Node& node) {
@@ -167,6 +176,7 @@ class LayoutPass {
   void place(const MaxPoolGrad&, Node& node) {
     want(node, 0, with_last(logical(node.in[0]), stored(node.in[1]).back()));
     store_like(node.out[0], node.in[0]);
+    store_sums(node);
   }
 
   void place(const SoftmaxXent&, Node& node) {

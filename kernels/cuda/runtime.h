@@ -53,8 +53,8 @@ class CudaStream final : public Stream {
   Events signals_;  // that streams wait for; apart, because those of a capture are not the host's
 };
 
-// The runtime's plain copies and fills go to the default stream, which our streams do not wait for, and
-// may return before they are done. These do not return earlier.
+// The runtime's plain copies and fills go to the default stream, which our streams do not wait for,
+// and may return before they are done. These do not return earlier.
 void copy_now(void* to, const void* from, std::size_t bytes);
 void fill_now(void* memory, std::uint8_t byte, std::size_t bytes);
 

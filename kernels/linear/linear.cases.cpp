@@ -22,6 +22,24 @@ void add(List& list, const Size& size, Fill fill = {}) {
   }
 }
 
+// Two layers, the first with relu, and the adjoint of the second up to the first one's d_z.
+void add_masked(List& list, const Size& size, std::int64_t classes) {
+  const auto build = [&](Case& c) {
+    const Tensor x = input(c, "x", {DType::f32, {size.batch, size.features}});
+    Linear first;
+    first.out = size.out;
+    first.relu = first.mask = true;
+    const Tensor y = linear("fc1", x, first);
+    const int mask = c.graph.nodes.back().out[1];
+    c.graph.value(mask).role = Role::mask;
+    const Tensor z = linear("fc2", y, {.out = classes});
+    const Tensor weight{&c.graph, c.graph.nodes.back().in[1]};
+    record(c, LinearDataGrad{.relu = true},
+           {input(c, "d_z", z.type()), weight, {&c.graph, mask}, y});
+  };
+  list.add(std::string(size.label) + " with a mask", build).fusion = "linear dgrad+relu";
+}
+
 }  // namespace
 
 void add_linear(List list) {
@@ -43,6 +61,11 @@ void add_linear(List list) {
     add(list, size);
   add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});
   add(list, {"inputs of 1e4", 3, 24, 7}, {Fill::Kind::centered, 1e4});
+  for (const Size& size :
+       {Size{"cifar10cnn fc1", 3, 2048, 130}, Size{"128 outputs", 5, 30, 128},
+        Size{"one output", 7, 5, 1}, Size{"129 outputs", 4, 17, 129}, Size{"many rows", 70, 9, 40},
+        Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
+    add_masked(list, size, 10);
   // Behind a flatten of a convolution: the view between a stored layout and plain rows.
   list.add("behind conv and flatten", [](Case& c) {
     Conv conv_op;

@@ -11,46 +11,112 @@ std::shared_ptr<MatmulPlan> plan(const Operands& operands, const Matmul& matmul)
   return operands.context.matmul->plan(matmul, operands.node.title());
 }
 
-}  // namespace
+// Nothing where cublasLt has no algorithm for it.
+std::shared_ptr<MatmulPlan> plan_if_possible(const Operands& operands, const Matmul& matmul) {
+  try {
+    return plan(operands, matmul);
+  } catch (const DeviceError&) {
+    return nullptr;
+  }
+}
 
 // y [N,out] = x [N,K] weight^T: both operands are read along K, as tensor cores like it best.
+Matmul product_of(const Linear& op, const Graph& graph, const Node& node) {
+  const Shape &x = stored_shape(graph.value(node.in[0])),
+              &w = stored_shape(graph.value(node.in[1]));
+  return {.dtype = graph.value(node.in[0]).type.dtype,
+          .rows = x[0],
+          .columns = w[0],
+          .depth = x[1],
+          .transpose_b = true,
+          .pitch_a = x[1],
+          .pitch_b = w[1],
+          .pitch_d = w[0],
+          .epilogue = !op.bias  ? Epilogue::none
+                      : op.relu ? Epilogue::relu_bias
+                                : Epilogue::bias};
+}
+
+// The product of a layer that also writes its mask, if cublasLt can. Which bit is which is
+// cublasLt's own affair: no kernel of ours could write or read it in its place. So where it cannot
+// write the mask, nobody does, and the gradient, which asks the same question of its layer, goes by
+// the layer's output.
+std::shared_ptr<MatmulPlan> plan_with_mask(const Operands& operands, const Node& layer) {
+  Matmul matmul = product_of(std::get<Linear>(layer.op), operands.graph, layer);
+  matmul.epilogue = Epilogue::relu_bias_aux;
+  matmul.aux_pitch = 8 * operands.graph.value(layer.out[1]).type.shape[1];
+  return plan_if_possible(operands, matmul);
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
-  const Shape &x = operands.stored_in(0), &w = operands.stored_in(1);
-  const Matmul matmul{.dtype = operands.dtype_in(0),
-                      .rows = x[0],
-                      .columns = w[0],
-                      .depth = x[1],
-                      .transpose_b = true,
-                      .pitch_a = x[1],
-                      .pitch_b = w[1],
-                      .pitch_d = w[0],
-                      .epilogue = !op.bias  ? Epilogue::none
-                                  : op.relu ? Epilogue::relu_bias
-                                            : Epilogue::bias};
-  const auto planned = plan(operands, matmul);
-  const bool relu_alone = op.relu && !op.bias;
+  const Matmul matmul = product_of(op, operands.graph, operands.node);
+  auto planned = op.mask ? plan_with_mask(operands, operands.node) : nullptr;
+  const bool masked = planned != nullptr, relu_alone = op.relu && !op.bias;
+  if (!planned) planned = plan(operands, matmul);
   return launch_kernel(
       planned->implementation() + (relu_alone ? " + relu" : ""),
-      [planned, relu_alone, bias = op.bias, count = x[0] * w[0], dtype = matmul.dtype](
-          const Buffers& b, CudaStream& s) {
-        planned->execute(
-            s, {.a = b.in[0], .b = b.in[1], .d = b.out[0], .bias = bias ? b.in[2] : nullptr},
-            b.workspace);
+      [planned, masked, relu_alone, bias = op.bias, count = matmul.rows * matmul.columns,
+       dtype = matmul.dtype](const Buffers& b, CudaStream& s) {
+        planned->execute(s,
+                         {.a = b.in[0],
+                          .b = b.in[1],
+                          .d = b.out[0],
+                          .bias = bias ? b.in[2] : nullptr,
+                          .aux = masked ? b.out[1] : nullptr},
+                         b.workspace);
         if (relu_alone) relu(b.out[0], b.out[0], count, dtype, s.handle());
       },
       planned->workspace_bytes());
 }
 
+namespace {
+
+// The product, masked and summed by cublasLt if it can, or by a kernel of our own.
+std::unique_ptr<Kernel> bind_with_relu(const Matmul& matmul, const Operands& operands) {
+  const int mask = operands.node.in[2];
+  const int layer = operands.graph.producers()[idx(mask)];
+  Matmul fused = matmul;
+  fused.epilogue = Epilogue::drelu_bias_gradient;
+  fused.aux_pitch = 8 * operands.graph.value(mask).type.shape[1];
+  std::shared_ptr<MatmulPlan> planned;
+  if (plan_with_mask(operands, operands.graph.nodes[idx(layer)]))
+    planned = plan_if_possible(operands, fused);
+  if (planned)
+    return launch_kernel(
+        planned->implementation(),
+        [planned](const Buffers& b, CudaStream& s) {
+          planned->execute(
+              s, {.a = b.in[0], .b = b.in[1], .d = b.out[0], .bias = b.out[1], .aux = b.in[2]},
+              b.workspace);
+        },
+        planned->workspace_bytes());
+  planned = plan(operands, matmul);
+  return launch_kernel(
+      planned->implementation() + " + relu_grad_sums",
+      [planned, matmul, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        planned->execute(s, {.a = b.in[0], .b = b.in[1], .d = b.out[0]}, b.workspace);
+        relu_grad_sums(b.out[0], b.in[3], b.out[0], b.out[1], matmul.rows, matmul.columns,
+                       matmul.dtype, b.workspace, ticket.word(), s.handle());
+      },
+      std::max(planned->workspace_bytes(), column_sums_workspace(matmul.rows, matmul.columns)));
+}
+
+}  // namespace
+
 // d_x [N,K] = d_z [N,out] weight [out,K].
-std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
   const Shape &d_z = operands.stored_in(0), &w = operands.stored_in(1);
-  const auto planned = plan(operands, {.dtype = operands.dtype_in(0),
-                                       .rows = d_z[0],
-                                       .columns = w[1],
-                                       .depth = w[0],
-                                       .pitch_a = d_z[1],
-                                       .pitch_b = w[1],
-                                       .pitch_d = w[1]});
+  const Matmul matmul{.dtype = operands.dtype_in(0),
+                      .rows = d_z[0],
+                      .columns = w[1],
+                      .depth = w[0],
+                      .pitch_a = d_z[1],
+                      .pitch_b = w[1],
+                      .pitch_d = w[1]};
+  if (op.relu) return bind_with_relu(matmul, operands);
+  const auto planned = plan(operands, matmul);
   return launch_kernel(
       planned->implementation(),
       [planned](const Buffers& b, CudaStream& s) {
@@ -72,11 +138,8 @@ std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operand
                 .pitch_b = x[1],
                 .pitch_d = x[1],
                 .epilogue = op.bias ? Epilogue::bias_gradient : Epilogue::none};
-  std::shared_ptr<MatmulPlan> planned;
-  try {
-    planned = plan(operands, matmul);
-  } catch (const DeviceError&) {
-    if (!op.bias) throw;
+  auto planned = op.bias ? plan_if_possible(operands, matmul) : nullptr;
+  if (!planned) {
     matmul.epilogue = Epilogue::none;
     planned = plan(operands, matmul);
   }

@@ -1,6 +1,31 @@
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
+namespace {
+
+// Bytes a row of a mask, as Linear has it.
+std::int64_t mask_pitch(std::int64_t columns) {
+  return 16 * ((columns + 127) / 128);
+}
+
+// Bit c % 8 of a row's byte c / 8: whether y[c] is above 0.
+void write_mask(const double* y, std::int64_t rows, std::int64_t columns, std::uint8_t* mask) {
+  const std::int64_t pitch = mask_pitch(columns);
+  std::fill_n(mask, rows * pitch, std::uint8_t{0});
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      if (y[r * columns + c] > 0)
+        mask[r * pitch + c / 8] = static_cast<std::uint8_t>(mask[r * pitch + c / 8] | 1 << c % 8);
+}
+
+void apply_mask(const std::uint8_t* mask, std::int64_t rows, std::int64_t columns, double* d_x) {
+  const std::int64_t pitch = mask_pitch(columns);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      if ((mask[r * pitch + c / 8] >> c % 8 & 1) == 0) d_x[r * columns + c] = 0;
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
   const std::int64_t rows = operands.in_shape(0)[0], depth = operands.in_shape(0)[1];
@@ -13,13 +38,14 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
         for (std::int64_t k = 0; k < depth; ++k) sum += x[n * depth + k] * weight[o * depth + k];
         y[n * op.out + o] = op.relu ? std::max(0.0, sum) : sum;
       }
+    if (op.mask) write_mask(y, rows, op.out, as<std::uint8_t>(b.out[1]));
   });
 }
 
-std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
   const std::int64_t rows = operands.in_shape(0)[0], outs = operands.in_shape(0)[1],
                      depth = operands.in_shape(1)[1];
-  return host_kernel("loops", [=](const Buffers& b) {
+  return host_kernel("loops", [=, relu = op.relu](const Buffers& b) {
     const double *d_z = as<double>(b.in[0]), *weight = as<double>(b.in[1]);
     double* d_x = as<double>(b.out[0]);
     std::fill_n(d_x, rows * depth, 0.0);
@@ -27,6 +53,9 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands& operands) {
       for (std::int64_t o = 0; o < outs; ++o)
         for (std::int64_t k = 0; k < depth; ++k)
           d_x[n * depth + k] += d_z[n * outs + o] * weight[o * depth + k];
+    if (!relu) return;
+    apply_mask(as<std::uint8_t>(b.in[2]), rows, depth, d_x);
+    column_sums(d_x, rows * depth, depth, as<double>(b.out[1]));
   });
 }
 
@@ -41,10 +70,7 @@ std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operand
       for (std::int64_t o = 0; o < outs; ++o)
         for (std::int64_t k = 0; k < depth; ++k)
           d_weight[o * depth + k] += d_z[n * outs + o] * x[n * depth + k];
-    if (!op.bias) return;
-    double* d_bias = as<double>(b.out[1]);
-    std::fill_n(d_bias, outs, 0.0);
-    for (std::int64_t i = 0; i < rows * outs; ++i) d_bias[i % outs] += d_z[i];
+    if (op.bias) column_sums(d_z, rows * outs, outs, as<double>(b.out[1]));
   });
 }
 

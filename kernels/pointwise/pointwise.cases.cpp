@@ -55,6 +55,15 @@ void add_pointwise(List list) {
     list.add("add of " + type.shape.text(),
              [&](Case& c) { add(input(c, "a", type), input(c, "b", type)); });
   }
+  // The channels are whole vectors of 16 bytes or not, the rows fill a block or many.
+  for (const Type& type : {images(2, 32, 32, 8), images(3, 5, 7, 17), images(1, 1, 1, 1),
+                           images(5, 31, 33, 64), Type{DType::f32, {3, 1000}}})
+    list.add("relu gradient with sums of " + type.shape.text(),
+             [&](Case& c) {
+               record(c, ReluGrad{.bias_gradient = true},
+                      {input(c, "d_y", type), input(c, "y", type)});
+             })
+        .fusion = "dgrad+bias";
   list.add("relu of zeros", [&](Case& c) {
     c.smooth = false;
     relu(input(c, "x", images(3, 4, 4, 5), {Fill::Kind::constant, 0}));

@@ -2,8 +2,34 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/pointwise/unaligned.cuda.h"
 
 namespace warpstep::cuda {
+namespace {
+
+// The adjoint with the sums of what it writes; channels of a convolution in groups are not padded,
+// and may be no whole vectors: a pass of their own.
+std::unique_ptr<Kernel> bind_relu_grad_with_sums(const Operands& operands) {
+  const DType dtype = operands.dtype_out();
+  const Shape& d_x = operands.stored_out();
+  const std::int64_t rows = rows_of(d_x), channels = d_x.back(),
+                     sums = operands.stored_out(1).back();
+  if (sums != channels || !are_whole_vectors(channels, dtype))
+    return launch_kernel(
+        "relu_grad + column_sums", [=, count = d_x.count()](const Buffers& b, CudaStream& s) {
+          relu_grad(b.in[0], b.in[1], b.out[0], count, dtype, s.handle());
+          column_sums_unaligned(b.out[0], channels, b.out[1], rows, sums, dtype, s.handle());
+        });
+  return launch_kernel(
+      "relu_grad_sums",
+      [=, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        relu_grad_sums(b.in[0], b.in[1], b.out[0], b.out[1], rows, channels, dtype, b.workspace,
+                       ticket.word(), s.handle());
+      },
+      column_sums_workspace(rows, channels));
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
   NormalizeShape shape{.pixels = rows_of(operands.in_shape(0)),
@@ -23,7 +49,8 @@ std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
   });
 }
 
-std::unique_ptr<Kernel> bind(const ReluGrad&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const ReluGrad& op, const Operands& operands) {
+  if (op.bias_gradient) return bind_relu_grad_with_sums(operands);
   return launch_kernel("relu_grad",
                        [count = operands.stored_out().count(), dtype = operands.dtype_out()](
                            const Buffers& b, CudaStream& s) {

@@ -48,4 +48,10 @@ std::size_t column_sums_workspace(std::int64_t rows, std::int64_t channels);
 void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t channels, DType dtype,
                  void* workspace, std::uint32_t* ticket, cudaStream_t stream);
 
+// relu_grad() over [rows, channels], and column_sums() of d_x with its workspace and ticket, in one
+// launch.
+void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::int64_t rows,
+                    std::int64_t channels, DType dtype, void* workspace, std::uint32_t* ticket,
+                    cudaStream_t stream);
+
 }  // namespace warpstep::cuda

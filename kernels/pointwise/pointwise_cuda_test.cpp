@@ -162,6 +162,30 @@ TEST_P(PointwiseCuda, ColumnSums) {
   }
 }
 
+TEST_P(PointwiseCuda, ReluGradInPlaceWithSums) {
+  for (const std::int64_t rows : {0, 1, 7, 1021, 4500})
+    for (const std::int64_t vectors : {1, 3, 33}) {
+      SCOPED_TRACE(::testing::Message() << rows << " x " << vectors);
+      const std::int64_t channels = vectors * width();
+      const std::size_t count = static_cast<std::size_t>(rows * channels);
+      const Floats d_y(dtype(), random_values(count, 1, 9)), y(dtype(), signs(count, 10));
+      std::vector<double> expected, expected_sums(static_cast<std::size_t>(channels));
+      const std::vector<float> d = d_y.values(), of = y.values();
+      for (std::size_t i = 0; i < count; ++i) {
+        expected.push_back(of[i] > 0 ? static_cast<double>(d[i]) : 0);
+        expected_sums[i % expected_sums.size()] += expected.back();
+      }
+      const Floats sums(dtype(), expected_sums.size());
+      const Memory workspace(column_sums_workspace(rows, channels));
+      const Array<std::uint32_t> ticket(std::vector<std::uint32_t>{0});
+      relu_grad_sums(d_y.data(), y.data(), d_y.data(), sums.data(), rows, channels, dtype(),
+                     workspace.data(), ticket.data(), nullptr);
+      expect_near(d_y.values(), expected, 0);
+      expect_near(sums.values(), expected_sums, epsilon(dtype()), 1e-4);
+      EXPECT_EQ(ticket.value(), 0U);
+    }
+}
+
 TEST_P(PointwiseCuda, RefusesChannelsThatAreNoWholeVectors) {
   const Floats y(dtype(), 9 * 2);
   EXPECT_THROW(bias_relu(y.data(), nullptr, true, 2, 9, dtype(), nullptr), DeviceError);

@@ -26,11 +26,12 @@ __global__ void __launch_bounds__(threads)
 // A thread a channel, the rows in order.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    column_sums_kernel(const T* x, T* sums, std::int64_t rows, std::int64_t channels) {
+    column_sums_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
+                       std::int64_t channels) {
   const std::int64_t channel = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (channel >= channels) return;
   float sum = 0;
-  for (std::int64_t row = 0; row < rows; ++row) sum += widen(x[row * channels + channel]);
+  for (std::int64_t row = 0; row < rows; ++row) sum += widen(x[row * pitch + channel]);
   sums[channel] = Narrow<T>::one(sum);
 }
 
@@ -52,13 +53,13 @@ void bias_relu_unaligned(void* y, const void* bias, bool relu, std::int64_t rows
   });
 }
 
-void column_sums_unaligned(const void* x, void* sums, std::int64_t rows, std::int64_t channels,
-                           DType dtype, cudaStream_t stream) {
+void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::int64_t rows,
+                           std::int64_t channels, DType dtype, cudaStream_t stream) {
   if (channels == 0) return;
   dispatch("column_sums", dtype, [&]<class T>() {
     const auto grid = static_cast<unsigned>((channels + threads - 1) / threads);
     launch("column_sums", column_sums_kernel<T>, {.grid = grid, .block = threads, .stream = stream},
-           static_cast<const T*>(x), static_cast<T*>(sums), rows, channels);
+           static_cast<const T*>(x), pitch, static_cast<T*>(sums), rows, channels);
   });
 }
 

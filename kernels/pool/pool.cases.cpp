@@ -20,6 +20,19 @@ void add(List& list, const Size& size, Fill fill = {Fill::Kind::distinct, 1}, bo
     });
 }
 
+// The adjoint with the sums of what it writes.
+void add_sums(List& list, const Size& size) {
+  const auto build = [&](Case& c) {
+    const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
+    const MaxPool op{size.window, size.stride, size.padding, true};
+    const Tensor y = max_pool(input(c, "x", type, {Fill::Kind::distinct, 1}), op);
+    record(c, MaxPoolGrad{.pool = op, .input = type.shape, .bias_gradient = true},
+           {input(c, "d_y", y.type()), {&c.graph, c.graph.nodes.back().out[1]}});
+    c.heavy = size.heavy;
+  };
+  list.add(std::string(size.label) + " gradient with sums", build).fusion = "dgrad+bias";
+}
+
 }  // namespace
 
 void add_pool(List list) {
@@ -38,8 +51,10 @@ void add_pool(List list) {
            Size{"7x7 stride 7 padding 3", 1, 21, 14, 3, 7, 7, 3},
            Size{"15x15", 1, 15, 16, 2, 15, 1, 0},
            Size{"global 8x8", 3, 8, 8, 17, 8, 8, 0},
-       })
+       }) {
     add(list, size);
+    add_sums(list, size);
+  }
   using Kind = Fill::Kind;
   const Size padded{"", 3, 8, 6, 17, 3, 2, 1};
   const auto tied = [&](const char* label, Fill fill) {

@@ -1,6 +1,7 @@
 #include "kernels/pool/pool.cuda.h"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/pointwise/unaligned.cuda.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -19,6 +20,27 @@ PoolShape pool_shape(const MaxPool& op, const Shape& x, const Shape& y) {
           .relu = op.relu};
 }
 
+// The adjoint with the sums of what it writes. Those of a convolution in groups are not padded as
+// d_x is: a pass of their own.
+std::unique_ptr<Kernel> bind_with_sums(const PoolShape& shape, const Operands& operands) {
+  const std::int64_t sums = operands.stored_out(1).back(), rows = rows_of(operands.stored_out());
+  if (sums != shape.channels)
+    return launch_kernel(
+        "max_pool_grad + column_sums",
+        [shape, sums, rows, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
+          max_pool_grad(shape, b.in[0], as<std::uint8_t>(b.in[1]), b.out[0], dtype, s.handle());
+          column_sums_unaligned(b.out[0], shape.channels, b.out[1], rows, sums, dtype, s.handle());
+        });
+  return launch_kernel(
+      "max_pool_grad_sums",
+      [shape, dtype = operands.dtype_out(), ticket = Ticket(operands.context)](const Buffers& b,
+                                                                               CudaStream& s) {
+        max_pool_grad_sums(shape, b.in[0], as<std::uint8_t>(b.in[1]), b.out[0], b.out[1], dtype,
+                           b.workspace, ticket.word(), s.handle());
+      },
+      max_pool_grad_sums_workspace(shape));
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
@@ -31,6 +53,7 @@ std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
   const PoolShape shape = pool_shape(op.pool, operands.stored_out(), operands.stored_in(0));
+  if (op.bias_gradient) return bind_with_sums(shape, operands);
   return launch_kernel(
       "max_pool_grad", [shape, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
         max_pool_grad(shape, b.in[0], as<std::uint8_t>(b.in[1]), b.out[0], dtype, s.handle());

@@ -4,6 +4,7 @@
 
 #include <driver_types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/core/types.h"
@@ -25,5 +26,11 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
 // element of d_x gathers from the windows that hold it, in order: the same bits every time.
 void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* index, void* d_x,
                    DType dtype, cudaStream_t stream);
+// max_pool_grad(), and sums [channels] of d_x over all pixels in one launch, the same bits every
+// time: column_sums() says how. `workspace` holds max_pool_grad_sums_workspace() bytes.
+std::size_t max_pool_grad_sums_workspace(const PoolShape& shape);
+void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint8_t* index,
+                        void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* ticket,
+                        cudaStream_t stream);
 
 }  // namespace warpstep::cuda

@@ -47,6 +47,7 @@ std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
       const std::int64_t w = j * op.pool.stride - op.pool.padding + k % op.pool.window;
       d_x[((n * x[1] + h) * x[2] + w) * x[3] + c] += as<double>(b.in[0])[o];
     }
+    if (op.bias_gradient) column_sums(d_x, x.count(), x[3], as<double>(b.out[1]));
   });
 }
 

@@ -14,6 +14,7 @@ namespace {
 using testing::Array;
 using testing::expect_near;
 using testing::Floats;
+using testing::Memory;
 using testing::random_values;
 using testing::settled;
 
@@ -171,6 +172,32 @@ TEST_P(PoolCuda, GradientGoesToTheMaximum) {
                   return d_x.values();
                 }),
                 expected, epsilon(dtype()), 1e-5);
+  }
+}
+
+TEST_P(PoolCuda, GradientGivesTheSumsOfWhatItWrites) {
+  for (PoolShape shape : shapes()) {
+    TRACE_SHAPE(shape);
+    shape.relu = true;
+    const Array<std::uint8_t> index(pooled(shape, random_values(inputs(shape), 1, 6)).index);
+    const Floats d_y(dtype(), random_values(outputs(shape), 1, 7));
+    const Floats alone(dtype(), inputs(shape)), d_x(dtype(), inputs(shape));
+    max_pool_grad(shape, d_y.data(), index.data(), alone.data(), dtype(), nullptr);
+    const std::size_t channels = idx(shape.channels);
+    std::vector<double> expected(channels);
+    std::size_t i = 0;
+    for (const float d : alone.values()) expected[i++ % channels] += static_cast<double>(d);
+    const Array<std::uint32_t> ticket(std::vector<std::uint32_t>{0});
+    expect_near(settled([&] {
+                  const Floats sums(dtype(), channels);
+                  const Memory workspace(max_pool_grad_sums_workspace(shape));
+                  max_pool_grad_sums(shape, d_y.data(), index.data(), d_x.data(), sums.data(),
+                                     dtype(), workspace.data(), ticket.data(), nullptr);
+                  return sums.values();
+                }),
+                expected, 2 * epsilon(dtype()), 1e-2 * epsilon(dtype()) / epsilon(DType::f16));
+    EXPECT_EQ(d_x.values(), alone.values());
+    EXPECT_EQ(ticket.value(), 0U);
   }
 }
 

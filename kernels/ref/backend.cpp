@@ -5,6 +5,12 @@
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
+
+void column_sums(const double* x, std::int64_t count, std::int64_t channels, double* sums) {
+  std::fill_n(sums, channels, 0.0);
+  for (std::int64_t i = 0; i < count; ++i) sums[i % channels] += x[i];
+}
+
 namespace {
 
 struct HostStream final : Stream {

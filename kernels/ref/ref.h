@@ -7,6 +7,9 @@
 
 namespace warpstep::ref {
 
+// sums [channels] of x over rows of so many channels.
+void column_sums(const double* x, std::int64_t count, std::int64_t channels, double* sums);
+
 // One overload an op, defined in kernels/*/*.ref.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);

@@ -50,6 +50,13 @@ void check_matmul(const Matmul& m, const std::string& name) {
     fail<Error>("{}: {} bits a row of aux for {} columns", name, m.aux_pitch, m.columns);
 }
 
+// cublasLt has not everything everywhere: here a mask of one row can be applied and not written,
+// one of two rows the other way round.
+bool has_no_algorithm(const Matmul& m) {
+  return (m.epilogue == Epilogue::relu_bias_aux && m.rows == 1) ||
+         (reads_aux(m.epilogue) && m.rows == 2);
+}
+
 void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers& buffers,
                    const void* workspace) {
   const std::size_t element = size_bytes(m.dtype);
@@ -175,6 +182,9 @@ class EmulatedLibrary final : public MatmulLibrary {
   explicit EmulatedLibrary(const Settings& settings) : settings_(settings) {}
   std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) override {
     check_matmul(matmul, name);
+    if (has_no_algorithm(matmul))
+      fail<DeviceError>("{}: no algorithm writes a mask of {} row(s) here, or applies it", name,
+                        matmul.rows);
     if (workspace_need > settings_.workspace_cap)
       fail<DeviceError>("{}: it needs {} bytes of workspace, and {} are allowed", name,
                         workspace_need, settings_.workspace_cap);

@@ -51,14 +51,15 @@ std::shared_ptr<Backend> backend_of(const Options& all) {
   }
 }
 
-StepOptions step_options(const Options& options, const models::Model& model) {
+StepOptions step_options(const Options& options, const models::Model& model,
+                         const Backend& backend) {
   StepOptions step;
   step.training = !options.evaluate;
   step.optimizer = optimizer_of(options.run);
   step.schedule.peak = model.learning_rate;
   step.precision = parse_precision(options.run.precision);
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
-  return step;
+  return options_for(backend, step);
 }
 
 std::string heading(const Options& options, const models::Model& model) {
@@ -75,8 +76,9 @@ int explain_model(const Options& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
-  const Program program(compile_step(models::build(model, build), step_options(options, model)),
-                        backend_of(options));
+  const std::shared_ptr<Backend> backend = backend_of(options);
+  const StepOptions step = step_options(options, model, *backend);
+  const Program program(compile_step(models::build(model, build), step), backend);
   if (options.json)
     fmt::print("{}\n", explain_json(program).dump(2));
   else if (options.plans)

@@ -6,14 +6,14 @@
 namespace warpstep::tools {
 namespace {
 
-StepOptions step_options(const RunOptions& options, bool training) {
+StepOptions step_options(const RunOptions& options, const Backend& backend, bool training) {
   StepOptions step{.training = training,
                    .optimizer = {},
                    .schedule = {},
                    .precision = parse_precision(options.precision),
                    .no_fuse = {}};
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
-  return step;
+  return options_for(backend, step);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ models::BuildOptions build_options(const RunOptions& options, const data::Datase
 std::unique_ptr<Program> training_program(const RunOptions& options, const data::Dataset& dataset,
                                           std::shared_ptr<Backend> backend,
                                           const Schedule& schedule) {
-  StepOptions step = step_options(options, true);
+  StepOptions step = step_options(options, *backend, true);
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
   Graph graph = models::build(models::find(options.model), build_options(options, dataset));
@@ -109,8 +109,9 @@ std::unique_ptr<Program> evaluation_program(const RunOptions& options, const dat
                                             std::shared_ptr<Backend> backend,
                                             std::shared_ptr<Store> store) {
   Graph graph = models::build(models::find(options.model), build_options(options, dataset));
-  return std::make_unique<Program>(compile_step(std::move(graph), step_options(options, false)),
-                                   std::move(backend), std::move(store));
+  const StepOptions step = step_options(options, *backend, false);
+  return std::make_unique<Program>(compile_step(std::move(graph), step), std::move(backend),
+                                   std::move(store));
 }
 
 }  // namespace warpstep::tools

@@ -1,0 +1,162 @@
+// Sums of the columns of a matrix [rows, channels] by the kernel that reads or writes it, in one
+// launch and a fixed order: each thread adds rows of its column vector, a block its threads' sums
+// as a tree, and the last block to finish adds those of the blocks. A block is x column vectors by
+// y rows, so that a thread stays in its column; blocks are row blocks (x) by column blocks (y).
+#pragma once
+
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/vector.cuh"
+
+namespace warpstep::cuda {
+
+inline constexpr unsigned column_threads = 256;
+inline constexpr unsigned rows_a_thread = 4;  // in flight at once
+
+// The place of the calling thread in `rows` rows of `columns` threads; those beyond, which have
+// row >= rows, only keep the barriers company.
+struct Place {
+  unsigned column, row, columns, rows;
+};
+
+// Several words of 16 bytes.
+template <int width>
+__device__ inline void store_quads(float* to, const float (&from)[width]) {
+#pragma unroll
+  for (int i = 0; i < width; i += 4) {
+    const float quad[4] = {from[i], from[i + 1], from[i + 2], from[i + 3]};
+    store(to + i, quad);
+  }
+}
+
+// Sums the threads of each column, as a tree over the rows: in row 0 when it returns. The whole
+// block calls it.
+template <int width>
+__device__ inline void sum_column(float (&sum)[width], const Place& at) {
+  __shared__ float4 tile[width / 4][column_threads / 2];
+  __syncthreads();  // readers of an earlier call have left
+  for (unsigned live = at.rows; live > 1;) {
+    const unsigned half = (live + 1) / 2;
+    if (at.row >= half && at.row < live)
+#pragma unroll
+      for (int i = 0; i < width / 4; ++i)
+        tile[i][(at.row - half) * at.columns + at.column] =
+            make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    __syncthreads();
+    if (at.row < live - half)
+#pragma unroll
+      for (int i = 0; i < width / 4; ++i) {
+        const float4 other = tile[i][at.row * at.columns + at.column];
+        sum[4 * i] += other.x;
+        sum[4 * i + 1] += other.y;
+        sum[4 * i + 2] += other.z;
+        sum[4 * i + 3] += other.w;
+      }
+    __syncthreads();
+    live = half;
+  }
+}
+
+// Adds rows begin + at.row, then every at.rows-th, before `end` of one column to `sum`.
+template <class T, int width>
+__device__ inline void add_rows(const T* from, std::size_t pitch, unsigned begin, unsigned end,
+                                const Place& at, float (&sum)[width]) {
+  const unsigned step = at.rows * rows_a_thread;
+  for (unsigned first = begin + at.row; first < end; first += step) {
+    Packed<T, width> packed[rows_a_thread];  // 0 behind the end
+#pragma unroll
+    for (unsigned j = 0; j < rows_a_thread; ++j) {
+      const unsigned row = first + j * at.rows;
+      if (row < end) packed[j] = read<width>(from + row * pitch);
+    }
+#pragma unroll
+    for (unsigned j = 0; j < rows_a_thread; ++j) {
+      float x[width];
+      unpack(packed[j], x);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum[i] += x[i];
+    }
+  }
+}
+
+// What a launch gives its kernel: where the sums go, and what their two stages need.
+template <class T>
+struct ColumnSums {
+  T* sums;           // [columns vectors]
+  unsigned rows;     // of the matrix
+  unsigned columns;  // vectors of T
+  unsigned rows_a_block;
+  float* partial;  // [row blocks][columns vectors]
+  std::uint32_t* ticket;
+
+  __device__ unsigned column() const { return blockIdx.y * blockDim.x + threadIdx.x; }
+  __device__ unsigned begin() const { return blockIdx.x * rows_a_block; }
+  __device__ unsigned end() const {
+    return rows - begin() < rows_a_block ? rows : begin() + rows_a_block;
+  }
+};
+
+// Both stages, from what each thread has summed of its column; the whole grid calls it. What blocks
+// leave for the last one is at most 256 KB, as it reads alone: 64 K floats, some 3 us; usually
+// 264 x 32 floats, 34 KB.
+template <class T, int width>
+__device__ inline void finish_column_sums(const ColumnSums<T>& into, float (&sum)[width]) {
+  const std::size_t channels = std::size_t{into.columns} * width;
+  sum_column(sum, Place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
+  if (threadIdx.y == 0 && into.column() < into.columns)
+    store_quads(into.partial + blockIdx.x * channels + std::size_t{into.column()} * width, sum);
+  if (!last_block(into.ticket)) return;
+
+  const unsigned quads = static_cast<unsigned>(channels / 4), size = blockDim.x * blockDim.y;
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned across = quads < size ? quads : size;
+  const Place place{thread % across, thread / across, across, size / across};
+  for (unsigned first = 0; first < quads; first += across) {
+    const unsigned quad = first + place.column;
+    const bool mine = place.row < place.rows && quad < quads;
+    float total[4] = {};
+    if (mine)
+      add_rows<float>(into.partial + std::size_t{quad} * 4, channels, 0, gridDim.x, place, total);
+    sum_column(total, place);
+    if (mine && place.row == 0) store(into.sums + std::size_t{quad} * 4, total);
+  }
+}
+
+// Threads of a block: as many column vectors as there are, up to `most`, by rows.
+inline dim3 block_over(unsigned columns, unsigned most) {
+  const unsigned x = columns < most ? columns : most;
+  return dim3(x, column_threads / x);
+}
+
+// A matrix is cut into so many blocks of rows that each has 8192 elements or more in up to 256
+// channels, there are two for each of an H200's 132 multiprocessors, and the last block has no more
+// than 64 K floats to add.
+inline unsigned row_blocks(std::int64_t rows, std::int64_t channels) {
+  const std::int64_t by_work = rows * (channels < 256 ? channels : 256) / 8192;
+  const std::int64_t by_rest = 65536 / channels;
+  std::int64_t blocks = by_work < 264 ? by_work : 264;
+  if (blocks > by_rest) blocks = by_rest;
+  return static_cast<unsigned>(blocks > 1 ? blocks : 1);
+}
+
+// `rows` rows in `most_blocks` blocks or fewer, for which `workspace` has room; `channels` above 0.
+template <class T>
+ColumnSums<T> column_sums_into(const char* name, void* sums, unsigned rows, unsigned most_blocks,
+                               std::int64_t channels, void* workspace, std::uint32_t* ticket) {
+  return {.sums = static_cast<T*>(sums),
+          .rows = rows,
+          .columns = index32(name, "channels", channels, vector_width<T>),
+          .rows_a_block = blocks_for(rows, most_blocks),
+          .partial = static_cast<float*>(workspace),
+          .ticket = ticket};
+}
+
+template <class T>
+LaunchShape launch_shape(const ColumnSums<T>& into, cudaStream_t stream) {
+  const dim3 block = block_over(into.columns, 32);
+  const unsigned blocks = into.rows_a_block > 0 ? blocks_for(into.rows, into.rows_a_block) : 1;
+  return {
+      .grid = dim3(blocks, blocks_for(into.columns, block.x)), .block = block, .stream = stream};
+}
+
+}  // namespace warpstep::cuda

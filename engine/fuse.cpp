@@ -18,7 +18,7 @@ constexpr std::array<FusionRow, 7> table{{
      "the adjoint of a relu or a pool sums what it writes: the convolution's bias gradient, "
      "without "
      "a pass of its own"},
-    {"linear dgrad+relu",
+    {"linear.dgrad+relu",
      "the layer keeps its relu's signs as bits, by which the next layer's data gradient masks what "
      "it writes; it sums the bias gradient, too"},
     {"updates", "every parameter's update in one call over one arena"},
@@ -187,7 +187,7 @@ Graph fuse(Graph graph, const FuseOptions& options) {
 Graph fuse_gradients(Graph graph, const FuseOptions& options) {
   const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
   if (enabled("dgrad+bias")) fuse_dgrad_bias(graph);
-  if (enabled("linear dgrad+relu")) fuse_linear_dgrad_relu(graph);
+  if (enabled("linear.dgrad+relu")) fuse_linear_dgrad_relu(graph);
   return graph;
 }
 

@@ -97,7 +97,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
                                 "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "linear dgrad+relu, updates"));
+                                "linear.dgrad+relu, updates"));
 }
 
 TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 // oneDNN's weight gradients give the bias's in the same pass, and it knows no masks.
-constexpr std::array<std::string_view, 2> unwanted{"dgrad+bias", "linear dgrad+relu"};
+constexpr std::array<std::string_view, 2> unwanted{"dgrad+bias", "linear.dgrad+relu"};
 
 std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";
@@ -24,6 +24,15 @@ std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core) return "AVX-512";
   if (isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni) return "AVX2";
   return "SSE4.1 or AVX";
+}
+
+// Before oneDNN is asked, which would only say that it has nothing fast for it.
+void require_f32(const Graph& graph, const Node& node) {
+  for (const auto* ids : {&node.in, &node.out})
+    for (const int id : *ids)
+      if (const DType dtype = graph.value(id).type.dtype; is_float(dtype) && dtype != DType::f32)
+        fail<DeviceError>("cpu: {} is {}; the CPU backend computes in fp32, use --precision fp32",
+                          node.title(), warpstep::name(dtype));
 }
 
 class Cpu final : public Backend {
@@ -46,14 +55,12 @@ class Cpu final : public Backend {
                        omp_get_max_threads() == 1 ? "" : "s");
   }
 
-  void choose_layouts(Graph& graph) const override { cpu::choose_layouts(graph, context_); }
+  void choose_layouts(Graph& graph) const override {
+    for (const Node& node : graph.nodes) require_f32(graph, node);
+    cpu::choose_layouts(graph, context_);
+  }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
-    for (const auto* ids : {&node.in, &node.out})
-      for (const int id : *ids)
-        if (const DType dtype = graph.value(id).type.dtype; is_float(dtype) && dtype != DType::f32)
-          fail<DeviceError>("cpu: {} is {}; the CPU backend computes in fp32, use --precision fp32",
-                            node.title(), warpstep::name(dtype));
     const Operands operands{{graph, node}, context_};
     return std::visit(
         [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {

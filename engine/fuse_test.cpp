@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, FusionOf,
                            std::string name(tested.param.name);
                            std::replace_if(
                                name.begin(), name.end(),
-                               [](char c) { return c == '+' || c == ' '; }, '_');
+                               [](char c) { return c == '+' || c == '.'; }, '_');
                            return name;
                          });
 

@@ -72,7 +72,9 @@ std::vector<BackendStatus> backend_statuses() {
   std::vector<BackendStatus> statuses;
   for (const char* name : {"cuda", "cpu", "ref"}) {
     try {
-      statuses.push_back({name, true, open_backend(name)->describe()});
+      const std::shared_ptr<Backend> backend = open_backend(name);
+      const std::string more = backend->describe_surroundings();
+      statuses.push_back({name, true, backend->describe() + (more.empty() ? "" : ", ") + more});
     } catch (const Error& error) {
       statuses.push_back({name, false, error.what()});
     }

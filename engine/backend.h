@@ -75,6 +75,8 @@ class Backend {
   virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda"
   virtual std::string describe()
       const = 0;  // one line: device, libraries, instruction set, threads
+  // What there is besides, for information; may load libraries that nothing else here loads.
+  virtual std::string describe_surroundings() const { return {}; }
 
   // Chooses how every value is stored (Layout::bytes is above 0 afterwards) and inserts Reorder
   // nodes where two neighbours want different layouts. Layouts that are already chosen (parameters

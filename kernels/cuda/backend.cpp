@@ -33,10 +33,10 @@ class Cuda final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
-    return fmt::format("{}, {}, {}, {}", describe_device(context_.settings),
-                       context_.dnn->version(), context_.matmul->version(),
-                       describe_optional_libraries());
+    return fmt::format("{}, {}, {}", describe_device(context_.settings), context_.dnn->version(),
+                       context_.matmul->version());
   }
+  std::string describe_surroundings() const override { return describe_optional_libraries(); }
 
   void choose_layouts(Graph& graph) const override { cuda::choose_layouts(graph); }
 

@@ -68,7 +68,8 @@ Settings device_settings(int ordinal) {
 // What a library's own function of the form `status f(int*)` says; 0 where there is no such
 // library.
 int version_of(const char* library, const char* function) {
-  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  // Kept loaded: what such a library allocates for itself is not freed when it is closed.
+  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) return 0;
   int version = 0;
   const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(handle, function));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -14,26 +15,10 @@ namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::count;
 using testing_support::model_step;
 using testing_support::Stepping;
-
-template <class Op>
-std::ptrdiff_t count(const Graph& graph) {
-  return std::count_if(graph.nodes.begin(), graph.nodes.end(),
-                       [](const Node& node) { return std::holds_alternative<Op>(node.op); });
-}
-
-// h is used by the relu and by the sum.
-Graph two_branches() {
-  Graph g;
-  const Tensor images = g.input("images", {DType::u8, {4, 6, 6, 2}});
-  const Tensor labels = g.input("labels", {DType::i32, {4}});
-  const std::vector<float> half{0.5F, 0.5F};
-  const Tensor x = normalize(images, half, half);
-  const Tensor h = conv("conv", x, {.out = 3, .padding = 1});
-  cross_entropy(linear("fc", flatten(max_pool(add(relu(h), h))), {.out = 10}), labels);
-  return g;
-}
+using testing_support::two_branches;
 
 std::vector<AnyOp> ops(const Graph& graph) {
   std::vector<AnyOp> ops;

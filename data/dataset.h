@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/core/types.h"
+#include "data/decode.h"
+#include "data/image.h"
 
 namespace warpstep::data {
 
@@ -16,34 +17,37 @@ enum class Split : std::uint8_t { train, test };
 
 std::string_view name(Split split);  // "train", "test"
 
-// What one reader needs again and again: owned by a worker, never shared between threads.
-struct Scratch {
-  std::vector<std::uint8_t> bytes;  // the encoded sample
-  std::uint64_t bytes_read = 0;     // sums over all read() calls with this scratch
-  std::uint64_t read_ns = 0;        // getting the encoded bytes
-  std::uint64_t decode_ns = 0;      // turning them into pixels
-};
-
 // Immutable: all members are const and may be called from many threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  virtual std::string kind() const = 0;    // "PNG folder", "IDX", "CIFAR-10 binary"
-  virtual std::string path() const = 0;    // what was opened, for messages
-  virtual Shape image_shape() const = 0;   // [height, width, channels], channels 1 or 3
-  virtual std::uint64_t size() const = 0;  // samples, at least 1
+  virtual std::string kind() const = 0;  // "PNG folder", "IDX", "CIFAR-10 binary"
+  virtual std::string path() const = 0;  // what was opened, for messages
+  // [height, width, channels], channels 1 or 3; of the first sample where they differ in size.
+  virtual Shape image_shape() const = 0;
+  virtual std::uint64_t size() const = 0;                     // samples, at least 1
   virtual std::int32_t label(std::uint64_t index) const = 0;  // in [0, classes().size())
   virtual const std::vector<std::string>& classes() const = 0;
   virtual std::string name(std::uint64_t index) const = 0;  // file (and record), for messages
   // Of names, sizes and labels: a checkpoint that was made with another set is told by it.
   virtual std::uint64_t fingerprint() const = 0;
-  // Decodes sample `index` as uint8 into pixels, image_shape().count() of them. Throws DataError
-  // that names the file, what is wrong with it and what to do.
-  virtual void read(std::uint64_t index, Scratch& scratch,
-                    std::span<std::uint8_t> pixels) const = 0;
+  // The sample's bytes, valid until the next fetch() with this scratch. Throws DataError that names
+  // the file, what is wrong with it and what to do.
+  virtual Sample fetch(std::uint64_t index, Scratch& scratch) const = 0;
+  // Tells the system that the sample will be fetched soon; costs about a microsecond.
+  virtual void will_need(std::uint64_t /*index*/) const {}
+  // Throws DataError naming the file when one was exchanged or cut since it was opened: called
+  // between epochs, for sets that are mapped.
+  virtual void check_unchanged() const {}
+  // Bound on the bytes that fetch() puts into a scratch; 0 where it gives views.
+  virtual std::uint64_t max_fetched_bytes() const { return 0; }
   // Samples that take about 20 us to read: what a worker should claim at a time.
   virtual std::int64_t claim() const { return 1; }
+
+  // Fetches and decodes all of sample `index`, which must be of image_shape(), into pixels,
+  // image_shape().count() of them. Throws DataError like fetch().
+  void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
 };
 
 // Opens one split of the folder `spec`: train/ and test/ folders of PNG files, IDX files, or

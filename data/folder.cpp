@@ -43,15 +43,12 @@ class PngFolder : public Dataset {
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }
 
-  void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const override {
-    const std::string file = name(index);
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
     const std::uint64_t begin = now_ns();
-    read_into(scratch.bytes, file, max_file_bytes);
-    const std::uint64_t middle = now_ns();
-    decode_png(scratch.bytes, file, shape_, pixels);
-    scratch.read_ns += middle - begin;
-    scratch.decode_ns += now_ns() - middle;
+    read_into(scratch.bytes, name(index), max_file_bytes);
+    scratch.read_ns += now_ns() - begin;
     scratch.bytes_read += scratch.bytes.size();
+    return {scratch.bytes, Encoding::png, {}};
   }
 
  private:

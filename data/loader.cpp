@@ -64,6 +64,10 @@ void yield_to_the_trainer() {
   ::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + nicer);
 }
 
+struct Counts {
+  std::uint64_t bytes_read = 0, read_ns = 0, decode_ns = 0;
+};
+
 // One writer each, so an add need not be atomic; readers see some recent value.
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
@@ -81,7 +85,7 @@ struct alignas(alignment) Loader::Worker {
   std::shared_ptr<const Permutation> order;  // of `epoch`; null for the identity
   std::uint64_t epoch = std::numeric_limits<std::uint64_t>::max();
 
-  void count(const Scratch& before) {
+  void count(const Counts& before) {
     add(read_ns, scratch.read_ns - before.read_ns);
     add(decode_ns, scratch.decode_ns - before.decode_ns);
     add(bytes, scratch.bytes_read - before.bytes_read);
@@ -229,8 +233,8 @@ void Loader::fill(const Ring::Claim& claim, Slot& slot, Worker& worker) {
       index = position.step * static_cast<std::uint64_t>(options_.batch) +
               static_cast<std::uint64_t>(row);
       if (worker.order) index = (*worker.order)[index];
-      const Scratch before{
-          {}, worker.scratch.bytes_read, worker.scratch.read_ns, worker.scratch.decode_ns};
+      const Counts before{worker.scratch.bytes_read, worker.scratch.read_ns,
+                          worker.scratch.decode_ns};
       dataset_->read(index, worker.scratch, pixels);
       label = dataset_->label(index);
       worker.count(before);
@@ -258,7 +262,7 @@ const Batch& Loader::next() {
   if (slot.failure) throw DataError(slot.failure->message);
   note_taken(slot);
   const Position position = position_of(next_);
-  batch_ = {position, slot.images, slot.labels, rows_of(position), wait_ns};
+  batch_ = {position, slot.images, slot.labels, {}, rows_of(position), wait_ns};
   ++taken_slots_;
   ++next_;
   return batch_;

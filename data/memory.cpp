@@ -1,9 +1,7 @@
 #include "data/memory.h"
 
-#include <cstring>
 #include <utility>
 
-#include "data/clock.h"
 #include "data/file.h"
 #include "engine/core/error.h"
 
@@ -29,13 +27,11 @@ std::string MemoryDataset::name(std::uint64_t index) const {
   return fmt::format("{}[{}]", parts_.path, index);
 }
 
-void MemoryDataset::read(std::uint64_t index, Scratch& scratch,
-                         std::span<std::uint8_t> pixels) const {
+Sample MemoryDataset::fetch(std::uint64_t index, Scratch& scratch) const {
   const auto image_bytes = static_cast<std::size_t>(parts_.shape.count());
-  const std::uint64_t begin = now_ns();
-  std::memcpy(pixels.data(), parts_.pixels.data() + index * image_bytes, image_bytes);
-  scratch.read_ns += now_ns() - begin;
   scratch.bytes_read += image_bytes;
+  return {std::span(parts_.pixels).subspan(index * image_bytes, image_bytes), Encoding::pixels,
+          parts_.shape};
 }
 
 }  // namespace warpstep::data

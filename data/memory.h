@@ -31,7 +31,7 @@ class MemoryDataset : public Dataset {
   std::string name(std::uint64_t index) const override;
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::int64_t claim() const override { return 32; }  // a copy of 3 KB takes 0.4 us
-  void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const override;
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override;
 
  private:
   MemoryParts parts_;

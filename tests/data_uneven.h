@@ -22,12 +22,12 @@ class Uneven : public Dataset {
   std::string name(std::uint64_t index) const override { return inner_->name(index); }
   std::uint64_t fingerprint() const override { return inner_->fingerprint(); }
   std::int64_t claim() const override { return 2; }
-  void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const override {
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
     std::this_thread::sleep_for(std::chrono::microseconds(index * 37 % 50));
     if (broken_ >= 0 && index == static_cast<std::uint64_t>(broken_)) {
       fail<DataError>("{}: is broken", name(index));
     }
-    inner_->read(index, scratch, pixels);
+    return inner_->fetch(index, scratch);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/core/pixels.h"
 #include "engine/core/types.h"
 
 namespace warpstep {
@@ -21,7 +22,8 @@ struct Batch {
   Position position;
   std::span<const std::uint8_t>
       images;  // [batch, height, width, channels], rows beyond count are zero
-  std::span<const std::int32_t> labels;  // [batch], -1 in rows beyond count
+  std::span<const std::int32_t> labels;  // [batch], -1 in rows that are no samples
+  std::span<const RowPlan> rows;         // [batch]
   std::int64_t count = 0;                // rows that are samples
   std::uint64_t wait_ns = 0;             // how long next() waited for this batch
 };

@@ -28,7 +28,8 @@ enum class Purpose : std::uint32_t {
   order = 2,
   augmentation = 3,
   synthetic = 4,
-  dropout = 5
+  dropout = 5,
+  mask = 6
 };
 
 // Draw `index` of the sequence (seed, purpose, a): four independent 32-bit words.

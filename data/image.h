@@ -1,0 +1,33 @@
+// Encoded samples, and which part of an image is wanted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/core/types.h"
+
+namespace warpstep::data {
+
+enum class Encoding : std::uint8_t { pixels, png, jpeg };
+
+// The bytes of one sample: a view into a mapped file, or into the Scratch that it was fetched with.
+struct Sample {
+  std::span<const std::uint8_t> bytes;
+  Encoding encoding = Encoding::pixels;
+  Shape shape;  // of Encoding::pixels: [height, width, channels]; else in the bytes themselves
+};
+
+// A rectangle of an image in pixels; row y, column x is its first.
+struct Window {
+  std::int64_t y = 0, x = 0;
+  std::int64_t height = 0, width = 0;
+
+  bool operator==(const Window&) const = default;
+};
+
+inline bool is_inside(const Window& window, const Shape& image) {
+  return window.y >= 0 && window.x >= 0 && window.height >= 1 && window.width >= 1 &&
+         window.height <= image[0] - window.y && window.width <= image[1] - window.x;
+}
+
+}  // namespace warpstep::data

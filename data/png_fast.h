@@ -1,0 +1,34 @@
+// A fast way through the PNG files that training sets are made of: 8 bits, gray, RGB or RGB with
+// alpha, not interlaced. Everything else is libpng's (png.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/core/types.h"
+
+namespace warpstep::data {
+
+// Owned by one worker: its buffers are kept from file to file.
+class PngFastReader {
+ public:
+  PngFastReader();
+  ~PngFastReader();
+  PngFastReader(PngFastReader&&) noexcept;
+  PngFastReader& operator=(PngFastReader&&) noexcept;
+
+  // Decodes like decode_png(): the same pixels, and false for every file that decode_png() refuses
+  // or that is of a kind this way does not take; then decode_png() decides and words the error.
+  // `pixels` may have been written to in either case. Never throws but std::bad_alloc, and
+  // allocates in proportion to `expected` and to the file's true size.
+  bool decode(std::span<const std::uint8_t> file, const Shape& expected,
+              std::span<std::uint8_t> pixels);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace warpstep::data

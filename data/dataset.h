@@ -42,6 +42,10 @@ class Dataset {
   virtual void check_unchanged() const {}
   // Bound on the bytes that fetch() puts into a scratch; 0 where it gives views.
   virtual std::uint64_t max_fetched_bytes() const { return 0; }
+  // What it keeps in memory: tables and pixels, mapped files not counted.
+  virtual std::uint64_t memory_bytes() const { return 0; }
+  // All images side by side, [size(), image_shape()...], where they are so in memory or mapped.
+  virtual std::span<const std::uint8_t> all_pixels() const { return {}; }
   // Samples that take about 20 us to read: what a worker should claim at a time.
   virtual std::int64_t claim() const { return 1; }
 

@@ -106,7 +106,7 @@ TEST(Loader, ShufflesEveryEpochAnewAndBySeed) {
 TEST(Loader, KeepsTheOrderWithoutShuffle) {
   const auto dataset = in_memory(12);
   auto plain = options(4, 2);
-  plain.shuffle = false;
+  plain.shuffle = Shuffle::none;
   Loader loader(dataset, plain);
   std::vector<std::uint8_t> pixels(60);
   Scratch scratch;
@@ -164,13 +164,13 @@ TEST(Loader, NamesTheFirstBrokenRowWhateverTheTiming) {
   class AllBroken : public Uneven {
    public:
     using Uneven::Uneven;
-    void read(std::uint64_t index, Scratch&, std::span<std::uint8_t>) const override {
+    Sample fetch(std::uint64_t index, Scratch&) const override {
       std::this_thread::sleep_for(std::chrono::microseconds((40 - index) * 20));
       throw std::runtime_error(fmt::format("no {}", index));
     }
   };
   auto plain = options(16, 8);
-  plain.shuffle = false;
+  plain.shuffle = Shuffle::none;
   for (int round = 0; round < 20; ++round) {
     Loader loader(std::make_shared<AllBroken>(40), plain);
     EXPECT_THAT(message_of([&] { loader.next(); }), HasSubstr("no 0 (sample 0 of"));
@@ -252,8 +252,9 @@ TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
     auto own = options(4, 2);
     own.memory = &memory;
     Loader loader(in_memory(8), own);
-    EXPECT_EQ(memory.held, loader.slot_bytes());
-    EXPECT_EQ(memory.held, 3U * (256 + 64));  // 4 images of 60 bytes and 4 labels, by cache lines
+    EXPECT_EQ(memory.held, loader.memory().slots);
+    // 4 images of 60 bytes, 4 labels and 4 plans of 48 bytes, by cache lines.
+    EXPECT_EQ(memory.held, 3U * (256 + 64 + 192));
     loader.next();
   }
   EXPECT_EQ(memory.held, 0U);
@@ -263,15 +264,15 @@ TEST(Loader, RecordsWhenBatchesWereMade) {
   Loader loader(std::make_shared<Uneven>(16), options(4, 2));
   for (int i = 0; i < 300; ++i) loader.next();
   const LoaderStats stats = loader.stats();
-  ASSERT_EQ(stats.batches.size(), 256U);
-  EXPECT_EQ(stats.batches.back().position, (Position{74, 3}));
+  ASSERT_EQ(stats.timings.size(), 256U);
+  EXPECT_EQ(stats.timings.back().position, (Position{74, 3}));
   EXPECT_GE(stats.samples, 1200U);
   EXPECT_EQ(stats.bytes, stats.samples * 60);
-  for (std::size_t i = 0; i < stats.batches.size(); ++i) {
-    EXPECT_LE(stats.batches[i].first_claim_ns, stats.batches[i].ready_ns);
-    EXPECT_LE(stats.batches[i].ready_ns, stats.batches[i].taken_ns);
+  for (std::size_t i = 0; i < stats.timings.size(); ++i) {
+    EXPECT_LE(stats.timings[i].first_claim_ns, stats.timings[i].ready_ns);
+    EXPECT_LE(stats.timings[i].ready_ns, stats.timings[i].taken_ns);
     if (i > 0) {
-      EXPECT_LE(stats.batches[i - 1].taken_ns, stats.batches[i].taken_ns);
+      EXPECT_LE(stats.timings[i - 1].taken_ns, stats.timings[i].taken_ns);
     }
   }
 }

@@ -19,7 +19,13 @@ void Ring::reset(std::uint64_t first) {
   }
 }
 
-std::optional<Ring::Claim> Ring::claim() {
+std::optional<Ring::Claim> Ring::claim(std::uint32_t worker) {
+  for (;;) {  // before it takes a ticket, which it then must serve
+    const std::uint32_t news = news_.load(std::memory_order_acquire);
+    if (stopping()) return std::nullopt;
+    if (worker < active_.load(std::memory_order_relaxed)) break;
+    news_.wait(news, std::memory_order_acquire);
+  }
   // Relaxed: a ticket orders nothing; the slot is handed over by released_ (acquire in is_free).
   const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_relaxed);
   Claim claim{first_ + ticket / claims_, static_cast<std::uint32_t>(ticket % claims_), 0};
@@ -48,6 +54,18 @@ void Ring::publish(const Claim& claim) {
   // before the store is visible to one that is falling asleep.
   slot.ready.store(1, std::memory_order_seq_cst);
   slot.ready.notify_one();
+}
+
+void Ring::set_active(std::uint32_t count) {
+  active_.store(count, std::memory_order_relaxed);
+  news_.fetch_add(1, std::memory_order_seq_cst);  // as in publish()
+  news_.notify_all();
+}
+
+std::uint32_t Ring::ready_count() const {
+  std::uint32_t count = 0;
+  for (const Slot& slot : slots_) count += slot.ready.load(std::memory_order_relaxed);
+  return count;
 }
 
 bool Ring::ready(std::uint64_t batch) const {

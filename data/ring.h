@@ -26,13 +26,18 @@ class Ring {
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
 
-  // Worker: the next claim; sleeps while the ring is full. Nothing after stop().
-  std::optional<Claim> claim();
+  // Worker `worker`: the next claim; sleeps while the ring is full, and before that while it is
+  // not among the active ones. Nothing after stop().
+  std::optional<Claim> claim(std::uint32_t worker = 0);
   // Worker: this claim's rows are written. True for the last of its batch, which must then be
   // handed over with publish(); in between the worker may write what concerns the whole batch.
   bool finish(const Claim& claim);
   void publish(const Claim& claim);
 
+  // Consumer: workers from `count` on, at least 1, sleep until they are wanted again.
+  void set_active(std::uint32_t count);
+  // Consumer: batches that are ready.
+  std::uint32_t ready_count() const;
   // Consumer: whether batch `batch`, the oldest not released, is ready.
   bool ready(std::uint64_t batch) const;
   // Consumer: sleeps until it is.
@@ -61,7 +66,9 @@ class Ring {
   alignas(64) std::atomic<std::uint64_t> ticket_{0};    // claims taken since reset()
   std::uint64_t first_ = 0;                             // batch of the first ticket
   alignas(64) std::atomic<std::uint64_t> released_{0};  // all batches below are done with
-  std::atomic<std::uint32_t> news_{0};  // changes with released_ and stop_: what workers sleep on
+  // Changes with released_, active_ and stop_: what workers sleep on.
+  std::atomic<std::uint32_t> news_{0};
+  std::atomic<std::uint32_t> active_{1U << 31};
   std::atomic<bool> stop_{false};
 };
 

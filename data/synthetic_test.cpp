@@ -178,16 +178,5 @@ TEST(Order, IsUniform) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 190);
 }
 
-TEST(Order, KeepsEpochsAndRefusesTooManySamples) {
-  Order order(3, 10, true);
-  const auto first = order.epoch(0);
-  EXPECT_EQ(order.epoch(0), first);  // the same object: made once
-  order.epoch(1);
-  EXPECT_EQ(order.epoch(0), first);
-  EXPECT_EQ(*order.epoch(7), shuffled(3, 7, 10));
-  EXPECT_EQ(Order(3, 10, false).epoch(0), nullptr);
-  EXPECT_THROW(Order(0, std::uint64_t{1} << 32, true), UsageError);
-}
-
 }  // namespace
 }  // namespace warpstep::data

@@ -1,0 +1,57 @@
+// A set whose images are decoded once: the mapped tier of encoded sets.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace warpstep::data {
+
+// Decodes a sample when it is first fetched and keeps its pixels; from the second epoch on a sample
+// is a copy. Samples that cannot be decoded are tried, and named, every time; images of another
+// size than the first are passed on as they are. The memory is taken at once, and filled as
+// samples come.
+class CachedDataset : public Dataset {
+ public:
+  // Throws UsageError when the memory cannot be had.
+  explicit CachedDataset(std::shared_ptr<const Dataset> inner);
+  ~CachedDataset() override;
+
+  std::string kind() const override { return inner_->kind(); }
+  std::string path() const override { return inner_->path(); }
+  Shape image_shape() const override { return shape_; }
+  std::uint64_t size() const override { return inner_->size(); }
+  std::int32_t label(std::uint64_t index) const override { return inner_->label(index); }
+  const std::vector<std::string>& classes() const override { return inner_->classes(); }
+  std::string name(std::uint64_t index) const override { return inner_->name(index); }
+  std::uint64_t fingerprint() const override { return inner_->fingerprint(); }
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override;
+  void will_need(std::uint64_t index) const override;
+  void check_unchanged() const override { inner_->check_unchanged(); }
+  std::uint64_t max_fetched_bytes() const override { return inner_->max_fetched_bytes(); }
+  std::uint64_t memory_bytes() const override { return inner_->memory_bytes() + bytes_; }
+  std::span<const std::uint8_t> all_pixels() const override;  // once decode_all() has returned
+  std::int64_t claim() const override { return inner_->claim(); }
+
+  // Decodes all that is not decoded yet, on `workers` threads (0: all cores). Throws DataError for
+  // the first sample, by place, that cannot be decoded or is of another size.
+  void decode_all(int workers = 0);
+
+ private:
+  std::uint8_t* pixels_of(std::uint64_t index) const { return pixels_ + index * image_bytes_; }
+
+  std::shared_ptr<const Dataset> inner_;
+  Shape shape_;
+  std::size_t image_bytes_ = 0;
+  std::uint64_t bytes_ = 0;  // of all
+  std::uint8_t* pixels_ = nullptr;
+  mutable std::vector<std::atomic<std::uint8_t>> state_;  // of each sample: 0 unknown, 1 being
+                                                          // decoded, 2 decoded
+  bool whole_ = false;
+};
+
+}  // namespace warpstep::data

@@ -1,0 +1,80 @@
+// What a loader tells of itself.
+#include <algorithm>
+
+#include "data/loader.h"
+
+namespace warpstep::data {
+namespace {
+
+// Beside its images: the stack pages it touches and the tables of inflate and of the JPEG decoder.
+constexpr std::uint64_t worker_bytes = 512 << 10;
+
+std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std::string>& names) {
+  const auto value = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  std::vector<StageTime> stages{{"wait", value(times.wait_ns)},
+                                {"read", value(times.read_ns)},
+                                {"decode", value(times.decode_ns)},
+                                {"resize", value(times.resize_ns)}};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    stages.push_back({names[i], value(times.transforms_ns[i])});
+  stages.push_back({"pixels", value(times.pixels_ns)});
+  stages.push_back({"copy", value(times.copy_ns)});
+  return stages;
+}
+
+}  // namespace
+
+MemoryBound Loader::bound() const {
+  const Dataset& dataset = maker_.dataset();
+  const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
+  const auto row = static_cast<std::uint64_t>(image_shape().count());
+  const std::uint64_t scratch =
+      options_.resident ? 0 : dataset.max_fetched_bytes() + image + 2 * row + worker_bytes;
+  return {.slots = slot_bytes(),
+          .workers = states_.size() * scratch,
+          .order = maker_.order_bytes(),
+          .dataset = dataset.memory_bytes()};
+}
+
+LoaderStats Loader::stats() const {
+  LoaderStats stats;
+  for (const auto& state : states_) {
+    WorkerStats worker;
+    worker.stages = stages_of(state->times, options_.recipe.worker_names());
+    worker.samples = state->times.samples.load(std::memory_order_relaxed);
+    worker.bytes = state->times.bytes.load(std::memory_order_relaxed);
+    stats.samples += worker.samples;
+    stats.bytes += worker.bytes;
+    if (stats.stages.empty()) {
+      stats.stages = worker.stages;
+    } else {
+      for (std::size_t i = 0; i < worker.stages.size(); ++i)
+        stats.stages[i].ns += worker.stages[i].ns;
+    }
+    stats.workers.push_back(std::move(worker));
+  }
+  stats.prefetch = options_.prefetch;
+  const std::lock_guard lock(mutex_);
+  stats.batches = taken_;
+  stats.trainer_wait_ns = trainer_wait_ns_;
+  stats.active = active_;
+  stats.bad = bad_.size();
+  stats.first_taken_ns = first_taken_ns_;
+  if (taken_ > 0) {
+    stats.last_taken_ns = timings_[(taken_ - 1) % timings_.size()].taken_ns;
+    stats.mean_ready = static_cast<double>(ready_sum_) / static_cast<double>(taken_);
+  }
+  const std::uint64_t kept = std::min<std::uint64_t>(taken_, timings_.size());
+  for (std::uint64_t i = taken_ - kept; i < taken_; ++i)
+    stats.timings.push_back(timings_[i % timings_.size()]);
+  return stats;
+}
+
+std::vector<BadSample> Loader::bad_samples() const {
+  const std::lock_guard lock(mutex_);
+  return bad_;
+}
+
+}  // namespace warpstep::data

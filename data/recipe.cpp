@@ -1,0 +1,170 @@
+#include "data/recipe.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "data/clock.h"
+#include "engine/core/error.h"
+#include "engine/core/text.h"
+
+namespace warpstep::data {
+namespace {
+
+// FNV-1a, 32 bits: where the draws of a transform begin.
+std::uint32_t hash(std::string_view text) {
+  std::uint32_t value = 0x811c9dc5;
+  for (const char c : text) value = (value ^ static_cast<std::uint8_t>(c)) * 0x01000193;
+  return value;
+}
+
+TransformPtr parse(std::string_view part) {
+  const std::string_view wanted = part.substr(0, part.find('='));
+  std::vector<std::string> known;
+  for (const TransformKind* kind : TransformKind::all()) {
+    if (kind->name == wanted) return kind->make(TransformArguments(part, kind->usage));
+    known.emplace_back(kind->name);
+  }
+  fail<UsageError>("transform '{}' is not known{}; there are {}", wanted, suggestion(wanted, known),
+                   fmt::join(known, ", "));
+}
+
+}  // namespace
+
+Recipe::Recipe(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    if (end == at) fail<UsageError>("--transforms '{}': an empty name at place {}", text, at);
+    transforms_.push_back(parse(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  check();
+}
+
+Recipe::Recipe(std::vector<TransformPtr> transforms) : transforms_(std::move(transforms)) {
+  check();
+}
+
+void Recipe::check() {
+  std::map<std::string, int> seen;
+  first_fields_.clear();
+  for (std::size_t i = 0; i < transforms_.size(); ++i) {
+    const Transform& here = *transforms_[i];
+    first_fields_.push_back(hash(fmt::format("{}#{}", here.name(), seen[here.name()]++)));
+    if (i == 0 || transforms_[i - 1]->stage() <= here.stage()) continue;
+    fail<UsageError>(
+        "transform {} ({}) stands behind {} ({}); the order is geometry, bytes, jitter, mask, "
+        "colour, mix",
+        here.text(), data::name(here.stage()), transforms_[i - 1]->text(),
+        data::name(transforms_[i - 1]->stage()));
+  }
+  for (const char* once : {"random-mask", "mixup"})
+    if (seen[once] > 1) fail<UsageError>("transform {} can stand in a recipe once", once);
+}
+
+std::string Recipe::text() const {
+  std::string text;
+  for (const TransformPtr& transform : transforms_) {
+    if (!text.empty()) text += ',';
+    text += transform->text();
+  }
+  return text;
+}
+
+Recipe Recipe::for_evaluation() const {
+  std::vector<TransformPtr> kept;
+  for (const TransformPtr& transform : transforms_)
+    for (TransformPtr& part : transform->for_evaluation(transform)) kept.push_back(std::move(part));
+  return Recipe(std::move(kept));
+}
+
+ImageExtent Recipe::extent(const Shape& image) const {
+  ImageExtent extent{image[0], image[1]};
+  for (const TransformPtr& transform : transforms_) {
+    const ImageExtent set = transform->extent();
+    if (set.height > 0) extent = set;
+  }
+  return extent;
+}
+
+bool Recipe::sets_extent() const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [](const TransformPtr& t) { return t->extent().height > 0; });
+}
+
+Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
+  Geometry geometry = Geometry::whole(image);
+  for (std::size_t i = 0; i < transforms_.size(); ++i)
+    if (transforms_[i]->stage() == TransformStage::geometry)
+      transforms_[i]->plan(geometry, draw.of(first_fields_[i]));
+  return geometry;
+}
+
+bool Recipe::is_gathered() const {
+  // Whether plan() resizes depends on the image; what can is known by its name.
+  return std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+    return t->stage() == TransformStage::bytes || t->name() == "resize" ||
+           t->name() == "random-resized-crop";
+  });
+}
+
+bool Recipe::uses_rows() const {
+  return std::any_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+    return t->stage() == TransformStage::jitter || t->stage() == TransformStage::mask ||
+           t->stage() == TransformStage::mix;
+  });
+}
+
+void Recipe::row(RowPlan& plan, const Draw& draw) const {
+  for (std::size_t i = 0; i < transforms_.size(); ++i)
+    transforms_[i]->row(plan, draw.of(first_fields_[i]));
+}
+
+std::vector<std::string> Recipe::worker_names() const {
+  std::vector<std::string> names;
+  for (const TransformPtr& t : transforms_)
+    if (t->stage() == TransformStage::bytes) names.push_back(t->name());
+  return names;
+}
+
+void Recipe::apply(const RowImage& image, const Draw& draw, std::span<std::uint64_t> ns) const {
+  std::size_t timed = 0;
+  for (std::size_t i = 0; i < transforms_.size(); ++i) {
+    if (transforms_[i]->stage() != TransformStage::bytes) continue;
+    const std::uint64_t begin = now_ns();
+    transforms_[i]->apply(image, draw.of(first_fields_[i]));
+    ns[timed++] += now_ns() - begin;
+  }
+}
+
+bool Recipe::normalizes() const {
+  return std::none_of(transforms_.begin(), transforms_.end(),
+                      [](const TransformPtr& t) { return t->name() == "scale"; });
+}
+
+bool Recipe::mixes() const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [](const TransformPtr& t) { return t->stage() == TransformStage::mix; });
+}
+
+PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
+                         const std::vector<double>& std) const {
+  PixelPlan plan;
+  plan.channels = channels;
+  for (std::size_t c = 0; c < idx(channels); ++c) plan.m[c][c] = 1;
+  for (const TransformPtr& transform : transforms_) transform->pixels(plan);
+  if (!normalizes()) return plan;
+  if (mean.size() != idx(channels) || std.size() != idx(channels))
+    fail<UsageError>("normalising {} channels takes as many of --mean and --std, not {} and {}",
+                     channels, mean.size(), std.size());
+  for (std::size_t c = 0; c < idx(channels); ++c) {
+    // In double and rounded once, as the op normalize has it.
+    const double scale = 1 / (255 * std[c]);
+    for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);
+    plan.shift[c] = static_cast<float>(plan.shift[c] * scale - mean[c] / std[c]);
+  }
+  return plan;
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,34 @@
+// Images to another size: antialiased bilinear, pixel for pixel what Pillow's resize gives.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/image.h"
+
+namespace warpstep::data {
+
+// Keeps its tables and its buffer from image to image; one a worker.
+class Resampler {
+ public:
+  // Window `out` (inside height x width) of `image` [shape], resized to height x width, into pixels
+  // [out.height, out.width, channels]. A triangle filter as wide as a source pixel or, when it
+  // shrinks, a result's pixel; weights are rounded to 22 bits, and both passes to bytes.
+  void bilinear(std::span<const std::uint8_t> image, const Shape& shape, std::int64_t height,
+                std::int64_t width, const Window& out, std::span<std::uint8_t> pixels);
+
+ private:
+  struct Taps {
+    std::vector<std::int32_t> first, count;  // source pixels of each result
+    std::vector<std::int32_t> weights;       // [results, most]
+    std::size_t most = 0;
+  };
+  static void prepare(Taps& taps, std::int64_t from, std::int64_t to, std::int64_t begin,
+                      std::int64_t results);
+
+  Taps across_, down_;
+  std::vector<std::uint8_t> rows_;
+};
+
+}  // namespace warpstep::data

@@ -26,8 +26,8 @@ TransformPtr parse(std::string_view part) {
     if (kind->name == wanted) return kind->make(TransformArguments(part, kind->usage));
     known.emplace_back(kind->name);
   }
-  fail<UsageError>("transform '{}' is not known{}; there are {}", wanted, suggestion(wanted, known),
-                   fmt::join(known, ", "));
+  fail<UsageError>("transform '{}' is not known; there are {}{}", wanted, fmt::join(known, ", "),
+                   suggestion(wanted, known));
 }
 
 }  // namespace

@@ -1,0 +1,326 @@
+// That a batch depends on (seed, epoch, step) alone: not on workers, tier, depth, world or resume.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "data/cached.h"
+#include "data/loader.h"
+#include "tests/data_testing.h"
+#include "tests/data_uneven.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::put_png_split;
+using testing::TemporaryFolder;
+
+constexpr const char* augmented =
+    "random-crop=4x5:pad=2,flip,brightness=0.2,random-mask=0.25,normalize,mixup=1";
+
+LoaderOptions options(std::int64_t batch, const std::string& recipe = augmented) {
+  LoaderOptions result;
+  result.batch = batch;
+  result.workers = 2;
+  result.seed = 11;
+  result.recipe = Recipe(recipe);
+  return result;
+}
+
+// What a row means, wherever its pixels are: those are gathered from the resident set if there is
+// one.
+void add_row(Hash& hash, const Batch& batch, std::size_t row, const Dataset& set, bool resident) {
+  const RowPlan& plan = batch.rows[row];
+  const std::size_t image_bytes = idx(set.image_shape().count());
+  std::vector<std::uint8_t> pixels(image_bytes);
+  if (resident) {
+    Geometry geometry = Geometry::whole(set.image_shape());
+    geometry.out = {plan.y, plan.x, 4, 5};
+    geometry.mirrored = plan.mirrored != 0;
+    Developer developer;
+    develop({set.all_pixels().subspan(plan.source * image_bytes, image_bytes), Encoding::pixels,
+             set.image_shape()},
+            "", set.image_shape(), geometry, 3, developer, pixels);
+  } else {
+    const auto image = batch.images.subspan(row * image_bytes, image_bytes);
+    std::copy(image.begin(), image.end(), pixels.begin());
+  }
+  hash.add(pixels);
+  hash.add(static_cast<std::uint64_t>(batch.labels[row]));
+  RowPlan rest = plan;
+  rest.source = rest.pair = 0;
+  rest.y = rest.x = 0;
+  rest.mirrored = 0;
+  hash.add({reinterpret_cast<const std::uint8_t*>(&rest), sizeof rest});
+}
+
+// One number for `batches` global batches; the loaders are the ranks.
+std::uint64_t epoch_hash(const std::vector<std::unique_ptr<Loader>>& ranks, std::uint64_t batches,
+                         const Dataset& set, bool resident = false) {
+  Hash hash;
+  for (std::uint64_t i = 0; i < batches; ++i)
+    for (const auto& rank : ranks) {
+      const Batch& batch = rank->next();
+      for (std::size_t row = 0; row < batch.labels.size(); ++row)
+        add_row(hash, batch, row, set, resident);
+    }
+  return hash.value();
+}
+
+std::vector<std::unique_ptr<Loader>> one(std::shared_ptr<const Dataset> set,
+                                         const LoaderOptions& with) {
+  std::vector<std::unique_ptr<Loader>> ranks;
+  ranks.push_back(std::make_unique<Loader>(std::move(set), with));
+  return ranks;
+}
+
+class SameBatches : public ::testing::Test {
+ protected:
+  SameBatches() {
+    put_png_split(folder_ / "train", 40, 3);
+    set_ = open(folder_.path(), Split::train);
+    steps_ = 2 * (40 / 8);
+    expected_ = epoch_hash(one(set_, options(8)), steps_, *set_);
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const Dataset> set_;
+  std::uint64_t steps_ = 0, expected_ = 0;
+};
+
+TEST_F(SameBatches, ForAnyWorkersAndDepth) {
+  for (const int workers : {1, 2, 4, 8})
+    for (const int prefetch : {2, 3, 6}) {
+      auto with = options(8);
+      with.workers = workers;
+      with.prefetch = prefetch;
+      EXPECT_EQ(epoch_hash(one(set_, with), steps_, *set_), expected_);
+    }
+  auto tuned = options(8);
+  tuned.workers = 0;
+  EXPECT_EQ(epoch_hash(one(set_, tuned), steps_, *set_), expected_);
+}
+
+TEST_F(SameBatches, InEveryTier) {
+  const auto cached = std::make_shared<CachedDataset>(set_);
+  EXPECT_EQ(epoch_hash(one(cached, options(8)), steps_, *set_), expected_);
+  cached->decode_all();
+  EXPECT_EQ(epoch_hash(one(cached, options(8)), steps_, *set_), expected_);
+  auto resident = options(8);
+  resident.resident = true;
+  EXPECT_EQ(epoch_hash(one(cached, resident), steps_, *cached, true), expected_);
+}
+
+TEST_F(SameBatches, AsTheRanksOfAnyWorldSideBySide) {
+  for (const std::uint32_t world : {2U, 4U}) {
+    std::vector<std::unique_ptr<Loader>> ranks;
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      auto with = options(8 / world);
+      with.world = world;
+      with.rank = rank;
+      ranks.push_back(std::make_unique<Loader>(set_, with));
+      EXPECT_EQ(ranks.back()->steps_per_epoch(), 5U);
+    }
+    EXPECT_EQ(epoch_hash(ranks, steps_, *set_), expected_) << "world " << world;
+  }
+}
+
+TEST_F(SameBatches, AfterAResumeAtAnyStep) {
+  for (std::uint64_t at = 0; at < steps_; ++at) {
+    Hash whole;
+    auto first = one(set_, options(8));
+    for (std::uint64_t i = 0; i < at; ++i) {
+      const Batch& batch = first[0]->next();
+      for (std::size_t row = 0; row < 8; ++row) add_row(whole, batch, row, *set_, false);
+    }
+    auto resumed = options(8);
+    resumed.start = {at / 5, at % 5};
+    resumed.workers = 3;
+    Loader second(set_, resumed);
+    for (std::uint64_t i = at; i < steps_; ++i) {
+      const Batch& batch = second.next();
+      for (std::size_t row = 0; row < 8; ++row) add_row(whole, batch, row, *set_, false);
+    }
+    EXPECT_EQ(whole.value(), expected_) << "step " << at;
+  }
+}
+
+TEST_F(SameBatches, PadsTheTailOfEveryRank) {
+  std::int64_t samples = 0;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    auto with = options(5, "");
+    with.world = 3;
+    with.rank = rank;
+    with.tail = Tail::pad;
+    Loader loader(set_, with);
+    ASSERT_EQ(loader.steps_per_epoch(), 3U);  // 15, 15 and 10 of 40
+    for (int step = 0; step < 3; ++step) {
+      const Batch& batch = loader.next();
+      samples += batch.count;
+      EXPECT_EQ(batch.count, step == 2 && rank == 2 ? 0 : 5);
+      for (std::int64_t row = batch.count; row < 5; ++row) EXPECT_EQ(batch.labels[idx(row)], -1);
+    }
+  }
+  EXPECT_EQ(samples, 40);
+}
+
+TEST_F(SameBatches, PairsNeighboursForMixing) {
+  Loader loader(set_, options(8));
+  const Batch& batch = loader.next();
+  for (std::size_t row = 0; row < 8; ++row) {
+    EXPECT_EQ(batch.rows[row].pair, row ^ 1);
+    EXPECT_EQ(batch.rows[row].pair_label, batch.labels[row ^ 1]);
+    EXPECT_LT(batch.rows[row].weight, 1);
+  }
+}
+
+// Sample 17 of 40 is broken.
+struct Broken {
+  explicit Broken(DataErrors errors, double max_bad = 1) {
+    with = options(8, "");
+    with.errors = errors;
+    with.max_bad = max_bad;
+    set = std::make_shared<testing::Uneven>(40, 17);
+  }
+  LoaderOptions with;
+  std::shared_ptr<testing::Uneven> set;
+};
+
+TEST(DataErrorPolicy, SkipTakesTheNextGoodRowOfItsBatch) {
+  for (const int workers : {1, 4}) {
+    Broken broken(DataErrors::skip);
+    broken.with.workers = workers;
+    Loader loader(broken.set, broken.with);
+    auto good_with = broken.with;
+    good_with.errors = DataErrors::fail;
+    Loader good(std::make_shared<testing::Uneven>(40), good_with);
+    for (int step = 0; step < 5; ++step) {
+      const Batch batch = loader.next(), expected = good.next();
+      const auto bad = loader.bad_samples();
+      const bool here = !bad.empty() && bad[0].position == batch.position;
+      EXPECT_EQ(batch.count, 8);
+      for (std::size_t row = 0; row < 8; ++row) {
+        const std::size_t from =
+            here && bad[0].row == static_cast<std::int64_t>(row) ? (row + 1) % 8 : row;
+        EXPECT_TRUE(std::equal(batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row),
+                               batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row + 60),
+                               expected.images.begin() + static_cast<std::ptrdiff_t>(60 * from)));
+        EXPECT_EQ(batch.labels[row], expected.labels[from]);
+      }
+    }
+    ASSERT_EQ(loader.bad_samples().size(), 1U);
+    EXPECT_EQ(loader.bad_samples()[0].index, 17U);
+    EXPECT_THAT(loader.bad_samples()[0].message,
+                AllOf(HasSubstr("memory[17]: is broken"), HasSubstr("epoch 1, step")));
+    EXPECT_EQ(loader.stats().bad, 1U);
+  }
+}
+
+TEST(DataErrorPolicy, MaskGivesARowThatDoesNotCount) {
+  Broken broken(DataErrors::mask);
+  Loader loader(broken.set, broken.with);
+  std::int64_t samples = 0;
+  int masked = 0;
+  for (int step = 0; step < 5; ++step) {
+    const Batch& batch = loader.next();
+    samples += batch.count;
+    for (std::size_t row = 0; row < 8; ++row) {
+      if (batch.labels[row] >= 0) continue;
+      ++masked;
+      for (const std::uint8_t byte : batch.images.subspan(60 * row, 60)) EXPECT_EQ(byte, 0);
+    }
+  }
+  EXPECT_EQ(samples, 39);
+  EXPECT_EQ(masked, 1);
+}
+
+TEST(DataErrorPolicy, EndsTheRunAboveItsLimit) {
+  for (const auto& [max_bad, ends] : {std::pair{0.024, true}, std::pair{0.025, false}}) {
+    Broken broken(DataErrors::mask, max_bad);
+    Loader loader(broken.set, broken.with);
+    const std::string message = message_of([&] {
+      for (int step = 0; step < 15; ++step) loader.next();  // seen three times, counted once
+    });
+    EXPECT_EQ(!message.empty(), ends);
+    if (ends) {
+      EXPECT_THAT(message, AllOf(HasSubstr("1 of 40 samples cannot be decoded"),
+                                 HasSubstr("--max-bad"), HasSubstr("memory[17]: is broken")));
+    }
+  }
+}
+
+TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
+  Broken broken(DataErrors::skip);
+  broken.with.batch = 1;
+  Loader loader(broken.set, broken.with);
+  EXPECT_THAT(message_of([&] {
+                for (int step = 0; step < 40; ++step) loader.next();
+              }),
+              HasSubstr("no row of its batch is good"));
+}
+
+TEST(DataErrorPolicy, NamesAnImageOfAnotherSize) {
+  TemporaryFolder folder;
+  put_png_split(folder / "train", 6, 2);
+  testing::put(folder / "train/3.png", testing::some_png({8, 9, 3}));
+  const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
+  auto with = options(6, "");
+  Loader plain(set, with);
+  EXPECT_THAT(message_of([&] { plain.next(); }),
+              AllOf(HasSubstr("3.png: is 9 x 8 pixels"), HasSubstr("--transforms"),
+                    HasSubstr("(sample 3 of")));
+  with.recipe = Recipe("random-crop=4");
+  Loader cropped(set, with);  // images of any size
+  EXPECT_EQ(cropped.next().count, 6);
+  with.recipe = Recipe("random-crop=6");
+  Loader small(set, with);
+  EXPECT_THAT(message_of([&] { small.next(); }),
+              AllOf(HasSubstr(".png: 5 x 4 pixels are too few for random-crop=6")));
+}
+
+TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
+  const auto set = testing::in_memory(16);
+  const auto refused = [&](auto&& change) {
+    auto with = options(4, "");
+    change(with);
+    return message_of<UsageError>([&] { Loader loader(set, with); });
+  };
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 2, o.rank = 2; }),
+              HasSubstr("rank 2 of a world of 2"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 8; }), HasSubstr("one batch of 32"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("share of 2"));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.resident = true;
+                o.recipe = Recipe("resize=8x8");
+              }),
+              AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.pixels = PixelPlan{};
+                o.recipe = Recipe("mixup=1");
+              }),
+              HasSubstr("--normalize device"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.memory_limit_bytes = 1000; }),
+              AllOf(HasSubstr("more than the limit of 0.0 MiB"), HasSubstr("slots"),
+                    HasSubstr("--memory")));
+}
+
+TEST(Loader, MakesNumbersWhereItIsAskedTo) {
+  const auto set = testing::in_memory(16);
+  auto with = options(4, "random-mask=0.5:dilate");
+  Loader bytes(set, with);
+  with.pixels = with.recipe.pixels(3, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
+  Loader numbers(set, with);
+  const Batch a = bytes.next(), b = numbers.next();
+  ASSERT_EQ(b.images.size(), 4 * a.images.size());
+  std::vector<float> expected(60);
+  for (std::size_t row = 0; row < 4; ++row) {
+    apply_pixels(*with.pixels, a.rows, row, a.images.data(), {4, 5}, {4, 5}, expected.data());
+    EXPECT_EQ(std::memcmp(expected.data(), b.images.data() + 240 * row, 240), 0);
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::data

@@ -1,4 +1,5 @@
-// Images to another size: antialiased bilinear, pixel for pixel what Pillow's resize gives.
+// Images to another size: antialiased bilinear, pixel for pixel what Pillow's resize gives (to
+// version 10; later ones take some images column by column first, which differs by 1 at most).
 #pragma once
 
 #include <cstdint>

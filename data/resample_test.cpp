@@ -13,12 +13,12 @@ struct Golden {
   std::uint64_t hash;  // FNV-1a of the pixels
 };
 
-// Pillow 13.0: Image.fromarray(some_pixels(from, 3)).resize((width, height), Image.BILINEAR).
+// Pillow 10.4: Image.fromarray(some_pixels(from, 3)).resize((width, height), Image.BILINEAR).
 const Golden golden[] = {
     {{20, 30, 3}, 7, 11, 0x9c6c276bbbaa6233},  {{20, 30, 3}, 45, 31, 0xe644069f7d65f4eb},
-    {{33, 17, 1}, 16, 16, 0xca80d11de3a74036}, {{64, 48, 3}, 64, 10, 0x2d8ee502bec5a77a},
+    {{33, 17, 1}, 16, 16, 0xf508a85c936bd8b3}, {{64, 48, 3}, 64, 10, 0x2d8ee502bec5a77a},
     {{9, 9, 3}, 27, 5, 0xa3d76545409ace11},    {{100, 75, 3}, 1, 1, 0xa327fb196f0b3cb9},
-    {{1, 1, 3}, 4, 4, 0xde9750f2c51c3e55},     {{50, 40, 3}, 49, 41, 0x19c520d7f6c27fe6}};
+    {{1, 1, 3}, 4, 4, 0xde9750f2c51c3e55},     {{50, 40, 3}, 49, 41, 0x3998b462471d11b3}};
 
 std::vector<std::uint8_t> resized(Resampler& resampler, const Golden& g, const Window& out) {
   const auto image = testing::some_pixels(g.from, 3);

@@ -1,4 +1,4 @@
-// Writes the synthetic data set as a folder of PNG files.
+// Writes the synthetic data set as a folder of image files.
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/file.h"
+#include "data/jpeg.h"
 #include "data/parallel.h"
 #include "data/pickle.h"
 #include "data/png.h"
@@ -22,14 +23,23 @@ constexpr int drawing_version = 1;  // of the pixels: raise it when they change
 
 using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
+bool is_large(const SyntheticOptions& options) {
+  return options.height != synthetic_side || options.width != synthetic_side || options.jpeg;
+}
+
 // The mark that a folder was made here, and whether it is whole.
 nlohmann::json mark(const SyntheticOptions& options, bool whole) {
-  return {{"made_by", "warpstep data make"},
-          {"version", drawing_version},
-          {"train", options.train},
-          {"test", options.test},
-          {"seed", options.seed},
-          {"whole", whole}};
+  nlohmann::json mark{{"made_by", "warpstep data make"},
+                      {"version", drawing_version},
+                      {"train", options.train},
+                      {"test", options.test},
+                      {"seed", options.seed},
+                      {"whole", whole}};
+  if (is_large(options)) {
+    mark["size"] = {options.height, options.width};
+    mark["jpeg"] = options.jpeg;
+  }
+  return mark;
 }
 
 nlohmann::json read_mark(const std::string& path) {
@@ -39,8 +49,20 @@ nlohmann::json read_mark(const std::string& path) {
   return nlohmann::json::parse(file.begin(), file.end(), nullptr, false);
 }
 
-std::string file_name(std::uint64_t index, std::int32_t label) {
-  return fmt::format("{:06d}_{}.png", index, synthetic_classes[static_cast<std::size_t>(label)]);
+std::string file_name(std::uint64_t index, std::int32_t label, bool jpeg) {
+  return fmt::format("{:06d}_{}.{}", index, synthetic_classes[static_cast<std::size_t>(label)],
+                     jpeg ? "jpg" : "png");
+}
+
+std::vector<std::uint8_t> image_file(const SyntheticOptions& options, Split split,
+                                     std::uint64_t index) {
+  const Shape shape{options.height, options.width, 3};
+  std::vector<std::uint8_t> pixels(idx(shape.count()));
+  if (is_large(options))
+    draw_synthetic_large(options.seed, split, index, options.height, options.width, pixels);
+  else
+    draw_synthetic(options.seed, split, index, pixels);
+  return options.jpeg ? encode_jpeg(shape, pixels, 90) : encode_png(shape, pixels);
 }
 
 void write_split(const std::string& folder, Split split, const SyntheticOptions& options,
@@ -49,12 +71,9 @@ void write_split(const std::string& folder, Split split, const SyntheticOptions&
   const std::uint64_t count = split == Split::train ? options.train : options.test;
   std::vector<std::pair<std::string, std::int32_t>> labels(count);
   parallel_for(count, options.workers, [&](int, std::uint64_t index) {
-    const Shape shape{synthetic_side, synthetic_side, 3};
-    std::array<std::uint8_t, 3 * synthetic_side * synthetic_side> pixels;
-    draw_synthetic(options.seed, split, index, pixels);
     const std::int32_t label = synthetic_label(options.seed, split, index);
-    labels[index] = {file_name(index, label), label};
-    write_quickly(folder + "/" + labels[index].first, encode_png(shape, pixels));
+    labels[index] = {file_name(index, label, options.jpeg), label};
+    write_quickly(folder + "/" + labels[index].first, image_file(options, split, index));
     written();
   });
   const std::vector<std::uint8_t> pickle = write_pickle(labels);
@@ -68,12 +87,15 @@ void check_options(const SyntheticOptions& options) {
     fail<UsageError>("{} train and {} test images: each must be from 1 to {}", options.train,
                      options.test, max_files);
   }
+  if (options.height < 8 || options.width < 8 || options.height > 4096 || options.width > 4096)
+    fail<UsageError>("images of {} x {} pixels: each side must be from 8 to 4096", options.width,
+                     options.height);
 }
 
 }  // namespace
 
-bool make_png_dataset(const std::string& folder, const SyntheticOptions& options,
-                      const Progress& progress) try {
+bool make_dataset(const std::string& folder, const SyntheticOptions& options,
+                  const Progress& progress) try {
   check_options(options);
   const std::string mark_path = folder + "/made.json";
   const nlohmann::json found = read_mark(mark_path);

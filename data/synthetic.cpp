@@ -24,12 +24,13 @@ constexpr float most_slope = 0.012F;     // of the light, per pixel
 // The words of one image, one after the other.
 class Words {
  public:
-  Words(std::uint64_t seed, Split split, std::uint64_t image)
-      : seed_(seed), split_(static_cast<std::uint32_t>(split)), next_(image << 16) {}
+  // `kind` tells the sets apart that are drawn with one seed, of images with 2^bits draws at most.
+  Words(std::uint64_t seed, std::uint32_t kind, std::uint64_t image, unsigned bits)
+      : seed_(seed), kind_(kind), next_(image << bits) {}
 
   std::uint32_t word() {
     if (used_ == words_.size()) {
-      words_ = draw(seed_, Purpose::synthetic, split_, next_++);
+      words_ = draw(seed_, Purpose::synthetic, kind_, next_++);
       used_ = 0;
     }
     return words_[used_++];
@@ -39,7 +40,7 @@ class Words {
 
  private:
   std::uint64_t seed_;
-  std::uint32_t split_;
+  std::uint32_t kind_;
   std::uint64_t next_;
   std::array<std::uint32_t, 4> words_{};
   std::size_t used_ = words_.size();
@@ -135,9 +136,9 @@ struct Clouds {
       for (float& h : row) h = words.between(-1, 1);
     }
   }
-  float at(int x, int y) const {
-    const float gx = static_cast<float>(x) * 5 / side;
-    const float gy = static_cast<float>(y) * 5 / side;
+  float at(Point in_image) const {  // both in [0, 1)
+    const float gx = in_image.x * 5;
+    const float gy = in_image.y * 5;
     const auto ix = static_cast<std::size_t>(gx);
     const auto iy = static_cast<std::size_t>(gy);
     const float fx = gx - static_cast<float>(ix);
@@ -157,32 +158,74 @@ std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t inde
   return static_cast<std::int32_t>((index + below(shift[0], 10)) % 10);
 }
 
-void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
-                    std::span<std::uint8_t> pixels) {
-  Words words(seed, split, index);
-  const std::int32_t label = synthetic_label(seed, split, index);
-  const Placement placement = place(words);
-  Colour back{};
-  Colour fore{};
-  choose_colours(words, back, fore);
-  const Clouds clouds(words);
-  const Point light{words.between(-most_slope, most_slope), words.between(-most_slope, most_slope)};
-  for (int y = 0; y < side; ++y) {
-    for (int x = 0; x < side; ++x) {
-      const Point at{static_cast<float>(x), static_cast<float>(y)};
-      const float cover = std::clamp(0.5F - distance(label, placement, at), 0.0F, 1.0F);
-      const float shade = 1 + light.x * (at.x - middle) + light.y * (at.y - middle);
-      const float cloud = cloud_height * clouds.at(x, y);
-      const std::uint32_t noise = words.word();
-      for (std::size_t c = 0; c < 3; ++c) {
-        const float grain = static_cast<float>((noise >> (8 * c)) & 0xff) / 127.5F - 1;
-        const float value =
-            (back[c] + (fore[c] - back[c]) * cover) * shade + cloud + grain_height * grain;
-        pixels[static_cast<std::size_t>(3 * (y * side + x)) + c] =
-            static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F) + 0.5F);
-      }
+namespace {
+
+// What all pixels of an image share.
+struct Scene {
+  Words words;
+  std::int32_t label;
+  Placement placement;
+  Colour back{}, fore{};
+  Clouds clouds;
+  Point light;
+
+  Scene(Words from, std::int32_t of)
+      : words(from), label(of), placement(place(words)), clouds(colours_then_clouds()), light{} {
+    light.x = words.between(-most_slope, most_slope);
+    light.y = words.between(-most_slope, most_slope);
+  }
+
+  // `at` in the figure's 32 x 32 coordinates, `in_image` in [0, 1); `sharp` is pixels a coordinate.
+  void paint(Point at, Point in_image, float sharp, std::uint8_t* pixel) {
+    const float cover = std::clamp(0.5F - distance(label, placement, at) * sharp, 0.0F, 1.0F);
+    const float shade = 1 + light.x * (at.x - middle) + light.y * (at.y - middle);
+    const float cloud = cloud_height * clouds.at(in_image);
+    const std::uint32_t noise = words.word();
+    for (std::size_t c = 0; c < 3; ++c) {
+      const float grain = static_cast<float>((noise >> (8 * c)) & 0xff) / 127.5F - 1;
+      const float value =
+          (back[c] + (fore[c] - back[c]) * cover) * shade + cloud + grain_height * grain;
+      pixel[c] = static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F) + 0.5F);
     }
   }
+
+ private:
+  Clouds colours_then_clouds() {
+    choose_colours(words, back, fore);
+    return Clouds(words);
+  }
+};
+
+}  // namespace
+
+void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
+                    std::span<std::uint8_t> pixels) {
+  Scene scene(Words(seed, static_cast<std::uint32_t>(split), index, 16),
+              synthetic_label(seed, split, index));
+  for (int y = 0; y < side; ++y)
+    for (int x = 0; x < side; ++x) {
+      const Point at{static_cast<float>(x), static_cast<float>(y)};
+      scene.paint(at, {at.x / side, at.y / side}, 1,
+                  pixels.data() + static_cast<std::size_t>(3 * (y * side + x)));
+    }
+}
+
+void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, std::int64_t height,
+                          std::int64_t width, std::span<std::uint8_t> pixels) {
+  Scene scene(Words(seed, static_cast<std::uint32_t>(split) + 4, index, 32),
+              synthetic_label(seed, split, index));
+  const float tile = static_cast<float>(std::min<std::int64_t>({height, width, 256}));
+  const float sharp = tile / side;
+  const auto coordinate = [&](std::int64_t pixel) {
+    const float tiles = (static_cast<float>(pixel) + 0.5F) / tile;
+    return (tiles - std::floor(tiles)) * side - 0.5F;
+  };
+  for (std::int64_t y = 0; y < height; ++y)
+    for (std::int64_t x = 0; x < width; ++x)
+      scene.paint({coordinate(x), coordinate(y)},
+                  {static_cast<float>(x) / static_cast<float>(width),
+                   static_cast<float>(y) / static_cast<float>(height)},
+                  sharp, pixels.data() + static_cast<std::size_t>(3 * (y * width + x)));
 }
 
 }  // namespace warpstep::data

@@ -25,20 +25,26 @@ std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t inde
 void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
                     std::span<std::uint8_t> pixels);
 
+// The same at any size: figures of 256 pixels, or of the image's shorter side, tile the image, so
+// that every window of that size shows its class. `pixels` are [height, width, 3].
+void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, std::int64_t height,
+                          std::int64_t width, std::span<std::uint8_t> pixels);
+
 struct SyntheticOptions {
   std::uint64_t train = 10000;  // files
   std::uint64_t test = 2000;
   std::uint64_t seed = 0;
-  int workers = 0;  // threads; 0: all cores
+  std::int64_t height = synthetic_side, width = synthetic_side;  // pixels
+  bool jpeg = false;                                             // quality 90; else PNG
+  int workers = 0;                                               // threads; 0: all cores
 };
 
-// Writes folder/train and folder/test with PNG files and labels.pkl, and folder/made.json last.
+// Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
 // Each split is written aside and renamed when whole. A folder that already holds this very set is
 // left alone (false); one that holds another set made here, or an interrupted one, is replaced.
 // Throws DataError when the folder has a train or test of other origin, or cannot be written.
 // `progress` is told the number of files written, from one thread at a time.
-bool make_png_dataset(
-    const std::string& folder, const SyntheticOptions& options,
-    const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
+bool make_dataset(const std::string& folder, const SyntheticOptions& options,
+                  const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
 
 }  // namespace warpstep::data

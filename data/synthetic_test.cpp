@@ -80,7 +80,7 @@ TEST(MakeSet, WritesASetThatOpensAndLeavesAWholeOneAlone) {
     EXPECT_EQ(done, ++last);
     EXPECT_EQ(all, 60U);
   };
-  EXPECT_TRUE(make_png_dataset(path, options, progress));
+  EXPECT_TRUE(make_dataset(path, options, progress));
   EXPECT_EQ(last, 60U);
   const auto train = open(path, Split::train);
   ASSERT_EQ(train->size(), 40U);
@@ -92,25 +92,25 @@ TEST(MakeSet, WritesASetThatOpensAndLeavesAWholeOneAlone) {
     EXPECT_EQ(pixels, drawn(3, Split::train, i));
     EXPECT_EQ(train->label(i), synthetic_label(3, Split::train, i));
   }
-  EXPECT_FALSE(make_png_dataset(path, options, nullptr));
-  EXPECT_TRUE(make_png_dataset(path, {30, 10, 3, 1}, nullptr));  // another one replaces it
+  EXPECT_FALSE(make_dataset(path, options, nullptr));
+  EXPECT_TRUE(make_dataset(path, {30, 10, 3, 1}, nullptr));  // another one replaces it
   EXPECT_EQ(open(path, Split::train)->size(), 30U);
 }
 
 TEST(MakeSet, ReplacesWhatAnInterruptedRunLeft) {
   const TemporaryFolder folder;
   const SyntheticOptions options{20, 10, 0, 2};
-  EXPECT_TRUE(make_png_dataset(folder.path(), options, nullptr));
+  EXPECT_TRUE(make_dataset(folder.path(), options, nullptr));
   const auto whole = open(folder.path(), Split::train)->fingerprint();
   // Killed at any point: the set that stands under its name is whole or absent.
-  EXPECT_THROW(make_png_dataset(folder.path(), {20, 10, 1, 1},
-                                [](std::uint64_t done, std::uint64_t) {
-                                  if (done == 25) fail<Error>("killed");
-                                }),
+  EXPECT_THROW(make_dataset(folder.path(), {20, 10, 1, 1},
+                            [](std::uint64_t done, std::uint64_t) {
+                              if (done == 25) fail<Error>("killed");
+                            }),
                Error);
   EXPECT_EQ(open(folder.path(), Split::train)->size(), 20U);
   EXPECT_TRUE(std::filesystem::exists(folder / "test.part"));
-  EXPECT_TRUE(make_png_dataset(folder.path(), options, nullptr));
+  EXPECT_TRUE(make_dataset(folder.path(), options, nullptr));
   EXPECT_EQ(open(folder.path(), Split::train)->fingerprint(), whole);
   EXPECT_EQ(open(folder.path(), Split::test)->size(), 10U);
   EXPECT_FALSE(std::filesystem::exists(folder / "test.part"));
@@ -120,7 +120,7 @@ TEST(MakeSet, LeavesWhatItDidNotMakeAlone) {
   const TemporaryFolder folder;
   put(folder / "train/mine.png", std::string("x"));
   const auto refusal = [&](const SyntheticOptions& options, const std::string& path) {
-    return message_of<Error>([&] { make_png_dataset(path, options, nullptr); });
+    return message_of<Error>([&] { make_dataset(path, options, nullptr); });
   };
   EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()), HasSubstr("was not made by this command"));
   EXPECT_TRUE(std::filesystem::exists(folder / "train/mine.png"));

@@ -100,8 +100,8 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
   }
   if (expected[2] == 1 && shape[2] == 3) {
     fail<DataError>(
-        "{}: is a {} PNG, but the images of its set are gray (1 channel); convert with: mogrify "
-        "-colorspace Gray, or make the set's first image RGB",
+        "{}: has colour ({} PNG), but the images of its set are gray (1 channel); convert with: "
+        "mogrify -colorspace Gray, or make the set's first image RGB",
         path, colours[file[25]].name);
   }
   if ((expected[2] != 1 && expected[2] != 3) ||

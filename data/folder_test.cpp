@@ -33,6 +33,13 @@ std::vector<std::uint8_t> pixels_of(const Dataset& set, std::uint64_t index) {
   return pixels;
 }
 
+// Gray pixels as RGB.
+std::vector<std::uint8_t> thrice(const std::vector<std::uint8_t>& gray) {
+  std::vector<std::uint8_t> rgb;
+  for (const std::uint8_t value : gray) rgb.insert(rgb.end(), 3, value);
+  return rgb;
+}
+
 TEST(Folder, ReadsPngFilesWithAPickle) {
   const TemporaryFolder folder;
   put_png_split(folder / "train", 7, 3);
@@ -201,14 +208,26 @@ TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
   std::filesystem::create_directories(folder / "train/cat");
   EXPECT_THAT(refusal(folder), HasSubstr("train/cat: is a folder beside labels.pkl"));
   std::filesystem::remove(folder / "train/cat");
-  put(folder / "train/1.png", some_png({4, 5, 1}));
+  put(folder / "train/1.png", some_png({5, 4, 3}));
   put(folder / "train/2.png", std::string("GIF89a"));
   const auto set = open(folder.path(), Split::train);
   EXPECT_THAT(message_of([&] { pixels_of(*set, 1); }),
-              AllOf(HasSubstr("1.png: is 4x5x1"), HasSubstr("first file is 4x5x3")));
+              AllOf(HasSubstr("1.png: is 4 x 5 pixels"), HasSubstr("is 5 x 4")));
+  put(folder / "train/1.png", some_png({4, 5, 1}));
+  EXPECT_EQ(pixels_of(*set, 1), thrice(some_pixels({4, 5, 1}, 0)));
   EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("2.png: is not a PNG file"));
   std::filesystem::remove(folder / "train/2.png");
   EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("2.png: cannot be read: No such"));
+}
+
+TEST(Folder, RefusesAColourFileInAGraySet) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 1, {4, 5, 1});
+  put(folder / "train/1.png", some_png({4, 5, 3}));
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_THAT(
+      message_of([&] { pixels_of(*set, 1); }),
+      AllOf(HasSubstr("1.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// PNG files to pixels and back. Only what a training set should hold: 8-bit gray or RGB.
+// PNG files of every kind to 8-bit pixels, and pixels to PNG files.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,17 @@
 
 namespace warpstep::data {
 
-// Shape [height, width, channels] that the header promises. Throws DataError, naming `path` and
-// the fix, for anything but an 8-bit gray or RGB PNG, and for a size that the file cannot hold.
+// Shape [height, width, channels] by the header: channels 3 for a file with colour or a palette,
+// else 1. Throws DataError, naming `path` and the fix, for what is no PNG, for a header that breaks
+// the format, and for a size that the file cannot hold.
 Shape png_shape(std::span<const std::uint8_t> file, const std::string& path);
 
-// Decodes into pixels [height, width, channels], which must be `expected`. Throws DataError naming
-// `path` for all that png_shape() refuses, another shape, a wrong checksum, missing data.
+// Decodes into pixels [height, width, channels] of `expected`: the file's height and width, and the
+// 1 or 3 channels that are wanted. Palettes are looked up (an index beyond the palette is black),
+// 16 bits are cut to the high 8 (gray ones too), 1, 2 and 4 bits are scaled to 0..255, alpha and
+// tRNS are dropped without blending, and gray is repeated into 3 channels. Throws DataError naming
+// `path` for all that png_shape() refuses, another size, colour where 1 channel is wanted, a wrong
+// checksum of any chunk, missing data.
 void decode_png(std::span<const std::uint8_t> file, const std::string& path, const Shape& expected,
                 std::span<std::uint8_t> pixels);
 

@@ -1,5 +1,5 @@
-// A fast way through the PNG files that training sets are made of: 8 bits, gray, RGB or RGB with
-// alpha, not interlaced. Everything else is libpng's (png.h).
+// A fast way through the PNG files that training sets are made of: 8 bits, gray or RGB, with
+// alpha or without, not interlaced. Everything else is libpng's (png.h).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ class PngFastReader {
 
   // Decodes like decode_png(): the same pixels, and false for every file that decode_png() refuses
   // or that is of a kind this way does not take; then decode_png() decides and words the error.
+  // One difference is left: deflate data that uses a code which its block leaves undefined, under
+  // checksums that fit, is read here and refused by zlib.
   // `pixels` may have been written to in either case. Never throws but std::bad_alloc, and
   // allocates in proportion to `expected` and to the file's true size.
   bool decode(std::span<const std::uint8_t> file, const Shape& expected,

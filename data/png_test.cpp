@@ -5,6 +5,8 @@
 #include <png.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tests/data_testing.h"
@@ -32,34 +34,62 @@ std::string refusal(const Bytes& file, const Shape& shape = small) {
   return message_of([&] { decode(file, shape); });
 }
 
-// A PNG of any kind, by libpng itself.
-Bytes any_png(int colour, int depth, bool interlaced = false, bool transparent = false) {
-  Bytes file;
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
-  png_infop info = png_create_info_struct(png);
-  png_set_write_fn(
-      png, &file,
-      [](png_structp p, png_bytep from, std::size_t n) {
-        auto* to = static_cast<Bytes*>(png_get_io_ptr(p));
-        to->insert(to->end(), from, from + n);
-      },
-      [](png_structp) {});
-  png_set_IHDR(png, info, 5, 4, depth, colour, interlaced ? PNG_INTERLACE_ADAM7 : 0, 0, 0);
-  const std::array<png_color, 2> palette{};
-  if (colour == PNG_COLOR_TYPE_PALETTE) png_set_PLTE(png, info, palette.data(), 2);
-  const png_color_16 clear{};
-  if (transparent) png_set_tRNS(png, info, nullptr, 0, &clear);
-  png_write_info(png, info);
-  Bytes pixels = some_pixels(small, 3);
-  pixels.resize(4096);
-  if (colour == PNG_COLOR_TYPE_PALETTE) std::fill(pixels.begin(), pixels.end(), 0);
-  std::vector<png_bytep> rows;
-  for (std::size_t y = 0; y < 4; ++y) rows.push_back(pixels.data() + y * 15);
-  png_write_image(png, rows.data());
-  png_write_end(png, info);
-  png_destroy_write_struct(&png, &info);
-  return file;
+png_color palette_entry(unsigned index) {
+  const auto byte = [&](unsigned factor) { return static_cast<png_byte>(index * factor + 17); };
+  return {byte(3), byte(5), byte(7)};
 }
+
+// A PNG of 4 x 5 pixels of any kind, by libpng itself.
+struct AnyPng {
+  AnyPng(int colour_type, int bits, bool interlaced = false, bool transparent = false,
+         int palette_entries = 256)
+      : colour(colour_type), depth(bits) {
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+    png_infop info = png_create_info_struct(png);
+    png_set_write_fn(
+        png, &file,
+        [](png_structp p, png_bytep from, std::size_t n) {
+          auto* to = static_cast<Bytes*>(png_get_io_ptr(p));
+          to->insert(to->end(), from, from + n);
+        },
+        [](png_structp) {});
+    png_set_IHDR(png, info, 5, 4, depth, colour, interlaced ? PNG_INTERLACE_ADAM7 : 0, 0, 0);
+    if (colour == PNG_COLOR_TYPE_PALETTE) {
+      std::vector<png_color> palette;
+      const int entries = std::min(palette_entries, 1 << depth);
+      for (int i = 0; i < entries; ++i) palette.push_back(palette_entry(static_cast<unsigned>(i)));
+      png_set_PLTE(png, info, palette.data(), entries);
+      png_set_check_for_invalid_index(png, 0);
+    }
+    const png_color_16 clear{};
+    const png_byte clear_entry = 0;
+    if (transparent) png_set_tRNS(png, info, &clear_entry, 1, &clear);
+    png_write_info(png, info);
+    packed = some_pixels({4, static_cast<std::int64_t>(row_bytes()), 1}, 3);
+    std::vector<png_bytep> rows;
+    for (std::size_t y = 0; y < 4; ++y) rows.push_back(packed.data() + y * row_bytes());
+    png_write_image(png, rows.data());
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+  }
+
+  std::size_t samples() const {
+    switch (colour) {
+      case PNG_COLOR_TYPE_RGB: return 3;
+      case PNG_COLOR_TYPE_GRAY_ALPHA: return 2;
+      case PNG_COLOR_TYPE_RGB_ALPHA: return 4;
+      default: return 1;
+    }
+  }
+  std::size_t row_bytes() const {
+    return (5 * samples() * static_cast<std::size_t>(depth) + 7) / 8;
+  }
+
+  int colour;
+  int depth;
+  Bytes packed;  // [4, row_bytes]
+  Bytes file;
+};
 
 void put_word(Bytes& file, std::size_t at, std::uint32_t word) {
   for (std::size_t i = 0; i < 4; ++i)
@@ -82,32 +112,95 @@ TEST(Png, DecodesWhatItEncodes) {
   }
 }
 
-TEST(Png, DecodesInterlacedFiles) {
-  EXPECT_EQ(decode(any_png(PNG_COLOR_TYPE_RGB, 8, true)), some_pixels(small, 3));
+// Sample i of what AnyPng packs, of `depth` bits.
+unsigned sample(const Bytes& packed, std::size_t row_bytes, std::size_t y, std::size_t i,
+                unsigned depth) {
+  const std::uint8_t* row = packed.data() + y * row_bytes;
+  if (depth == 16) return unsigned{row[2 * i]} << 8 | row[2 * i + 1];
+  const std::size_t bit = i * depth;
+  return row[bit / 8] >> (8 - depth - bit % 8) & ((1U << depth) - 1);
 }
 
-TEST(Png, RefusesOtherKindsWithTheCommandThatConverts) {
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_RGB, 16)),
-              AllOf(HasSubstr("a.png: is a 16-bit RGB PNG"), HasSubstr("mogrify -depth 8")));
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_GRAY, 4)), HasSubstr("4-bit gray"));
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_PALETTE, 8)),
-              AllOf(HasSubstr("a paletted PNG"), HasSubstr("mogrify -define png:color-type=2")));
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_RGB_ALPHA, 8)),
-              AllOf(HasSubstr("RGB with alpha"), HasSubstr("mogrify -alpha off")));
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_GRAY_ALPHA, 8)), HasSubstr("gray with alpha"));
-  EXPECT_THAT(refusal(any_png(PNG_COLOR_TYPE_RGB, 8, false, true)),
-              AllOf(HasSubstr("transparent colour"), HasSubstr("mogrify -alpha off")));
+// What the pixel is worth in 8 bits by the rules of png.h.
+std::array<unsigned, 3> colour_of(const AnyPng& png, std::size_t y, std::size_t x) {
+  const auto depth = static_cast<unsigned>(png.depth);
+  const auto at = [&](std::size_t channel) {
+    const unsigned value =
+        sample(png.packed, png.row_bytes(), y, x * png.samples() + channel, depth);
+    if (png.colour == PNG_COLOR_TYPE_PALETTE) return value;
+    return depth == 16 ? value >> 8 : value * 255 / ((1U << depth) - 1);
+  };
+  if (png.colour == PNG_COLOR_TYPE_PALETTE) {
+    const png_color entry = palette_entry(at(0));
+    return {entry.red, entry.green, entry.blue};
+  }
+  if ((png.colour & PNG_COLOR_MASK_COLOR) == 0) return {at(0), at(0), at(0)};
+  return {at(0), at(1), at(2)};
+}
+
+TEST(Png, DecodesEveryKind) {
+  int kinds = 0;
+  for (const int colour : {0, 2, 3, 4, 6}) {
+    for (const int depth : {1, 2, 4, 8, 16}) {
+      if (depth < 8 && colour != 0 && colour != 3) continue;
+      if (depth == 16 && colour == 3) continue;
+      for (const bool interlaced : {false, true}) {
+        for (const bool transparent : {false, true}) {
+          if (transparent && colour >= 4) continue;
+          const AnyPng png(colour, depth, interlaced, transparent);
+          const std::int64_t own = (colour & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1;
+          EXPECT_EQ(png_shape(png.file, "a.png"), (Shape{4, 5, own}));
+          for (std::int64_t channels = own; channels <= 3; channels += 2) {
+            Bytes expected;
+            for (std::size_t pixel = 0; pixel < 20; ++pixel) {
+              const auto rgb = colour_of(png, pixel / 5, pixel % 5);
+              for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c)
+                expected.push_back(static_cast<std::uint8_t>(rgb[c]));
+            }
+            EXPECT_EQ(decode(png.file, {4, 5, channels}), expected)
+                << "colour type " << colour << ", " << depth << " bits, interlaced " << interlaced;
+            ++kinds;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(kinds, 4 * (5 * 2 + 2 + 4) + 2 * (2 * 2 + 2));
+}
+
+TEST(Png, RefusesWhatIsNoPng) {
   EXPECT_THAT(refusal({0xFF, 0xD8, 0xFF, 0xE0}),
               AllOf(HasSubstr("is not a PNG file"), HasSubstr("mogrify -format png")));
   EXPECT_THAT(refusal({}), HasSubstr("is empty"));
+  Bytes file = some_png(small);
+  file[24] = 4;
+  EXPECT_THAT(refusal(file), HasSubstr("byte 24: no RGB PNG has 4 bits a sample"));
+  file[25] = 5;
+  EXPECT_THAT(refusal(file), HasSubstr("byte 25: no PNG has colour type 5"));
 }
 
-TEST(Png, RefusesAnotherShape) {
+TEST(Png, RefusesAnotherSizeWithTheFix) {
+  EXPECT_THAT(refusal(some_png({5, 4, 3})),
+              AllOf(HasSubstr("a.png: is 4 x 5 pixels, but 5 x 4 are wanted"),
+                    HasSubstr("--transforms"), HasSubstr("-resize '5x4!'")));
+}
+
+TEST(Png, RefusesColourInAGraySet) {
   EXPECT_THAT(
-      refusal(some_png({5, 4, 3})),
-      AllOf(HasSubstr("a.png: is 5x4x3"), HasSubstr("is 4x5x3"), HasSubstr("-resize '5x4!'")));
-  EXPECT_THAT(refusal(some_png({4, 5, 1})),
-              AllOf(HasSubstr("4x5x1"), HasSubstr("-type TrueColor")));
+      refusal(some_png({4, 5, 3}), {4, 5, 1}),
+      AllOf(HasSubstr("a.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
+  EXPECT_THAT(refusal(AnyPng(PNG_COLOR_TYPE_PALETTE, 8).file, {4, 5, 1}),
+              HasSubstr("has colour (paletted PNG)"));
+}
+
+// Index 1 of a palette of one colour: black, as other readers have it.
+TEST(Png, ReadsAnIndexBeyondThePaletteAsBlack) {
+  AnyPng png(PNG_COLOR_TYPE_PALETTE, 1, false, false, 1);
+  const Bytes pixels = decode(png.file);
+  for (std::size_t i = 0; i < 20; ++i) {
+    const bool first = sample(png.packed, png.row_bytes(), i / 5, i % 5, 1) == 0;
+    EXPECT_EQ(pixels[3 * i + 1], first ? palette_entry(0).green : 0) << i;
+  }
 }
 
 TEST(Png, NamesEveryTruncation) {

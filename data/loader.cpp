@@ -206,7 +206,13 @@ const Batch& Loader::next() {
   const Position position = position_of(next_);
   std::int64_t count = maker_.rows_of(position);
   if (options_.errors == DataErrors::mask) count -= static_cast<std::int64_t>(slot.bad.size());
-  batch_ = {position, slot.view.images, slot.view.labels, slot.view.plans, count, wait_ns};
+  batch_ = {.position = position,
+            .images = slot.view.images,
+            .labels = slot.view.labels,
+            .rows = slot.view.plans,
+            .count = count,
+            .slot = slot.view.bytes,
+            .wait_ns = wait_ns};
   ++taken_slots_;
   ++next_;
   return batch_;

@@ -26,6 +26,10 @@ std::filesystem::path module_folder() {
 
 }  // namespace
 
+void Backend::upload(Stream&, void* to, const void* from, std::size_t bytes) const {
+  std::memcpy(to, from, bytes);
+}
+
 void Backend::fill(void* memory, std::uint8_t byte, std::size_t bytes) const {
   std::memset(memory, byte, bytes);
 }

@@ -98,6 +98,11 @@ class Backend {
   virtual int lanes() const { return 1; }
   // Steps that may be on their way when the next one is enqueued; 0: enqueue() computes at once.
   virtual int steps_in_flight() const { return 0; }
+  // Enqueues a copy of host memory into memory of allocate(): from allocate_host() at the speed of
+  // the bus and beside everything else. May be called from a thread of its own.
+  virtual void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const;
+  // Of the device's own memory, what is not taken; 0 where it has none.
+  virtual std::uint64_t free_bytes() const { return 0; }
   // Sets memory of allocate() to one byte; the streams must be idle.
   virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
   // Captures what `enqueue` gives to `stream`, without running it; null where nothing is gained.

@@ -25,6 +25,7 @@ struct Batch {
   std::span<const std::int32_t> labels;  // [batch], -1 in rows that are no samples
   std::span<const RowPlan> rows;         // [batch]
   std::int64_t count = 0;                // rows that are samples
+  std::span<const std::byte> slot;       // one piece of memory that holds all of these
   std::uint64_t wait_ns = 0;             // how long next() waited for this batch
 };
 

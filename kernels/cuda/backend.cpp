@@ -65,6 +65,14 @@ class Cuda final : public Backend {
   }
   int lanes() const override { return 2; }
   int steps_in_flight() const override { return 2; }
+  void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const override {
+    // A thread that has called nothing of the runtime before is on device 0.
+    check(cudaSetDevice(context_.settings.ordinal), "cudaSetDevice");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
+                          static_cast<CudaStream&>(stream).handle()),
+          "cudaMemcpyAsync");
+  }
+  std::uint64_t free_bytes() const override { return has_device() ? free_device_bytes() : 0; }
   void fill(void* memory, std::uint8_t byte, std::size_t bytes) const override {
     if (has_device()) fill_now(memory, byte, bytes);
   }

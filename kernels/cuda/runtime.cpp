@@ -83,6 +83,12 @@ std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
   return owner;
 }
 
+std::uint64_t free_device_bytes() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   const std::size_t wanted = std::max<std::size_t>(bytes, 1);

@@ -62,6 +62,7 @@ void fill_now(void* memory, std::uint8_t byte, std::size_t bytes);
 // much is a DeviceError that says how much there is.
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes);
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes);
+std::uint64_t free_device_bytes();
 
 // What `enqueue` gives to the stream, and to streams that wait for it and that it waits for in the
 // end, captured as a CUDA graph and instantiated; nothing of it runs. Nothing in `enqueue` may

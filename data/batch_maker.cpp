@@ -36,11 +36,15 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
     fail<UsageError>("a share of {} bad samples: must be from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())
     fail<UsageError>("mixup is made by the device, which has both rows: use --normalize device");
-  if (options.pixels && options.resident)
+  if (options.pixels && !options.resident.empty())
     fail<UsageError>("a resident set is normalised by the device: use --normalize device");
-  if (options.resident && !options.recipe.is_gathered())
+  if (!options.resident.empty() && !options.recipe.is_gathered())
     fail<UsageError>("a resident set takes crops and flips alone, not '{}'; use --tier mapped",
                      options.recipe.text());
+  const auto set_bytes = dataset.size() * static_cast<std::uint64_t>(dataset.image_shape().count());
+  if (!options.resident.empty() && options.resident.size() != set_bytes)
+    fail<UsageError>("a resident set of {} bytes: {} images of {} have {}", options.resident.size(),
+                     dataset.size(), dataset.image_shape().text(), set_bytes);
   if (options.pixels && options.pixels->channels != shape[2])
     fail<UsageError>("{} channels are normalised, the images have {}", options.pixels->channels,
                      shape[2]);
@@ -52,7 +56,7 @@ Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
 }
 
 std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
-  if (options.resident) return 0;
+  if (!options.resident.empty()) return 0;
   return idx(shape.count()) * (options.pixels ? sizeof(float) : 1);
 }
 
@@ -76,7 +80,8 @@ BatchMaker::BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptio
       shape_(row_shape(*dataset_, options.recipe)),
       layout_(row_bytes(options, shape_), std::min(options.batch, max_batch)),
       global_batch_(static_cast<std::uint64_t>(options.batch) * options.world),
-      plans_rows_(options.resident || options.recipe.uses_rows()),
+      is_resident_(!options.resident.empty()),
+      plans_rows_(is_resident_ || options.recipe.uses_rows()),
       order_({options.seed, dataset_->size(), options.shuffle, options.shuffle_window}) {
   check(options_, *dataset_, shape_);
   steps_ = options_.tail == Tail::drop ? dataset_->size() / global_batch_
@@ -130,7 +135,7 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
       if (row >= samples) {
         std::memset(slot.images.data() + idx(row) * layout_.row_bytes, 0, layout_.row_bytes);
         slot.labels[idx(row)] = -1;
-        slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(options_.resident ? 0 : row)};
+        slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
         continue;
       }
       index = state.order.at(place_of(position, row));
@@ -174,11 +179,10 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   const Draw draw(options_.seed, position.epoch, index);
   RowPlan& plan = slot.plans[idx(row)];
   plan = {};
-  plan.source =
-      static_cast<std::uint32_t>(options_.resident ? index : static_cast<std::uint64_t>(row));
+  plan.source = static_cast<std::uint32_t>(is_resident_ ? index : static_cast<std::uint64_t>(row));
   if (plans_rows_) options_.recipe.row(plan, draw);
   slot.labels[idx(row)] = dataset_->label(index);
-  if (options_.resident) {
+  if (is_resident_) {
     const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
     plan.y = static_cast<std::int16_t>(geometry.out.y);
     plan.x = static_cast<std::int16_t>(geometry.out.x);
@@ -255,7 +259,7 @@ void BatchMaker::replace(const SlotView& slot, std::int64_t samples,
       slot.labels[idx(row)] = -1;
       slot.plans[idx(row)] = {};
     }
-    if (!options_.resident) slot.plans[idx(row)].source = static_cast<std::uint32_t>(row);
+    if (!is_resident_) slot.plans[idx(row)].source = static_cast<std::uint32_t>(row);
   }
 }
 

@@ -104,6 +104,7 @@ class BatchMaker {
   SlotLayout layout_;
   std::uint64_t global_batch_ = 0;
   std::uint64_t steps_ = 0;
+  bool is_resident_ = false;
   bool plans_rows_ = false;
   Order order_;
 };

@@ -110,7 +110,7 @@ TEST_F(SameBatches, InEveryTier) {
   cached->decode_all();
   EXPECT_EQ(epoch_hash(one(cached, options(8)), steps_, *set_), expected_);
   auto resident = options(8);
-  resident.resident = true;
+  resident.resident = cached->all_pixels();
   EXPECT_EQ(epoch_hash(one(cached, resident), steps_, *cached, true), expected_);
 }
 
@@ -281,6 +281,11 @@ TEST(DataErrorPolicy, NamesAnImageOfAnotherSize) {
               AllOf(HasSubstr(".png: 5 x 4 pixels are too few for random-crop=6")));
 }
 
+std::span<const std::uint8_t> a_resident_set() {
+  static const std::vector<std::uint8_t> pixels(16 * 60);
+  return pixels;
+}
+
 TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
   const auto set = testing::in_memory(16);
   const auto refused = [&](auto&& change) {
@@ -293,10 +298,12 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
   EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 8; }), HasSubstr("one batch of 32"));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("share of 2"));
   EXPECT_THAT(refused([](LoaderOptions& o) {
-                o.resident = true;
+                o.resident = a_resident_set();
                 o.recipe = Recipe("resize=8x8");
               }),
               AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.resident = a_resident_set().first(900); }),
+              AllOf(HasSubstr("900 bytes: 16 images of 4x5x3 have 960")));
   EXPECT_THAT(refused([](LoaderOptions& o) {
                 o.pixels = PixelPlan{};
                 o.recipe = Recipe("mixup=1");

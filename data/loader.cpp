@@ -47,7 +47,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
 
 int most_workers(const LoaderOptions& options) {
   if (options.workers > 0) return options.workers;
-  if (options.resident) return 1;  // writes a few hundred bytes a row
+  if (!options.resident.empty()) return 1;  // writes a few hundred bytes a row
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
 }
@@ -68,9 +68,9 @@ void yield_to_the_trainer() {
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : options_(checked(options)), maker_(std::move(dataset), options_) {
-  claim_rows_ = options_.resident
-                    ? options_.batch
-                    : std::clamp<std::int64_t>(maker_.dataset().claim(), 1, options_.batch);
+  claim_rows_ = options_.resident.empty()
+                    ? std::clamp<std::int64_t>(maker_.dataset().claim(), 1, options_.batch)
+                    : options_.batch;
   ring_ = std::make_unique<Ring>(
       static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),
       static_cast<std::uint32_t>((options_.batch + claim_rows_ - 1) / claim_rows_));
@@ -207,7 +207,7 @@ const Batch& Loader::next() {
   std::int64_t count = maker_.rows_of(position);
   if (options_.errors == DataErrors::mask) count -= static_cast<std::int64_t>(slot.bad.size());
   batch_ = {.position = position,
-            .images = slot.view.images,
+            .images = options_.resident.empty() ? slot.view.images : options_.resident,
             .labels = slot.view.labels,
             .rows = slot.view.plans,
             .count = count,
@@ -228,6 +228,7 @@ void Loader::accept(const Slot& slot) {
     bad_.push_back(bad);
     bad_indices_.insert(bad.index);
   }
+  bad_count_.store(bad_.size(), std::memory_order_relaxed);
   const double most = options_.max_bad * static_cast<double>(samples());
   if (static_cast<double>(bad_indices_.size()) <= most) return;
   fail<DataError>(

@@ -43,6 +43,7 @@ class Loader : public BatchSource {
   LoaderStats stats() const;  // may be called from any thread
   // What could not be decoded in the batches taken so far, in their order.
   std::vector<BadSample> bad_samples() const;
+  std::size_t bad_count() const { return bad_count_.load(std::memory_order_relaxed); }
 
  private:
   struct Slot {
@@ -89,6 +90,7 @@ class Loader : public BatchSource {
   std::uint64_t ready_sum_ = 0;  // of batches ready when one was taken
   int active_ = 0;
   std::vector<BadSample> bad_;
+  std::atomic<std::size_t> bad_count_{0};  // of bad_, without the lock
   std::set<std::uint64_t> bad_indices_;
 };
 

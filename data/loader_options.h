@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "data/order.h"
 #include "data/recipe.h"
@@ -47,8 +48,9 @@ struct LoaderOptions {
   Recipe recipe;
   // Workers also make the numbers: images are f32 then, else bytes. Not for recipes that mix.
   std::optional<PixelPlan> pixels;
-  // Slots have no images: their rows say what a device gathers from a resident set.
-  bool resident = false;
+  // A whole decoded set where the step can read it, [samples, height, width, channels], in the
+  // memory of a device or the host's: slots have no images then, their rows say what to gather.
+  std::span<const std::uint8_t> resident;
   DataErrors errors = DataErrors::fail;
   double max_bad = 0.001;  // of the samples of the set; more that cannot be decoded end the run
   std::uint64_t memory_limit_bytes = 0;  // 0: none

@@ -31,7 +31,7 @@ MemoryBound Loader::bound() const {
   const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
   const auto row = static_cast<std::uint64_t>(image_shape().count());
   const std::uint64_t scratch =
-      options_.resident ? 0 : dataset.max_fetched_bytes() + image + 2 * row + worker_bytes;
+      options_.resident.empty() ? dataset.max_fetched_bytes() + image + 2 * row + worker_bytes : 0;
   return {.slots = slot_bytes(),
           .workers = states_.size() * scratch,
           .order = maker_.order_bytes(),

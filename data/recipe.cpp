@@ -143,6 +143,13 @@ bool Recipe::normalizes() const {
                       [](const TransformPtr& t) { return t->name() == "scale"; });
 }
 
+bool Recipe::is_plain() const {
+  return normalizes() &&
+         std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+           return t->stage() > TransformStage::bytes && t->name() != "normalize";
+         });
+}
+
 bool Recipe::mixes() const {
   return std::any_of(transforms_.begin(), transforms_.end(),
                      [](const TransformPtr& t) { return t->stage() == TransformStage::mix; });

@@ -41,6 +41,8 @@ class Recipe {
   PixelPlan pixels(int channels, const std::vector<double>& mean,
                    const std::vector<double>& std) const;
   bool normalizes() const;  // it needs mean and std
+  // Whether its pixels are normalised a channel at a time and no more.
+  bool is_plain() const;
   bool mixes() const;
 
  private:

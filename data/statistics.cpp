@@ -17,7 +17,20 @@ struct Sums {
   std::vector<std::uint8_t> pixels;
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
+  std::uint64_t count = 0;                 // pixels
 };
+
+// All of an image, which need not be of its set's size.
+void read_any(const Dataset& dataset, std::uint64_t index, Sums& sums) {
+  const Sample sample = dataset.fetch(index, sums.scratch);
+  const std::string name =
+      sample.encoding == Encoding::pixels ? std::string() : dataset.name(index);
+  const Shape shape = decoded_shape(sample, name);
+  const std::int64_t channels = dataset.image_shape().back();
+  sums.pixels.resize(idx(shape[0] * shape[1] * channels));
+  decode(sample, name, shape, {0, 0, shape[0], shape[1]}, channels, sums.scratch, sums.pixels);
+  sums.count += static_cast<std::uint64_t>(shape[0] * shape[1]);
+}
 
 }  // namespace
 
@@ -27,14 +40,12 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   }
   if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
-  const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().count());
   const std::uint64_t samples = std::min(dataset.size(), most);
   std::vector<Sums> sums(static_cast<std::size_t>(workers));
   parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
     Sums& sum = sums[static_cast<std::size_t>(thread)];
-    sum.pixels.resize(image_bytes);
-    dataset.read(i * dataset.size() / samples, sum.scratch, sum.pixels);
-    for (std::size_t at = 0; at < image_bytes; at += channels) {
+    read_any(dataset, i * dataset.size() / samples, sum);
+    for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::uint64_t value = sum.pixels[at + c];
         sum.values[c] += value;
@@ -44,7 +55,9 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   });
   ChannelStatistics result;
   result.samples = samples;
-  const double count = static_cast<double>(samples * (image_bytes / channels));
+  std::uint64_t pixels = 0;
+  for (const Sums& sum : sums) pixels += sum.count;
+  const double count = static_cast<double>(pixels);
   for (std::size_t c = 0; c < channels; ++c) {
     std::uint64_t values = 0;
     std::uint64_t squares = 0;

@@ -15,11 +15,12 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-// The same place in another piece of memory.
+// The same place in another piece of memory; what is not in the slot, a resident set, stays.
 template <class T>
 std::span<const T> moved(std::span<const T> part, std::span<const std::byte> slot,
                          const std::byte* to) {
   const std::byte* from = reinterpret_cast<const std::byte*>(part.data());
+  if (from < slot.data() || from >= slot.data() + slot.size()) return part;
   return {reinterpret_cast<const T*>(to + (from - slot.data())), part.size()};
 }
 

@@ -30,21 +30,13 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
     fail<DataError>("{}: its configuration is broken", checkpoint.string());
   const RunOptions options = overridden(app, request.options, stored.at("options"));
   const Device device = open_device(options);
-  Source source{
-      data::open(options.data, request.split == "test" ? data::Split::test : data::Split::train),
-      nullptr, nullptr};
-  source.loader = std::make_unique<data::Loader>(source.dataset,
-                                                 data::LoaderOptions{.batch = options.batch,
-                                                                     .workers = options.workers,
-                                                                     .prefetch = options.prefetch,
-                                                                     .seed = 0,
-                                                                     .shuffle = false,
-                                                                     .tail = data::Tail::pad,
-                                                                     .start = {},
-                                                                     .memory = nullptr});
-  const auto program = evaluation_program(options, *source.dataset, device.backend, nullptr);
+  const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
+  Source source = open_source(options, models::find(options.model), split, data::Split::test);
+  start_loader(source, options, data::Split::test, device.backend);
+  const auto program = evaluation_program(options, source, device.backend, nullptr);
+  start_feeder(source, *program);
   load_parameters(checkpoint, program->store());
-  const Score score = evaluate(*program, *source.loader, options.limit_batches);
+  const Score score = evaluate(*program, source.batches(), options.limit_batches);
   if (request.json) {
     const Json result{{"checkpoint", checkpoint.string()},
                       {"data", options.data},
@@ -70,7 +62,7 @@ Run declare(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::IsMember({"test", "train"}));
   declare_model_options(app, request->options);
-  app.add_option("--workers", request->options.workers, "loader threads")->capture_default_str();
+  declare_data_options(app, request->options);
   app.add_option("--limit-batches", request->options.limit_batches,
                  "stop after so many batches; 0: all")
       ->capture_default_str()

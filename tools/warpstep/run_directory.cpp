@@ -26,7 +26,7 @@ bool is_checkpoint(const fs::path& path) {
 bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
   return is_checkpoint(name) || name == "config.json" || name == "metrics.jsonl" ||
-         name == "summary.json" || name == "curves.png";
+         name == "summary.json" || name == "bad_samples.jsonl" || name == "curves.png";
 }
 
 // ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.

@@ -1,4 +1,5 @@
-// What a run writes: config.json, metrics.jsonl, summary.json, curves.png and its checkpoints.
+// What a run writes: config.json, metrics.jsonl, summary.json, bad_samples.jsonl, curves.png and
+// its checkpoints.
 #pragma once
 
 #include <deque>

@@ -37,6 +37,15 @@ void visit_fields(Options& o, Visit visit) {
   visit("lr_gamma", o.lr_gamma);
   visit("workers", o.workers);
   visit("prefetch", o.prefetch);
+  visit("tier", o.tier);
+  visit("transforms", o.transforms);
+  visit("eval_transforms", o.eval_transforms);
+  visit("normalize", o.normalize);
+  visit("shuffle", o.shuffle);
+  visit("data_errors", o.data_errors);
+  visit("max_bad", o.max_bad);
+  visit("memory", o.memory);
+  visit("data_io", o.data_io);
   visit("threads", o.threads);
   visit("seed", o.seed);
   visit("exact_math", o.exact_math);
@@ -187,20 +196,9 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_flag(
       "--no-graph", o.no_graph,
       "CUDA: enqueue a step's calls one by one, each in a range for nsys, not as one graph");
-  app.add_option("--workers", o.workers,
-                 "loader threads; 0: one beside the CPU's kernels, up to four beside a GPU")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
-  app.add_option("--prefetch", o.prefetch, "batches that the loader keeps ready")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 64));
   app.add_option("--seed", o.seed, "of weights and order")
       ->capture_default_str()
       ->check(whole_number());
-  app.add_option("--mean", o.mean, "of x/255, one a channel; measured when not given")
-      ->expected(1, 4);
-  app.add_option("--std", o.std, "of x/255, one a channel; measured when not given")
-      ->expected(1, 4);
   app.add_option("--profile", o.profile, "off, or steps: where each step's time went")
       ->capture_default_str()
       ->check(CLI::IsMember({"off", "steps"}));

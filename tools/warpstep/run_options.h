@@ -39,6 +39,15 @@ struct RunOptions {
   double lr_gamma = 0.1;
   int workers = 0;
   int prefetch = 3;
+  std::string tier = "auto";
+  std::string transforms = "auto";       // auto: the model's own
+  std::string eval_transforms = "auto";  // auto: those of training without chance
+  std::string normalize = "device";
+  std::string shuffle = "full";
+  std::string data_errors = "fail";
+  double max_bad = 0.001;
+  std::string memory = "none";
+  std::string data_io = "mmap";
   int threads = 0;
   std::uint64_t seed = 0;
   bool exact_math = false;
@@ -70,7 +79,8 @@ BackendOptions backend_options(const RunOptions& options);
 void declare_model_options(CLI::App& app,
                            RunOptions& options);  // model, device, precision, batch, fusions
 void declare_training_options(CLI::App& app,
-                              RunOptions& options);  // optimiser, schedule, data, output
+                              RunOptions& options);             // optimiser, schedule, output
+void declare_data_options(CLI::App& app, RunOptions& options);  // loader, transforms, failures
 
 // Those of `stored` that the command line does not name, those it names otherwise: for --resume.
 RunOptions overridden(const CLI::App& app, const RunOptions& typed,

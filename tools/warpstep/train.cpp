@@ -10,12 +10,14 @@
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
 #include "engine/core/version.h"
+#include "tools/warpstep/bad_samples.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/summary.h"
 
 namespace warpstep::tools {
 namespace {
@@ -29,20 +31,6 @@ extern "C" void request_stop(int signal) {
   stop_requested = true;
   std::signal(signal, SIG_DFL);
 }
-
-// Sums what the summary needs.
-class Totals final : public TrainObserver {
- public:
-  void on_step(const StepRecord& r) override {
-    times += r.times;
-    images += r.score.count;
-    ++steps;
-  }
-
-  StepTimes times;
-  std::int64_t images = 0;
-  std::uint64_t steps = 0;
-};
 
 struct TrainRequest {
   RunOptions options;
@@ -66,66 +54,6 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epo
   const std::uint64_t by_epochs = options.epochs * epoch;
   if (options.steps == 0) return by_epochs;
   return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
-}
-
-// What a run was, as config.json keeps it.
-Json config_json(const RunOptions& options, const Device& device, const Source& training,
-                 const Source& test) {
-  const Host machine = host();
-  Json json{{"options", options}};
-  json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
-  json["data"] = data_json(*training.dataset, *test.dataset);
-  json["loader"] = {{"workers", training.loader->workers()},
-                    {"steps_per_epoch", training.loader->steps_per_epoch()}};
-  json["program"] = {{"version", version()}, {"commit", commit()}, {"compiler", compiler()}};
-  json["host"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"system", machine.system}};
-  return json;
-}
-
-double share(std::uint64_t part, const StepTimes& times) {
-  return times.total_ns() ? static_cast<double>(part) / static_cast<double>(times.total_ns()) : 0;
-}
-
-Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const Json& last_epoch, const fs::path& checkpoint) {
-  const double steps = static_cast<double>(std::max<std::uint64_t>(1, totals.steps));
-  Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
-            {"epochs", progress.next.epoch},
-            {"steps", progress.step}};
-  if (progress.evaluation)
-    json["test"] = {{"accuracy", progress.evaluation->score.accuracy()},
-                    {"loss", progress.evaluation->score.loss()},
-                    {"images", progress.evaluation->score.count}};
-  if (!last_epoch.is_null())
-    json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
-  json["images_per_second"] = images_per_second(totals.images, totals.times);
-  json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
-  json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
-                             {"kernels", share(totals.times.kernels_ns, totals.times)},
-                             {"cpu", share(totals.times.other_ns, totals.times)}};
-  json["checkpoint"] = checkpoint.filename().string();
-  return json;
-}
-
-void print_summary(const Json& summary, const RunOptions& options, const fs::path& run) {
-  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  fmt::print("\n{} on {}: {}, {}, {}\n", options.model, options.data,
-             counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
-             counted(summary.at("steps").get<std::int64_t>(), "step"),
-             summary.at("outcome").get<std::string>());
-  if (summary.contains("test"))
-    fmt::print("  accuracy   {} of {} test images (loss {})\n",
-               percent(summary["test"]["accuracy"].get<double>()),
-               grouped(summary["test"]["images"].get<std::int64_t>()),
-               loss_text(summary["test"]["loss"].get<double>()));
-  fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
-             grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
-  const Json& shares = summary.at("step_time_share");
-  fmt::print("  step time  {} waiting for data, {} kernels, {} CPU\n",
-             percent(shares["data"].get<double>()), percent(shares["kernels"].get<double>()),
-             percent(shares["cpu"].get<double>()));
-  fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
-             run.string(), summary.at("checkpoint").get<std::string>());
 }
 
 // A run's options: as typed, or for --resume the run's own with what was typed on top.
@@ -169,17 +97,21 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
   job.device = open_device(options);
-  job.training = open_source(options, data::Split::train, job.device.backend);
-  job.test = open_source(options, data::Split::test, job.device.backend);
+  job.training = open_source(options, model, data::Split::train, data::Split::train);
+  job.test = open_source(options, model, data::Split::test, data::Split::test);
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
   if (resumed && !allow_changed_data) require_same_data(*resumed, data_json(training, test));
-  resolve_normalization(options, training);
+  resolve_normalization(options, job.training);
+  start_loader(job.training, options, data::Split::train, job.device.backend);
+  start_loader(job.test, options, data::Split::test, job.device.backend);
+  require_memory(options, job.training, job.test);
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
   job.run_steps = total_steps(options, epoch_steps);
   const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
                                         static_cast<std::int64_t>(epoch_steps));
-  job.step = training_program(options, training, job.device.backend, schedule);
-  job.evaluation = evaluation_program(options, test, job.device.backend, job.step->shared_store());
+  job.step = training_program(options, job.training, job.device.backend, schedule);
+  job.evaluation =
+      evaluation_program(options, job.test, job.device.backend, job.step->shared_store());
   job.options = std::move(options);
   return job;
 }
@@ -193,6 +125,7 @@ void announce(const Job& job) {
   fmt::print(stderr, "device: {}, {}{}\n", job.device.backend->name(),
              job.device.backend->describe(),
              job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
+  fmt::print(stderr, "data: {}\n", describe(job.training));
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
@@ -200,6 +133,7 @@ fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals
                  Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
+  BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = run.checkpoint_path(at.step);
@@ -210,11 +144,11 @@ fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals
   };
   const auto runner = job.options.no_graph ? eager_runner(*job.step) : graph_runner(*job.step);
   Trainer trainer({*job.step,
-                   *job.training.loader,
+                   job.training.batches(),
                    job.evaluation.get(),
-                   job.test.loader.get(),
+                   &job.test.batches(),
                    runner.get(),
-                   {&totals, &run, &line},
+                   {&totals, &run, &line, &bad},
                    save},
                   {.epochs = job.options.epochs,
                    .max_steps = job.options.steps,
@@ -243,15 +177,20 @@ int train(const CLI::App& app, const TrainRequest& request) {
   const Json config = config_json(job.options, job.device, job.training, job.test);
   run.write_config(config);
   announce(job);
+  job.training.loader->seek(progress.next);
+  start_feeder(job.training, *job.step);
+  start_feeder(job.test, *job.evaluation);
 
   Totals totals;
   Outcome outcome = Outcome::finished;
   fs::path checkpoint = run_job(job, run, config, totals, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
-  const Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
+  Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
+  summary["loading"] = loading_json(job.training);
   run.write_summary(summary);
   run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
+  fmt::print("  {}\n", diagnosis(job.training));
   if (outcome == Outcome::finished) return done;
   fmt::print(stderr, "interrupted; go on with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
@@ -259,11 +198,12 @@ int train(const CLI::App& app, const TrainRequest& request) {
 
 Run declare(CLI::App& app) {
   auto request = std::make_shared<TrainRequest>();
-  app.add_option("model", request->options.model, "a model of the zoo: cifar10cnn, mlp");
+  app.add_option("model", request->options.model, "a model of the zoo: cifar10cnn, mlp, toynet");
   app.add_option("--data", request->options.data,
                  "folder with the images; docs/data.md has the layouts");
   declare_model_options(app, request->options);
   declare_training_options(app, request->options);
+  declare_data_options(app, request->options);
   app.add_option(
       "--resume", request->resume,
       "go on with the run in this directory, or from one of its checkpoints; options given with it "

@@ -1,0 +1,221 @@
+#include "tools/warpstep/source.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "data/cached.h"
+#include "data/loader_stats.h"
+#include "data/statistics.h"
+#include "engine/core/error.h"
+#include "tools/warpstep/data_options.h"
+
+namespace warpstep::tools {
+namespace {
+
+// Slots that the device reads in place, without a copy on the way.
+class BackendSlots final : public data::SlotMemory {
+ public:
+  explicit BackendSlots(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  std::byte* allocate(std::size_t bytes) override {
+    memory_ = backend_->allocate_host(bytes);
+    return memory_.get();
+  }
+  void release(std::byte*, std::size_t) noexcept override { memory_.reset(); }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<std::byte> memory_;
+};
+
+bool has_memory_of_its_own(const Backend& backend) {
+  return backend.steps_in_flight() > 0;
+}
+
+bool is_stored_decoded(const data::Dataset& set) {
+  data::Scratch scratch;
+  return set.fetch(0, scratch).encoding == data::Encoding::pixels;
+}
+
+data::Recipe recipe_of(const RunOptions& options, const models::Model& model, data::Split split) {
+  const auto parse = [](const std::string& text) {
+    return text == "none" ? data::Recipe() : data::Recipe(text);
+  };
+  data::Recipe training =
+      parse(options.transforms == "auto" ? std::string(model.transforms) : options.transforms);
+  if (split == data::Split::train) return training;
+  return options.eval_transforms == "auto" ? training.for_evaluation()
+                                           : parse(options.eval_transforms);
+}
+
+data::TierFacts facts_of(const Source& source, const RunOptions& options, data::Split split,
+                         const Backend& backend) {
+  const Shape image = source.dataset->image_shape();
+  const ImageExtent extent = source.recipe.extent(image);
+  const bool device = has_memory_of_its_own(backend);
+  return {.samples = source.dataset->size(),
+          .decoded_bytes = source.dataset->size() * static_cast<std::uint64_t>(image.count()),
+          .is_decoded = is_stored_decoded(*source.dataset),
+          .sets_extent = extent.height != image[0] || extent.width != image[1],
+          .is_gathered = source.recipe.is_gathered(),
+          .normalizes_on_device = options.normalize == "device",
+          .has_device = device,
+          .device_budget_bytes = backend.free_bytes() / 4,
+          .host_budget_bytes = data::host_budget_bytes(),
+          .many_epochs = split == data::Split::test || options.epochs != 1};
+}
+
+// The whole set where the step's kernels can read it.
+void make_resident(Source& source, const Backend& backend) {
+  std::span<const std::uint8_t> pixels = source.dataset->all_pixels();
+  std::shared_ptr<data::CachedDataset> decoded;
+  if (pixels.empty()) {
+    decoded = std::make_shared<data::CachedDataset>(source.dataset);
+    decoded->decode_all();
+    pixels = decoded->all_pixels();
+  }
+  if (!has_memory_of_its_own(backend)) {
+    if (decoded) source.read = decoded;
+    return;
+  }
+  source.resident = backend.allocate(pixels.size());
+  const auto stream = backend.make_stream();
+  backend.upload(*stream, source.resident.get(), pixels.data(), pixels.size());
+  stream->wait();
+}
+
+std::span<const std::uint8_t> resident_pixels(const Source& source) {
+  if (source.tier.tier != data::Tier::resident) return {};
+  if (!source.resident) return source.read->all_pixels();
+  return {reinterpret_cast<const std::uint8_t*>(source.resident.get()),
+          source.dataset->size() * idx(source.dataset->image_shape().count())};
+}
+
+// Without a device loader threads take cores from the kernels: one keeps ahead of every model of
+// small images, and more come when it does not.
+int first_workers(bool device) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return device ? std::clamp(cores - 1, 1, 4) : 1;
+}
+
+}  // namespace
+
+Shape Source::row_shape() const {
+  const Shape image = dataset->image_shape();
+  const ImageExtent extent = recipe.extent(image);
+  return {extent.height, extent.width, image[2]};
+}
+
+Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
+                   data::Split as) {
+  Source source;
+  source.recipe = recipe_of(options, model, as);
+  source.dataset = data::open(options.data, split);
+  source.read = source.dataset;
+  return source;
+}
+
+void resolve_normalization(RunOptions& options, const Source& training) {
+  if (options.mean.empty() != options.std.empty())
+    fail<UsageError>("--mean and --std are given together or not at all");
+  if (!training.recipe.normalizes()) return;
+  const auto channels = idx(training.dataset->image_shape()[2]);
+  if (options.mean.empty()) {
+    const data::ChannelStatistics measured = data::channel_statistics(*training.dataset);
+    options.mean = measured.mean;
+    options.std = measured.std;
+    for (double& std : options.std)
+      if (std == 0) std = 1;  // a constant channel
+  }
+  if (options.mean.size() != channels || options.std.size() != channels)
+    fail<UsageError>("the images have {} channels, but --mean has {} and --std {} values", channels,
+                     options.mean.size(), options.std.size());
+}
+
+void start_loader(Source& source, const RunOptions& options, data::Split as,
+                  const std::shared_ptr<Backend>& backend) {
+  const bool device = has_memory_of_its_own(*backend);
+  source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
+                                       options.mean, options.std);
+  source.tier =
+      data::choose_tier(data::parse_tier(options.tier), facts_of(source, options, as, *backend));
+  if (source.tier.tier == data::Tier::resident) make_resident(source, *backend);
+  if (source.tier.tier == data::Tier::mapped && !is_stored_decoded(*source.dataset))
+    source.read = std::make_shared<data::CachedDataset>(source.dataset);
+  if (device) source.slots = std::make_unique<BackendSlots>(backend);
+  const bool training = as == data::Split::train;
+  const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
+  data::LoaderOptions with;
+  with.batch = options.batch;
+  with.workers = options.workers;
+  with.start_workers = first_workers(device);
+  with.prefetch = options.prefetch;
+  with.seed = options.seed;
+  with.shuffle = training ? shuffle.shuffle : data::Shuffle::none;
+  with.shuffle_window = shuffle.window;
+  with.tail = training ? data::Tail::drop : data::Tail::pad;
+  with.recipe = source.recipe;
+  if (options.normalize == "cpu") with.pixels = source.pixels;
+  with.resident = resident_pixels(source);
+  with.errors = parse_data_errors(options.data_errors);
+  with.max_bad = options.max_bad;
+  with.memory_limit_bytes = parse_bytes(options.memory);
+  with.memory = source.slots.get();
+  source.loader = std::make_unique<data::Loader>(source.read, with);
+}
+
+void start_feeder(Source& source, const Program& program) {
+  if (!has_memory_of_its_own(program.backend())) return;
+  source.feeder = std::make_unique<Feeder>(*source.loader, program.backend(), program.stream());
+}
+
+void require_memory(const RunOptions& options, const Source& training, const Source& test) {
+  const std::uint64_t limit = parse_bytes(options.memory);
+  const std::uint64_t together = training.loader->memory().total() + test.loader->memory().total();
+  if (limit == 0 || together <= limit) return;
+  fail<UsageError>(
+      "loading may take {:.1f} MiB for training and test images, more than --memory {}; "
+      "use a smaller --batch, --prefetch or --workers, or --tier decoded",
+      static_cast<double>(together) / (1 << 20), options.memory);
+}
+
+models::BuildOptions build_options(const RunOptions& options, const Source& source,
+                                   const Backend& backend) {
+  models::BuildOptions build{.batch = options.batch,
+                             .image = source.row_shape(),
+                             .classes = static_cast<std::int64_t>(source.dataset->classes().size()),
+                             .mean = {options.mean.begin(), options.mean.end()},
+                             .std = {options.std.begin(), options.std.end()}};
+  build.uploaded = has_memory_of_its_own(backend);
+  if (options.normalize == "cpu") {
+    build.images = models::Images::floats;
+    return build;
+  }
+  const bool resident = source.tier.tier == data::Tier::resident;
+  if (!resident && source.recipe.is_plain()) return build;
+  build.images = resident ? models::Images::set : models::Images::window;
+  build.pixels = source.pixels;
+  if (resident) {
+    build.stored = source.dataset->image_shape();
+    build.samples = static_cast<std::int64_t>(source.dataset->size());
+  }
+  return build;
+}
+
+std::string describe(const Source& source) {
+  const std::string recipe = source.recipe.text();
+  return fmt::format("{}, {} ({}){}, at most {}", source.dataset->kind(),
+                     data::name(source.tier.tier), source.tier.why,
+                     recipe.empty() ? "" : ", " + recipe, source.loader->memory().text());
+}
+
+std::string diagnosis(const Source& source) {
+  data::Scratch scratch;
+  const data::Encoding encoding = source.read->fetch(0, scratch).encoding;
+  return data::diagnose(source.loader->stats(),
+                        encoding == data::Encoding::jpeg  ? "jpeg"
+                        : encoding == data::Encoding::png ? "png"
+                                                          : "pixels",
+                        static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+}
+
+}  // namespace warpstep::tools

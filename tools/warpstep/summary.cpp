@@ -1,0 +1,118 @@
+#include "tools/warpstep/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/core/version.h"
+#include "tools/warpstep/command.h"
+#include "tools/warpstep/host.h"
+#include "tools/warpstep/progress.h"
+#include "tools/warpstep/resume.h"
+
+namespace warpstep::tools {
+namespace {
+
+double share(std::uint64_t part, const StepTimes& times) {
+  return times.total_ns() ? static_cast<double>(part) / static_cast<double>(times.total_ns()) : 0;
+}
+
+Json stages_json(const std::vector<data::StageTime>& stages) {
+  Json json = Json::object();
+  for (const data::StageTime& stage : stages) json[stage.name + "_ns"] = stage.ns;
+  return json;
+}
+
+}  // namespace
+
+Json config_json(const RunOptions& options, const Device& device, const Source& training,
+                 const Source& test) {
+  const Host machine = host();
+  Json json{{"options", options}};
+  json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
+  json["data"] = data_json(*training.dataset, *test.dataset);
+  json["loader"] = {{"workers", training.loader->workers()},
+                    {"tier", data::name(training.tier.tier)},
+                    {"tier_because", training.tier.why},
+                    {"transforms", training.recipe.text()},
+                    {"eval_transforms", test.recipe.text()},
+                    {"memory_bound_bytes", training.loader->memory().total()},
+                    {"steps_per_epoch", training.loader->steps_per_epoch()}};
+  json["program"] = {{"version", version()}, {"commit", commit()}, {"compiler", compiler()}};
+  json["host"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"system", machine.system}};
+  return json;
+}
+
+Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
+                  const Json& last_epoch, const std::filesystem::path& checkpoint) {
+  const double steps = static_cast<double>(std::max<std::uint64_t>(1, totals.steps));
+  Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
+            {"epochs", progress.next.epoch},
+            {"steps", progress.step}};
+  if (progress.evaluation)
+    json["test"] = {{"accuracy", progress.evaluation->score.accuracy()},
+                    {"loss", progress.evaluation->score.loss()},
+                    {"images", progress.evaluation->score.count}};
+  if (!last_epoch.is_null())
+    json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
+  json["images_per_second"] = images_per_second(totals.images, totals.times);
+  json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
+  json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
+                             {"kernels", share(totals.times.kernels_ns, totals.times)},
+                             {"cpu", share(totals.times.other_ns, totals.times)}};
+  json["checkpoint"] = checkpoint.filename().string();
+  return json;
+}
+
+void print_summary(const Json& summary, const RunOptions& options,
+                   const std::filesystem::path& run) {
+  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
+  fmt::print("\n{} on {}: {}, {}, {}\n", options.model, options.data,
+             counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
+             counted(summary.at("steps").get<std::int64_t>(), "step"),
+             summary.at("outcome").get<std::string>());
+  if (summary.contains("test"))
+    fmt::print("  accuracy   {} of {} test images (loss {})\n",
+               percent(summary["test"]["accuracy"].get<double>()),
+               grouped(summary["test"]["images"].get<std::int64_t>()),
+               loss_text(summary["test"]["loss"].get<double>()));
+  fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
+             grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
+  const Json& shares = summary.at("step_time_share");
+  fmt::print("  step time  {} waiting for data, {} kernels, {} CPU\n",
+             percent(shares["data"].get<double>()), percent(shares["kernels"].get<double>()),
+             percent(shares["cpu"].get<double>()));
+  fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
+             run.string(), summary.at("checkpoint").get<std::string>());
+}
+
+Json loading_json(const Source& training) {
+  const data::LoaderStats stats = training.loader->stats();
+  Json workers = Json::array();
+  for (const data::WorkerStats& worker : stats.workers) {
+    Json json = stages_json(worker.stages);
+    json["samples"] = worker.samples;
+    json["bytes"] = worker.bytes;
+    workers.push_back(std::move(json));
+  }
+  Json json{{"batches", stats.batches},
+            {"samples", stats.samples},
+            {"bytes_read", stats.bytes},
+            {"active_workers", stats.active},
+            {"trainer_wait_ns", stats.trainer_wait_ns},
+            {"mean_batches_ready", stats.mean_ready},
+            {"bad_rows", stats.bad},
+            {"stages", stages_json(stats.stages)},
+            {"workers", std::move(workers)}};
+  if (training.feeder) {
+    const FeedStats feed = training.feeder->stats();
+    json["to_device"] = {{"batches", feed.batches},
+                         {"bytes", feed.bytes},
+                         {"copy_ns", feed.copy_ns},
+                         {"device_wait_ns", feed.device_wait_ns}};
+  }
+  json["diagnosis"] = diagnosis(training);
+  return json;
+}
+
+}  // namespace warpstep::tools

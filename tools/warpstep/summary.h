@@ -1,0 +1,42 @@
+// What is kept and printed of a run: config.json and summary.json.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/trainer.h"
+#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/session.h"
+
+namespace warpstep::tools {
+
+using Json = nlohmann::ordered_json;
+
+// Sums what the summary needs.
+class Totals final : public TrainObserver {
+ public:
+  void on_step(const StepRecord& r) override {
+    times += r.times;
+    images += r.score.count;
+    ++steps;
+  }
+
+  StepTimes times;
+  std::int64_t images = 0;
+  std::uint64_t steps = 0;
+};
+
+// What a run was, as config.json keeps it.
+Json config_json(const RunOptions& options, const Device& device, const Source& training,
+                 const Source& test);
+
+Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
+                  const Json& last_epoch, const std::filesystem::path& checkpoint);
+
+// How loading went: workers by stage, the ring, the copies to the device.
+Json loading_json(const Source& training);
+
+void print_summary(const Json& summary, const RunOptions& options,
+                   const std::filesystem::path& run);
+
+}  // namespace warpstep::tools

@@ -178,5 +178,23 @@ TEST(Order, IsUniform) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 190);
 }
 
+TEST(MakeSet, DrawsLargeImagesWhoseWindowsShowTheirClass) {
+  const Shape shape{70, 90, 3};
+  std::vector<std::uint8_t> a(idx(shape.count())), b(a.size());
+  draw_synthetic_large(1, Split::train, 3, 70, 90, a);
+  draw_synthetic_large(1, Split::train, 3, 70, 90, b);
+  EXPECT_EQ(a, b);
+  draw_synthetic_large(1, Split::train, 4, 70, 90, b);
+  EXPECT_NE(a, b);
+  testing::TemporaryFolder folder;
+  SyntheticOptions options{4, 2, 0, 1, 70, 90, true};
+  EXPECT_TRUE(make_dataset(folder / "set", options, {}));
+  EXPECT_FALSE(make_dataset(folder / "set", options, {}));
+  EXPECT_EQ(list_folder(folder / "set/train").size(), 5U);  // four .jpg and labels.pkl
+  options.jpeg = false;
+  EXPECT_TRUE(make_dataset(folder / "set", options, {}));
+  EXPECT_EQ(open(folder / "set", Split::train)->image_shape(), shape);
+}
+
 }  // namespace
 }  // namespace warpstep::data

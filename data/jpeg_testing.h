@@ -1,15 +1,19 @@
 // JPEG files of every kind for the tests of the decoder, written by libjpeg-turbo itself.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <jpeglib.h>
 
 #include "data/jpeg.h"
+#include "engine/core/error.h"
 #include "engine/core/random.h"
 
 namespace warpstep::data::testing {
@@ -23,6 +27,7 @@ struct JpegKind {
   int down[3] = {2, 1, 1};
   int restart_interval = 0;  // MCUs
   bool progressive = false;
+  int single_scans = 0;         // scans of a single coefficient for each component, before the last
   bool separate_scans = false;  // a sequential scan for each component
   bool rgb = false;             // stored without a colour transform
   bool arithmetic = false;
@@ -67,6 +72,20 @@ inline void set_kind(jpeg_compress_struct& library, const JpegKind& kind) {
   if (kind.progressive) jpeg_simple_progression(&library);
 }
 
+// Empty: those that libjpeg-turbo chooses.
+inline std::vector<jpeg_scan_info> scans_of(const JpegKind& kind, int channels) {
+  std::vector<jpeg_scan_info> scans;
+  const auto scan = [&](int channel, int begin, int end) {
+    scans.push_back({1, {channel}, begin, end, 0, 0});
+  };
+  for (int c = 0; c < channels && kind.separate_scans; ++c) scan(c, 0, 63);
+  for (int c = 0; c < channels && kind.single_scans > 0; ++c) {
+    for (int k = 0; k < kind.single_scans; ++k) scan(c, k, k);
+    scan(c, kind.single_scans, 63);
+  }
+  return scans;
+}
+
 inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t width,
                        std::uint32_t seed = 1) {
   const int channels = kind.cmyk ? 4 : kind.channels;
@@ -83,15 +102,10 @@ inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t w
   library.input_components = channels;
   library.in_color_space = kind.cmyk ? JCS_CMYK : channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
   set_kind(library, kind);
-  jpeg_scan_info scans[3]{};
-  if (kind.separate_scans) {
-    for (int c = 0; c < channels; ++c) {
-      scans[c].comps_in_scan = 1;
-      scans[c].component_index[0] = c;
-      scans[c].Se = 63;
-    }
-    library.scan_info = scans;
-    library.num_scans = channels;
+  const std::vector<jpeg_scan_info> scans = scans_of(kind, channels);
+  if (!scans.empty()) {
+    library.scan_info = scans.data();
+    library.num_scans = static_cast<int>(scans.size());
   }
   jpeg_start_compress(&library, TRUE);
   while (library.next_scanline < library.image_height) {
@@ -146,6 +160,39 @@ inline Window some_window(std::int64_t height, std::int64_t width, std::uint32_t
   if (s[1] % 8 == 0) window.x = 0;
   if (s[1] % 8 == 1) window.x = width - window.width;
   return window;
+}
+
+struct Seed {
+  const char* name;
+  Bytes file;
+  std::int64_t height, width;
+};
+
+// A file of each kind whose damage is of interest.
+inline std::vector<Seed> seeds() {
+  const JpegKind full_chroma{.across = {1, 1, 1}, .down = {1, 1, 1}};
+  const JpegKind gray{.channels = 1, .across = {1}, .down = {1}};
+  return {{"plain", some_jpeg({}, 70, 90), 70, 90},
+          {"seekable", make_seekable(some_jpeg({}, 70, 150), "a.jpg"), 70, 150},
+          {"seekable 4:4:4", make_seekable(some_jpeg(full_chroma, 40, 80), "a.jpg"), 40, 80},
+          {"seekable gray", make_seekable(some_jpeg(gray, 64, 80), "a.jpg"), 64, 80},
+          {"each MCU", some_jpeg({.restart_interval = 1}, 50, 60), 50, 60},
+          {"progressive", some_jpeg({.progressive = true}, 50, 60), 50, 60},
+          {"separate scans", some_jpeg({.separate_scans = true}, 50, 60), 50, 60}};
+}
+
+inline constexpr JpegRoute routes[] = {JpegRoute::full, JpegRoute::partial, JpegRoute::seek,
+                                       JpegRoute::automatic};
+
+// Nothing, and why in `message`, when the file is refused.
+inline std::optional<Bytes> pixels_of(JpegDecoder& decoder, const Bytes& file, const Window& window,
+                                      JpegRoute route, std::string* message = nullptr) {
+  try {
+    return decode_window(decoder, file, window, 3, route);
+  } catch (const DataError& error) {
+    if (message != nullptr) *message = error.what();
+    return std::nullopt;
+  }
 }
 
 }  // namespace warpstep::data::testing

@@ -181,5 +181,15 @@ TEST(JpegHostile, TruncatedFilesAreNamedOrGiveTheSamePixels) {
   }
 }
 
+// Damage behind the last row shows when all is decoded; no window has a part in it.
+TEST(JpegHostile, FullRouteReadsToTheEndOfTheImage) {
+  JpegDecoder decoder;
+  Bytes file = some_jpeg({}, 32, 48);
+  file.insert(file.end() - 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  EXPECT_THAT(message_of([&] { decode_whole(decoder, file, 3); }),
+              HasSubstr("extraneous bytes before marker"));
+  decode_window(decoder, file, {20, 20, 12, 28}, 3, JpegRoute::partial);
+}
+
 }  // namespace
 }  // namespace warpstep::data

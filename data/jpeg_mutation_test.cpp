@@ -5,19 +5,15 @@
 #include <algorithm>
 
 #include "data/jpeg_testing.h"
-#include "engine/core/error.h"
 
 namespace warpstep::data {
 namespace {
 
 using testing::Bytes;
-using testing::decode_whole;
-using testing::pixels_of;
-using testing::routes;
 using testing::Seed;
 using testing::seeds;
-using testing::some_window;
-using testing::window_of;
+using testing::Verdict;
+using testing::verdict_on;
 
 // Where segments and intervals begin, by every marker that is there.
 std::vector<std::size_t> markers_of(const Bytes& file) {
@@ -83,74 +79,26 @@ Bytes damaged(const Bytes& file, std::uint32_t round) {
   return result;
 }
 
-struct Counts {
-  int both = 0, refused = 0, sought = 0;
-};
-
-void expect_equal_or_refused(JpegDecoder& decoder, const Bytes& file, std::uint32_t round,
-                             Counts& counts) {
-  Shape shape;
-  try {
-    shape = jpeg_shape(file, "a.jpg");
-  } catch (const DataError&) {
-    ++counts.refused;
-    return;
-  }
-  const Window all{0, 0, shape[0], shape[1]};
-  std::string message;
-  std::string fresh_message;
-  JpegDecoder fresh;
-  const auto whole = pixels_of(decoder, file, all, JpegRoute::full, &message);
-  const auto again = pixels_of(fresh, file, all, JpegRoute::full, &fresh_message);
-  ASSERT_TRUE(whole == again) << "depends on earlier files";
-  ASSERT_EQ(message, fresh_message);
-  counts.refused += whole ? 0 : 1;
-  for (std::uint32_t w = 0; w < 3; ++w) {
-    const Window window = some_window(shape[0], shape[1], round * 3 + w);
-    for (const JpegRoute route : routes) {
-      const auto got = pixels_of(decoder, file, window, route);
-      if (got && whole) {
-        ASSERT_TRUE(*got == window_of(*whole, shape[1], 3, window))
-            << "route " << static_cast<int>(route);
-        ++counts.both;
-        counts.sought += jpeg_traits(file, "a.jpg").seekable && route == JpegRoute::seek ? 1 : 0;
-      }
-    }
-  }
-}
-
 TEST(JpegMutation, DamagedFilesAreRefusedOrGiveTheSamePixelsOnEveryRoute) {
   JpegDecoder decoder;
   const std::vector<Seed> files = seeds();
-  Counts counts;
+  int refused = 0;
+  int equal = 0;
+  int sought = 0;
+  int made_seekable = 0;
   for (std::uint32_t round = 0; round < 7000; ++round) {
     const Seed& seed = files[round % files.size()];
-    SCOPED_TRACE(std::string(seed.name) + ", round " + std::to_string(round));
-    expect_equal_or_refused(decoder, damaged(seed.file, round), round, counts);
-    if (HasFatalFailure()) return;
+    const Verdict verdict = verdict_on(decoder, damaged(seed.file, round), round);
+    ASSERT_EQ(verdict.disagreement, "") << seed.name << ", round " << round;
+    refused += verdict.refused ? 1 : 0;
+    equal += verdict.equal;
+    sought += verdict.sought;
+    made_seekable += verdict.made_seekable ? 1 : 0;
   }
-  EXPECT_GT(counts.refused, 3000);
-  EXPECT_GT(counts.both, 3000);
-  EXPECT_GT(counts.sought, 300);
-}
-
-TEST(JpegMutation, DamagedFilesAreNotMadeSeekableOrStayTheSameImage) {
-  JpegDecoder decoder;
-  const std::vector<Seed> files = seeds();
-  int made = 0;
-  for (std::uint32_t round = 0; round < 2100; ++round) {
-    const Bytes file = damaged(files[round % files.size()].file, round + 100'000);
-    Bytes seekable;
-    try {
-      seekable = make_seekable(file, "a.jpg");
-    } catch (const DataError&) {
-      continue;
-    }
-    ASSERT_TRUE(jpeg_traits(seekable, "a.jpg").seekable) << round;
-    ASSERT_TRUE(decode_whole(decoder, seekable, 3) == decode_whole(decoder, file, 3)) << round;
-    ++made;
-  }
-  EXPECT_GT(made, 300);
+  EXPECT_GT(refused, 3000);
+  EXPECT_GT(equal, 3000);
+  EXPECT_GT(sought, 300);
+  EXPECT_GT(made_seekable, 500);
 }
 
 }  // namespace

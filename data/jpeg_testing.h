@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -120,15 +121,17 @@ inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t w
   return file;
 }
 
-inline Bytes decode_window(JpegDecoder& decoder, const Bytes& file, const Window& window,
-                           std::int64_t channels, JpegRoute route, JpegRoute* taken = nullptr) {
+inline Bytes decode_window(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                           const Window& window, std::int64_t channels, JpegRoute route,
+                           JpegRoute* taken = nullptr) {
   Bytes pixels(static_cast<std::size_t>(window.height * window.width * channels), 0xa5);
   const JpegRoute used = decoder.decode(file, "a.jpg", window, channels, pixels, route);
   if (taken != nullptr) *taken = used;
   return pixels;
 }
 
-inline Bytes decode_whole(JpegDecoder& decoder, const Bytes& file, std::int64_t channels) {
+inline Bytes decode_whole(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                          std::int64_t channels) {
   const Shape shape = jpeg_shape(file, "a.jpg");
   return decode_window(decoder, file, {0, 0, shape[0], shape[1]}, channels, JpegRoute::full);
 }
@@ -185,14 +188,71 @@ inline constexpr JpegRoute routes[] = {JpegRoute::full, JpegRoute::partial, Jpeg
                                        JpegRoute::automatic};
 
 // Nothing, and why in `message`, when the file is refused.
-inline std::optional<Bytes> pixels_of(JpegDecoder& decoder, const Bytes& file, const Window& window,
-                                      JpegRoute route, std::string* message = nullptr) {
+inline std::optional<Bytes> pixels_of(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                                      const Window& window, JpegRoute route,
+                                      std::string* message = nullptr) {
   try {
     return decode_window(decoder, file, window, 3, route);
   } catch (const DataError& error) {
     if (message != nullptr) *message = error.what();
     return std::nullopt;
   }
+}
+
+// What is made of any bytes.
+struct Verdict {
+  std::string disagreement;  // empty, or how one promise about routes and files is broken
+  bool refused = false;      // by a decoder of the whole file
+  int equal = 0;             // windows of this file that had the pixels of the whole
+  int sought = 0;            // of these, by its intervals
+  bool made_seekable = false;
+};
+
+// Compares some windows by every route with the whole image, and a decoder that has seen other
+// files with a fresh one. (A window of a file that is refused as a whole may be decoded: the damage
+// can lie elsewhere.)
+inline void compare_routes(JpegDecoder& used, std::span<const std::uint8_t> file,
+                           std::uint32_t salt, Verdict& verdict) {
+  const Shape shape = jpeg_shape(file, "a.jpg");
+  const Window all{0, 0, shape[0], shape[1]};
+  std::string message;
+  std::string fresh_message;
+  JpegDecoder fresh;
+  const auto whole = pixels_of(used, file, all, JpegRoute::full, &message);
+  if (pixels_of(fresh, file, all, JpegRoute::full, &fresh_message) != whole ||
+      message != fresh_message)
+    verdict.disagreement = "what is made of a file depends on the files before it";
+  verdict.refused = !whole;
+  const bool seekable = jpeg_traits(file, "a.jpg").seekable;
+  for (std::uint32_t w = 0; w < 3; ++w) {
+    const Window window = some_window(shape[0], shape[1], salt * 3 + w);
+    for (const JpegRoute route : routes) {
+      const auto got = pixels_of(used, file, window, route);
+      if (!got || !whole) continue;
+      ++verdict.equal;
+      verdict.sought += seekable && route == JpegRoute::seek ? 1 : 0;
+      if (*got != window_of(*whole, shape[1], 3, window))
+        verdict.disagreement = "route " + std::to_string(static_cast<int>(route)) +
+                               " gives other pixels than the whole file";
+    }
+  }
+}
+
+inline Verdict verdict_on(JpegDecoder& used, std::span<const std::uint8_t> file,
+                          std::uint32_t salt) {
+  Verdict verdict;
+  try {
+    compare_routes(used, file, salt, verdict);
+    if (!jpeg_traits(file, "a.jpg").baseline) return verdict;
+    const Bytes seekable = make_seekable(file, "a.jpg");
+    verdict.made_seekable = true;
+    if (!jpeg_traits(seekable, "a.jpg").seekable ||
+        decode_whole(used, seekable, 3) != decode_whole(used, file, 3))
+      verdict.disagreement = "what is made seekable is another image, or not seekable";
+  } catch (const DataError&) {
+    verdict.refused = true;
+  }
+  return verdict;
 }
 
 }  // namespace warpstep::data::testing

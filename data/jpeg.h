@@ -1,4 +1,5 @@
-// JPEG files to pixels, and only as much of them as is wanted.
+// JPEG files to pixels, and only as much of them as is wanted. What a camera's EXIF says of the
+// orientation is ignored, as torchvision's ImageFolder does.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 namespace warpstep::data {
 
 // Shape [height, width, channels] that the header promises; channels is 1 (gray) or 3. Throws
-// DataError, naming `name` and the fix, for what is no JPEG, for sizes out of bounds and for colour
-// spaces other than gray, YCbCr and RGB.
+// DataError, naming `name` and the fix, for what is no JPEG, for sizes out of bounds or that the
+// file's bytes cannot hold, for colour spaces other than gray, YCbCr and RGB, and for 12-bit,
+// arithmetic-coded and lossless files.
 Shape jpeg_shape(std::span<const std::uint8_t> file, const std::string& name);
 
 // How a window was decoded; all routes give the same pixels.
 enum class JpegRoute : std::uint8_t {
   automatic,  // the fastest that the file allows
-  full,       // every row and column
+  full,       // every row and column, and the file to its end: finds all damage
   partial,    // of any file: entropy decoding of the rows above the window's end, inverse
               // transforms of the window alone
   seek        // of a baseline file with restart markers: only the intervals that the window needs
@@ -51,7 +53,8 @@ class JpegDecoder {
 // The same image, losslessly, with restart markers every few blocks so that JpegRoute::seek can
 // take it, and with Huffman tables made for it; every decoder reads it. The interval is the largest
 // divisor up to 5 of the blocks in a row, else a whole row. Verified: the coefficients of both
-// files are equal. Only for baseline files (is_baseline); throws DataError as decoding does.
+// files are equal. All APPn and COM segments are kept; what follows the end of the image is not.
+// Only for baseline files (jpeg_traits); throws DataError as decoding does.
 std::vector<std::uint8_t> make_seekable(std::span<const std::uint8_t> file,
                                         const std::string& name);
 

@@ -40,16 +40,14 @@ static void warpstep_jpeg_nothing(j_decompress_ptr) {}
 static boolean warpstep_jpeg_more(j_decompress_ptr library) {
   JpegEscape* escape = reader_of(library)->escape;
   escape->truncated = true;
+  library->src->bytes_in_buffer = 0;  // the decoder has read on to the end
   escape->leave("the file ends too early");
 }
 
 static void warpstep_jpeg_skip(j_decompress_ptr library, long bytes) {
   if (bytes <= 0) return;
   jpeg_source_mgr* source = library->src;
-  if (idx(bytes) > source->bytes_in_buffer) {
-    source->bytes_in_buffer = 0;
-    warpstep_jpeg_more(library);
-  }
+  if (idx(bytes) > source->bytes_in_buffer) warpstep_jpeg_more(library);
   source->next_input_byte += bytes;
   source->bytes_in_buffer -= idx(bytes);
 }

@@ -189,6 +189,33 @@ TEST(JpegSeek, RefusesToMakeProgressiveFilesSeekable) {
       HasSubstr("a.jpg: is truncated: the JPEG data ends at byte " + std::to_string(cut.size())));
 }
 
+// Not one marker too many, too few or out of order: else an interval may be another one.
+TEST(JpegSeek, PicksNoIntervalsFromABrokenSequence) {
+  const Bytes file = some_jpeg({.restart_interval = 1}, 64, 96);
+  const auto seekable = [](const Bytes& f) { return jpeg_traits(f, "a.jpg").seekable; };
+  ASSERT_TRUE(seekable(file));
+  const auto at = [&](std::uint8_t code) {
+    const Bytes wanted{0xff, code};
+    return std::search(file.begin(), file.end(), wanted.begin(), wanted.end()) - file.begin();
+  };
+  Bytes swapped = file;
+  std::swap(swapped[static_cast<std::size_t>(at(0xd2)) + 1],
+            swapped[static_cast<std::size_t>(at(0xd3)) + 1]);
+  EXPECT_FALSE(seekable(swapped));
+  Bytes missing = file;
+  missing.erase(missing.begin() + at(0xd2), missing.begin() + at(0xd2) + 2);
+  EXPECT_FALSE(seekable(missing));
+  Bytes padded = file;
+  padded.insert(padded.begin() + at(0xd2), 0xff);
+  EXPECT_FALSE(seekable(padded));
+  Bytes endless = file;
+  endless.resize(endless.size() - 2);
+  EXPECT_FALSE(seekable(endless));
+  Bytes short_of_rows = file;
+  short_of_rows.erase(short_of_rows.begin() + at(0xd2), short_of_rows.end() - 2);
+  EXPECT_FALSE(seekable(short_of_rows));
+}
+
 // A window's excerpt is small; an error in it is named by its place in the whole file.
 TEST(JpegSeek, NamesTheByteOfTheWholeFile) {
   JpegDecoder decoder;

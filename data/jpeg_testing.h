@@ -1,15 +1,20 @@
 // JPEG files of every kind for the tests of the decoder, written by libjpeg-turbo itself.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <jpeglib.h>
 
 #include "data/jpeg.h"
+#include "engine/core/error.h"
 #include "engine/core/random.h"
 
 namespace warpstep::data::testing {
@@ -23,6 +28,7 @@ struct JpegKind {
   int down[3] = {2, 1, 1};
   int restart_interval = 0;  // MCUs
   bool progressive = false;
+  int single_scans = 0;         // scans of a single coefficient for each component, before the last
   bool separate_scans = false;  // a sequential scan for each component
   bool rgb = false;             // stored without a colour transform
   bool arithmetic = false;
@@ -67,6 +73,20 @@ inline void set_kind(jpeg_compress_struct& library, const JpegKind& kind) {
   if (kind.progressive) jpeg_simple_progression(&library);
 }
 
+// Empty: those that libjpeg-turbo chooses.
+inline std::vector<jpeg_scan_info> scans_of(const JpegKind& kind, int channels) {
+  std::vector<jpeg_scan_info> scans;
+  const auto scan = [&](int channel, int begin, int end) {
+    scans.push_back({1, {channel}, begin, end, 0, 0});
+  };
+  for (int c = 0; c < channels && kind.separate_scans; ++c) scan(c, 0, 63);
+  for (int c = 0; c < channels && kind.single_scans > 0; ++c) {
+    for (int k = 0; k < kind.single_scans; ++k) scan(c, k, k);
+    scan(c, kind.single_scans, 63);
+  }
+  return scans;
+}
+
 inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t width,
                        std::uint32_t seed = 1) {
   const int channels = kind.cmyk ? 4 : kind.channels;
@@ -83,15 +103,10 @@ inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t w
   library.input_components = channels;
   library.in_color_space = kind.cmyk ? JCS_CMYK : channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
   set_kind(library, kind);
-  jpeg_scan_info scans[3]{};
-  if (kind.separate_scans) {
-    for (int c = 0; c < channels; ++c) {
-      scans[c].comps_in_scan = 1;
-      scans[c].component_index[0] = c;
-      scans[c].Se = 63;
-    }
-    library.scan_info = scans;
-    library.num_scans = channels;
+  const std::vector<jpeg_scan_info> scans = scans_of(kind, channels);
+  if (!scans.empty()) {
+    library.scan_info = scans.data();
+    library.num_scans = static_cast<int>(scans.size());
   }
   jpeg_start_compress(&library, TRUE);
   while (library.next_scanline < library.image_height) {
@@ -106,15 +121,17 @@ inline Bytes some_jpeg(const JpegKind& kind, std::int64_t height, std::int64_t w
   return file;
 }
 
-inline Bytes decode_window(JpegDecoder& decoder, const Bytes& file, const Window& window,
-                           std::int64_t channels, JpegRoute route, JpegRoute* taken = nullptr) {
+inline Bytes decode_window(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                           const Window& window, std::int64_t channels, JpegRoute route,
+                           JpegRoute* taken = nullptr) {
   Bytes pixels(static_cast<std::size_t>(window.height * window.width * channels), 0xa5);
   const JpegRoute used = decoder.decode(file, "a.jpg", window, channels, pixels, route);
   if (taken != nullptr) *taken = used;
   return pixels;
 }
 
-inline Bytes decode_whole(JpegDecoder& decoder, const Bytes& file, std::int64_t channels) {
+inline Bytes decode_whole(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                          std::int64_t channels) {
   const Shape shape = jpeg_shape(file, "a.jpg");
   return decode_window(decoder, file, {0, 0, shape[0], shape[1]}, channels, JpegRoute::full);
 }
@@ -146,6 +163,96 @@ inline Window some_window(std::int64_t height, std::int64_t width, std::uint32_t
   if (s[1] % 8 == 0) window.x = 0;
   if (s[1] % 8 == 1) window.x = width - window.width;
   return window;
+}
+
+struct Seed {
+  const char* name;
+  Bytes file;
+  std::int64_t height, width;
+};
+
+// A file of each kind whose damage is of interest.
+inline std::vector<Seed> seeds() {
+  const JpegKind full_chroma{.across = {1, 1, 1}, .down = {1, 1, 1}};
+  const JpegKind gray{.channels = 1, .across = {1}, .down = {1}};
+  return {{"plain", some_jpeg({}, 70, 90), 70, 90},
+          {"seekable", make_seekable(some_jpeg({}, 70, 150), "a.jpg"), 70, 150},
+          {"seekable 4:4:4", make_seekable(some_jpeg(full_chroma, 40, 80), "a.jpg"), 40, 80},
+          {"seekable gray", make_seekable(some_jpeg(gray, 64, 80), "a.jpg"), 64, 80},
+          {"each MCU", some_jpeg({.restart_interval = 1}, 50, 60), 50, 60},
+          {"progressive", some_jpeg({.progressive = true}, 50, 60), 50, 60},
+          {"separate scans", some_jpeg({.separate_scans = true}, 50, 60), 50, 60}};
+}
+
+inline constexpr JpegRoute routes[] = {JpegRoute::full, JpegRoute::partial, JpegRoute::seek,
+                                       JpegRoute::automatic};
+
+// Nothing, and why in `message`, when the file is refused.
+inline std::optional<Bytes> pixels_of(JpegDecoder& decoder, std::span<const std::uint8_t> file,
+                                      const Window& window, JpegRoute route,
+                                      std::string* message = nullptr) {
+  try {
+    return decode_window(decoder, file, window, 3, route);
+  } catch (const DataError& error) {
+    if (message != nullptr) *message = error.what();
+    return std::nullopt;
+  }
+}
+
+// What is made of any bytes.
+struct Verdict {
+  std::string disagreement;  // empty, or how one promise about routes and files is broken
+  bool refused = false;      // by a decoder of the whole file
+  int equal = 0;             // windows of this file that had the pixels of the whole
+  int sought = 0;            // of these, by its intervals
+  bool made_seekable = false;
+};
+
+// Compares some windows by every route with the whole image, and a decoder that has seen other
+// files with a fresh one. (A window of a file that is refused as a whole may be decoded: the damage
+// can lie elsewhere.)
+inline void compare_routes(JpegDecoder& used, std::span<const std::uint8_t> file,
+                           std::uint32_t salt, Verdict& verdict) {
+  const Shape shape = jpeg_shape(file, "a.jpg");
+  const Window all{0, 0, shape[0], shape[1]};
+  std::string message;
+  std::string fresh_message;
+  JpegDecoder fresh;
+  const auto whole = pixels_of(used, file, all, JpegRoute::full, &message);
+  if (pixels_of(fresh, file, all, JpegRoute::full, &fresh_message) != whole ||
+      message != fresh_message)
+    verdict.disagreement = "what is made of a file depends on the files before it";
+  verdict.refused = !whole;
+  const bool seekable = jpeg_traits(file, "a.jpg").seekable;
+  for (std::uint32_t w = 0; w < 3; ++w) {
+    const Window window = some_window(shape[0], shape[1], salt * 3 + w);
+    for (const JpegRoute route : routes) {
+      const auto got = pixels_of(used, file, window, route);
+      if (!got || !whole) continue;
+      ++verdict.equal;
+      verdict.sought += seekable && route == JpegRoute::seek ? 1 : 0;
+      if (*got != window_of(*whole, shape[1], 3, window))
+        verdict.disagreement = "route " + std::to_string(static_cast<int>(route)) +
+                               " gives other pixels than the whole file";
+    }
+  }
+}
+
+inline Verdict verdict_on(JpegDecoder& used, std::span<const std::uint8_t> file,
+                          std::uint32_t salt) {
+  Verdict verdict;
+  try {
+    compare_routes(used, file, salt, verdict);
+    if (!jpeg_traits(file, "a.jpg").baseline) return verdict;
+    const Bytes seekable = make_seekable(file, "a.jpg");
+    verdict.made_seekable = true;
+    if (!jpeg_traits(seekable, "a.jpg").seekable ||
+        decode_whole(used, seekable, 3) != decode_whole(used, file, 3))
+      verdict.disagreement = "what is made seekable is another image, or not seekable";
+  } catch (const DataError&) {
+    verdict.refused = true;
+  }
+  return verdict;
 }
 
 }  // namespace warpstep::data::testing

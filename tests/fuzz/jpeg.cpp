@@ -1,0 +1,34 @@
+// JPEG files: read or refused, with the same pixels on every route, whatever the decoder has read
+// before; and what is made seekable is the same image.
+#include "data/jpeg.h"
+
+#include "data/jpeg_testing.h"
+#include "tests/fuzz/harness/target.h"
+
+namespace warpstep::fuzz {
+namespace {
+
+constexpr std::int64_t most_pixels = 1 << 20;  // larger images take time and have no other paths
+
+void run(Input input) {
+  static data::JpegDecoder decoder;
+  if (data::jpeg_shape(input, "a.jpg").count() > most_pixels) return;
+  std::uint32_t salt = 0;  // of the windows: depends on the input alone
+  for (const std::uint8_t byte : input) salt = salt * 31 + byte;
+  const data::testing::Verdict verdict = data::testing::verdict_on(decoder, input, salt % 100'000);
+  promise(verdict.disagreement.empty(), verdict.disagreement);
+}
+
+std::vector<Bytes> seeds() {
+  std::vector<Bytes> files;
+  for (data::testing::Seed& seed : data::testing::seeds()) files.push_back(std::move(seed.file));
+  const data::testing::JpegKind rgb{.across = {1, 1, 1}, .down = {1, 1, 1}, .rgb = true};
+  files.push_back(data::testing::some_jpeg(rgb, 9, 17));
+  files.push_back(data::testing::some_jpeg({.progressive = true, .single_scans = 20}, 20, 20));
+  return files;
+}
+
+const Registered target_{"jpeg", run, seeds};
+
+}  // namespace
+}  // namespace warpstep::fuzz

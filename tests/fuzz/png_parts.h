@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -93,19 +94,21 @@ struct Inflated {
 // `window_bits` as inflateInit2() has them: 15 with zlib's header, -15 without.
 inline Inflated inflated(std::span<const std::uint8_t> from, int window_bits) {
   constexpr std::size_t most_bytes = 1 << 22;
+  std::array<std::uint8_t, 1 << 14> out;
   z_stream stream{};
   inflateInit2(&stream, window_bits);
-  Bytes out(most_bytes);
   stream.next_in = const_cast<Bytef*>(from.data());
   stream.avail_in = static_cast<uInt>(from.size());
-  stream.next_out = out.data();
-  stream.avail_out = static_cast<uInt>(out.size());
   Inflated result;
-  result.code = inflate(&stream, Z_FINISH);
+  do {
+    stream.next_out = out.data();
+    stream.avail_out = static_cast<uInt>(out.size());
+    result.code = inflate(&stream, Z_NO_FLUSH);
+    const auto got = static_cast<uInt>(out.size() - stream.avail_out);
+    result.adler = static_cast<std::uint32_t>(adler32(result.adler, out.data(), got));
+  } while (result.code == Z_OK && stream.avail_out == 0 && stream.total_out < most_bytes);
   if (stream.msg != nullptr) result.message = stream.msg;
   result.used = stream.total_in;
-  result.adler =
-      static_cast<std::uint32_t>(adler32(1, out.data(), static_cast<uInt>(stream.total_out)));
   inflateEnd(&stream);
   return result;
 }

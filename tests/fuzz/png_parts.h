@@ -150,6 +150,25 @@ inline Bytes with_right_checksums(std::span<const std::uint8_t> file) {
   return mended;
 }
 
+// The file with the chunks that its names tell of, whatever its lengths say, and every checksum
+// right: bytes put into a chunk or taken out of it change that chunk alone.
+inline Bytes reframed(std::span<const std::uint8_t> file) {
+  std::vector<std::size_t> names;
+  for (std::size_t at = 12; at + 8 <= file.size(); ++at)
+    for (const char* name : {"IHDR", "PLTE", "IDAT", "IEND", "tRNS", "tEXt"})
+      if (std::equal(name, name + 4, file.begin() + static_cast<std::ptrdiff_t>(at)))
+        names.push_back(at);
+  std::vector<PngChunk> chunks;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::size_t begin = names[i] + 4;
+    const std::size_t end = i + 1 < names.size() ? names[i + 1] - 8 : file.size() - 4;
+    const auto name = file.subspan(names[i], 4);
+    const auto data = file.subspan(begin, std::max(begin, end) - begin);
+    chunks.push_back({std::string(name.begin(), name.end()), Bytes(data.begin(), data.end())});
+  }
+  return with_right_checksums(png_file(chunks));
+}
+
 // An image to be written as raw rows under chosen filters. The content is noise over a gradient.
 struct PngSpec {
   std::uint32_t width = 5;

@@ -1,0 +1,72 @@
+// IDX files. The first byte chooses what is broken: bit 0 the labels, else the images; bit 1
+// whether the file is gzipped. The rest is that file; its companion is good and has 2 samples.
+#include "data/idx.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/fuzz/harness/target.h"
+
+namespace warpstep::fuzz {
+namespace {
+
+const Bytes good_images{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8};
+const Bytes good_labels{0, 0, 8, 1, 0, 0, 0, 2, 1, 0};
+
+void run(Input input) {
+  if (input.empty()) return;
+  const bool labels = (input[0] & 1) != 0;
+  const std::string end = (input[0] & 2) != 0 ? ".gz" : "";
+  const Input body = input.subspan(1);
+  std::string images_path, labels_path;
+  // The plain file is preferred, so one that was left by another input goes.
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"})
+    std::filesystem::remove(file_of(name, {}));
+  images_path =
+      file_of("train-images-idx3-ubyte" + (labels ? "" : end), labels ? good_images : body);
+  labels_path =
+      file_of("train-labels-idx1-ubyte" + (labels ? end : ""), labels ? body : good_labels);
+  const std::string folder = images_path.substr(0, images_path.rfind('/'));
+  const auto set = data::open_idx(folder, data::Split::train);
+  const Shape shape = set->image_shape();
+  promise(shape[2] == 1 && shape[0] >= 1 && shape[1] >= 1, "images have a size");
+  data::Scratch scratch;
+  Bytes pixels(idx(shape.count()));
+  for (const std::uint64_t index : {std::uint64_t{0}, set->size() - 1}) {
+    set->read(index, scratch, pixels);
+    promise(set->label(index) >= 0 && idx(set->label(index)) < set->classes().size(),
+            "labels are classes");
+  }
+}
+
+Bytes chosen(std::uint8_t what, const Bytes& file) {
+  Bytes input(1 + file.size(), what);
+  std::copy(file.begin(), file.end(), input.begin() + 1);
+  return input;
+}
+
+Bytes gzipped(const Bytes& bytes) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  Bytes out(deflateBound(&stream, bytes.size()));
+  stream.next_in = const_cast<std::uint8_t*>(bytes.data());
+  stream.avail_in = static_cast<unsigned>(bytes.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<unsigned>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::vector<Bytes> seeds() {
+  return {chosen(0, good_images), chosen(1, good_labels), chosen(2, gzipped(good_images)),
+          chosen(3, gzipped(good_labels))};
+}
+
+const Registered target_{"idx", run, seeds};
+
+}  // namespace
+}  // namespace warpstep::fuzz

@@ -34,9 +34,9 @@ struct SyntheticOptions {
   std::uint64_t train = 10000;  // files
   std::uint64_t test = 2000;
   std::uint64_t seed = 0;
+  int workers = 0;                                               // threads; 0: all cores
   std::int64_t height = synthetic_side, width = synthetic_side;  // pixels
   bool jpeg = false;                                             // quality 90; else PNG
-  int workers = 0;                                               // threads; 0: all cores
 };
 
 // Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.

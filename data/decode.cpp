@@ -28,7 +28,7 @@ void copy_window(std::span<const std::uint8_t> image, const Shape& shape, const 
 void decode_whole_png(const Sample& sample, const std::string& name, const Shape& shape,
                       Scratch& scratch, std::span<std::uint8_t> pixels) {
   if (!scratch.png) scratch.png = std::make_unique<PngFastReader>();
-  if (!scratch.png->decode(sample.bytes, shape, pixels))
+  if (!scratch.choice.fast_png || !scratch.png->decode(sample.bytes, shape, pixels))
     decode_png(sample.bytes, name, shape, pixels);
 }
 
@@ -60,7 +60,7 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
     case Encoding::pixels: copy_window(sample.bytes, wanted, window, pixels); break;
     case Encoding::jpeg:
       if (!scratch.jpeg) scratch.jpeg = std::make_unique<JpegDecoder>();
-      scratch.jpeg->decode(sample.bytes, name, window, channels, pixels);
+      scratch.jpeg->decode(sample.bytes, name, window, channels, pixels, scratch.choice.jpeg_route);
       break;
     case Encoding::png:
       if (window == Window{0, 0, shape[0], shape[1]}) {

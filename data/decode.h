@@ -14,6 +14,12 @@ namespace warpstep::data {
 class JpegDecoder;
 class PngFastReader;
 
+// Which of the ways that give the same pixels is taken: for measurements of one against another.
+struct DecoderChoice {
+  bool fast_png = true;  // else libpng alone
+  JpegRoute jpeg_route = JpegRoute::automatic;
+};
+
 // What one reader needs again and again: owned by a worker, never shared between threads.
 struct Scratch {
   Scratch();
@@ -25,6 +31,7 @@ struct Scratch {
   std::vector<std::uint8_t> pixels;  // of a whole image of which a window is wanted
   std::unique_ptr<PngFastReader> png;
   std::unique_ptr<JpegDecoder> jpeg;
+  DecoderChoice choice;
   // Sums over all uses of this scratch.
   std::uint64_t bytes_read = 0;
   std::uint64_t read_ns = 0;    // getting the encoded bytes

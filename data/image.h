@@ -17,6 +17,15 @@ struct Sample {
   Shape shape;  // of Encoding::pixels: [height, width, channels]; else in the bytes themselves
 };
 
+// How a window of a JPEG file is decoded; all routes give the same pixels.
+enum class JpegRoute : std::uint8_t {
+  automatic,  // the fastest that the file allows
+  full,       // every row and column, and the file to its end: finds all damage
+  partial,    // of any file: entropy decoding of the rows above the window's end, inverse
+              // transforms of the window alone
+  seek        // of a baseline file with restart markers: only the intervals that the window needs
+};
+
 // A rectangle of an image in pixels; row y, column x is its first.
 struct Window {
   std::int64_t y = 0, x = 0;

@@ -18,15 +18,6 @@ namespace warpstep::data {
 // arithmetic-coded and lossless files.
 Shape jpeg_shape(std::span<const std::uint8_t> file, const std::string& name);
 
-// How a window was decoded; all routes give the same pixels.
-enum class JpegRoute : std::uint8_t {
-  automatic,  // the fastest that the file allows
-  full,       // every row and column, and the file to its end: finds all damage
-  partial,    // of any file: entropy decoding of the rows above the window's end, inverse
-              // transforms of the window alone
-  seek        // of a baseline file with restart markers: only the intervals that the window needs
-};
-
 // Owned by one worker: libjpeg-turbo's state and the buffers are kept from file to file.
 class JpegDecoder {
  public:

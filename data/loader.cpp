@@ -74,8 +74,10 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   ring_ = std::make_unique<Ring>(
       static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),
       static_cast<std::uint32_t>((options_.batch + claim_rows_ - 1) / claim_rows_));
-  for (int i = 0; i < most_workers(options_); ++i)
+  for (int i = 0; i < most_workers(options_); ++i) {
     states_.push_back(std::make_unique<MakerState>(options_.recipe.worker_names().size()));
+    states_.back()->developer.scratch.choice = options_.decoders;
+  }
   slots_ = std::vector<Slot>(ring_->slots());
   active_ = first_workers(options_);
   tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());

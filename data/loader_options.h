@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "data/decode.h"
 #include "data/order.h"
 #include "data/recipe.h"
 #include "engine/core/batch.h"
@@ -51,6 +52,7 @@ struct LoaderOptions {
   // A whole decoded set where the step can read it, [samples, height, width, channels], in the
   // memory of a device or the host's: slots have no images then, their rows say what to gather.
   std::span<const std::uint8_t> resident;
+  DecoderChoice decoders;
   DataErrors errors = DataErrors::fail;
   double max_bad = 0.001;  // of the samples of the set; more that cannot be decoded end the run
   std::uint64_t memory_limit_bytes = 0;  // 0: none

@@ -18,7 +18,8 @@ namespace warpstep::data {
 // arithmetic-coded and lossless files.
 Shape jpeg_shape(std::span<const std::uint8_t> file, const std::string& name);
 
-// How a window was decoded; all routes give the same pixels.
+// How a window was decoded; all routes give the same pixels. 256 x 256 of 800 x 533 pixels (4:2:0,
+// quality 90) take 1 : 0.55 : 0.23 of the time of full : partial : seek.
 enum class JpegRoute : std::uint8_t {
   automatic,  // the fastest that the file allows
   full,       // every row and column, and the file to its end: finds all damage

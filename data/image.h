@@ -17,7 +17,8 @@ struct Sample {
   Shape shape;  // of Encoding::pixels: [height, width, channels]; else in the bytes themselves
 };
 
-// How a window of a JPEG file is decoded; all routes give the same pixels.
+// How a window of a JPEG file is decoded; all routes give the same pixels. 256 x 256 of 800 x 533
+// pixels (4:2:0, quality 90) take 1 : 0.55 : 0.23 of the time of full : partial : seek.
 enum class JpegRoute : std::uint8_t {
   automatic,  // the fastest that the file allows
   full,       // every row and column, and the file to its end: finds all damage

@@ -71,7 +71,8 @@ TEST(JpegHostile, NamesWhatIsNoJpegOrNotReadAndTheFix) {
   EXPECT_THAT(refusal({0xff}), HasSubstr("is truncated"));
   EXPECT_THAT(refusal(some_jpeg({.cmyk = true}, 32, 48)),
               AllOf(HasSubstr("CMYK or YCCK"), HasSubstr("mogrify -colorspace sRGB")));
-  EXPECT_THAT(refusal(some_jpeg({.arithmetic = true}, 32, 48)), HasSubstr("is a arithmetic-coded"));
+  EXPECT_THAT(refusal(some_jpeg({.arithmetic = true}, 32, 48)),
+              HasSubstr("is an arithmetic-coded"));
   EXPECT_THAT(refusal(with(file, frame + 1, {0xc3})), HasSubstr("is a lossless JPEG"));
   EXPECT_THAT(refusal(with(file, frame + 1, {0xc5})), HasSubstr("is a hierarchical JPEG"));
   EXPECT_THAT(refusal(with(file, frame + 4, {12})),

@@ -41,16 +41,16 @@ std::int64_t max_down(const JpegHeader& header) {
 
 const char* refused_frame(std::uint8_t frame) {
   switch (frame) {
-    case 0xc3: return "lossless";
+    case 0xc3: return "a lossless";
     case 0xc5:
     case 0xc6:
-    case 0xc7: return "hierarchical";
+    case 0xc7: return "a hierarchical";
     case 0xc9:
-    case 0xca: return "arithmetic-coded";
-    case 0xcb: return "lossless arithmetic-coded";
+    case 0xca: return "an arithmetic-coded";
+    case 0xcb: return "a lossless arithmetic-coded";
     case 0xcd:
     case 0xce:
-    case 0xcf: return "hierarchical arithmetic-coded";
+    case 0xcf: return "a hierarchical arithmetic-coded";
     default: return nullptr;
   }
 }
@@ -80,7 +80,7 @@ class HeaderReader {
       } else if (code == marker::sof0 || code == marker::sof1 || code == marker::sof2) {
         read_frame(code, begin, body);
       } else if (const char* kind = refused_frame(code)) {
-        fail<DataError>("{}: byte {}: is a {} JPEG; {}: mogrify -format jpg", name_, begin, kind,
+        fail<DataError>("{}: byte {}: is {} JPEG; {}: mogrify -format jpg", name_, begin, kind,
                         wanted);
       } else if (code != marker::dht && code != marker::dqt && !is_skipped(code)) {
         broken(begin, "marker 0xff{:02x} has no place before the image", code);

@@ -1,6 +1,6 @@
 #include "data/png_filter.h"
 
-#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -42,7 +42,10 @@ struct Plain {
   }
 };
 
+static_assert(std::endian::native == std::endian::little, "the first channel is the low byte");
+
 // The compiler's portable vectors: SSE2 on every x86-64, NEON on ARM.
+using Bytes8 = std::uint8_t __attribute__((vector_size(8)));
 using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
 using Words8 = std::int16_t __attribute__((vector_size(16)));
 using Longs2 = std::int64_t __attribute__((vector_size(16)));
@@ -78,8 +81,9 @@ struct Wide {
   }
   // Of 16 bits a channel, so that differences fit.
   static Words8 load_words(const Byte* p) {
-    return reinterpret_cast<Words8>(__builtin_shufflevector(load(p), Bytes16{}, 0, 16, 1, 17, 2, 18,
-                                                            3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+    Bytes8 channels{};
+    std::memcpy(&channels, p, 4);
+    return __builtin_convertvector(channels, Words8);
   }
   static void store_words(Byte* p, Words8 value) {  // each 0 to 255
     const auto words = static_cast<std::uint64_t>(reinterpret_cast<Longs2>(value)[0]);

@@ -11,13 +11,19 @@
 namespace warpstep::models {
 namespace {
 
-const std::array<Model, 2> all{{
+const std::array<Model, 3> all{{
     {"cifar10cnn",
      "four 3x3 convolutions (8-32-64-128) and two linear layers, for 32x32 images",
      {32, 32, 3},
      1e-4,
      cifar10cnn},
     {"mlp", "three linear layers (512-512-classes), for MNIST", {28, 28, 1}, 1e-3, mlp},
+    {"toynet",
+     "ten convolutions of 30 channels, eight of them pooled, for 256x256 images",
+     {256, 256, 3},
+     1e-3,
+     toynet,
+     "random-crop=256,random-mask=0.25:dilate,yuv"},
 }};
 
 struct Inputs {

@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Listing{"cifar10cnn.eval.ref.txt", "cifar10cnn", false},
                     Listing{"cifar10cnn.unfused.ref.txt", "cifar10cnn", true, false},
                     Listing{"cifar10cnn.set.ref.txt", "cifar10cnn", true, true, mixed_windows()},
-                    Listing{"mlp.ref.txt", "mlp"}),
+                    Listing{"mlp.ref.txt", "mlp"},
+                    Listing{"toynet.ref.txt", "toynet", true, true, {.batch = 16}}),
     [](const auto& param) {
       std::string name = param.param.file;
       std::erase_if(name, [](char c) { return c == '.'; });

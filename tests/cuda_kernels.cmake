@@ -9,5 +9,5 @@ warpstep_emulated(emulated_kernels ${kernel_sources} "${kernels}/cuda/dispatch.c
 foreach(folder pixels pointwise pool loss update)
   warpstep_test(${folder}_cuda_test TIER cuda-on-cpu
                 SOURCES "${kernels}/${folder}/${folder}_cuda_test.cpp" device_memory.cuda.cpp
-                LINK emulated_kernels emulated_runtime warpstep_emulated_link warpstep::engine)
+                LINK emulated_kernels emulated_runtime warpstep_emulated_link)
 endforeach()

@@ -23,7 +23,7 @@ const std::array<Model, 3> all{{
      {256, 256, 3},
      1e-3,
      toynet,
-     "random-crop=256,random-mask=0.25:dilate,yuv"},
+     "random-crop=256,random-mask=0.25:dilate,yuv,scale"},
 }};
 
 struct Inputs {

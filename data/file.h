@@ -9,6 +9,12 @@
 
 namespace warpstep::data {
 
+// How the files of a set that holds many samples a file are read.
+enum class Io : std::uint8_t {
+  mmap,  // views into the page cache: no copy; a file that is cut meanwhile ends the program
+  pread  // a copy a view; a file that is cut meanwhile is a DataError; for network mounts
+};
+
 // An open file's number, closed at the end.
 class Descriptor {
  public:

@@ -12,11 +12,6 @@
 
 namespace warpstep::data {
 
-enum class Io : std::uint8_t {
-  mmap,  // views into the page cache: no copy; a file that is cut meanwhile ends the program
-  pread  // a copy a view; a file that is cut meanwhile is a DataError
-};
-
 // Const members may be called from many threads at once. The first mapping installs a handler of
 // SIGBUS, which names the file that was cut and ends the program; faults at other addresses go to
 // the handler that was there before. At most 4096 files are mapped at a time; further ones are

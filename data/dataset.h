@@ -57,7 +57,8 @@ struct OpenOptions {
 
 // Opens one split of the folder `spec` (docs/data.md has the layouts of all formats). Throws
 // DataError that lists what was looked for and what is there.
-std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options = {});
+std::unique_ptr<Dataset> open(const std::string& spec, Split split,
+                              const OpenOptions& options = {});
 
 // Whether `spec` has this split; throws DataError where open() would find no data set at all.
 bool has_split(const std::string& spec, Split split);

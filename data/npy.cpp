@@ -72,11 +72,13 @@ class HeaderParser {
     skip_spaces();
     if (at_ == text_.size() || text_[at_] == '[') refuse("is of a structured type");
     const std::string_view text = quoted();
-    const auto found = std::ranges::find(types, text, [](const auto& entry) { return entry.first; });
+    const auto found =
+        std::ranges::find(types, text, [](const auto& entry) { return entry.first; });
     if (found == types.end())
-      refuse(fmt::format("has elements of '{}'; |u1, <u2, <u4, <i4 and <i8 are read: save it with "
-                         "a.astype(numpy.uint8) or numpy.int64",
-                         printable(text)));
+      refuse(
+          fmt::format("has elements of '{}'; |u1, <u2, <u4, <i4 and <i8 are read: save it with "
+                      "a.astype(numpy.uint8) or numpy.int64",
+                      printable(text)));
     type_ = found->second;
   }
 
@@ -168,9 +170,10 @@ NpyArray read_npy_header(const MappedFile& file) {
   array.offset = begin + length;
   const std::uint64_t there = file.bytes() - array.offset;
   if (!size_of(array, array.bytes) || array.bytes != there)
-    fail<DataError>("{}: the header promises ({}) of {} bytes each, but {} bytes follow it; copy it "
-                    "again",
-                    path, fmt::join(array.shape, ", "), size_bytes(array.type), there);
+    fail<DataError>(
+        "{}: the header promises ({}) of {} bytes each, but {} bytes follow it; copy it "
+        "again",
+        path, fmt::join(array.shape, ", "), size_bytes(array.type), there);
   return array;
 }
 
@@ -182,12 +185,14 @@ void write_npy(const std::string& path, StoredType type, std::span<const std::ui
       needed != bytes.size())
     fail<UsageError>("{}: {} bytes for the shape ({}) of {}", path, bytes.size(),
                      fmt::join(shape, ", "), name(type));
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                 found->first, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", found->first,
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   constexpr std::size_t head = 10;
   text.resize((head + text.size() + 1 + 63) / 64 * 64 - head - 1, ' ');  // data at a multiple of 64
   text += '\n';
-  const std::string begin = std::string(magic) + '\1' + '\0' + static_cast<char>(text.size() & 0xff) +
+  const std::string begin = std::string(magic) + '\1' + '\0' +
+                            static_cast<char>(text.size() & 0xff) +
                             static_cast<char>(text.size() >> 8) + text;
   const std::array parts = {std::as_bytes(std::span(begin)), std::as_bytes(bytes)};
   write_atomically(path, parts);

@@ -39,9 +39,10 @@ std::unique_ptr<Dataset> open_npy(const std::string& spec, Split split,
   const NpyArray images = read_npy_header(*parts.file);
   const std::vector<std::uint64_t>& shape = images.shape;
   if (images.type != StoredType::u8 || shape.size() < 3 || shape.size() > 4)
-    fail<DataError>("{}: holds {} of shape ({}); images are uint8 of [samples, height, width] or "
-                    "[samples, height, width, channels]",
-                    path, name(images.type), fmt::join(shape, ", "));
+    fail<DataError>(
+        "{}: holds {} of shape ({}); images are uint8 of [samples, height, width] or "
+        "[samples, height, width, channels]",
+        path, name(images.type), fmt::join(shape, ", "));
   parts.shape = image_shape_of(shape[1], shape[2], shape.size() == 4 ? shape[3] : 1, path);
   parts.offset = images.offset;
   parts.labels = labels_of(spec, split);

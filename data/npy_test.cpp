@@ -24,8 +24,7 @@ class Npy : public ::testing::Test {
   // A version 1 file of this header's text and as many bytes.
   std::string refusal(const std::string& text, std::size_t bytes = 0, char version = 1) {
     std::string file = std::string("\x93NUMPY") + version + '\0' +
-                       static_cast<char>(text.size() & 0xff) +
-                       static_cast<char>(text.size() >> 8);
+                       static_cast<char>(text.size() & 0xff) + static_cast<char>(text.size() >> 8);
     if (version > 1) file += std::string(2, '\0');
     put(path_, file + text + std::string(bytes, 'x'));
     return message_of([&] { read_npy_header(MappedFile(path_)); });
@@ -79,9 +78,9 @@ TEST_F(Npy, RefusesHeadersByNameAndByte) {
   EXPECT_THAT(refusal("{'descr': '|u1', 'shape': (1,)}", 1), HasSubstr("lacks the key 'fortran"));
   const auto with = [&](const std::string& type, const std::string& shape,
                         const std::string& order = "False", const std::string& more = "") {
-    return refusal("{'descr': " + type + ", 'fortran_order': " + order + ", 'shape': " + shape +
-                       "}" + more,
-                   4);
+    return refusal(
+        "{'descr': " + type + ", 'fortran_order': " + order + ", 'shape': " + shape + "}" + more,
+        4);
   };
   EXPECT_EQ(with("'|u1'", "(4,)"), "");
   EXPECT_THAT(with("'<f4'", "(1,)"), HasSubstr("elements of '<f4'"));

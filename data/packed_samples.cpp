@@ -15,11 +15,11 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
   for (std::uint64_t i = 0; i < size(); ++i) {
     const std::uint64_t bytes = parts_.lengths[i];
     const std::uint64_t there = file_of(i).bytes();
-    if (bytes > max_encoded_bytes || parts_.offsets[i] > there ||
-        bytes > there - parts_.offsets[i])
-      fail<DataError>("{}: sample {} of {} bytes at byte {}, but the file has {} and a sample at "
-                      "most {}",
-                      file_of(i).path(), i, bytes, parts_.offsets[i], there, max_encoded_bytes);
+    if (bytes > max_encoded_bytes || parts_.offsets[i] > there || bytes > there - parts_.offsets[i])
+      fail<DataError>(
+          "{}: sample {} of {} bytes at byte {}, but the file has {} and a sample at "
+          "most {}",
+          file_of(i).path(), i, bytes, parts_.offsets[i], there, max_encoded_bytes);
     longest_ = std::max(longest_, parts_.lengths[i]);
     hash.add(bytes);
     hash.add(static_cast<std::uint64_t>(parts_.labels[i]));

@@ -133,8 +133,9 @@ void read_offsets(Open& open, std::uint64_t begin, std::uint64_t end, PackedPart
     const std::uint64_t from = offset(i);
     const std::uint64_t to = offset(i + 1);
     if (to < from || to > end - begin || to - from > max_encoded_bytes)
-      fail<DataError>("{}: sample {} goes from data byte {} to {}; offsets must rise, by {} at most",
-                      open.path(), i, from, to, max_encoded_bytes);
+      fail<DataError>(
+          "{}: sample {} goes from data byte {} to {}; offsets must rise, by {} at most",
+          open.path(), i, from, to, max_encoded_bytes);
     parts.offsets.push_back(begin + from);
     parts.lengths.push_back(static_cast<std::uint32_t>(to - from));
   }

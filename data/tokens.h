@@ -19,10 +19,10 @@ class TokenSet {
            std::uint64_t size);
 
   const std::string& path() const { return file_->path(); }
-  StoredType type() const { return type_; }      // u16 or u32
-  std::uint64_t size() const { return size_; }   // tokens, at least 1
-  std::uint32_t token(std::uint64_t i) const;    // i below size()
-  std::uint64_t fingerprint() const;             // of the size and 64 Ki tokens, evenly spaced
+  StoredType type() const { return type_; }     // u16 or u32
+  std::uint64_t size() const { return size_; }  // tokens, at least 1
+  std::uint32_t token(std::uint64_t i) const;   // i below size()
+  std::uint64_t fingerprint() const;            // of the size and 64 Ki tokens, evenly spaced
   void check_unchanged() const { file_->check_unchanged(); }
 
   // Tokens [begin, begin + tokens.size()). Throws DataError when there are fewer, or when one is

@@ -65,7 +65,7 @@ TEST_F(Npy, WritesWhatNumPyWrites) {
 
 TEST_F(Npy, ReadsVersionsAndSpellings) {
   const std::string text = R"({"shape":(2,2),"fortran_order":False,"descr":"<i4"})";
-  for (const char version : {1, 2, 3}) EXPECT_EQ(refusal(text, 16, version), "");
+  for (const char version : {'\1', '\2', '\3'}) EXPECT_EQ(refusal(text, 16, version), "");
   EXPECT_EQ(refusal("{'descr': '|u1', 'fortran_order': False, 'shape': (), }   \n", 1), "");
 }
 

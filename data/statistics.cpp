@@ -15,11 +15,24 @@ namespace {
 struct Sums {
   Scratch scratch;
   std::vector<std::uint8_t> pixels;
+  std::uint64_t count = 0;                 // of pixels
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
 };
 
 }  // namespace
+
+Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
+                 std::vector<std::uint8_t>& pixels) {
+  const Sample sample = dataset.fetch(index, scratch);
+  const std::string name =
+      sample.encoding == Encoding::pixels ? std::string() : dataset.name(index);
+  const Shape shape = decoded_shape(sample, name);
+  const std::int64_t channels = dataset.image_shape()[2];
+  pixels.resize(static_cast<std::size_t>(shape[0] * shape[1] * channels));
+  decode(sample, name, shape, {0, 0, shape[0], shape[1]}, channels, scratch, pixels);
+  return {shape[0], shape[1], channels};
+}
 
 ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers) {
   if (most < 1 || most > 100000) {
@@ -27,14 +40,13 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   }
   if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
-  const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().count());
   const std::uint64_t samples = std::min(dataset.size(), most);
   std::vector<Sums> sums(static_cast<std::size_t>(workers));
   parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
     Sums& sum = sums[static_cast<std::size_t>(thread)];
-    sum.pixels.resize(image_bytes);
-    dataset.read(i * dataset.size() / samples, sum.scratch, sum.pixels);
-    for (std::size_t at = 0; at < image_bytes; at += channels) {
+    read_whole(dataset, i * dataset.size() / samples, sum.scratch, sum.pixels);
+    sum.count += sum.pixels.size() / channels;
+    for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::uint64_t value = sum.pixels[at + c];
         sum.values[c] += value;
@@ -44,7 +56,9 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   });
   ChannelStatistics result;
   result.samples = samples;
-  const double count = static_cast<double>(samples * (image_bytes / channels));
+  std::uint64_t pixels = 0;
+  for (const Sums& sum : sums) pixels += sum.count;
+  const auto count = static_cast<double>(pixels);
   for (std::size_t c = 0; c < channels; ++c) {
     std::uint64_t values = 0;
     std::uint64_t squares = 0;

@@ -129,7 +129,7 @@ def check_pixels(program, work, folder):
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg"))
     different = []
     for number, path in enumerate(paths):
-        one = work / f"one-{number}"
+        one = work / f"{folder.name}-{number}"
         (one / "from/train/a").mkdir(parents=True)
         (one / "from/train/a" / path.name).write_bytes(path.read_bytes())
         run(program, "pack", one / "from", one / "seekable")

@@ -44,7 +44,8 @@ class TarSink : public PackSink {
 std::vector<std::uint64_t> extents_behind_samples(const Dataset& set, bool decoded) {
   if (!decoded) return {};
   std::vector<std::uint64_t> extents;
-  for (const std::int64_t extent : set.image_shape().extents())
+  const Shape shape = set.image_shape();
+  for (const std::int64_t extent : shape.extents())
     extents.push_back(static_cast<std::uint64_t>(extent));
   return extents;
 }

@@ -96,7 +96,7 @@ std::vector<std::uint32_t> checksums_of(Open& open, std::uint64_t count) {
   if (open.header.find("crc32c") == nullptr) return checksums;
   const auto bytes = open.bytes(column(open, "crc32c", StoredType::u32, count));
   checksums.resize(count);
-  std::memcpy(checksums.data(), bytes.data(), bytes.size());
+  if (count > 0) std::memcpy(checksums.data(), bytes.data(), bytes.size());
   return checksums;
 }
 

@@ -184,6 +184,7 @@ TEST(TarIndex, SaysWhatIsInTheShard) {
   EXPECT_THAT(refusal("v1.2 2\npng 512 10 x/a.png cls 1536 1 x/a.cls\n"),
               HasSubstr("line 3: says ''"));
   EXPECT_THAT(refusal(text + "png 9 9 c.png\n"), HasSubstr("line 4"));
+  EXPECT_THAT(refusal(text + "\n"), HasSubstr("line 4"));
   index.add({"with space.png", 4096, 1});
   EXPECT_EQ(index.text(), "");
 }

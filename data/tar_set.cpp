@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -181,7 +182,9 @@ std::vector<std::string> shard_paths(const std::string& spec, Split split) {
 
 std::vector<Shard> read_shards(const std::vector<std::string>& paths) {
   std::vector<Shard> shards(paths.size());
-  parallel_for(paths.size(), 0, [&](int, std::uint64_t i) { shards[i] = read_shard(paths[i]); });
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  parallel_for(paths.size(), static_cast<int>(std::min(cores, paths.size())),
+               [&](int, std::uint64_t i) { shards[i] = read_shard(paths[i]); });
   return shards;
 }
 

@@ -35,11 +35,12 @@ Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
   return {shape[0], shape[1], channels};
 }
 
-ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers,
-                                     bool forgiven) {
+ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOptions& options) {
+  const std::uint64_t most = options.most;
   if (most < 1 || most > 100000) {
     fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
   }
+  int workers = options.workers;
   if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
   const std::uint64_t samples = std::min(dataset.size(), most);
@@ -47,9 +48,15 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
     Sums& sum = sums[static_cast<std::size_t>(thread)];
     try {
-      read_whole(dataset, i * dataset.size() / samples, sum.scratch, sum.pixels);
+      const std::uint64_t index = i * dataset.size() / samples;
+      if (options.any_size) {
+        read_whole(dataset, index, sum.scratch, sum.pixels);
+      } else {
+        sum.pixels.resize(static_cast<std::size_t>(dataset.image_shape().count()));
+        dataset.read(index, sum.scratch, sum.pixels);
+      }
     } catch (const DataError&) {
-      if (!forgiven) throw;
+      if (!options.forgiven) throw;
       return;
     }
     ++sum.samples;

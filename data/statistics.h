@@ -19,11 +19,16 @@ struct ChannelStatistics {    // of values / 255
 Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
                  std::vector<std::uint8_t>& pixels);
 
-// Images may differ in size: each pixel counts alike. Over min(size, most) evenly spaced samples.
-// Sums are of integers, so the result is the same on every machine and for every number of threads
-// (0: all cores). Throws DataError as read_whole() does, or, where broken samples are `forgiven`,
-// only when there is no other.
-ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most = 5000,
-                                     int workers = 0, bool forgiven = false);
+struct StatisticsOptions {
+  std::uint64_t most = 5000;  // samples, evenly spaced
+  int workers = 0;            // threads; 0: all cores
+  bool any_size = true;       // images may differ in size: each pixel counts alike
+  bool forgiven = false;      // broken samples are passed over
+};
+
+// Sums are of integers, so the result is the same on every machine and for every number of threads.
+// Throws DataError as read_whole() does, for a size that it may not have as Dataset::read() does,
+// and, where broken samples are forgiven, when there is no other.
+ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOptions& options = {});
 
 }  // namespace warpstep::data

@@ -136,9 +136,10 @@ __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& 
   });
 }
 
-// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers.
+// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers. 4 blocks a
+// multiprocessor, 64 registers: left to itself ptxas spills a word to have a fifth.
 template <class T, int group, bool mixed>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     softmax_xent_kernel(Rows shape, const T* __restrict__ logits,
                         const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
                         T* __restrict__ d_logits, const StepState* __restrict__ state,
@@ -155,12 +156,13 @@ __global__ void __launch_bounds__(threads)
        first += gridDim.x * rows_a_block) {
     const unsigned r = first + threadIdx.x / lanes;
     const bool inside = r < shape.rows;  // whole warps go on, as they reduce together
-    Targets targets{inside ? labels[r] : -1, -1, 1, 0};
-    if (mixed && inside) targets = targets_of(labels, plans, r);
+    const std::int32_t label = inside ? labels[r] : -1;
     const std::size_t offset =
         inside ? std::size_t{r} * shape.vectors * LogitRow<T>::width : std::size_t{0};
     const LogitRow<T> row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
-    const Normalizer of = normalizer<group>(row, logits + offset, targets.label);
+    const Normalizer of = normalizer<group>(row, logits + offset, label);
+    Targets targets{label, -1, 1, 0};  // read late: held through the reduction it would spill
+    if (mixed && inside) targets = targets_of(labels, plans, r);
     if (d_logits != nullptr)
       write_gradient<mixed>(row, of, targets, shape.classes, scale, d_logits + offset);
     if (lane != 0 || targets.label < 0) continue;

@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(threads)
   const unsigned elements = here * static_cast<unsigned>(channels);
   const X* from = x + std::size_t{first} * static_cast<unsigned>(channels);
   auto* staged = reinterpret_cast<X*>(tile);
+#pragma unroll 2  // all that 512 pixels of bytes or RGB in f32 need: longer ones spill on sm_80
   for (unsigned i = threadIdx.x; i < elements / elements_a_word; i += threads)
     tile[i] = reinterpret_cast<const uint4*>(from)[i];
   const unsigned rest = elements / elements_a_word * elements_a_word + threadIdx.x;

@@ -1,6 +1,7 @@
 #include "data/batch_maker.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -36,6 +37,9 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
     fail<UsageError>("a share of {} bad samples: must be from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())
     fail<UsageError>("mixup is made by the device, which has both rows: use --normalize device");
+  if (options.recipe.mixes() && options.world > 1 && options.batch % 2 != 0)
+    fail<UsageError>("a batch of {} rows a rank: mixup pairs neighbours, so it must be even",
+                     options.batch);
   if (options.pixels && !options.resident.empty())
     fail<UsageError>("a resident set is normalised by the device: use --normalize device");
   if (!options.resident.empty() && !options.recipe.is_gathered())
@@ -127,10 +131,11 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
   std::uint64_t index = 0;
   try {
     if (state.epoch != position.epoch) {
-      if (position.epoch > 0) dataset_->check_unchanged();
-      state.order = order_.epoch(position.epoch);
+      dataset_->check_unchanged();
       state.epoch = position.epoch;
     }
+    // Not kept: a worker that is parked would keep an old permutation in memory.
+    const EpochOrder order = order_.epoch(position.epoch);
     for (; row < end && !stop(); ++row) {
       if (row >= samples) {
         std::memset(slot.images.data() + idx(row) * layout_.row_bytes, 0, layout_.row_bytes);
@@ -138,8 +143,8 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
         slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
         continue;
       }
-      index = state.order.at(place_of(position, row));
-      hint(position, row, state);
+      index = order.at(place_of(position, row));
+      hint(position, row, order);
       try {
         make_row(index, position, row, slot, state);
       } catch (const DataError& error) {
@@ -168,10 +173,11 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
       static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::min(row, samples) - begin)));
 }
 
-void BatchMaker::hint(Position position, std::int64_t row, const MakerState& state) const {
+void BatchMaker::hint(Position position, std::int64_t row, const EpochOrder& order) const {
+  if (is_resident_) return;
   // Rows of one claim are neighbours in the batch, and the distance is longer than a claim.
   const std::uint64_t ahead = place_of(position, row) + hint_distance;
-  if (ahead < dataset_->size()) dataset_->will_need(state.order.at(ahead));
+  if (ahead < dataset_->size()) dataset_->will_need(order.at(ahead));
 }
 
 void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t row,
@@ -184,8 +190,15 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   slot.labels[idx(row)] = dataset_->label(index);
   if (is_resident_) {
     const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
-    plan.y = static_cast<std::int16_t>(geometry.out.y);
-    plan.x = static_cast<std::int16_t>(geometry.out.x);
+    const std::int64_t y = geometry.source.y + geometry.out.y,
+                       x = geometry.source.x + geometry.out.x;
+    constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
+    if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
+        std::abs(y) > most || std::abs(x) > most)
+      fail<UsageError>("transforms '{}' cannot be gathered from a resident set; use --tier mapped",
+                       options_.recipe.text());
+    plan.y = static_cast<std::int16_t>(y);
+    plan.x = static_cast<std::int16_t>(x);
     plan.mirrored = geometry.mirrored ? 1 : 0;
     return;
   }
@@ -201,10 +214,10 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   }
   if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
     fail<DataError>(
-        "{}: is {} x {} pixels, but the first image of its set is {} x {}; all must be "
-        "of one size, or be cropped or resized to one (--transforms)",
+        "{}: is {} x {} pixels, but the first image of its set is {} x {}, and rows are {} x {}; "
+        "all must be of one size, or be cropped or resized to one (--transforms)",
         dataset_->name(index), shape[1], shape[0], dataset_->image_shape()[1],
-        dataset_->image_shape()[0]);
+        dataset_->image_shape()[0], shape_[1], shape_[0]);
   const auto image = slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {

@@ -58,9 +58,8 @@ struct MakerState {
   explicit MakerState(std::size_t transforms) : times(transforms), transforms_ns(transforms) {}
 
   Developer developer;
-  std::vector<std::uint8_t> bytes;  // of a row whose numbers are made here too
-  EpochOrder order;
-  std::uint64_t epoch = ~std::uint64_t{0};  // that `order` is of
+  std::vector<std::uint8_t> bytes;          // of a row whose numbers are made here too
+  std::uint64_t epoch = ~std::uint64_t{0};  // in which the set was last found unchanged
   WorkerTimes times;
   std::vector<std::uint64_t> transforms_ns;
 };
@@ -91,7 +90,7 @@ class BatchMaker {
  private:
   void make_row(std::uint64_t index, Position position, std::int64_t row, const SlotView& slot,
                 MakerState& state) const;
-  void hint(Position position, std::int64_t row, const MakerState& state) const;
+  void hint(Position position, std::int64_t row, const EpochOrder& order) const;
   std::uint64_t place_of(Position position, std::int64_t row) const;
   BadSample bad_sample(std::uint64_t index, Position position, std::int64_t row,
                        const std::string& what) const;

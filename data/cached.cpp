@@ -14,7 +14,7 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::uint8_t unknown = 0, in_the_making = 1, decoded = 2;
+constexpr std::uint8_t unknown = 0, in_the_making = 1, decoded = 2, not_kept = 3;
 
 }  // namespace
 
@@ -47,21 +47,21 @@ Sample CachedDataset::fetch(std::uint64_t index, Scratch& scratch) const {
   std::uint8_t expected = unknown;
   if (!state.compare_exchange_strong(expected, in_the_making, std::memory_order_relaxed))
     return sample;
+  // What cannot be kept is passed on as it is stored: a window of it may still be good, and whoever
+  // decodes that judges.
+  std::uint8_t outcome = not_kept;
   try {
     const std::string file = name(index);
     const Shape shape = decoded_shape(sample, file);
-    if (shape[0] != shape_[0] || shape[1] != shape_[1]) {
-      state.store(unknown, std::memory_order_relaxed);
-      return sample;
+    if (shape[0] == shape_[0] && shape[1] == shape_[1]) {
+      decode(sample, file, shape, {0, 0, shape[0], shape[1]}, shape_[2], scratch,
+             {pixels_of(index), image_bytes_});
+      outcome = decoded;
     }
-    decode(sample, file, shape, {0, 0, shape[0], shape[1]}, shape_[2], scratch,
-           {pixels_of(index), image_bytes_});
-  } catch (...) {
-    state.store(unknown, std::memory_order_relaxed);
-    throw;
+  } catch (const DataError&) {
   }
-  state.store(decoded, std::memory_order_release);
-  return cached;
+  state.store(outcome, std::memory_order_release);
+  return outcome == decoded ? cached : sample;
 }
 
 void CachedDataset::will_need(std::uint64_t index) const {
@@ -80,10 +80,10 @@ void CachedDataset::decode_all(int workers) {
   std::map<std::uint64_t, std::string> broken;
   parallel_for(size(), workers, [&](int thread, std::uint64_t index) {
     try {
-      const Sample sample = fetch(index, scratches[static_cast<std::size_t>(thread)]);
-      if (sample.encoding == Encoding::pixels) return;
-      fail<DataError>("{}: is of another size than the {} of the set's first image", name(index),
-                      shape_.text());
+      Scratch& scratch = scratches[static_cast<std::size_t>(thread)];
+      if (fetch(index, scratch).encoding == Encoding::pixels) return;
+      std::vector<std::uint8_t> pixels(image_bytes_);
+      read(index, scratch, pixels);  // says why
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex);
       broken.emplace(index, error.what());

@@ -12,8 +12,8 @@
 namespace warpstep::data {
 
 // Decodes a sample when it is first fetched and keeps its pixels; from the second epoch on a sample
-// is a copy. Samples that cannot be decoded are tried, and named, every time; images of another
-// size than the first are passed on as they are. The memory is taken at once, and filled as
+// is a copy. What cannot be decoded whole, or is of another size than the first image, is passed on
+// as it is stored. The memory is taken at once, and filled as
 // samples come.
 class CachedDataset : public Dataset {
  public:
@@ -49,8 +49,7 @@ class CachedDataset : public Dataset {
   std::size_t image_bytes_ = 0;
   std::uint64_t bytes_ = 0;  // of all
   std::uint8_t* pixels_ = nullptr;
-  mutable std::vector<std::atomic<std::uint8_t>> state_;  // of each sample: 0 unknown, 1 being
-                                                          // decoded, 2 decoded
+  mutable std::vector<std::atomic<std::uint8_t>> state_;  // of each sample, see cached.cpp
   bool whole_ = false;
 };
 

@@ -136,6 +136,7 @@ std::uint64_t Loader::batch_of(Position position) const {
 void Loader::start(std::uint64_t batch) {
   ring_->reset(batch);
   for (Slot& slot : slots_) slot.bad.clear();
+  for (auto& state : states_) state->epoch = ~std::uint64_t{0};
   // Workers take no signals: SIGINT belongs to the thread that can act on it.
   sigset_t all;
   sigset_t before;

@@ -33,6 +33,12 @@ Sample MappedImages::fetch(std::uint64_t index, Scratch& scratch) const {
           Encoding::pixels, parts_.shape};
 }
 
+std::span<const std::uint8_t> MappedImages::all_pixels() const {
+  if (!parts_.file->is_mapped()) return {};
+  std::vector<std::uint8_t> unused;
+  return parts_.file->view(parts_.offset, image_bytes_ * size(), unused);
+}
+
 void MappedImages::will_need(std::uint64_t index) const {
   parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
 }

@@ -91,14 +91,20 @@ EpochOrder Order::epoch(std::uint64_t epoch) {
     order.whole_ = Feistel(options_.samples, options_.seed, epoch, 0);
   }
   if (!keeps()) return order;
-  const std::lock_guard lock(mutex_);
-  Entry& entry = cache_[epoch % 2];
-  if (!entry.permutation || entry.epoch != epoch) {
-    entry.permutation = std::make_shared<Permutation>(
-        shuffled(options_.seed, epoch, static_cast<std::uint32_t>(options_.samples)));
-    entry.epoch = epoch;
+  // Made under a lock of its own, so that whoever asks for the other epoch does not wait.
+  const std::lock_guard making(making_[epoch % 2]);
+  {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = cache_[epoch % 2];
+    if (entry.permutation && entry.epoch == epoch) {
+      order.permutation_ = entry.permutation;
+      return order;
+    }
   }
-  order.permutation_ = entry.permutation;
+  order.permutation_ = std::make_shared<Permutation>(
+      shuffled(options_.seed, epoch, static_cast<std::uint32_t>(options_.samples)));
+  const std::lock_guard lock(mutex_);
+  cache_[epoch % 2] = {epoch, order.permutation_};
   return order;
 }
 

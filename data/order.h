@@ -81,8 +81,9 @@ class Order {
   }
 
   OrderOptions options_;
-  std::mutex mutex_;
-  std::array<Entry, 2> cache_;  // by parity of the epoch: the running one and the next
+  std::mutex mutex_;                  // of cache_
+  std::array<std::mutex, 2> making_;  // of the permutation of an even or odd epoch
+  std::array<Entry, 2> cache_;        // by parity of the epoch: the running one and the next
 };
 
 }  // namespace warpstep::data

@@ -43,6 +43,9 @@ class PackedSamples : public Dataset, public Checksums {
   void will_need(std::uint64_t index) const override;
   void check_unchanged() const override;
   std::uint64_t max_fetched_bytes() const override;
+  std::uint64_t memory_bytes() const override {
+    return 16 * parts_.labels.size() + 4 * parts_.checksums.size();
+  }
   std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }
   std::optional<std::uint32_t> stored_crc32c(std::uint64_t index) const override;
 

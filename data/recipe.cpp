@@ -19,6 +19,11 @@ std::uint32_t hash(std::string_view text) {
   return value;
 }
 
+bool is_once(std::string_view name) {
+  return name == "random-mask" || name == "mixup" || name == "yuv" || name == "scale" ||
+         name == "normalize";
+}
+
 TransformPtr parse(std::string_view part) {
   const std::string_view wanted = part.substr(0, part.find('='));
   std::vector<std::string> known;
@@ -59,8 +64,30 @@ void Recipe::check() {
         here.text(), data::name(here.stage()), transforms_[i - 1]->text(),
         data::name(transforms_[i - 1]->stage()));
   }
-  for (const char* once : {"random-mask", "mixup"})
-    if (seen[once] > 1) fail<UsageError>("transform {} can stand in a recipe once", once);
+  for (const auto& [name, times] : seen)
+    if (times > 1 && is_once(name))
+      fail<UsageError>("transform {} can stand in a recipe once", name);
+  check_geometry();
+  for (std::size_t i = 0; i + 1 < transforms_.size(); ++i)
+    if (transforms_[i]->name() == "normalize" &&
+        transforms_[i + 1]->stage() == TransformStage::colour)
+      fail<UsageError>("transform normalize stands before {}; it is the last of the colours",
+                       transforms_[i + 1]->text());
+}
+
+// Whether a change of size meets padding or another change depends on the draw: told here, not by
+// the image that is first to meet it.
+void Recipe::check_geometry() const {
+  const Transform* before = nullptr;  // after which no size may change
+  for (const TransformPtr& here : transforms_) {
+    if (here->stage() != TransformStage::geometry) continue;
+    if (before != nullptr && here->resizes())
+      fail<UsageError>(
+          "transform {} stands behind {}; it must stand before crops with padding and "
+          "other changes of size",
+          here->text(), before->text());
+    if (here->pads() || here->resizes()) before = here.get();
+  }
 }
 
 std::string Recipe::text() const {
@@ -81,16 +108,13 @@ Recipe Recipe::for_evaluation() const {
 
 ImageExtent Recipe::extent(const Shape& image) const {
   ImageExtent extent{image[0], image[1]};
-  for (const TransformPtr& transform : transforms_) {
-    const ImageExtent set = transform->extent();
-    if (set.height > 0) extent = set;
-  }
+  for (const TransformPtr& transform : transforms_) extent = transform->extent(extent);
   return extent;
 }
 
 bool Recipe::sets_extent() const {
-  return std::any_of(transforms_.begin(), transforms_.end(),
-                     [](const TransformPtr& t) { return t->extent().height > 0; });
+  const ImageExtent square = extent({1000, 1000, 1}), wide = extent({1200, 2100, 1});
+  return square.height == wide.height && square.width == wide.width;
 }
 
 Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
@@ -102,11 +126,14 @@ Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
 }
 
 bool Recipe::is_gathered() const {
-  // Whether plan() resizes depends on the image; what can is known by its name.
   return std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
-    return t->stage() == TransformStage::bytes || t->name() == "resize" ||
-           t->name() == "random-resized-crop";
+    return t->stage() == TransformStage::bytes || t->resizes();
   });
+}
+
+bool Recipe::has(std::string_view name) const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [&](const TransformPtr& t) { return t->name() == name; });
 }
 
 bool Recipe::uses_rows() const {
@@ -139,12 +166,11 @@ void Recipe::apply(const RowImage& image, const Draw& draw, std::span<std::uint6
 }
 
 bool Recipe::normalizes() const {
-  return std::none_of(transforms_.begin(), transforms_.end(),
-                      [](const TransformPtr& t) { return t->name() == "scale"; });
+  return has("normalize") || !has("scale");
 }
 
 bool Recipe::is_plain() const {
-  return normalizes() &&
+  return normalizes() && !has("scale") &&
          std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
            return t->stage() > TransformStage::bytes && t->name() != "normalize";
          });
@@ -168,7 +194,7 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
   for (std::size_t c = 0; c < idx(channels); ++c) {
     // From f32 in double and rounded once, as layers.h's normalize() has it: the same bits.
     const double here = static_cast<float>(std[c]), middle = static_cast<float>(mean[c]);
-    const double scale = 1 / (255.0 * here);
+    const double scale = 1 / ((has("scale") ? 1.0 : 255.0) * here);
     for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);
     plan.shift[c] = static_cast<float>(plan.shift[c] * scale - middle / here);
   }

@@ -41,12 +41,14 @@ class Recipe {
   PixelPlan pixels(int channels, const std::vector<double>& mean,
                    const std::vector<double>& std) const;
   bool normalizes() const;  // it needs mean and std
+  bool has(std::string_view name) const;
   // Whether its pixels are normalised a channel at a time and no more.
   bool is_plain() const;
   bool mixes() const;
 
  private:
   void check();
+  void check_geometry() const;
 
   std::vector<TransformPtr> transforms_;
   std::vector<std::uint32_t> first_fields_;  // of their draws: hashes of their names

@@ -46,6 +46,11 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
               AllOf(HasSubstr("flip (geometry) stands behind scale (colour)"),
                     HasSubstr("the order is geometry")));
   EXPECT_THAT(refused("mixup=1,mixup=1"), HasSubstr("can stand in a recipe once"));
+  EXPECT_THAT(refused("scale,scale"), HasSubstr("can stand in a recipe once"));
+  EXPECT_THAT(refused("normalize,yuv"), HasSubstr("normalize stands before yuv"));
+  EXPECT_THAT(refused("random-crop=32:pad=4,resize=16"),
+              HasSubstr("must stand before crops with padding"));
+  EXPECT_THAT(refused("resize=64,random-resized-crop=32"), HasSubstr("other changes of size"));
 }
 
 TEST(Recipe, EvaluatesWithoutChance) {
@@ -93,10 +98,26 @@ TEST(Recipe, NamesTheImageThatIsTooSmall) {
               }),
               AllOf(HasSubstr("300 x 100 pixels are too few for random-crop=256"),
                     HasSubstr("resize=256")));
-  EXPECT_THAT(message_of([] {
-                Recipe("random-crop=32:pad=4,resize=16").geometry({32, 32, 3}, Draw(0, 0, 3));
-              }),
-              HasSubstr("must stand before crops with padding"));
+}
+
+TEST(Recipe, KnowsTheSizeOfItsRows) {
+  const auto extent = [](const char* text, const Shape& image) {
+    const ImageExtent e = Recipe(text).extent(image);
+    const Geometry g = Recipe(text).geometry(image, Draw(1, 2, 3));
+    EXPECT_EQ(g.out.height, e.height) << text;
+    EXPECT_EQ(g.out.width, e.width) << text;
+    return std::pair(e.height, e.width);
+  };
+  EXPECT_EQ(extent("resize=32", {40, 50, 3}), (std::pair<std::int64_t, std::int64_t>{32, 40}));
+  EXPECT_EQ(extent("centre-crop=24,resize=30", {40, 50, 3}),
+            (std::pair<std::int64_t, std::int64_t>{30, 30}));
+  EXPECT_EQ(extent("flip", {40, 50, 3}), (std::pair<std::int64_t, std::int64_t>{40, 50}));
+  EXPECT_EQ(extent("resize=60,random-crop=32x33:pad=1", {40, 50, 3}),
+            (std::pair<std::int64_t, std::int64_t>{32, 33}));
+  EXPECT_FALSE(Recipe("resize=32").sets_extent());
+  EXPECT_FALSE(Recipe("flip").sets_extent());
+  EXPECT_TRUE(Recipe("resize=32,centre-crop=32").sets_extent());
+  EXPECT_TRUE(Recipe("random-resized-crop=8").sets_extent());
 }
 
 TEST(Recipe, ResizedCropsKeepTheirAreaAndRatio) {
@@ -125,6 +146,12 @@ TEST(Recipe, FoldsColoursIntoOneAffineMap) {
   const PixelPlan normal = Recipe().pixels(3, {0.5, 0.4, 0.3}, {0.2, 0.25, 0.5});
   EXPECT_NEAR(at(normal, 1, 9, 255, 9), (1 - 0.4) / 0.25, 1e-6);
   EXPECT_EQ(normal.m[1][0], 0);
+  // PyTorch's ToTensor and Normalize.
+  const PixelPlan scaled = Recipe("scale,normalize").pixels(3, {0.5, 0.4, 0.3}, {0.2, 0.25, 0.5});
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_FLOAT_EQ(scaled.m[c][c], normal.m[c][c]);
+    EXPECT_FLOAT_EQ(scaled.shift[c], normal.shift[c]);
+  }
   const PixelPlan masked = Recipe("random-mask=0.25:dilate,mixup=1").pixels(1, {0.5}, {0.5});
   EXPECT_EQ(masked.mask_threshold, 16384U);
   EXPECT_TRUE(masked.dilate);

@@ -97,6 +97,15 @@ TEST(Tuner, WakesWorkersForAHungryTrainerAndParksIdleOnes) {
   EXPECT_EQ(tuner.active(), 1);
 }
 
+TEST(Tuner, DoesNotParkAWorkerThatWasMissed) {
+  Tuner tuner(1, 2);
+  int changes = 0;
+  for (int i = 0; i < 400 * Tuner::period; ++i)  // one is too few, two are too many
+    changes += tuner.observe({tuner.active() == 1 ? 50U : 0U, 1000, tuner.active() == 2}) ? 1 : 0;
+  EXPECT_EQ(tuner.active(), 2);
+  EXPECT_LE(changes, 3);
+}
+
 LoaderStats stats_of(std::vector<StageTime> stages, std::uint64_t wait_ns) {
   LoaderStats stats;
   stats.stages = std::move(stages);

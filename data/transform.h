@@ -91,8 +91,12 @@ class Transform {
   virtual void apply(const RowImage&, const Draw&) const {}
   virtual void row(RowPlan&, const Draw&) const {}
   virtual void pixels(PixelPlan&) const {}
-  // Height and width that plan() always gives; 0 where they are the image's.
-  virtual ImageExtent extent() const { return {}; }
+  // Height and width that plan() makes of those before it.
+  virtual ImageExtent extent(const ImageExtent& before) const { return before; }
+  // Whether plan() may give more than another window of the same pixels, mirrored or not. What does
+  // cannot be gathered from a resident set, and must stand before crops with padding.
+  virtual bool resizes() const { return stage() == TransformStage::geometry; }
+  virtual bool pads() const { return false; }
   // What stands in its place when a model is evaluated: itself, something without chance, nothing.
   virtual std::vector<TransformPtr> for_evaluation(const TransformPtr& self) const {
     return {self};

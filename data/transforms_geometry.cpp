@@ -41,7 +41,9 @@ class Crop final : public Transform {
     return fmt::format("{}={}{}", name(), text_of(size_),
                        padding_ > 0 ? fmt::format(":pad={}", padding_) : "");
   }
-  ImageExtent extent() const override { return size_; }
+  ImageExtent extent(const ImageExtent&) const override { return size_; }
+  bool resizes() const override { return false; }
+  bool pads() const override { return padding_ > 0; }
   void plan(Geometry& geometry, const Draw& draw) const override {
     require_room(geometry, size_, padding_, name());
     const std::int64_t rows = geometry.out.height + 2 * padding_ - size_.height,
@@ -73,6 +75,7 @@ class Flip final : public Transform {
   std::string text() const override {
     return chance_ == 0.5 ? "flip" : fmt::format("flip={}", chance_);
   }
+  bool resizes() const override { return false; }
   void plan(Geometry& geometry, const Draw& draw) const override {
     if (draw.uniform(0) < static_cast<float>(chance_)) geometry.mirrored = !geometry.mirrored;
   }
@@ -99,17 +102,16 @@ class Resize final : public Transform {
     return shorter_side_ ? fmt::format("resize={}", size_.height)
                          : fmt::format("resize={}x{}", size_.height, size_.width);
   }
-  ImageExtent extent() const override { return shorter_side_ ? ImageExtent{} : size_; }
+  // The longer side is cut to whole pixels, as torchvision's Resize does.
+  ImageExtent extent(const ImageExtent& before) const override {
+    if (!shorter_side_) return size_;
+    if (before.height < before.width)
+      return {size_.height, size_.height * before.width / before.height};
+    return {size_.width * before.height / before.width, size_.width};
+  }
   void plan(Geometry& geometry, const Draw&) const override {
     geometry.source = source_of(geometry, text());
-    ImageExtent size = size_;
-    if (shorter_side_) {  // the longer side is cut to whole pixels, as torchvision's Resize does
-      const std::int64_t height = geometry.out.height, width = geometry.out.width;
-      if (height < width)
-        size.width = size.height * width / height;
-      else
-        size.height = size.width * height / width;
-    }
+    const ImageExtent size = extent({geometry.out.height, geometry.out.width});
     geometry.height = size.height;
     geometry.width = size.width;
     geometry.out = {0, 0, size.height, size.width};
@@ -131,7 +133,7 @@ class RandomResizedCrop final : public Transform {
   std::string text() const override {
     return fmt::format("random-resized-crop={}:{}:{}", text_of(size_), least_, most_);
   }
-  ImageExtent extent() const override { return size_; }
+  ImageExtent extent(const ImageExtent&) const override { return size_; }
   void plan(Geometry& geometry, const Draw& draw) const override {
     const Window from = source_of(geometry, text());
     const Window crop = choose(from.height, from.width, draw);

@@ -14,12 +14,17 @@ bool Tuner::observe(const TunerSample& sample) {
   hungry_periods_ = hungry ? hungry_periods_ + 1 : 0;
   full_periods_ = full && !hungry ? full_periods_ + 1 : 0;
   const int before = active_;
+  ++since_park_;
   if (hungry_periods_ == 2) {
     hungry_periods_ = 0;
     if (active_ < most_) ++active_;
+    if (since_park_ <= 4) least_ = active_;
   } else if (full_periods_ == 2) {
     full_periods_ = 0;
-    if (active_ > 1) --active_;
+    if (active_ > least_) {
+      --active_;
+      since_park_ = 0;
+    }
   }
   return active_ != before;
 }

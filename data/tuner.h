@@ -14,6 +14,7 @@ struct TunerSample {
 
 // Over periods of 50 batches: a trainer that waits for more than 1 % of its time wakes a worker, a
 // ring that is full nine times in ten parks one; each only after two periods in a row that say so.
+// A worker that was missed after it was parked is not parked again.
 class Tuner {
  public:
   static constexpr int period = 50;
@@ -26,8 +27,8 @@ class Tuner {
   int active() const { return active_; }
 
  private:
-  int active_ = 1, most_ = 1;
-  int samples_ = 0, full_ = 0, hungry_periods_ = 0, full_periods_ = 0;
+  int active_ = 1, least_ = 1, most_ = 1;
+  int samples_ = 0, full_ = 0, since_park_ = 1 << 20, hungry_periods_ = 0, full_periods_ = 0;
   std::uint64_t wait_ns_ = 0, step_ns_ = 0;
 };
 

@@ -128,7 +128,7 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
     const std::size_t most = drains(progress) ? 0 : most_in_flight();
     while (flights_.size() > most) land(progress);
     if (!flights_.empty()) continue;
-    if (progress.next.step == steps_per_epoch()) {
+    if (progress.next.step >= steps_per_epoch()) {
       end_epoch(progress);
     } else if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
       save(progress);
@@ -148,7 +148,7 @@ bool Trainer::drains(const Progress& progress) const {
   Progress after = progress;
   after.step += flights_.size();
   after.next.step += flights_.size();
-  return after.next.step == steps_per_epoch() || finished(after) ||
+  return after.next.step >= steps_per_epoch() || finished(after) ||
          (options_.save_every_steps > 0 && after.step % options_.save_every_steps == 0);
 }
 

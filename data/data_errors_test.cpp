@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
+#include "data/cached.h"
+#include "data/jpeg.h"
 #include "data/loader.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
@@ -24,6 +27,26 @@ LoaderOptions options(std::int64_t batch, const std::string& recipe = "") {
   result.seed = 11;
   result.recipe = Recipe(recipe);
   return result;
+}
+
+// A user's transform that takes a window of its own choice, and stretches it.
+class Zoom final : public Transform {
+ public:
+  TransformStage stage() const override { return TransformStage::geometry; }
+  std::string name() const override { return "zoom"; }
+  std::string text() const override { return "zoom"; }
+  void plan(Geometry& geometry, const Draw&) const override {
+    geometry.source = {1, 1, geometry.height - 2, geometry.width - 2};
+  }
+};
+
+TEST(LoaderOptions, AUsersGeometryIsNotGatheredFromAResidentSet) {
+  const auto set = testing::in_memory(16);
+  auto with = options(4);
+  with.recipe = Recipe(std::vector<TransformPtr>{std::make_shared<Zoom>()});
+  EXPECT_FALSE(with.recipe.is_gathered());
+  with.resident = set->all_pixels();
+  EXPECT_THAT(message_of<UsageError>([&] { Loader loader(set, with); }), HasSubstr("'zoom'"));
 }
 
 // Sample 17 of 40 is broken.
@@ -111,6 +134,31 @@ TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
               HasSubstr("no row of its batch is good"));
 }
 
+// A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.
+TEST(DataErrorPolicy, JudgesABrokenImageByItsWindowInEveryTier) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "train/a");
+  const Shape shape{64, 64, 3};
+  for (int i = 0; i < 6; ++i) {
+    auto file = encode_jpeg(shape, testing::some_pixels(shape, static_cast<std::uint32_t>(i)), 90);
+    if (i == 2) file.resize(file.size() * 2 / 3);
+    testing::put(folder / fmt::format("train/a/{}.jpg", i), file);
+  }
+  const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
+  auto with = options(6, "random-crop=24");
+  with.errors = DataErrors::mask;
+  with.max_bad = 1;
+  Loader decoded(set, with), mapped(std::make_shared<CachedDataset>(set), with);
+  for (int epoch = 0; epoch < 24; ++epoch) {
+    const Batch &a = decoded.next(), &b = mapped.next();
+    EXPECT_TRUE(std::equal(a.images.begin(), a.images.end(), b.images.begin()));
+    EXPECT_TRUE(std::equal(a.labels.begin(), a.labels.end(), b.labels.begin()));
+  }
+  EXPECT_EQ(decoded.bad_count(), mapped.bad_count());
+  EXPECT_GT(decoded.bad_count(), 0U);
+  EXPECT_LT(decoded.bad_count(), 24U);
+}
+
 TEST(DataErrorPolicy, NamesAnImageOfAnotherSize) {
   TemporaryFolder folder;
   put_png_split(folder / "train", 6, 2);
@@ -145,6 +193,12 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
   EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 2, o.rank = 2; }),
               HasSubstr("rank 2 of a world of 2"));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 8; }), HasSubstr("one batch of 32"));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.world = 2;
+                o.batch = 3;
+                o.recipe = Recipe("mixup=1");
+              }),
+              HasSubstr("it must be even"));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("share of 2"));
   EXPECT_THAT(refused([](LoaderOptions& o) {
                 o.resident = a_resident_set();

@@ -41,8 +41,8 @@ class Loader : public BatchSource {
   int workers() const { return static_cast<int>(states_.size()); }  // at most
   const MemoryBound& memory() const { return memory_bound_; }
   LoaderStats stats() const;  // may be called from any thread
-  // What could not be decoded in the batches taken so far, in their order.
-  std::vector<BadSample> bad_samples() const;
+  // What could not be decoded in the batches taken so far, in their order, from the `from`th on.
+  std::vector<BadSample> bad_samples(std::size_t from = 0) const;
   std::size_t bad_count() const { return bad_count_.load(std::memory_order_relaxed); }
 
  private:

@@ -28,10 +28,18 @@ std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std
 
 MemoryBound Loader::bound() const {
   const Dataset& dataset = maker_.dataset();
-  const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
-  const auto row = static_cast<std::uint64_t>(image_shape().count());
-  const std::uint64_t scratch =
-      options_.resident.empty() ? dataset.max_fetched_bytes() + image + 2 * row + worker_bytes : 0;
+  std::uint64_t scratch = 0;
+  if (options_.resident.empty()) {
+    Scratch first;
+    const Encoding encoding = dataset.fetch(0, first).encoding;
+    const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
+    const auto row = static_cast<std::uint64_t>(image_shape().count());
+    // A PNG is whole before a window of it is taken, and its inflated rows beside it; a JPEG gives
+    // the window. What is resized is there before, between its two passes and after.
+    const std::uint64_t decoded = encoding == Encoding::png ? 2 * image : row;
+    const std::uint64_t sized = options_.recipe.resizes() ? 2 * image : 0;
+    scratch = dataset.max_fetched_bytes() + decoded + sized + 2 * row + worker_bytes;
+  }
   return {.slots = slot_bytes(),
           .workers = states_.size() * scratch,
           .order = maker_.order_bytes(),
@@ -72,9 +80,9 @@ LoaderStats Loader::stats() const {
   return stats;
 }
 
-std::vector<BadSample> Loader::bad_samples() const {
+std::vector<BadSample> Loader::bad_samples(std::size_t from) const {
   const std::lock_guard lock(mutex_);
-  return bad_;
+  return {bad_.begin() + static_cast<std::ptrdiff_t>(std::min(from, bad_.size())), bad_.end()};
 }
 
 }  // namespace warpstep::data

@@ -46,7 +46,8 @@ struct LoaderStats {  // since the loader was made
 };
 
 // Memory that a loader may take at most, in bytes. Decoders of images that differ in size are
-// counted by the set's first image.
+// counted by the set's first image, and without the coefficients of progressive JPEG files (2 bytes
+// a number, all of the image at once).
 struct MemoryBound {
   std::uint64_t slots = 0;
   std::uint64_t workers = 0;  // scratch and decoders

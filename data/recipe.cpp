@@ -131,6 +131,11 @@ bool Recipe::is_gathered() const {
   });
 }
 
+bool Recipe::resizes() const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [](const TransformPtr& t) { return t->resizes(); });
+}
+
 bool Recipe::has(std::string_view name) const {
   return std::any_of(transforms_.begin(), transforms_.end(),
                      [&](const TransformPtr& t) { return t->name() == name; });

@@ -29,6 +29,7 @@ class Recipe {
   // Whether a row is a window of its image, mirrored or not: what a device can gather from a
   // resident set.
   bool is_gathered() const;
+  bool resizes() const;
   bool uses_rows() const;  // the device needs each row's RowPlan to make its pixels
   // Gain, offset and mask of a row.
   void row(RowPlan& plan, const Draw& draw) const;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -76,6 +77,32 @@ TEST(Ring, WakesEverySleepingWorkerToStop) {
     ring.stop();
     for (std::thread& thread : threads) thread.join();
   }
+}
+
+// Workers that are parked and woken at random leave no claim behind, and every batch comes.
+TEST(Ring, GivesEveryBatchWhileWorkersAreParkedAndWoken) {
+  constexpr std::uint32_t workers = 5, claims = 3;
+  constexpr std::uint64_t batches = 3000;
+  Ring ring(3, claims);
+  // Plain memory of each slot, written by its workers.
+  std::vector<std::array<std::uint64_t, claims>> written(3);
+  std::vector<std::thread> threads;
+  for (std::uint32_t worker = 0; worker < workers; ++worker)
+    threads.emplace_back([&, worker] {
+      while (const auto claim = ring.claim(worker)) {
+        written[claim->batch % 3][claim->part] = claim->batch + 1;
+        if (ring.finish(*claim)) ring.publish(*claim);
+      }
+    });
+  for (std::uint64_t batch = 0; batch < batches; ++batch) {
+    ring.set_active(1 + static_cast<std::uint32_t>(batch * 2654435761U >> 7) % workers);
+    ring.wait(batch);
+    for (const std::uint64_t number : written[batch % 3]) EXPECT_EQ(number, batch + 1);
+    ring.release(batch);
+  }
+  ring.set_active(1);
+  ring.stop();
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST(Statistics, AreThoseOfThePixels) {
   MemoryParts parts{"test", "memory", Shape{1, 2, 3}, {}, {0, 0}, {"a"}};
   parts.pixels = {0, 10, 255, 0, 20, 255, 255, 30, 255, 255, 40, 255};
   const MemoryDataset set(std::move(parts));
-  const ChannelStatistics all = channel_statistics(set, 100, 3);
+  const ChannelStatistics all = channel_statistics(set, {.most = 100, .workers = 3});
   EXPECT_EQ(all.samples, 2U);
   EXPECT_DOUBLE_EQ(all.mean[0], 0.5);
   EXPECT_DOUBLE_EQ(all.std[0], 0.5);
@@ -141,17 +141,18 @@ TEST(Statistics, AreThoseOfThePixels) {
   EXPECT_NEAR(all.std[1], std::sqrt(125.0) / 255, 1e-15);
   EXPECT_DOUBLE_EQ(all.mean[2], 1.0);
   EXPECT_DOUBLE_EQ(all.std[2], 0.0);
-  EXPECT_DOUBLE_EQ(channel_statistics(set, 1, 1).mean[0], 0.0);  // the first sample alone
+  EXPECT_DOUBLE_EQ(channel_statistics(set, {.most = 1, .workers = 1}).mean[0],
+                   0.0);  // the first sample alone
 }
 
 TEST(Statistics, DoNotDependOnTheThreads) {
   const auto set = testing::in_memory(50);
-  const ChannelStatistics one = channel_statistics(*set, 30, 1);
-  const ChannelStatistics four = channel_statistics(*set, 30, 4);
+  const ChannelStatistics one = channel_statistics(*set, {.most = 30, .workers = 1});
+  const ChannelStatistics four = channel_statistics(*set, {.most = 30, .workers = 4});
   EXPECT_EQ(one.samples, 30U);
   EXPECT_EQ(one.mean, four.mean);
   EXPECT_EQ(one.std, four.std);
-  EXPECT_THROW(channel_statistics(*set, 0), UsageError);
+  EXPECT_THROW(channel_statistics(*set, {.most = 0}), UsageError);
 }
 
 TEST(Order, IsAPermutationOfItsOwnEachEpoch) {

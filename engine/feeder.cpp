@@ -51,9 +51,15 @@ void Feeder::start() {
   position_ = source_.position();
   sigset_t all;
   sigset_t before;
-  sigfillset(&all);  // SIGINT belongs to the thread that can act on it
+  sigfillset(&all);         // SIGINT belongs to the thread that can act on it
+  sigdelset(&all, SIGBUS);  // of a mapped file that was cut: must reach its handler
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -88,6 +94,10 @@ const Batch& Feeder::next() {
   if (buffer.error) std::rethrow_exception(buffer.error);
   batch_ = *std::exchange(buffer.batch, std::nullopt);
   batch_.wait_ns = ready ? 0 : now_ns() - begin;
+  {
+    const std::lock_guard counting(stats_mutex_);
+    stats_.trainer_wait_ns += batch_.wait_ns;
+  }
   buffer.taken = true;
   ++taken_;
   position_ = batch_.position.step + 1 == steps_per_epoch()

@@ -26,9 +26,10 @@ struct FeedTiming {  // on the steady clock
 struct FeedStats {
   std::uint64_t batches = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t copy_ns = 0;         // sums of the above
-  std::uint64_t device_wait_ns = 0;  // of the copier, for a step to be done with a buffer
-  std::vector<FeedTiming> timings;   // of the last batches copied, oldest first
+  std::uint64_t copy_ns = 0;          // sums of the above
+  std::uint64_t device_wait_ns = 0;   // of the copier, for a step to be done with a buffer
+  std::uint64_t trainer_wait_ns = 0;  // of next()
+  std::vector<FeedTiming> timings;    // of the last batches copied, oldest first
 };
 
 // Two buffers on the device: while a step reads one, the next batch is copied into the other. A

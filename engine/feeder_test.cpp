@@ -15,7 +15,7 @@ namespace {
 
 // A device whose steps are done when the test says so.
 struct SlowSteps final : Stream {
-  void wait() override {}
+  void wait() override { wait_for(marks); }
   std::uint64_t mark() override { return ++marks; }
   void wait_for(std::uint64_t mark) override {
     std::unique_lock lock(mutex);
@@ -123,6 +123,21 @@ TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
   EXPECT_GT(batch.wait_ns, 0U);
   expect_batch(second, 1);
   steps.finish(1000);
+}
+
+TEST(Feeder, SeeksOnlyWhenTheStepsThatReadAreDone) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  const Batch first = feeder.next(), second = feeder.next();  // the first step is marked
+  std::future<void> seeking = std::async(std::launch::async, [&] { feeder.seek({2, 0}); });
+  EXPECT_EQ(seeking.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  expect_batch(first, 0);
+  expect_batch(second, 1);
+  steps.finish(1000);
+  seeking.get();
+  expect_batch(feeder.next(), 20);
 }
 
 TEST(Feeder, SeeksAndStopsAtAnyMoment) {

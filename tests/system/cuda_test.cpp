@@ -80,6 +80,52 @@ TEST_F(TrainOnCuda, LearnsWhatTheCpuLearns) {
   }
 }
 
+TEST_F(TrainOnCuda, LearnsTheSameInEveryTierAndWhoeverNormalises) {
+  const std::vector<std::string> recipe{
+      "--transforms", "random-crop=8:pad=2,flip,contrast=0.2,random-mask=0.1:dilate"};
+  for (const char* precision : {"fp32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    const auto way = [&](const std::string& out, const char* option, const char* value) {
+      std::vector<std::string> arguments =
+          with(start(out, precision), "--overwrite", option, value);
+      arguments.insert(arguments.end(), recipe.begin(), recipe.end());
+      train(arguments);
+    };
+    way(a_, "--tier", "auto");
+    EXPECT_EQ(read_json(a_ + "/config.json")["loader"]["tier"], "resident");
+    for (const char* tier : {"mapped", "decoded"}) {
+      way(b_, "--tier", tier);
+      EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back())) << tier;
+      EXPECT_EQ(timeless_metrics(a_), timeless_metrics(b_));
+    }
+    way(b_, "--normalize", "cpu");
+    if (std::string(precision) == "fp32") {
+      EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+    }
+    const Json copies = read_json(b_ + "/summary.json")["loading"]["to_device"];
+    EXPECT_GE(copies["batches"], 12);
+    EXPECT_GT(copies["bytes"], 12 * 32 * 8 * 8 * 3 * 4);
+  }
+}
+
+TEST_F(TrainOnCuda, MixesRowsAndPutsUpWithBrokenSamples) {
+  put(data_ + "/train/" + file_name(5), std::string("not an image"));
+  const auto more = [&](const std::string& out, const char* tier) {
+    return with(start(out, "fp32"), "--overwrite", "--tier", tier, "--transforms", "flip,mixup=1",
+                "--data-errors", "mask", "--max-bad", "0.01", "--limit-batches", "4");
+  };
+  train(more(a_, "auto"));
+  const Json loader = read_json(a_ + "/config.json")["loader"];
+  EXPECT_EQ(loader["tier"], "mapped");
+  EXPECT_THAT(loader["tier_because"].get<std::string>(),
+              HasSubstr("not every image can be decoded"));
+  train(more(b_, "decoded"));
+  EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+  // The copier runs ahead of the steps; what it meets there is not the run's.
+  EXPECT_EQ(read_json(a_ + "/summary.json")["bad_rows"],
+            read_json(b_ + "/summary.json")["bad_rows"]);
+}
+
 TEST_F(TrainOnCuda, ShowsTheLossScaleOfFp16Alone) {
   train(start(a_, "fp16"));
   train(start(b_, "bf16"));

@@ -95,6 +95,17 @@ TEST_F(Loading, GoesOnInMidEpochWithTheSameAugmentation) {
   }
 }
 
+TEST_F(Loading, GoesOnWithFewerBatchesAnEpochWhereThatCanBeMeant) {
+  expect_trained(a_, {"--checkpoint-every", "4", "--keep-checkpoints", "0"});
+  const std::string middle = a_ + "/checkpoint-00000004.safetensors";
+  const Ended refused = run({"train", "--resume", middle, "--limit-batches", "4"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("--limit-batches 4"), HasSubstr("after 4 batches")));
+  const Ended ended = run({"train", "--resume", middle, "--limit-batches", "5"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(read_json(a_ + "/summary.json")["steps"], 10);
+}
+
 TEST_F(Loading, PutsUpWithBrokenSamplesWhereItIsToldTo) {
   put(data_ + "/train/" + file_name(5), std::string("not an image"));
   const std::vector<std::string> fixed{"--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"};
@@ -195,6 +206,7 @@ TEST_F(Loading, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused({"--normalize", "cpu", "--transforms", "mixup=1"}),
               HasSubstr("--normalize device"));
   EXPECT_THAT(refused({"--workers", "many"}), HasSubstr("--workers"));
+  EXPECT_THAT(refused({"--transforms", "yuv"}), AllOf(HasSubstr("--mean"), HasSubstr("yuv,scale")));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   expect_refused({data_ + ": no data set found; looked for folders train/", "found nothing"});
   fs::remove_all(train_);
   fs::create_directories(train_);
-  expect_refused({train_ + ": is empty; expected PNG files with labels.pkl"});
+  expect_refused({train_ + ": is empty; expected PNG or JPEG files with labels.pkl"});
   fs::remove_all(data_ + "/test");
   expect_refused({data_ + "/test: there is no such folder"});
 }
@@ -77,11 +77,9 @@ TEST_F(BadData, Pictures) {
     std::vector<std::string> parts;
   };
   for (const auto& [file, parts] :
-       std::vector<Case>{{data::testing::some_png({9, 8, 3}), {"8x8x3", "9x8x3"}},
-                         {data::testing::some_png({8, 8, 1}), {"8x8x3", "8x8x1"}},
-                         {png_of_kind(16, 2), {"16"}},
-                         {png_of_kind(8, 3), {"palette"}},
-                         {png_of_kind(8, 6), {"alpha"}},
+       std::vector<Case>{{data::testing::some_png({9, 8, 3}), {"is 8 x 9 pixels", "8 x 8"}},
+                         {png_of_kind(16, 2), {"broken PNG"}},  // pixels of 8 bits said to have 16
+                         {png_of_kind(8, 3), {"PNG"}},          // no palette
                          {{'G', 'I', 'F', '8', '9', 'a'}, {"PNG"}},
                          {{}, {"PNG"}}}) {
     put(some_file_, file);
@@ -111,7 +109,7 @@ TEST_F(BadData, Labels) {
   put_table(lines(1, 192) + "0000.png,-1\n");
   expect_refused({table + ": '0000.png' has label -1"});
   put(train_ + "/notes.txt", std::string("x"));
-  expect_refused({train_ + "/notes.txt: is not a .png file"});
+  expect_refused({train_ + "/notes.txt: is not a .png, .jpg or .jpeg file"});
   put(data_ + "/test/labels.csv", lines(0, 63) + "0063.png,3\n");
   fs::remove(data_ + "/test/labels.pkl");
   expect_refused({data_ + "/test/labels.csv: '0063.png' has label 3", "3 classes: 0 to 2"});

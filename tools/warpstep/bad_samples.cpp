@@ -2,40 +2,58 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
 
 namespace warpstep::tools {
 
 BadSampleLog::BadSampleLog(std::filesystem::path file, const Source& training, const Source& test)
     : file_(std::move(file)),
-      splits_{{"train", training.loader.get(), 0}, {"test", test.loader.get(), 0}} {}
+      training_{"train", training.loader.get(), 0},
+      test_{"test", test.loader.get(), 0} {}
 
 BadSampleLog::~BadSampleLog() {
+  if (std::uncaught_exceptions() == 0) return;
   try {
-    write_new();
+    constexpr Position all{std::numeric_limits<std::uint64_t>::max(), 0};
+    write(training_, all);
+    write(test_, all);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: the list of broken samples is not whole: {}\n", file_.string(),
-               error.what());
+    fmt::print(stderr, "{}\n", error.what());
   }
 }
 
-void BadSampleLog::write_new() {
-  for (Split& split : splits_) {
-    if (split.loader->bad_count() == split.written) continue;
-    if (!out_.is_open()) out_.open(file_, std::ios::app);
-    const std::vector<data::BadSample> bad = split.loader->bad_samples();
-    for (; split.written < bad.size(); ++split.written) {
-      const data::BadSample& sample = bad[split.written];
-      const nlohmann::ordered_json line{{"split", split.name},
-                                        {"sample", sample.index},
-                                        {"epoch", sample.position.epoch + 1},
-                                        {"step", sample.position.step + 1},
-                                        {"row", sample.row},
-                                        {"error", sample.message}};
-      out_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-    }
-    out_.flush();
+void BadSampleLog::on_step(const StepRecord& record) {
+  step_ = record.step;
+  write(training_, {record.epoch - 1, record.step_in_epoch});
+}
+
+void BadSampleLog::on_evaluation(const EvaluationRecord& record) {
+  step_ = record.step;
+  write(test_, {1, 0});
+  test_.written = test_.loader->bad_count();  // those that it met beyond the evaluation's end
+}
+
+void BadSampleLog::write(Split& split, Position end) {
+  if (split.loader->bad_count() == split.written) return;
+  if (!out_.is_open()) out_.open(file_, std::ios::app);
+  for (const data::BadSample& sample : split.loader->bad_samples(split.written)) {
+    const Position& at = sample.position;
+    if (at.epoch > end.epoch || (at.epoch == end.epoch && at.step >= end.step)) break;
+    const nlohmann::ordered_json line{{"run_step", step_},      {"split", split.name},
+                                      {"sample", sample.index}, {"epoch", at.epoch + 1},
+                                      {"step", at.step + 1},    {"row", sample.row},
+                                      {"error", sample.message}};
+    out_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+    ++split.written;
+    ++rows_;
   }
+  out_.flush();
+  if (!out_)
+    fail<DataError>("{}: writing failed; is the disk full? What was saved before is whole",
+                    file_.string());
 }
 
 }  // namespace warpstep::tools

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <vector>
 
 #include "engine/trainer.h"
 #include "tools/warpstep/source.h"
@@ -16,8 +15,9 @@ class BadSampleLog final : public TrainObserver {
   BadSampleLog(std::filesystem::path file, const Source& training, const Source& test);
   ~BadSampleLog() override;  // what a run that failed had met last
 
-  void on_step(const StepRecord&) override { write_new(); }
-  void on_evaluation(const EvaluationRecord&) override { write_new(); }
+  void on_step(const StepRecord& record) override;
+  void on_evaluation(const EvaluationRecord& record) override;
+  std::size_t rows() const { return rows_; }  // of all steps and evaluations so far
 
  private:
   struct Split {
@@ -25,10 +25,13 @@ class BadSampleLog final : public TrainObserver {
     const data::Loader* loader = nullptr;
     std::size_t written = 0;
   };
-  void write_new();
+  // Loaders run ahead: of what they met, that before `end`.
+  void write(Split& split, Position end);
 
   std::filesystem::path file_;
-  std::vector<Split> splits_;
+  Split training_, test_;
+  std::uint64_t step_ = 0;  // of the run
+  std::size_t rows_ = 0;
   std::ofstream out_;  // opened with the first line
 };
 

@@ -58,7 +58,7 @@ Json describe(const Dataset& set) {
   }
   // Each large photo takes milliseconds, and their mean settles soon.
   const data::ChannelStatistics statistics =
-      data::channel_statistics(set, set.image_shape().count() > 65536 ? 500 : 5000);
+      data::channel_statistics(set, {.most = set.image_shape().count() > 65536 ? 500U : 5000U});
   result["classes"] = std::move(classes);
   result["mean"] = statistics.mean;
   result["std"] = statistics.std;

@@ -11,6 +11,7 @@ namespace warpstep::tools {
 struct ShuffleChoice {
   data::Shuffle shuffle = data::Shuffle::full;
   std::uint64_t window = 8192;  // samples
+  bool operator==(const ShuffleChoice&) const = default;
 };
 
 // All throw UsageError that says what there is.

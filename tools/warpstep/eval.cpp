@@ -30,10 +30,11 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
     fail<DataError>("{}: its configuration is broken", checkpoint.string());
   const RunOptions options = overridden(app, request.options, stored.at("options"));
   const Device device = open_device(options);
+  std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
-  start_loader(source, options, data::Split::test, device.backend);
-  const auto program = evaluation_program(options, source, device.backend, nullptr);
+  start_loader(source, options, data::Split::test, device.backend, 1);
+  program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
   load_parameters(checkpoint, program->store());
   const Score score = evaluate(*program, source.batches(), options.limit_batches);

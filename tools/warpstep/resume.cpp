@@ -1,7 +1,10 @@
 #include "tools/warpstep/resume.h"
 
+#include "data/recipe.h"
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "models/zoo.h"
+#include "tools/warpstep/data_options.h"
 
 namespace warpstep::tools {
 
@@ -73,6 +76,17 @@ void require_same_run(const Resumed& resumed, const RunOptions& options) {
   if (options.optimizer != then.optimizer) refuse("--optimizer", options.optimizer, then.optimizer);
 }
 
+namespace {
+
+std::string recipe_of(const RunOptions& options) {
+  if (options.transforms == "none") return {};
+  const std::string_view own = models::find(options.model).transforms;
+  return data::Recipe(options.transforms == "auto" ? own : std::string_view(options.transforms))
+      .text();
+}
+
+}  // namespace
+
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store) {
   Progress progress;
   try {
@@ -90,9 +104,14 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   };
   if (options.batch != then.batch) refuse("--batch", options.batch, then.batch);
   if (options.seed != then.seed) refuse("--seed", options.seed, then.seed);
-  if (options.shuffle != then.shuffle) refuse("--shuffle", options.shuffle, then.shuffle);
-  if (options.transforms != then.transforms)
+  const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
+  if (shuffle != parse_shuffle(then.shuffle)) refuse("--shuffle", options.shuffle, then.shuffle);
+  if (recipe_of(options) != recipe_of(then))
     refuse("--transforms", options.transforms, then.transforms);
+  if (options.limit_batches > 0 && progress.next.step >= options.limit_batches)
+    fail<UsageError>(
+        "--limit-batches {}: {} stands in mid-epoch, after {} batches; resume with more",
+        options.limit_batches, resumed.checkpoint.filename().string(), progress.next.step);
   return progress;
 }
 

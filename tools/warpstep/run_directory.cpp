@@ -66,6 +66,18 @@ Json times_json(const StepTimes& times) {
           {"cpu_ms", milliseconds(times.other_ns)}};
 }
 
+// Those of later steps will be met again.
+void forget_bad_samples(const fs::path& path, std::uint64_t step) {
+  if (!fs::exists(path)) return;
+  std::istringstream lines(read_file(path));
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_discarded() && json.value("run_step", step + 1) <= step) kept += line + "\n";
+  }
+  write_atomically(path, kept);
+}
+
 }  // namespace
 
 RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
@@ -113,6 +125,7 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
     }
   }
   write_atomically(metrics, kept);
+  forget_bad_samples(path / "bad_samples.jsonl", progress.step);
   run.open_metrics();
   return run;
 }

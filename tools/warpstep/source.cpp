@@ -31,11 +31,6 @@ bool has_memory_of_its_own(const Backend& backend) {
   return backend.steps_in_flight() > 0;
 }
 
-bool is_stored_decoded(const data::Dataset& set) {
-  data::Scratch scratch;
-  return set.fetch(0, scratch).encoding == data::Encoding::pixels;
-}
-
 data::Recipe recipe_of(const RunOptions& options, const models::Model& model, data::Split split) {
   const auto parse = [](const std::string& text) {
     return text == "none" ? data::Recipe() : data::Recipe(text);
@@ -47,21 +42,21 @@ data::Recipe recipe_of(const RunOptions& options, const models::Model& model, da
                                            : parse(options.eval_transforms);
 }
 
-data::TierFacts facts_of(const Source& source, const RunOptions& options, data::Split split,
-                         const Backend& backend) {
+data::TierFacts facts_of(const Source& source, const RunOptions& options, const Backend& backend,
+                         std::uint64_t passes) {
   const Shape image = source.dataset->image_shape();
   const ImageExtent extent = source.recipe.extent(image);
   const bool device = has_memory_of_its_own(backend);
   return {.samples = source.dataset->size(),
           .decoded_bytes = source.dataset->size() * static_cast<std::uint64_t>(image.count()),
-          .is_decoded = is_stored_decoded(*source.dataset),
+          .is_decoded = source.encoding == data::Encoding::pixels,
           .sets_extent = extent.height != image[0] || extent.width != image[1],
           .is_gathered = source.recipe.is_gathered(),
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
           .device_budget_bytes = backend.free_bytes() / 4,
           .host_budget_bytes = data::host_budget_bytes(),
-          .many_epochs = split == data::Split::test || options.epochs != 1};
+          .many_epochs = passes != 1};
 }
 
 // The whole set where the step's kernels can read it.
@@ -112,14 +107,20 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
   source.dataset = data::open(
       options.data, split, {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap});
   source.read = source.dataset;
+  data::Scratch scratch;
+  source.encoding = source.dataset->fetch(0, scratch).encoding;
   return source;
 }
 
-void resolve_normalization(RunOptions& options, const Source& training) {
+void resolve_normalization(RunOptions& options, const Source& training, const Source& test) {
   if (options.mean.empty() != options.std.empty())
     fail<UsageError>("--mean and --std are given together or not at all");
-  if (!training.recipe.normalizes()) return;
+  if (!training.recipe.normalizes() && !test.recipe.normalizes()) return;
   const auto channels = idx(training.dataset->image_shape()[2]);
+  if (options.mean.empty() && (training.recipe.has("yuv") || test.recipe.has("yuv")))
+    fail<UsageError>(
+        "what is measured are the channels of the images, not those that yuv makes: "
+        "give --mean and --std of these, or scale them: --transforms ...,yuv,scale");
   if (options.mean.empty()) {
     const data::ChannelStatistics measured = data::channel_statistics(
         *training.dataset,
@@ -135,16 +136,50 @@ void resolve_normalization(RunOptions& options, const Source& training) {
                      options.mean.size(), options.std.size());
 }
 
+namespace {
+
+// A set that is decoded on its way to the device stands in memory for a while.
+void require_room(const Source& source, const RunOptions& options) {
+  const std::uint64_t limit = parse_bytes(options.memory);
+  const std::uint64_t bytes =
+      source.dataset->size() * static_cast<std::uint64_t>(source.dataset->image_shape().count());
+  if (limit == 0 || bytes <= limit || !source.dataset->all_pixels().empty()) return;
+  fail<UsageError>(
+      "a resident set takes {:.1f} MiB of memory while it is decoded, more than --memory "
+      "{}; use --tier decoded",
+      static_cast<double>(bytes) / (1 << 20), options.memory);
+}
+
+// Chooses the tier and makes what it needs.
+void choose_tier(Source& source, const RunOptions& options, const Backend& backend,
+                 std::uint64_t passes) {
+  const data::Tier wanted = data::parse_tier(options.tier);
+  data::TierFacts facts = facts_of(source, options, backend, passes);
+  source.tier = data::choose_tier(wanted, facts);
+  if (source.tier.tier == data::Tier::resident) {
+    require_room(source, options);
+    try {
+      make_resident(source, backend);
+    } catch (const DataError&) {
+      if (wanted == data::Tier::resident) throw;
+      // What becomes of a broken or odd image is decided when its turn comes.
+      facts.is_gathered = false;
+      source.tier = data::choose_tier(wanted, facts);
+      source.tier.why += "; not every image can be decoded alike, so it is not resident";
+    }
+  }
+  if (source.tier.tier == data::Tier::mapped && source.encoding != data::Encoding::pixels)
+    source.read = std::make_shared<data::CachedDataset>(source.dataset);
+}
+
+}  // namespace
+
 void start_loader(Source& source, const RunOptions& options, data::Split as,
-                  const std::shared_ptr<Backend>& backend) {
+                  const std::shared_ptr<Backend>& backend, std::uint64_t passes) {
   const bool device = has_memory_of_its_own(*backend);
   source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
                                        options.mean, options.std);
-  source.tier =
-      data::choose_tier(data::parse_tier(options.tier), facts_of(source, options, as, *backend));
-  if (source.tier.tier == data::Tier::resident) make_resident(source, *backend);
-  if (source.tier.tier == data::Tier::mapped && !is_stored_decoded(*source.dataset))
-    source.read = std::make_shared<data::CachedDataset>(source.dataset);
+  choose_tier(source, options, *backend, passes);
   if (device) source.slots = std::make_unique<BackendSlots>(backend);
   const bool training = as == data::Split::train;
   const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
@@ -213,12 +248,15 @@ std::string describe(const Source& source) {
 }
 
 std::string diagnosis(const Source& source) {
-  data::Scratch scratch;
-  const data::Encoding encoding = source.read->fetch(0, scratch).encoding;
-  return data::diagnose(source.loader->stats(),
-                        encoding == data::Encoding::jpeg  ? "jpeg"
-                        : encoding == data::Encoding::png ? "png"
-                                                          : "pixels",
+  data::LoaderStats stats = source.loader->stats();
+  // Beside a device it is the copier that takes batches from the loader.
+  if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
+  const data::Encoding read =
+      source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;
+  return data::diagnose(stats,
+                        read == data::Encoding::jpeg  ? "jpeg"
+                        : read == data::Encoding::png ? "png"
+                                                      : "pixels",
                         static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
 }
 

@@ -19,6 +19,7 @@ struct Source {
   std::shared_ptr<const data::Dataset> dataset;  // as it is stored
   data::Recipe recipe;
   data::TierChoice tier;
+  data::Encoding encoding = data::Encoding::pixels;  // of the samples as stored
   std::shared_ptr<const data::Dataset> read;  // what the loader reads: with its decoded images kept
   std::shared_ptr<std::byte> resident;        // the set in the device's memory
   PixelPlan pixels;
@@ -35,13 +36,13 @@ struct Source {
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as);
 
-// Mean and std of the channels: --mean and --std, or measured, unless the recipe needs none.
-void resolve_normalization(RunOptions& options, const Source& training);
+// Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
+void resolve_normalization(RunOptions& options, const Source& training, const Source& test);
 
 // Chooses the tier and starts the loader. As training split it shuffles and drops the tail; as test
-// split it does neither and pads it.
+// split it does neither and pads it. `passes` over the set are to come; 0: many.
 void start_loader(Source& source, const RunOptions& options, data::Split as,
-                  const std::shared_ptr<Backend>& backend);
+                  const std::shared_ptr<Backend>& backend, std::uint64_t passes);
 
 // Begins to copy batches for the steps of `program`, where its device has memory of its own.
 void start_feeder(Source& source, const Program& program);

@@ -101,7 +101,6 @@ Json loading_json(const Source& training) {
             {"active_workers", stats.active},
             {"trainer_wait_ns", stats.trainer_wait_ns},
             {"mean_batches_ready", stats.mean_ready},
-            {"bad_rows", stats.bad},
             {"stages", stages_json(stats.stages)},
             {"workers", std::move(workers)}};
   if (training.feeder) {

@@ -87,9 +87,9 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
 struct Job {
   RunOptions options;
   Device device;
-  Source training, test;
   std::uint64_t run_steps = 0;
   std::unique_ptr<Program> step, evaluation;
+  Source training, test;  // end first: their threads copy for the programs' steps
 };
 
 Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
@@ -101,9 +101,9 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   job.test = open_source(options, model, data::Split::test, data::Split::test);
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
   if (resumed && !allow_changed_data) require_same_data(*resumed, data_json(training, test));
-  resolve_normalization(options, job.training);
-  start_loader(job.training, options, data::Split::train, job.device.backend);
-  start_loader(job.test, options, data::Split::test, job.device.backend);
+  resolve_normalization(options, job.training, job.test);
+  start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
+  start_loader(job.test, options, data::Split::test, job.device.backend, 0);
   require_memory(options, job.training, job.test);
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
   job.run_steps = total_steps(options, epoch_steps);
@@ -129,11 +129,10 @@ void announce(const Job& job) {
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
-fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals,
+fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals, BadSampleLog& bad,
                  Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
-  BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = run.checkpoint_path(at.step);
@@ -182,10 +181,12 @@ int train(const CLI::App& app, const TrainRequest& request) {
   start_feeder(job.test, *job.evaluation);
 
   Totals totals;
+  BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
-  fs::path checkpoint = run_job(job, run, config, totals, progress, outcome);
+  fs::path checkpoint = run_job(job, run, config, totals, bad, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
   Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
+  summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   run.write_summary(summary);
   run.write_curves(job.options.model, job.options.data);

@@ -10,6 +10,7 @@
 namespace warpstep::data {
 namespace {
 
+using fuzz::append_word;
 using fuzz::by_fast_reader;
 using fuzz::by_libpng;
 using fuzz::Bytes;
@@ -147,6 +148,19 @@ TEST(PngFast, AllocatesInProportionToTheFile) {
   testing_support::forget_allocations();
   EXPECT_FALSE(reader.decode(file, shape, pixels));
   EXPECT_LT(testing_support::largest_allocation_bytes(), 10'000U);
+}
+
+// The one difference that png_fast.h allows for: a block of the fixed codes with the length code
+// 286, which the format leaves undefined. 0, then that code at distance 1: 259 zeros.
+TEST(PngFast, ReadsUndefinedCodesUnderRightChecksums) {
+  const PngSpec spec{.width = 36, .height = 7, .colour = 0};
+  std::vector<PngChunk> chunks = spec.chunks();
+  chunks[1].data = {0x78, 0x9c, 0x63, 0x18, 0x03, 0x00};
+  append_word(chunks[1].data, static_cast<std::uint32_t>(adler32(1, Bytes(259).data(), 259)));
+  const Bytes file = png_file(chunks);
+  EXPECT_EQ(by_fast_reader(file, shape_of(spec, 1)), Bytes(252));
+  EXPECT_FALSE(by_libpng(file, shape_of(spec, 1)).has_value());
+  EXPECT_EQ(png_disagreement(file), "");
 }
 
 // Bytes of the data, whole chunks, and the order of both; checksums mended afterwards.

@@ -1,12 +1,8 @@
 #include "data/png_filter.h"
 
-#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 namespace warpstep::data {
 namespace {
@@ -46,68 +42,72 @@ struct Plain {
   }
 };
 
-#ifdef __SSE2__
+static_assert(std::endian::native == std::endian::little, "the first channel is the low byte");
+
+// The compiler's portable vectors: SSE2 on every x86-64, NEON on ARM.
+using Bytes8 = std::uint8_t __attribute__((vector_size(8)));
+using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
+using Words8 = std::int16_t __attribute__((vector_size(16)));
+using Longs2 = std::int64_t __attribute__((vector_size(16)));
+using Ints4 = std::int32_t __attribute__((vector_size(16)));
+
 // All channels of a pixel at once. Loads are of 4 bytes: behind `from` there is slack, behind `up`
 // comes `to` or slack. Stores are of `pixel` bytes.
 template <std::size_t pixel>
 struct Wide {
-  static __m128i load(const Byte* p) {
-    int word = 0;
+  static Bytes16 load(const Byte* p) {
+    std::int32_t word = 0;
     std::memcpy(&word, p, 4);
-    return _mm_cvtsi32_si128(word);
+    return reinterpret_cast<Bytes16>(Ints4{word, 0, 0, 0});
   }
-  static void store(Byte* p, __m128i value) {
-    const int word = _mm_cvtsi128_si32(value);
+  static void store(Byte* p, Bytes16 value) {
+    const std::int32_t word = reinterpret_cast<Ints4>(value)[0];
     std::memcpy(p, &word, pixel);
   }
   static void sub(const Byte* from, Byte* to, std::size_t bytes) {
-    __m128i a = _mm_setzero_si128();
+    Bytes16 a{};
     for (std::size_t i = 0; i < bytes; i += pixel) {
-      a = _mm_add_epi8(a, load(from + i));
+      a += load(from + i);
       store(to + i, a);
     }
   }
   static void average(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
-    const __m128i one = _mm_set1_epi8(1);
-    __m128i a = _mm_setzero_si128();
+    Bytes16 a{};
     for (std::size_t i = 0; i < bytes; i += pixel) {
-      const __m128i b = load(up + i);
-      // _mm_avg_epu8 rounds up, the filter rounds down: 1 less where the sum is odd.
-      const __m128i odd = _mm_and_si128(_mm_xor_si128(a, b), one);
-      a = _mm_add_epi8(load(from + i), _mm_sub_epi8(_mm_avg_epu8(a, b), odd));
+      const Bytes16 b = load(up + i);
+      a = load(from + i) + (a & b) + ((a ^ b) >> 1);  // (a + b) / 2 without a ninth bit
       store(to + i, a);
     }
   }
-  static __m128i magnitude(__m128i x) {
-    return _mm_max_epi16(x, _mm_sub_epi16(_mm_setzero_si128(), x));
+  // Of 16 bits a channel, so that differences fit.
+  static Words8 load_words(const Byte* p) {
+    Bytes8 channels{};
+    std::memcpy(&channels, p, 4);
+    return __builtin_convertvector(channels, Words8);
   }
-  static __m128i choose(__m128i mask, __m128i yes, __m128i no) {
-    return _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no));
+  static void store_words(Byte* p, Words8 value) {  // each 0 to 255
+    const auto words = static_cast<std::uint64_t>(reinterpret_cast<Longs2>(value)[0]);
+    const std::uint64_t pairs = words | words >> 8;
+    const auto word = static_cast<std::uint32_t>((pairs & 0xffff) | (pairs >> 16 & 0xffff0000));
+    std::memcpy(p, &word, pixel);
   }
+  static Words8 larger(Words8 x, Words8 y) { return x > y ? x : y; }
+  static Words8 magnitude(Words8 x) { return larger(x, -x); }
   static void paeth_row(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
-    const __m128i zero = _mm_setzero_si128();
-    __m128i a = zero, c = zero;  // of 16 bits a channel, so that differences fit
+    Words8 a{}, c{};
     for (std::size_t i = 0; i < bytes; i += pixel) {
-      const __m128i b = _mm_unpacklo_epi8(load(up + i), zero);
-      const __m128i from_c_to_b = _mm_sub_epi16(b, c);
-      const __m128i from_c_to_a = _mm_sub_epi16(a, c);
-      const __m128i by_a = magnitude(from_c_to_b);
-      const __m128i by_b = magnitude(from_c_to_a);
-      const __m128i by_c = magnitude(_mm_add_epi16(from_c_to_b, from_c_to_a));
-      const __m128i least = _mm_min_epi16(by_c, _mm_min_epi16(by_a, by_b));
-      const __m128i b_or_c = choose(_mm_cmpeq_epi16(least, by_b), b, c);
-      const __m128i nearest = choose(_mm_cmpeq_epi16(least, by_a), a, b_or_c);
-      // The high byte of each channel stays 0: bytes are added, not words.
-      a = _mm_add_epi8(_mm_unpacklo_epi8(load(from + i), zero), nearest);
+      const Words8 b = load_words(up + i);
+      const Words8 by_a = magnitude(b - c);
+      const Words8 by_b = magnitude(a - c);
+      const Words8 by_c = magnitude((b - c) + (a - c));
+      const Words8 b_or_c = by_b <= by_c ? b : c;
+      const Words8 nearest = ((by_a <= by_b) & (by_a <= by_c)) != 0 ? a : b_or_c;
+      a = (load_words(from + i) + nearest) & 0xff;
       c = b;
-      store(to + i, _mm_packus_epi16(a, a));
+      store_words(to + i, a);
     }
   }
 };
-#else
-template <std::size_t pixel>
-using Wide = Plain<pixel>;
-#endif
 
 template <class Rows>
 bool undo(const Byte* filtered, std::size_t height, std::size_t row_bytes, const Byte* zeros,

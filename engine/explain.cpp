@@ -122,11 +122,12 @@ std::string peak_text(const Program& program) {
   return text;
 }
 
-std::string inputs_text(const Graph& graph) {
+std::string inputs_text(const Graph& graph, Role role) {
   std::string text;
   for (const int id : graph.inputs)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", graph.value(id).name,
-                        graph.value(id).type.text());
+    if (graph.value(id).role == role)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", graph.value(id).name,
+                          graph.value(id).type.text());
   return text;
 }
 
@@ -195,7 +196,9 @@ std::string explain_memory(const Program& program) {
   if (persistent.moments > 0)
     line("moments", persistent.moments,
          fmt::format("{} a parameter", program.store().moment_count()));
-  line("input slot", persistent.inputs, inputs_text(graph));
+  line("input slot", persistent.inputs, inputs_text(graph, Role::input));
+  if (persistent.resident > 0)
+    line("resident", persistent.resident, inputs_text(graph, Role::resident));
   line("all", plan.arena_bytes + persistent.bytes(), "");
   if (plan.buffers.empty()) return text;
   return text + "\n  alive from call to call  " + profile(live_bytes(program)) + "\n" +

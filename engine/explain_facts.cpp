@@ -62,8 +62,10 @@ Persistent persistent_bytes(const Program& program) {
   bytes.copies = store.section_bytes(Section::copy);
   bytes.gradients = store.section_bytes(Section::gradient);
   bytes.moments = store.section_bytes(Section::moment1) + store.section_bytes(Section::moment2);
-  for (const int id : program.graph().inputs)
-    bytes.inputs += program.graph().value(id).layout.bytes;
+  for (const int id : program.graph().inputs) {
+    const Value& value = program.graph().value(id);
+    (value.role == Role::resident ? bytes.resident : bytes.inputs) += value.layout.bytes;
+  }
   return bytes;
 }
 

@@ -35,8 +35,10 @@ std::vector<std::size_t> live_bytes(const Program& program);
 
 // What lives outside the arena, in bytes of this backend.
 struct Persistent {
-  std::size_t parameters = 0, copies = 0, gradients = 0, moments = 0, inputs = 0;
-  std::size_t bytes() const { return parameters + copies + gradients + moments + inputs; }
+  std::size_t parameters = 0, copies = 0, gradients = 0, moments = 0, inputs = 0, resident = 0;
+  std::size_t bytes() const {
+    return parameters + copies + gradients + moments + inputs + resident;
+  }
 };
 Persistent persistent_bytes(const Program& program);
 

@@ -62,6 +62,7 @@ nlohmann::json memory_json(const Program& program) {
           {"gradient_bytes", persistent.gradients},
           {"moment_bytes", persistent.moments},
           {"input_slot_bytes", persistent.inputs},
+          {"resident_bytes", persistent.resident},
           {"total_bytes", plan.arena_bytes + persistent.bytes()},
           {"live_bytes", live_bytes(program)},
           {"buffers", buffers}};

@@ -99,7 +99,7 @@ void fuse_softmax_xent(Graph& graph, bool training) {
              n.in[1] == nll.in[1];
     });
     if (!softmax || top1 == graph.nodes.end()) continue;
-    nll.op = SoftmaxXent{training};
+    nll.op = SoftmaxXent{.gradient = training, .mixed = std::get<Nll>(nll.op).mixed};
     nll.in[0] = softmax->in[0];
     nll.out.push_back(top1->out[0]);
     if (training)

@@ -56,8 +56,8 @@ int Graph::add_value(Type type, Role role, std::string value_name) {
   return static_cast<int>(values.size()) - 1;
 }
 
-Tensor Graph::input(std::string value_name, Type type) {
-  inputs.push_back(add_value(type, Role::input, std::move(value_name)));
+Tensor Graph::input(std::string value_name, Type type, Role role) {
+  inputs.push_back(add_value(type, role, std::move(value_name)));
   return {this, inputs.back()};
 }
 

@@ -20,7 +20,9 @@ std::string_view name(Phase phase);
 
 // What a value is for; decides where it lives.
 enum class Role : std::uint8_t {
-  input,       // a slot of the loader: images, labels
+  input,     // a slot of the loader: images, labels
+  resident,  // likewise, but in the device's memory already: a data set that was uploaded once, or
+             // a buffer that a thread beside the step fills
   activation,  // made and used inside a step, planned into the arena
   statistic,   // likewise, always f32 or i32: losses, counts
   index,       // likewise, integers: pooling positions
@@ -34,6 +36,9 @@ enum class Role : std::uint8_t {
 };
 inline bool is_persistent(Role role) {
   return role >= Role::parameter;
+}
+inline bool is_given(Role role) {  // to each step, at an address that may change
+  return role <= Role::resident;
 }
 
 // How a backend stores a value. An empty tag is the plain layout: rows of the logical shape,
@@ -105,7 +110,7 @@ class Graph {
   Value& value(int id) { return values[idx(id)]; }
   const Value& value(int id) const { return values[idx(id)]; }
   int add_value(Type type, Role role, std::string name);
-  Tensor input(std::string name, Type type);
+  Tensor input(std::string name, Type type, Role role = Role::input);  // or Role::resident
   // Infers the outputs' types, adds them and the node; a ShapeError names scope, op and model line.
   std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
                              std::string scope, Where where);

@@ -107,12 +107,50 @@ TEST(ShapeErrors, OfInputAndLoss) {
       },
       {"std of channel 0 is 0; it must be above 0"});
   expect_error([&](Graph& g) { normalize(images(g), three, three); },
-               {"input/normalize: normalize takes u8 images", "not f32 8x32x32x3"});
+               {"normalize takes u8 images, not f32 8x32x32x3; convert() takes"});
   expect_error(
       [](Graph& g) {
         cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {7}}));
       },
       {"nll of f32 8x10 wants labels i32 8, not i32 7"});
+}
+
+TEST(ShapeErrors, OfPlansAndPixels) {
+  const auto bytes = [](Graph& g) { return g.input("images", {DType::u8, {9, 8, 8, 3}}); };
+  const auto rows = [](Graph& g, std::int64_t words) {
+    return g.input("rows", {DType::i32, {4, words}});
+  };
+  expect_error([&](Graph& g) { convert(bytes(g)); }, {"convert takes f32 images, not u8 9x8x8x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(images(g), rows(g, 12), {}, {8, 8});
+      },
+      {"input/augment: augment takes u8 images [any,H,W,3]", "not f32 8x32x32x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {.channels = 1}, {8, 8});
+      },
+      {"augment takes u8 images [any,H,W,1] for this plan, not u8 9x8x8x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {.channels = 4}, {8, 8});
+      },
+      {"the plan is for 4 channels; 1 to 3 are possible"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 11), {}, {8, 8});
+      },
+      {"augment wants a plan a row, i32 4x12, not i32 4x11"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {}, {0, 8});
+      },
+      {"an output of 0x8 pixels has none"});
+  expect_error(
+      [&](Graph& g) {
+        cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {8}}), rows(g, 12));
+      },
+      {"nll wants a plan a row, i32 8x12, not i32 4x12"});
 }
 
 TEST(Layers, RefuseTwoParametersOfOneName) {

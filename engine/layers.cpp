@@ -65,7 +65,24 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
     op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
     op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
   }
+  if (images.type().dtype != DType::u8)
+    fail<ShapeError>(
+        "normalize takes u8 images, not {}; convert() takes what is normalised already",
+        images.type().text());
   return record_one(op, {images}, "input", where);
+}
+
+Tensor convert(Tensor images, Where where) {
+  if (images.type().dtype != DType::f32)
+    fail<ShapeError>("convert takes f32 images, not {}; normalize() takes bytes",
+                     images.type().text());
+  Normalize op;
+  op.scale = Normalize::ones;
+  return record_one(op, {images}, "input", where);
+}
+
+Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent out, Where where) {
+  return record_one(Augment{.plan = plan, .out = out}, {images, rows}, "input", where);
 }
 
 Tensor conv(std::string name, Tensor x, Conv op, Where where) {
@@ -117,13 +134,20 @@ Tensor add(Tensor a, Tensor b, Where where) {
 }
 
 void cross_entropy(Tensor logits, Tensor labels, Where where) {
+  cross_entropy(logits, labels, Tensor{}, where);
+}
+
+void cross_entropy(Tensor logits, Tensor labels, Tensor rows, Where where) {
   Graph& graph = *logits.graph;
+  const bool mixed = rows.graph != nullptr;
   const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
     return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];
   };
   const Tensor log_probabilities = loss_op(LogSoftmax{}, {logits});
   graph.logits = logits.id;
-  graph.loss = loss_op(Nll{}, {log_probabilities, labels}).id;
+  std::vector<Tensor> in{log_probabilities, labels};
+  if (mixed) in.push_back(rows);
+  graph.loss = loss_op(Nll{mixed}, in).id;
   graph.correct = loss_op(Top1{}, {logits, labels}).id;
 }
 

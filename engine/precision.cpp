@@ -32,10 +32,11 @@ DType storage_dtype(Precision precision) {
 
 namespace {
 
-// Losses, log-probabilities and their gradients stay f32 in every precision.
+// Losses, log-probabilities and their gradients stay f32 in every precision, and so do images in a
+// slot of the loader.
 bool wants_f32(const AnyOp& op) {
-  return std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Nll>(op) ||
-         std::holds_alternative<Report>(op);
+  return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
+         std::holds_alternative<Nll>(op) || std::holds_alternative<Report>(op);
 }
 
 class Lowering {
@@ -83,6 +84,7 @@ class Lowering {
       return add_copies(node, Update{all->optimizer, true}.operands());
     }
     if (auto* normalize = std::get_if<Normalize>(&node.op)) normalize->dtype = storage_;
+    if (auto* augment = std::get_if<Augment>(&node.op)) augment->dtype = storage_;
     if (auto* d = std::get_if<LogSoftmaxGrad>(&node.op)) d->dtype = storage_;
     for (int& id : node.in)
       if (graph_.value(id).role == Role::parameter)

@@ -111,7 +111,7 @@ void Program::set_inputs(std::span<const void* const> slots) {
   for (Call& call : calls_) {
     const Node& node = graph_.nodes[idx(call.node)];
     for (std::size_t i = 0; i < node.in.size(); ++i)
-      if (graph_.value(plan_.storage_of_value[idx(node.in[i])]).role == Role::input)
+      if (is_given(graph_.value(plan_.storage_of_value[idx(node.in[i])]).role))
         call.in[i] = address(node.in[i]);
   }
 }

@@ -14,9 +14,13 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+// Images and labels, and the rows' plans for a step that takes them.
 void set_batch(Program& program, const Batch& batch) {
-  const std::array<const void*, 2> slots{batch.images.data(), batch.labels.data()};
-  program.set_inputs(slots);
+  if (program.graph().inputs.size() > 2 && batch.rows.empty())
+    fail<Error>("the step takes a plan for each row of a batch, and its source gives none");
+  const std::array<const void*, 3> slots{batch.images.data(), batch.labels.data(),
+                                         batch.rows.data()};
+  program.set_inputs(std::span(slots).first(std::min(slots.size(), program.graph().inputs.size())));
 }
 
 Score score_of(const Program& program, const Batch& batch) {

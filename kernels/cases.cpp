@@ -1,6 +1,8 @@
 #include "kernels/cases.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "engine/autodiff.h"
 #include "engine/core/error.h"
@@ -28,6 +30,28 @@ std::uint64_t scattered(std::uint64_t element, std::uint64_t count, std::uint64_
   return (element * prime + shift) % count;
 }
 
+// Word `i` of the RowPlans of a batch, as the integer it is. A float's bits are such an integer,
+// too, and as cases are given in f32, which has 24 bits, its numbers are multiples of 1 / 8.
+double plan_word(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint32_t word) {
+  constexpr std::uint64_t words = sizeof(RowPlan) / sizeof(std::int32_t);
+  const std::uint64_t row = i / words, rows = count / words;
+  const auto choices = static_cast<std::uint32_t>(fill.scale);
+  RowPlan plan{.source = below(word, choices),
+               .y = static_cast<std::int16_t>(static_cast<int>(below(word, 7)) - 3),
+               .x = static_cast<std::int16_t>(static_cast<int>(below(word * 2654435761U, 5)) - 2),
+               .mirrored = below(word, 2),
+               .gain = static_cast<float>(4 + below(word, 9)) / 8,
+               .offset = static_cast<float>(below(word, 9)) * 8 - 32,
+               .key = {11, 12},
+               .counter = {3, static_cast<std::uint32_t>(row)},
+               .pair = below(word, static_cast<std::uint32_t>(rows)),
+               .weight = row % 3 == 1 ? 1 : static_cast<float>(below(word, 8)) / 8,
+               .pair_label = static_cast<std::int32_t>(below(word, choices))};
+  std::array<std::int32_t, words> all{};
+  std::memcpy(all.data(), &plan, sizeof plan);
+  return all[i % words];
+}
+
 double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint32_t word) {
   const double u = static_cast<double>(uniform(word));
   switch (fill.kind) {
@@ -47,6 +71,7 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
       if (i % 3 == 2 || i + 1 == count) return -1;
       return below(word, static_cast<std::uint32_t>(fill.scale));
     case Fill::Kind::none: return -1;
+    case Fill::Kind::plans: return plan_word(fill, i, count, word);
   }
   return 0;
 }
@@ -83,6 +108,7 @@ std::vector<Case> all() {
   add_conv(List(cases, "conv"));
   add_linear(List(cases, "linear"));
   add_loss(List(cases, "loss"));
+  add_pixels(List(cases, "pixels"));
   add_pointwise(List(cases, "pointwise"));
   add_pool(List(cases, "pool"));
   add_update(List(cases, "update"));
@@ -97,8 +123,8 @@ bool has_adjoint(const Case& c) {
             return op.gradient;
           else
             return !is_adjoint_or_update<Op> && !std::is_same_v<Op, Normalize> &&
-                   !std::is_same_v<Op, Reorder> && !std::is_same_v<Op, Upload> &&
-                   !std::is_same_v<Op, Top1>;
+                   !std::is_same_v<Op, Augment> && !std::is_same_v<Op, Reorder> &&
+                   !std::is_same_v<Op, Upload> && !std::is_same_v<Op, Top1>;
         },
         node.op);
   });

@@ -26,6 +26,8 @@ struct Fill {
     labels,    // 0 to scale - 1
     padded,    // likewise, and -1 (padding) in every third row and in the last
     none,      // -1 everywhere
+    plans,     // words of RowPlans: sources and pairs' labels up to scale - 1, windows near the
+               // image, two rows of three mixed
   };
   Kind kind = Kind::centered;
   double scale = 1;
@@ -73,6 +75,7 @@ Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first o
 void add_conv(List list);
 void add_linear(List list);
 void add_loss(List list);
+void add_pixels(List list);
 void add_pointwise(List list);
 void add_pool(List list);
 void add_update(List list);

@@ -7,5 +7,6 @@ namespace warpstep::models {
 
 Tensor cifar10cnn(Tensor images, std::int64_t classes);
 Tensor mlp(Tensor images, std::int64_t classes);
+Tensor toynet(Tensor images, std::int64_t classes);
 
 }  // namespace warpstep::models

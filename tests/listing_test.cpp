@@ -19,6 +19,7 @@ struct Listing {
   const char* model;
   bool training = true;
   bool fused = true;
+  models::BuildOptions build{};
 };
 
 void PrintTo(const Listing& listing, std::ostream* out) {
@@ -37,7 +38,7 @@ StepOptions options(const Listing& wanted) {
 // on every machine.
 std::string listing(const Listing& wanted) {
   const models::Model& model = models::find(wanted.model);
-  const Program program(compile_step(models::build(model, {}), options(wanted)),
+  const Program program(compile_step(models::build(model, wanted.build), options(wanted)),
                         open_backend("ref"));
   return explain(program);
 }
@@ -61,17 +62,29 @@ TEST_P(Golden, ListingIsTheOneThatIsKept) {
       << "  WARPSTEP_UPDATE_GOLDEN=1 ctest --preset release -R listing_test\nand commit " << path;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         testing::Values(Listing{"cifar10cnn.ref.txt", "cifar10cnn"},
-                                         Listing{"cifar10cnn.eval.ref.txt", "cifar10cnn", false},
-                                         Listing{"cifar10cnn.unfused.ref.txt", "cifar10cnn", true,
-                                                 false},
-                                         Listing{"mlp.ref.txt", "mlp"}),
-                         [](const auto& param) {
-                           std::string name = param.param.file;
-                           std::erase_if(name, [](char c) { return c == '.'; });
-                           return name;
-                         });
+// Windows of 32x32 in a resident set of 40x40, masked and mixed.
+models::BuildOptions mixed_windows() {
+  models::BuildOptions build;
+  build.images = models::Images::set;
+  build.stored = {40, 40, 3};
+  build.samples = 50000;
+  build.pixels = PixelPlan{.mask_threshold = 16384, .dilate = true, .mix = true};
+  return build;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Golden,
+    testing::Values(Listing{"cifar10cnn.ref.txt", "cifar10cnn"},
+                    Listing{"cifar10cnn.eval.ref.txt", "cifar10cnn", false},
+                    Listing{"cifar10cnn.unfused.ref.txt", "cifar10cnn", true, false},
+                    Listing{"cifar10cnn.set.ref.txt", "cifar10cnn", true, true, mixed_windows()},
+                    Listing{"mlp.ref.txt", "mlp"},
+                    Listing{"toynet.ref.txt", "toynet", true, true, {.batch = 16}}),
+    [](const auto& param) {
+      std::string name = param.param.file;
+      std::erase_if(name, [](char c) { return c == '.'; });
+      return name;
+    });
 
 }  // namespace
 }  // namespace warpstep

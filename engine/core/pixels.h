@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "engine/core/random.h"
+#include "engine/core/types.h"
 
 namespace warpstep {
 
@@ -28,6 +29,11 @@ struct RowPlan {
   std::int32_t pair_label = -1;       // its label
 };
 static_assert(sizeof(RowPlan) == 48 && std::is_trivially_copyable_v<RowPlan>);
+
+// How the plans of so many rows are a value of a graph: each as its words.
+inline Type row_plans_type(std::int64_t rows) {
+  return {DType::i32, {rows, std::int64_t{sizeof(RowPlan) / sizeof(std::int32_t)}}};
+}
 
 // Output pixel (i, j) of a row has the byte[c] of pixel (y + i, x + j) of its image, or of
 // (y + i, x + width - 1 - j) where the row is mirrored. For channels c of the image and o of the
@@ -70,6 +76,8 @@ constexpr bool is_drawn(const PixelPlan& plan, const RowPlan& row, std::uint32_t
 
 struct ImageExtent {
   std::int64_t height = 0, width = 0;
+
+  bool operator==(const ImageExtent&) const = default;
 };
 
 // Row `rows[r]` of a batch on the CPU, by the best vector instructions there are: from `images`

@@ -6,6 +6,7 @@
 #include "engine/ops/conv.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/loss.h"
+#include "engine/ops/pixels.h"
 #include "engine/ops/pointwise.h"
 #include "engine/ops/pool.h"
 #include "engine/ops/update.h"
@@ -15,7 +16,7 @@ namespace warpstep {
 using AnyOp = std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add,
                            Reshape, Reorder, Upload, MaxPool, MaxPoolGrad, Linear, LinearDataGrad,
                            LinearWeightGrad, LogSoftmax, LogSoftmaxGrad, Nll, NllGrad, Top1,
-                           SoftmaxXent, Clock, Update, UpdateAll, CheckGradients, Report>;
+                           SoftmaxXent, Clock, Update, UpdateAll, CheckGradients, Report, Augment>;
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

@@ -2,6 +2,7 @@
 
 #include "engine/autodiff.h"
 #include "engine/core/error.h"
+#include "engine/ops/pixels.h"
 
 namespace warpstep {
 namespace {
@@ -10,12 +11,14 @@ Type scalar(DType dtype) {
   return {dtype, {}};
 }
 
-void require_rows(std::string_view op, const Types& in, bool scaled = false) {
-  require_inputs(op, in, scaled ? 3 : 2, scaled ? 3 : 2);
+void require_rows(std::string_view op, const Types& in, bool mixed = false, bool scaled = false) {
+  const std::size_t inputs = 2 + (mixed ? 1 : 0) + (scaled ? 1 : 0);
+  require_inputs(op, in, inputs, inputs);
   if (in[0].shape.rank() != 2) fail<ShapeError>("{} takes [N,classes], not {}", op, in[0].text());
   if (in[1] != Type{DType::i32, {in[0].shape[0]}})
     fail<ShapeError>("{} of {} wants labels i32 {}, not {}", op, in[0].text(), in[0].shape[0],
                      in[1].text());
+  if (mixed) require_row_plans(op, in[2], in[0].shape[0]);
 }
 
 // exp and log count as one operation each, as in every table of FLOPs.
@@ -53,20 +56,28 @@ std::string text(const LogSoftmaxGrad& op) {
 }
 
 Types infer(const Nll& op, const Types& in) {
-  require_rows(op.name, in);
+  require_rows(op.name, in, op.mixed);
   return {scalar(DType::f32)};
 }
-void grad(const Nll&, Adjoint& adjoint) {
-  const NllGrad d{adjoint.in(0).type().shape[1]};
-  adjoint.give(0, adjoint.record(Phase::data_grad, d, {adjoint.in(1)})[0]);
+void grad(const Nll& op, Adjoint& adjoint) {
+  const NllGrad d{.classes = adjoint.in(0).type().shape[1], .mixed = op.mixed};
+  std::vector<Tensor> in{adjoint.in(1)};
+  if (op.mixed) in.push_back(adjoint.in(2));
+  adjoint.give(0, adjoint.record(Phase::data_grad, d, in)[0]);
 }
-Cost cost(const Nll&, const Types& in, const Types& out) {
+Cost cost(const Nll& op, const Types& in, const Types& out) {
   const double n = static_cast<double>(in[0].shape[0]);
+  if (op.mixed) return {4 * n, 3 * n * 4 + bytes_of({in[2]}) + bytes_of(out), 2 * n};
   return {n, 2 * n * 4 + bytes_of(out), n};
+}
+std::string text(const Nll& op) {
+  return op.mixed ? "+mixup" : "";
 }
 
 Types infer(const NllGrad& op, const Types& in) {
-  require_inputs(op.name, in, op.scaled ? 2 : 1, op.scaled ? 2 : 1);
+  const std::size_t inputs = 1 + (op.mixed ? 1 : 0) + (op.scaled ? 1 : 0);
+  require_inputs(op.name, in, inputs, inputs);
+  if (op.mixed) require_row_plans(op.name, in[1], in[0].shape[0]);
   return {{DType::f32, {in[0].shape[0], op.classes}}};
 }
 Cost cost(const NllGrad&, const Types& in, const Types& out) {
@@ -74,7 +85,8 @@ Cost cost(const NllGrad&, const Types& in, const Types& out) {
 }
 
 std::string text(const NllGrad& op) {
-  return fmt::format("{} classes{}", op.classes, op.scaled ? " +scale" : "");
+  return fmt::format("{} classes{}{}", op.classes, op.mixed ? " +mixup" : "",
+                     op.scaled ? " +scale" : "");
 }
 
 Types infer(const Top1& op, const Types& in) {
@@ -86,7 +98,7 @@ Cost cost(const Top1&, const Types& in, const Types& out) {
 }
 
 Types infer(const SoftmaxXent& op, const Types& in) {
-  require_rows(op.name, in, op.scaled);
+  require_rows(op.name, in, op.mixed, op.scaled);
   Types out{scalar(DType::f32), scalar(DType::i32)};
   if (op.gradient) out.push_back(in[0]);
   return out;
@@ -98,7 +110,8 @@ Cost cost(const SoftmaxXent& op, const Types& in, const Types& out) {
   return rows(in, out, op.gradient ? 7 : 5);
 }
 std::string text(const SoftmaxXent& op) {
-  return fmt::format("+top1{}{}", op.gradient ? " +gradient" : "", op.scaled ? " +scale" : "");
+  return fmt::format("+top1{}{}{}", op.gradient ? " +gradient" : "", op.mixed ? " +mixup" : "",
+                     op.scaled ? " +scale" : "");
 }
 
 }  // namespace warpstep

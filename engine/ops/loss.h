@@ -1,5 +1,7 @@
 // Classification losses. Labels are i32 [N]; a row with a negative label is padding: it counts in
-// no mean, no gradient and no accuracy. The mean of no rows is 0.
+// no mean, no gradient and no accuracy. The mean of no rows is 0. With `mixed` there are rows, i32
+// [N,12], a RowPlan each: where its weight is below 1 and its pair has a label, a row's loss is
+// weight times its label's and 1 - weight times its pair's; accuracy goes by the row's label.
 #pragma once
 
 #include "engine/ops/op.h"
@@ -25,21 +27,24 @@ Types infer(const LogSoftmaxGrad& op, const Types& in);
 Cost cost(const LogSoftmaxGrad& op, const Types& in, const Types& out);
 std::string text(const LogSoftmaxGrad& op);
 
-// log-probabilities [N,K], labels -> loss, the mean over rows of -x[row, label].
+// log-probabilities [N,K], labels, rows if mixed -> loss, the mean over rows of -x[row, label].
 struct Nll {
   static constexpr std::string_view name = "nll";
+  bool mixed = false;
   bool operator==(const Nll&) const = default;
 };
 Types infer(const Nll& op, const Types& in);
 void grad(const Nll& op, Adjoint& adjoint);
 Cost cost(const Nll& op, const Types& in, const Types& out);
+std::string text(const Nll& op);
 
-// labels, state if scaled -> d_x [N,classes] of the mean loss: -1 / rows at the label, 0 elsewhere;
-// scaled: times the state's loss scale.
+// labels, rows if mixed, state if scaled -> d_x [N,classes] of the mean loss: -1 / rows at the
+// label, 0 elsewhere; scaled: times the state's loss scale.
 struct NllGrad {
   static constexpr std::string_view name = "nll.dgrad";
   std::int64_t classes = 0;
   bool scaled = false;  // set by the precision
+  bool mixed = false;
   bool operator==(const NllGrad&) const = default;
 };
 Types infer(const NllGrad& op, const Types& in);
@@ -55,13 +60,14 @@ struct Top1 {
 Types infer(const Top1& op, const Types& in);
 Cost cost(const Top1& op, const Types& in, const Types& out);
 
-// logits, labels, state if scaled -> loss, top-1 count and, when training, d_logits = (softmax -
-// onehot) / rows: LogSoftmax, Nll, Top1 and their adjoints in one pass over the logits. Made by
-// fusion. scaled: d_logits times the state's loss scale.
+// logits, labels, rows if mixed, state if scaled -> loss, top-1 count and, when training, d_logits
+// = (softmax - onehot) / rows: LogSoftmax, Nll, Top1 and their adjoints in one pass over the
+// logits. Made by fusion. scaled: d_logits times the state's loss scale.
 struct SoftmaxXent {
   static constexpr std::string_view name = "softmax_xent";
   bool gradient = false;
   bool scaled = false;  // set by the precision
+  bool mixed = false;
   bool operator==(const SoftmaxXent&) const = default;
 };
 Types infer(const SoftmaxXent& op, const Types& in);

@@ -22,17 +22,18 @@ Types same_shapes(std::string_view op, const Types& in) {
 
 Types infer(const Normalize& op, const Types& in) {
   require_inputs(op.name, in, 1, 1);
-  if (in[0].dtype != DType::u8 || in[0].shape.rank() != 4 ||
+  if ((in[0].dtype != DType::u8 && in[0].dtype != DType::f32) || in[0].shape.rank() != 4 ||
       in[0].shape[3] > std::int64_t{Normalize::max_channels})
-    fail<ShapeError>("normalize takes u8 images [N,H,W,C] with at most {} channels, not {}",
+    fail<ShapeError>("normalize takes u8 or f32 images [N,H,W,C] with at most {} channels, not {}",
                      Normalize::max_channels, in[0].text());
   return {{op.dtype, in[0].shape}};
 }
 Cost cost(const Normalize&, const Types& in, const Types& out) {
   return streaming(in, out, 2);
 }
-std::string text(const Normalize&) {
-  return "u8 -> (x/255 - mean)/std";
+std::string text(const Normalize& op) {
+  const bool keeps_numbers = op.scale == Normalize::ones && op.shift == Normalize{}.shift;
+  return keeps_numbers ? fmt::format("f32 -> {}", name(op.dtype)) : "u8 -> (x/255 - mean)/std";
 }
 
 Types infer(const Relu& op, const Types& in) {

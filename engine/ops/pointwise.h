@@ -7,11 +7,13 @@
 
 namespace warpstep {
 
-// u8 images [N,H,W,C] -> activations, y = x * scale[c] + shift[c]; with mean and std of x / 255
-// this is scale = 1 / (255 std), shift = -mean / std, each rounded once to f32.
+// u8 or f32 images [N,H,W,C] -> activations, y = x * scale[c] + shift[c]; with mean and std of
+// x / 255 this is scale = 1 / (255 std), shift = -mean / std, each rounded once to f32. Images that
+// the loader has normalised are f32, and only change their dtype and how they are stored.
 struct Normalize {
   static constexpr std::string_view name = "normalize";
   static constexpr std::size_t max_channels = 4;
+  static constexpr std::array<float, max_channels> ones{1, 1, 1, 1};  // scale that changes nothing
   std::array<float, max_channels> scale{};
   std::array<float, max_channels> shift{};
   DType dtype = DType::f32;  // of y; set by the precision

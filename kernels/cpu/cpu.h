@@ -25,6 +25,7 @@ void choose_layouts(Graph& graph, const Context& context);
 // One overload an op, defined in kernels/*/*.cpu.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Augment&, const Operands&);
 std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "engine/core/error.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/host_copy.h"

@@ -83,6 +83,7 @@ class Ticket {
 // One overload an op, defined in kernels/*/*.cuda.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Augment&, const Operands&);
 std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);

@@ -113,6 +113,7 @@ class LayoutPass {
   void place(const Op&, Node&) {}
 
   void place(const Normalize&, Node& node) { store(node.out[0], padded(node.out[0])); }
+  void place(const Augment&, Node& node) { store(node.out[0], padded(node.out[0])); }
 
   void place(const Conv& op, Node& node) {
     const bool pad = op.groups == 1;

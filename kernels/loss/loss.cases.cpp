@@ -45,6 +45,30 @@ void add(List& list, const Size& size) {
              });
 }
 
+// Labels and plans of mixed rows, behind x.
+std::vector<Tensor> mixed(Case& c, const Tensor& x, const Size& size) {
+  const Fill plans{Fill::Kind::plans, static_cast<double>(size.classes)};
+  return {x, labels(c, size), input(c, "rows", row_plans_type(size.rows), plans)};
+}
+
+void add_mixed(List& list, const Size& size) {
+  const std::string label = size.label;
+  list.add("nll mixed " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    record(c, Nll{.mixed = true}, mixed(c, x, size));
+  });
+  list.add("log_softmax and nll mixed " + label, [&](Case& c) {
+    const Tensor x = record(c, LogSoftmax{}, {logits(c, size)});
+    record(c, Nll{.mixed = true}, mixed(c, x, size));
+  });
+  for (const bool gradient : {false, true})
+    list.add(std::string("softmax_xent mixed ") + (gradient ? "with gradient " : "") + label,
+             [&](Case& c) {
+               const Tensor x = logits(c, size);
+               record(c, SoftmaxXent{.gradient = gradient, .mixed = true}, mixed(c, x, size));
+             });
+}
+
 }  // namespace
 
 void add_loss(List list) {
@@ -65,6 +89,14 @@ void add_loss(List list) {
            Size{"of 4096x1000", 4096, 1000, {Kind::centered, 4}, Kind::labels, true, true},
        })
     add(list, size);
+  // Few classes: labels that are their pair's, too.
+  for (const Size& size : {
+           Size{"of 128x10", 128, 10, {Kind::centered, 3}},
+           Size{"of 9x2", 9, 2, {Kind::centered, 2}},
+           Size{"of 3x1000", 3, 1000, {Kind::centered, 4}},
+           Size{"with padding rows", 11, 10, {Kind::centered, 3}, Kind::padded},
+       })
+    add_mixed(list, size);
 }
 
 }  // namespace warpstep::cases

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/loss/targets.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -23,6 +24,16 @@ bool hit(const float* row, std::int64_t classes, std::int32_t label) {
   return label >= 0 && std::max_element(row, row + classes) - row == label;
 }
 
+// The weighted mean of what `row` has for a row's targets.
+float mean_of(const Targets& t, const float* row) {
+  return t.pair < 0 ? row[t.label] : t.weight * row[t.label] + t.rest * row[t.pair];
+}
+
+// Of the one that class k has to be.
+float share(const Targets& t, std::int64_t k) {
+  return (k == t.label ? t.weight : 0) + (k == t.pair ? t.rest : 0);
+}
+
 // Rows and classes of the first input.
 struct Extent {
   explicit Extent(const Operands& operands)
@@ -37,12 +48,12 @@ void for_rows(const Extent& e, Run run) {
 }
 
 // One row's negative log-likelihood, and its d_logits if asked for.
-float row_loss(const float* row, std::int64_t classes, std::int32_t label, float scale,
+float row_loss(const float* row, std::int64_t classes, const Targets& t, float scale,
                float* d_row) {
   const float log_sum = log_sum_exp(row, classes);
   for (std::int64_t k = 0; d_row && k < classes; ++k)
-    d_row[k] = label < 0 ? 0 : scale * (std::exp(row[k] - log_sum) - (k == label ? 1.0F : 0.0F));
-  return label < 0 ? 0 : log_sum - row[label];
+    d_row[k] = t.label < 0 ? 0 : scale * (std::exp(row[k] - log_sum) - share(t, k));
+  return t.label < 0 ? 0 : log_sum - mean_of(t, row);
 }
 
 }  // namespace
@@ -71,12 +82,15 @@ std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
   });
 }
 
-std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
-  return host_kernel("loops", [e = Extent(operands)](const Buffers& b) {
+std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
+  return host_kernel("loops", [op, e = Extent(operands)](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[1]);
+    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
     double sum = 0;
     for (std::int64_t n = 0; n < e.rows; ++n)
-      if (labels[n] >= 0) sum -= static_cast<double>(as<float>(b.in[0])[n * e.classes + labels[n]]);
+      if (labels[n] >= 0)
+        sum -= static_cast<double>(
+            mean_of(targets_of(labels, plans, n), as<float>(b.in[0]) + n * e.classes));
     *as<float>(b.out[0]) = static_cast<float>(
         sum / static_cast<double>(std::max<std::int64_t>(1, counted(labels, e.rows))));
   });
@@ -88,8 +102,12 @@ std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
     float* d_x = as<float>(b.out[0]);
     std::fill_n(d_x, rows * op.classes, 0.0F);
     const float value = -1 / static_cast<float>(std::max<std::int64_t>(1, counted(labels, rows)));
-    for (std::int64_t n = 0; n < rows; ++n)
-      if (labels[n] >= 0) d_x[n * op.classes + labels[n]] = value;
+    const auto* plans = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
+    for (std::int64_t n = 0; n < rows; ++n) {
+      const Targets t = targets_of(labels, plans, n);
+      if (t.label >= 0) d_x[n * op.classes + t.label] = value * share(t, t.label);
+      if (t.pair >= 0) d_x[n * op.classes + t.pair] = value * share(t, t.pair);
+    }
   });
 }
 
@@ -109,12 +127,14 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
       [op, e](const Buffers& b) {
         const float* logits = as<float>(b.in[0]);
         const auto* labels = as<std::int32_t>(b.in[1]);
+        const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
         auto* losses = as<float>(b.workspace);
         const double rows = static_cast<double>(std::max<std::int64_t>(1, counted(labels, e.rows)));
         const auto scale = static_cast<float>(1 / rows);
         for_rows(e, [&](std::int64_t n) {
           float* d_row = op.gradient ? as<float>(b.out[2]) + n * e.classes : nullptr;
-          losses[n] = row_loss(logits + n * e.classes, e.classes, labels[n], scale, d_row);
+          losses[n] = row_loss(logits + n * e.classes, e.classes, targets_of(labels, plans, n),
+                               scale, d_row);
         });
         double sum = 0;
         std::int32_t correct = 0;

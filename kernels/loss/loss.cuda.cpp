@@ -29,18 +29,21 @@ std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
   });
 }
 
-std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.in_shape(0), 0, operands.stored_in(0).back());
-  return launch_kernel("nll", [shape](const Buffers& b, CudaStream& s) {
-    nll(shape, as<float>(b.in[0]), as<std::int32_t>(b.in[1]), as<float>(b.out[0]), s.handle());
+  return launch_kernel("nll", [shape, mixed = op.mixed](const Buffers& b, CudaStream& s) {
+    const auto* rows = mixed ? as<RowPlan>(b.in[2]) : nullptr;
+    nll(shape, as<float>(b.in[0]), as<std::int32_t>(b.in[1]), rows, as<float>(b.out[0]),
+        s.handle());
   });
 }
 
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.out_shape(), 0, operands.stored_out().back());
-  return launch_kernel("nll_grad", [shape, scaled = op.scaled](const Buffers& b, CudaStream& s) {
-    const auto* state = scaled ? as<StepState>(b.in[1]) : nullptr;
-    nll_grad(shape, as<std::int32_t>(b.in[0]), state, as<float>(b.out[0]), s.handle());
+  return launch_kernel("nll_grad", [shape, op](const Buffers& b, CudaStream& s) {
+    const auto* rows = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
+    const auto* state = op.scaled ? as<StepState>(b.in.back()) : nullptr;
+    nll_grad(shape, as<std::int32_t>(b.in[0]), rows, state, as<float>(b.out[0]), s.handle());
   });
 }
 
@@ -61,10 +64,11 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
         softmax_xent(shape,
                      {.logits = b.in[0],
                       .labels = as<std::int32_t>(b.in[1]),
+                      .rows = op.mixed ? as<RowPlan>(b.in[2]) : nullptr,
                       .loss = as<float>(b.out[0]),
                       .correct = as<std::int32_t>(b.out[1]),
                       .d_logits = op.gradient ? b.out[2] : nullptr,
-                      .state = op.scaled ? as<StepState>(b.in[2]) : nullptr,
+                      .state = op.scaled ? as<StepState>(b.in.back()) : nullptr,
                       .workspace = b.workspace,
                       .ticket = ticket.word()},
                      dtype, s.handle());

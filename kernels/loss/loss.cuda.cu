@@ -8,6 +8,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vector.cuh"
+#include "kernels/loss/targets.cuh"
 
 namespace warpstep::cuda {
 namespace {
@@ -73,10 +74,15 @@ __global__ void __launch_bounds__(threads)
 // One block: a row is one scattered load of 4 bytes, and a batch has a few thousand.
 __global__ void __launch_bounds__(threads)
     nll_kernel(Rows shape, const float* __restrict__ log_probabilities,
-               const std::int32_t* __restrict__ labels, float* loss) {
+               const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ rows,
+               float* loss) {
   float sum = 0;
-  for (unsigned row = threadIdx.x; row < shape.rows; row += blockDim.x)
-    if (labels[row] >= 0) sum -= log_probabilities[row * shape.log_pitch + labels[row]];
+  for (unsigned row = threadIdx.x; row < shape.rows; row += blockDim.x) {
+    const Targets of = targets_of(labels, rows, row);
+    const float* log_p = log_probabilities + row * shape.log_pitch;
+    if (of.label >= 0) sum -= of.weight * log_p[of.label];
+    if (of.pair >= 0) sum -= of.rest * log_p[of.pair];
+  }
   sum = block_reduce(sum, 0.0F, Sum{});
   const int counted = count_labels(labels, shape.rows);
   if (threadIdx.x == 0) *loss = sum / static_cast<float>(max(counted, 1));
@@ -84,14 +90,16 @@ __global__ void __launch_bounds__(threads)
 
 __global__ void __launch_bounds__(threads)
     nll_grad_kernel(Rows shape, const std::int32_t* __restrict__ labels,
-                    const StepState* __restrict__ state, float* __restrict__ d_x) {
+                    const RowPlan* __restrict__ rows, const StepState* __restrict__ state,
+                    float* __restrict__ d_x) {
   const int counted = count_labels(labels, shape.rows);
   const float scale = state != nullptr ? state->loss_scale : 1;
   const float value = -scale / static_cast<float>(max(counted, 1));
   each_row(shape, [&](unsigned row) {
-    const int label = labels[row];
+    const Targets of = targets_of(labels, rows, row);
     for (int k = lane(); k < shape.log_pitch; k += warp_lanes)
-      d_x[row * shape.log_pitch + k] = k == label ? value : 0;
+      d_x[row * shape.log_pitch + k] =
+          value * ((k == of.label ? of.weight : 0) + (k == of.pair ? of.rest : 0));
   });
 }
 
@@ -157,16 +165,17 @@ void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log
 }
 
 void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
-         float* loss, cudaStream_t stream) {
+         const RowPlan* rows, float* loss, cudaStream_t stream) {
   launch("nll", nll_kernel, {.grid = 1, .block = threads, .stream = stream}, checked("nll", shape),
-         log_probabilities, labels, loss);
+         log_probabilities, labels, rows, loss);
 }
 
-void nll_grad(const RowsShape& shape, const std::int32_t* labels, const StepState* state,
-              float* d_log_probabilities, cudaStream_t stream) {
-  const Rows rows = checked("nll_grad", shape);
-  if (rows.rows == 0) return;
-  launch("nll_grad", nll_grad_kernel, over(rows, stream), rows, labels, state, d_log_probabilities);
+void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
+              const StepState* state, float* d_log_probabilities, cudaStream_t stream) {
+  const Rows extent = checked("nll_grad", shape);
+  if (extent.rows == 0) return;
+  launch("nll_grad", nll_grad_kernel, over(extent, stream), extent, labels, rows, state,
+         d_log_probabilities);
 }
 
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/core/pixels.h"
 #include "engine/core/types.h"
 #include "engine/step_state.h"
 
@@ -27,6 +28,7 @@ struct RowsShape {
 struct XentBuffers {
   const void* logits = nullptr;
   const std::int32_t* labels = nullptr;
+  const RowPlan* rows = nullptr;  // of mixed rows; null: none is mixed
   float* loss = nullptr;
   std::int32_t* correct = nullptr;
   void* d_logits = nullptr;
@@ -38,15 +40,15 @@ std::size_t softmax_xent_workspace(const RowsShape& shape);
 void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtype,
                   cudaStream_t stream);
 
-// The same, op by op. log_probabilities, d_y: f32.
+// The same, op by op. log_probabilities, d_y: f32. `rows` as above.
 void log_softmax(const RowsShape& shape, const void* logits, float* log_probabilities, DType dtype,
                  cudaStream_t stream);
 void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
                       void* d_logits, DType dtype, cudaStream_t stream);
 void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
-         float* loss, cudaStream_t stream);
-void nll_grad(const RowsShape& shape, const std::int32_t* labels, const StepState* state,
-              float* d_log_probabilities, cudaStream_t stream);
+         const RowPlan* rows, float* loss, cudaStream_t stream);
+void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
+              const StepState* state, float* d_log_probabilities, cudaStream_t stream);
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/loss/targets.h"
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
@@ -16,6 +17,26 @@ double log_sum_exp(const double* row, std::int64_t classes) {
 std::int64_t counted(const std::int32_t* labels, std::int64_t rows) {
   return std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
 }
+
+// What a loss is of, in double.
+struct Mixed {
+  explicit Mixed(const Targets& t)
+      : label(t.label),
+        pair(t.pair),
+        weight(static_cast<double>(t.weight)),
+        rest(t.pair < 0 ? 0 : 1 - weight) {}
+
+  // The weighted mean of what `row` has for the targets.
+  double of(const double* row) const {
+    return pair < 0 ? row[label] : weight * row[label] + rest * row[pair];
+  }
+  double share(std::int64_t k) const {  // of the one that class k has to be
+    return (k == label ? weight : 0) + (k == pair ? rest : 0);
+  }
+
+  std::int64_t label, pair;
+  double weight, rest;
+};
 
 double loss_scale(const void* state) {
   return static_cast<double>(static_cast<const StepState*>(state)->loss_scale);
@@ -58,13 +79,15 @@ std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
   });
 }
 
-std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
-  return host_kernel("loops", [rows = operands.in_shape(0)[0],
+std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
+  return host_kernel("loops", [op, rows = operands.in_shape(0)[0],
                                classes = operands.in_shape(0)[1]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[1]);
+    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n)
-      if (labels[n] >= 0) sum -= as<double>(b.in[0])[n * classes + labels[n]];
+      if (labels[n] >= 0)
+        sum -= Mixed(targets_of(labels, plans, n)).of(as<double>(b.in[0]) + n * classes);
     *as<double>(b.out[0]) =
         sum / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
   });
@@ -73,12 +96,14 @@ std::unique_ptr<Kernel> bind(const Nll&, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   return host_kernel("loops", [op, rows = operands.in_shape(0)[0]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[0]);
-    const double scale = op.scaled ? loss_scale(b.in[1]) : 1;
+    const auto* plans = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
+    const double scale = op.scaled ? loss_scale(b.in.back()) : 1;
     double* d_x = as<double>(b.out[0]);
     std::fill_n(d_x, rows * op.classes, 0.0);
     for (std::int64_t n = 0; n < rows; ++n)
-      if (labels[n] >= 0)
-        d_x[n * op.classes + labels[n]] = -scale / static_cast<double>(counted(labels, rows));
+      for (std::int64_t k = 0; labels[n] >= 0 && k < op.classes; ++k)
+        d_x[n * op.classes + k] = -scale * Mixed(targets_of(labels, plans, n)).share(k) /
+                                  static_cast<double>(counted(labels, rows));
   });
 }
 
@@ -96,15 +121,17 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
     const double* logits = as<double>(b.in[0]);
     const auto* labels = as<std::int32_t>(b.in[1]);
     const double scale = 1 / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
-    const double d_scale = op.scaled ? scale * loss_scale(b.in[2]) : scale;
+    const double d_scale = op.scaled ? scale * loss_scale(b.in.back()) : scale;
+    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n) {
       const double* row = logits + n * classes;
       const double log_sum = log_sum_exp(row, classes);
-      if (labels[n] >= 0) sum += log_sum - row[labels[n]];
+      const Mixed of(targets_of(labels, plans, n));
+      if (labels[n] >= 0) sum += log_sum - of.of(row);
       for (std::int64_t k = 0; op.gradient && k < classes; ++k)
         as<double>(b.out[2])[n * classes + k] =
-            labels[n] < 0 ? 0 : d_scale * (std::exp(row[k] - log_sum) - (k == labels[n]));
+            labels[n] < 0 ? 0 : d_scale * (std::exp(row[k] - log_sum) - of.share(k));
     }
     *as<double>(b.out[0]) = sum * scale;
     *as<std::int32_t>(b.out[1]) = top1(logits, labels, rows, classes);

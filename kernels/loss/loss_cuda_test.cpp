@@ -7,87 +7,20 @@
 #include "engine/core/error.h"
 #include "kernels/loss/loss.cuda.h"
 #include "tests/device_memory.h"
+#include "tests/loss_batch.h"
 
 namespace warpstep::cuda {
 namespace {
 
 using testing::Array;
+using testing::Batch;
 using testing::expect_near;
+using testing::Expected;
+using testing::expected_of;
 using testing::Floats;
 using testing::Memory;
 using testing::random_values;
 using testing::settled;
-
-using Labels = std::vector<std::int32_t>;
-
-// Logits with NaN behind the classes: nobody may read them as values.
-struct Batch {
-  Batch(DType type, std::size_t rows, std::size_t classes, float scale, unsigned seed)
-      : dtype(type), logits(make(type, rows, classes, scale, seed)) {
-    const auto width = static_cast<std::int64_t>(16 / size_bytes(type));
-    shape.rows = static_cast<std::int64_t>(rows);
-    shape.classes = static_cast<std::int64_t>(classes);
-    shape.pitch = (shape.classes + width - 1) / width * width;
-    shape.log_pitch = shape.classes + 3;
-    for (std::size_t r = 0; r < rows; ++r)
-      labels.push_back(static_cast<std::int32_t>((r * 7 + 3) % classes));
-  }
-  static std::vector<float> make(DType type, std::size_t rows, std::size_t classes, float scale,
-                                 unsigned seed) {
-    const std::size_t width = 16 / size_bytes(type), pitch = (classes + width - 1) / width * width;
-    std::vector<float> x = random_values(rows * pitch, scale, seed);
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (i % pitch >= classes) x[i] = std::numeric_limits<float>::quiet_NaN();
-    return x;
-  }
-  std::size_t rows() const { return idx(shape.rows); }
-  std::size_t classes() const { return idx(shape.classes); }
-  // Rows of the classes alone, as rounded.
-  std::vector<float> stored() const {
-    const std::vector<float> all = Floats(dtype, logits).values();
-    std::vector<float> x;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (i % idx(shape.pitch) < classes()) x.push_back(all[i]);
-    return x;
-  }
-
-  DType dtype;
-  RowsShape shape;
-  std::vector<float> logits;
-  Labels labels;
-};
-
-// loss, top-1, counted rows and d_logits in double.
-struct Expected {
-  double loss = 0, counted = 0;
-  int correct = 0;
-  std::vector<double> log_p, d_logits;
-};
-
-Expected expected_of(const Batch& b, double loss_scale) {
-  Expected e;
-  e.counted = static_cast<double>(std::count_if(b.labels.begin(), b.labels.end(),
-                                                [](std::int32_t label) { return label >= 0; }));
-  const double mean = 1 / std::max(1.0, e.counted);
-  const std::vector<float> x = b.stored();
-  for (std::size_t r = 0; r < b.rows(); ++r) {
-    const float* row = x.data() + r * b.classes();
-    const float* top = std::max_element(row, row + b.classes());
-    double sum = 0;
-    for (std::size_t k = 0; k < b.classes(); ++k)
-      sum += std::exp(static_cast<double>(row[k]) - static_cast<double>(*top));
-    const std::int32_t label = b.labels[r];
-    for (std::size_t k = 0; k < b.classes(); ++k) {
-      const double log_p = static_cast<double>(row[k]) - static_cast<double>(*top) - std::log(sum);
-      e.log_p.push_back(log_p);
-      const double hot = static_cast<std::int32_t>(k) == label ? 1 : 0;
-      e.d_logits.push_back(label < 0 ? 0 : loss_scale * mean * (std::exp(log_p) - hot));
-      if (hot > 0) e.loss -= mean * log_p;
-    }
-    e.correct += label >= 0 && top - row == label ? 1 : 0;
-  }
-  return e;
-}
 
 std::vector<double> padded(const std::vector<double>& rows, std::size_t columns,
                            std::size_t pitch) {
@@ -102,6 +35,7 @@ struct Xent {
       : batch(b),
         logits(b.dtype, b.logits),
         labels(b.labels),
+        plans(b.plans),
         ticket(std::vector<std::uint32_t>{0}) {}
   // Loss, top-1 and gradient, one after the other.
   std::vector<float> run(bool gradient, const StepState* state) const {
@@ -112,6 +46,7 @@ struct Xent {
     softmax_xent(batch.shape,
                  {.logits = logits.data(),
                   .labels = labels.data(),
+                  .rows = batch.rows_of(plans),
                   .loss = loss.data(),
                   .correct = correct.data(),
                   .d_logits = gradient ? d_logits.data() : nullptr,
@@ -138,6 +73,7 @@ struct Xent {
   const Batch& batch;
   Floats logits;
   Array<std::int32_t> labels;
+  Array<RowPlan> plans;
   Array<std::uint32_t> ticket;
 };
 
@@ -165,6 +101,16 @@ TEST_P(LossCuda, SoftmaxXent) {
   for (const Size& size : sizes) {
     SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
     expect_xent(Batch(dtype(), size.rows, size.classes, 4, 1));
+  }
+}
+
+TEST_P(LossCuda, SoftmaxXentOfMixedRows) {
+  for (const Size& size : sizes) {
+    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
+    Batch b(dtype(), size.rows, size.classes, 4, 13);
+    for (std::size_t r = 0; r < b.labels.size(); r += 5) b.labels[r] = -1;
+    b.mix();
+    expect_xent(b);
   }
 }
 
@@ -228,26 +174,29 @@ TEST_P(LossCuda, Nan) {
 }
 
 TEST_P(LossCuda, OpByOp) {
-  for (const Size& size : sizes) {
-    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
-    Batch b(dtype(), size.rows, size.classes, 4, 11);
-    for (std::size_t r = 0; r < b.labels.size(); r += 4) b.labels[r] = -1;
-    const Expected e = expected_of(b, 1);
-    const std::size_t log_pitch = idx(b.shape.log_pitch);
-    const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
-    const Array<std::int32_t> labels(b.labels), correct(1);
-    const Array<float> log_p(b.rows() * log_pitch), d_log_p(b.rows() * log_pitch), loss(1);
-    log_softmax(b.shape, logits.data(), log_p.data(), dtype(), nullptr);
-    nll(b.shape, log_p.data(), labels.data(), loss.data(), nullptr);
-    nll_grad(b.shape, labels.data(), nullptr, d_log_p.data(), nullptr);
-    log_softmax_grad(b.shape, d_log_p.data(), log_p.data(), d_logits.data(), dtype(), nullptr);
-    top1(b.shape, logits.data(), labels.data(), correct.data(), dtype(), nullptr);
-    expect_near(log_p.values(), padded(e.log_p, b.classes(), log_pitch), 1e-5, 1e-5);
-    expect_near({loss.value()}, {e.loss}, 1e-5, 1e-6);
-    expect_near(d_logits.values(), padded(e.d_logits, b.classes(), idx(b.shape.pitch)),
-                2 * epsilon(dtype()), 1e-6);
-    EXPECT_EQ(correct.value(), e.correct);
-  }
+  for (const Size& size : sizes)
+    for (const bool mixed : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes << " " << mixed);
+      Batch b(dtype(), size.rows, size.classes, 4, 11);
+      for (std::size_t r = 0; r < b.labels.size(); r += 4) b.labels[r] = -1;
+      if (mixed) b.mix();
+      const Expected e = expected_of(b, 1);
+      const std::size_t log_pitch = idx(b.shape.log_pitch);
+      const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
+      const Array<std::int32_t> labels(b.labels), correct(1);
+      const Array<float> log_p(b.rows() * log_pitch), d_log_p(b.rows() * log_pitch), loss(1);
+      log_softmax(b.shape, logits.data(), log_p.data(), dtype(), nullptr);
+      const Array<RowPlan> plans(b.plans);
+      nll(b.shape, log_p.data(), labels.data(), b.rows_of(plans), loss.data(), nullptr);
+      nll_grad(b.shape, labels.data(), b.rows_of(plans), nullptr, d_log_p.data(), nullptr);
+      log_softmax_grad(b.shape, d_log_p.data(), log_p.data(), d_logits.data(), dtype(), nullptr);
+      top1(b.shape, logits.data(), labels.data(), correct.data(), dtype(), nullptr);
+      expect_near(log_p.values(), padded(e.log_p, b.classes(), log_pitch), 1e-5, 1e-5);
+      expect_near({loss.value()}, {e.loss}, 1e-5, 1e-6);
+      expect_near(d_logits.values(), padded(e.d_logits, b.classes(), idx(b.shape.pitch)),
+                  2 * epsilon(dtype()), 1e-6);
+      EXPECT_EQ(correct.value(), e.correct);
+    }
 }
 
 TEST_P(LossCuda, OpByOpOfNoRows) {
@@ -255,8 +204,8 @@ TEST_P(LossCuda, OpByOpOfNoRows) {
   const Array<float> loss(1);
   const Array<std::int32_t> correct(1);
   log_softmax(b.shape, nullptr, nullptr, dtype(), nullptr);
-  nll(b.shape, nullptr, nullptr, loss.data(), nullptr);
-  nll_grad(b.shape, nullptr, nullptr, nullptr, nullptr);
+  nll(b.shape, nullptr, nullptr, nullptr, loss.data(), nullptr);
+  nll_grad(b.shape, nullptr, nullptr, nullptr, nullptr, nullptr);
   log_softmax_grad(b.shape, nullptr, nullptr, nullptr, dtype(), nullptr);
   top1(b.shape, nullptr, nullptr, correct.data(), dtype(), nullptr);
   EXPECT_EQ(loss.value(), 0.0F);

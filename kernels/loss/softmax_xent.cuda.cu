@@ -14,6 +14,7 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/loss/loss.cuda.h"
+#include "kernels/loss/targets.cuh"
 
 namespace warpstep::cuda {
 namespace {
@@ -115,9 +116,9 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
   return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
 }
 
-template <class T>
-__device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& of, int label,
-                                      int classes, float scale, T* d_row) {
+template <bool mixed, class T>
+__device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& of,
+                                      const Targets& targets, int classes, float scale, T* d_row) {
   constexpr int width = LogitRow<T>::width;
   const float factor = scale / of.sum;
   row.each([&](unsigned first, const float(&x)[width]) {
@@ -126,18 +127,22 @@ __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& 
     for (int i = 0; i < width; ++i) {
       const int k = static_cast<int>(first) + i;
       const float softmax = expf(x[i] - of.largest) * factor;
-      d[i] = label < 0 || k >= classes ? 0 : softmax - (k == label ? scale : 0);
+      float wanted = k == targets.label ? scale : 0;
+      if constexpr (mixed)
+        wanted = wanted * targets.weight + (k == targets.pair ? scale * targets.rest : 0);
+      d[i] = targets.label < 0 || k >= classes ? 0 : softmax - wanted;
     }
     store(d_row + first, d);
   });
 }
 
-template <class T, int group>
+// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers.
+template <class T, int group, bool mixed>
 __global__ void __launch_bounds__(threads)
     softmax_xent_kernel(Rows shape, const T* __restrict__ logits,
-                        const std::int32_t* __restrict__ labels, T* __restrict__ d_logits,
-                        const StepState* __restrict__ state, Score* scores, std::uint32_t* ticket,
-                        float* loss, std::int32_t* correct) {
+                        const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
+                        T* __restrict__ d_logits, const StepState* __restrict__ state,
+                        Score* scores, std::uint32_t* ticket, float* loss, std::int32_t* correct) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_a_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
   int counted = 0;
@@ -150,15 +155,19 @@ __global__ void __launch_bounds__(threads)
        first += gridDim.x * rows_a_block) {
     const unsigned r = first + threadIdx.x / lanes;
     const bool inside = r < shape.rows;  // whole warps go on, as they reduce together
-    const int label = inside ? labels[r] : -1;
+    Targets targets{inside ? labels[r] : -1, -1, 1, 0};
+    if (mixed && inside) targets = targets_of(labels, plans, r);
     const std::size_t offset =
         inside ? std::size_t{r} * shape.vectors * LogitRow<T>::width : std::size_t{0};
     const LogitRow<T> row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
-    const Normalizer of = normalizer<group>(row, logits + offset, label);
+    const Normalizer of = normalizer<group>(row, logits + offset, targets.label);
     if (d_logits != nullptr)
-      write_gradient(row, of, label, shape.classes, scale, d_logits + offset);
-    if (lane != 0 || label < 0) continue;
-    own.loss += of.largest - of.own + logf(of.sum);
+      write_gradient<mixed>(row, of, targets, shape.classes, scale, d_logits + offset);
+    if (lane != 0 || targets.label < 0) continue;
+    float logit = of.own;
+    if (mixed && targets.pair >= 0)
+      logit = targets.weight * logit + targets.rest * widen(logits[offset + targets.pair]);
+    own.loss += of.largest - logit + logf(of.sum);
     own.correct += of.top ? 1 : 0;
   }
 
@@ -186,11 +195,13 @@ void launch_groups(const Rows& shape, const XentBuffers& buffers, cudaStream_t s
   const unsigned rows_a_block = group == whole_block ? 1 : threads / (group > 0 ? group : 1);
   const unsigned wanted = blocks_for(shape.rows, rows_a_block);
   const unsigned blocks = wanted < most_blocks ? wanted : most_blocks;
-  launch("softmax_xent", softmax_xent_kernel<T, group>,
+  const auto kernel = buffers.rows != nullptr ? softmax_xent_kernel<T, group, true>
+                                              : softmax_xent_kernel<T, group, false>;
+  launch("softmax_xent", kernel,
          {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
-         static_cast<const T*>(buffers.logits), buffers.labels, static_cast<T*>(buffers.d_logits),
-         buffers.state, static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
-         buffers.correct);
+         static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows,
+         static_cast<T*>(buffers.d_logits), buffers.state, static_cast<Score*>(buffers.workspace),
+         buffers.ticket, buffers.loss, buffers.correct);
 }
 
 }  // namespace

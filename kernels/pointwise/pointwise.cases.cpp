@@ -19,6 +19,12 @@ void add_normalize(List& list, const std::string& label, Shape shape, bool heavy
       .heavy = heavy;
 }
 
+void add_convert(List& list, Shape shape) {
+  list.add("convert " + shape.text(), [&](Case& c) {
+    convert(input(c, "images", {DType::f32, shape}, {Fill::Kind::centered, 2}));
+  });
+}
+
 void add_views(List& list) {
   list.add("reshape of an input", [](Case& c) {
     record(c, Reshape{{3, 70}}, {input(c, "x", images(3, 5, 7, 2))});
@@ -47,6 +53,9 @@ void add_pointwise(List list) {
   add_normalize(list, "4 channels", {1, 5, 7, 4});
   add_normalize(list, "2 channels", {3, 3, 5, 2});
   add_normalize(list, "n128", {128, 32, 32, 3}, true);
+
+  for (const Shape& shape : {Shape{2, 32, 32, 3}, Shape{3, 5, 7, 1}, Shape{1, 23, 33, 2}})
+    add_convert(list, shape);
 
   const Fill distinct{Fill::Kind::distinct, 1};
   for (const Type& type : {images(2, 32, 32, 8), images(3, 5, 7, 17), images(1, 1, 1, 1),

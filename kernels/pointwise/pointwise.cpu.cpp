@@ -33,6 +33,14 @@ WARPSTEP_CLONES void normalize_pixels(const std::uint8_t* x, float* y, std::int6
         y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
 }
 
+WARPSTEP_CLONES void normalize_floats(const float* x, float* y, std::int64_t pixels,
+                                      std::int64_t channels, const float* scale,
+                                      const float* shift) {
+  for (std::int64_t i = 0; i < pixels; ++i)
+    for (std::int64_t c = 0; c < channels; ++c)
+      y[channels * i + c] = x[channels * i + c] * scale[c] + shift[c];
+}
+
 WARPSTEP_CLONES void relu(const float* x, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : 0;
 }
@@ -55,11 +63,16 @@ std::int64_t stored_count(const Operands& operands) {
 std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
   const std::int64_t channels = operands.out_shape()[3],
                      pixels = operands.out_shape().count() / channels;
-  return host_kernel("loops", [op, channels, pixels](const Buffers& b) {
+  const bool bytes = operands.in(0).type.dtype == DType::u8;
+  return host_kernel("loops", [op, bytes, channels, pixels](const Buffers& b) {
     for_chunks(pixels, [&](std::int64_t begin, std::int64_t end) {
-      normalize_pixels(as<std::uint8_t>(b.in[0]) + begin * channels,
-                       as<float>(b.out[0]) + begin * channels, end - begin, channels,
-                       op.scale.data(), op.shift.data());
+      float* y = as<float>(b.out[0]) + begin * channels;
+      if (bytes)
+        normalize_pixels(as<std::uint8_t>(b.in[0]) + begin * channels, y, end - begin, channels,
+                         op.scale.data(), op.shift.data());
+      else
+        normalize_floats(as<float>(b.in[0]) + begin * channels, y, end - begin, channels,
+                         op.scale.data(), op.shift.data());
     });
   });
 }

@@ -37,9 +37,14 @@ std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
                        .pitch = static_cast<int>(operands.stored_out().back()),
                        .scale = op.scale,
                        .shift = op.shift};
-  return launch_kernel("normalize", [shape, dtype = op.dtype](const Buffers& b, CudaStream& s) {
-    normalize(shape, as<std::uint8_t>(b.in[0]), b.out[0], dtype, s.handle());
-  });
+  const bool bytes = operands.dtype_in(0) == DType::u8;
+  return launch_kernel("normalize",
+                       [shape, bytes, dtype = op.dtype](const Buffers& b, CudaStream& s) {
+                         if (bytes)
+                           normalize(shape, as<std::uint8_t>(b.in[0]), b.out[0], dtype, s.handle());
+                         else
+                           normalize(shape, as<float>(b.in[0]), b.out[0], dtype, s.handle());
+                       });
 }
 
 std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {

@@ -13,7 +13,7 @@
 namespace warpstep::cuda {
 
 // y[p][c] = x[p][c] * scale[c] + shift[c] for c < channels, and 0 for the channels of y beyond:
-// u8 pixels of 1 to 4 channels, to pixels of `pitch` channels (a multiple of 16 bytes).
+// u8 or f32 pixels of 1 to 4 channels, to pixels of `pitch` channels (a multiple of 16 bytes).
 struct NormalizeShape {
   std::int64_t pixels = 0;
   int channels = 0;
@@ -21,6 +21,8 @@ struct NormalizeShape {
   std::array<float, 4> scale{}, shift{};
 };
 void normalize(const NormalizeShape& shape, const std::uint8_t* x, void* y, DType dtype,
+               cudaStream_t stream);
+void normalize(const NormalizeShape& shape, const float* x, void* y, DType dtype,
                cudaStream_t stream);
 
 void relu(const void* x, void* y, std::int64_t count, DType dtype, cudaStream_t stream);

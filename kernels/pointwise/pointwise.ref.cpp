@@ -19,12 +19,14 @@ std::unique_ptr<Kernel> each(const Operands& operands, F f) {
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = operands.out_shape().count(),
+  const bool bytes = operands.in(0).type.dtype == DType::u8;
+  return host_kernel("loops", [op, bytes, count = operands.out_shape().count(),
                                channels = operands.out_shape()[3]](const Buffers& b) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::size_t c = idx(i % channels);
-      as<double>(b.out[0])[i] = as<std::uint8_t>(b.in[0])[i] * static_cast<double>(op.scale[c]) +
-                                static_cast<double>(op.shift[c]);
+      const double x = bytes ? as<std::uint8_t>(b.in[0])[i] : as<double>(b.in[0])[i];
+      as<double>(b.out[0])[i] =
+          x * static_cast<double>(op.scale[c]) + static_cast<double>(op.shift[c]);
     }
   });
 }

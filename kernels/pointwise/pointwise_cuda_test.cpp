@@ -113,6 +113,26 @@ TEST_P(PointwiseCuda, NormalizeWidensPixels) {
       }
 }
 
+TEST_P(PointwiseCuda, NormalizeConvertsFloats) {
+  for (const int channels : {1, 3, 4})
+    for (const std::size_t pixels : {0, 1, 7, 512, 1029}) {
+      SCOPED_TRACE(::testing::Message() << pixels << " x " << channels);
+      const auto c = static_cast<std::size_t>(channels);
+      const std::vector<float> numbers = random_values(pixels * c, 3, 11);
+      std::vector<double> expected(pixels * 8);
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        expected[i / c * 8 + i % c] = static_cast<double>(numbers[i]);
+      const Array<float> x(numbers);
+      const NormalizeShape shape{static_cast<std::int64_t>(pixels), channels, 8, {1, 1, 1, 1}, {}};
+      expect_near(settled([&] {
+                    const Floats y(dtype(), pixels * 8);
+                    normalize(shape, x.data(), y.data(), dtype(), nullptr);
+                    return y.values();
+                  }),
+                  expected, dtype() == DType::f32 ? 0 : epsilon(dtype()) / 2);
+    }
+}
+
 TEST_P(PointwiseCuda, BiasRelu) {
   for (const std::int64_t vectors : {1, 3, 5, 300})
     for (const std::size_t rows : {0, 1, 7, 100})

@@ -13,6 +13,7 @@ void column_sums(const double* x, std::int64_t count, std::int64_t channels, dou
 // One overload an op, defined in kernels/*/*.ref.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const Augment&, const Operands&);
 std::unique_ptr<Kernel> bind(const Conv&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvDataGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const ConvWeightGrad&, const Operands&);

@@ -9,7 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/runner.h"
 #include "tests/cuda_on_cpu/fake_runtime.h"
-#include "tests/stepping.h"
+#include "tests/row_plans.h"
 #include "tests/tested_backend.h"
 #include "tests/trial.h"
 
@@ -100,6 +100,32 @@ TEST(CudaStep, IsCapturedOnceForEachInputSlot) {
   }
   EXPECT_EQ(fake_cuda::calls("cudaGraphInstantiate"), 2U);
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 6U);
+}
+
+// A data set is read where it lies; labels and plans come with each batch.
+TEST(CudaStep, ReadsWhatIsResidentInPlace) {
+  const std::vector<RowPlan> rows = testing_support::row_plans(4);
+  std::vector<float> losses;
+  for (const auto& backend : {open_backend("ref"), open_tested_backend(backend_name)})
+    for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+      if (backend->name() == "ref" && precision != Precision::fp32) continue;
+      const Graph graph = models::build(models::find("mlp"), testing_support::set_of_windows(4));
+      const StepOptions options = options_for(*backend, {.precision = precision});
+      Stepping step(compile_step(graph, options), backend);
+      step.program.store().initialize(5);
+      testing_support::load_with_plans(step, 2, rows);
+      std::vector<std::string> uploaded;
+      for (const Node& node : step.program.graph().nodes)
+        if (std::holds_alternative<Upload>(node.op)) uploaded.push_back(node.scope);
+      const bool on_device = backend->name() != "ref";
+      EXPECT_EQ(uploaded, on_device ? std::vector<std::string>({"rows", "labels"})
+                                    : std::vector<std::string>());
+      const auto runner = graph_runner(step.program);
+      for (int i = 0; i < 3; ++i) runner->step();
+      losses.push_back(step.program.loss());
+    }
+  EXPECT_NEAR(losses[1], losses[0], 1e-4 * losses[0]);
+  EXPECT_NEAR(losses[2], losses[0], 1e-2 * losses[0]);
 }
 
 TEST(CudaProgram, LeavesNothingBehind) {

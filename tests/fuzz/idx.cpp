@@ -18,17 +18,15 @@ const Bytes good_labels{0, 0, 8, 1, 0, 0, 0, 2, 1, 0};
 void run(Input input) {
   if (input.empty()) return;
   const bool labels = (input[0] & 1) != 0;
-  const std::string end = (input[0] & 2) != 0 ? ".gz" : "";
-  const Input body = input.subspan(1);
-  std::string images_path, labels_path;
-  // The plain file is preferred, so one that was left by another input goes.
-  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"})
-    std::filesystem::remove(file_of(name, {}));
-  images_path =
-      file_of("train-images-idx3-ubyte" + (labels ? "" : end), labels ? good_images : body);
-  labels_path =
-      file_of("train-labels-idx1-ubyte" + (labels ? end : ""), labels ? body : good_labels);
-  const std::string folder = images_path.substr(0, images_path.rfind('/'));
+  const bool gzipped = (input[0] & 2) != 0;
+  const std::string images_name = "train-images-idx3-ubyte",
+                    labels_name = "train-labels-idx1-ubyte";
+  const std::string good =
+      labels ? file_of(images_name, good_images) : file_of(labels_name, good_labels);
+  const std::string folder = good.substr(0, good.rfind('/'));
+  const std::string& broken_name = labels ? labels_name : images_name;
+  if (gzipped) std::filesystem::remove(folder + "/" + broken_name);  // the plain file is preferred
+  file_of(broken_name + (gzipped ? ".gz" : ""), input.subspan(1));
   const auto set = data::open_idx(folder, data::Split::train);
   const Shape shape = set->image_shape();
   promise(shape[2] == 1 && shape[0] >= 1 && shape[1] >= 1, "images have a size");
@@ -47,7 +45,7 @@ Bytes chosen(std::uint8_t what, const Bytes& file) {
   return input;
 }
 
-Bytes gzipped(const Bytes& bytes) {
+Bytes compressed(const Bytes& bytes) {
   z_stream stream{};
   deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
   Bytes out(deflateBound(&stream, bytes.size()));
@@ -62,8 +60,8 @@ Bytes gzipped(const Bytes& bytes) {
 }
 
 std::vector<Bytes> seeds() {
-  return {chosen(0, good_images), chosen(1, good_labels), chosen(2, gzipped(good_images)),
-          chosen(3, gzipped(good_labels))};
+  return {chosen(0, good_images), chosen(1, good_labels), chosen(2, compressed(good_images)),
+          chosen(3, compressed(good_labels))};
 }
 
 const Registered target_{"idx", run, seeds};

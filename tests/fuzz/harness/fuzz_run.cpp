@@ -18,7 +18,7 @@
 
 // Sanitizers shall abort, so that the input is written. Nothing reads these without them.
 extern "C" const char* __asan_default_options() {
-  return "abort_on_error=1:detect_leaks=0";
+  return "abort_on_error=1";
 }
 extern "C" const char* __ubsan_default_options() {
   return "abort_on_error=1:print_stacktrace=1";

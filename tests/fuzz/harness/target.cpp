@@ -69,10 +69,7 @@ std::string file_of(const std::string& name, Input input) {
   std::string path = folder / name;
   std::filesystem::remove(
       path);  // a file that is cut to 0 bytes instead may be flushed to the disk
-  if (std::FILE* file = std::fopen(path.c_str(), "wb"); file != nullptr) {
-    std::fwrite(input.data(), 1, input.size(), file);
-    std::fclose(file);
-  }
+  data::testing::put(path, Bytes(input.begin(), input.end()));
   return path;
 }
 

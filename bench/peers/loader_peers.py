@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The loader against those of others, on the same files with equal pixels, in turn on one machine.
+
+    loader_peers.py --cifar PNG_FOLDER --bin build/release/bin [--work FOLDER] [--rounds 9] [--only CASE ...]
+
+What is compared is images per CPU-second, workers included; the ratio is the median of neighbouring windows, with its
+quartiles. The peer is the best of its settings. Each case has a gate; exit 1 when one fails.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+
+import loader_cases
+import loader_data
+from loader_process import LoaderProcess, tree_memory
+
+WINDOW_S = 0.6  # that a window should take
+SURVEY = 3  # windows for each setting of a peer
+
+
+def per_cpu_second(answer):
+    return answer["images"] / answer["cpu_seconds"]
+
+
+def warmed(process):
+    """Sets how many batches a window has, and runs one."""
+    process.ask("window 2")
+    answer = process.ask("window 8")
+    process.batches = max(4, round(8 * WINDOW_S / answer["seconds"]))
+    process.ask(f"window {process.batches}")
+    return process
+
+
+def best_of(settings):
+    """The setting of a peer with the most images per CPU-second, and the figure of each."""
+    running = [warmed(LoaderProcess(setting.name, setting.command)) for setting in settings]
+    found = {process.name: [] for process in running}
+    for _ in range(SURVEY):
+        for process in running:
+            found[process.name].append(per_cpu_second(process.ask(f"window {process.batches}")))
+    for process in running:
+        process.quit()
+    figures = {name: statistics.median(values) for name, values in found.items()}
+    return max(settings, key=lambda setting: figures[setting.name]), figures
+
+
+def compare(case, rounds):
+    peer, survey = best_of(case.peers)
+    theirs, ours = (warmed(LoaderProcess(setting.name, setting.command)) for setting in (peer, case.ours))
+    pairs = []
+    for _ in range(rounds):
+        answers = [process.ask(f"window {process.batches}") for process in (theirs, ours)]
+        pairs.append(answers)
+    theirs.quit()
+    ours.quit()
+    ratios = [per_cpu_second(b) / per_cpu_second(a) for a, b in pairs]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"case": case.name, "peer": peer.name, "survey": survey,
+            "theirs": statistics.median(per_cpu_second(a) for a, _ in pairs),
+            "ours": statistics.median(per_cpu_second(b) for _, b in pairs),
+            "theirs_wall": statistics.median(a["images"] / a["seconds"] for a, _ in pairs),
+            "ours_wall": statistics.median(b["images"] / b["seconds"] for _, b in pairs),
+            "ratio": middle, "p25": low, "p75": high, "gate": case.gate}
+
+
+def report(row):
+    verdict = "" if row["gate"] is None else "pass" if row["ratio"] >= row["gate"] else "FAIL"
+    gate = "-" if row["gate"] is None else f">= {row['gate']:g}"
+    print(f"{row['case']:<34} {row['peer']:<26} {row['theirs']:>11,.4g} {row['ours']:>11,.4g} {row['ratio']:>7.2f} "
+          f"({row['p25']:.2f}..{row['p75']:.2f}) {gate:>8} {verdict}", flush=True)
+    for name, figure in row.get("survey", {}).items():
+        print(f"    {name:<40} {figure:>11,.4g}")
+    return verdict != "FAIL"
+
+
+def latency_rows(sets, cases, options):
+    """First batch, an epoch's beginning, memory: seconds and bytes, where less is better and the ratio is theirs to ours."""
+    rows = []
+    for name, ours, peer in cases:
+        found = json.loads(loader_cases.run(ours.command + ["--json"]))
+        process = LoaderProcess(peer.name, peer.command)
+        first = process.ask("first 5")["seconds"]
+        gap = process.ask("gap 6")
+        process.quit()
+        step = found["batch"] / found["images_per_s"]
+        our_gap = max(found["epoch_first_next_s"] - found["other_next_s"], 0)
+        rows.append({"case": f"first batch, {name} (ms)", "peer": peer.name, "theirs": 1e3 * first,
+                     "ours": 1e3 * found["first_batch_s"], "gate": 10})
+        rows.append({"case": f"epoch gap, {name} (steps)", "peer": peer.name,
+                     "theirs": max(gap["first_s"] - gap["other_s"], 0) / gap["step_s"], "ours": our_gap / step,
+                     "gate": None, "most": 1})
+        rows.append({"case": f"resume in an epoch, {name} (ms)", "peer": "gate: 10 ms", "theirs": 10,
+                     "ours": 1e3 * found["resume_s"], "gate": 1})
+    for name, ours, peer in loader_cases.memory(sets, options):
+        bound = json.loads(loader_cases.run(ours.command + ["--json"]))["memory"]
+        process = LoaderProcess(peer.name, peer.command)
+        before = tree_memory(process.pid)
+        theirs = process.peak_memory("window 24") - before
+        process.quit()
+        rows.append({"case": f"memory, {name} (MiB)", "peer": peer.name, "theirs": theirs / 2**20,
+                     "ours": max(bound["anonymous_bytes"], bound["bound_bytes"]) / 2**20, "gate": 10})
+    for row in rows:
+        row["ratio"] = row["p25"] = row["p75"] = row["theirs"] / max(row["ours"], 1e-9)
+        if "most" in row:
+            row["ratio"] = row["p25"] = row["p75"] = min(row["ratio"], 1e6)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", help="a folder with train/, PNG files of one size and labels.pkl")
+    parser.add_argument("--bin", default="build/release/bin", help="where warpstep and loader_bench are")
+    parser.add_argument("--work", help="where data sets are made, and kept for the next run; else a temporary folder")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose name contains one of these")
+    parser.add_argument("--out", help="write all rows as JSON")
+    options = parser.parse_args()
+    options.cifar = options.cifar and os.path.abspath(options.cifar)
+    with tempfile.TemporaryDirectory() as temporary:
+        sets = loader_data.Sets(options.work or temporary, f"{options.bin}/warpstep", options.cifar)
+        print(loader_cases.versions(), f"; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", sep="")
+        loader_cases.check_equal_pixels(sets, options)
+        print(f"{'case':<34} {'peer, its best setting':<26} {'theirs':>11} {'ours':>11} {'ratio':>7} (quartiles) {'gate':>8}")
+        passed, rows = True, []
+        wanted = [case for case in loader_cases.throughput(sets, options) + loader_cases.skipped()
+                  if not options.only or any(word in case.name for word in options.only)]
+        for case in wanted:
+            if case.why_not:
+                print(f"{case.name:<34} skipped: {case.why_not}")
+                continue
+            rows.append(compare(case, options.rounds))
+            passed &= report(rows[-1])
+        if not options.only or "latency" in options.only:
+            for row in latency_rows(sets, loader_cases.latency(sets, options), options):
+                rows.append(row)
+                passed &= report(row)
+        print(f"load at the end {os.getloadavg()[0]:.1f}")
+        if options.out:
+            with open(options.out, "w", encoding="utf-8") as file:
+                json.dump(rows, file, indent=1)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/decode.h"
+#include "data/file.h"
 #include "data/image.h"
 
 namespace warpstep::data {
@@ -54,10 +55,14 @@ class Dataset {
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
 };
 
-// Opens one split of the folder `spec`: train/ and test/ folders of PNG files, IDX files, or
-// CIFAR-10 binary batches (docs/data.md has the layouts). Throws DataError that lists what was
-// looked for and what is there.
-std::unique_ptr<Dataset> open(const std::string& spec, Split split);
+struct OpenOptions {
+  Io io = Io::mmap;  // of formats that hold many samples a file: .npy, safetensors, tar
+};
+
+// Opens one split of the folder `spec` (docs/data.md has the layouts of all formats). Throws
+// DataError that lists what was looked for and what is there.
+std::unique_ptr<Dataset> open(const std::string& spec, Split split,
+                              const OpenOptions& options = {});
 
 // Whether `spec` has this split; throws DataError where open() would find no data set at all.
 bool has_split(const std::string& spec, Split split);

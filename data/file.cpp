@@ -15,24 +15,9 @@
 #include "engine/core/error.h"
 
 namespace warpstep::data {
-namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-  int close() { return ::close(std::exchange(number_, -1)); }
-
- private:
-  int number_;
-};
-
-}  // namespace
+int Descriptor::close() {
+  return ::close(std::exchange(number_, -1));
+}
 
 void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
                std::uint64_t limit_bytes) {
@@ -96,6 +81,15 @@ std::vector<Entry> list_folder(const std::string& path) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.name < b.name; });
   return entries;
+}
+
+bool has_name_ending(const std::string& path, std::string_view ending) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  if (!folder) return false;
+  while (const dirent* found = ::readdir(folder.get())) {
+    if (found->d_name[0] != '.' && std::string_view(found->d_name).ends_with(ending)) return true;
+  }
+  return false;
 }
 
 bool is_folder(const std::string& path) {

@@ -9,6 +9,28 @@
 
 namespace warpstep::data {
 
+// How the files of a set that holds many samples a file are read.
+enum class Io : std::uint8_t {
+  mmap,  // views into the page cache: no copy; a file that is cut meanwhile ends the program
+  pread  // a copy a view; a file that is cut meanwhile is a DataError; for network mounts
+};
+
+// An open file's number, closed at the end.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) close();
+  }
+  int number() const { return number_; }  // -1: there is none
+  int close();                            // what close(2) gives
+
+ private:
+  int number_;
+};
+
 // Reads a whole regular file into `bytes`, whose capacity is kept: the loader reads a file for
 // every sample. Throws DataError when it cannot be read or is longer than `limit_bytes`.
 void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
@@ -26,6 +48,10 @@ struct Entry {
 
 // What a folder holds, sorted by name; names that begin with a dot are left out. Throws DataError.
 std::vector<Entry> list_folder(const std::string& path);
+
+// Whether a folder holds a name that ends so; false when there is no such folder. Looks at names
+// alone: a folder of a million files takes 0.2 s.
+bool has_name_ending(const std::string& path, std::string_view ending);
 
 bool is_folder(const std::string& path);
 bool exists(const std::string& path);

@@ -1,4 +1,4 @@
-// Folders train/ and test/ of PNG files.
+// Folders train/ and test/ of PNG and JPEG files.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,11 @@
 
 namespace warpstep::data {
 
-bool has_png_folder(const std::string& spec, Split split);
+// False also for a folder of tar shards.
+bool has_image_folder(const std::string& spec, Split split);
 
-// spec/train or spec/test. The first file decides the shape of all images.
-std::unique_ptr<Dataset> open_png_folder(const std::string& spec, Split split);
+// spec/train or spec/test. Images of PNG files alone have the channels of the first one; where
+// there are JPEG files all have 3. Which of the two a file is, is seen from its content.
+std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split);
 
 }  // namespace warpstep::data

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "data/jpeg.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -94,9 +95,56 @@ TEST(Folder, ReadsOneFolderAClass) {
               AllOf(HasSubstr("bird, cat, dog"), HasSubstr("the training split has cat, dog")));
 }
 
+TEST(Folder, ReadsJpegFilesOfEverySpellingWithThreeChannels) {
+  const TemporaryFolder folder;
+  const auto gray = encode_jpeg({9, 7, 1}, some_pixels({9, 7, 1}, 1));
+  const auto colour = encode_jpeg({9, 7, 3}, some_pixels({9, 7, 3}, 2));
+  put(folder / "train/cat/1.jpg", gray);
+  put(folder / "train/cat/2.jpeg", colour);
+  put(folder / "train/dog/3.JPG", colour);
+  put(folder / "train/dog/4.JPEG", gray);
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_EQ(set->kind(), "JPEG folder");
+  EXPECT_EQ(set->image_shape(), (Shape{9, 7, 3}));
+  EXPECT_EQ(set->size(), 4U);
+  EXPECT_EQ(set->max_fetched_bytes(), std::max(gray.size(), colour.size()));
+  for (std::uint64_t i = 0; i < 4; ++i) pixels_of(*set, i);
+  const auto pixels = pixels_of(*set, 0);
+  for (std::size_t i = 0; i < pixels.size(); i += 3)
+    EXPECT_TRUE(pixels[i] == pixels[i + 1] && pixels[i] == pixels[i + 2]);
+  put(folder / "train/dog/0.png", some_png({9, 7, 3}));
+  EXPECT_EQ(open(folder.path(), Split::train)->kind(), "PNG and JPEG folder");
+}
+
+TEST(Folder, TakesAFileForWhatItsContentIs) {
+  const TemporaryFolder folder;
+  const auto jpeg = encode_jpeg({9, 7, 3}, some_pixels({9, 7, 3}, 2));
+  put(folder / "train/a/1.jpg", some_png({9, 7, 3}, 5));
+  put(folder / "train/a/2.jpg", jpeg);
+  put(folder / "train/a/3.jpg", std::string("GIF89a"));
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_EQ(pixels_of(*set, 0), some_pixels({9, 7, 3}, 5));
+  pixels_of(*set, 1);
+  EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("3.jpg: is not a JPEG"));
+}
+
+TEST(Folder, ReadsAFileThatChangedItsSize) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 1);
+  const auto set = open(folder.path(), Split::train);
+  const auto shorter = some_png(small, 0);
+  auto longer = shorter;
+  longer.resize(longer.size() + 5000);  // what follows the end of a PNG does not count
+  put(folder / "train/1.png", longer);
+  Scratch scratch;
+  EXPECT_EQ(set->fetch(1, scratch).bytes.size(), longer.size());
+  put(folder / "train/1.png", std::vector<std::uint8_t>(shorter.begin(), shorter.begin() + 40));
+  EXPECT_EQ(set->fetch(1, scratch).bytes.size(), 40U);
+}
+
 TEST(Folder, ReadsIntegerKeysAsFileNames) {
   const TemporaryFolder folder;
-  for (const char* name : {"0.png", "12.png"}) put(folder / "train/" + name, some_png(small));
+  for (const char* name : {"0.png", "12.jpg"}) put(folder / "train/" + name, some_png(small));
   put(folder / "train/labels.pkl", std::string("\x80\x02}(K\x0cK\1K") + '\0' + "K" + '\0' + "u.");
   const auto set = open(folder.path(), Split::train);
   EXPECT_EQ(set->label(0), 0);
@@ -201,10 +249,10 @@ TEST(Folder, RefusesBrokenCsv) {
 TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
   const TemporaryFolder folder;
   put_png_split(folder / "train", 3, 1);
-  put(folder / "train/photo.jpg", std::string("x"));
+  put(folder / "train/photo.gif", std::string("x"));
   EXPECT_THAT(refusal(folder),
-              AllOf(HasSubstr("photo.jpg: is not a .png file"), HasSubstr("mogrify")));
-  std::filesystem::remove(folder / "train/photo.jpg");
+              AllOf(HasSubstr("photo.gif: is not a .png, .jpg or .jpeg"), HasSubstr("mogrify")));
+  std::filesystem::remove(folder / "train/photo.gif");
   std::filesystem::create_directories(folder / "train/cat");
   EXPECT_THAT(refusal(folder), HasSubstr("train/cat: is a folder beside labels.pkl"));
   std::filesystem::remove(folder / "train/cat");

@@ -11,7 +11,7 @@ namespace warpstep::data {
 
 struct LabelRow {
   std::string name;                               // a file's, or the decimal number of an int key
-  bool is_number = false;                         // the key was an int: 7 stands for 7.png
+  bool is_number = false;                         // the key was an int: 7 stands for 7.png or 7.jpg
   std::variant<std::int64_t, std::string> label;  // a number or a class name
 };
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "data/encoding.h"
 #include "data/label_file.h"
 #include "engine/core/error.h"
 
@@ -12,13 +13,10 @@ namespace {
 
 constexpr std::int64_t max_classes = 65536;
 
-void check_png_name(const std::string& path) {
-  std::string end = path.size() < 4 ? path : path.substr(path.size() - 4);
-  std::transform(end.begin(), end.end(), end.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (end == ".png") return;
+void check_image_name(const std::string& path) {
+  if (has_png_name(path) || has_jpeg_name(path)) return;
   fail<DataError>(
-      "{}: is not a .png file; convert images with: mogrify -format png, and move "
+      "{}: is not a .png, .jpg or .jpeg file; convert images with: mogrify -format png, and move "
       "other files out of the folder",
       path);
 }
@@ -83,17 +81,33 @@ std::vector<LabelRow> read_label_file(const std::string& path) {
   return rows;
 }
 
-// The row of every file, by the file's name or, for int keys, by its name without .png.
-std::unordered_map<std::string, const LabelRow*> rows_by_name(const std::vector<LabelRow>& rows,
-                                                              const std::string& path) {
+// The row of every file, by the file's name or, for int keys, by its name without its ending.
+struct Rows {
   std::unordered_map<std::string, const LabelRow*> by_name;
-  by_name.reserve(rows.size());
-  for (const LabelRow& row : rows) {
-    if (!by_name.emplace(row.is_number ? row.name + ".png" : row.name, &row).second) {
-      fail<DataError>("{}: the name '{}' stands twice", path, printable(row.name));
-    }
+  bool by_number = false;  // of any row
+
+  // The row of a file, taken out; null when there is none.
+  const LabelRow* take(const std::string& file_name) {
+    auto found = by_name.find(file_name);
+    if (found == by_name.end() && by_number)
+      found = by_name.find(number_key(file_name.substr(0, file_name.rfind('.'))));
+    if (found == by_name.end()) return nullptr;
+    const LabelRow* row = found->second;
+    by_name.erase(found);
+    return row;
   }
-  return by_name;
+  static std::string number_key(const std::string& number) { return number + "/"; }  // no file's
+};
+
+Rows rows_by_name(const std::vector<LabelRow>& rows, const std::string& path) {
+  Rows result;
+  result.by_name.reserve(rows.size());
+  for (const LabelRow& row : rows) {
+    result.by_number |= row.is_number;
+    if (!result.by_name.emplace(row.is_number ? Rows::number_key(row.name) : row.name, &row).second)
+      fail<DataError>("{}: the name '{}' stands twice", path, printable(row.name));
+  }
+  return result;
 }
 
 LabelledFolder from_label_file(const std::string& folder, const std::vector<Entry>& entries,
@@ -102,7 +116,7 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
   const std::vector<LabelRow> rows = read_label_file(path);
   LabelledFolder result;
   result.classes = known ? *known : find_classes(rows, path);
-  auto by_name = rows_by_name(rows, path);
+  Rows left = rows_by_name(rows, path);
   std::vector<std::string> unlabelled;
   for (const Entry& entry : entries) {
     if (entry.name == label_name) continue;
@@ -110,23 +124,20 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
       fail<DataError>("{}/{}: is a folder beside {}; labels go by file or by folder, not both",
                       folder, entry.name, label_name);
     }
-    check_png_name(folder + "/" + entry.name);
-    const auto found = by_name.find(entry.name);
-    if (found == by_name.end()) {
+    check_image_name(folder + "/" + entry.name);
+    if (const LabelRow* row = left.take(entry.name)) {
+      result.files.push_back({entry.name, entry.bytes, class_of(*row, result.classes, path)});
+    } else {
       unlabelled.push_back(entry.name);
-      continue;
     }
-    result.files.push_back(
-        {entry.name, entry.bytes, class_of(*found->second, result.classes, path)});
-    by_name.erase(found);
   }
   if (!unlabelled.empty()) {
     fail<DataError>("{}: {} files of the folder have no label: {}; add them or move the files away",
                     path, unlabelled.size(), first_few(unlabelled));
   }
-  if (!by_name.empty()) {
+  if (!left.by_name.empty()) {
     std::vector<std::string> missing;
-    for (const auto& [name, row] : by_name) missing.push_back(name);
+    for (const auto& [name, row] : left.by_name) missing.push_back(row->name);
     std::sort(missing.begin(), missing.end());
     fail<DataError>("{}: {} labels have no file: {}; copy the files again or remove the labels",
                     path, missing.size(), first_few(missing));
@@ -154,7 +165,7 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
         fail<DataError>("{}/{}: is a folder inside a class folder; put its files one up", folder,
                         name);
       }
-      check_png_name(folder + "/" + name);
+      check_image_name(folder + "/" + name);
       result.files.push_back({name, file.bytes, label});
     }
   }
@@ -173,7 +184,7 @@ LabelledFolder read_labelled_folder(const std::string& folder,
   const std::vector<Entry> entries = list_folder(folder);
   if (entries.empty()) {
     fail<DataError>(
-        "{}: is empty; expected PNG files with labels.pkl or labels.csv, or one folder "
+        "{}: is empty; expected PNG or JPEG files with labels.pkl or labels.csv, or one folder "
         "a class",
         folder);
   }

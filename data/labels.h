@@ -30,7 +30,8 @@ struct LabelledFolder {
 // Reads labels.pkl or labels.csv of `folder`, or takes its sub-folders as classes. With `known`,
 // the classes must be those. Throws DataError for: an empty or missing folder, no labels or more
 // than one kind of them, a file without a label, a label without a file, a name twice, a label that
-// is negative or not one of the classes, a file that is no .png.
+// is negative or not one of the classes, a
+// file that is no .png, .jpg or .jpeg.
 LabelledFolder read_labelled_folder(const std::string& folder, const std::optional<Classes>& known);
 
 }  // namespace warpstep::data

@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "data/label_file.h"
+#include "data/npy.h"
+#include "data/pack.h"
 #include "engine/core/random.h"
 #include "tests/data_testing.h"
 
@@ -127,6 +129,58 @@ TEST(Mutation, IdxAndCifarFiles) {
     read_train();
   });
   EXPECT_GT(by_labels.refused, 500);
+}
+
+// Opens the training split of a folder and reads every sample of it.
+void read_all(const std::string& folder) {
+  const auto set = open(folder, Split::train, {Io::pread});
+  Scratch scratch;
+  Bytes pixels(static_cast<std::size_t>(set->image_shape().count()));
+  for (std::uint64_t i = 0; i < set->size(); ++i) set->read(i, scratch, pixels);
+}
+
+// A small set of two samples, packed or as .npy; gives the path of its file of images.
+std::string put_set(const std::string& folder, const std::string& format) {
+  if (format == "npy") {
+    const std::vector<std::uint64_t> images{2, 4, 5, 3};
+    write_npy(folder + "/train-images.npy", StoredType::u8, images, Bytes(120, 7));
+    const std::vector<std::uint64_t> labels{2};
+    write_npy(folder + "/train-labels.npy", StoredType::u8, labels, Bytes{0, 1});
+    return folder + "/train-images.npy";
+  }
+  const TemporaryFolder from;
+  testing::put_png_split(from / "train", 2, 2);
+  PackOptions options;
+  options.to = format == "tar"       ? PackTo::tar
+               : format == "encoded" ? PackTo::encoded
+                                     : PackTo::decoded;
+  pack(from.path(), folder, options);
+  return folder + (format == "tar" ? "/train-000000.tar" : "/train.safetensors");
+}
+
+TEST(Mutation, SetsOfManySamplesAFile) {
+  for (const std::string format : {"npy", "tar", "encoded", "decoded"}) {
+    const TemporaryFolder folder;
+    const std::string path = put_set(folder.path(), format);
+    read_all(folder.path());
+    const Outcome result = outcome({fixture(path)}, 1500, [&](const Bytes& file) {
+      put(path, file);
+      std::filesystem::remove(folder / "train-000000.idx");
+      read_all(folder.path());
+    });
+    EXPECT_GT(result.refused, 300) << format;
+  }
+}
+
+TEST(Mutation, IndicesOfShards) {
+  const TemporaryFolder folder;
+  put_set(folder.path(), "tar");
+  const Bytes index = fixture(folder / "train-000000.idx");
+  const Outcome result = outcome({index}, 1500, [&](const Bytes& file) {
+    put(folder / "train-000000.idx", file);
+    read_all(folder.path());
+  });
+  EXPECT_GT(result.refused, 1400);  // nearly every other text says something else
 }
 
 }  // namespace

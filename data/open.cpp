@@ -7,21 +7,36 @@
 #include "data/file.h"
 #include "data/folder.h"
 #include "data/idx.h"
+#include "data/npy.h"
+#include "data/safetensors_set.h"
+#include "data/tar_set.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
 namespace {
 
+using OpenSplit = std::unique_ptr<Dataset> (*)(const std::string& folder, Split split,
+                                               const OpenOptions& options);
+
 struct Format {
   const char* what;
   bool (*has)(const std::string& folder, Split split);
-  std::unique_ptr<Dataset> (*open)(const std::string& folder, Split split);
+  OpenSplit open;
 };
 
+// For formats that are read whole or file by file, to which no option matters.
+template <std::unique_ptr<Dataset> (*open)(const std::string&, Split)>
+std::unique_ptr<Dataset> plainly(const std::string& folder, Split split, const OpenOptions&) {
+  return open(folder, split);
+}
+
 constexpr std::array formats{
-    Format{"train/ or test/ folders of PNG files", has_png_folder, open_png_folder},
-    Format{"IDX files", has_idx_files, open_idx},
-    Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
+    Format{"train/ or test/ folders of images", has_image_folder, plainly<open_image_folder>},
+    Format{"tar shards", has_tar_shards, open_tar},
+    Format{"safetensors files", has_safetensors, open_safetensors},
+    Format{".npy files", has_npy_files, open_npy},
+    Format{"IDX files", has_idx_files, plainly<open_idx>},
+    Format{"CIFAR-10 batches", has_cifar_files, plainly<open_cifar>}};
 
 [[noreturn]] void nothing_found(const std::string& spec) {
   std::vector<std::string> names;
@@ -29,7 +44,8 @@ constexpr std::array formats{
     names.push_back(entry.folder ? entry.name + "/" : entry.name);
   }
   fail<DataError>(
-      "{}: no data set found; looked for folders train/ and test/ of PNG files, "
+      "{}: no data set found; looked for folders train/ and test/ of PNG and JPEG files or of tar "
+      "shards, train-000000.tar, train.safetensors, train-images.npy, "
       "train-images-idx3-ubyte[.gz] (MNIST) and data_batch_1.bin (CIFAR-10 binary); found {}",
       spec, names.empty() ? "nothing" : first_few(names));
 }
@@ -58,8 +74,8 @@ std::string_view name(Split split) {
   return split == Split::train ? "train" : "test";
 }
 
-std::unique_ptr<Dataset> open(const std::string& spec, Split split) {
-  return format_of(spec).open(spec, split);
+std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options) {
+  return format_of(spec).open(spec, split, options);
 }
 
 bool has_split(const std::string& spec, Split split) {

@@ -15,24 +15,24 @@ namespace {
 struct Sums {
   Scratch scratch;
   std::vector<std::uint8_t> pixels;
+  std::uint64_t count = 0;                 // of pixels
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
-  std::uint64_t count = 0;                 // pixels
 };
 
-// All of an image, which need not be of its set's size.
-void read_any(const Dataset& dataset, std::uint64_t index, Sums& sums) {
-  const Sample sample = dataset.fetch(index, sums.scratch);
+}  // namespace
+
+Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
+                 std::vector<std::uint8_t>& pixels) {
+  const Sample sample = dataset.fetch(index, scratch);
   const std::string name =
       sample.encoding == Encoding::pixels ? std::string() : dataset.name(index);
   const Shape shape = decoded_shape(sample, name);
-  const std::int64_t channels = dataset.image_shape().back();
-  sums.pixels.resize(idx(shape[0] * shape[1] * channels));
-  decode(sample, name, shape, {0, 0, shape[0], shape[1]}, channels, sums.scratch, sums.pixels);
-  sums.count += static_cast<std::uint64_t>(shape[0] * shape[1]);
+  const std::int64_t channels = dataset.image_shape()[2];
+  pixels.resize(static_cast<std::size_t>(shape[0] * shape[1] * channels));
+  decode(sample, name, shape, {0, 0, shape[0], shape[1]}, channels, scratch, pixels);
+  return {shape[0], shape[1], channels};
 }
-
-}  // namespace
 
 ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers) {
   if (most < 1 || most > 100000) {
@@ -44,7 +44,8 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   std::vector<Sums> sums(static_cast<std::size_t>(workers));
   parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
     Sums& sum = sums[static_cast<std::size_t>(thread)];
-    read_any(dataset, i * dataset.size() / samples, sum);
+    read_whole(dataset, i * dataset.size() / samples, sum.scratch, sum.pixels);
+    sum.count += sum.pixels.size() / channels;
     for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::uint64_t value = sum.pixels[at + c];
@@ -57,7 +58,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   result.samples = samples;
   std::uint64_t pixels = 0;
   for (const Sums& sum : sums) pixels += sum.count;
-  const double count = static_cast<double>(pixels);
+  const auto count = static_cast<double>(pixels);
   for (std::size_t c = 0; c < channels; ++c) {
     std::uint64_t values = 0;
     std::uint64_t squares = 0;

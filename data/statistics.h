@@ -14,8 +14,14 @@ struct ChannelStatistics {    // of values / 255
   std::uint64_t samples = 0;  // looked at
 };
 
-// Over min(size, most) evenly spaced samples. Sums are of integers, so the result is the same on
-// every machine and for every number of threads (0: all cores). Throws DataError as read() does.
+// Decodes a whole image in its own size, with the channels of its set, and gives its shape. Throws
+// DataError as Dataset::fetch does.
+Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
+                 std::vector<std::uint8_t>& pixels);
+
+// Images may differ in size: each pixel counts alike. Over min(size, most) evenly spaced samples.
+// Sums are of integers, so the result is the same on every machine and for every number of threads
+// (0: all cores). Throws DataError as read_whole() does.
 ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most = 5000,
                                      int workers = 0);
 

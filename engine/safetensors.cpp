@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -27,46 +28,14 @@ std::string json_text(const std::filesystem::path& path, std::string_view text) 
   }
 }
 
-void check(const std::filesystem::path& path, const TensorToStore& tensor) {
+void check(const std::filesystem::path& path, const StoredTensor& tensor) {
   std::uint64_t needed = 0;
   if (tensor.name == metadata_name)
     fail<UsageError>("{}: a tensor cannot be called {}", path.string(), metadata_name);
-  if (!size_of(tensor.type, tensor.shape, needed) || needed != tensor.bytes.size())
+  if (!size_of(tensor.type, tensor.shape, needed) || needed != tensor.bytes)
     fail<UsageError>("{}: tensor {} has {} bytes, but its shape [{}] of {} takes {}", path.string(),
-                     printable(tensor.name), tensor.bytes.size(), fmt::join(tensor.shape, ","),
+                     printable(tensor.name), tensor.bytes, fmt::join(tensor.shape, ","),
                      name(tensor.type), needed);
-}
-
-// The length field and the header, padded with spaces so that the data begins at a multiple of 8.
-std::string header_text(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
-                        const Metadata& metadata) {
-  std::string text(length_bytes, '\0');
-  std::vector<std::string> entries;
-  if (!metadata.empty()) {
-    for (const auto& [key, value] : metadata)
-      entries.push_back(json_text(path, key) + ":" + json_text(path, value));
-    entries = {fmt::format("\"{}\":{{{}}}", metadata_name, fmt::join(entries, ","))};
-  }
-  std::set<std::string_view> names;
-  std::uint64_t begin = 0;
-  for (const TensorToStore& tensor : tensors) {
-    check(path, tensor);
-    if (!names.insert(tensor.name).second)
-      fail<UsageError>("{}: two tensors are called {}", path.string(), printable(tensor.name));
-    const std::uint64_t end = begin + tensor.bytes.size();
-    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                                  json_text(path, tensor.name), name(tensor.type),
-                                  fmt::join(tensor.shape, ","), begin, end));
-    begin = end;
-  }
-  text += fmt::format("{{{}}}", fmt::join(entries, ","));
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const std::uint64_t length = text.size() - length_bytes;
-  if (length > max_header_bytes)
-    fail<UsageError>("{}: a header of {} bytes; readers accept at most {}", path.string(), length,
-                     max_header_bytes);
-  std::memcpy(text.data(), &length, length_bytes);
-  return text;
 }
 
 Header read_header(const InputFile& file) {
@@ -96,9 +65,11 @@ std::string_view name(StoredType type) {
     case StoredType::f16: return "F16";
     case StoredType::bf16: return "BF16";
     case StoredType::u8: return "U8";
+    case StoredType::u16: return "U16";
+    case StoredType::u32: return "U32";
+    case StoredType::u64: return "U64";
     case StoredType::i32: return "I32";
     case StoredType::i64: return "I64";
-    case StoredType::u64: return "U64";
   }
   return "?";
 }
@@ -107,8 +78,10 @@ std::size_t size_bytes(StoredType type) {
   switch (type) {
     case StoredType::u8: return 1;
     case StoredType::f16:
-    case StoredType::bf16: return 2;
+    case StoredType::bf16:
+    case StoredType::u16: return 2;
     case StoredType::f32:
+    case StoredType::u32:
     case StoredType::i32: return 4;
     case StoredType::i64:
     case StoredType::u64: return 8;
@@ -127,9 +100,44 @@ StoredType stored_type(DType dtype) {
   fail<UsageError>("element type {} has no name in safetensors", static_cast<int>(dtype));
 }
 
+std::string safetensors_beginning(const std::filesystem::path& path,
+                                  std::span<const StoredTensor> tensors, const Metadata& metadata,
+                                  std::size_t least_bytes) {
+  std::string text(length_bytes, '\0');
+  std::vector<std::string> entries;
+  if (!metadata.empty()) {
+    for (const auto& [key, value] : metadata)
+      entries.push_back(json_text(path, key) + ":" + json_text(path, value));
+    entries = {fmt::format("\"{}\":{{{}}}", metadata_name, fmt::join(entries, ","))};
+  }
+  std::set<std::string_view> names;
+  std::uint64_t begin = 0;
+  for (const StoredTensor& tensor : tensors) {
+    check(path, tensor);
+    if (!names.insert(tensor.name).second)
+      fail<UsageError>("{}: two tensors are called {}", path.string(), printable(tensor.name));
+    const std::uint64_t end = begin + tensor.bytes;
+    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                                  json_text(path, tensor.name), name(tensor.type),
+                                  fmt::join(tensor.shape, ","), begin, end));
+    begin = end;
+  }
+  text += fmt::format("{{{}}}", fmt::join(entries, ","));
+  text.resize((std::max(text.size(), least_bytes) + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size() - length_bytes;
+  if (length > max_header_bytes)
+    fail<UsageError>("{}: a header of {} bytes; readers accept at most {}", path.string(), length,
+                     max_header_bytes);
+  std::memcpy(text.data(), &length, length_bytes);
+  return text;
+}
+
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
                        const Metadata& metadata) {
-  const std::string header = header_text(path, tensors, metadata);
+  std::vector<StoredTensor> stored;
+  for (const TensorToStore& tensor : tensors)
+    stored.push_back({tensor.name, tensor.type, tensor.shape, 0, tensor.bytes.size()});
+  const std::string header = safetensors_beginning(path, stored, metadata);
   std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(header))};
   for (const TensorToStore& tensor : tensors) parts.push_back(tensor.bytes);
   write_atomically(path, parts);

@@ -18,7 +18,7 @@
 namespace warpstep {
 
 // The element types that Warpstep writes and reads; the format has more, which are refused by name.
-enum class StoredType : std::uint8_t { f32, f16, bf16, u8, i32, i64, u64 };
+enum class StoredType : std::uint8_t { f32, f16, bf16, u8, u16, u32, u64, i32, i64 };
 
 std::string_view name(StoredType type);   // as the format spells it: "F32"
 std::size_t size_bytes(StoredType type);  // of one element
@@ -47,6 +47,14 @@ struct StoredTensor {
   std::uint64_t offset = 0;  // of the first byte, in the file
   std::uint64_t bytes = 0;   // fits the shape
 };
+
+// What such a file begins with, the length and the header, for tensors whose data follow each other
+// in the order given (their offsets are ignored). Padded with spaces so that the data begins at a
+// multiple of 8, and is at least `least_bytes` long: whoever does not know a shape before its data
+// is written leaves room and fills it in later. Throws UsageError as write_safetensors does.
+std::string safetensors_beginning(const std::filesystem::path& path,
+                                  std::span<const StoredTensor> tensors, const Metadata& metadata,
+                                  std::size_t least_bytes = 0);
 
 // A file whose header is proven right before anything is read by it: every tensor fits its shape,
 // and together they cover the data without a hole or an overlap. Allocates in proportion to the

@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array all_types = {StoredType::f32, StoredType::f16, StoredType::bf16,
-                                  StoredType::u8,  StoredType::i32, StoredType::i64,
-                                  StoredType::u64};
+                                  StoredType::u8,  StoredType::u16, StoredType::u32,
+                                  StoredType::u64, StoredType::i32, StoredType::i64};
 
 // Tells the parser's caller how far it has come: JSON events carry no position of their own.
 struct CountingIterator {
@@ -74,7 +74,8 @@ class Events : public nlohmann::json_sax<json> {
     if (where_ != Where::tensor || key_ != "dtype") return unexpected("a string");
     const auto type = std::ranges::find(all_types, value, [](StoredType t) { return name(t); });
     if (type == all_types.end())
-      refuse("the dtype {}; F32, F16, BF16, U8, I32, I64 and U64 are supported", printable(value));
+      refuse("the dtype {}; F32, F16, BF16, U8, U16, U32, U64, I32 and I64 are supported",
+             printable(value));
     type_ = *type;
     return true;
   }

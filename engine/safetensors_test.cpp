@@ -63,8 +63,9 @@ TEST_F(SafetensorsTest, GivesBackWhatWasWritten) {
 TEST_F(SafetensorsTest, EveryTypeAndEmptyTensorsSurvive) {
   const std::array<std::byte, 6 * 8> bytes{};
   std::vector<TensorToStore> tensors;
-  for (const StoredType type : {StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::u8,
-                                StoredType::i32, StoredType::i64, StoredType::u64}) {
+  for (const StoredType type :
+       {StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::u8, StoredType::u16,
+        StoredType::u32, StoredType::u64, StoredType::i32, StoredType::i64}) {
     tensors.push_back(
         {std::string(name(type)), type, {2, 3}, std::span(bytes).first(6 * size_bytes(type))});
     tensors.push_back({fmt::format("empty {}", name(type)), type, {3, 0}, {}});
@@ -95,6 +96,18 @@ TEST_F(SafetensorsTest, BytesAreThoseOfTheFormat) {
   const std::string content = read_file(path_);
   EXPECT_EQ(content, std::string("\x50\0\0\0\0\0\0\0", 8) + header +
                          std::string(80 - header.size(), ' ') + "\1\2\3");
+}
+
+TEST_F(SafetensorsTest, ABeginningLeavesRoomForAShapeThatIsKnownLater) {
+  const std::vector<StoredTensor> wide = {{"data", StoredType::u8, {1'000'000}, 0, 1'000'000}};
+  const std::vector<StoredTensor> real = {{"data", StoredType::u8, {3}, 0, 3}};
+  const std::size_t room = safetensors_beginning(path_, wide, {}).size();
+  const std::string begin = safetensors_beginning(path_, real, {}, room);
+  EXPECT_EQ(begin.size(), room);
+  EXPECT_LT(safetensors_beginning(path_, real, {}).size(), room);
+  write_atomically(path_, begin + "abc");
+  EXPECT_EQ(SafetensorsFile(path_).at("data").offset, room);
+  EXPECT_THROW(safetensors_beginning(path_, std::vector{real[0], real[0]}, {}), UsageError);
 }
 
 TEST_F(SafetensorsTest, TheDataMayLieInAnotherOrderThanTheHeader) {

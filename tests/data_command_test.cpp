@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/npy.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -69,11 +70,61 @@ TEST_F(DataCommand, VerifiesAndListsEveryBrokenFile) {
   EXPECT_EQ(run("verify " + (folder_ / "set")).out,
             (folder_ / "set") + ": 6 of 6 samples are good\n");
   put(folder_ / "set/train/2.png", std::string("not a PNG"));
-  put(folder_ / "set/train/4.png", testing::some_png({9, 9, 3}));
+  put(folder_ / "set/train/4.png", testing::some_png({9, 9, 3}));  // another size is no fault
   const Result bad = run("verify " + (folder_ / "set"));
   EXPECT_EQ(bad.code, 1);
-  EXPECT_THAT(bad.out, AllOf(HasSubstr("train/2.png: is not a PNG"), HasSubstr("4.png: is 9x9x3"),
-                             HasSubstr("4 of 6 samples are good")));
+  EXPECT_THAT(bad.out,
+              AllOf(HasSubstr("train/2.png: is not a PNG"), HasSubstr("5 of 6 samples are good")));
+}
+
+TEST_F(DataCommand, DescribesImagesOfDifferentSizes) {
+  put(folder_ / "set/train/a/1.png", testing::some_png({4, 5, 3}));
+  put(folder_ / "set/train/a/2.png", testing::some_png({9, 3, 3}));
+  EXPECT_THAT(run("info " + (folder_ / "set")).out,
+              AllOf(HasSubstr("2 images of 4-9 x 3-5 x 3 (the first 1000), 1 classes"),
+                    HasSubstr("(of 2 images")));
+  const auto json = nlohmann::json::parse(run("info --json " + (folder_ / "set")).out);
+  EXPECT_EQ(json["train"]["heights"], nlohmann::json({4, 9}));
+  EXPECT_EQ(json["train"]["widths"], nlohmann::json({3, 5}));
+}
+
+TEST_F(DataCommand, PacksAndFindsWhatWasDamagedSince) {
+  put_png_split(folder_ / "set/train", 6, 2);
+  const std::string tar = folder_ / "tar";
+  const Result packed = run("pack " + (folder_ / "set") + " " + tar + " --workers 3");
+  EXPECT_EQ(packed.code, 0);
+  EXPECT_THAT(packed.out, HasSubstr("/tar: 6 samples, "));
+  EXPECT_THAT(packed.err, IsEmpty());
+  EXPECT_THAT(run("info " + tar).out, HasSubstr("train: tar shards, 6 images of 4 x 5 x 3"));
+  EXPECT_EQ(run("verify " + tar).out, tar + ": 6 of 6 samples are good\n");
+  const std::string decoded = folder_ / "decoded";
+  EXPECT_EQ(run("pack --decode " + tar + " " + decoded).code, 0);
+  std::vector<std::uint8_t> bytes;
+  read_into(bytes, decoded + "/train.safetensors");
+  bytes.back() ^= 1;  // a pixel of the last image: only a checksum can tell
+  put(decoded + "/train.safetensors", bytes);
+  const Result damaged = run("verify " + decoded);
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_THAT(damaged.out, AllOf(HasSubstr("train.safetensors[5]: has the CRC32C"),
+                                 HasSubstr("5 of 6 samples are good")));
+}
+
+TEST_F(DataCommand, RefusesToPackWhatCannotBeMeant) {
+  put_png_split(folder_ / "set/train", 2, 2);
+  const std::string from = "pack " + (folder_ / "set") + " ";
+  EXPECT_EQ(run(from + (folder_ / "out") + " --decode --to tar").code, 2);
+  EXPECT_EQ(run(from + (folder_ / "out") + " --to zip").code, 2);
+  const Result taken = run(from + (folder_ / "set"));
+  EXPECT_EQ(taken.code, 1);
+  EXPECT_THAT(taken.err, HasSubstr("/set: is there already and is not an empty folder"));
+}
+
+TEST_F(DataCommand, DescribesTokens) {
+  const std::vector<std::uint16_t> tokens{1, 2, 3};
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(tokens.data());
+  write_npy(folder_ / "train-tokens.npy", StoredType::u16, std::vector<std::uint64_t>{3},
+            {bytes, 6});
+  EXPECT_THAT(run("info " + folder_.path()).out, HasSubstr("train: 3 tokens of U16"));
 }
 
 TEST_F(DataCommand, FailsWithOneMessage) {

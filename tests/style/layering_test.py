@@ -11,7 +11,7 @@ MAY_INCLUDE = {
     "models": ("models/", "engine/"),
     "kernels": ("kernels/", "engine/"),
     "profiler": ("profiler/", "engine/core/"),
-    "data": ("data/", "engine/core/", "profiler/record"),
+    "data": ("data/", "engine/core/", "engine/safetensors.h", "profiler/record"),
 }
 FREE = ("tools", "bench", "tests", "docs")
 # Folders that use no library but the standard one, the system's and the small ones below.

@@ -109,7 +109,8 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
                    data::Split as) {
   Source source;
   source.recipe = recipe_of(options, model, as);
-  source.dataset = data::open(options.data, split);
+  source.dataset = data::open(
+      options.data, split, {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap});
   source.read = source.dataset;
   return source;
 }

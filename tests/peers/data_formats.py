@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Holds the packed formats against the packages that others read and write them with.
+
+Run by hand, in an environment of its own:
+
+    python3 -m venv peers && peers/bin/pip install webdataset numpy safetensors pillow
+    peers/bin/python tests/peers/data_formats.py build/release/bin/warpstep [FOLDER]
+
+Draws a small set, packs it, and reads the shards with webdataset and tarfile, the safetensors files
+with safetensors and NumPy; writes shards with webdataset and arrays with NumPy and has warpstep read
+them. With FOLDER, a folder of PNG and JPEG files, every image is decoded by warpstep and compared
+with Pillow byte by byte. Exits 1 at the first difference.
+"""
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+import numpy as np
+import safetensors
+import webdataset
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+
+def run(program, *arguments, fails=False):
+    done = subprocess.run([program, "data", *map(str, arguments)], capture_output=True, text=True)
+    if (done.returncode != 0) != fails:
+        sys.exit(f"warpstep data {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def expect(what, holds):
+    print(f"{'ok' if holds else 'DIFFERENT'}: {what}")
+    if not holds:
+        sys.exit(1)
+
+
+def pixels(data):
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def originals(folder):
+    """The drawn split as (bytes, label), in the order in which warpstep numbers its samples."""
+    import pickle  # of our own making
+    labels = pickle.loads((folder / "labels.pkl").read_bytes())
+    return [((folder / name).read_bytes(), labels[name]) for name in sorted(labels)]
+
+
+def check_shards(program, work, drawn):
+    run(program, "pack", work / "drawn", work / "tar", "--shard-mib", 1)
+    shards = sorted((work / "tar").glob("train-*.tar"))
+    samples = list(webdataset.WebDataset([str(s) for s in shards], shardshuffle=False))
+    expect(f"webdataset reads {len(samples)} samples of {len(shards)} shards",
+           [(s["png"], int(s["cls"])) for s in samples] == drawn)
+    for shard in shards:
+        lines = shard.with_suffix(".idx").read_text().splitlines()
+        content = shard.read_bytes()
+        with tarfile.open(shard) as archive:
+            members = [m for m in archive if m.isreg()]
+        words = [w for line in lines[1:] for w in line.split(" ")]
+        found = [(words[i + 3], int(words[i + 1]), int(words[i + 2])) for i in range(0, len(words), 4)]
+        expect(f"{shard.stem}.idx has tarfile's offsets",
+               lines[0] == f"v1.2 {len(lines) - 1}" and found == [(m.name, m.offset_data, m.size) for m in members]
+               and all(content[m.offset_data - 512:m.offset_data - 512 + len(m.name)] == m.name.encode()
+                       for m in members))
+
+
+def check_their_shards(program, work, drawn):
+    folder = work / "theirs"
+    folder.mkdir()
+    for tar_format in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with webdataset.TarWriter(str(folder / "train-0.tar")) as writer:
+            writer.tarstream.format = tar_format
+            for i, (data, label) in enumerate(drawn):
+                writer.write({"__key__": f"some/{'long' * 30}/{i:05d}", "png": data, "cls": label, "json": {"i": i}})
+        info = json.loads(run(program, "info", folder, "--json"))["train"]
+        expect(f"warpstep reads webdataset's shard (tar format {tar_format})",
+               info["samples"] == len(drawn) and "are good" in run(program, "verify", folder))
+        (folder / "train-0.idx").unlink()
+
+
+def check_safetensors(program, work, drawn):
+    run(program, "pack", work / "drawn", work / "encoded", "--to", "safetensors")
+    tensors = load_file(work / "encoded/train.safetensors")
+    offset, data = tensors["offset"], tensors["data"].tobytes()
+    expect("safetensors reads encoded samples",
+           [(data[offset[i]:offset[i + 1]], int(tensors["label"][i])) for i in range(len(drawn))] == drawn)
+    run(program, "pack", work / "drawn", work / "decoded", "--decode")
+    tensors = load_file(work / "decoded/train.safetensors")
+    expect("safetensors reads decoded images",
+           np.array_equal(tensors["image"], np.stack([pixels(d) for d, _ in drawn]))
+           and tensors["label"].tolist() == [label for _, label in drawn])
+    with safetensors.safe_open(work / "decoded/train.safetensors", "np") as file:
+        expect("and the names of the classes", len(json.loads(file.metadata()["classes"])) == 10)
+    folder = work / "their-safetensors"
+    folder.mkdir()
+    save_file({"image": tensors["image"], "label": tensors["label"].astype(np.int64)}, folder / "train.safetensors")
+    info = json.loads(run(program, "info", folder, "--json"))["train"]
+    ours = json.loads(run(program, "info", work / "decoded", "--json"))["train"]
+    expect("warpstep reads what safetensors writes",
+           (info["mean"], info["samples"]) == (ours["mean"], ours["samples"]))
+
+
+def check_npy(program, work, drawn):
+    images = np.stack([pixels(d) for d, _ in drawn])
+    folder = work / "npy"
+    folder.mkdir()
+    np.save(folder / "train-images.npy", images)
+    for dtype in (np.uint8, np.int32, np.int64, np.uint16, np.uint32):
+        np.save(folder / "train-labels.npy", np.array([label for _, label in drawn], dtype))
+        expect(f"warpstep reads NumPy's labels of {dtype.__name__}", "are good" in run(program, "verify", folder))
+    run(program, "pack", folder, work / "from-npy", "--decode")
+    expect("and packs NumPy's images as they are",
+           np.array_equal(load_file(work / "from-npy/train.safetensors")["image"], images))
+    np.save(folder / "train-images.npy", np.asfortranarray(images))
+    run(program, "info", folder, fails=True)
+    tokens = work / "tokens"
+    tokens.mkdir()
+    np.save(tokens / "train-tokens.npy", np.arange(1000, dtype=np.uint16))
+    expect("warpstep reads NumPy's tokens", json.loads(run(program, "info", tokens, "--json"))["train"]["tokens"] == 1000)
+
+
+def check_pixels(program, work, folder):
+    """Every image of a folder, as a set of one sample each, since they differ in size."""
+    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg"))
+    different = []
+    for number, path in enumerate(paths):
+        one = work / f"{folder.name}-{number}"
+        (one / "from/train/a").mkdir(parents=True)
+        (one / "from/train/a" / path.name).write_bytes(path.read_bytes())
+        run(program, "pack", one / "from", one / "seekable")
+        run(program, "pack", one / "seekable", one / "decoded", "--decode")
+        image = load_file(one / "decoded/train.safetensors")["image"][0]
+        expected = Image.open(path)
+        if not np.array_equal(image, np.asarray(expected.convert("RGB" if image.shape[2] == 3 else "L"))):
+            different.append(path.name)
+    expect(f"Pillow's pixels of {len(paths)} images in {folder.name}, made seekable: {different or 'all equal'}",
+           not different)
+
+
+def main():
+    program = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        run(program, "make", work / "drawn", "--train", 500, "--test", 20)
+        drawn = originals(work / "drawn/train")
+        check_shards(program, work, drawn)
+        check_their_shards(program, work, drawn)
+        check_safetensors(program, work, drawn)
+        check_npy(program, work, drawn)
+        for folder in sys.argv[2:]:
+            check_pixels(program, work, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()

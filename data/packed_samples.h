@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/asked.h"
 #include "data/checksum.h"
 #include "data/dataset.h"
 #include "data/mapped_file.h"
@@ -52,6 +53,7 @@ class PackedSamples : public Dataset, public Checksums {
 
  private:
   PackedParts parts_;
+  Asked asked_;
   Shape shape_;
   bool mapped_ = true;
   std::uint32_t longest_ = 0;

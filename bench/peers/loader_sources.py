@@ -176,8 +176,7 @@ class Dali:
 
     def epoch(self, batches):
         for _ in range(batches):
-            images, labels = self.pipeline.run()
-            yield images.as_tensor(), labels
+            yield self.pipeline.run()
 
     def processes(self):
         return []

@@ -166,10 +166,11 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
     fail<UsageError>("normalising {} channels takes as many of --mean and --std, not {} and {}",
                      channels, mean.size(), std.size());
   for (std::size_t c = 0; c < idx(channels); ++c) {
-    // In double and rounded once, as the op normalize has it.
-    const double scale = 1 / (255 * std[c]);
+    // From f32 in double and rounded once, as layers.h's normalize() has it: the same bits.
+    const double here = static_cast<float>(std[c]), middle = static_cast<float>(mean[c]);
+    const double scale = 1 / (255.0 * here);
     for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);
-    plan.shift[c] = static_cast<float>(plan.shift[c] * scale - mean[c] / std[c]);
+    plan.shift[c] = static_cast<float>(plan.shift[c] * scale - middle / here);
   }
   return plan;
 }

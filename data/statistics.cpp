@@ -15,6 +15,7 @@ namespace {
 struct Sums {
   Scratch scratch;
   std::vector<std::uint8_t> pixels;
+  std::uint64_t samples = 0;
   std::uint64_t count = 0;                 // of pixels
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
@@ -34,7 +35,8 @@ Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
   return {shape[0], shape[1], channels};
 }
 
-ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers) {
+ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most, int workers,
+                                     bool forgiven) {
   if (most < 1 || most > 100000) {
     fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
   }
@@ -44,7 +46,13 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
   std::vector<Sums> sums(static_cast<std::size_t>(workers));
   parallel_for(samples, workers, [&](int thread, std::uint64_t i) {
     Sums& sum = sums[static_cast<std::size_t>(thread)];
-    read_whole(dataset, i * dataset.size() / samples, sum.scratch, sum.pixels);
+    try {
+      read_whole(dataset, i * dataset.size() / samples, sum.scratch, sum.pixels);
+    } catch (const DataError&) {
+      if (!forgiven) throw;
+      return;
+    }
+    ++sum.samples;
     sum.count += sum.pixels.size() / channels;
     for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
@@ -55,9 +63,14 @@ ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most,
     }
   });
   ChannelStatistics result;
-  result.samples = samples;
   std::uint64_t pixels = 0;
-  for (const Sums& sum : sums) pixels += sum.count;
+  for (const Sums& sum : sums) {
+    pixels += sum.count;
+    result.samples += sum.samples;
+  }
+  if (result.samples == 0)
+    fail<DataError>("{}: none of {} samples can be decoded; `warpstep data verify` lists why",
+                    dataset.path(), samples);
   const auto count = static_cast<double>(pixels);
   for (std::size_t c = 0; c < channels; ++c) {
     std::uint64_t values = 0;

@@ -21,8 +21,9 @@ Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
 
 // Images may differ in size: each pixel counts alike. Over min(size, most) evenly spaced samples.
 // Sums are of integers, so the result is the same on every machine and for every number of threads
-// (0: all cores). Throws DataError as read_whole() does.
+// (0: all cores). Throws DataError as read_whole() does, or, where broken samples are `forgiven`,
+// only when there is no other.
 ChannelStatistics channel_statistics(const Dataset& dataset, std::uint64_t most = 5000,
-                                     int workers = 0);
+                                     int workers = 0, bool forgiven = false);
 
 }  // namespace warpstep::data

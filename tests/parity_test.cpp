@@ -39,16 +39,26 @@ double sample_difference(const std::vector<float>& values, const json& golden, s
   return std::sqrt(difference / size);
 }
 
-class Parity : public testing::TestWithParam<std::string> {
+// Winograd's transforms round some hundred times more than sums do, and Adam makes whole steps of a
+// gradient that is rounding noise: 2e-4 of the weights after ten steps, where exact algorithms stay
+// below 3e-7. So the weights themselves are held tightly without Winograd, and loosely with it.
+struct Way {
+  std::string model;
+  bool exact_math;
+};
+
+class Parity : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     std::shared_ptr<Backend> backend;
     try {
-      backend = testing_support::open_tested_backend(testing_support::tested_backend());
+      backend = testing_support::open_tested_backend(testing_support::tested_backend(),
+                                                     {.exact_math = GetParam().exact_math});
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
     }
-    std::ifstream file(testing_support::source_file("tests/golden/parity-" + GetParam() + ".json"));
+    std::ifstream file(
+        testing_support::source_file("tests/golden/parity-" + GetParam().model + ".json"));
     golden_ = json::parse(file);
     const auto adam = golden_.at("adam");
     const StepOptions options{
@@ -57,14 +67,14 @@ class Parity : public testing::TestWithParam<std::string> {
     const models::BuildOptions build{
         .batch = golden_.at("batch"), .mean = golden_.at("mean"), .std = golden_.at("std")};
     program_ =
-        std::make_unique<Program>(compile_step(models::build(models::find(GetParam()), build),
+        std::make_unique<Program>(compile_step(models::build(models::find(GetParam().model), build),
                                                options_for(*backend, options)),
                                   backend);
     program_->store().initialize(golden_.at("seed"));
   }
 
   void step(std::uint32_t index) {
-    const Shape& image = models::find(GetParam()).image;
+    const Shape& image = models::find(GetParam().model).image;
     batch_ = golden_batch(golden_.at("seed"), index, golden_.at("batch"), image);
     const std::array<const void*, 2> slots{batch_.images.data(), batch_.labels.data()};
     program_->set_inputs(slots);
@@ -106,7 +116,7 @@ TEST_P(Parity, TenStepsAgreeWithPyTorch) {
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const std::vector<float> final_values = store.read(p);
     EXPECT_LT(sample_difference(final_values, parameters[p]["final"], parameters[p]["stride"]),
-              1e-4)
+              GetParam().exact_math ? 1e-5 : 1e-3)
         << parameters[p]["name"];
     std::vector<float> moved = final_values;
     for (std::size_t i = 0; i < moved.size(); ++i) moved[i] -= initial[p][i];
@@ -115,8 +125,12 @@ TEST_P(Parity, TenStepsAgreeWithPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::Values("cifar10cnn", "mlp"),
-                         [](const auto& of) { return of.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         testing::Values(Way{"cifar10cnn", true}, Way{"cifar10cnn", false},
+                                         Way{"mlp", true}),
+                         [](const auto& of) {
+                           return of.param.model + (of.param.exact_math ? "" : "_winograd");
+                         });
 
 }  // namespace
 }  // namespace warpstep

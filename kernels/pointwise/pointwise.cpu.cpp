@@ -18,27 +18,24 @@ void for_chunks(std::int64_t count, Run run) {
     run(begin, std::min(count, begin + chunk));
 }
 
-WARPSTEP_CLONES void normalize_pixels(const std::uint8_t* x, float* y, std::int64_t pixels,
-                                      std::int64_t channels, const float* scale,
-                                      const float* shift) {
-  if (channels == 1)
-    for (std::int64_t i = 0; i < pixels; ++i) y[i] = static_cast<float>(x[i]) * scale[0] + shift[0];
-  else if (channels == 3)
-    for (std::int64_t i = 0; i < pixels; ++i)
-      for (std::int64_t c = 0; c < 3; ++c)
-        y[3 * i + c] = static_cast<float>(x[3 * i + c]) * scale[c] + shift[c];
-  else
-    for (std::int64_t i = 0; i < pixels; ++i)
-      for (std::int64_t c = 0; c < channels; ++c)
-        y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
+// The arithmetic of bytes is that of apply_pixels(), so that a batch has the same bits whoever
+// normalises it.
+PixelPlan plan_of(const Normalize& op, std::int64_t channels) {
+  PixelPlan plan;
+  plan.channels = static_cast<int>(channels);
+  for (std::size_t c = 0; c < idx(channels); ++c) {
+    plan.m[c][c] = op.scale[c];
+    plan.shift[c] = op.shift[c];
+  }
+  return plan;
 }
 
-WARPSTEP_CLONES void normalize_floats(const float* x, float* y, std::int64_t pixels,
-                                      std::int64_t channels, const float* scale,
-                                      const float* shift) {
+template <class X>
+void normalize_each(const X* x, float* y, std::int64_t pixels, std::int64_t channels,
+                    const float* scale, const float* shift) {
   for (std::int64_t i = 0; i < pixels; ++i)
     for (std::int64_t c = 0; c < channels; ++c)
-      y[channels * i + c] = x[channels * i + c] * scale[c] + shift[c];
+      y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
 }
 
 WARPSTEP_CLONES void relu(const float* x, float* y, std::int64_t count) {
@@ -64,15 +61,25 @@ std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
   const std::int64_t channels = operands.out_shape()[3],
                      pixels = operands.out_shape().count() / channels;
   const bool bytes = operands.in(0).type.dtype == DType::u8;
+  if (bytes && channels <= 3)
+    return host_kernel("vector loops", [plan = plan_of(op, channels), pixels](const Buffers& b) {
+      const std::int64_t width = plan.channels;
+      for_chunks(pixels, [&](std::int64_t begin, std::int64_t end) {
+        const RowPlan row;
+        const ImageExtent chunk_extent{1, end - begin};
+        apply_pixels(plan, std::span(&row, 1), 0, as<std::uint8_t>(b.in[0]) + begin * width,
+                     chunk_extent, chunk_extent, as<float>(b.out[0]) + begin * width);
+      });
+    });
   return host_kernel("loops", [op, bytes, channels, pixels](const Buffers& b) {
     for_chunks(pixels, [&](std::int64_t begin, std::int64_t end) {
       float* y = as<float>(b.out[0]) + begin * channels;
       if (bytes)
-        normalize_pixels(as<std::uint8_t>(b.in[0]) + begin * channels, y, end - begin, channels,
-                         op.scale.data(), op.shift.data());
+        normalize_each(as<std::uint8_t>(b.in[0]) + begin * channels, y, end - begin, channels,
+                       op.scale.data(), op.shift.data());
       else
-        normalize_floats(as<float>(b.in[0]) + begin * channels, y, end - begin, channels,
-                         op.scale.data(), op.shift.data());
+        normalize_each(as<float>(b.in[0]) + begin * channels, y, end - begin, channels,
+                       op.scale.data(), op.shift.data());
     });
   });
 }

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(threads)
     for (int c = 0; c < 4; ++c) {
       if (!holds_channels || c >= channels) continue;
       const auto value = staged[pixel * static_cast<unsigned>(channels) + static_cast<unsigned>(c)];
-      z[c] = static_cast<float>(value) * affine.scale[c] + affine.shift[c];
+      z[c] = fmaf(static_cast<float>(value), affine.scale[c], affine.shift[c]);
     }
     store(to + std::size_t{v} * width, z);
   }

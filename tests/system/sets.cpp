@@ -94,7 +94,8 @@ std::vector<Json> timeless_metrics(const std::string& run) {
 
 Json timeless_summary(const std::string& run) {
   Json summary = read_json(run + "/summary.json");
-  for (const char* key : {"images_per_second", "step_ms", "step_time_share"}) summary.erase(key);
+  for (const char* key : {"images_per_second", "step_ms", "step_time_share", "loading"})
+    summary.erase(key);
   return summary;
 }
 

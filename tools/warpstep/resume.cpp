@@ -90,6 +90,9 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   };
   if (options.batch != then.batch) refuse("--batch", options.batch, then.batch);
   if (options.seed != then.seed) refuse("--seed", options.seed, then.seed);
+  if (options.shuffle != then.shuffle) refuse("--shuffle", options.shuffle, then.shuffle);
+  if (options.transforms != then.transforms)
+    refuse("--transforms", options.transforms, then.transforms);
   return progress;
 }
 

@@ -121,7 +121,9 @@ void resolve_normalization(RunOptions& options, const Source& training) {
   if (!training.recipe.normalizes()) return;
   const auto channels = idx(training.dataset->image_shape()[2]);
   if (options.mean.empty()) {
-    const data::ChannelStatistics measured = data::channel_statistics(*training.dataset);
+    const data::ChannelStatistics measured =
+        data::channel_statistics(*training.dataset, 5000, 0,
+                                 parse_data_errors(options.data_errors) != data::DataErrors::fail);
     options.mean = measured.mean;
     options.std = measured.std;
     for (double& std : options.std)

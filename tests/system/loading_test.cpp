@@ -1,0 +1,201 @@
+// How data reach a run: tiers, transforms, broken samples, packed sets. What a run learns depends
+// on none of it but the transforms.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* augmented =
+    "random-crop=8:pad=2,flip,contrast=0.2,random-mask=0.1:dilate,normalize,mixup=0.5";
+
+class Loading : public testing::Test {
+ protected:
+  void SetUp() override { make_set(data_); }
+
+  Ended train(const std::string& data, const std::string& out,
+              const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = short_run(data, out);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  void expect_trained(const std::string& out, const std::vector<std::string>& more) const {
+    const Ended ended = train(data_, out, more);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data", a_ = folder_ / "a", b_ = folder_ / "b";
+};
+
+TEST_F(Loading, LearnsTheSameInEveryTierAndWhoeverNormalises) {
+  for (const char* transforms : {"none", augmented}) {
+    SCOPED_TRACE(transforms);
+    expect_trained(a_, {"--transforms", transforms, "--tier", "decoded", "--overwrite"});
+    for (const std::vector<std::string>& way :
+         {std::vector<std::string>{"--tier", "mapped"},
+          {"--tier", "resident"},
+          {"--tier", "auto", "--workers", "4", "--prefetch", "7"},
+          {"--tier", "mapped", "--workers", "auto", "--memory", "1GiB"}}) {
+      std::vector<std::string> more{"--transforms", transforms, "--overwrite"};
+      more.insert(more.end(), way.begin(), way.end());
+      expect_trained(b_, more);
+      expect_equal_runs(a_, b_);
+    }
+  }
+  const char* no_mix = "random-crop=8:pad=2,flip,random-mask=0.1";
+  expect_trained(a_, {"--transforms", no_mix, "--overwrite"});
+  expect_trained(b_, {"--transforms", no_mix, "--normalize", "cpu", "--overwrite"});
+  expect_equal_runs(a_, b_);
+  EXPECT_GT(read_json(b_ + "/summary.json")["loading"]["stages"]["pixels_ns"], 0);
+}
+
+TEST_F(Loading, SaysWhereTheImagesAreAndWhatLoadingCost) {
+  const Ended ended = train(data_, a_, {"--transforms", "flip"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("data: PNG folder, mapped (its pixels fit into memory), flip"),
+                    HasSubstr("at most"), HasSubstr("MiB (slots")));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("data: 1 worker, trainer waits"), HasSubstr("workers: ")));
+  const Json config = read_json(a_ + "/config.json");
+  EXPECT_EQ(config["loader"]["tier"], "mapped");
+  EXPECT_EQ(config["loader"]["transforms"], "flip");
+  EXPECT_EQ(config["loader"]["eval_transforms"], "");
+  const Json loading = read_json(a_ + "/summary.json")["loading"];
+  EXPECT_EQ(loading["batches"], 12);
+  EXPECT_GE(loading["samples"], 384);
+  EXPECT_GT(loading["stages"]["decode_ns"], 0);
+  EXPECT_FALSE(std::filesystem::exists(a_ + "/bad_samples.jsonl"));
+}
+
+TEST_F(Loading, GoesOnInMidEpochWithTheSameAugmentation) {
+  const std::vector<std::string> more{"--transforms", augmented, "--checkpoint-every", "4"};
+  expect_trained(a_, more);
+  std::vector<std::string> first = more;
+  first.insert(first.end(), {"--steps", "4"});
+  expect_trained(b_, first);
+  const Ended ended =
+      run({"train", "--resume", b_, "--steps", "0", "--workers", "3", "--tier", "decoded"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+  for (const auto& [option, value] : {std::pair{"--transforms", "flip"}, {"--shuffle", "none"}}) {
+    std::filesystem::remove_all(b_);
+    expect_trained(b_, first);
+    const Ended refused = run({"train", "--resume", b_, "--steps", "0", option, value});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr(option), HasSubstr("mid-epoch")));
+  }
+}
+
+TEST_F(Loading, PutsUpWithBrokenSamplesWhereItIsToldTo) {
+  put(data_ + "/train/" + file_name(5), std::string("not an image"));
+  const std::vector<std::string> fixed{"--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"};
+  const Ended failed = train(data_, a_, fixed);
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, AllOf(HasSubstr(file_name(5)), HasSubstr("epoch 1, step")));
+  const Ended too_many = train(data_, a_, {"--data-errors", "skip", "--overwrite"});
+  EXPECT_EQ(too_many.exit_code, 1);
+  EXPECT_THAT(too_many.err,
+              AllOf(HasSubstr("1 of 192 samples cannot be decoded"), HasSubstr("--max-bad")));
+  for (const char* policy : {"skip", "mask"}) {
+    for (const char* workers : {"1", "4"}) {
+      const std::string& out = std::string(workers) == "1" ? a_ : b_;
+      const Ended ended = train(
+          data_, out,
+          {"--data-errors", policy, "--max-bad", "0.01", "--overwrite", "--workers", workers});
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+      std::ifstream list(out + "/bad_samples.jsonl");
+      std::string line;
+      for (int epoch = 1; epoch <= 2; ++epoch) {
+        ASSERT_TRUE(std::getline(list, line));
+        const Json bad = Json::parse(line);
+        EXPECT_EQ(bad["split"], "train");
+        EXPECT_EQ(bad["epoch"], epoch);
+        EXPECT_THAT(bad["error"].get<std::string>(), HasSubstr(file_name(5)));
+      }
+      EXPECT_FALSE(std::getline(list, line));
+    }
+    expect_equal_runs(a_, b_);
+  }
+}
+
+TEST_F(Loading, TakesPackedSetsForTheirFolder) {
+  expect_trained(a_, {"--transforms", augmented});
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{}, {"--decode"}, {"--to", "safetensors"}}) {
+    const std::string packed = folder_ / "packed";
+    std::filesystem::remove_all(packed);
+    std::vector<std::string> pack{"data", "pack", data_, packed};
+    pack.insert(pack.end(), how.begin(), how.end());
+    const Ended made = run(pack);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    for (const char* io : {"mmap", "pread"}) {
+      const Ended ended =
+          train(packed, b_, {"--transforms", augmented, "--overwrite", "--data-io", io});
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+      EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+    }
+  }
+}
+
+TEST_F(Loading, EvaluatesWithoutChance) {
+  expect_trained(a_, {"--transforms", augmented});
+  const Json test = read_json(a_ + "/summary.json")["test"];
+  for (const char* tier : {"resident", "decoded"}) {
+    const Ended ended = run({"eval", a_, "--json", "--tier", tier});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const Json result = Json::parse(ended.out);
+    EXPECT_EQ(result["accuracy"], test["accuracy"]);
+    EXPECT_EQ(result["loss"], test["loss"]);
+  }
+}
+
+TEST_F(Loading, TrainsToynetFromJpegFilesAndFromATarOfThem) {
+  const std::string photos = folder_ / "photos", tar = folder_ / "tar";
+  const Ended made = run({"data", "make", photos, "--size", "300x400", "--format", "jpeg",
+                          "--train", "8", "--test", "2"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Ended packed = run({"data", "pack", photos, tar});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("10 JPEG files can be read in part"));
+  for (const auto& [data, out] : {std::pair{photos, a_}, {tar, b_}}) {
+    const Ended ended =
+        run({"train", "toynet", "--data", data, "--out", out, "--device", "cpu", "--batch", "2",
+             "--steps", "3", "--optimizer", "sgd", "--momentum", "0.9"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  }
+  EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+  EXPECT_EQ(read_json(a_ + "/config.json")["loader"]["transforms"],
+            "random-crop=256,random-mask=0.25:dilate,yuv,scale");
+}
+
+TEST_F(Loading, RefusesWhatCannotBeMeant) {
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Ended ended = train(data_, a_, more);
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_FALSE(std::filesystem::exists(a_ + "/config.json"));
+    return ended.err;
+  };
+  EXPECT_THAT(refused({"--transforms", "random-corp=8"}), HasSubstr("did you mean random-crop"));
+  EXPECT_THAT(refused({"--transforms", "normalize,flip"}), HasSubstr("stands behind"));
+  EXPECT_THAT(refused({"--tier", "fast"}), HasSubstr("--tier"));
+  EXPECT_THAT(refused({"--tier", "resident", "--transforms", "resize=8x8"}),
+              AllOf(HasSubstr("resizes images"), HasSubstr("--tier auto")));
+  EXPECT_THAT(refused({"--memory", "10KiB"}), AllOf(HasSubstr("--memory"), HasSubstr("slots")));
+  EXPECT_THAT(refused({"--memory", "lots"}), HasSubstr("for example 512MiB"));
+  EXPECT_THAT(refused({"--shuffle", "window:5"}), HasSubstr("from 32 on"));
+  EXPECT_THAT(refused({"--normalize", "cpu", "--transforms", "mixup=1"}),
+              HasSubstr("--normalize device"));
+  EXPECT_THAT(refused({"--workers", "many"}), HasSubstr("--workers"));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

@@ -73,6 +73,7 @@ Json measure(const Options& options) {
           {"transforms", options.what.transforms},
           {"normalize", options.what.normalizes_on_cpu ? "cpu" : "device"},
           {"batch", loader->batch_size()},
+          {"steps_per_epoch", loader->steps_per_epoch()},
           {"workers", loader->workers()},
           {"images", window.images},
           {"images_per_s", images / window.seconds},

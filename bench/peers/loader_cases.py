@@ -125,8 +125,8 @@ def skipped():
 def latency(sets, options):
     """Two workers on both sides. Ours begins at the constructor, theirs at iter(), with workers to be started."""
     cases = [("JPEG, u8 crop",
-              ours(options, sets.photos_packed, "--batch", 64, "--transforms", CROP, "--workers", 2, "--samples", 2000),
-              Setting("pil crop w2", child("pil", f"{sets.photos}/train", "--batch", 64, "--transforms", "crop",
+              ours(options, sets.many_packed, "--batch", 64, "--transforms", CROP, "--workers", 2, "--samples", 2000),
+              Setting("pil crop w2", child("pil", f"{sets.many}/train", "--batch", 64, "--transforms", "crop",
                                            "--workers", 2)))]
     if sets.cifar:
         cases.append(("PNG folder",
@@ -138,10 +138,10 @@ def latency(sets, options):
 def memory(sets, options):
     """Batches of 256 crops: 50 MB each as bytes, 201 MB as the numbers that the optimised order makes."""
     batch = 256
-    loader = ours(options, sets.photos_packed, "--batch", batch, "--transforms", CROP, "--samples", 1024)
+    loader = ours(options, sets.many_packed, "--batch", batch, "--transforms", CROP, "--samples", 1024)
     return [(f"JPEG b256, {workers} workers", Setting("", loader.command + ["--workers", str(min(workers, 4))]),
              Setting(f"pil optimised w{workers} ahead 2",
-                     child("pil", f"{sets.photos}/train", "--batch", batch, "--transforms", "optimised",
+                     child("pil", f"{sets.many}/train", "--batch", batch, "--transforms", "optimised",
                            "--workers", workers)))
             for workers in (8,)]
 

@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 
-HEIGHT, WIDTH, IMAGES = 533, 800, 64
+HEIGHT, WIDTH, IMAGES, COPIES = 533, 800, 64, 9
 
 
 def noise(rng, exponent):
@@ -40,6 +40,18 @@ def make_photos(folder):
         pickle.dump({f"{i:03d}.jpg": i % 10 for i in range(IMAGES)}, file)
 
 
+def link_photos(photos, folder):
+    """The same photos under several names, for batches that are larger than their number."""
+    os.makedirs(folder)
+    labels = {}
+    for i in range(COPIES * IMAGES):
+        name = f"{i:04d}.jpg"
+        os.link(f"{photos}/{i % IMAGES:03d}.jpg", f"{folder}/{name}")
+        labels[name] = i % 10
+    with open(f"{folder}/labels.pkl", "wb") as file:
+        pickle.dump(labels, file)
+
+
 def make_array(images, folder):
     """The decoded images of a folder as .npy files."""
     from PIL import Image
@@ -54,13 +66,16 @@ def make_array(images, folder):
 
 
 class Sets:
-    """Folders by name: cifar (PNG files), cifar_packed, cifar_decoded, cifar_npy, photos (JPEG files), photos_packed."""
+    """Folders by name: cifar (PNG files), cifar_packed, cifar_decoded, cifar_npy, photos (JPEG files), many (the same,
+    several times), photos_packed, many_packed."""
 
     def __init__(self, folder, warpstep, cifar):
         self.folder, self.warpstep = os.path.abspath(folder), warpstep
         self.cifar = cifar
         self.photos = self._once("photos", lambda out: make_photos(f"{out}/train"))
         self.photos_packed = self._pack("photos_packed", self.photos)
+        self.many = self._once("many", lambda out: link_photos(f"{self.photos}/train", f"{out}/train"))
+        self.many_packed = self._pack("many_packed", self.many)
         if cifar:
             self.cifar_npy = self._once("cifar_npy", lambda out: make_array(f"{cifar}/train", out), made=True)
             self.cifar_packed = self._pack("cifar_packed", cifar, "--to", "safetensors")

@@ -1,7 +1,7 @@
 """What other loaders are given: the same files, in the fastest way that their users have.
 
-A source is `source(data, batch, workers, prefetch, transforms)`, an object with `epoch(batches)`, which yields that many
-batches, and `processes()`, the ids of its workers. Batches are of images, or of images and labels.
+A source has `epoch(batches)`, which yields that many batches of images and labels, `processes()`, the ids of its workers,
+and `goes_on`: whether they make batches for the next epoch() before it is called.
 """
 import glob
 import os
@@ -140,6 +140,8 @@ class Sampler(torch.utils.data.Sampler):
 class TorchLoader:
     """torch.utils.data.DataLoader: no pinned memory, workers kept from epoch to epoch."""
 
+    goes_on = False
+
     def __init__(self, dataset, batch, workers, prefetch, shuffles):
         self.batch = batch
         self.sampler = Sampler(len(dataset), shuffles)
@@ -158,6 +160,8 @@ class TorchLoader:
 
 class Dali:
     """NVIDIA DALI's CPU pipeline: decodes the crop alone, threads instead of processes."""
+
+    goes_on, counted_cpu_s = True, 0.0
 
     def __init__(self, data, batch, workers, prefetch):
         from nvidia.dali import fn, pipeline_def, types
@@ -184,6 +188,8 @@ class Dali:
 
 class WebDataset:
     """The packed tar shards by webdataset, in a DataLoader whose workers have one shard each or share it."""
+
+    goes_on, counted_cpu_s = True, 0.0
 
     def __init__(self, data, batch, workers, prefetch, transforms):
         import webdataset

@@ -10,7 +10,9 @@ bench_test(compare host compare_test.py)
 bench_test(peers host peers/peers_test.py)
 bench_test(kernel_bench cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>")
 bench_test(step_peer cpu step_peer_test.py "$<TARGET_FILE:step_peer>")
+bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" "$<TARGET_FILE:warpstep>")
 add_dependencies(tier_cpu warpstep_bench step_peer)
+add_dependencies(tier_host loader_bench warpstep)
 
 # What a GPU would run, on the emulated one: recordings, rotation, reports, every dtype. Its times mean nothing.
 if(TARGET warpstep_cuda_emulated)

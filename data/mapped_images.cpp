@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "data/tier.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -14,6 +15,7 @@ MappedImages::MappedImages(MappedParts parts) : parts_(std::move(parts)) {
   if (parts_.offset > file_bytes || samples > (file_bytes - parts_.offset) / image_bytes_)
     fail<DataError>("{}: has {} bytes, too few for {} images of {}; copy it again", path(),
                     file_bytes, samples, parts_.shape.text());
+  asked_ = Asked(samples, file_bytes, host_budget_bytes());
   Hash hash;
   hash.add(samples * image_bytes_);
   for (const std::int64_t extent : parts_.shape.extents())
@@ -40,7 +42,8 @@ std::span<const std::uint8_t> MappedImages::all_pixels() const {
 }
 
 void MappedImages::will_need(std::uint64_t index) const {
-  parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
+  if (asked_.is_first(index))
+    parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
 }
 
 std::uint64_t MappedImages::max_fetched_bytes() const {

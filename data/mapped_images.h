@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/asked.h"
 #include "data/checksum.h"
 #include "data/dataset.h"
 #include "data/mapped_file.h"
@@ -47,6 +48,7 @@ class MappedImages : public Dataset, public Checksums {
 
  private:
   MappedParts parts_;
+  Asked asked_;
   std::uint64_t image_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/encoding.h"
+#include "data/tier.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -26,7 +27,12 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
   }
   for (const std::string& name : parts_.classes) hash.add(name);
   fingerprint_ = hash.value();
-  for (const auto& file : parts_.files) mapped_ = mapped_ && file->is_mapped();
+  std::uint64_t bytes = 0;
+  for (const auto& file : parts_.files) {
+    mapped_ = mapped_ && file->is_mapped();
+    bytes += file->bytes();
+  }
+  asked_ = Asked(size(), bytes, host_budget_bytes());
   Scratch scratch;
   const Sample first = PackedSamples::fetch(0, scratch);
   shape_ = decoded_shape(first, PackedSamples::name(0));
@@ -50,7 +56,8 @@ Sample PackedSamples::fetch(std::uint64_t index, Scratch& scratch) const {
 }
 
 void PackedSamples::will_need(std::uint64_t index) const {
-  file_of(index).will_need(parts_.offsets[index], parts_.lengths[index]);
+  if (asked_.is_first(index))
+    file_of(index).will_need(parts_.offsets[index], parts_.lengths[index]);
 }
 
 void PackedSamples::check_unchanged() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/asked.h"
 #include "data/checksum.h"
 #include "data/dataset.h"
 #include "data/mapped_file.h"
@@ -55,6 +56,7 @@ class PackedSamples : public Dataset, public Checksums {
 
  private:
   PackedParts parts_;
+  Asked asked_;
   Shape shape_;
   bool mapped_ = true;
   std::uint32_t longest_ = 0;

@@ -40,15 +40,19 @@ struct Plain {
     for (std::size_t i = pixel; i < bytes; ++i)
       to[i] = static_cast<Byte>(from[i] + paeth(to[i - pixel], up[i], up[i - pixel]));
   }
+  static void paeth_two_rows(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
+    paeth_row(from, up, to, bytes);
+    paeth_row(from + bytes + 1, to, to + bytes, bytes);
+  }
 };
 
 static_assert(std::endian::native == std::endian::little, "the first channel is the low byte");
 
 // The compiler's portable vectors: SSE2 on every x86-64, NEON on ARM.
-using Bytes8 = std::uint8_t __attribute__((vector_size(8)));
 using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
 using Words8 = std::int16_t __attribute__((vector_size(16)));
 using Longs2 = std::int64_t __attribute__((vector_size(16)));
+using ULongs2 = std::uint64_t __attribute__((vector_size(16)));
 using Ints4 = std::int32_t __attribute__((vector_size(16)));
 
 // All channels of a pixel at once. Loads are of 4 bytes: behind `from` there is slack, behind `up`
@@ -61,8 +65,7 @@ struct Wide {
     return reinterpret_cast<Bytes16>(Ints4{word, 0, 0, 0});
   }
   static void store(Byte* p, Bytes16 value) {
-    const std::int32_t word = reinterpret_cast<Ints4>(value)[0];
-    std::memcpy(p, &word, pixel);
+    store_word(p, static_cast<std::uint32_t>(reinterpret_cast<Ints4>(value)[0]));
   }
   static void sub(const Byte* from, Byte* to, std::size_t bytes) {
     Bytes16 a{};
@@ -80,32 +83,88 @@ struct Wide {
     }
   }
   // Of 16 bits a channel, so that differences fit.
-  static Words8 load_words(const Byte* p) {
-    Bytes8 channels{};
-    std::memcpy(&channels, p, 4);
-    return __builtin_convertvector(channels, Words8);
+  static Words8 load_words(const Byte* p) { return widened(load(p)); }
+  static Words8 load_pair(const Byte* low, const Byte* high) {
+    std::int32_t words[2];
+    std::memcpy(words, low, 4);
+    std::memcpy(words + 1, high, 4);
+    return widened(reinterpret_cast<Bytes16>(Ints4{words[0], words[1], 0, 0}));
+  }
+  static Words8 widened(Bytes16 x) {  // its first eight
+    return reinterpret_cast<Words8>(__builtin_shufflevector(x, Bytes16{}, 0, 16, 1, 17, 2, 18, 3,
+                                                            19, 4, 20, 5, 21, 6, 22, 7, 23));
   }
   static void store_words(Byte* p, Words8 value) {  // each 0 to 255
-    const auto words = static_cast<std::uint64_t>(reinterpret_cast<Longs2>(value)[0]);
-    const std::uint64_t pairs = words | words >> 8;
-    const auto word = static_cast<std::uint32_t>((pairs & 0xffff) | (pairs >> 16 & 0xffff0000));
-    std::memcpy(p, &word, pixel);
+    store_word(p, static_cast<std::uint32_t>(packed(value)[0]));
+  }
+  // By halves: three bytes at once would go through memory.
+  static void store_word(Byte* p, std::uint32_t word) {
+    if constexpr (pixel == 3) {
+      std::memcpy(p, &word, 2);
+      p[2] = static_cast<Byte>(word >> 16);
+    } else {
+      std::memcpy(p, &word, pixel);
+    }
+  }
+  // The low bytes of four words in 32 bits, for each half.
+  static ULongs2 packed(Words8 value) {
+    auto bytes = reinterpret_cast<ULongs2>(value);
+    bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffff;
+    return bytes | bytes >> 16;
   }
   static Words8 larger(Words8 x, Words8 y) { return x > y ? x : y; }
+  static Words8 smaller(Words8 x, Words8 y) { return x < y ? x : y; }
   static Words8 magnitude(Words8 x) { return larger(x, -x); }
+  // filtered + whichever of a, b and c is nearest to a + b - c. Each pixel waits for the one before
+  // it, so all sums are made beside the choice, which comes last.
+  static Words8 paeth_sum(Words8 filtered, Words8 a, Words8 b, Words8 c) {
+    const Words8 by_a = magnitude(b - c);
+    const Words8 by_b = magnitude(a - c);
+    const Words8 by_c = magnitude(a + (b - c - c));
+    const Words8 if_a = (filtered + a) & 0xff;
+    const Words8 if_not_a = by_b <= by_c ? (filtered + b) & 0xff : (filtered + c) & 0xff;
+    return by_a <= smaller(by_b, by_c) ? if_a : if_not_a;
+  }
   static void paeth_row(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
     Words8 a{}, c{};
     for (std::size_t i = 0; i < bytes; i += pixel) {
       const Words8 b = load_words(up + i);
-      const Words8 by_a = magnitude(b - c);
-      const Words8 by_b = magnitude(a - c);
-      const Words8 by_c = magnitude((b - c) + (a - c));
-      const Words8 b_or_c = by_b <= by_c ? b : c;
-      const Words8 nearest = ((by_a <= by_b) & (by_a <= by_c)) != 0 ? a : b_or_c;
-      a = (load_words(from + i) + nearest) & 0xff;
+      a = paeth_sum(load_words(from + i), a, b, c);
       c = b;
       store_words(to + i, a);
     }
+  }
+  // Two rows at once, each in half of a register, the lower one a pixel behind: what it needs from
+  // above has just been made. Half the time of two rows, as it is the waiting that takes it.
+  static void paeth_two_rows(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
+    const Byte* lower_from = from + bytes + 1;  // behind its filter's number
+    Byte* lower_to = to + bytes;
+    Words8 a{}, c{};
+    const auto step = [&](Words8 filtered, Words8 above) {
+      const Words8 b = halves(above, a);
+      a = paeth_sum(filtered, a, b, c);
+      c = b;
+    };
+    step(load_words(from), load_words(up));
+    store_words(to, a);
+    // The lower row has had a pixel left of its first: of zeros, as the format wants it.
+    a = halves(a, Words8{});
+    c = halves(c, Words8{});
+    for (std::size_t i = pixel; i < bytes; i += pixel) {
+      step(load_pair(from + i, lower_from + i - pixel), load_words(up + i));
+      store_words(to + i, a);
+      store_words(lower_to + i - pixel, swapped(a));
+    }
+    step(load_pair(from, lower_from + bytes - pixel), Words8{});
+    store_words(lower_to + bytes - pixel, swapped(a));
+  }
+  static Words8 halves(Words8 low, Words8 high) {  // the low half of each
+    return reinterpret_cast<Words8>(
+        Longs2{reinterpret_cast<Longs2>(low)[0], reinterpret_cast<Longs2>(high)[0]});
+  }
+  static Words8 swapped(Words8 x) {
+    const auto longs = reinterpret_cast<Longs2>(x);
+    return reinterpret_cast<Words8>(Longs2{longs[1], longs[0]});
   }
 };
 
@@ -120,7 +179,16 @@ bool undo(const Byte* filtered, std::size_t height, std::size_t row_bytes, const
       case 1: Rows::sub(filtered, pixels, row_bytes); break;
       case 2: undo_up(filtered, up, pixels, row_bytes); break;
       case 3: Rows::average(filtered, up, pixels, row_bytes); break;
-      case 4: Rows::paeth_row(filtered, up, pixels, row_bytes); break;
+      case 4:
+        if (y + 1 < height && filtered[row_bytes] == 4) {
+          Rows::paeth_two_rows(filtered, up, pixels, row_bytes);
+          ++y;
+          filtered += row_bytes + 1;
+          pixels += row_bytes;
+        } else {
+          Rows::paeth_row(filtered, up, pixels, row_bytes);
+        }
+        break;
       default: return false;
     }
     up = pixels;

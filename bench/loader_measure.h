@@ -1,0 +1,76 @@
+// What a loader costs, measured without a model behind it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/tier.h"
+
+namespace warpstep::bench {
+
+struct LoaderCase {
+  std::string data;
+  data::Split split = data::Split::train;
+  std::string transforms = "none";
+  data::Tier tier = data::Tier::decoded;
+  bool normalizes_on_cpu = false;
+  data::LoaderOptions loader;  // all but recipe, pixels and resident
+};
+
+// What the process holds, in bytes. Pages of mapped files are in `peak` alone: they belong to the
+// page cache, and the system takes them back when it needs them.
+struct ProcessMemory {
+  std::uint64_t anonymous = 0, peak = 0;
+  static ProcessMemory now();
+  static void reset_peak();  // to what is held now; without effect where the kernel refuses
+};
+
+struct Window {  // of the steady state
+  double seconds = 0, cpu_seconds = 0;
+  std::uint64_t images = 0;  // that workers finished in it
+};
+
+// A data set, opened and, for the tiers that keep pixels, decoded: what a run has before its first
+// step. Resident pixels are the host's, which nobody gathers from: such a loader's own work is the
+// rows alone.
+class LoaderSubject {
+ public:
+  // Throws UsageError, DataError as open() and choose_tier() do.
+  explicit LoaderSubject(const LoaderCase& what);
+
+  const data::Dataset& dataset() const { return *dataset_; }
+  const data::Dataset& read() const { return *read_; }
+  const data::Recipe& recipe() const { return options_.recipe; }
+  data::Tier tier() const { return tier_; }
+  const ProcessMemory& before() const { return before_; }  // the set was opened
+  std::unique_ptr<data::Loader> loader(Position start = {}) const;
+
+ private:
+  ProcessMemory before_;
+  std::shared_ptr<const data::Dataset> dataset_, read_;
+  data::LoaderOptions options_;
+  data::Tier tier_ = data::Tier::decoded;
+};
+
+// Takes `batches` batches and gives what the workers did meanwhile.
+Window run_window(data::Loader& loader, std::uint64_t batches);
+
+// FNV-1a of images, labels and, where the recipe has any, numbers of the rows of `batches` batches.
+// A resident set's rows are gathered first: all tiers give the same.
+std::uint64_t hash_of(data::Loader& loader, const LoaderSubject& subject, std::uint64_t batches);
+
+// Median seconds, of `repeats`, from the beginning of the constructor to the first batch.
+double first_batch_s(const LoaderSubject& subject, Position start, int repeats);
+// Median seconds from seek() to the batch there, at positions all over three epochs.
+double seek_s(data::Loader& loader, int repeats);
+
+struct EpochGap {
+  double first_s = 0, other_s = 0;  // medians of next(), for an epoch's first batch and all others
+};
+EpochGap epoch_gap(data::Loader& loader, std::uint64_t epochs);
+
+}  // namespace warpstep::bench

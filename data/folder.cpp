@@ -22,6 +22,9 @@ class ImageFolder : public Dataset {
       : path_(std::move(path)),
         folder_(std::move(folder)),
         descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    memory_bytes_ = folder_.files.capacity() * sizeof(LabelledFile);
+    for (const LabelledFile& file : folder_.files)
+      if (file.name.capacity() > 15) memory_bytes_ += file.name.capacity() + 1;  // not in place
     Hash hash;
     bool png = false;
     bool jpeg = false;
@@ -51,6 +54,7 @@ class ImageFolder : public Dataset {
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::uint64_t max_fetched_bytes() const override { return longest_; }
+  std::uint64_t memory_bytes() const override { return memory_bytes_; }
   std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }
 
   Sample fetch(std::uint64_t index, Scratch& scratch) const override {
@@ -82,6 +86,7 @@ class ImageFolder : public Dataset {
   }
 
   std::string path_;
+  std::uint64_t memory_bytes_ = 0;
   LabelledFolder folder_;
   Descriptor descriptor_;  // of the folder
   std::string kind_;

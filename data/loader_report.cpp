@@ -24,14 +24,22 @@ std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std
   return stages;
 }
 
+Encoding encoding_of(const Dataset& dataset) {
+  try {
+    Scratch scratch;
+    return dataset.fetch(0, scratch).encoding;
+  } catch (const std::exception&) {
+    return Encoding::png;  // takes the most; the sample's turn will come
+  }
+}
+
 }  // namespace
 
 MemoryBound Loader::bound() const {
   const Dataset& dataset = maker_.dataset();
   std::uint64_t scratch = 0;
   if (options_.resident.empty()) {
-    Scratch first;
-    const Encoding encoding = dataset.fetch(0, first).encoding;
+    const Encoding encoding = encoding_of(dataset);
     const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
     const auto row = static_cast<std::uint64_t>(image_shape().count());
     // A PNG is whole before a window of it is taken, and its inflated rows beside it; a JPEG gives

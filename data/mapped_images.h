@@ -40,7 +40,7 @@ class MappedImages : public Dataset, public Checksums {
   void check_unchanged() const override { parts_.file->check_unchanged(); }
   std::uint64_t max_fetched_bytes() const override;
   std::uint64_t memory_bytes() const override {
-    return 4 * (parts_.labels.size() + parts_.checksums.size());
+    return 5 * parts_.labels.size() + 4 * parts_.checksums.size();
   }
   std::span<const std::uint8_t> all_pixels() const override;
   std::int64_t claim() const override { return image_bytes_ <= 4096 ? 32 : 4; }

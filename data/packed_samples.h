@@ -25,7 +25,7 @@ struct PackedParts {
   bool jpeg = false;                     // any sample is: images have 3 channels then
 };
 
-// Keeps 16 bytes a sample, 20 with checksums.
+// Keeps 17 bytes a sample, 21 with checksums.
 class PackedSamples : public Dataset, public Checksums {
  public:
   // Reads the first sample's header. Throws DataError when there is none, when it is damaged, and
@@ -45,7 +45,7 @@ class PackedSamples : public Dataset, public Checksums {
   void check_unchanged() const override;
   std::uint64_t max_fetched_bytes() const override;
   std::uint64_t memory_bytes() const override {
-    return 16 * parts_.labels.size() + 4 * parts_.checksums.size();
+    return 17 * parts_.labels.size() + 4 * parts_.checksums.size();
   }
   std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }
   std::optional<std::uint32_t> stored_crc32c(std::uint64_t index) const override;

@@ -136,10 +136,10 @@ __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& 
   });
 }
 
-// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers. 4 blocks a
+// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers: 4 blocks a
 // multiprocessor, 64 registers: left to itself ptxas spills a word to have a fifth.
 template <class T, int group, bool mixed>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(threads, mixed ? 4 : 0)
     softmax_xent_kernel(Rows shape, const T* __restrict__ logits,
                         const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
                         T* __restrict__ d_logits, const StepState* __restrict__ state,

@@ -139,9 +139,11 @@ void dump(const Options& options) {
   if (!file.flush()) fail<DataError>("{}: cannot be written", options.dump);
 }
 
+// Without the parser's own list of names and numbers: the options' texts name them.
 template <class T>
-CLI::CheckedTransformer one_of(std::initializer_list<std::pair<std::string, T>> names) {
-  return CLI::CheckedTransformer(std::vector<std::pair<std::string, T>>(names));
+CLI::Validator one_of(std::initializer_list<std::pair<std::string, T>> names) {
+  CLI::CheckedTransformer transformer(std::vector<std::pair<std::string, T>>{names});
+  return transformer.description("");
 }
 
 void declare(CLI::App& app, Options& o) {

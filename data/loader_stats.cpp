@@ -22,6 +22,8 @@ std::string advice(const LoaderStats& stats, const StageTime& longest, const std
         "pack the set with `warpstep data pack` (seekable JPEG decodes only what a "
         "crop needs), or take {}",
         more);
+  if (longest.name == "decode" && encoding == "packed jpeg")
+    return fmt::format("smaller crops, or take {}", more);
   if (longest.name == "decode")
     return fmt::format(
         "--tier mapped keeps decoded images, `warpstep data pack --decode` stores "

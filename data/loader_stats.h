@@ -60,7 +60,7 @@ struct MemoryBound {
 
 // One line: who waits for whom, which stage takes the workers' time, and what would change it.
 // "data: 2 workers, trainer waits 0.2 %, decode 91 %, read 4 %, ..." `encoding` is what the samples
-// are stored as ("png", "jpeg", "pixels"), `most_workers` how many there could be.
+// are stored as ("png", "jpeg", "packed jpeg", "pixels"), `most_workers` how many there could be.
 std::string diagnose(const LoaderStats& stats, const std::string& encoding, int most_workers);
 
 }  // namespace warpstep::data

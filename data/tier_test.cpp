@@ -125,6 +125,8 @@ TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
             "stores them; or take --workers 2");
   EXPECT_THAT(diagnose(decoding, "jpeg", 1),
               AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
+  EXPECT_THAT(diagnose(decoding, "packed jpeg", 4),
+              HasSubstr("smaller crops, or take --workers 2"));
   EXPECT_THAT(diagnose(stats_of({{"read", 900}, {"decode", 10}}, 300), "png", 4),
               HasSubstr("one file instead of many"));
   EXPECT_THAT(diagnose(stats_of({{"pixels", 900}, {"decode", 10}}, 300), "png", 4),

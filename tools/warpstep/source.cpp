@@ -253,8 +253,9 @@ std::string diagnosis(const Source& source) {
   if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;
+  const bool loose = source.dataset->kind().ends_with("folder");
   return data::diagnose(stats,
-                        read == data::Encoding::jpeg  ? "jpeg"
+                        read == data::Encoding::jpeg  ? loose ? "jpeg" : "packed jpeg"
                         : read == data::Encoding::png ? "png"
                                                       : "pixels",
                         static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));

@@ -6,8 +6,9 @@
 namespace warpstep::data {
 namespace {
 
-// Beside its images: the stack pages it touches and the tables of inflate and of the JPEG decoder.
-constexpr std::uint64_t worker_bytes = 512 << 10;
+// Beside its images: the stack pages it touches, the tables of inflate and of the JPEG decoder, and
+// what malloc keeps for a thread.
+constexpr std::uint64_t worker_bytes = 1 << 20;
 
 std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std::string>& names) {
   const auto value = [](const std::atomic<std::uint64_t>& counter) {

@@ -8,11 +8,14 @@ namespace {
 std::atomic<std::size_t> largest_bytes = 0;
 }
 
-void* operator new(std::size_t bytes) {
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   std::size_t before = largest_bytes.load(std::memory_order_relaxed);
   while (before < bytes && !largest_bytes.compare_exchange_weak(before, bytes)) {
   }
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
+void* operator new(std::size_t bytes) {
+  if (void* memory = operator new(bytes, std::nothrow)) return memory;
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept {

@@ -1,6 +1,7 @@
 // What becomes of the settings, of the cache and of graphs that no engine computes, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -109,7 +110,9 @@ TEST(CudnnLibrary, APlanForAnAssumedDeviceIsNotExecuted) {
 class KeptPlan : public testing::Test {
  protected:
   KeptPlan() {
-    settings_.cache = std::filesystem::path(testing::TempDir()) / "warpstep_kept_plan";
+    // A folder of this process alone: tests run side by side.
+    settings_.cache = std::filesystem::path(testing::TempDir()) /
+                      fmt::format("warpstep_kept_plan_{}", ::getpid());
     std::filesystem::remove_all(settings_.cache);
   }
   ~KeptPlan() override { std::filesystem::remove_all(settings_.cache); }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {

@@ -1,6 +1,6 @@
 #include "data/dataset.h"
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {

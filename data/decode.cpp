@@ -2,10 +2,10 @@
 
 #include <cstring>
 
-#include "data/clock.h"
 #include "data/jpeg.h"
 #include "data/png.h"
 #include "data/png_fast.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {

@@ -1,15 +1,17 @@
 // IDX files and CIFAR-10 batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <filesystem>
 
 #include "tests/data_testing.h"
+#include "tests/gzipped.h"
 #include "tests/largest_allocation.h"
 
 namespace warpstep::data {
 namespace {
+
+using testing::gzipped;
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -37,20 +39,6 @@ Bytes images(std::uint32_t count = 3) {
 }
 Bytes labels(const Bytes& values = {4, 0, 2}) {
   return idx({0x801, static_cast<std::uint32_t>(values.size())}, values);
-}
-
-Bytes gzipped(const Bytes& bytes) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  Bytes out(deflateBound(&stream, bytes.size()));
-  stream.next_in = const_cast<std::uint8_t*>(bytes.data());
-  stream.avail_in = static_cast<unsigned>(bytes.size());
-  stream.next_out = out.data();
-  stream.avail_out = static_cast<unsigned>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 Bytes pixels_of(const Dataset& set, std::uint64_t index) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 
 namespace warpstep::data {
 namespace {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "data/clock.h"
 #include "data/encoding.h"
 #include "data/labels.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {

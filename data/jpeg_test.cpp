@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using testing::Bytes;
 using testing::decode_whole;
 using testing::decode_window;
+using testing::every_kind;
 using ::testing::HasSubstr;
 using testing::JpegKind;
 using testing::message_of;
@@ -21,30 +22,6 @@ using testing::scene;
 using testing::some_jpeg;
 using testing::some_window;
 using testing::window_of;
-
-const std::vector<JpegKind> kinds{
-    {},
-    {.name = "4:4:4", .across = {1, 1, 1}, .down = {1, 1, 1}},
-    {.name = "4:2:2", .across = {2, 1, 1}, .down = {1, 1, 1}},
-    {.name = "4:4:0", .across = {1, 1, 1}, .down = {2, 1, 1}},
-    {.name = "4:1:1", .across = {4, 1, 1}, .down = {1, 1, 1}},
-    {.name = "4:1:0", .across = {4, 1, 1}, .down = {2, 1, 1}},
-    {.name = "1x4", .across = {1, 1, 1}, .down = {4, 1, 1}},
-    {.name = "3x1", .across = {3, 1, 1}, .down = {1, 1, 1}},
-    {.name = "2x2, 1x2, 2x1", .across = {2, 1, 2}, .down = {2, 2, 1}},
-    {.name = "chroma finer", .across = {1, 2, 2}, .down = {1, 2, 1}},
-    {.name = "all 2x1", .across = {2, 2, 2}, .down = {1, 1, 1}},
-    {.name = "gray", .channels = 1, .across = {1}, .down = {1}},
-    {.name = "gray 2x2", .channels = 1, .across = {2}, .down = {2}},
-    {.name = "RGB", .across = {1, 1, 1}, .down = {1, 1, 1}, .rgb = true},
-    {.name = "RGB 4:2:0", .rgb = true},
-    {.name = "progressive 4:2:0", .progressive = true},
-    {.name = "progressive 4:4:4", .across = {1, 1, 1}, .down = {1, 1, 1}, .progressive = true},
-    {.name = "progressive 4:2:2", .down = {1, 1, 1}, .progressive = true},
-    {.name = "progressive 4:4:0", .across = {1, 1, 1}, .progressive = true},
-    {.name = "progressive gray", .channels = 1, .across = {1}, .down = {1}, .progressive = true},
-    {.name = "separate scans", .separate_scans = true},
-};
 
 struct Size {
   std::int64_t height, width;
@@ -69,7 +46,7 @@ void expect_equal_routes(const Bytes& file, const std::string& what, std::uint32
 }
 
 TEST(Jpeg, RoutesAreEqualOverKindsSizesAndWindows) {
-  for (const JpegKind& kind : kinds) {
+  for (const JpegKind& kind : every_kind) {
     for (const Size& size : {Size{61, 97}, Size{64, 96}, Size{130, 75}, Size{33, 200}}) {
       SCOPED_TRACE(kind.name);
       expect_equal_routes(some_jpeg(kind, size.height, size.width), kind.name, 60);
@@ -78,7 +55,7 @@ TEST(Jpeg, RoutesAreEqualOverKindsSizesAndWindows) {
 }
 
 TEST(Jpeg, RoutesAreEqualOnTinyImages) {
-  for (const JpegKind& kind : kinds) {
+  for (const JpegKind& kind : every_kind) {
     for (std::int64_t height = 1; height <= 18; height += height < 5 ? 1 : 4) {
       for (std::int64_t width = 1; width <= 18; width += width < 6 ? 1 : 4)
         expect_equal_routes(some_jpeg(kind, height, width), kind.name, 12);
@@ -88,7 +65,7 @@ TEST(Jpeg, RoutesAreEqualOnTinyImages) {
 
 TEST(Jpeg, PartialIsExactFromEveryRowAndColumn) {
   JpegDecoder decoder;
-  for (const JpegKind& kind : kinds) {
+  for (const JpegKind& kind : every_kind) {
     const Bytes file = some_jpeg(kind, 71, 83);
     const Bytes whole = decode_whole(decoder, file, 3);
     const auto check = [&](const Window& window) {

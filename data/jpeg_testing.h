@@ -36,6 +36,31 @@ struct JpegKind {
   int quality = 80;
 };
 
+// All that the decoder takes.
+inline const std::vector<JpegKind> every_kind{
+    {},
+    {.name = "4:4:4", .across = {1, 1, 1}, .down = {1, 1, 1}},
+    {.name = "4:2:2", .across = {2, 1, 1}, .down = {1, 1, 1}},
+    {.name = "4:4:0", .across = {1, 1, 1}, .down = {2, 1, 1}},
+    {.name = "4:1:1", .across = {4, 1, 1}, .down = {1, 1, 1}},
+    {.name = "4:1:0", .across = {4, 1, 1}, .down = {2, 1, 1}},
+    {.name = "1x4", .across = {1, 1, 1}, .down = {4, 1, 1}},
+    {.name = "3x1", .across = {3, 1, 1}, .down = {1, 1, 1}},
+    {.name = "2x2, 1x2, 2x1", .across = {2, 1, 2}, .down = {2, 2, 1}},
+    {.name = "chroma finer", .across = {1, 2, 2}, .down = {1, 2, 1}},
+    {.name = "all 2x1", .across = {2, 2, 2}, .down = {1, 1, 1}},
+    {.name = "gray", .channels = 1, .across = {1}, .down = {1}},
+    {.name = "gray 2x2", .channels = 1, .across = {2}, .down = {2}},
+    {.name = "RGB", .across = {1, 1, 1}, .down = {1, 1, 1}, .rgb = true},
+    {.name = "RGB 4:2:0", .rgb = true},
+    {.name = "progressive 4:2:0", .progressive = true},
+    {.name = "progressive 4:4:4", .across = {1, 1, 1}, .down = {1, 1, 1}, .progressive = true},
+    {.name = "progressive 4:2:2", .down = {1, 1, 1}, .progressive = true},
+    {.name = "progressive 4:4:0", .across = {1, 1, 1}, .progressive = true},
+    {.name = "progressive gray", .channels = 1, .across = {1}, .down = {1}, .progressive = true},
+    {.name = "separate scans", .separate_scans = true},
+};
+
 // Waves, edges and noise: neighbouring blocks and samples differ everywhere.
 inline Bytes scene(std::int64_t height, std::int64_t width, std::int64_t channels,
                    std::uint32_t seed) {

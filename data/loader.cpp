@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 

@@ -1,6 +1,6 @@
 #include "data/ring.h"
 
-#include "data/clock.h"
+#include "engine/core/clock.h"
 
 namespace warpstep::data {
 

@@ -3,17 +3,14 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <chrono>
 #include <utility>
+
+#include "engine/core/clock.h"
 
 namespace warpstep {
 namespace {
 
 constexpr std::size_t timings_kept = 256;  // batches
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 // The same place in another piece of memory; what is not in the slot, a resident set, stays.
 template <class T>

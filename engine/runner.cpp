@@ -1,11 +1,11 @@
 #include "engine/runner.h"
 
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -14,10 +14,6 @@ CallObserver::~CallObserver() = default;
 Runner::~Runner() = default;
 
 namespace {
-
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 // A range of the backend's around a scope.
 class Range {
@@ -42,13 +38,13 @@ class Eager final : public Runner {
   }
 
   void step() override {
-    std::int64_t begin = observer_ ? now_ns() : 0;
+    std::int64_t begin = observer_ ? static_cast<std::int64_t>(now_ns()) : 0;
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
       const Range range(program_.backend(), ranges_[i]);
       program_.enqueue(i);
       if (!observer_) continue;
       program_.wait();
-      const std::int64_t end = now_ns();
+      const std::int64_t end = static_cast<std::int64_t>(now_ns());
       observer_->on_call(program_.calls()[i], begin, end);
       begin = end;
     }

@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
+#include "engine/core/clock.h"
+
 namespace warpstep {
 namespace {
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 double clock_cos_pi(double x) {
   return std::cos(std::numbers::pi * x);

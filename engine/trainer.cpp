@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep {
 namespace {
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 // Images and labels, and the rows' plans for a step that takes them.
 void set_batch(Program& program, const Batch& batch) {

@@ -2,12 +2,11 @@
 // whether the file is gzipped. The rest is that file; its companion is good and has 2 samples.
 #include "data/idx.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include "tests/fuzz/harness/target.h"
+#include "tests/gzipped.h"
 
 namespace warpstep::fuzz {
 namespace {
@@ -45,23 +44,10 @@ Bytes chosen(std::uint8_t what, const Bytes& file) {
   return input;
 }
 
-Bytes compressed(const Bytes& bytes) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  Bytes out(deflateBound(&stream, bytes.size()));
-  stream.next_in = const_cast<std::uint8_t*>(bytes.data());
-  stream.avail_in = static_cast<unsigned>(bytes.size());
-  stream.next_out = out.data();
-  stream.avail_out = static_cast<unsigned>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
 std::vector<Bytes> seeds() {
-  return {chosen(0, good_images), chosen(1, good_labels), chosen(2, compressed(good_images)),
-          chosen(3, compressed(good_labels))};
+  return {chosen(0, good_images), chosen(1, good_labels),
+          chosen(2, data::testing::gzipped(good_images)),
+          chosen(3, data::testing::gzipped(good_labels))};
 }
 
 const Registered target_{"idx", run, seeds};

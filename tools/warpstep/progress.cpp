@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
+
+#include "engine/core/clock.h"
 
 namespace warpstep::tools {
 namespace {
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 constexpr std::uint64_t refresh_ns = 100'000'000;    // on a terminal
 constexpr std::uint64_t report_ns = 10'000'000'000;  // a line in a log file

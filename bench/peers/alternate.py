@@ -71,12 +71,7 @@ class Runner:
         """Ends the program; gives what was seen of it."""
         with open(f"/proc/{self.process.pid}/status") as status:
             peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-        self.process.stdin.write("quit\n")
-        self.process.stdin.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        end(self.process)
         self.stderr.close()
         return {"name": self.name, "command": self.command, "about": self.about,
                 "step_ms": spread(self.ms), "step_cpu_ms": spread(self.cpu_ms),
@@ -84,6 +79,16 @@ class Runner:
                 "windows_ms": [round(ms, 3) for ms in self.ms], "peak_rss_mb": round(peak / 1024, 1),
                 "first_step_s": round(self.first_step_s, 2), "first_losses": self.losses[:10],
                 "last_loss": self.losses[-1]}
+
+
+def end(process):
+    """Asks a program under the protocol to end, and insists."""
+    process.stdin.write("quit\n")
+    process.stdin.close()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def spread(values):

@@ -5,6 +5,8 @@ import subprocess
 import tempfile
 import threading
 
+import alternate
+
 
 class LoaderProcess:
     """A program under the line protocol; loader_child.py lists the commands."""
@@ -54,12 +56,7 @@ class LoaderProcess:
         return max(seen)
 
     def quit(self):
-        self.process.stdin.write("quit\n")
-        self.process.stdin.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        alternate.end(self.process)
         self.stderr.close()
 
 

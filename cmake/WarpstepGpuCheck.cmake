@@ -11,7 +11,7 @@ list(APPEND programs warpstep step_peer)
 if(TARGET warpstep_bench)
   list(APPEND programs warpstep_bench)
 endif()
-set(shared_libraries warpstep_engine warpstep_models warpstep_data)
+set(shared_libraries warpstep_engine warpstep_models warpstep_data warpstep_profiler)
 set(modules warpstep_ref warpstep_cuda)
 add_custom_target(gpu_check_programs DEPENDS ${programs} ${modules})
 

@@ -12,7 +12,7 @@ foreach(target IN LISTS libraries)
 endforeach()
 install(TARGETS ${linked} EXPORT warpstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT warpstepTargets NAMESPACE warpstep:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/warpstep")
-foreach(folder engine models data)
+foreach(folder engine models data profiler)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/warpstep"
           FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -1,0 +1,56 @@
+// Everything that a session says. Pure: the same session gives the same answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/critical_path.h"
+#include "profiler/analysis/device.h"
+#include "profiler/analysis/loading.h"
+#include "profiler/analysis/memory.h"
+#include "profiler/analysis/table.h"
+#include "profiler/analysis/work.h"
+
+namespace warpstep::profiler {
+
+// How far the report may be trusted.
+struct Trust {
+  Losses losses;
+  double overhead_ns = 0;     // a step, that recording cost by its own calibration
+  double overhead_share = 0;  // of 1
+  std::uint64_t clock_error_ns = 0;
+  std::vector<std::string> notes;  // what was not recorded and why; throttling; incomplete windows
+};
+
+// What to do next.
+struct Finding {
+  std::string key;       // "data-wait", "launch-bound", ...: stable, for scripts
+  std::string text;      // one sentence: what is the matter
+  std::string evidence;  // the numbers that show it
+  std::string advice;    // what to do: "use --workers 6"
+  std::string flag;      // the option that changes it: "--workers 6"; empty: none does
+  double gain_ns = 0;    // a step, expected; 0: not known
+};
+
+struct Analysis {
+  Breakdown breakdown;
+  std::vector<DeviceMetrics> devices;
+  Work work;
+  MemoryTimeline memory;
+  LoaderView loader;
+  Stall stall;
+  CriticalPath path;
+  std::vector<Finding> findings;  // largest gain first
+  Trust trust;
+};
+Analysis analyse(const Session& session);
+
+std::vector<Finding> find_findings(const Session& session, const Analysis& so_far);
+Trust find_trust(const Session& session, const Breakdown& breakdown);
+
+// Every table of the report: "breakdown", "steps", "layers", "calls", "ops", "kernels", "host",
+// "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".
+std::vector<Table> tables(const Session& session, const Analysis& analysis);
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,71 @@
+// Where each step's time went. The parts of a step always add up to it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+// In order of priority: a moment that belongs to several belongs to the first.
+enum class Category : std::uint8_t {
+  kernel,
+  copy,  // between host and device
+  memset,
+  communication,
+  runtime,  // a host thread in the driver or runtime
+  data,     // the trainer waits for the loader
+  sync,     // it waits for the device
+  cpu,      // it computes: layers' host code, observers
+  other,    // none of these: idle, launch gaps
+};
+inline constexpr std::size_t categories = 9;
+std::string_view name(Category category);   // "kernel", "copy", ..., as CSV has it
+std::string_view title(Category category);  // "Kernel", "Memcpy", ..., as people read it
+
+using Parts = std::array<std::uint64_t, categories>;  // ns by Category
+
+struct Interval {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+};
+
+// Of intervals that may overlap in any way: sorted, merged, disjoint; empty ones left out.
+std::vector<Interval> merged(std::vector<Interval> intervals);
+std::uint64_t total_ns(std::span<const Interval> disjoint);
+std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b);
+std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b);
+
+// The parts of each step, which are disjoint intervals in order: sum(parts) == end - begin,
+// exactly.
+std::vector<Parts> sweep(std::span<const Interval> steps,
+                         const std::array<std::vector<Interval>, categories>& by_category);
+
+struct StepParts {
+  std::uint64_t step = 0;
+  Interval time;
+  Parts parts{};
+  bool from_spans = false;  // else from what every step tells: kernel, copy, data, cpu, other
+};
+
+struct BreakdownOptions {
+  // The categories and rules of torch_tb_profiler, so that its figures can be compared: no sync
+  // category, all threads count as CPU, device work after the step's end belongs to the step. Its
+  // double counting is not repeated.
+  bool tb_compatible = false;
+};
+
+struct Breakdown {
+  std::vector<StepParts> steps;           // all of the session's, in order
+  std::array<double, categories> mean{};  // ns a step, over `counted` steps
+  double step_ns = 0;                     // mean; the sum of `mean`
+  std::size_t counted =
+      0;  // steps that the means are over: those of complete windows; else all but the first
+  bool from_spans = false;  // whether these had spans
+};
+Breakdown break_down(const Session& session, const BreakdownOptions& options = {});
+
+}  // namespace warpstep::profiler

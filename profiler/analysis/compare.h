@@ -1,0 +1,42 @@
+// Two runs side by side: what changed, and how sure that is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/table.h"
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+struct CompareOptions {
+  bool force = false;               // compare runs on different devices
+  double least_share = 0.01;        // changes below are not told
+  double false_discoveries = 0.05;  // Benjamini-Hochberg's q
+  int resamples = 2000;             // of the bootstrap, whose seed is fixed
+};
+
+struct Change {
+  std::string what;  // "step", "conv1/conv", "data wait"
+  std::string phase;
+  double before_ns = 0, after_ns = 0;  // medians a step
+  double low = 0, high = 0;            // 95 % interval of (after - before), ns
+  double p = 1;
+  bool is_told = false;  // the interval excludes 0, large enough, and survives the family
+};
+
+struct Comparison {
+  std::vector<std::string> warnings;  // what differs in the stamps and may explain it
+  std::vector<Change> changes;        // "step" first, then parts, then calls: largest first
+  // The step's change as a sum: told parts, then the rest.
+  std::vector<std::pair<std::string, double>> waterfall;
+  std::string verdict;  // one sentence
+};
+// Throws UsageError when devices, models or batches differ, unless forced, and when there are too
+// few steps.
+Comparison compare(const Session& before, const Session& after, const CompareOptions& options = {});
+// Odd against even steps of one run: the noise floor.
+Comparison compare_halves(const Session& session, const CompareOptions& options = {});
+Table to_table(const Comparison& comparison);
+
+}  // namespace warpstep::profiler

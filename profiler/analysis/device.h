@@ -1,0 +1,50 @@
+// What a device was asked to do: how busy it was, how full, and on which units.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+struct Launch {
+  std::array<std::uint32_t, 3> grid{}, block{};
+  std::uint32_t registers = 0;     // a thread
+  std::uint32_t shared_bytes = 0;  // a block, static and dynamic
+};
+
+struct Occupancy {
+  int blocks = 0;            // active on one multiprocessor at most
+  double theoretical = 0;    // of 1: threads of these over all that fit
+  double estimated = 0;      // of 1: as theoretical, but no more blocks than the grid has
+  std::string_view limiter;  // "registers", "shared memory", "threads", "blocks"
+  double waves = 0;          // the grid over what the device holds at once
+};
+// The rules of CUDA's occupancy calculator, with the opt-in limit of shared memory: a kernel above
+// 48 KB is right too.
+Occupancy occupancy(const Device& device, const Launch& launch);
+
+// Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
+bool uses_tensor_cores(std::string_view kernel);
+
+struct DeviceMetrics {  // over the complete windows: first step's begin to the last one's end
+  std::uint32_t device = 0;
+  std::string name;
+  double utilization = 0;        // of 1: some kernel runs
+  double sm_efficiency = 0;      // of 1: integral of min(1, blocks a multiprocessor)
+  double occupancy = 0;          // of 1: estimated, weighted by time
+  double tensor_core_share = 0;  // of 1, of the kernels' time
+  double copy_share = 0;         // of 1: copies run
+  std::vector<double> timeline;  // utilisation in at most 100 buckets
+  std::uint64_t bucket_ns = 0;   // a power of 10 of us
+  // Gaps between kernels inside steps.
+  std::uint64_t launch_gap_ns = 0;  // the next launch was made after the device had run dry
+  std::uint64_t other_gap_ns = 0;
+};
+// One a device; on a session that computes on the host one for it, without the figures that only a
+// GPU has (0), where "kernels" are calls.
+std::vector<DeviceMetrics> device_metrics(const Session& session);
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,78 @@
+// The loader's side: stages by worker, the queue, and what would end the waiting.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+struct WorkerRow {
+  std::string thread;
+  std::uint64_t samples = 0;
+  std::vector<std::uint64_t> stage_ns;  // by LoaderView::stages
+  std::uint64_t idle_ns = 0;
+  double busy = 0;  // of 1, of the windows' time
+};
+
+struct LoaderView {
+  bool has_spans = false;
+  int workers = 0, prefetch = 0, cores = 0;
+  std::int64_t batch = 0;
+  std::vector<std::string> stages;  // "read", "decode", ...
+  std::vector<WorkerRow> by_worker;
+  std::vector<double> stage_ns;  // a batch, summed over workers
+  double work_ns = 0;            // a batch: W
+  double step_ns = 0;            // without waiting for data: S, mean
+  double wait_ns = 0;            // a step, mean
+  double queue_depth = 0;        // mean batches ready when one was taken
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> queue;  // (ns, batches ready)
+  std::vector<std::uint64_t> service_ns;  // of each sample in the order of tickets
+  std::vector<std::uint64_t> waits_ns;    // of each step
+  int stall_period = 0;                   // steps between stalls that repeat; 0: none
+  double cpu_share = 0;  // of 1: CPU time over wall time of the workers' work; 0: not known
+};
+LoaderView loader_view(const Session& session);
+
+// The replayed loader: `workers` share the samples of the oldest unfinished batch; at most
+// `prefetch` batches are ready or in the making beyond the one in use.
+struct ReplaySetting {
+  int workers = 1;
+  int prefetch = 2;
+  int cores = 0;           // workers beyond them slow each other; 0: no limit
+  double stage_scale = 1;  // of each sample's service time
+};
+struct ReplayResult {
+  double mean_wait_ns = 0;  // a step, after the first `prefetch` ones
+  std::vector<std::uint64_t> waits_ns;
+};
+// `service_ns`: of the samples, `batch` a step; `steps_ns`: of each step without its wait. Both are
+// repeated as often as needed.
+ReplayResult replay(const std::vector<std::uint64_t>& service_ns, std::int64_t batch,
+                    const std::vector<std::uint64_t>& steps_ns, const ReplaySetting& setting,
+                    std::size_t steps);
+
+struct Stall {
+  bool is_stalled = false;  // waits of at least 2 % of a step
+  std::uint64_t first_step = 0, last_step = 0;
+  double wait_ns = 0, step_ns = 0;  // a step: waiting, and all of it
+  double predicted_wait_ns =
+      0;              // the replay's answer for the setting that ran: how far to trust it
+  std::string stage;  // with the largest share of the work
+  double stage_share = 0;
+  std::string bound;       // "cpu", "io" or "" when not known
+  int workers_needed = 0;  // that hide it; 0: none do on these cores
+  double step_with_them_ns = 0;
+  double speedup = 0;  // against now
+  double stage_speedup_needed =
+      0;  // of `stage`, with the workers there are; 0: no such speed-up suffices
+  // The curve: mean wait by workers 1, 2, ..., and by prefetch.
+  std::vector<double> wait_by_workers_ns;
+  std::vector<std::pair<int, double>> wait_by_prefetch_ns;
+  std::string text;  // one line with all of this
+};
+Stall diagnose(const LoaderView& view, const Session& session);
+
+}  // namespace warpstep::profiler

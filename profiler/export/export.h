@@ -1,0 +1,40 @@
+// A session in other programs' formats. Deterministic: the same session gives the same bytes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+struct KinetoOptions {
+  bool split_graphs =
+      true;  // a correlation of its own for each node of a graph launch, as readers want
+};
+// Chrome trace events in Kineto's dialect (HolisticTraceAnalysis, torch_tb_profiler, Perfetto).
+std::string kineto_json(const Session& session, const KinetoOptions& options = {});
+std::string gzipped(std::string_view text);  // without a time stamp
+// "train_4242.1700000000000000000.pt.trace.json.gz"
+std::string kineto_name(const Session& session);
+
+// What a reader of Kineto traces would stumble over: one sentence each, empty for a sound trace.
+// Throws DataError when the text is no JSON at all.
+std::vector<std::string> check_kineto(std::string_view json);
+
+// Perfetto's native protobuf.
+std::string perfetto_trace(const Session& session);
+
+// TensorBoard's event file: loss, accuracy, learning rate, step time and its parts.
+std::string tensorboard_events(const Session& session);
+std::string tensorboard_name(const Session& session);  // "events.out.tfevents.1700000000.host"
+
+// One page, nothing fetched from anywhere.
+std::string html_report(const Session& session, const Analysis& analysis);
+// The summary of a run: breakdown, the ten longest, three findings.
+std::string terminal_report(const Session& session, const Analysis& analysis);
+
+}  // namespace warpstep::profiler

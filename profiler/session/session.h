@@ -1,0 +1,178 @@
+// What a profiled run left behind: the raw truth, from which everything else is computed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "engine/core/record.h"
+
+namespace warpstep::profiler {
+
+using Json = nlohmann::ordered_json;
+
+// All times are ns of CLOCK_MONOTONIC (engine/core/clock.h); those of a device are mapped to it by
+// the source that read them.
+
+// A training step, told at every level but off. The five parts add up to end - begin.
+struct Step {
+  std::uint64_t step = 0;      // of the run, from 1
+  std::uint64_t epoch = 0;     // from 1
+  std::uint64_t begin_ns = 0;  // the step before ended, or the run, epoch or evaluation began
+  std::uint64_t end_ns = 0;
+  std::uint64_t data_ns = 0;     // the trainer waited for a batch to be made
+  std::uint64_t copies_ns = 0;   // it waited for a copy to the device
+  std::uint64_t kernels_ns = 0;  // the device's own clock, first call to last
+  std::uint64_t cpu_ns = 0;      // the trainer's thread prepared, enqueued, and told observers
+  std::uint64_t other_ns = 0;    // the rest: idle gaps, the scheduler
+  std::int64_t samples = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  std::int64_t correct = 0;  // samples
+};
+
+// An entry of record::Span, note() or mark().
+struct Span {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::uint64_t arg = 0;
+  std::uint32_t name = 0;    // into Session::names
+  std::uint32_t thread = 0;  // into Session::threads
+};
+
+enum class What : std::uint8_t {
+  kernel,
+  copy,      // between memories
+  set,       // memset
+  api,       // a call of the runtime or driver on a host thread
+  sync,      // a host thread waited for the device
+  graph,     // a whole graph launch
+  overhead,  // of CUPTI
+};
+
+// The device's side, independent of CUPTI's versions.
+struct Activity {
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint64_t graph_node = 0;   // 0: not of a graph
+  std::uint64_t bytes = 0;        // of copies and sets
+  std::uint32_t correlation = 0;  // one launch (What::api) each; 0: unknown
+  std::uint32_t external = 0;     // 1 + the call's index; 0: none
+  std::uint32_t name = 0;         // into Session::names
+  std::uint32_t device = 0;
+  std::uint32_t stream = 0;  // for What::api and What::sync: the thread, gettid()
+  std::uint32_t context = 0;
+  std::uint32_t graph = 0;
+  std::uint32_t smem_static = 0, smem_dynamic = 0;  // bytes a block
+  std::array<std::uint32_t, 3> grid{}, block{};
+  std::uint16_t registers = 0;  // a thread
+  What what = What::kernel;
+  std::uint8_t copy_kind = 0;  // CUpti_ActivityMemcpyKind: 1 HtoD, 2 DtoH, 8 DtoD
+  std::uint8_t source_memory = 0,
+               target_memory = 0;  // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device
+  std::uint8_t reserved[6] = {};
+};
+
+// A value over time: of the host's sampler, of NVML.
+struct Sample {
+  std::uint64_t at_ns = 0;
+  std::uint32_t name = 0;  // into Session::names: "cpu 0 %", "process rss bytes", ...
+  std::uint32_t reserved = 0;
+  double value = 0;
+};
+
+// One reading of all clocks at once.
+struct ClockReading {
+  std::uint64_t monotonic_ns = 0;
+  std::uint64_t realtime_ns = 0;
+  std::uint64_t device_ns = 0;  // cuptiGetTimestamp; 0 without it
+  std::uint64_t error_ns = 0;   // how long the reading took
+};
+
+// Steps that were recorded with spans.
+struct Window {
+  std::uint64_t first_step = 0, last_step = 0;  // of the run, both included
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::uint64_t deep = 0;      // 1: with device activities
+  std::uint64_t complete = 0;  // 0: the run ended in it
+};
+
+// Which call a node of a CUDA graph came from.
+struct GraphNode {
+  std::uint64_t node = 0;
+  std::uint64_t call = 0;  // index into the program's calls
+};
+
+struct Device {
+  std::uint32_t id = 0;
+  std::uint32_t compute_major = 0, compute_minor = 0;
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t max_threads_per_block = 0, max_threads_per_multiprocessor = 0;
+  std::uint32_t max_blocks_per_multiprocessor = 0;
+  std::uint32_t registers_per_block = 0, registers_per_multiprocessor = 0;
+  std::uint32_t warp_size = 0;
+  std::uint64_t total_memory = 0;  // bytes, like the following
+  std::uint64_t shared_per_block = 0, shared_per_block_optin = 0, shared_per_multiprocessor = 0;
+  std::uint64_t reserved_shared_per_block = 0;
+  std::uint32_t name = 0;  // into Session::names
+  std::uint32_t reserved = 0;
+};
+
+// What was lost, and why, so that a report can say how far it may be trusted.
+struct Losses {
+  std::uint64_t entries = 0;        // of full rings
+  std::uint64_t activities = 0;     // dropped by CUPTI
+  std::uint64_t without_times = 0;  // activities whose start or end is 0
+  std::uint64_t cut_bytes = 0;      // at the end of a file that a killed process left
+};
+
+static_assert(std::is_trivially_copyable_v<Activity> && sizeof(Activity) == 104);
+static_assert(sizeof(Step) == 104 && sizeof(Span) == 32 && sizeof(Sample) == 24);
+
+struct Thread {
+  std::uint32_t system = 0;  // gettid()
+  std::string name;          // "main", "loader 0", "copier"
+};
+
+using record::Kind;
+using Name = record::NameInfo;  // text and kind
+
+struct Session {
+  // Objects, empty when the run did not tell:
+  Json stamp;    // versions, options, seed, host, device, quotas: see stamp.h
+  Json program;  // calls, values, memory plan: engine's explain_json()
+  Json loader;   // {"workers", "prefetch", "batch", "tier", "encoding", "steps_per_epoch", ...}
+  Json peaks;    // {"flops_per_second": {"fp32": x}, "bytes_per_second": y}, measured; may be empty
+  std::vector<std::string> notes;  // what could not be recorded, and why: one sentence each
+
+  std::vector<Name> names;
+  std::vector<Thread> threads;
+  std::vector<Device> devices;  // empty: the host computes
+  std::vector<Step> steps;      // in order
+  std::vector<Window> windows;
+  std::vector<Span> spans;           // by thread, then by begin, then the longer one first
+  std::vector<Activity> activities;  // by start
+  std::vector<Sample> samples;       // by time
+  std::vector<ClockReading> clocks;
+  std::vector<GraphNode> graph_nodes;
+  Losses losses;
+
+  const std::string& name(std::uint32_t id) const { return names[id].text; }
+  Kind kind(const Span& span) const { return names[span.name].kind; }
+  bool computes_on_host() const { return devices.empty(); }
+};
+
+// Reads a session file: complete chunks up to its end or to where a killed process stopped
+// (Losses::cut_bytes). Throws DataError that names file and byte for anything else that is not
+// sound: a wrong checksum, a name or thread that is not there, end before begin.
+Session read_session(const std::filesystem::path& path);
+Session parse_session(std::string_view bytes, const std::string& path);  // the path for messages
+
+// Sorts what a session wants in order, and checks what read_session() checks; for sessions made in
+// memory.
+void finish_session(Session& session, const std::string& path);
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "profiler/session/chunk.h"
+#include "profiler/session/session_writer.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr std::uint64_t most_records = std::uint64_t{1} << 28;
+
+class Reader {
+ public:
+  Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  Session run() {
+    std::uint32_t id = 0;
+    while (at_ < bytes_.size() && next(id)) ++id;
+    if (id == 0) fail<DataError>("{}: is no session file of warpstep", path_);
+    session_.losses.cut_bytes = bytes_.size() - at_;
+    finish_session(session_, path_);
+    return std::move(session_);
+  }
+
+ private:
+  // False when the rest is a chunk that was being written when its process ended.
+  bool next(std::uint32_t id) {
+    ChunkHeader header;
+    const std::size_t left = bytes_.size() - at_;
+    if (left < sizeof header) return false;
+    std::memcpy(&header, bytes_.data() + at_, sizeof header);
+    if (header.magic != ChunkHeader{}.magic || header.header_crc != header_checksum(header))
+      fail<DataError>("{}: at byte {} there is no sound chunk; the file was damaged", path_, at_);
+    if (header.id != id)
+      fail<DataError>("{}: the chunk at byte {} is number {}, expected {}", path_, at_, header.id,
+                      id);
+    if (header.bytes > left - sizeof header) return false;
+    const std::string_view payload = bytes_.substr(at_ + sizeof header, header.bytes);
+    if (checksum(std::as_bytes(std::span(payload))) != header.payload_crc)
+      fail<DataError>(
+          "{}: the chunk at byte {} has another checksum than it was written with; the "
+          "file was damaged",
+          path_, at_);
+    take(header, payload);
+    at_ += sizeof header + payload.size();
+    return true;
+  }
+
+  void take(const ChunkHeader& header, std::string_view payload) {
+    if (header.id == 0 && static_cast<Chunk>(header.type) != Chunk::header)
+      fail<DataError>("{}: does not begin with a header", path_);
+    switch (static_cast<Chunk>(header.type)) {
+      case Chunk::header: return check_schema(parse(payload));
+      case Chunk::stamp: session_.stamp = parse(payload); return;
+      case Chunk::program: session_.program = parse(payload); return;
+      case Chunk::loader: session_.loader = parse(payload); return;
+      case Chunk::peaks: session_.peaks = parse(payload); return;
+      case Chunk::note: session_.notes.emplace_back(payload); return;
+      case Chunk::names: return take_names(parse(payload));
+      case Chunk::threads: return take_threads(parse(payload));
+      case Chunk::devices: return records(header, payload, session_.devices);
+      case Chunk::steps: return records(header, payload, session_.steps);
+      case Chunk::windows: return records(header, payload, session_.windows);
+      case Chunk::spans: return records(header, payload, session_.spans);
+      case Chunk::activities: return records(header, payload, session_.activities);
+      case Chunk::samples: return records(header, payload, session_.samples);
+      case Chunk::clocks: return records(header, payload, session_.clocks);
+      case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
+      case Chunk::losses: {
+        std::vector<Losses> losses;
+        records(header, payload, losses);
+        if (!losses.empty()) session_.losses = losses.back();
+        return;
+      }
+    }
+    // Of a later version: what it adds, this one does without.
+  }
+
+  Json parse(std::string_view text) const {
+    Json json = Json::parse(text, nullptr, false);
+    if (json.is_discarded()) damaged("is no JSON");
+    return json;
+  }
+
+  void check_schema(const Json& json) const {
+    const auto found = json.is_object() ? json.find("schema") : json.end();
+    if (!json.is_object() || found == json.end() || !found->is_number_integer())
+      damaged("has no schema");
+    if (*found > session_schema)
+      fail<DataError>(
+          "{}: was written by a later version of warpstep (schema {}, this one reads {})", path_,
+          found->get<std::int64_t>(), session_schema);
+  }
+
+  void take_names(const Json& json) {
+    if (!json.is_array()) damaged("is no list");
+    for (const Json& name : json) {
+      if (!name.is_array() || name.size() != 2 || !name[0].is_string() ||
+          !name[1].is_number_unsigned())
+        damaged("has a name that is none");
+      const auto kind = name[1].get<std::uint64_t>();
+      if (kind > static_cast<std::uint64_t>(Kind::metric)) damaged("has a name of no kind");
+      session_.names.push_back({name[0].get<std::string>(), static_cast<Kind>(kind)});
+    }
+  }
+
+  void take_threads(const Json& json) {
+    if (!json.is_array()) damaged("is no list");
+    for (const Json& thread : json) {
+      if (!thread.is_array() || thread.size() != 2 || !thread[0].is_number_unsigned() ||
+          !thread[1].is_string())
+        damaged("has a thread that is none");
+      session_.threads.push_back({thread[0].get<std::uint32_t>(), thread[1].get<std::string>()});
+    }
+  }
+
+  [[noreturn]] void damaged(const char* what) const {
+    fail<DataError>("{}: the chunk at byte {} {}", path_, at_, what);
+  }
+
+  // Of an earlier or later version a record may be shorter or longer: what is missing is zero.
+  template <class Record>
+  void records(const ChunkHeader& header, std::string_view payload, std::vector<Record>& to) {
+    if (header.record_bytes == 0 || header.count > most_records ||
+        header.count * header.record_bytes != payload.size())
+      damaged("has another size than its records");
+    const std::size_t bytes = std::min<std::size_t>(header.record_bytes, sizeof(Record));
+    const std::size_t first = to.size();
+    to.resize(first + header.count);
+    for (std::size_t i = 0; i < header.count; ++i)
+      std::memcpy(static_cast<void*>(&to[first + i]), payload.data() + i * header.record_bytes,
+                  bytes);
+  }
+
+  std::string_view bytes_;
+  const std::string& path_;
+  std::size_t at_ = 0;
+  Session session_;
+};
+
+}  // namespace
+
+Session parse_session(std::string_view bytes, const std::string& path) {
+  return Reader(bytes, path).run();
+}
+
+Session read_session(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path))
+    fail<DataError>(
+        "{}: there is no such session file; a run keeps one in RUN/session.prof unless "
+        "it had --profile off",
+        path.string());
+  return parse_session(read_file(path), path.string());
+}
+
+}  // namespace warpstep::profiler

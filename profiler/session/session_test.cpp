@@ -1,0 +1,144 @@
+#include "profiler/session/session.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "profiler/session/session_writer.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::SessionBuilder;
+
+std::filesystem::path temporary(const std::string& name) {
+  return std::filesystem::path(::testing::TempDir()) / name;
+}
+
+Session sample_session() {
+  SessionBuilder builder;
+  builder.gpu()
+      .thread(4301, "loader 0")
+      .step(1, 0, 900, 300, 200, 70)
+      .step(2, 1000, 1900, 300, 200, 70)
+      .window(1, 2, 0, 1900, true)
+      .span(Kind::call, "conv1", 260, 360, 0, 3)
+      .span(Kind::stage, "decode", 20, 170, 1)
+      .launch(300, 320, What::kernel, "sm90_gemm", 340, 540)
+      .sample("cpu %", 500, 73.5);
+  builder.raw().stamp = {{"seed", 7}};
+  builder.raw().notes = {"one note"};
+  builder.raw().clocks.push_back({1, 2, 3, 4});
+  builder.raw().graph_nodes.push_back({0x100000001, 5});
+  builder.raw().losses.entries = 3;
+  return builder.build();
+}
+
+std::string written(const Session& session) {
+  const std::filesystem::path path = temporary("session_test.prof");
+  SessionWriter(path).write(session);
+  return read_file(path);
+}
+
+TEST(SessionFile, HoldsEverything) {
+  const Session before = sample_session();
+  const Session after = parse_session(written(before), "test");
+  EXPECT_EQ(after.stamp, before.stamp);
+  EXPECT_EQ(after.notes, before.notes);
+  ASSERT_EQ(after.names.size(), before.names.size());
+  ASSERT_EQ(after.steps.size(), 2U);
+  EXPECT_EQ(after.steps[1].end_ns, SessionBuilder::at(1900));
+  ASSERT_EQ(after.spans.size(), 2U);
+  EXPECT_EQ(after.name(after.spans[0].name), "conv1");
+  EXPECT_EQ(after.kind(after.spans[0]), Kind::call);
+  EXPECT_EQ(after.spans[0].arg, 3U);
+  ASSERT_EQ(after.activities.size(), 2U);
+  EXPECT_EQ(after.name(after.activities[1].name), "sm90_gemm");
+  EXPECT_EQ(after.activities[0].correlation, after.activities[1].correlation);
+  EXPECT_EQ(after.threads[1].name, "loader 0");
+  EXPECT_EQ(after.samples[0].value, 73.5);
+  EXPECT_EQ(after.windows[0].deep, 1U);
+  EXPECT_EQ(after.graph_nodes[0].call, 5U);
+  EXPECT_EQ(after.devices[0].multiprocessors, 132U);
+  EXPECT_EQ(after.losses.entries, 3U);
+  EXPECT_EQ(after.losses.cut_bytes, 0U);
+}
+
+// A process that is killed leaves any prefix of its file.
+TEST(SessionFile, ReadsEveryPrefixUpToTheLastWholeChunk) {
+  const std::string whole = written(sample_session());
+  std::size_t steps = 0;
+  for (std::size_t size = 60; size < whole.size(); ++size) {
+    const Session session = parse_session(std::string_view(whole).substr(0, size), "test");
+    EXPECT_LT(session.losses.cut_bytes, whole.size());
+    EXPECT_GE(session.steps.size(), steps) << size;
+    steps = session.steps.size();
+  }
+  EXPECT_EQ(steps, 2U);
+}
+
+TEST(SessionFile, NamesTheByteOfAnyDamage) {
+  const std::string whole = written(sample_session());
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    try {
+      parse_session(damaged, "test.prof");
+      FAIL() << "byte " << at << " may be anything";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("test.prof")) << at;
+    }
+  }
+}
+
+TEST(SessionFile, RefusesWhatIsNotASession) {
+  EXPECT_THROW(parse_session("", "empty"), DataError);
+  EXPECT_THROW(parse_session("hello", "text"), DataError);
+  EXPECT_THROW(read_session("/nonexistent/session.prof"), DataError);
+}
+
+TEST(SessionFile, SkipsChunksOfLaterVersions) {
+  const std::filesystem::path path = temporary("later.prof");
+  {
+    SessionWriter writer(path);
+    writer.write(static_cast<Chunk>(999), Json{{"new", true}});
+    writer.write(Chunk::note, std::string_view("after"));
+  }
+  EXPECT_EQ(read_session(path).notes, std::vector<std::string>{"after"});
+}
+
+TEST(SessionFile, RefusesALaterSchema) {
+  const std::filesystem::path path = temporary("schema.prof");
+  {
+    SessionWriter writer(path);
+    writer.write(Chunk::header, Json{{"schema", 99}});
+  }
+  EXPECT_THROW(read_session(path), DataError);
+}
+
+TEST(SessionFile, RefusesWhatCannotBe) {
+  Session session = sample_session();
+  session.spans[0].name = 99;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.spans[0].thread = 99;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.activities[0].end_ns = 1;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.steps[0].other_ns += 1;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+}
+
+TEST(SessionWriter, SaysWhenTheDiskIsFull) {
+  EXPECT_THROW(SessionWriter("/dev/full"), DataError);
+  EXPECT_THROW(SessionWriter("/nonexistent/a.prof"), DataError);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,73 @@
+// Appends to a session file, chunk by chunk: what is written stays readable whatever happens next.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+// A chunk: magic "WPCK", type, id, bytes of a record, count, bytes, CRC-32 of the payload and of
+// this header. Readers skip types that they do not know.
+enum class Chunk : std::uint32_t {
+  header = 1,  // JSON: {"schema": 1}
+  stamp,
+  program,
+  loader,
+  peaks,
+  note,  // JSON, or text
+  names,
+  threads,  // JSON arrays; appended to those before
+  devices,
+  steps,
+  windows,
+  spans,
+  activities,
+  samples,
+  clocks,
+  graph_nodes,  // records
+  losses,       // a record; the last one counts
+};
+
+class SessionWriter {
+ public:
+  // Creates the file, or empties it. Throws DataError that names it.
+  explicit SessionWriter(std::filesystem::path path);
+  ~SessionWriter();
+  SessionWriter(const SessionWriter&) = delete;
+  SessionWriter& operator=(const SessionWriter&) = delete;
+
+  // Each is one chunk. DataError when it cannot be written whole (a full disk): what was written
+  // before stays readable, and this writer takes no more.
+  void write(Chunk type, const Json& json);
+  void write(Chunk type, std::string_view text);
+  template <class Record>
+  void write(Chunk type, std::span<const Record> records) {
+    static_assert(std::is_trivially_copyable_v<Record>);
+    if (!records.empty()) append(type, sizeof(Record), records.size(), std::as_bytes(records));
+  }
+  template <class Record>
+  void write(Chunk type, const std::vector<Record>& records) {
+    write(type, std::span<const Record>(records));
+  }
+
+  // Everything of a session in memory.
+  void write(const Session& session);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void append(Chunk type, std::size_t record_bytes, std::size_t count,
+              std::span<const std::byte> payload);
+
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t next_id_ = 0;
+};
+
+}  // namespace warpstep::profiler

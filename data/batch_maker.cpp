@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "data/worker_spans.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 
@@ -182,6 +183,7 @@ void BatchMaker::hint(Position position, std::int64_t row, const EpochOrder& ord
 
 void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t row,
                           const SlotView& slot, MakerState& state) const {
+  const record::Span span(spans::sample, ticket(position, row));
   const Draw draw(options_.seed, position.epoch, index);
   RowPlan& plan = slot.plans[idx(row)];
   plan = {};
@@ -233,7 +235,7 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   const ImageExtent extent{shape_[0], shape_[1]};
   apply_pixels(*options_.pixels, std::span(&here, 1), 0, bytes.data(), extent, extent,
                reinterpret_cast<float*>(image.data()));
-  add(state.times.pixels_ns, now_ns() - begin);
+  add(state.times.pixels_ns, record::note_since(spans::pixels, begin));
 }
 
 void BatchMaker::finish(Position position, const SlotView& slot,

@@ -92,6 +92,10 @@ class BatchMaker {
                 MakerState& state) const;
   void hint(Position position, std::int64_t row, const EpochOrder& order) const;
   std::uint64_t place_of(Position position, std::int64_t row) const;
+  std::uint64_t ticket(Position position, std::int64_t row) const {  // counted through all epochs
+    return (position.epoch * steps_ + position.step) * static_cast<std::uint64_t>(options_.batch) +
+           static_cast<std::uint64_t>(row);
+  }
   BadSample bad_sample(std::uint64_t index, Position position, std::int64_t row,
                        const std::string& what) const;
   void replace(const SlotView& slot, std::int64_t samples, std::vector<BadSample>& bad) const;

@@ -7,9 +7,12 @@
 #include "data/png_fast.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 
 namespace warpstep::data {
 namespace {
+
+const record::Name decode_name{"decode", record::Kind::stage};
 
 void copy_window(std::span<const std::uint8_t> image, const Shape& shape, const Window& window,
                  std::span<std::uint8_t> pixels) {
@@ -72,7 +75,7 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
       copy_window(scratch.pixels, wanted, window, pixels);
       break;
   }
-  scratch.decode_ns += now_ns() - begin;
+  scratch.decode_ns += record::note_since(decode_name, begin);
 }
 
 }  // namespace warpstep::data

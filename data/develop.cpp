@@ -4,9 +4,12 @@
 #include <cstring>
 
 #include "engine/core/clock.h"
+#include "engine/core/record.h"
 
 namespace warpstep::data {
 namespace {
+
+const record::Name resize_name{"resize", record::Kind::stage};
 
 Window intersection(const Window& window, std::int64_t height, std::int64_t width) {
   const std::int64_t y = std::clamp<std::int64_t>(window.y, 0, height),
@@ -72,7 +75,7 @@ void develop(const Sample& sample, const std::string& name, const Shape& shape,
                                  geometry.height, geometry.width, seen,
                                  in_place ? row : std::span(developer.resized));
   if (!in_place) place(developer.resized, seen, out, geometry.mirrored, idx(channels), row);
-  developer.resize_ns += now_ns() - begin;
+  developer.resize_ns += record::note_since(resize_name, begin);
 }
 
 }  // namespace warpstep::data

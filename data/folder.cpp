@@ -12,9 +12,12 @@
 #include "data/labels.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 
 namespace warpstep::data {
 namespace {
+
+const record::Name read_name{"read", record::Kind::stage};
 
 class ImageFolder : public Dataset {
  public:
@@ -65,7 +68,7 @@ class ImageFolder : public Dataset {
       read_into(scratch.bytes, name(index), max_encoded_bytes);
       bytes = scratch.bytes;
     }
-    scratch.read_ns += now_ns() - begin;
+    scratch.read_ns += record::note_since(read_name, begin);
     scratch.bytes_read += bytes.size();
     return {bytes, encoding_of(bytes, file.name), {}};
   }

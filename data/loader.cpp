@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "data/worker_spans.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 
@@ -164,10 +165,15 @@ void Loader::stop() {
 
 void Loader::work(std::uint32_t worker) {
   yield_to_the_trainer();
+  record::name_thread(fmt::format("{} {}", options_.thread_name, worker));
   MakerState& state = *states_[worker];
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
-  while (const auto claim = ring_->claim(worker)) {
+  for (;;) {
+    const spans::Idle idle;
+    const auto claim = ring_->claim(worker);
+    idle.end();
+    if (!claim) return;
     std::atomic<std::uint64_t>& waited = state.times.wait_ns;
     waited.store(waited.load(std::memory_order_relaxed) + claim->wait_ns,
                  std::memory_order_relaxed);
@@ -178,8 +184,11 @@ void Loader::work(std::uint32_t worker) {
       maker_.prepare_next(position);
     }
     const std::int64_t begin = claim->part * claim_rows_;
-    maker_.fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.view, state,
-                bad, stopping);
+    {
+      const spans::CpuTime cpu;
+      maker_.fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.view, state,
+                  bad, stopping);
+    }
     if (!bad.empty()) {
       const std::lock_guard lock(slot.mutex);
       std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
@@ -188,6 +197,7 @@ void Loader::work(std::uint32_t worker) {
     if (!ring_->finish(*claim)) continue;
     maker_.finish(position, slot.view, slot.bad);
     slot.ready_ns = now_ns();
+    record::note(spans::batch_ready, slot.ready_ns, slot.ready_ns, claim->batch);
     ring_->publish(*claim);
   }
 }
@@ -253,6 +263,7 @@ void Loader::seek(Position position) {
 void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
   const std::uint64_t now = now_ns();
   const std::uint32_t ready = ring_->ready_count();
+  record::mark(spans::batches_ready, ready);
   std::uint64_t step_ns = 0;
   {
     const std::lock_guard lock(mutex_);

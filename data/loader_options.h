@@ -58,6 +58,7 @@ struct LoaderOptions {
   std::uint64_t memory_limit_bytes = 0;  // 0: none
   Position start;                        // of the first batch
   SlotMemory* memory = nullptr;          // null: the heap; must outlive the loader
+  std::string thread_name = "loader";    // of its workers, before their numbers
 };
 
 }  // namespace warpstep::data

@@ -54,8 +54,10 @@ Recipe::Recipe(std::vector<TransformPtr> transforms) : transforms_(std::move(tra
 void Recipe::check() {
   std::map<std::string, int> seen;
   first_fields_.clear();
+  span_names_.clear();
   for (std::size_t i = 0; i < transforms_.size(); ++i) {
     const Transform& here = *transforms_[i];
+    span_names_.emplace_back(here.name(), record::Kind::stage);
     first_fields_.push_back(hash(fmt::format("{}#{}", here.name(), seen[here.name()]++)));
     if (i == 0 || transforms_[i - 1]->stage() <= here.stage()) continue;
     fail<UsageError>(
@@ -166,7 +168,7 @@ void Recipe::apply(const RowImage& image, const Draw& draw, std::span<std::uint6
     if (transforms_[i]->stage() != TransformStage::bytes) continue;
     const std::uint64_t begin = now_ns();
     transforms_[i]->apply(image, draw.of(first_fields_[i]));
-    ns[timed++] += now_ns() - begin;
+    ns[timed++] += record::note_since(span_names_[i], begin);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/transform.h"
+#include "engine/core/record.h"
 
 namespace warpstep::data {
 
@@ -53,6 +54,7 @@ class Recipe {
 
   std::vector<TransformPtr> transforms_;
   std::vector<std::uint32_t> first_fields_;  // of their draws: hashes of their names
+  std::vector<record::Name> span_names_;     // by transform
 };
 
 }  // namespace warpstep::data

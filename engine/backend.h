@@ -107,12 +107,6 @@ class Backend {
   virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
   // Captures what `enqueue` gives to `stream`, without running it; null where nothing is gained.
   virtual std::unique_ptr<Recording> record(Stream&, const std::function<void()>& enqueue) const;
-  // Names what is enqueued between the two for a profiler that is attached from outside; handles
-  // are made once. Nothing where there is no such profiler.
-  virtual const void* make_range(const std::string&) const { return nullptr; }
-  virtual void begin_range(const void*) const {}
-  virtual void end_range() const {}
-
   // Between the plain layout on the host (rows of the value's shape; floating-point numbers of any
   // dtype as f32) and the stored one. The streams must be idle.
   virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;

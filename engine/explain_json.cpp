@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/explain.h"
@@ -44,16 +45,61 @@ nlohmann::json call_json(const Program& program, const Call& call) {
   return json;
 }
 
+// Who holds a buffer of the arena: the layer whose node wrote it first, and what for.
+nlohmann::json owner_json(const Program& program, std::size_t buffer) {
+  const Graph& graph = program.graph();
+  const MemoryPlan& plan = program.plan();
+  const Node& writer = graph.nodes[idx(plan.buffers[buffer].lifetime.first)];
+  const auto is_workspace = std::find(plan.workspace_of_node.begin(), plan.workspace_of_node.end(),
+                                      static_cast<int>(buffer));
+  if (is_workspace != plan.workspace_of_node.end())
+    return {{"layer", writer.scope}, {"kind", "workspace"}};
+  const auto value =
+      std::find(plan.buffer_of_value.begin(), plan.buffer_of_value.end(), static_cast<int>(buffer));
+  const Role role = value == plan.buffer_of_value.end()
+                        ? Role::activation
+                        : graph.values[idx(value - plan.buffer_of_value.begin())].role;
+  const bool backward = writer.phase == Phase::data_grad || writer.phase == Phase::weight_grad;
+  std::string kind(name(role));
+  if (role == Role::activation && backward) kind = "activation gradient";
+  return {{"layer", writer.scope}, {"kind", kind}};
+}
+
+nlohmann::json persistent_json(const Graph& graph) {
+  auto list = nlohmann::json::array();
+  const auto add = [&](int id, std::string_view layer) {
+    if (id < 0 || graph.value(id).layout.bytes == 0) return;
+    const Value& value = graph.value(id);
+    list.push_back({{"name", value.name},
+                    {"layer", layer},
+                    {"kind", name(value.role)},
+                    {"bytes", value.layout.bytes}});
+  };
+  for (const Parameter& parameter : graph.parameters) {
+    const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
+    add(parameter.value, layer);
+    add(parameter.copy, layer);
+    add(parameter.gradient, layer);
+    for (const int moment : parameter.moments) add(moment, layer);
+  }
+  for (const int id : graph.inputs) add(id, "input");
+  return list;
+}
+
 nlohmann::json memory_json(const Program& program) {
   const MemoryPlan& plan = program.plan();
   const Persistent persistent = persistent_bytes(program);
   auto buffers = nlohmann::json::array();
-  for (const MemoryPlan::Buffer& buffer : plan.buffers)
-    buffers.push_back({{"name", buffer.name},
-                       {"bytes", buffer.lifetime.bytes},
-                       {"offset", buffer.offset},
-                       {"first_call", call_number(program, buffer.lifetime.first)},
-                       {"last_call", call_number(program, buffer.lifetime.last)}});
+  for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    const MemoryPlan::Buffer& buffer = plan.buffers[i];
+    nlohmann::json json{{"name", buffer.name},
+                        {"bytes", buffer.lifetime.bytes},
+                        {"offset", buffer.offset},
+                        {"first_call", call_number(program, buffer.lifetime.first)},
+                        {"last_call", call_number(program, buffer.lifetime.last)}};
+    json.update(owner_json(program, i));
+    buffers.push_back(std::move(json));
+  }
   return {{"arena_bytes", plan.arena_bytes},
           {"live_bound_bytes", plan.bound_bytes},
           {"separate_bytes", plan.separate_bytes},
@@ -65,7 +111,8 @@ nlohmann::json memory_json(const Program& program) {
           {"resident_bytes", persistent.resident},
           {"total_bytes", plan.arena_bytes + persistent.bytes()},
           {"live_bytes", live_bytes(program)},
-          {"buffers", buffers}};
+          {"buffers", buffers},
+          {"persistent", persistent_json(program.graph())}};
 }
 
 }  // namespace

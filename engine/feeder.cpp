@@ -3,14 +3,20 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/core/clock.h"
+#include "engine/core/record.h"
 
 namespace warpstep {
 namespace {
 
 constexpr std::size_t timings_kept = 256;  // batches
+
+using record::Kind;
+const record::Name copy_name{"copy to the device", Kind::copy},
+    buffer_name{"wait for a buffer", Kind::sync}, source_name{"wait for a batch", Kind::idle};
 
 // The same place in another piece of memory; what is not in the slot, a resident set, stays.
 template <class T>
@@ -90,7 +96,11 @@ const Batch& Feeder::next() {
   changed_.wait(lock, [&] { return !buffer.taken && (buffer.batch || buffer.error); });
   if (buffer.error) std::rethrow_exception(buffer.error);
   batch_ = *std::exchange(buffer.batch, std::nullopt);
-  batch_.wait_ns = ready ? 0 : now_ns() - begin;
+  const std::uint64_t end = now_ns();
+  batch_.wait_ns = ready ? 0 : end - begin;
+  const std::uint64_t copied = std::min(end, buffer.timing.end_ns);
+  const std::uint64_t copying = std::max(begin, buffer.timing.begin_ns);
+  batch_.copy_wait_ns = ready || copied < copying ? 0 : copied - copying;
   {
     const std::lock_guard counting(stats_mutex_);
     stats_.trainer_wait_ns += batch_.wait_ns;
@@ -104,6 +114,7 @@ const Batch& Feeder::next() {
 }
 
 void Feeder::run() {
+  record::name_thread("copier");
   for (std::uint64_t i = 0;; ++i) {
     Buffer& buffer = ring_[i % buffers];
     std::optional<std::uint64_t> mark;
@@ -119,8 +130,10 @@ void Feeder::run() {
       if (mark) {
         const std::uint64_t begin = now_ns();
         steps_.wait_for(*mark);
+        const std::uint64_t end = now_ns();
+        record::note(buffer_name, begin, end);
         const std::lock_guard lock(stats_mutex_);
-        stats_.device_wait_ns += now_ns() - begin;
+        stats_.device_wait_ns += end - begin;
       }
       fill(buffer);
     } catch (...) {
@@ -135,7 +148,9 @@ void Feeder::run() {
 }
 
 void Feeder::fill(Buffer& buffer) {
+  const std::uint64_t begin = now_ns();
   const Batch& from = source_.next();
+  if (from.wait_ns > 0) record::note(source_name, begin, now_ns());
   if (!buffer.memory || buffer_bytes_ < from.slot.size()) {
     buffer_bytes_ = from.slot.size();
     buffer.memory = backend_.allocate(buffer_bytes_);
@@ -148,6 +163,7 @@ void Feeder::copy(const Batch& from, Buffer& buffer) {
   backend_.upload(*copies_, buffer.memory.get(), from.slot.data(), from.slot.size());
   copies_->wait_for(copies_->mark());
   timing.end_ns = now_ns();
+  record::note(copy_name, timing.begin_ns, timing.end_ns, from.slot.size());
   note(timing, from.slot.size());
   Batch there = from;
   const std::byte* memory = buffer.memory.get();
@@ -157,6 +173,7 @@ void Feeder::copy(const Batch& from, Buffer& buffer) {
   there.slot = {memory, from.slot.size()};
   const std::lock_guard lock(mutex_);
   buffer.batch = there;
+  buffer.timing = timing;
   buffer.taken = false;
   buffer.mark.reset();
   changed_.notify_all();

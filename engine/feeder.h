@@ -65,6 +65,7 @@ class Feeder : public BatchSource {
   struct Buffer {
     std::shared_ptr<std::byte> memory;
     std::optional<Batch> batch;         // copied, and not taken
+    FeedTiming timing;                  // of its copy
     std::exception_ptr error;           // in its place
     bool taken = false;                 // by a step
     std::optional<std::uint64_t> mark;  // behind that step

@@ -20,6 +20,24 @@ Role output_role(const Type& type) {
 
 }  // namespace
 
+std::string_view name(Role role) {
+  switch (role) {
+    case Role::input: return "input";
+    case Role::resident: return "resident";
+    case Role::activation: return "activation";
+    case Role::statistic: return "statistic";
+    case Role::index: return "index";
+    case Role::mask: return "mask";
+    case Role::parameter: return "parameter";
+    case Role::gradient: return "gradient";
+    case Role::moment: return "moment";
+    case Role::copy: return "copy";
+    case Role::state: return "state";
+    case Role::report: return "report";
+  }
+  return "?";
+}
+
 std::string_view name(Phase phase) {
   switch (phase) {
     case Phase::forward: return "forward";

@@ -34,6 +34,7 @@ enum class Role : std::uint8_t {
   state,   // StepState
   report,  // the ring of StepReports, in the host's memory
 };
+std::string_view name(Role role);
 inline bool is_persistent(Role role) {
   return role >= Role::parameter;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 
 namespace warpstep {
 
@@ -15,32 +16,20 @@ Runner::~Runner() = default;
 
 namespace {
 
-// A range of the backend's around a scope.
-class Range {
- public:
-  Range(const Backend& backend, const void* range) : backend_(backend) {
-    backend_.begin_range(range);
-  }
-  ~Range() { backend_.end_range(); }
-  Range(const Range&) = delete;
-  Range& operator=(const Range&) = delete;
-
- private:
-  const Backend& backend_;
-};
-
 class Eager final : public Runner {
  public:
   Eager(Program& program, CallObserver* observer) : program_(program), observer_(observer) {
+    // Calls of a step are told by their index; an evaluation's are another program's.
+    const bool trains = program.graph().report >= 0;
     for (const Call& call : program.calls())
-      ranges_.push_back(
-          program.backend().make_range(fmt::format("{}/{}", name(call.phase), call.title)));
+      names_.emplace_back(fmt::format("{}/{}", name(call.phase), call.title),
+                          trains ? record::Kind::call : record::Kind::range);
   }
 
   void step() override {
     std::int64_t begin = observer_ ? static_cast<std::int64_t>(now_ns()) : 0;
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
-      const Range range(program_.backend(), ranges_[i]);
+      const record::Span span(names_[i], i);
       program_.enqueue(i);
       if (!observer_) continue;
       program_.wait();
@@ -53,30 +42,28 @@ class Eager final : public Runner {
  private:
   Program& program_;
   CallObserver* observer_;
-  std::vector<const void*> ranges_;
+  std::vector<record::Name> names_;
 };
 
 class GraphReplay final : public Runner {
  public:
-  explicit GraphReplay(Program& program)
-      : program_(program),
-        eager_(program, nullptr),
-        capture_range_(program.backend().make_range("capture")),
-        launch_range_(program.backend().make_range("launch")) {}
+  explicit GraphReplay(Program& program) : program_(program), eager_(program, nullptr) {}
 
   void step() override {
     if (!std::exchange(warm_, true)) return eager_.step();
     const std::vector<const void*> slots(program_.inputs().begin(), program_.inputs().end());
     auto found = recordings_.find(slots);
     if (found == recordings_.end()) {
-      const Range range(program_.backend(), capture_range_);
+      static const record::Name name{"capture"};
+      const record::Span span(name);
       found = recordings_
                   .emplace(slots,
                            program_.backend().record(program_.stream(), [this] { eager_.step(); }))
                   .first;
     }
     if (!found->second) return eager_.step();
-    const Range range(program_.backend(), launch_range_);
+    static const record::Name name{"launch"};
+    const record::Span span(name);
     found->second->launch(program_.stream());
   }
 
@@ -84,7 +71,6 @@ class GraphReplay final : public Runner {
   Program& program_;
   Eager eager_;
   bool warm_ = false;
-  const void *capture_range_, *launch_range_;
   std::map<std::vector<const void*>, std::unique_ptr<Recording>> recordings_;
 };
 

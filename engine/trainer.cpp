@@ -6,9 +6,16 @@
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 
 namespace warpstep {
 namespace {
+
+using record::Kind;
+
+const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
+    report_name{"read back", Kind::sync}, observers_name{"observers"},
+    evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"};
 
 // Images and labels, and the rows' plans for a step that takes them.
 void set_batch(Program& program, const Batch& batch) {
@@ -34,7 +41,9 @@ TrainObserver::~TrainObserver() = default;
 
 StepTimes& StepTimes::operator+=(const StepTimes& other) {
   data_ns += other.data_ns;
+  copies_ns += other.copies_ns;
   kernels_ns += other.kernels_ns;
+  cpu_ns += other.cpu_ns;
   other_ns += other.other_ns;
   return *this;
 }
@@ -74,9 +83,6 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
     own_runner_ = graph_runner(parts_.step);
     parts_.runner = own_runner_.get();
   }
-  load_range_ = parts_.step.backend().make_range("load");
-  step_range_ = parts_.step.backend().make_range("step");
-  report_range_ = parts_.step.backend().make_range("read back");
 }
 
 std::uint64_t Trainer::steps_per_epoch() const {
@@ -103,6 +109,7 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
   flights_.clear();
+  observed_ns_ = 0;
   first_step_ = parts_.step.store().step_state().step - static_cast<std::int64_t>(progress.step);
   last_step_end_ns_ = now_ns();
   bool saved = progress.step > 0;  // all of the progress
@@ -117,7 +124,10 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
         saved = true;
       }
       if (finished(progress)) return Outcome::finished;
-      if (progress.next.step == 0) last_step_end_ns_ = now_ns();
+      if (progress.next.step == 0) {
+        last_step_end_ns_ = now_ns();
+        observed_ns_ = 0;
+      }
     }
     launch();
     saved = false;
@@ -149,28 +159,35 @@ bool Trainer::drains(const Progress& progress) const {
 }
 
 void Trainer::launch() {
-  Backend& backend = parts_.step.backend();
-  backend.begin_range(load_range_);
-  const Batch& batch = parts_.data.next();
-  backend.end_range();
-  set_batch(parts_.step, batch);
-  backend.begin_range(step_range_);
-  parts_.runner->step();
-  backend.end_range();
-  flights_.push_back({parts_.step.stream().mark(), batch.count, batch.wait_ns});
+  const Batch& batch = next_batch();
+  const std::uint64_t begin = now_ns();
+  {
+    const record::Span span(step_name);
+    set_batch(parts_.step, batch);
+    parts_.runner->step();
+  }
+  const std::uint64_t mark = parts_.step.stream().mark();
+  flights_.push_back({mark, batch.count, batch.wait_ns, batch.copy_wait_ns, now_ns() - begin});
+}
+
+const Batch& Trainer::next_batch() {
+  const Position position = parts_.data.position();
+  const record::Span span(wait_name,
+                          position.epoch * parts_.data.steps_per_epoch() + position.step);
+  return parts_.data.next();
 }
 
 // Takes what the oldest step in flight reports.
 void Trainer::land(Progress& progress) {
   const Flight flight = flights_.front();
-  Backend& backend = parts_.step.backend();
-  backend.begin_range(report_range_);
-  parts_.step.stream().wait_for(flight.mark);
-  backend.end_range();
+  {
+    const record::Span span(report_name);
+    parts_.step.stream().wait_for(flight.mark);
+  }
   flights_.erase(flights_.begin());
-  StepRecord record = record_of(progress, flight);
+  const StepRecord record = record_of(progress, flight);
   require_sound(record);
-  last_step_end_ns_ = now_ns();
+  last_step_end_ns_ = record.end_ns;
 
   progress.step = record.step;
   progress.next.step = record.step_in_epoch;
@@ -178,7 +195,9 @@ void Trainer::land(Progress& progress) {
   epoch_.times += record.times;
   ++epoch_.steps;
   epoch_.images += flight.count;
+  const record::Span span(observers_name);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
+  observed_ns_ = now_ns() - last_step_end_ns_;
 }
 
 StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) const {
@@ -195,17 +214,30 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .score = {},
                     .epoch_score = progress.epoch_score,
                     .learning_rate = report.learning_rate,
-                    .times = {}};
+                    .times = {},
+                    .begin_ns = last_step_end_ns_,
+                    .end_ns = std::max(now_ns(), last_step_end_ns_)};
   if (std::isfinite(report.loss))  // else the step was left out of training, and is of its score
     record.score = {static_cast<double>(report.loss) * static_cast<double>(flight.count),
                     report.correct, flight.count};
   record.epoch_score += record.score;
-  const std::uint64_t end = now_ns();
-  const std::uint64_t whole = end - std::min(end, last_step_end_ns_);
   // The device's own clock: with steps in flight the host's waits tell little.
-  record.times.kernels_ns = std::min(whole, report.end_ns - report.begin_ns);
-  record.times.data_ns = std::min(whole - record.times.kernels_ns, flight.wait_ns);
-  record.times.other_ns = whole - record.times.kernels_ns - record.times.data_ns;
+  const std::uint64_t kernels = report.end_ns - report.begin_ns;
+  // A backend that computes at once does so inside the launch.
+  const bool at_once = parts_.step.backend().steps_in_flight() == 0;
+  const std::uint64_t launch =
+      flight.launch_ns - (at_once ? std::min(kernels, flight.launch_ns) : 0);
+  std::uint64_t left = record.end_ns - record.begin_ns;
+  const auto take = [&](std::uint64_t ns) {
+    const std::uint64_t taken = std::min(left, ns);
+    left -= taken;
+    return taken;
+  };
+  record.times.kernels_ns = take(kernels);
+  record.times.data_ns = take(flight.wait_ns - std::min(flight.wait_ns, flight.copy_wait_ns));
+  record.times.copies_ns = take(std::min(flight.wait_ns, flight.copy_wait_ns));
+  record.times.cpu_ns = take(launch + observed_ns_);
+  record.times.other_ns = left;
   return record;
 }
 
@@ -237,6 +269,7 @@ void Trainer::end_epoch(Progress& progress) {
 }
 
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
+  const record::Span span(evaluation_name);
   const std::uint64_t begin = now_ns();
   const std::optional<Score> score =
       evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop);
@@ -254,6 +287,7 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
 
 void Trainer::save(const Progress& progress) {
   if (!parts_.save) return;
+  const record::Span span(checkpoint_name);
   const std::filesystem::path path = parts_.save(progress);
   for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
 }

@@ -13,14 +13,16 @@
 
 namespace warpstep {
 
-// Where a step's time went. What is neither waiting for data nor running kernels is the CPU's: the
-// loop, observers.
+// Where a step's time went; the parts add up to it. What runs at once is counted once: kernels
+// before waiting, waiting before the CPU.
 struct StepTimes {
-  std::uint64_t data_ns = 0;
-  std::uint64_t kernels_ns = 0;
-  std::uint64_t other_ns = 0;
+  std::uint64_t data_ns = 0;     // waiting for a batch to be made
+  std::uint64_t copies_ns = 0;   // waiting for its copy to the device
+  std::uint64_t kernels_ns = 0;  // the device's own clock, from the first call to the last
+  std::uint64_t cpu_ns = 0;      // this thread enqueued the step and told observers
+  std::uint64_t other_ns = 0;    // gaps: the device was idle, or the thread was not scheduled
 
-  std::uint64_t total_ns() const { return data_ns + kernels_ns + other_ns; }
+  std::uint64_t total_ns() const { return data_ns + copies_ns + kernels_ns + cpu_ns + other_ns; }
   StepTimes& operator+=(const StepTimes& other);
 };
 
@@ -50,6 +52,7 @@ struct StepRecord {
   Score epoch_score;         // of the epoch so far
   float learning_rate = 0;
   StepTimes times;
+  std::uint64_t begin_ns = 0, end_ns = 0;  // engine/core/clock.h; times.total_ns() apart
 };
 
 struct EpochRecord {
@@ -132,6 +135,8 @@ class Trainer {
     std::uint64_t mark = 0;
     std::int64_t count = 0;  // rows that are samples
     std::uint64_t wait_ns = 0;
+    std::uint64_t copy_wait_ns = 0;
+    std::uint64_t launch_ns = 0;  // of this thread
   };
 
   std::uint64_t steps_per_epoch() const;
@@ -140,6 +145,7 @@ class Trainer {
   // Whether something is due when all that was enqueued is done.
   bool drains(const Progress& progress) const;
   void launch();
+  const Batch& next_batch();
   void land(Progress& progress);
   StepRecord record_of(const Progress& progress, const Flight& flight) const;
   void require_sound(const StepRecord& record) const;
@@ -151,11 +157,11 @@ class Trainer {
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
-  const void *load_range_, *step_range_, *report_range_;
   std::vector<Flight> flights_;  // oldest first
   std::int64_t first_step_ = 0;  // of the step state when the run's was 0
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;
+  std::uint64_t observed_ns_ = 0;  // in observers since the last step's end
 };
 
 }  // namespace warpstep

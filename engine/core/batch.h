@@ -27,6 +27,7 @@ struct Batch {
   std::int64_t count = 0;                // rows that are samples
   std::span<const std::byte> slot;       // one piece of memory that holds all of these
   std::uint64_t wait_ns = 0;             // how long next() waited for this batch
+  std::uint64_t copy_wait_ns = 0;        // of that, for its copy to the device
 };
 
 class BatchSource {

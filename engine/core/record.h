@@ -107,6 +107,12 @@ inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
                  std::uint64_t arg = 0) noexcept {
   if (is_on()) detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
+// A span that ends now; how long it took.
+inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns) noexcept {
+  const std::uint64_t end_ns = now_ns();
+  note(name, begin_ns, end_ns);
+  return end_ns - begin_ns;
+}
 // An instant or a counter's value.
 inline void mark(const Name& name, std::uint64_t arg = 0) noexcept {
   if (!is_on()) return;

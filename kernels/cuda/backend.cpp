@@ -27,6 +27,7 @@ std::shared_ptr<std::byte> allocate_nothing_to_run_on(std::size_t bytes) {
 class Cuda final : public Backend {
  public:
   explicit Cuda(const BackendOptions& options) {
+    ranges::follow();
     context_.settings = open_device(options);
     context_.dnn = dnn::open_library(context_.settings);
     context_.matmul = open_matmul_library(context_.settings);
@@ -96,10 +97,6 @@ class Cuda final : public Backend {
     else
       std::copy(bytes.begin(), bytes.end(), plain.begin());
   }
-
-  const void* make_range(const std::string& name) const override { return ranges::make(name); }
-  void begin_range(const void* range) const override { ranges::begin(range); }
-  void end_range() const override { ranges::end(); }
 
  private:
   bool has_device() const { return context_.settings.has_device(); }

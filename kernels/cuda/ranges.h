@@ -1,13 +1,11 @@
-// Ranges that a profiler attached from outside (nsys, ncu) shows by the model's own words: the NVTX
+// Spans that a profiler attached from outside (nsys, ncu) shows by the model's own words: the NVTX
 // domain "warpstep".
 #pragma once
 
-#include <string>
-
 namespace warpstep::cuda::ranges {
 
-const void* make(const std::string& name);  // a registered string; lives as long as the process
-void begin(const void* range);
-void end();
+// From now on every record::Span is an NVTX range too, if such a profiler is attached. Once is
+// enough.
+void follow();
 
 }  // namespace warpstep::cuda::ranges

@@ -5,9 +5,17 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 #include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
+
+namespace {
+using record::Kind;
+const record::Name stream_wait_name{"cudaStreamSynchronize", Kind::sync},
+    event_wait_name{"cudaEventSynchronize", Kind::sync},
+    graph_launch_name{"cudaGraphLaunch", Kind::host_api};
+}  // namespace
 
 void EventDeleter::operator()(cudaEvent_t event) const {
   ignore(cudaEventDestroy(event));
@@ -30,6 +38,7 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::wait() {
+  const record::Span span(stream_wait_name);
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
@@ -43,6 +52,7 @@ std::uint64_t CudaStream::Events::record(cudaStream_t stream) {
 }
 
 void CudaStream::wait_for(std::uint64_t mark) {
+  const record::Span span(event_wait_name);
   check(cudaEventSynchronize(marks_.at(mark)), "cudaEventSynchronize");
 }
 
@@ -112,6 +122,7 @@ class CudaRecording final : public Recording {
  public:
   explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
   void launch(Stream& stream) override {
+    const record::Span span(graph_launch_name);
     check(cudaGraphLaunch(graph_.get(), static_cast<CudaStream&>(stream).handle()),
           "cudaGraphLaunch");
   }

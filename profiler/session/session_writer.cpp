@@ -81,7 +81,7 @@ void SessionWriter::write(const Session& session) {
   write(Chunk::samples, session.samples);
   write(Chunk::clocks, session.clocks);
   write(Chunk::graph_nodes, session.graph_nodes);
-  write(Chunk::losses, std::span(&session.losses, 1));
+  write(Chunk::losses, std::vector{session.losses});
 }
 
 }  // namespace warpstep::profiler

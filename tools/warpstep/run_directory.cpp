@@ -26,7 +26,8 @@ bool is_checkpoint(const fs::path& path) {
 bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
   return is_checkpoint(name) || name == "config.json" || name == "metrics.jsonl" ||
-         name == "summary.json" || name == "bad_samples.jsonl" || name == "curves.png";
+         name == "summary.json" || name == "bad_samples.jsonl" || name == "curves.png" ||
+         name == "report.html" || (name.starts_with("session") && name.ends_with(".prof"));
 }
 
 // ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.
@@ -63,7 +64,9 @@ double milliseconds(std::uint64_t ns) {
 Json times_json(const StepTimes& times) {
   return {{"data_ms", milliseconds(times.data_ns)},
           {"kernels_ms", milliseconds(times.kernels_ns)},
-          {"cpu_ms", milliseconds(times.other_ns)}};
+          {"copies_ms", milliseconds(times.copies_ns)},
+          {"cpu_ms", milliseconds(times.cpu_ns)},
+          {"other_ms", milliseconds(times.other_ns)}};
 }
 
 // Those of later steps will be met again.

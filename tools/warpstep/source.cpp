@@ -199,6 +199,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.max_bad = options.max_bad;
   with.memory_limit_bytes = parse_bytes(options.memory);
   with.memory = source.slots.get();
+  if (!training) with.thread_name = "test loader";
   source.loader = std::make_unique<data::Loader>(source.read, with);
 }
 

@@ -58,8 +58,10 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
   json["images_per_second"] = images_per_second(totals.images, totals.times);
   json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
   json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
+                             {"copies", share(totals.times.copies_ns, totals.times)},
                              {"kernels", share(totals.times.kernels_ns, totals.times)},
-                             {"cpu", share(totals.times.other_ns, totals.times)}};
+                             {"cpu", share(totals.times.cpu_ns, totals.times)},
+                             {"other", share(totals.times.other_ns, totals.times)}};
   json["checkpoint"] = checkpoint.filename().string();
   return json;
 }
@@ -79,9 +81,9 @@ void print_summary(const Json& summary, const RunOptions& options,
   fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
              grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
-  fmt::print("  step time  {} waiting for data, {} kernels, {} CPU\n",
-             percent(shares["data"].get<double>()), percent(shares["kernels"].get<double>()),
-             percent(shares["cpu"].get<double>()));
+  const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
+  fmt::print("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
+             part("data"), part("copies"), part("kernels"), part("cpu"), part("other"));
   fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
              run.string(), summary.at("checkpoint").get<std::string>());
 }

@@ -1,0 +1,176 @@
+#include "engine/core/record.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <thread>
+
+namespace warpstep::record {
+namespace {
+
+using Entries = std::map<std::uint32_t, std::vector<Entry>>;
+
+Entries drained() {
+  Entries entries;
+  drain([&](std::uint32_t thread, std::span<const Entry> some) {
+    entries[thread].insert(entries[thread].end(), some.begin(), some.end());
+  });
+  return entries;
+}
+
+std::size_t count(const Entries& entries) {
+  std::size_t sum = 0;
+  for (const auto& [thread, some] : entries) sum += some.size();
+  return sum;
+}
+
+class Record : public ::testing::Test {
+ protected:
+  Record() { keep_entries(true); }
+  ~Record() override {
+    keep_entries(false);
+    drained();
+  }
+};
+
+TEST_F(Record, KeepsSpansWithNamesAndTimes) {
+  const Name outer{"outer"}, inner{"inner", Kind::call};
+  const std::uint64_t before = now_ns();
+  {
+    const Span a(outer, 7);
+    const Span b(inner, 3);
+  }
+  const Entries entries = drained();
+  ASSERT_EQ(entries.size(), 1U);
+  const std::vector<Entry>& mine = entries.begin()->second;
+  ASSERT_EQ(mine.size(), 2U);
+  EXPECT_EQ(names()[mine[0].name].text, "inner");
+  EXPECT_EQ(mine[0].kind, Kind::call);
+  EXPECT_EQ(mine[0].arg, 3U);
+  EXPECT_EQ(names()[mine[1].name].text, "outer");
+  EXPECT_EQ(mine[1].arg, 7U);
+  EXPECT_LE(before, mine[1].begin_ns);
+  EXPECT_LE(mine[1].begin_ns, mine[0].begin_ns);
+  EXPECT_LE(mine[0].end_ns, mine[1].end_ns);
+}
+
+TEST_F(Record, InternsTextAndKindOnce) {
+  EXPECT_EQ(Name("same").id(), Name("same").id());
+  EXPECT_NE(Name("same").id(), Name("same", Kind::call).id());
+}
+
+TEST_F(Record, KeepsNothingWhenOff) {
+  keep_entries(false);
+  const Name name{"off"};
+  { const Span span(name); }
+  mark(name, 1);
+  note(name, 1, 2);
+  EXPECT_EQ(count(drained()), 0U);
+}
+
+// A span that began unseen has no time to tell.
+TEST_F(Record, KeepsASpanOnlyIfItWasOnFromItsBegin) {
+  const Name name{"half"};
+  keep_entries(false);
+  {
+    const Span span(name);
+    keep_entries(true);
+  }
+  EXPECT_EQ(count(drained()), 0U);
+}
+
+TEST_F(Record, CountsWhatAFullRingLost) {
+  const std::uint64_t before = dropped();
+  const Name name{"flood"};
+  constexpr std::size_t extra = 100;
+  for (std::size_t i = 0; i < ring_entries + extra; ++i) mark(name, i);
+  EXPECT_EQ(dropped() - before, extra);
+  const Entries entries = drained();
+  ASSERT_EQ(count(entries), ring_entries);
+  // The newest are lost, not the oldest.
+  EXPECT_EQ(entries.begin()->second.front().arg, 0U);
+  EXPECT_EQ(entries.begin()->second.back().arg, ring_entries - 1);
+  mark(name, 5);
+  EXPECT_EQ(count(drained()), 1U);
+}
+
+TEST_F(Record, ReadsEveryEntryOfManyThreadsWhileTheyWrite) {
+  constexpr int writers = 4;
+  constexpr std::uint64_t each = 100'000;
+  const Name name{"from a thread"};
+  const std::uint64_t lost_before = dropped();
+  std::vector<std::thread> threads;
+  std::atomic<int> running{writers};
+  for (int i = 0; i < writers; ++i)
+    threads.emplace_back([&, i] {
+      name_thread("writer " + std::to_string(i));
+      for (std::uint64_t k = 0; k < each; ++k) mark(name, k);
+      --running;
+    });
+  std::map<std::uint32_t, std::uint64_t> next;
+  std::uint64_t seen = 0;
+  const auto take = [&](std::uint32_t thread, std::span<const Entry> some) {
+    for (const Entry& entry : some) {
+      ASSERT_GE(entry.arg, next[thread]);  // in order; a gap is what was lost
+      next[thread] = entry.arg + 1;
+      ++seen;
+    }
+  };
+  while (running > 0) drain(take);
+  for (std::thread& thread : threads) thread.join();
+  drain(take);
+  EXPECT_EQ(seen + dropped() - lost_before, writers * each);
+}
+
+TEST_F(Record, ReusesTheRingsOfThreadsThatEnded) {
+  const Name name{"short"};
+  for (int i = 0; i < 100; ++i) {
+    std::thread([&] { mark(name, 1); }).join();
+    ASSERT_EQ(count(drained()), 1U);
+  }
+  EXPECT_GE(threads().size(), 100U);
+}
+
+TEST_F(Record, KnowsThreadsByTheirNames) {
+  std::thread([] {
+    name_thread("a thread with a long name");
+    mark(Name("named"), 0);
+  }).join();
+  EXPECT_EQ(threads().back().name, "a thread with a long name");
+}
+
+int depth = 0;
+std::vector<std::uint64_t> heard;
+
+TEST_F(Record, TellsListenersOfBeginsAndEnds) {
+  static const Listener listener{[](std::uint32_t, Kind, std::uint64_t arg) noexcept {
+                                   ++depth;
+                                   heard.push_back(arg);
+                                 },
+                                 [](Kind) noexcept { --depth; }};
+  keep_entries(false);  // listeners hear of what is not kept, too
+  const Name name{"heard"};
+  ASSERT_TRUE(add_listener(listener));
+  {
+    const Span a(name, 1);
+    const Span b(name, 2);
+    EXPECT_EQ(depth, 2);
+  }
+  EXPECT_EQ(depth, 0);
+  EXPECT_THAT(heard, ::testing::ElementsAre(1, 2));
+  remove_listener(listener);
+  { const Span span(name, 3); }
+  EXPECT_EQ(heard.size(), 2U);
+  EXPECT_EQ(count(drained()), 0U);
+}
+
+TEST_F(Record, TakesFourListenersAtMost) {
+  static const Listener listeners[5] = {
+      {[](std::uint32_t, Kind, std::uint64_t) noexcept {}, [](Kind) noexcept {}}, {}, {}, {}, {}};
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(add_listener(listeners[i]));
+  EXPECT_FALSE(add_listener(listeners[4]));
+  for (int i = 0; i < 4; ++i) remove_listener(listeners[i]);
+}
+
+}  // namespace
+}  // namespace warpstep::record

@@ -1,0 +1,256 @@
+#include "profiler/recorder/trigger.h"
+
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "profiler/recorder/trigger_socket.h"
+#include "profiler/sources/proc_file.h"
+#include "profiler/sources/quiet_thread.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using Json = nlohmann::json;
+using std::filesystem::path;
+
+constexpr std::chrono::seconds patience{1};  // of a job with whoever asks
+// Of who asks: the job may have several others before.
+constexpr std::chrono::seconds asker_patience{5};
+constexpr std::size_t request_bytes = 4096;
+constexpr std::size_t answer_bytes = 65536;
+constexpr std::uint64_t most_steps = 1'000'000;
+
+Deadline in(std::chrono::seconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
+// The number of "PID.sock".
+std::optional<pid_t> job_of(const path& file) {
+  if (file.extension() != ".sock") return std::nullopt;
+  const auto job = parse_number<pid_t>(file.stem().native());
+  return job && *job > 0 ? job : std::nullopt;
+}
+
+std::vector<path> sockets_in(const path& folder) {
+  std::vector<path> sockets;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    if (job_of(at->path())) sockets.push_back(at->path());
+  return sockets;
+}
+
+enum class Found { listens, dead, unknown };
+Found look_at(const path& socket) {
+  int error = 0;
+  if (connect_to(socket, &error) || error == EAGAIN) return Found::listens;  // or has a full queue
+  return error == ECONNREFUSED ? Found::dead : Found::unknown;
+}
+
+// Sockets that killed jobs left. Whether one is dead is asked of the socket and not of the process:
+// numbers of processes are used again, and another container's are not known here.
+void remove_stale(const path& folder) {
+  for (const path& socket : sockets_in(folder))
+    if (look_at(socket) == Found::dead) ::unlink(socket.c_str());
+}
+
+// Throws UsageError and Json's exceptions.
+TriggerRequest parse_request(const std::string& line) {
+  const Json json = Json::parse(line);
+  if (!json.is_object()) fail<UsageError>("a request is a JSON object");
+  TriggerRequest request;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "steps" && value.is_number_unsigned()) {
+      request.steps = value.get<std::uint64_t>();
+    } else if (key == "deep" && value.is_boolean()) {
+      request.deep = value.get<bool>();
+    } else {
+      fail<UsageError>("a request has \"steps\": N and \"deep\": true|false, not {}: {}", key,
+                       value.type_name());
+    }
+  }
+  if (request.steps == 0 || request.steps > most_steps)
+    fail<UsageError>("steps are 1 to {}, not {}", most_steps, request.steps);
+  return request;
+}
+
+std::string answer_to(const std::string& line, const TriggerListener::Accept& accept) noexcept try {
+  try {
+    const TriggerRequest request = parse_request(line);
+    return one_clean_line(accept(request)).substr(0, answer_bytes);
+  } catch (const std::exception& error) {
+    return one_clean_line(fmt::format("not recorded: {}", error.what()));
+  } catch (...) {
+    return "not recorded: the job failed to answer";
+  }
+} catch (...) {
+  return {};  // out of memory; the asker sees an empty line
+}
+
+}  // namespace
+
+struct TriggerListener::Parts {
+  Accept accept;
+  path at;
+  Descriptor socket;
+  Descriptor stop;
+  std::thread thread;
+
+  void serve(const Descriptor& client) const {
+    const auto peer = peer_of(client);
+    if (!peer || (*peer != ::geteuid() && *peer != 0)) return;
+    const Deadline deadline = in(patience);
+    const auto line = receive_line(client, request_bytes, deadline, stop.number());
+    if (!line) return;
+    send_line(client, answer_to(*line, accept), in(patience), stop.number());
+  }
+
+  void work() const noexcept {
+    std::array<pollfd, 2> waited{pollfd{socket.number(), POLLIN, 0},
+                                 pollfd{stop.number(), POLLIN, 0}};
+    for (;;) {
+      if (::poll(waited.data(), waited.size(), -1) < 0 && errno != EINTR) return;
+      if (waited[1].revents != 0) return;
+      const Descriptor client(
+          ::accept4(socket.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!client) {
+        // Without a free descriptor the connection stays, and poll() would return at once for ever.
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+          ::poll(&waited[1], 1, 100);
+        continue;
+      }
+      try {
+        serve(client);
+      } catch (...) {  // no memory for a request: the asker sees the end of the connection
+      }
+    }
+  }
+};
+
+TriggerListener::TriggerListener(Accept accept) : parts_(std::make_unique<Parts>()) {
+  parts_->accept = std::move(accept);
+  parts_->stop = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const auto without = [this](const std::string& reason) {
+    if (!why_.empty()) why_ += "; ";
+    why_ += reason;
+  };
+  for (const path& folder : socket_folders(::geteuid())) {
+    if (const std::string problem = folder_problem(folder, true); !problem.empty()) {
+      without(problem);
+      continue;
+    }
+    remove_stale(folder);
+    const path at = socket_path(folder, ::getpid());
+    int error = EADDRINUSE;
+    if (look_at(at) != Found::listens) parts_->socket = listen_at(at, &error);
+    if (parts_->socket) {
+      parts_->at = at;
+      break;
+    }
+    without(fmt::format("{}: {}", at.string(), std::strerror(error)));
+    if (error == EADDRINUSE) break;  // one a process
+  }
+  if (!parts_->socket || !parts_->stop) return;
+  why_.clear();
+  if (start_quiet_thread(parts_->thread, "trigger", [parts = parts_.get()] { parts->work(); }))
+    return;
+  ::unlink(parts_->at.c_str());
+  parts_->socket = Descriptor();
+  why_ = "no thread could be started to listen";
+}
+
+TriggerListener::~TriggerListener() {
+  if (!parts_->thread.joinable()) return;
+  // First, so that nobody finds a job that does not answer any more.
+  ::unlink(parts_->at.c_str());
+  ::eventfd_write(parts_->stop.number(), 1);
+  parts_->thread.join();
+}
+
+namespace {
+
+// Of the job's user, for those who may ask: the user and root.
+std::vector<path> folders_to_ask(uid_t user) {
+  std::vector<path> folders;
+  for (const path& folder : socket_folders(user))
+    if (user != ::geteuid() || folder_problem(folder, false).empty()) folders.push_back(folder);
+  return folders;
+}
+
+std::string jobs_text() {
+  const std::vector<pid_t> jobs = listening_jobs();
+  if (jobs.empty()) return "no job of yours listens now";
+  return fmt::format("jobs that listen: {}", fmt::join(jobs, ", "));
+}
+
+// The job's user. Throws UsageError when it cannot be asked.
+uid_t user_of(pid_t job) {
+  const bool may_ask = job > 0 && ::kill(job, 0) == 0;
+  if (!may_ask && (job <= 0 || errno != EPERM))
+    fail<UsageError>("there is no process {}; {}", job, jobs_text());
+  if (!may_ask) fail<UsageError>("process {} belongs to somebody else; {}", job, jobs_text());
+  // Root may ask anybody's.
+  struct stat status {};
+  const bool known = ::stat(fmt::format("/proc/{}", job).c_str(), &status) == 0;
+  return ::geteuid() == 0 && known ? status.st_uid : ::geteuid();
+}
+
+// Waits while others fill the job's queue.
+Descriptor connect_by(Deadline deadline, const path& at) {
+  for (;;) {
+    int error = 0;
+    Descriptor socket = connect_to(at, &error);
+    if (socket || error != EAGAIN) return socket;
+    if (std::chrono::steady_clock::now() > deadline)
+      fail<Error>("{}: too many ask this job now; try again", at.string());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace
+
+std::string trigger(pid_t job, const TriggerRequest& request) {
+  if (request.steps == 0 || request.steps > most_steps)
+    fail<UsageError>("--steps {}: 1 to {} steps can be asked for", request.steps, most_steps);
+  const uid_t user = user_of(job);
+  const Deadline deadline = in(asker_patience);
+  Descriptor socket;
+  for (const path& folder : folders_to_ask(user))
+    if ((socket = connect_by(deadline, socket_path(folder, job)))) break;
+  if (!socket) fail<UsageError>("process {} does not listen for requests; {}", job, jobs_text());
+  const auto peer = peer_of(socket);
+  if (!peer || (*peer != user && *peer != 0))
+    fail<UsageError>("the socket of process {} belongs to somebody else; {}", job, jobs_text());
+  const Json json{{"steps", request.steps}, {"deep", request.deep}};
+  if (send_line(socket, json.dump(), deadline))
+    if (const auto answer = receive_line(socket, answer_bytes, deadline))
+      return one_clean_line(*answer);
+  fail<Error>("process {} gave no answer within {} s: it has ended, or it is stopped", job,
+              asker_patience.count());
+}
+
+std::vector<pid_t> listening_jobs() {
+  std::set<pid_t> jobs;
+  for (const path& folder : folders_to_ask(::geteuid()))
+    for (const path& socket : sockets_in(folder))
+      if (look_at(socket) == Found::listens) jobs.insert(*job_of(socket));
+  return {jobs.begin(), jobs.end()};
+}
+
+}  // namespace warpstep::profiler

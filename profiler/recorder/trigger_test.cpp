@@ -1,0 +1,277 @@
+#include "profiler/recorder/trigger.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+
+#include "engine/core/error.h"
+#include "profiler/recorder/trigger_socket.h"
+#include "profiler/sources/testing_tree.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using std::filesystem::path;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::Tree;
+
+constexpr uid_t nobody = 65534;
+
+Deadline soon() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(20);
+}
+
+unsigned mode_of(const path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+}
+
+// Runs `work` in a process of another user and gives its exit status; only root can.
+int as_somebody_else(const std::function<bool()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::setuid(nobody) == 0 && work() ? 0 : 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+class Trigger : public ::testing::Test {
+ protected:
+  Trigger() {
+    ::setenv("XDG_RUNTIME_DIR", tree_.root().c_str(), 1);
+    accept_ = [this](const TriggerRequest& request) {
+      const std::lock_guard lock(mutex_);
+      asked_.push_back(request);
+      return fmt::format("{} steps{}", request.steps, request.deep ? ", deep" : "");
+    };
+  }
+  path folder() const { return tree_.root() / "warpstep"; }
+  path own_socket() const { return socket_path(folder(), ::getpid()); }
+
+  // Sends bytes as they are; the answer, or "closed".
+  std::string send_raw(const std::string& bytes) const {
+    int error = 0;
+    const Descriptor socket = connect_to(own_socket(), &error);
+    EXPECT_EQ(error, 0);
+    for (std::size_t at = 0; at < bytes.size();) {
+      const ssize_t sent =
+          ::send(socket.number(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (sent > 0) at += static_cast<std::size_t>(sent);
+      if (sent < 0 && errno != EAGAIN) return "closed";
+    }
+    return receive_line(socket, 1 << 20, soon()).value_or("closed");
+  }
+
+  Tree tree_;
+  std::mutex mutex_;
+  std::vector<TriggerRequest> asked_;
+  TriggerListener::Accept accept_;
+};
+
+std::string refusal(pid_t job, const TriggerRequest& request = {}) {
+  try {
+    return "answered " + trigger(job, request);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST_F(Trigger, IsAnsweredByTheJob) {
+  TriggerListener listener(accept_);
+  ASSERT_EQ(listener.why(), "");
+  EXPECT_EQ(trigger(::getpid(), {3, true}), "3 steps, deep");
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+  const std::lock_guard lock(mutex_);
+  ASSERT_EQ(asked_.size(), 2U);
+  EXPECT_EQ(asked_[0].steps, 3U);
+  EXPECT_TRUE(asked_[0].deep);
+}
+
+TEST_F(Trigger, IsForTheUserAlone) {
+  TriggerListener listener(accept_);
+  EXPECT_EQ(mode_of(folder()), 0700U);
+  EXPECT_EQ(mode_of(own_socket()), 0600U);
+}
+
+TEST_F(Trigger, EndsWithTheJob) {
+  { const TriggerListener listener(accept_); }
+  EXPECT_FALSE(std::filesystem::exists(own_socket()));
+  EXPECT_THAT(refusal(::getpid()), HasSubstr("does not listen"));
+  const TriggerListener again(accept_);
+  EXPECT_EQ(trigger(::getpid(), {1, false}), "1 steps");
+}
+
+TEST_F(Trigger, AnswersNonsenseAndGoesOn) {
+  TriggerListener listener(accept_);
+  for (const char* line : {"hello", "", "[]", "{", "3", "{\"steps\":0}", "{\"steps\":-1}",
+                           "{\"steps\":1.5}", "{\"steps\":1000001}", "{\"steps\":\"8\"}",
+                           "{\"deep\":1}", "{\"stops\":1}", "\xff\xfe", "{\"steps\":1} 2"})
+    EXPECT_THAT(send_raw(std::string(line) + "\n"), HasSubstr("not recorded: ")) << line;
+  EXPECT_THAT(send_raw(std::string(4000, '[') + "\n"), HasSubstr("not recorded: "));
+  EXPECT_EQ(send_raw("{}\n"), "8 steps");
+  EXPECT_EQ(send_raw("{\"steps\":2}\n{\"steps\":3}\n"), "2 steps");
+  EXPECT_EQ(send_raw(std::string(100'000, 'x')), "closed") << "no line may be that long";
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+}
+
+TEST_F(Trigger, OutlivesPeersThatGoAway) {
+  TriggerListener listener(accept_);
+  ::signal(SIGPIPE, SIG_DFL);
+  for (int i = 0; i < 50; ++i) {
+    int error = 0;
+    const Descriptor silent = connect_to(own_socket(), &error);
+    const Descriptor half = connect_to(own_socket(), &error);
+    if (half) ::send(half.number(), "{\"st", 4, MSG_NOSIGNAL);
+    const Descriptor leaves = connect_to(own_socket(), &error);
+    if (leaves) ::send(leaves.number(), "{}\n", 3, MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+}
+
+TEST_F(Trigger, IsNotHeldUpByAPeerThatIsSlow) {
+  TriggerListener listener(accept_);
+  int error = 0;
+  const Descriptor slow = connect_to(own_socket(), &error);
+  ASSERT_EQ(error, 0);
+  ::send(slow.number(), "{", 1, MSG_NOSIGNAL);
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+  EXPECT_EQ(receive_line(slow, 100, soon()), std::nullopt) << "its connection was closed";
+}
+
+TEST_F(Trigger, StopsWhileAPeerIsConnected) {
+  int error = 0;
+  Descriptor slow;
+  {
+    TriggerListener listener(accept_);
+    slow = connect_to(own_socket(), &error);
+    ::send(slow.number(), "{", 1, MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(receive_line(slow, 100, soon()), std::nullopt);
+}
+
+TEST_F(Trigger, ReportsAJobThatFails) {
+  accept_ = [](const TriggerRequest&) -> std::string { throw std::runtime_error("disk\nfull"); };
+  TriggerListener listener(accept_);
+  EXPECT_EQ(trigger(::getpid(), {}), "not recorded: disk full");
+  EXPECT_EQ(trigger(::getpid(), {}), "not recorded: disk full");
+}
+
+TEST_F(Trigger, AnswersInOneCleanLine) {
+  accept_ = [](const TriggerRequest&) { return "a\nb\x1b[31mc"; };
+  TriggerListener listener(accept_);
+  EXPECT_EQ(trigger(::getpid(), {}), "a b?[31mc");
+}
+
+TEST_F(Trigger, RemovesSocketsOfDeadJobsOnly) {
+  ASSERT_EQ(folder_problem(folder(), true), "");
+  int error = 0;
+  { const Descriptor dead = listen_at(socket_path(folder(), 4242), &error); }
+  const Descriptor living = listen_at(socket_path(folder(), 4343), &error);
+  tree_.write("warpstep/4444.sock", "a file");
+  tree_.write("warpstep/notes.sock", "another");
+  { const Descriptor dead = listen_at(own_socket(), &error); }
+  ASSERT_TRUE(std::filesystem::exists(socket_path(folder(), 4242)));
+  TriggerListener listener(accept_);
+  EXPECT_EQ(listener.why(), "");
+  EXPECT_FALSE(std::filesystem::exists(socket_path(folder(), 4242)));
+  EXPECT_TRUE(std::filesystem::exists(socket_path(folder(), 4343)));
+  EXPECT_TRUE(std::filesystem::exists(folder() / "notes.sock"));
+  std::vector<pid_t> expected{4343, ::getpid()};
+  std::sort(expected.begin(), expected.end());
+  const std::vector<pid_t> jobs = listening_jobs();
+  EXPECT_TRUE(std::includes(jobs.begin(), jobs.end(), expected.begin(), expected.end()));
+  EXPECT_FALSE(std::count(jobs.begin(), jobs.end(), 4242));
+}
+
+TEST_F(Trigger, ListensOnceAProcess) {
+  TriggerListener first(accept_);
+  {
+    const TriggerListener second(accept_);
+    EXPECT_THAT(second.why(), HasSubstr(own_socket().string()));
+  }
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps") << "the first one stays";
+}
+
+TEST_F(Trigger, LooksForAnotherPlaceThanOneThatIsTooLong) {
+  const path deep = tree_.root() / std::string(150, 'x');
+  std::filesystem::create_directory(deep);
+  ::setenv("XDG_RUNTIME_DIR", deep.c_str(), 1);
+  const TriggerListener listener(accept_);
+  if (listener.why().empty())
+    EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+  else
+    EXPECT_THAT(listener.why(), HasSubstr(deep.string()));
+}
+
+TEST_F(Trigger, SaysWhoCannotBeAsked) {
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ::waitpid(ended, nullptr, 0);
+  EXPECT_THAT(refusal(ended), HasSubstr(fmt::format("there is no process {}", ended)));
+  for (const pid_t none : {0, -1})
+    EXPECT_THAT(refusal(none), HasSubstr(fmt::format("there is no process {}", none)));
+  EXPECT_THAT(refusal(::getpid(), {0, false}), HasSubstr("--steps 0"));
+  ASSERT_EQ(folder_problem(folder(), true), "");
+  int error = 0;
+  const Descriptor other = listen_at(socket_path(folder(), 4343), &error);
+  EXPECT_THAT(refusal(::getpid()), AllOf(HasSubstr("does not listen"), HasSubstr("4343")));
+}
+
+TEST_F(Trigger, SaysThatAJobIsSomebodyElses) {
+  if (::geteuid() != 0) {
+    EXPECT_THAT(refusal(1), HasSubstr("belongs to somebody else"));
+    return;
+  }
+  const pid_t job = ::getpid();
+  EXPECT_EQ(as_somebody_else([job] {
+              return refusal(job).find("belongs to somebody else") != std::string::npos;
+            }),
+            0);
+}
+
+// Even when folder and socket were opened by hand.
+TEST_F(Trigger, AnswersNobodyElse) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as somebody else";
+  TriggerListener listener(accept_);
+  for (const path& path : {tree_.root(), folder(), own_socket()})
+    ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+  EXPECT_EQ(as_somebody_else([path = own_socket()] {
+              int error = 0;
+              const Descriptor socket = connect_to(path, &error);
+              if (!socket) return false;
+              send_line(socket, "{}", soon());  // fails when the job has closed it already
+              return !receive_line(socket, 100, soon());
+            }),
+            0);
+  const std::lock_guard lock(mutex_);
+  EXPECT_THAT(asked_, IsEmpty());
+}
+
+TEST_F(Trigger, LeavesSignalsToTheProgram) {
+  TriggerListener listener(accept_);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &one, nullptr), 0);
+  ::kill(::getpid(), SIGUSR2);  // would end the process in a thread that takes it
+  EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
+  const timespec now{};
+  EXPECT_EQ(::sigtimedwait(&one, nullptr, &now), SIGUSR2);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

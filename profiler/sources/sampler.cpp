@@ -1,0 +1,155 @@
+#include "profiler/sources/sampler.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "profiler/sources/quiet_thread.h"
+#include "profiler/sources/sampler_nvml.h"
+#include "profiler/sources/sampler_proc.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr std::size_t most_samples = std::size_t{1} << 20;  // 24 MiB that nobody takes
+
+std::chrono::nanoseconds thread_time() {
+  timespec spent{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return std::chrono::seconds(spent.tv_sec) + std::chrono::nanoseconds(spent.tv_nsec);
+}
+
+}  // namespace
+
+std::chrono::nanoseconds pause_after(std::chrono::nanoseconds cost,
+                                     std::chrono::nanoseconds period) {
+  return std::max(period, 200 * std::clamp<std::chrono::nanoseconds>(
+                                    cost, std::chrono::nanoseconds(0), std::chrono::hours(1)));
+}
+
+struct Sampler::Parts {
+  SamplerOptions options;
+  double ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
+
+  std::mutex reading;  // held while a sample is taken
+  std::unique_ptr<Nvml> nvml;
+  std::optional<MachineReading> last;
+
+  std::mutex mutex;  // of what follows; never held while anything is read
+  std::condition_variable wake;
+  bool stopping = false;
+  std::vector<Sample> samples;
+  std::vector<std::string> notes;
+  std::set<std::string> noted;
+
+  std::thread thread;
+
+  void note(std::string text) {
+    const std::lock_guard lock(mutex);
+    if (noted.insert(text).second) notes.push_back(std::move(text));
+  }
+
+  void open_nvml() {
+    std::string why;
+    const NvmlFunctions functions = options.nvml ? *options.nvml : load_nvml(&why);
+    if (why.empty())
+      nvml = std::make_unique<Nvml>(functions);
+    else
+      note(std::move(why));
+  }
+
+  void keep(std::uint64_t at_ns, const std::vector<Metric>& metrics) {
+    const std::lock_guard lock(mutex);
+    if (samples.size() + metrics.size() > most_samples) {
+      constexpr const char* text = "samples of the machine were dropped: nobody took them";
+      if (noted.insert(text).second) notes.emplace_back(text);
+      return;
+    }
+    for (const Metric& metric : metrics)
+      samples.push_back(
+          {at_ns, record::Name(metric.name, record::Kind::metric).id(), 0, metric.value});
+  }
+
+  // A file that vanishes, or a library gone mad, may do no more harm than a note.
+  void look() noexcept try {
+    const std::lock_guard lock(reading);
+    MachineReading now = read_machine(options.proc);
+    std::vector<Metric> metrics = levels(now);
+    if (last) std::ranges::move(rates(*last, now, ticks_per_second), std::back_inserter(metrics));
+    if (nvml) {
+      std::ranges::move(nvml->read(), std::back_inserter(metrics));
+      for (std::string& text : nvml->take_notes()) note(std::move(text));
+    }
+    keep(now.at_ns, metrics);
+    for (std::string& problem : now.problems) note("not sampled: " + std::move(problem));
+    last = std::move(now);
+  } catch (const std::exception& error) {
+    note_failure(error.what());
+  } catch (...) {
+    note_failure("for an unknown reason");
+  }
+
+  void note_failure(const char* what) noexcept {
+    try {
+      note(fmt::format("a sample of the machine failed: {}", what));
+    } catch (...) {  // without memory for a note there is none
+    }
+  }
+
+  void work() noexcept {
+    std::chrono::nanoseconds pause = options.period;
+    for (;;) {
+      {
+        std::unique_lock lock(mutex);
+        if (wake.wait_for(lock, pause, [this] { return stopping; })) return;
+      }
+      const std::chrono::nanoseconds before = thread_time();
+      look();
+      pause = pause_after(thread_time() - before, options.period);
+    }
+  }
+};
+
+Sampler::Sampler(const SamplerOptions& options) : parts_(std::make_unique<Parts>()) {
+  parts_->options = options;
+  if (options.gpu) parts_->open_nvml();
+  parts_->look();
+  if (!start_quiet_thread(parts_->thread, "sampler", [parts = parts_.get()] { parts->work(); }))
+    parts_->note("the machine is sampled once only: no thread could be started for it");
+}
+
+Sampler::~Sampler() {
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->stopping = true;
+  }
+  parts_->wake.notify_all();
+  if (parts_->thread.joinable()) parts_->thread.join();
+}
+
+void Sampler::look() {
+  parts_->look();
+}
+
+std::vector<Sample> Sampler::take() {
+  const std::lock_guard lock(parts_->mutex);
+  return std::exchange(parts_->samples, {});
+}
+
+std::vector<std::string> Sampler::notes() {
+  const std::lock_guard lock(parts_->mutex);
+  return parts_->notes;
+}
+
+}  // namespace warpstep::profiler

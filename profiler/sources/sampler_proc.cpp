@@ -1,0 +1,181 @@
+#include "profiler/sources/sampler_proc.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "engine/core/clock.h"
+#include "profiler/sources/proc_file.h"
+
+namespace warpstep::profiler {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Fills `numbers` from the line's next fields; false when one is missing or no number.
+template <std::size_t count>
+bool take_numbers(std::string_view& line, std::array<std::uint64_t, count>& numbers) {
+  for (std::uint64_t& number : numbers) {
+    const auto value = parse_number(next_field(line));
+    if (!value) return false;
+    number = *value;
+  }
+  return true;
+}
+
+bool begins_with_any(std::string_view name, std::span<const std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// "sda1" of "sda", "nvme0n1p2" of "nvme0n1".
+bool is_partition_of(std::string_view name, std::string_view disk) {
+  if (disk.empty() || name.size() <= disk.size() || !name.starts_with(disk)) return false;
+  std::string_view rest = name.substr(disk.size());
+  if (is_digit(disk.back())) {
+    if (rest.front() != 'p' || rest.size() == 1) return false;
+    rest.remove_prefix(1);
+  }
+  return std::all_of(rest.begin(), rest.end(), is_digit);
+}
+
+std::optional<std::uint64_t> kibibytes(std::string_view text, std::string_view key) {
+  std::string value = value_of(text, key, ':');
+  if (!value.ends_with(" kB")) return std::nullopt;
+  value.resize(value.find(' '));
+  const auto number = parse_number(value);
+  if (!number || *number > UINT64_MAX / 1024) return std::nullopt;
+  return *number * 1024;
+}
+
+}  // namespace
+
+std::vector<CpuTicks> parse_stat(std::string_view text) {
+  std::vector<CpuTicks> cpus;
+  while (text.starts_with("cpu")) {
+    std::string_view line = next_line(text);
+    const std::string_view core = next_field(line).substr(3);
+    CpuTicks ticks;
+    if (!core.empty()) ticks.core = parse_number<int>(core).value_or(-2);
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user and nice too.
+    std::array<std::uint64_t, 8> spent{};
+    if (ticks.core < -1 || !take_numbers(line, spent)) continue;
+    for (const std::uint64_t part : spent) ticks.total += part;
+    ticks.busy = ticks.total - spent[3] - spent[4];
+    cpus.push_back(ticks);
+  }
+  return cpus;
+}
+
+std::optional<std::uint64_t> parse_process_ticks(std::string_view text) {
+  // The second field is the program's name in brackets, which may hold blanks and brackets.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(name_end + 1);
+  for (int field = 3; field < 14; ++field) next_field(text);
+  std::array<std::uint64_t, 2> user_and_system{};
+  if (!take_numbers(text, user_and_system)) return std::nullopt;
+  return user_and_system[0] + user_and_system[1];
+}
+
+std::optional<std::uint64_t> parse_resident_pages(std::string_view text) {
+  std::array<std::uint64_t, 2> size_and_resident{};
+  if (!take_numbers(text, size_and_resident)) return std::nullopt;
+  return size_and_resident[1];
+}
+
+MemoryUse parse_meminfo(std::string_view text) {
+  MemoryUse use;
+  use.available_bytes = kibibytes(text, "MemAvailable");
+  const auto total = kibibytes(text, "SwapTotal");
+  const auto free = kibibytes(text, "SwapFree");
+  if (total && free && *free <= *total) use.swap_used_bytes = *total - *free;
+  return use;
+}
+
+std::vector<DiskCounters> parse_diskstats(std::string_view text) {
+  static constexpr std::array<std::string_view, 8> others{"loop", "ram", "zram", "dm-",
+                                                          "md",   "sr",  "fd",   "drbd"};
+  constexpr std::uint64_t sector_bytes = 512;  // here, whatever the disk's own are
+  std::vector<DiskCounters> disks;
+  while (!text.empty()) {
+    std::string_view line = next_line(text);
+    std::array<std::uint64_t, 2> device{};
+    if (!take_numbers(line, device)) continue;
+    const std::string_view name = next_field(line);
+    // reads, merged, sectors, ms; writes, merged, sectors, ms; under way, busy ms
+    std::array<std::uint64_t, 10> fields{};
+    if (begins_with_any(name, others) || !take_numbers(line, fields)) continue;
+    disks.push_back(
+        {std::string(name), fields[2] * sector_bytes, fields[6] * sector_bytes, fields[9]});
+  }
+  std::vector<DiskCounters> whole;
+  for (const DiskCounters& disk : disks)
+    if (std::none_of(disks.begin(), disks.end(), [&disk](const DiskCounters& other) {
+          return is_partition_of(disk.name, other.name);
+        }))
+      whole.push_back(disk);
+  return whole;
+}
+
+std::vector<NetworkCounters> parse_network(std::string_view text) {
+  static constexpr std::array<std::string_view, 5> inner{"veth", "docker", "br-", "virbr", "bond"};
+  std::vector<NetworkCounters> networks;
+  while (!text.empty()) {
+    std::string_view line = next_line(text);
+    const std::size_t colon = line.rfind(':');
+    if (colon == std::string_view::npos) continue;
+    std::string_view before = line.substr(0, colon);
+    const std::string_view name = next_field(before);
+    line.remove_prefix(colon + 1);
+    std::array<std::uint64_t, 9> fields{};  // received: bytes and 7 more; sent: bytes
+    // "eth0.100" is a VLAN on eth0.
+    if (name.empty() || name == "lo" || name.find('.') != std::string_view::npos ||
+        begins_with_any(name, inner) || !take_numbers(line, fields))
+      continue;
+    networks.push_back({std::string(name), fields[0], fields[8]});
+  }
+  return networks;
+}
+
+MachineReading read_machine(const std::filesystem::path& proc) {
+  MachineReading reading;
+  const auto text_of = [&](const char* file) {
+    std::optional<std::string> text = read_text(proc / file);
+    if (!text) reading.problems.push_back(fmt::format("{} cannot be read", (proc / file).string()));
+    return text;
+  };
+  const auto strange = [&](const char* file) {
+    reading.problems.push_back(
+        fmt::format("{} holds nothing of the known form", (proc / file).string()));
+  };
+  reading.at_ns = now_ns();
+  if (const auto text = text_of("stat"))
+    if (reading.cpus = parse_stat(*text); reading.cpus.empty()) strange("stat");
+  if (const auto text = text_of("self/stat"))
+    if (reading.process_ticks = parse_process_ticks(*text); !reading.process_ticks)
+      strange("self/stat");
+  if (const auto text = text_of("self/statm")) {
+    const auto pages = parse_resident_pages(*text);
+    const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    if (pages && *pages <= UINT64_MAX / page_bytes)
+      reading.resident_bytes = *pages * page_bytes;
+    else
+      strange("self/statm");
+  }
+  if (const auto text = text_of("meminfo")) {
+    reading.memory = parse_meminfo(*text);
+    if (!reading.memory.available_bytes && !reading.memory.swap_used_bytes) strange("meminfo");
+  }
+  // A machine without disks or interfaces has these files, empty or with a heading.
+  if (const auto text = text_of("diskstats")) reading.disks = parse_diskstats(*text);
+  if (const auto text = text_of("net/dev")) reading.networks = parse_network(*text);
+  return reading;
+}
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,224 @@
+#include "profiler/sources/sampler.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "engine/core/clock.h"
+#include "profiler/sources/testing_nvml.h"
+#include "profiler/sources/testing_tree.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using testing::FakeNvml;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Pair;
+using testing::Tree;
+using namespace std::chrono_literals;
+
+void write_machine(Tree& tree, int busy, int idle) {
+  const std::string ticks = fmt::format("{} 0 0 {} 0 0 0 0\n", busy, idle);
+  tree.write("stat", "cpu  " + ticks + "cpu0 " + ticks)
+      .write("self/stat", "42 (warpstep) R 1 2 3 4 5 6 7 8 9 10 100 20 0 0\n")
+      .write("self/statm", "1000 250 3 4 5 6 7\n")
+      .write("meminfo", "MemAvailable: 64 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n")
+      .write("diskstats", "8 0 sda 1 2 100 4 5 6 200 8 9 1000 11\n")
+      .write("net/dev", "a\nb\n eth0: 1000 1 0 0 0 0 0 0 2000 1 0 0 0 0 0 0\n");
+}
+
+std::map<std::string, double> by_name(const std::vector<Sample>& samples) {
+  const std::vector<record::NameInfo> names = record::names();
+  std::map<std::string, double> values;
+  for (const Sample& sample : samples) {
+    EXPECT_EQ(names.at(sample.name).kind, record::Kind::metric);
+    EXPECT_TRUE(values.emplace(names[sample.name].text, sample.value).second);
+  }
+  return values;
+}
+
+// Only look() takes samples then.
+SamplerOptions without_thread(const Tree& tree) {
+  return {.period = std::chrono::hours(1), .proc = tree.root(), .gpu = false};
+}
+
+TEST(Sampler, BeginsWithLevelsAndGoesOnWithRates) {
+  Tree tree;
+  write_machine(tree, 100, 100);
+  const std::uint64_t begin = now_ns();
+  Sampler sampler(without_thread(tree));
+  const std::vector<Sample> first = sampler.take();
+  EXPECT_THAT(by_name(first), ElementsAre(Pair("memory available bytes", 65536),
+                                          Pair("process rss bytes", ::testing::Gt(0)),
+                                          Pair("swap used bytes", 6144)));
+  EXPECT_GE(first.at(0).at_ns, begin);
+  EXPECT_LE(first.at(0).at_ns, now_ns());
+  write_machine(tree, 130, 110);
+  sampler.look();
+  const auto second = by_name(sampler.take());
+  EXPECT_THAT(second,
+              IsSupersetOf({Pair("cpu %", 75.0), Pair("cpu 0 %", 75.0), Pair("process cpu %", 0.0),
+                            Pair("disk read bytes/s", 0.0), Pair("disk write bytes/s", 0.0),
+                            Pair("disk busy %", 0.0), Pair("network received bytes/s", 0.0),
+                            Pair("network sent bytes/s", 0.0)}));
+  EXPECT_EQ(second.size(), 11U);
+  EXPECT_THAT(sampler.take(), IsEmpty());
+  EXPECT_THAT(sampler.notes(), IsEmpty());
+}
+
+TEST(Sampler, NotesOnceWhatItCannotRead) {
+  Tree tree;
+  write_machine(tree, 100, 100);
+  Sampler sampler(without_thread(tree));
+  std::filesystem::remove_all(tree.root() / "self");
+  tree.write("stat", "garbage");
+  for (int i = 0; i < 5; ++i) sampler.look();
+  EXPECT_THAT(sampler.notes(),
+              ElementsAre(HasSubstr("/stat holds nothing"), HasSubstr("/self/stat cannot be read"),
+                          HasSubstr("/self/statm cannot be read")));
+  sampler.take();
+  write_machine(tree, 100, 200);
+  sampler.look();
+  EXPECT_THAT(by_name(sampler.take()), Contains(Pair("process rss bytes", ::testing::Gt(0))))
+      << "files that come back are read again";
+}
+
+TEST(Sampler, SamplesEveryGpu) {
+  Tree tree;
+  write_machine(tree, 100, 100);
+  FakeNvml fake;
+  FakeNvml::count = 2;
+  const NvmlFunctions nvml = FakeNvml::functions();
+  SamplerOptions options = without_thread(tree);
+  options.gpu = true;
+  options.nvml = &nvml;
+  {
+    Sampler sampler(options);
+    EXPECT_EQ(FakeNvml::open, 1);
+    EXPECT_THAT(
+        by_name(sampler.take()),
+        IsSupersetOf({Pair("gpu 0 utilisation %", 90.0), Pair("gpu 0 memory used bytes", 700.0),
+                      Pair("gpu 0 power W", 300.5), Pair("gpu 0 temperature C", 55.0),
+                      Pair("gpu 0 sm clock MHz", 1755.0), Pair("gpu 0 memory clock MHz", 3201.0),
+                      Pair("gpu 0 throttle reasons", 4.0), Pair("gpu 1 utilisation %", 91.0),
+                      Pair("gpu 1 memory used bytes", 701.0), Pair("gpu 1 power W", 301.5)}));
+    EXPECT_THAT(sampler.notes(), IsEmpty());
+  }
+  EXPECT_EQ(FakeNvml::open, 0);
+}
+
+TEST(Nvml, StopsAskingWhatFails) {
+  FakeNvml fake;
+  Nvml nvml(FakeNvml::functions());
+  EXPECT_EQ(nvml.read().size(), 7U);
+  FakeNvml::power_result = 3;  // not supported
+  EXPECT_EQ(nvml.read().size(), 6U);
+  EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("gpu 0: power W is no longer asked for: "
+                                                       "NVML says: Not Supported")));
+  FakeNvml::result = 15;
+  nvml.read();
+  EXPECT_THAT(nvml.take_notes(), IsEmpty()) << "once may pass";
+  FakeNvml::result = 0;
+  EXPECT_EQ(nvml.read().size(), 6U);
+  FakeNvml::result = 15;
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(nvml.read(), IsEmpty());
+  EXPECT_EQ(nvml.take_notes().size(), 6U);
+  const int asked = FakeNvml::questions;
+  nvml.read();
+  EXPECT_EQ(FakeNvml::questions, asked) << "a dead library is left alone";
+}
+
+TEST(Nvml, WorksWithTheFunctionsThereAre) {
+  FakeNvml fake;
+  NvmlFunctions functions = FakeNvml::functions();
+  functions.power = nullptr;
+  functions.error_string = nullptr;
+  Nvml nvml(functions);
+  EXPECT_EQ(nvml.read().size(), 6U);
+  EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("power W")));
+  Nvml none{NvmlFunctions()};
+  EXPECT_THAT(none.read(), IsEmpty());
+  EXPECT_THAT(none.describe(), IsEmpty());
+  EXPECT_EQ(none.driver_version(), "");
+  EXPECT_THAT(none.take_notes(), ElementsAre(HasSubstr("GPUs are not sampled")));
+}
+
+TEST(Nvml, SaysWhyItDoesNotStart) {
+  FakeNvml fake;
+  FakeNvml::init_result = 15;
+  Nvml nvml(FakeNvml::functions());
+  EXPECT_THAT(nvml.read(), IsEmpty());
+  EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("GPU is lost")));
+}
+
+TEST(Nvml, LoadsOrSaysWhyNot) {
+  std::string why;
+  const NvmlFunctions functions = load_nvml(&why);
+  EXPECT_EQ(functions.init == nullptr, !why.empty()) << why;
+}
+
+// The thread's whole life beside one that takes; under ThreadSanitizer this is the test.
+TEST(Sampler, LivesBesideOtherThreads) {
+  FakeNvml fake;
+  const NvmlFunctions nvml = FakeNvml::functions();
+  for (int life = 0; life < 5; ++life) {
+    Sampler sampler({.period = 1ms, .proc = "/proc", .gpu = true, .nvml = &nvml});
+    std::thread other([&sampler] {
+      for (int i = 0; i < 20; ++i) sampler.look();
+    });
+    std::vector<Sample> all;
+    while (all.size() < 200) {
+      const std::vector<Sample> some = sampler.take();
+      all.insert(all.end(), some.begin(), some.end());
+      sampler.notes();
+      std::this_thread::yield();
+    }
+    other.join();
+    EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),
+                               [](const Sample& a, const Sample& b) { return a.at_ns < b.at_ns; }));
+  }
+}
+
+TEST(Sampler, EndsAtOnceHoweverLongItsPeriod) {
+  Tree tree;
+  write_machine(tree, 1, 1);
+  for (int i = 0; i < 50; ++i) Sampler{without_thread(tree)};
+}
+
+TEST(Sampler, ReadsASlowMachineLessOften) {
+  EXPECT_EQ(pause_after(100us, 500ms), 500ms);
+  EXPECT_EQ(pause_after(10ms, 500ms), 2s);
+  EXPECT_EQ(pause_after(-1ns, 500ms), 500ms);
+  EXPECT_GT(pause_after(std::chrono::nanoseconds::max(), 500ms), 0s);
+}
+
+TEST(Sampler, KeepsNoMoreThanItMayWhenNobodyTakes) {
+  Tree tree;
+  tree.write("meminfo", "MemAvailable: 64 kB\n");
+  std::string cores = "cpu  1 0 0 1 0 0 0 0\n";
+  for (int core = 0; core < 20'000; ++core) cores += fmt::format("cpu{} 1 0 0 1 0 0 0 0\n", core);
+  tree.write("stat", cores);
+  Sampler sampler(without_thread(tree));
+  std::size_t before = 0;
+  for (int i = 2; i < 60; ++i) {
+    std::string more = fmt::format("cpu  {} 0 0 {} 0 0 0 0\n", i, i);
+    for (int core = 0; core < 20'000; ++core)
+      more += fmt::format("cpu{} {} 0 0 {} 0 0 0 0\n", core, i, i);
+    tree.write("stat", more);
+    sampler.look();
+    before += 20'000;
+  }
+  EXPECT_GT(before, std::size_t{1} << 20);
+  EXPECT_LE(sampler.take().size(), std::size_t{1} << 20);
+  EXPECT_THAT(sampler.notes(), Contains(HasSubstr("dropped")));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,165 @@
+#include "profiler/sources/stamp.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "profiler/sources/limits.h"
+#include "profiler/sources/proc_file.h"
+#include "profiler/sources/sampler_nvml.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::filesystem::path;
+
+// Texts of the system may be any bytes; JSON is UTF-8.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+void put(Json& json, const char* key, const std::string& text) {
+  if (!text.empty()) json[key] = printable(text);
+}
+void put_part(Json& json, const char* key, Json part) {
+  if (!part.empty()) json[key] = std::move(part);
+}
+
+std::size_t count_lines(std::string_view text, std::string_view beginning) {
+  std::size_t count = 0;
+  while (!text.empty())
+    if (next_line(text).starts_with(beginning)) ++count;
+  return count;
+}
+
+// Folders "node0", "node1", ...
+std::size_t count_nodes(const path& folder) {
+  std::size_t count = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with("node") && parse_number(std::string_view(name).substr(4))) ++count;
+  }
+  return count;
+}
+
+Json cpu(const path& root) {
+  Json json = Json::object();
+  const std::string info = read_text(root / "proc/cpuinfo").value_or("");
+  put(json, "model", value_of(info, "model name", ':'));
+  if (const std::size_t cores = count_lines(info, "processor")) json["cores"] = cores;
+  const path scaling = root / "sys/devices/system/cpu/cpu0/cpufreq";
+  put(json, "governor", first_line(scaling / "scaling_governor"));
+  if (const auto mhz = parse_number<double>(value_of(info, "cpu MHz", ':')))
+    json["frequency_mhz"] = *mhz;
+  else if (const auto khz = parse_number(first_line(scaling / "scaling_cur_freq")))
+    json["frequency_mhz"] = static_cast<double>(*khz) / 1000;
+  if (const auto khz = parse_number(first_line(scaling / "cpuinfo_max_freq")))
+    json["max_frequency_mhz"] = static_cast<double>(*khz) / 1000;
+  if (const std::size_t nodes = count_nodes(root / "sys/devices/system/node"))
+    json["numa_nodes"] = nodes;
+  return json;
+}
+
+Json control_group(const path& root) {
+  Json json = Json::object();
+  const ControlGroupLimits limits = control_group_limits(root);
+  if (limits.cpu_cores) json["cpu_quota_cores"] = *limits.cpu_cores;
+  if (limits.memory_bytes) json["memory_limit_bytes"] = *limits.memory_bytes;
+  return json;
+}
+
+Json load_average(const path& root) {
+  Json json = Json::array();
+  const std::string line = first_line(root / "proc/loadavg");
+  std::string_view fields = line;
+  for (int minutes = 0; minutes < 3; ++minutes)
+    if (const auto load = parse_number<double>(next_field(fields))) json.push_back(*load);
+  return json.size() == 3 ? json : Json();
+}
+
+// The word in brackets of "always [madvise] never".
+std::string chosen(const std::string& line) {
+  const std::size_t open = line.find('[');
+  const std::size_t close = line.find(']', open == line.npos ? 0 : open);
+  if (open == line.npos || close == line.npos) return {};
+  return line.substr(open + 1, close - open - 1);
+}
+
+// Versions of the loaded libraries that decide about speed and results, from the names of their
+// files: .../libcudnn.so.9.13.0.
+Json libraries(const path& root) {
+  static constexpr std::array<std::string_view, 11> known{
+      "libcuda",  "libcudart", "libcudnn",     "libcublasLt", "libcupti", "libnccl",
+      "libnvrtc", "libdnnl",   "libnvidia-ml", "libgomp",     "libmpi"};
+  Json json = Json::object();
+  const std::string maps = read_text(root / "proc/self/maps").value_or("");
+  std::string_view rest = maps;
+  while (!rest.empty()) {
+    const std::string_view line = next_line(rest);
+    std::string_view tail = line.substr(std::min(line.size(), line.rfind('/') + 1));
+    const std::string_view file = next_field(tail);  // " (deleted)" may follow
+    const std::size_t end = file.find(".so.");
+    if (end == file.npos || end + 4 == file.size()) continue;
+    const std::string_view name = file.substr(0, end);
+    if (std::find(known.begin(), known.end(), name) != known.end())
+      json[std::string(name)] = printable(std::string(file.substr(end + 4)));
+  }
+  return json;
+}
+
+Json gpus(const NvmlFunctions& functions) {
+  Json all = Json::array();
+  Nvml nvml(functions);
+  const std::string driver = nvml.driver_version();
+  for (const Nvml::Gpu& gpu : nvml.describe()) {
+    Json json = Json::object();
+    put(json, "name", gpu.name);
+    put(json, "driver", driver);
+    if (gpu.power_limit_w > 0) json["power_limit_w"] = gpu.power_limit_w;
+    if (gpu.persistence >= 0) json["persistence"] = gpu.persistence == 1;
+    const auto put_clock = [&json](const char* key, unsigned mhz) {
+      if (mhz > 0) json[key] = mhz;
+    };
+    put_clock("sm_clock_mhz", gpu.sm_clock_mhz);
+    put_clock("max_sm_clock_mhz", gpu.max_sm_clock_mhz);
+    put_clock("memory_clock_mhz", gpu.memory_clock_mhz);
+    put_clock("max_memory_clock_mhz", gpu.max_memory_clock_mhz);
+    if (gpu.ecc >= 0) json["ecc"] = gpu.ecc == 1;
+    all.push_back(std::move(json));
+  }
+  return all;
+}
+
+}  // namespace
+
+Json machine_stamp(const path& root) {
+  std::string why;
+  const bool real = root == "/";
+  return machine_stamp(root, real ? load_nvml(&why) : NvmlFunctions());
+}
+
+Json machine_stamp(const path& root, const NvmlFunctions& nvml) {
+  Json json = Json::object();
+  put_part(json, "cpu", cpu(root));
+  const std::string status = read_text(root / "proc/self/status").value_or("");
+  put(json, "affinity", value_of(status, "Cpus_allowed_list", ':'));
+  put_part(json, "cgroup", control_group(root));
+  put(json, "kernel", first_line(root / "proc/sys/kernel/osrelease"));
+  put_part(json, "load_average", load_average(root));
+  put(json, "transparent_huge_pages",
+      chosen(first_line(root / "sys/kernel/mm/transparent_hugepage/enabled")));
+  put_part(json, "libraries", libraries(root));
+  put_part(json, "gpus", gpus(nvml));
+  return json;
+}
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,178 @@
+#include "profiler/sources/stamp.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "profiler/sources/limits.h"
+#include "profiler/sources/testing_nvml.h"
+#include "profiler/sources/testing_tree.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::FakeNvml;
+using testing::Tree;
+
+void write_machine(Tree& tree) {
+  const std::string scaling = "sys/devices/system/cpu/cpu0/cpufreq/";
+  tree.write(
+          "proc/cpuinfo",
+          "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C\ncpu MHz\t: 2699.998\n\n"
+          "processor\t: 1\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C\ncpu MHz\t: 2700.0\n")
+      .write("proc/self/status", "Name:\twarpstep\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1,4\n")
+      .write("proc/sys/kernel/osrelease", "6.1.0-28-cloud-amd64\n")
+      .write("proc/loadavg", "0.52 1.25 3.00 2/345 6789\n")
+      .write("proc/self/maps",
+             "7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libcudnn.so.9.13.0\n"
+             "7f01-7f02 r--p 00000000 08:01 12  /usr/lib/libcudnn.so.9.13.0\n"
+             "7f02-7f03 r-xp 00000000 08:01 13  /usr/lib/libdnnl.so.3.1 (deleted)\n"
+             "7f03-7f04 r-xp 00000000 08:01 13  /usr/lib/libother.so.3.1\n"
+             "7f04-7f05 rw-p 00000000 00:00 0\n")
+      .write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+      .write(scaling + "scaling_governor", "performance\n")
+      .write(scaling + "cpuinfo_max_freq", "3800000\n")
+      .write("sys/devices/system/node/node0/cpulist", "0\n")
+      .write("sys/devices/system/node/node1/cpulist", "1\n")
+      .write("sys/devices/system/node/nodes", "0-1\n");
+}
+
+TEST(MachineStamp, NamesEverythingThatTheKernelTells) {
+  Tree tree;
+  write_machine(tree);
+  tree.write("proc/self/cgroup", "0::/\n")
+      .write("sys/fs/cgroup/cpu.max", "150000 100000\n")
+      .write("sys/fs/cgroup/memory.max", "8589934592\n");
+  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({
+    "cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C", "cores": 2, "governor": "performance",
+            "frequency_mhz": 2699.998, "max_frequency_mhz": 3800.0, "numa_nodes": 2},
+    "affinity": "0-1,4",
+    "cgroup": {"cpu_quota_cores": 1.5, "memory_limit_bytes": 8589934592},
+    "kernel": "6.1.0-28-cloud-amd64",
+    "load_average": [0.52, 1.25, 3.0],
+    "transparent_huge_pages": "madvise",
+    "libraries": {"libcudnn": "9.13.0", "libdnnl": "3.1"}})"));
+}
+
+TEST(MachineStamp, LeavesOutWhatIsMissing) {
+  const Tree tree;
+  EXPECT_EQ(machine_stamp(tree.root()), Json::object());
+}
+
+TEST(MachineStamp, LeavesOutWhatIsNoAnswer) {
+  Tree tree;
+  tree.write("proc/cpuinfo", "\xff\xfe: 1\nmodel name\n:\n")
+      .write("proc/loadavg", "0.5 x 1\n")
+      .write("proc/self/cgroup", "a\n:\n::\n0:\n0::\n3:cpu:relative/../../..\n")
+      .write("proc/self/maps", "/\n.so.\n/lib.so.\n/x.so.1\n/libcuda.so.\n")
+      .write("proc/sys/kernel/osrelease", "6.1\xff\n")
+      .write("sys/fs/cgroup/cpu.max", "100000 0\n")
+      .write("sys/fs/cgroup/memory.max", "18446744073709551616\n")
+      .write("sys/kernel/mm/transparent_hugepage/enabled", "always] [never\n");
+  const Json stamp = machine_stamp(tree.root());
+  EXPECT_EQ(stamp, Json::parse(R"({"kernel": "6.1?"})"));
+  EXPECT_NO_THROW(stamp.dump()) << "JSON is UTF-8 whatever the files hold";
+}
+
+TEST(MachineStamp, TakesTheFrequencyFromWhereItIs) {
+  Tree tree;
+  tree.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2450000\n");
+  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({"cpu": {"frequency_mhz": 2450.0}})"));
+}
+
+TEST(MachineStamp, DescribesGpus) {
+  const Tree tree;
+  FakeNvml fake;
+  FakeNvml::count = 2;
+  const Json stamp = machine_stamp(tree.root(), FakeNvml::functions());
+  const Json gpu = Json::parse(R"({
+    "name": "NVIDIA H200", "driver": "580.65.06", "power_limit_w": 700.0, "persistence": true,
+    "sm_clock_mhz": 1755, "max_sm_clock_mhz": 1980, "memory_clock_mhz": 3201,
+    "max_memory_clock_mhz": 3202, "ecc": false})");
+  EXPECT_EQ(stamp, Json({{"gpus", {gpu, gpu}}}));
+  EXPECT_EQ(FakeNvml::open, 0);
+  FakeNvml::result = 15;
+  FakeNvml::count = 1;
+  EXPECT_EQ(machine_stamp(tree.root(), FakeNvml::functions()), Json::object());
+}
+
+TEST(MachineStamp, KnowsThisMachine) {
+  const Json stamp = machine_stamp();
+  EXPECT_TRUE(stamp.contains("kernel"));
+  EXPECT_TRUE(stamp.contains("affinity"));
+  EXPECT_GT(stamp.at("cpu").at("cores").get<int>(), 0);
+}
+
+// ---- Control groups.
+
+struct Limits {
+  std::optional<double> cores;
+  std::optional<std::uint64_t> bytes;
+  explicit Limits(const Tree& tree) {
+    const ControlGroupLimits limits = control_group_limits(tree.root());
+    cores = limits.cpu_cores;
+    bytes = limits.memory_bytes;
+  }
+};
+
+TEST(ControlGroups, HaveTheLowestLimitOfTheirAncestors) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "0::/jobs/one/leaf\n")
+      .write("sys/fs/cgroup/jobs/cpu.max", "800000 100000\n")
+      .write("sys/fs/cgroup/jobs/memory.max", "1000000\n")
+      .write("sys/fs/cgroup/jobs/one/cpu.max", "max 100000\n")
+      .write("sys/fs/cgroup/jobs/one/memory.max", "2000000\n")
+      .write("sys/fs/cgroup/jobs/one/leaf/cpu.max", "400000 100000\n")
+      .write("sys/fs/cgroup/jobs/one/leaf/memory.max", "max\n")
+      .write("sys/fs/cgroup/other/cpu.max", "1000 100000\n");
+  const Limits limits(tree);
+  EXPECT_EQ(limits.cores, 4.0);
+  EXPECT_EQ(limits.bytes, 1'000'000U);
+}
+
+TEST(ControlGroups, OfVersion1HaveAMountAController) {
+  for (const char* mount : {"cpu", "cpu,cpuacct"}) {
+    Tree tree;
+    const std::string cpu = std::string("sys/fs/cgroup/") + mount + "/";
+    tree.write("proc/self/cgroup",
+               "9:name=systemd:/\n5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n")
+        .write(cpu + "docker/abc/cpu.cfs_quota_us", "250000\n")
+        .write(cpu + "docker/abc/cpu.cfs_period_us", "100000\n")
+        .write(cpu + "cpu.cfs_quota_us", "-1\n")
+        .write(cpu + "cpu.cfs_period_us", "100000\n")
+        .write("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "4294967296\n")
+        .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    const Limits limits(tree);
+    EXPECT_EQ(limits.cores, 2.5) << mount;
+    EXPECT_EQ(limits.bytes, 4'294'967'296U);
+  }
+}
+
+TEST(ControlGroups, AreSeenFromWithinAContainer) {
+  Tree tree;  // the group's name is of the host, what is mounted is the container's own
+  tree.write("proc/self/cgroup", "5:memory:/host/only/here\n4:cpu:/../../up\n0::/../x\n")
+      .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")
+      .write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n")
+      .write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  const Limits limits(tree);
+  EXPECT_EQ(limits.cores, 0.5);
+  EXPECT_EQ(limits.bytes, 1'073'741'824U);
+}
+
+TEST(ControlGroups, MayHaveNoLimit) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "4:cpu,memory:/\n0::/\n")
+      .write("sys/fs/cgroup/cpu.max", "max 100000\n")
+      .write("sys/fs/cgroup/memory.max", "max\n")
+      .write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
+      .write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+      .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  const Limits limits(tree);
+  EXPECT_EQ(limits.cores, std::nullopt);
+  EXPECT_EQ(limits.bytes, std::nullopt);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

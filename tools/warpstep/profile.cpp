@@ -1,0 +1,83 @@
+// warpstep profile PID: asks a running job to record its next steps.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/core/error.h"
+#include "profiler/recorder/trigger.h"
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  pid_t job = 0;
+  profiler::TriggerRequest request;
+  bool list = false;
+  bool json = false;
+};
+
+// The arguments with blanks between; empty for a job that has just ended.
+std::string command_line(pid_t job) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", job), std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = c == '\0' ? ' ' : '?';  // arguments may be any bytes
+  return text;
+}
+
+int list(const Options& options) {
+  Json jobs = Json::array();
+  for (const pid_t job : profiler::listening_jobs())
+    jobs.push_back({{"pid", job}, {"command", command_line(job)}});
+  if (options.json) {
+    fmt::print("{}\n", jobs.dump(2));
+    return done;
+  }
+  for (const Json& job : jobs)
+    fmt::print("{:<8} {}\n", job.at("pid").get<pid_t>(), job.at("command").get<std::string>());
+  if (jobs.empty()) fmt::print(stderr, "no job of yours listens now\n");
+  return done;
+}
+
+int ask(const Options& options) {
+  const std::string answer = profiler::trigger(options.job, options.request);
+  if (options.json)
+    fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}}.dump(
+                           2, ' ', false, Json::error_handler_t::replace));
+  else
+    fmt::print("{}\n", answer);
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("pid", options->job, "the job: a process that trains");
+  app.add_option("--steps", options->request.steps, "steps to record, from the next one on")
+      ->capture_default_str();
+  app.add_flag("--deep", options->request.deep, "record what runs on the device too");
+  app.add_flag("--list", options->list, "print the jobs that can be asked");
+  app.add_flag("--json", options->json, "print JSON");
+  app.footer("Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep");
+  return [options]() -> int {
+    if (options->list) {
+      if (options->job != 0) fail<UsageError>("a PID or --list, not both");
+      return list(*options);
+    }
+    if (options->job == 0) fail<UsageError>("which job? Give its PID; --list prints them");
+    return ask(*options);
+  };
+}
+
+const Command command("profile", "record the next steps of a running job", declare);
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -1,0 +1,72 @@
+// Keeps a session while a run goes on: which steps, from which sources, into which file. Nothing of
+// it ever throws into the run: what fails becomes a note, and the run goes on without.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profiler/recorder/schedule.h"
+#include "profiler/session/session.h"
+#include "profiler/sources/device_trace.h"
+
+namespace warpstep::profiler {
+
+enum class Level : std::uint8_t {
+  off,
+  steps,  // each step's parts and the machine's metrics
+  spans,  // in windows: calls, loader stages, host functions
+  deep,   // and a device's activities
+};
+Level parse_level(const std::string& text);  // UsageError that names them
+std::string_view name(Level level);
+
+struct RecorderOptions {
+  Level level = Level::steps;
+  ProfileSchedule schedule;
+  std::filesystem::path path;         // the session file
+  std::uint64_t steps_in_flight = 0;  // that are enqueued when a step is told
+  OpenedTrace trace;                  // of Level::deep
+  bool listens = true;                // for `warpstep profile PID`
+  bool samples = true;                // the machine
+};
+
+// Where in its epoch a step is.
+struct StepPlace {
+  std::uint64_t batch = 0;    // from 0
+  std::uint64_t batches = 0;  // of the epoch
+};
+
+class Recorder {
+ public:
+  explicit Recorder(RecorderOptions options);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Objects of the session (session.h); an empty one is not kept.
+  void tell_stamp(const Json& stamp);
+  void tell_program(const Json& program);
+  void tell_loader(const Json& loader);
+  void tell_peaks(const Json& peaks);
+  void tell_devices(const std::vector<Device>& devices);
+  void note(const std::string& text);  // what the report shall say
+
+  // The run is about to go on with step `step`, counted from 1.
+  void begin(std::uint64_t step, const StepPlace& first);
+  // A step is done; `next` is the place of the one after it. Called by the thread that enqueues.
+  void on_step(const Step& step, const StepPlace& next);
+  // The run is over; the session file is complete afterwards. Once.
+  void finish();
+
+  // What went wrong, and what the user should know: one sentence each.
+  std::vector<std::string> notes() const;
+  std::uint64_t windows() const;  // that were recorded to their ends
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,205 @@
+#include "profiler/recorder/recorder.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "engine/core/record.h"
+#include "profiler/recorder/trigger.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const record::Name work{"work", Kind::call};
+
+// A run whose steps are one span each.
+class RecordedRun {
+ public:
+  RecordedRun(const std::string& name, Level level, const std::string& schedule,
+              std::uint64_t batches = 100)
+      : path_(std::filesystem::path(::testing::TempDir()) / (name + ".prof")), batches_(batches) {
+    recorder_ = std::make_unique<Recorder>(RecorderOptions{.level = level,
+                                                           .schedule = parse_schedule(schedule),
+                                                           .path = path_,
+                                                           .listens = false,
+                                                           .samples = false});
+    recorder_->begin(1, {0, batches_});
+    end_ns_ = now_ns();
+  }
+
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) {
+      ++step_;
+      Step step{.step = step_, .epoch = 1, .begin_ns = end_ns_};
+      { const record::Span span(work, step_); }
+      step.end_ns = end_ns_ = now_ns();
+      step.other_ns = step.end_ns - step.begin_ns;
+      recorder_->on_step(step, {step_ % batches_, batches_});
+    }
+  }
+
+  Session session() const { return read_session(path_); }
+  Recorder& recorder() { return *recorder_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::uint64_t batches_;
+  std::unique_ptr<Recorder> recorder_;
+  std::uint64_t step_ = 0;
+  std::uint64_t end_ns_ = 0;
+};
+
+// The steps whose spans a session has, by the steps' own times.
+std::vector<std::uint64_t> spanned(const Session& session) {
+  std::vector<std::uint64_t> steps;
+  for (const Step& step : session.steps)
+    for (const Span& span : session.spans)
+      if (session.kind(span) == Kind::call && span.begin_ns >= step.begin_ns &&
+          span.end_ns <= step.end_ns) {
+        EXPECT_EQ(span.arg, step.step);
+        steps.push_back(step.step);
+      }
+  return steps;
+}
+
+TEST(Recorder, KeepsEveryStepAndNoSpanAtLevelSteps) {
+  RecordedRun run("steps", Level::steps, "skip_first=0,active=2");
+  run.steps(10);
+  run.recorder().finish();
+  const Session session = run.session();
+  EXPECT_EQ(session.steps.size(), 10U);
+  EXPECT_THAT(session.spans, IsEmpty());
+  EXPECT_THAT(session.windows, IsEmpty());
+  EXPECT_FALSE(record::is_on());
+}
+
+TEST(Recorder, KeepsTheSpansOfItsWindows) {
+  RecordedRun run("windows", Level::spans, "skip_first=2,wait=1,warmup=1,active=3,repeat=2");
+  run.steps(20);
+  run.recorder().finish();
+  const Session session = run.session();
+  EXPECT_EQ(session.steps.size(), 20U);
+  ASSERT_EQ(session.windows.size(), 2U);
+  EXPECT_EQ(session.windows[0].first_step, 5U);
+  EXPECT_EQ(session.windows[0].last_step, 7U);
+  EXPECT_EQ(session.windows[0].complete, 1U);
+  EXPECT_EQ(session.windows[1].first_step, 10U);
+  EXPECT_THAT(spanned(session), ElementsAre(5, 6, 7, 10, 11, 12));
+  EXPECT_EQ(run.recorder().windows(), 2U);
+  EXPECT_FALSE(session.clocks.empty());
+}
+
+TEST(Recorder, KeepsWindowsThatFollowEachOther) {
+  RecordedRun run("adjoining", Level::spans, "skip_first=1,wait=0,warmup=0,active=2,repeat=3");
+  run.steps(10);
+  run.recorder().finish();
+  EXPECT_THAT(spanned(run.session()), ElementsAre(2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(run.session().windows.size(), 3U);
+}
+
+TEST(Recorder, FollowsComposersScheduleInEachEpoch) {
+  RecordedRun run("epochs", Level::spans,
+                  "skip_first=1,wait=0,warmup=1,active=2,repeat=1,per=epoch", 5);
+  run.steps(10);
+  run.recorder().finish();
+  EXPECT_THAT(spanned(run.session()), ElementsAre(3, 4, 8, 9));
+}
+
+TEST(Recorder, SaysWhichWindowTheRunEndedIn) {
+  RecordedRun run("cut", Level::spans, "skip_first=1,warmup=0,active=10");
+  run.steps(4);
+  run.recorder().finish();
+  const Session session = run.session();
+  ASSERT_EQ(session.windows.size(), 1U);
+  EXPECT_EQ(session.windows[0].complete, 0U);
+  EXPECT_EQ(session.windows[0].last_step, 4U);
+  EXPECT_EQ(run.recorder().windows(), 0U);
+}
+
+// What the file holds at any moment is what a killed run leaves.
+TEST(Recorder, LeavesAFileThatCanBeReadAtAnyMoment) {
+  RecordedRun run("killed", Level::spans, "skip_first=0,warmup=0,active=1000,repeat=1");
+  for (int i = 0; i < 20; ++i) {
+    run.steps(20);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    EXPECT_NO_THROW(run.session());
+  }
+  run.recorder().finish();
+  EXPECT_EQ(run.session().steps.size(), 400U);
+}
+
+TEST(Recorder, GoesOnWithoutAFile) {
+  Recorder recorder({.level = Level::spans,
+                     .schedule = parse_schedule("skip_first=0,warmup=0,active=2"),
+                     .path = "/dev/full",
+                     .listens = false});
+  recorder.begin(1, {0, 10});
+  for (std::uint64_t i = 1; i < 5; ++i)
+    recorder.on_step({.step = i, .begin_ns = i, .end_ns = i}, {i, 10});
+  recorder.finish();
+  ASSERT_EQ(recorder.notes().size(), 1U);
+  EXPECT_THAT(recorder.notes()[0], HasSubstr("/dev/full"));
+}
+
+// A disk that is full in the middle of a run.
+TEST(Recorder, KeepsWhatItHadWhenTheDiskIsFull) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  RecordedRun run("full", Level::spans, "skip_first=0,warmup=0,active=1000");
+  run.steps(5);
+  for (int i = 0; i < 1000 && std::filesystem::file_size(run.path()) < 200; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const rlimit small{8192, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  run.steps(900);
+  run.recorder().finish();
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(run.recorder().notes().empty());
+  EXPECT_THAT(run.recorder().notes().back(), HasSubstr("full.prof: writing failed"));
+  EXPECT_NO_THROW(run.session());
+  EXPECT_FALSE(record::is_on());
+}
+
+TEST(Recorder, RecordsOnDemand) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "demand.prof";
+  Recorder recorder({.level = Level::steps, .schedule = {}, .path = path, .samples = false});
+  ASSERT_THAT(recorder.notes(), IsEmpty());
+  recorder.begin(1, {0, 1000});
+  std::uint64_t end = now_ns();
+  const auto steps = [&](std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t i = from; i <= to; ++i) {
+      Step step{.step = i, .begin_ns = end};
+      { const record::Span span(work, i); }
+      step.end_ns = end = now_ns();
+      step.other_ns = step.end_ns - step.begin_ns;
+      recorder.on_step(step, {i, 1000});
+    }
+  };
+  steps(1, 10);
+  EXPECT_THAT(trigger(::getpid(), {.steps = 3}), HasSubstr("recording 3 steps"));
+  EXPECT_THAT(trigger(::getpid(), {.steps = 3}), HasSubstr("busy"));
+  steps(11, 30);
+  EXPECT_THAT(trigger(::getpid(), {.steps = 2, .deep = true}), HasSubstr("--profile deep"));
+  steps(31, 40);
+  recorder.finish();
+  EXPECT_THAT(spanned(read_session(path)), ElementsAre(13, 14, 15, 33, 34));
+}
+
+TEST(Level, IsOneOfFour) {
+  EXPECT_EQ(parse_level("deep"), Level::deep);
+  EXPECT_EQ(name(Level::spans), "spans");
+  EXPECT_THROW(parse_level("all"), UsageError);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,205 @@
+#include "profiler/recorder/session_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "engine/core/record.h"
+#include "profiler/session/chunk.h"
+#include "profiler/sources/quiet_thread.h"
+
+namespace warpstep::profiler {
+namespace {
+
+// A ring holds 16,384 entries: at 100,000 a second a thread it is a sixth full by then.
+constexpr std::chrono::milliseconds period{25};
+constexpr std::chrono::milliseconds quiet_period{500};  // without a window
+
+}  // namespace
+
+SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler> sampler)
+    : sampler_(std::move(sampler)), lost_before_(record::dropped()) {
+  try {
+    writer_.emplace(std::move(path));
+  } catch (const std::exception& error) {
+    notes_.push_back(std::string("the session is not kept: ") + error.what());
+    return;
+  }
+  if (start_quiet_thread(thread_, "profiler", [this] { run(); })) return;
+  notes_.emplace_back("the session is not kept: the system gives no thread for it");
+  writer_.reset();
+}
+
+SessionThread::~SessionThread() {
+  finish();
+}
+
+void SessionThread::add(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) next_.steps.push_back(step);
+}
+
+void SessionThread::add(Chunk type, const Json& json) {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) next_.objects.emplace_back(type, json);
+}
+
+void SessionThread::add(const ClockReading& clocks) {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) next_.clocks.push_back(clocks);
+}
+
+void SessionThread::add(const std::vector<Device>& devices) {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) next_.devices.insert(next_.devices.end(), devices.begin(), devices.end());
+}
+
+void SessionThread::add_note(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  notes_.push_back(text);
+  if (!stop_) next_.notes.push_back(text);
+}
+
+void SessionThread::open(const Window& window) {
+  tell({window, std::nullopt});
+}
+
+void SessionThread::close(const Window& window, Traced traced) {
+  tell({window, std::move(traced)});
+}
+
+void SessionThread::tell(Event event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) next_.events.push_back(std::move(event));
+  }
+  wake_.notify_one();
+}
+
+void SessionThread::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stop_, true)) return;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::vector<std::string> SessionThread::notes() const {
+  const std::lock_guard lock(mutex_);
+  return notes_;
+}
+
+void SessionThread::run() {
+  for (bool last = false; !last;) {
+    Order order;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, window_ || record::is_on() ? period : quiet_period,
+                     [&] { return stop_ || !next_.events.empty(); });
+      last = stop_;
+      order = std::exchange(next_, {});
+    }
+    try {
+      carry_out(std::move(order));
+      if (last && writer_) {
+        write_samples();
+        writer_->write(Chunk::losses, std::vector{losses_});
+      }
+    } catch (const std::exception& error) {
+      record::keep_entries(false);
+      writer_.reset();
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(std::string("the session ends early: ") + error.what());
+      stop_ = true;  // nothing more is taken; the run goes on
+      return;
+    }
+  }
+}
+
+void SessionThread::carry_out(Order order) {
+  if (!writer_) return;
+  for (const auto& [type, json] : order.objects) writer_->write(type, json);
+  for (const std::string& note : order.notes) writer_->write(Chunk::note, std::string_view(note));
+  if (!order.devices.empty()) write_names();
+  writer_->write(Chunk::devices, order.devices);
+  writer_->write(Chunk::clocks, order.clocks);
+  writer_->write(Chunk::steps, order.steps);
+  write_samples();
+  gather_entries();
+  for (const Event& event : order.events) {
+    if (!event.closed) {
+      window_ = event.window;
+    } else if (window_) {
+      write_entries(event.window.end_ns);
+      write_closed(event.window, *event.closed);
+      window_.reset();
+    }
+  }
+  if (window_) write_entries(~std::uint64_t{0});
+}
+
+void SessionThread::gather_entries() {
+  record::drain([&](std::uint32_t thread, std::span<const record::Entry> entries) {
+    for (const record::Entry& entry : entries)
+      pending_.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
+  });
+  // A warm-up that lasts: only its end may be of the window to come.
+  constexpr std::size_t most = std::size_t{1} << 20;
+  if (!window_ && pending_.size() > most)
+    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(most / 2));
+}
+
+// Names first: what is in the file when the process is killed must be readable.
+void SessionThread::write_names() {
+  const std::vector<record::NameInfo> names = record::names(names_);
+  if (!names.empty()) writer_->write(Chunk::names, names_json(names));
+  names_ += names.size();
+  const std::vector<record::Thread> threads = record::threads();
+  if (threads.size() == threads_) return;
+  std::vector<Thread> more;
+  for (std::size_t i = threads_; i < threads.size(); ++i)
+    more.push_back({threads[i].system, threads[i].name});
+  writer_->write(Chunk::threads, threads_json(more));
+  threads_ = threads.size();
+}
+
+void SessionThread::write_entries(std::uint64_t until_ns) {
+  std::vector<Span> spans, later;
+  for (const Span& span : pending_) {
+    if (span.begin_ns > until_ns)
+      later.push_back(span);
+    else if (span.end_ns >= window_->begin_ns)
+      spans.push_back(span);
+  }
+  pending_ = std::move(later);
+  if (spans.empty()) return;
+  write_names();
+  writer_->write(Chunk::spans, spans);
+}
+
+void SessionThread::write_closed(const Window& window, const Traced& traced) {
+  write_names();
+  writer_->write(Chunk::activities, traced.activities);
+  writer_->write(Chunk::graph_nodes, traced.graph_nodes);
+  writer_->write(Chunk::clocks, traced.clocks);
+  for (const std::string& note : traced.notes) writer_->write(Chunk::note, std::string_view(note));
+  losses_.entries = record::dropped() - lost_before_;
+  losses_.activities += traced.losses.activities;
+  losses_.without_times += traced.losses.without_times;
+  writer_->write(Chunk::losses, std::vector{losses_});
+  writer_->write(Chunk::windows, std::vector{window});
+  const std::lock_guard lock(mutex_);
+  notes_.insert(notes_.end(), traced.notes.begin(), traced.notes.end());
+}
+
+void SessionThread::write_samples() {
+  if (!sampler_) return;
+  const std::vector<Sample> samples = sampler_->take();
+  if (samples.empty()) return;
+  write_names();
+  writer_->write(Chunk::samples, samples);
+}
+
+}  // namespace warpstep::profiler

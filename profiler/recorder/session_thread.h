@@ -1,0 +1,82 @@
+// The thread that writes a session: takes entries off the rings before they are full.
+#pragma once
+
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "profiler/session/session_writer.h"
+#include "profiler/sources/device_trace.h"
+#include "profiler/sources/sampler.h"
+
+namespace warpstep::profiler {
+
+class SessionThread {
+ public:
+  // `sampler` may be null.
+  SessionThread(std::filesystem::path path, std::unique_ptr<Sampler> sampler);
+  ~SessionThread();  // writes what is left
+  SessionThread(const SessionThread&) = delete;
+  SessionThread& operator=(const SessionThread&) = delete;
+
+  // All of these return at once, and may be called from any thread.
+  void add(const Step& step);
+  void add(Chunk type, const Json& json);
+  void add(const ClockReading& clocks);
+  void add(const std::vector<Device>& devices);
+  void add_note(const std::string& text);
+  void open(const Window& window);  // entries from window.begin_ns on are kept
+  void close(const Window& window, Traced traced);
+
+  void wake() { wake_.notify_one(); }
+
+  // Writes everything and ends; further calls do nothing.
+  void finish();
+
+  std::vector<std::string> notes() const;
+
+ private:
+  struct Event {  // a window was opened or, with what was traced, closed
+    Window window;
+    std::optional<Traced> closed;
+  };
+  struct Order {  // things to write, in order
+    std::vector<Step> steps;
+    std::vector<std::pair<Chunk, Json>> objects;
+    std::vector<std::string> notes;
+    std::vector<ClockReading> clocks;
+    std::vector<Device> devices;
+    std::vector<Event> events;
+  };
+
+  void tell(Event event);
+  void run();
+  void carry_out(Order order);
+  void gather_entries();
+  void write_entries(std::uint64_t until_ns);
+  void write_names();
+  void write_closed(const Window& window, const Traced& traced);
+  void write_samples();
+
+  std::unique_ptr<Sampler> sampler_;
+  std::optional<SessionWriter> writer_;  // none after a failure
+  std::optional<Window> window_;         // open
+  std::vector<Span> pending_;            // taken off the rings, not yet written
+  std::size_t names_ = 0, threads_ = 0;  // written
+  Losses losses_;
+  std::uint64_t lost_before_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  Order next_;
+  bool stop_ = false;
+  std::vector<std::string> notes_;
+  std::thread thread_;
+};
+
+}  // namespace warpstep::profiler

@@ -58,6 +58,8 @@ void visit_fields(Options& o, Visit visit) {
   visit("mean", o.mean);
   visit("std", o.std);
   visit("profile", o.profile);
+  visit("profile_schedule", o.profile_schedule);
+  visit("profile_raw", o.profile_raw);
   visit("log_every", o.log_every);
   visit("checkpoint_every", o.checkpoint_every);
   visit("keep_checkpoints", o.keep_checkpoints);
@@ -199,9 +201,19 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--seed", o.seed, "of weights and order")
       ->capture_default_str()
       ->check(whole_number());
-  app.add_option("--profile", o.profile, "off, or steps: where each step's time went")
+  app.add_option(
+         "--profile", o.profile,
+         "what is recorded into RUN/session.prof: off, steps (each step's parts), spans (every "
+         "call, loader stage and host function, in windows), deep (and a GPU's kernels)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"off", "steps"}));
+      ->check(CLI::IsMember({"off", "steps", "spans", "deep"}));
+  app.add_option(
+         "--profile-schedule", o.profile_schedule,
+         "which steps spans and deep record: torch.profiler's schedule over the run, or with "
+         "per=epoch Composer's over each epoch; what is not named keeps its default")
+      ->capture_default_str();
+  app.add_option("--profile-raw", o.profile_raw,
+                 "with deep: a file that CUPTI's raw buffers are kept in, for replaying");
   app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -59,6 +59,8 @@ struct RunOptions {
   std::vector<std::string> no_fuse;
   std::vector<double> mean, std;  // empty: measured on the training images
   std::string profile = "steps";
+  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";
+  std::string profile_raw;
   std::uint64_t log_every = 10;
   std::uint64_t checkpoint_every = 0;
   std::uint64_t keep_checkpoints = 2;

@@ -13,6 +13,7 @@
 #include "tools/warpstep/bad_samples.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
@@ -130,7 +131,7 @@ void announce(const Job& job) {
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
 fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals, BadSampleLog& bad,
-                 Progress& progress, Outcome& outcome) {
+                 Profiling& profiling, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
   fs::path last_checkpoint;
@@ -147,7 +148,7 @@ fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals
                    job.evaluation.get(),
                    &job.test.batches(),
                    runner.get(),
-                   {&totals, &run, &line, &bad},
+                   {&totals, &run, &line, &bad, &profiling},
                    save},
                   {.epochs = job.options.epochs,
                    .max_steps = job.options.steps,
@@ -166,7 +167,10 @@ void handle_signals() {
 int train(const CLI::App& app, const TrainRequest& request) {
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) resumed = find_resumed(request.resume);
-  Job job = prepare(resolve_options(app, request, resumed), resumed, request.allow_changed_data);
+  RunOptions options = resolve_options(app, request, resumed);
+  profiler::parse_schedule(options.profile_schedule);  // refused before anything is done
+  Profiling profiling(options);
+  Job job = prepare(std::move(options), resumed, request.allow_changed_data);
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
   handle_signals();
@@ -180,10 +184,14 @@ int train(const CLI::App& app, const TrainRequest& request) {
   start_feeder(job.training, *job.step);
   start_feeder(job.test, *job.evaluation);
 
+  const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
+  const std::uint64_t limit = job.options.limit_batches;
+  profiling.start(run.path(), config, *job.step, progress,
+                  limit ? std::min(limit, epoch_steps) : epoch_steps);
   Totals totals;
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
-  fs::path checkpoint = run_job(job, run, config, totals, bad, progress, outcome);
+  fs::path checkpoint = run_job(job, run, config, totals, bad, profiling, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
   Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
   summary["bad_rows"] = bad.rows();
@@ -192,6 +200,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
   run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
   fmt::print("  {}\n", diagnosis(job.training));
+  profiling.finish(job.training, job.device.backend, summary["loading"]);
   if (outcome == Outcome::finished) return done;
   fmt::print(stderr, "interrupted; go on with: warpstep train --resume {}\n", job.options.out);
   return interrupted;

@@ -1,0 +1,189 @@
+// What recording costs a training step: blocks of steps with the profiler off, at level steps and
+// at level spans, in turn, in one process on one machine. A block's figure is the median of its
+// steps.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "bench/open.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "engine/compile.h"
+#include "engine/core/error.h"
+#include "engine/core/random.h"
+#include "engine/trainer.h"
+#include "models/zoo.h"
+#include "profiler/recorder/recorder.h"
+#include "tools/warpstep/told_step.h"
+
+namespace {
+
+using namespace warpstep;
+using profiler::Level;
+
+struct Options {
+  std::string data, model = "cifar10cnn", device = "cpu", out = "/tmp";
+  std::int64_t batch = 128;
+  int rounds = 20, steps = 12, workers = 1;
+};
+
+constexpr std::array levels{Level::off, Level::steps, Level::spans};
+
+// Steps' times, and their records for a recorder.
+class Observer final : public TrainObserver {
+ public:
+  explicit Observer(profiler::Recorder* recorder) : recorder_(recorder) {}
+  void on_step(const StepRecord& record) override {
+    times_.push_back(static_cast<double>(record.end_ns - record.begin_ns));
+    if (recorder_) recorder_->on_step(tools::told_step(record), tools::place_after(record));
+  }
+  double median() {
+    const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
+    std::nth_element(times_.begin(), middle, times_.end());
+    return *middle;
+  }
+
+ private:
+  profiler::Recorder* recorder_;
+  std::vector<double> times_;
+};
+
+struct Block {
+  double step_ns = 0, bytes_per_step = 0, finish_s = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options),
+        backend_(bench::open(options.device, {})),
+        dataset_(data::open(options.data, data::Split::train)),
+        loader_(dataset_, loader_options()),
+        program_(step(), backend_) {
+    program_.store().initialize(1);
+  }
+
+  Block run(Level level) {
+    const std::filesystem::path path = std::filesystem::path(options_.out) / "overhead.prof";
+    std::unique_ptr<profiler::Recorder> recorder;
+    if (level != Level::off) {
+      // All steps of the block but the first two are in the window.
+      recorder = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
+          .level = level,
+          .schedule = {.skip_first = 0, .warmup = 1, .active = std::uint64_t{1} << 40},
+          .path = path});
+      recorder->begin(progress_.step + 1, {progress_.next.step, loader_.steps_per_epoch()});
+    }
+    Observer observer(recorder.get());
+    Trainer trainer({.step = program_, .data = loader_, .observers = {&observer}},
+                    {.epochs = 0, .max_steps = progress_.step + idx(options_.steps)});
+    const std::atomic<bool> never{false};
+    trainer.run(progress_, never);
+    Block block{.step_ns = observer.median()};
+    if (!recorder) return block;
+    const std::uint64_t begin = now_ns();
+    recorder->finish();
+    block.finish_s = static_cast<double>(now_ns() - begin) * 1e-9;
+    for (const std::string& note : recorder->notes()) fail<Error>("{}", note);
+    block.bytes_per_step = static_cast<double>(std::filesystem::file_size(path)) / options_.steps;
+    return block;
+  }
+
+ private:
+  data::LoaderOptions loader_options() const {
+    data::LoaderOptions with;
+    with.batch = options_.batch;
+    with.workers = options_.workers;
+    return with;
+  }
+  Graph step() const {
+    const models::BuildOptions build{
+        .batch = options_.batch,
+        .image = dataset_->image_shape(),
+        .classes = static_cast<std::int64_t>(dataset_->classes().size()),
+        .mean = std::vector<float>(idx(dataset_->image_shape()[2]), 0.5F),
+        .std = std::vector<float>(idx(dataset_->image_shape()[2]), 0.25F)};
+    return compile_step(models::build(models::find(options_.model), build),
+                        options_for(*backend_, {.schedule = {.peak = 1e-4}, .no_fuse = {}}));
+  }
+
+  Options options_;
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<const data::Dataset> dataset_;
+  data::Loader loader_;
+  Program program_;
+  Progress progress_;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The 95 % interval of the median, by the bootstrap with a fixed seed.
+std::pair<double, double> interval(const std::vector<double>& values) {
+  constexpr int resamples = 4000;
+  std::vector<double> medians;
+  for (int r = 0; r < resamples; ++r) {
+    std::vector<double> drawn;
+    for (std::uint64_t i = 0; i < values.size(); ++i)
+      drawn.push_back(values[below(draw(static_cast<std::uint64_t>(r), Purpose::synthetic, 0, i)[0],
+                                   static_cast<std::uint32_t>(values.size()))]);
+    medians.push_back(median(std::move(drawn)));
+  }
+  std::sort(medians.begin(), medians.end());
+  return {medians[resamples * 25 / 1000], medians[resamples * 975 / 1000]};
+}
+
+void measure(const Options& options) {
+  Bench bench(options);
+  bench.run(Level::off);  // warms caches and pages
+  std::array<std::vector<double>, levels.size()> share;
+  std::array<Block, levels.size()> last;
+  for (int round = 0; round < options.rounds; ++round) {
+    std::array<double, levels.size()> step{};
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      const std::size_t at = (i + static_cast<std::size_t>(round)) % levels.size();
+      last[at] = bench.run(levels[at]);
+      step[at] = last[at].step_ns;
+    }
+    for (std::size_t i = 1; i < levels.size(); ++i) share[i].push_back(step[i] / step[0] - 1);
+  }
+  fmt::print("{} on {}, batch {}: {} rounds of {} steps a level, step {:.2f} ms\n", options.model,
+             options.device, options.batch, options.rounds, options.steps, last[0].step_ns * 1e-6);
+  for (std::size_t i = 1; i < levels.size(); ++i) {
+    const auto [low, high] = interval(share[i]);
+    fmt::print(
+        "{:6}  {:+.2f} % (95 %: {:+.2f} to {:+.2f} %), {:.0f} bytes a step, {:.3f} s after "
+        "the window\n",
+        profiler::name(levels[i]), 100 * median(share[i]), 100 * low, 100 * high,
+        last[i].bytes_per_step, last[i].finish_s);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("what the profiler costs a training step");
+  Options options;
+  app.add_option("--data", options.data, "folder with the images")->required();
+  app.add_option("--model", options.model)->capture_default_str();
+  app.add_option("--device", options.device)->capture_default_str();
+  app.add_option("--batch", options.batch)->capture_default_str();
+  app.add_option("--rounds", options.rounds, "of one block a level")->capture_default_str();
+  app.add_option("--steps", options.steps, "a block")->capture_default_str();
+  app.add_option("--workers", options.workers, "of the loader")->capture_default_str();
+  app.add_option("--out", options.out, "folder for the session files")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    measure(options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "profile_overhead: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,155 @@
+#include "tools/warpstep/profiling.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "engine/core/record.h"
+#include "engine/explain.h"
+#include "profiler/analysis/analysis.h"
+#include "profiler/export/export.h"
+#include "profiler/sources/stamp.h"
+#include "tools/warpstep/peaks.h"
+#include "tools/warpstep/told_step.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// What a span costs on this machine, in ns.
+double calibrated_span_ns() {
+  constexpr int spans = 4000;
+  const record::Name name{"calibration"};
+  double ns = 0;
+  std::thread([&] {
+    record::keep_entries(true);
+    const std::uint64_t begin = now_ns();
+    for (int i = 0; i < spans; ++i) const record::Span span(name);
+    ns = static_cast<double>(now_ns() - begin) / spans;
+    record::keep_entries(false);
+  }).join();
+  record::drain([](std::uint32_t, std::span<const record::Entry>) {});
+  return ns;
+}
+
+// An earlier part of a resumed run keeps its session under another name.
+void keep_earlier_session(const fs::path& path, std::uint64_t step) {
+  if (!fs::exists(path)) return;
+  fs::path earlier = path;
+  earlier.replace_filename(fmt::format("session-until-{:08}.prof", step));
+  fs::rename(path, earlier);
+}
+
+Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const std::string kind = source.dataset->kind();
+  const bool encoded = source.encoding != data::Encoding::pixels;
+  Json json{{"workers", source.loader->workers()},
+            {"active", loading.value("active_workers", 0)},
+            {"prefetch", options.prefetch},
+            {"batch", options.batch},
+            {"tier", data::name(source.tier.tier)},
+            {"encoding", source.encoding == data::Encoding::png    ? "png"
+                         : source.encoding == data::Encoding::jpeg ? "jpeg"
+                                                                   : "pixels"},
+            {"format", kind},
+            {"normalize", options.normalize},
+            {"transforms", source.recipe.text()},
+            {"steps_per_epoch", source.loader->steps_per_epoch()},
+            {"cores", cores},
+            {"kernel_threads", options.threads > 0 ? options.threads : cores},
+            {"can_pack", encoded && kind.ends_with("folder")},
+            {"samples", source.dataset->size()},
+            {"decoded_bytes",
+             source.dataset->size() * static_cast<std::uint64_t>(source.row_shape().count())},
+            {"host_budget_bytes", data::host_budget_bytes()}};
+  json["batches"] = loading.value("batches", std::uint64_t{0});
+  json["trainer_wait_ns"] = loading.value("trainer_wait_ns", std::uint64_t{0});
+  Json stages = Json::object();
+  if (const auto found = loading.find("stages"); found != loading.end())
+    for (const auto& [key, value] : found->items()) stages[key.substr(0, key.rfind("_ns"))] = value;
+  json["stages_ns"] = std::move(stages);
+  if (loading.contains("to_device")) json["to_device"] = loading["to_device"];
+  return json;
+}
+
+}  // namespace
+
+Profiling::Profiling(const RunOptions& options)
+    : options_(options), level_(profiler::parse_level(options.profile)) {
+  if (level_ != profiler::Level::deep) return;
+  if (options.device == "cpu" || options.device == "ref")
+    trace_.why =
+        "--profile deep traces GPUs; on " + options.device + " the spans of the calls tell as much";
+  else
+    trace_ = profiler::open_device_trace({.dump = options.profile_raw});
+}
+
+void Profiling::start(const fs::path& run, const Json& config, const Program& step,
+                      const Progress& progress, std::uint64_t steps_per_epoch) {
+  run_ = run;
+  if (level_ == profiler::Level::off) return;
+  const bool windows = level_ >= profiler::Level::spans;
+  keep_earlier_session(run / "session.prof", progress.step);
+  recorder_ = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
+      .level = level_,
+      .schedule = profiler::parse_schedule(options_.profile_schedule),
+      .path = run / "session.prof",
+      .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
+      .trace = std::move(trace_)});
+  Json stamp = config;
+  stamp["machine"] = profiler::machine_stamp();
+  stamp["profiler"] = {{"level", profiler::name(level_)},
+                       {"schedule", windows ? options_.profile_schedule : "every step's parts"},
+                       {"pid", ::getpid()},
+                       {"span_ns", windows ? calibrated_span_ns() : 0.0}};
+  recorder_->tell_stamp(stamp);
+  recorder_->tell_program(explain_json(step));
+  if (step.backend().name() == "cuda") recorder_->tell_devices(profiler::query_devices());
+  recorder_->begin(progress.step + 1, {progress.next.step, steps_per_epoch});
+}
+
+void Profiling::on_step(const StepRecord& record) {
+  if (recorder_) recorder_->on_step(told_step(record), place_after(record));
+}
+
+void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,
+                       const Json& loading) {
+  if (!recorder_) return;
+  recorder_->tell_loader(loader_json(training, options_, loading));
+  const bool windows = level_ >= profiler::Level::spans;
+  if (windows) recorder_->tell_peaks(measure_peaks(backend, options_.precision));
+  if (windows && recorder_->windows() == 0)
+    recorder_->note(fmt::format(
+        "no window was recorded to its end: the run was too short for --profile-schedule {}",
+        options_.profile_schedule));
+  recorder_->finish();
+  for (const std::string& note : recorder_->notes()) fmt::print(stderr, "profile: {}\n", note);
+  try {
+    print();
+  } catch (const std::exception& error) {  // the run itself is done and saved
+    fmt::print(stderr, "profile: no report: {}\n", error.what());
+  }
+}
+
+void Profiling::print() const {
+  const profiler::Session session = profiler::read_session(run_ / "session.prof");
+  const profiler::Analysis analysis = profiler::analyse(session);
+  if (level_ == profiler::Level::steps) {
+    constexpr std::size_t most = 3;
+    for (std::size_t i = 0; i < std::min(most, analysis.findings.size()); ++i)
+      fmt::print("  finding    {} {}\n", analysis.findings[i].text, analysis.findings[i].advice);
+    return;
+  }
+  fmt::print("\n{}", profiler::terminal_report(session, analysis));
+  write_atomically(run_ / "report.html", profiler::html_report(session, analysis));
+  fmt::print("  wrote      {}/report.html\n", run_.string());
+}
+
+}  // namespace warpstep::tools

@@ -8,7 +8,7 @@
 namespace warpstep::profiler {
 namespace {
 
-// The calculator's tables (cuda_occupancy.h), of compute capability 5.0 and later.
+// The tables of cuda_occupancy.h; what it computes for compute capability 6.1 and later.
 struct Rules {
   std::uint64_t register_unit = 256;  // allocated to a warp
   std::uint64_t partitions = 4;       // of a multiprocessor, with registers of their own
@@ -17,7 +17,6 @@ struct Rules {
   bool has_optin = false;
 
   explicit Rules(const Device& device) {
-    if (device.compute_major == 6 && device.compute_minor == 0) partitions = 2;
     if (device.compute_major >= 7) most_registers = 256;
     if (device.compute_major >= 8) shared_unit = 128;
     has_optin = device.compute_major >= 7;

@@ -3,7 +3,7 @@
 #include "profiler/analysis/categories.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler {
+namespace warpstep::profiler::analysis {
 namespace {
 
 bool has_graph_kernels(const Session& session) {
@@ -106,4 +106,4 @@ ByCategory by_category(const Session& session, const BreakdownOptions& options) 
   return Collector(session, options).run();
 }
 
-}  // namespace warpstep::profiler
+}  // namespace warpstep::profiler::analysis

@@ -4,6 +4,9 @@
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
+
+using namespace analysis;
+
 namespace {
 
 Parts told_parts(const Step& step) {

@@ -3,7 +3,7 @@
 #include "profiler/analysis/categories.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler {
+namespace warpstep::profiler::analysis {
 namespace {
 
 struct DeviceWork {  // that a step launched
@@ -79,4 +79,4 @@ TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps) 
   return tb;
 }
 
-}  // namespace warpstep::profiler
+}  // namespace warpstep::profiler::analysis

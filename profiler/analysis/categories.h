@@ -8,7 +8,7 @@
 #include "profiler/analysis/breakdown.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler {
+namespace warpstep::profiler::analysis {
 
 using ByCategory = std::array<std::vector<Interval>, categories>;
 
@@ -25,4 +25,4 @@ struct TbSteps {
 };
 TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps);
 
-}  // namespace warpstep::profiler
+}  // namespace warpstep::profiler::analysis

@@ -7,6 +7,9 @@
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
+
+using namespace analysis;
+
 namespace {
 
 // What ran on one device, clipped to the windows.

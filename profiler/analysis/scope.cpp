@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace warpstep::profiler {
+namespace warpstep::profiler::analysis {
 namespace {
 
 // When something was recorded from which a step's parts can be told.
@@ -118,4 +118,4 @@ const Activity* Launches::find(std::uint32_t correlation) const {
   return found == by_correlation_.end() ? nullptr : &session_.activities[found->second];
 }
 
-}  // namespace warpstep::profiler
+}  // namespace warpstep::profiler::analysis

@@ -10,7 +10,7 @@
 #include "profiler/analysis/breakdown.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler {
+namespace warpstep::profiler::analysis {
 
 // Into Session::threads: the one that waits for data, else "main", else the first.
 std::optional<std::uint32_t> trainer_thread(const Session& session);
@@ -65,4 +65,4 @@ class Launches {
   std::unordered_map<std::uint32_t, std::uint32_t> by_correlation_;
 };
 
-}  // namespace warpstep::profiler
+}  // namespace warpstep::profiler::analysis

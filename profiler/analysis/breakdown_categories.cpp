@@ -6,18 +6,13 @@
 namespace warpstep::profiler::analysis {
 namespace {
 
-bool has_graph_kernels(const Session& session) {
-  return std::any_of(session.activities.begin(), session.activities.end(),
-                     [](const Activity& a) { return a.what == What::kernel && a.graph_node != 0; });
-}
-
 class Collector {
  public:
   Collector(const Session& session, const BreakdownOptions& options)
       : session_(session),
         options_(options),
         trainer_(trainer_thread(session)),
-        counts_graphs_(!has_graph_kernels(session)) {}
+        counts_graphs_(!tells_graph_kernels(session)) {}
 
   ByCategory run() {
     for (const Span& span : session_.spans) take(span);

@@ -66,6 +66,11 @@ bool is_of_thread(const Session& session, const Activity& activity,
   return thread && activity.stream == session.threads[*thread].system;
 }
 
+bool tells_graph_kernels(const Session& session) {
+  return std::any_of(session.activities.begin(), session.activities.end(),
+                     [](const Activity& a) { return a.what == What::kernel && a.graph_node != 0; });
+}
+
 std::vector<Interval> step_times(const Session& session) {
   std::vector<Interval> times;
   std::uint64_t end = 0;

@@ -23,6 +23,9 @@ inline bool is_on_device(const Activity& activity) {
          activity.what == What::set || activity.what == What::graph;
 }
 
+// Whether the kernels of graphs were recorded, so that graphs as a whole would count them twice.
+bool tells_graph_kernels(const Session& session);
+
 // The time of each step; where a step begins before the one before ends, that is cut off.
 std::vector<Interval> step_times(const Session& session);
 

@@ -41,7 +41,8 @@ struct Table {
 std::string shown(const Cell& cell, Unit unit);  // "12.3 ms"; "-" for what is not known
 std::string to_csv(const Table& table);          // RFC 4180, a header of keys, base units
 Json to_json(const Table& table);                // an array of objects by key
-// In columns, numbers right-aligned, at most `rows` rows; for the terminal.
+// In columns under their titles, numbers right-aligned, at most `rows` rows and a line that counts
+// the others; without the table's own title and note. For the terminal.
 std::string to_text(const Table& table, std::size_t rows = 1000);
 
 }  // namespace warpstep::profiler

@@ -30,29 +30,31 @@ struct CallRow {
   double flops = 0, bytes = 0;  // a run
   double share = 0;             // of the steps' time, of 1
   double flops_per_second = 0, bytes_per_second = 0;
-  double of_peak = 0;        // of 1: of what its intensity allows; 0: not known
-  std::string bound;         // "compute", "memory" or "" when not known
-  std::string tensor_cores;  // "yes", "no", "no: channels are not multiples of 8", "" on the host
+  double of_peak = 0;  // of 1: of what its intensity allows; 0: not known
+  std::string bound;   // "compute", "memory" or "" when not known
+  // "yes"; of a convolution or product "no" or "no: channels are not multiples of 8"; "" of other
+  // ops, on the host, and where no kernel was recorded.
+  std::string tensor_cores;
 };
 
 // A layer: its calls by phase.
 struct LayerRow {
   std::string layer;
   std::uint64_t calls = 0;                                                     // a step
-  double forward_ns = 0, data_grad_ns = 0, weight_grad_ns = 0, update_ns = 0;  // a step
-  double ns = 0;                                                               // their sum
-  double flops = 0, bytes = 0;                                                 // a step
+  double forward_ns = 0, data_grad_ns = 0, weight_grad_ns = 0, update_ns = 0;  // a step, mean
+  double ns = 0;  // their sum and what has no phase; over all layers the device's time
+  double flops = 0, bytes = 0;  // a step
   double share = 0;
   double flops_per_second = 0, bytes_per_second = 0, of_peak = 0;
 };
 
-struct OpRow {  // calls by what they compute
+struct OpRow {  // calls by what they compute; figures are means a step
   std::string op, phase;
   std::uint64_t count = 0;
   double ns = 0, share = 0, flops = 0, bytes = 0, flops_per_second = 0;
 };
 
-struct KernelRow {
+struct KernelRow {  // of launches alike; on the host the library's implementations
   std::string kernel;
   std::string launch;  // "grid 66x1x1 block 256x1x1, 64 registers, 0 B"
   std::uint64_t count = 0, total_ns = 0, min_ns = 0, max_ns = 0;

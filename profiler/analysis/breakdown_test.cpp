@@ -1,0 +1,201 @@
+#include "profiler/analysis/breakdown.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "profiler/analysis/testing_goldens.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::SessionBuilder;
+
+struct InUs {
+  double kernel = 0, copy = 0, memset = 0, runtime = 0, data = 0, sync = 0, cpu = 0, other = 0;
+};
+
+void expect_mean(const Breakdown& breakdown, const InUs& us) {
+  const auto part = [&](Category c) { return breakdown.mean[static_cast<std::size_t>(c)] / 1000; };
+  EXPECT_DOUBLE_EQ(part(Category::kernel), us.kernel);
+  EXPECT_DOUBLE_EQ(part(Category::copy), us.copy);
+  EXPECT_DOUBLE_EQ(part(Category::memset), us.memset);
+  EXPECT_DOUBLE_EQ(part(Category::runtime), us.runtime);
+  EXPECT_DOUBLE_EQ(part(Category::data), us.data);
+  EXPECT_DOUBLE_EQ(part(Category::sync), us.sync);
+  EXPECT_DOUBLE_EQ(part(Category::cpu), us.cpu);
+  EXPECT_DOUBLE_EQ(part(Category::other), us.other);
+  EXPECT_DOUBLE_EQ(std::accumulate(breakdown.mean.begin(), breakdown.mean.end(), 0.0),
+                   breakdown.step_ns);
+  for (const StepParts& step : breakdown.steps)
+    EXPECT_EQ(std::accumulate(step.parts.begin(), step.parts.end(), std::uint64_t{0}),
+              step.time.end_ns - step.time.begin_ns);
+}
+
+constexpr BreakdownOptions as_tb{.tb_compatible = true};
+
+// torch_tb_profiler's test of all categories: the backward pass runs on a thread of its own, which
+// counts in its rules; in ours, the trainer's does.
+TEST(Breakdown, AgreesWithTorchOnAllCategories) {
+  const InUs golden{
+      .kernel = 15, .copy = 10, .memset = 5, .runtime = 30, .data = 180, .cpu = 35, .other = 125};
+  expect_mean(break_down(testing::all_categories(1), as_tb), golden);
+  expect_mean(break_down(testing::all_categories(0)), golden);
+  expect_mean(break_down(testing::all_categories(1)),
+              {.kernel = 15, .copy = 10, .memset = 5, .data = 180, .other = 190});
+}
+
+TEST(Breakdown, AgreesWithTorchOnFourSteps) {
+  const InUs golden{
+      .kernel = 300, .copy = 40, .memset = 50, .runtime = 30, .data = 200, .cpu = 70, .other = 210};
+  for (const BreakdownOptions& options : {BreakdownOptions{}, as_tb}) {
+    const Breakdown breakdown = break_down(testing::four_steps(), options);
+    expect_mean(breakdown, golden);
+    EXPECT_EQ(breakdown.counted, 4U);
+    EXPECT_TRUE(breakdown.from_spans);
+    EXPECT_DOUBLE_EQ(breakdown.step_ns, 900e3);
+  }
+}
+
+TEST(Breakdown, AgreesWithTorchOnTheSmallestTrace) {
+  const InUs golden{.kernel = 200, .runtime = 20, .data = 200, .cpu = 60, .other = 420};
+  expect_mean(break_down(testing::smallest_trace()), golden);
+  expect_mean(break_down(testing::smallest_trace(), as_tb), golden);
+}
+
+// Where torch_tb_profiler finds 200 of 100.
+TEST(Breakdown, DoesNotCountTwiceWhenKernelsFillTheStep) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100, true)
+      .span(Kind::range, "layers", 5, 95)
+      .launch(5, 25, What::kernel, "gemm", 0, 100);
+  expect_mean(break_down(builder.build()), {.kernel = 100});
+  expect_mean(break_down(builder.build(), as_tb), {.kernel = 100});
+}
+
+TEST(Breakdown, TellsWaitsForTheDeviceFromTheDriversOwnTime) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100, true)
+      .launch(0, 10, What::kernel, "gemm", 20, 30)
+      .span(Kind::host_api, "cudaStreamSynchronize", 30, 80)
+      .span(Kind::sync, "end of step", 35, 80)
+      .activity({.start_ns = SessionBuilder::at(50),
+                 .end_ns = SessionBuilder::at(85),
+                 .stream = 4242,
+                 .what = What::sync},
+                Kind::host_api, "stream");
+  expect_mean(break_down(builder.build()), {.kernel = 10, .runtime = 15, .sync = 50, .other = 25});
+  expect_mean(break_down(builder.build(), as_tb), {.kernel = 10, .runtime = 60, .other = 30});
+}
+
+TEST(Breakdown, CountsCallsAsKernelsWhereTheHostComputes) {
+  SessionBuilder builder;
+  builder.thread(4301, "loader 0")
+      .step(7, 0, 100)
+      .window(7, 7, 0, 100)
+      .span(Kind::wait, "data", 0, 20)
+      .span(Kind::range, "step", 20, 90)
+      .span(Kind::call, "conv1", 30, 50)
+      .span(Kind::host_api, "dnnl_primitive_execute", 32, 48)
+      .span(Kind::call, "fc", 60, 80)
+      .span(Kind::sample, "sample", 0, 100, 1)
+      .span(Kind::stage, "decode", 0, 90, 1);
+  expect_mean(break_down(builder.build()), {.kernel = 40, .data = 20, .cpu = 30, .other = 10});
+  // As it would see an export: ops of the host.
+  expect_mean(break_down(builder.build(), as_tb),
+              {.runtime = 16, .data = 20, .cpu = 54, .other = 10});
+}
+
+TEST(Breakdown, OnADeviceCallsAreTheHostsWork) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100, true)
+      .span(Kind::call, "conv1", 10, 30)
+      .launch(15, 20, What::kernel, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 60);
+  const Breakdown breakdown = break_down(builder.build());
+  EXPECT_EQ(breakdown.mean[static_cast<std::size_t>(Category::communication)], 10e3);
+  EXPECT_EQ(breakdown.mean[static_cast<std::size_t>(Category::cpu)], 15e3);
+}
+
+TEST(Breakdown, TrainersThreadIsTheOneThatWaitsForData) {
+  SessionBuilder builder;
+  builder.thread(77, "trainer")
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100)
+      .span(Kind::range, "observer of main", 0, 60, 0)
+      .span(Kind::wait, "data", 0, 10, 1)
+      .span(Kind::range, "observer", 80, 100, 1);
+  expect_mean(break_down(builder.build()), {.data = 10, .cpu = 20, .other = 70});
+}
+
+TEST(Breakdown, WithoutSpansTakesWhatEveryStepTells) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 1000, 900)
+      .step(2, 1000, 1100, 60, 20, 10, 5)
+      .step(3, 1100, 1200, 50, 30, 10, 5);
+  const Breakdown breakdown = break_down(builder.build());
+  expect_mean(breakdown, {.kernel = 55, .copy = 5, .data = 25, .cpu = 10, .other = 5});
+  EXPECT_EQ(breakdown.counted, 2U);
+  EXPECT_FALSE(breakdown.from_spans);
+  EXPECT_EQ(breakdown.steps.size(), 3U);
+
+  // Spans of the host alone do not say when kernels ran.
+  builder.window(3, 3, 1100, 1200).span(Kind::wait, "data", 1100, 1110);
+  expect_mean(break_down(builder.build()),
+              {.kernel = 50, .copy = 5, .data = 30, .cpu = 10, .other = 5});
+}
+
+TEST(Breakdown, CountsCompleteWindowsOnly) {
+  SessionBuilder builder;
+  builder.step(1, 0, 100, 10).step(2, 100, 200, 20).step(3, 200, 300, 30);
+  builder.window(2, 2, 100, 200).span(Kind::call, "conv", 100, 150);
+  builder.window(3, 3, 200, 300).span(Kind::call, "conv", 200, 290);
+  builder.raw().windows.back().complete = 0;
+  const Breakdown breakdown = break_down(builder.build());
+  EXPECT_EQ(breakdown.counted, 1U);
+  EXPECT_TRUE(breakdown.from_spans);
+  expect_mean(breakdown, {.kernel = 50, .other = 50});
+  EXPECT_FALSE(breakdown.steps[2].from_spans);
+}
+
+TEST(Breakdown, TorchsStepsLastUntilTheirWorkIsDone) {
+  SessionBuilder builder;
+  builder.gpu().window(1, 4, 0, 400, true);
+  for (int i = 0; i < 4; ++i)
+    builder.step(static_cast<std::uint64_t>(i + 1), i * 100, i * 100 + 90);
+  builder.launch(80, 85, What::kernel, "late", 95, 110);  // of step 1, into step 2
+  builder.launch(120, 130, What::kernel, "k", 130, 150);
+  builder.launch(220, 230, What::kernel, "k", 230, 250);
+  const Breakdown breakdown = break_down(builder.build(), as_tb);
+  EXPECT_EQ(breakdown.steps[0].time.end_ns, SessionBuilder::at(110));
+  EXPECT_EQ(breakdown.steps[1].time.begin_ns, SessionBuilder::at(110));
+  EXPECT_EQ(breakdown.counted, 3U);  // the last one launched nothing
+}
+
+TEST(Breakdown, HasAnswersForNothing) {
+  const Breakdown empty = break_down(Session{});
+  EXPECT_TRUE(empty.steps.empty());
+  EXPECT_EQ(empty.step_ns, 0);
+  SessionBuilder builder;
+  builder.step(1, 10, 10).window(1, 1, 0, 20).span(Kind::call, "conv", 0, 20);
+  const Breakdown zero = break_down(builder.build());
+  EXPECT_EQ(zero.counted, 1U);
+  EXPECT_EQ(zero.step_ns, 0);
+  EXPECT_EQ(break_down(Session{}, as_tb).counted, 0U);
+}
+
+TEST(Breakdown, HasANameForEveryCategory) {
+  EXPECT_EQ(name(Category::kernel), "kernel");
+  EXPECT_EQ(title(Category::copy), "Memcpy");
+  EXPECT_EQ(name(Category::other), "other");
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

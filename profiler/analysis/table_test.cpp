@@ -1,0 +1,87 @@
+#include "profiler/analysis/table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace warpstep::profiler {
+namespace {
+
+TEST(Shown, PicksAUnitWithThreeDigits) {
+  EXPECT_EQ(shown(0.0, Unit::ns), "0 us");
+  EXPECT_EQ(shown(812.0, Unit::ns), "0.81 us");
+  EXPECT_EQ(shown(std::int64_t{12'300'000}, Unit::ns), "12.3 ms");
+  EXPECT_EQ(shown(999'700.0, Unit::ns), "1.00 ms");
+  EXPECT_EQ(shown(61e9, Unit::ns), "61.0 s");
+  EXPECT_EQ(shown(7'200e9, Unit::ns), "7200 s");
+  EXPECT_EQ(shown(-2.5e6, Unit::ns), "-2.50 ms");
+  EXPECT_EQ(shown(std::int64_t{512}, Unit::bytes), "512 B");
+  EXPECT_EQ(shown(std::int64_t{1536}, Unit::bytes), "1.50 KiB");
+  EXPECT_EQ(shown(3.0 * (1ULL << 30), Unit::bytes), "3.00 GiB");
+  EXPECT_EQ(shown(0.1234, Unit::share), "12.3 %");
+  EXPECT_EQ(shown(2.5e9, Unit::flops), "2.50 GFLOP");
+  EXPECT_EQ(shown(67e12, Unit::per_second_flops), "67.0 TFLOP/s");
+  EXPECT_EQ(shown(4.3e12, Unit::per_second_bytes), "4.30 TB/s");
+}
+
+TEST(Shown, LeavesCountsAndTextsAlone) {
+  EXPECT_EQ(shown(std::int64_t{1'234'567'890'123}, Unit::count), "1234567890123");
+  EXPECT_EQ(shown(128.0, Unit::none), "128");
+  EXPECT_EQ(shown(0.0012345, Unit::none), "0.001234");
+  EXPECT_EQ(shown(std::string("conv1"), Unit::ns), "conv1");
+}
+
+TEST(Shown, SaysWhatIsNotKnown) {
+  EXPECT_EQ(shown({}, Unit::ns), "-");
+  EXPECT_EQ(shown(std::nan(""), Unit::share), "-");
+  EXPECT_EQ(shown(std::numeric_limits<double>::infinity(), Unit::count), "-");
+}
+
+Table example() {
+  return {"layers",
+          "Layers",
+          "",
+          {{"layer", "layer"}, {"time_ns", "time", Unit::ns}, {"share", "share", Unit::share}},
+          {{std::string("conv1"), 1.5e6, 0.75},
+           {std::string("a, \"b\"\nc"), std::int64_t{500}, {}},
+           {std::string("f\u00fcr")}}};
+}
+
+TEST(Csv, QuotesAsRfc4180Wants) {
+  EXPECT_EQ(to_csv(example()),
+            "layer,time_ns,share\r\nconv1,1500000,0.75\r\n\"a, \"\"b\"\"\nc\",500,\r\n"
+            "f\u00fcr,,\r\n");
+  EXPECT_EQ(to_csv({}), "\r\n");
+}
+
+TEST(Csv, KeepsEveryDigit) {
+  Table table{"t", "t", "", {{"x", "x"}}, {{1.0 / 3}, {1e-300}, {std::nan("")}}};
+  EXPECT_EQ(to_csv(table), "x\r\n0.3333333333333333\r\n1e-300\r\n\r\n");
+}
+
+TEST(TableJson, HasAnObjectARow) {
+  EXPECT_EQ(to_json(example()).dump(), R"([{"layer":"conv1","time_ns":1500000.0,"share":0.75},)"
+                                       R"({"layer":"a, \"b\"\nc","time_ns":500,"share":null},)"
+                                       "{\"layer\":\"f\u00fcr\",\"time_ns\":null,\"share\":null}]");
+  EXPECT_EQ(to_json({}).dump(), "[]");
+}
+
+TEST(Text, AlignsNumbersToTheRight) {
+  EXPECT_EQ(to_text(example()),
+            "layer        time   share\n"
+            "conv1     1.50 ms  75.0 %\n"
+            "a, \"b\" c  0.50 us       -\n"
+            "f\u00fcr             -       -\n");
+}
+
+TEST(Text, CountsWhatItLeavesOutAndClipsLongCells) {
+  Table table = example();
+  table.rows[0][0] = std::string(100, 'x');
+  const std::string text = to_text(table, 1);
+  EXPECT_NE(text.find(std::string(61, 'x') + "... "), std::string::npos);
+  EXPECT_NE(text.find("... and 2 more\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

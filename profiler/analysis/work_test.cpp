@@ -1,0 +1,264 @@
+#include "profiler/analysis/work.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "profiler/analysis/testing_goldens.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::SessionBuilder;
+
+Json value(const std::string& dtype, std::vector<int> shape) {
+  return {{"name", "x"}, {"dtype", dtype}, {"shape", std::move(shape)}};
+}
+
+Json call(const std::string& layer, const std::string& op, const std::string& phase, double flops,
+          double bytes, int channels = 8) {
+  return {{"title", layer + " " + op},
+          {"op", op},
+          {"layer", layer},
+          {"phase", phase},
+          {"in", {value("f32", {128, 32, 32, channels}), value("u8", {3})}},
+          {"out", {value("f32", {128, 32, 32, 16})}},
+          {"flops", flops},
+          {"bytes", bytes},
+          {"implementation", "jit:" + op}};
+}
+
+// conv1 forward and weight gradient, relu, update.
+Json four_calls() {
+  return {
+      {"calls",
+       {call("conv1", "conv", "forward", 4e6, 1e3), call("conv1", "conv.wgrad", "wgrad", 8e6, 2e3),
+        call("relu1", "relu", "forward", 0, 4e3, 3), call("", "update", "update", 100, 8e3)}}};
+}
+
+SessionBuilder on_host() {
+  SessionBuilder builder;
+  builder.step(1, 0, 100).step(2, 100, 200).window(1, 2, 0, 200);
+  for (const double s : {0.0, 100.0})
+    builder.span(Kind::call, "conv1 conv", s, s + 20, 0, 0)
+        .span(Kind::call, "relu1 relu", s + 20, s + 30, 0, 2)
+        .span(Kind::call, "conv1 conv.wgrad", s + 30, s + (s > 0 ? 70 : 50), 0, 1)
+        .span(Kind::call, "update", s + 80, s + 85, 0, 3);
+  builder.raw().program = four_calls();
+  builder.raw().peaks = {{"flops_per_second", {{"fp32", 1e12}, {"bf16", 4e12}}},
+                         {"bytes_per_second", 1e9}};
+  return builder;
+}
+
+TEST(Work, KnowsTheCallsOfAHost) {
+  const Work work = find_work(on_host().build());
+  ASSERT_EQ(work.calls.size(), 4U);
+  const CallRow& conv = work.calls[0];
+  EXPECT_EQ(conv.title, "conv1 conv");
+  EXPECT_EQ(conv.inputs, "f32 128x32x32x8, u8 3");
+  EXPECT_EQ(conv.count, 2U);
+  EXPECT_EQ(conv.total_ns, 40'000U);
+  EXPECT_DOUBLE_EQ(conv.ns, 20e3);
+  EXPECT_DOUBLE_EQ(conv.share, 0.2);
+  EXPECT_EQ(conv.host_ns, 0U);
+  EXPECT_DOUBLE_EQ(conv.flops_per_second, 4e6 / 20e-6);
+  EXPECT_DOUBLE_EQ(conv.of_peak, 0.2);  // 4000 FLOP a byte: 4 us at the peak
+  EXPECT_EQ(conv.bound, "compute");
+  EXPECT_EQ(conv.tensor_cores, "");
+  const CallRow& weights = work.calls[1];
+  EXPECT_EQ(weights.phase, "weight_grad");
+  EXPECT_DOUBLE_EQ(weights.ns, 30e3);
+  EXPECT_DOUBLE_EQ(weights.p95_ns, 39e3);
+  const CallRow& relu = work.calls[2];
+  EXPECT_DOUBLE_EQ(relu.of_peak, 0.4);  // 4 us by its bytes
+  EXPECT_EQ(relu.bound, "memory");
+  EXPECT_DOUBLE_EQ(work.attributed, 1);
+  EXPECT_EQ(work.peaks.flops_per_second, 1e12);
+}
+
+TEST(Work, SumsLayersOpsAndImplementations) {
+  const Work work = find_work(on_host().build());
+  ASSERT_EQ(work.layers.size(), 3U);
+  EXPECT_EQ(work.layers[0].layer, "conv1");
+  EXPECT_EQ(work.layers[0].calls, 2U);
+  EXPECT_DOUBLE_EQ(work.layers[0].forward_ns, 20e3);
+  EXPECT_DOUBLE_EQ(work.layers[0].weight_grad_ns, 30e3);
+  EXPECT_DOUBLE_EQ(work.layers[0].ns, 50e3);
+  EXPECT_DOUBLE_EQ(work.layers[0].flops, 12e6);
+  EXPECT_DOUBLE_EQ(work.layers[0].of_peak, 12.0 / 50);
+  EXPECT_EQ(work.layers[2].layer, "");
+  EXPECT_DOUBLE_EQ(work.layers[2].update_ns, 5e3);
+  ASSERT_EQ(work.ops.size(), 4U);
+  EXPECT_EQ(work.ops[0].op, "conv.wgrad");
+  EXPECT_DOUBLE_EQ(work.ops[0].share, 0.3);
+  EXPECT_EQ(work.ops[0].count, 2U);
+  ASSERT_EQ(work.kernels.size(), 4U);
+  EXPECT_EQ(work.kernels[0].kernel, "jit:conv.wgrad");
+  EXPECT_EQ(work.kernels[0].min_ns, 20'000U);
+  EXPECT_EQ(work.kernels[0].max_ns, 40'000U);
+  EXPECT_DOUBLE_EQ(work.kernels[0].mean_ns, 30e3);
+  EXPECT_DOUBLE_EQ(work.kernels[0].share, 60.0 / 130);
+}
+
+TEST(Work, TakesThePeakOfTheRunsPrecision) {
+  SessionBuilder builder = on_host();
+  builder.raw().stamp = {{"options", {{"precision", "bf16"}}}};
+  EXPECT_EQ(find_work(builder.build()).peaks.flops_per_second, 4e12);
+  builder.raw().stamp["options"]["precision"] = "fp16";
+  const Work unknown = find_work(builder.build());
+  EXPECT_EQ(unknown.peaks.flops_per_second, 0);
+  EXPECT_EQ(unknown.calls[0].of_peak, 0);
+  EXPECT_EQ(unknown.calls[0].bound, "");
+  EXPECT_DOUBLE_EQ(unknown.calls[2].of_peak, 0.4);  // bytes alone
+}
+
+// Three ways to know the call, and one kernel of none.
+TEST(Work, AttributesWhatADeviceDid) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.raw().program = four_calls();
+  builder.raw().graph_nodes = {{77, 1}};
+  builder.launch(0, 1, What::kernel, "sm90_xmma_fprop", 10, 20, 7, 1);
+  builder.launch(1, 2, What::kernel, "wgrad_simt", 20, 40);
+  builder.last_activity().graph_node = 77;
+  builder.launch(2, 3, What::kernel, "relu_kernel", 40, 45, 7, 3);
+  builder.last_activity().external = 0;  // the launch alone is marked
+  builder.launch(3, 4, What::kernel, "stray", 50, 60);
+  builder.launch(3, 4, What::set, "Memset (Device)", 60, 64, 7, 4);
+  builder.launch(3, 4, What::kernel, "after the step", 100, 160, 7, 1);
+  builder.span(Kind::call, "conv1 conv", 0, 2, 0, 0);
+  const Work work = find_work(builder.build());
+  ASSERT_EQ(work.calls.size(), 5U);
+  EXPECT_EQ(work.calls[0].total_ns, 10'000U);
+  EXPECT_EQ(work.calls[0].host_ns, 2'000U);
+  EXPECT_EQ(work.calls[0].count, 1U);
+  EXPECT_EQ(work.calls[0].tensor_cores, "yes");
+  EXPECT_EQ(work.calls[1].total_ns, 20'000U);
+  EXPECT_EQ(work.calls[1].count, 1U);
+  EXPECT_EQ(work.calls[1].tensor_cores, "no: computed in fp32");
+  EXPECT_EQ(work.calls[2].total_ns, 5'000U);
+  EXPECT_EQ(work.calls[2].tensor_cores, "");
+  EXPECT_EQ(work.calls[3].total_ns, 4'000U);
+  EXPECT_EQ(work.calls[4].call, -1);
+  EXPECT_EQ(work.calls[4].title, "(not of a call)");
+  EXPECT_EQ(work.calls[4].total_ns, 10'000U);
+  EXPECT_DOUBLE_EQ(work.attributed, 35.0 / 45);
+  double layers = 0;
+  for (const LayerRow& layer : work.layers) layers += layer.ns;
+  EXPECT_DOUBLE_EQ(layers, 49e3);  // nothing is lost
+  ASSERT_EQ(work.kernels.size(), 4U);
+  EXPECT_EQ(work.kernels[0].kernel, "wgrad_simt");
+}
+
+TEST(Work, SaysWhyTensorCoresAreNotUsed) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.raw().program = {
+      {"calls",
+       {call("a", "conv", "forward", 1, 1, 8), call("b", "linear", "forward", 1, 1, 12),
+        call("c", "relu", "forward", 1, 1, 3)}}};
+  for (std::uint32_t i = 1; i <= 3; ++i)
+    builder.launch(0, 1, What::kernel, "simt_sgemm", 10 * i, 10 * i + 5, 7, i);
+  const auto reasons = [&](const char* precision) {
+    builder.raw().stamp = {{"options", {{"precision", precision}}}};
+    std::vector<std::string> texts;
+    for (const CallRow& row : find_work(builder.build()).calls) texts.push_back(row.tensor_cores);
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(reasons("bf16"), (Texts{"no", "no: channels are not multiples of 8", ""}));
+  EXPECT_EQ(reasons("tf32"), (Texts{"no", "no", ""}));
+  EXPECT_EQ(reasons("fp32"), (Texts{"no: computed in fp32", "no: computed in fp32", ""}));
+}
+
+TEST(Work, CountsReplaysOfAGraphOnce) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).step(2, 100, 200).window(1, 2, 0, 200, true);
+  builder.raw().program = four_calls();
+  builder.raw().graph_nodes = {{5, 0}, {6, 0}};
+  for (const double s : {0.0, 100.0}) {
+    builder.launch(s, s + 5, What::kernel, "a", s + 10, s + 20);
+    builder.last_activity().graph_node = 5;
+    const std::uint32_t launch = builder.last_activity().correlation;
+    builder.launch(s, s + 5, What::kernel, "b", s + 20, s + 50);
+    builder.last_activity().graph_node = 6;
+    builder.last_activity().correlation = launch;
+  }
+  const Work work = find_work(builder.build());
+  EXPECT_EQ(work.calls[0].count, 2U);
+  EXPECT_DOUBLE_EQ(work.calls[0].ns, 40e3);
+}
+
+TEST(Work, ListsKernelsByLaunch) {
+  const Work work = find_work(testing::four_steps());
+  ASSERT_EQ(work.kernels.size(), 2U);
+  EXPECT_EQ(work.kernels[0].count, 4U);
+  EXPECT_EQ(work.kernels[0].launch, "grid 50x1x1 block 192x1x1, 0 registers, 0 B");
+  EXPECT_DOUBLE_EQ(work.kernels[0].blocks_per_multiprocessor, 0.5);
+  EXPECT_DOUBLE_EQ(work.kernels[0].occupancy, 0.06);
+  EXPECT_TRUE(work.kernels[0].tensor_cores);
+  EXPECT_DOUBLE_EQ(work.kernels[1].occupancy, 1);
+  EXPECT_DOUBLE_EQ(work.kernels[1].share, 1.0 / 3);
+  // Without a program, calls are named as their spans are.
+  ASSERT_EQ(work.calls.size(), 4U);
+  EXPECT_EQ(work.calls[1].title, "conv1");
+  EXPECT_DOUBLE_EQ(work.calls[1].ns, 200e3);
+  EXPECT_EQ(work.calls[1].host_ns, 400'000U);
+}
+
+TEST(Work, GivesFunctionsTheirOwnTime) {
+  SessionBuilder builder;
+  builder.gpu()
+      .thread(99, "copier")
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100, true)
+      .span(Kind::range, "observer", 0, 60)
+      .span(Kind::call, "conv1", 10, 30)
+      .span(Kind::range, "observer", 40, 50)
+      .span(Kind::mark, "mark", 45, 45)
+      .span(Kind::range, "copying", 0, 90, 1)
+      .launch(20, 25, What::kernel, "k", 50, 60);
+  const Work work = find_work(builder.build());
+  ASSERT_EQ(work.host.size(), 3U);
+  EXPECT_EQ(work.host[0].function, "copying");
+  EXPECT_EQ(work.host[0].share, 0);  // not of the trainer's thread
+  EXPECT_EQ(work.host[1].function, "observer");
+  EXPECT_EQ(work.host[1].count, 2U);
+  EXPECT_EQ(work.host[1].total_ns, 70'000U);
+  EXPECT_EQ(work.host[1].self_ns, 40'000U);
+  EXPECT_EQ(work.host[1].max_ns, 60'000U);
+  EXPECT_DOUBLE_EQ(work.host[1].share, 0.4);
+  EXPECT_EQ(work.host[2].function, "cudaLaunchKernel");
+  EXPECT_EQ(work.host[2].kind, "api");
+  EXPECT_EQ(work.host[2].self_ns, 5'000U);
+}
+
+TEST(Work, SurvivesAnyProgram) {
+  EXPECT_TRUE(find_work(Session{}).calls.empty());
+  for (const char* text : {"null", "[]", "7", R"({"calls": 3})", R"({"calls": [null, 7, "x", []]})",
+                           R"({"calls": [{"title": 7, "in": 3, "out": [1], "flops": "x"}]})",
+                           R"({"calls": [{"in": [{"shape": ["a", -1, null]}], "flops": -4}]})"}) {
+    SessionBuilder builder = on_host();
+    builder.raw().program = Json::parse(text);
+    builder.raw().peaks = Json::parse(text);
+    const Work work = find_work(builder.build());
+    double sum = 0;
+    for (const CallRow& row : work.calls) sum += static_cast<double>(row.total_ns);
+    EXPECT_EQ(sum, 130e3) << text;
+  }
+}
+
+TEST(Work, WithoutWindowsListsTheProgram) {
+  Session session;
+  session.program = four_calls();
+  const Work work = find_work(session);
+  ASSERT_EQ(work.calls.size(), 4U);
+  EXPECT_EQ(work.calls[0].count, 0U);
+  EXPECT_EQ(work.calls[0].share, 0);
+  EXPECT_TRUE(work.kernels.empty());
+  EXPECT_EQ(work.attributed, 0);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -24,8 +24,7 @@ double recorded_ns(const Session& session) {
   for (const Span& span : session.spans)
     if (advice::in_windows(session, span.begin_ns)) sum += fields::number(told, "span_ns", span_ns);
   for (const Activity& activity : session.activities)
-    if (advice::in_windows(session, activity.start_ns))
-      sum += fields::number(told, "activity_ns");
+    if (advice::in_windows(session, activity.start_ns)) sum += fields::number(told, "activity_ns");
   return sum;
 }
 

@@ -62,10 +62,17 @@ struct Stall {
       0;              // the replay's answer for the setting that ran: how far to trust it
   std::string stage;  // with the largest share of the work
   double stage_share = 0;
-  std::string bound;       // "cpu", "io" or "" when not known
-  int workers_needed = 0;  // that hide it; 0: none do on these cores
-  double step_with_them_ns = 0;
-  double speedup = 0;  // against now
+  std::string bound;             // "cpu", "io" or "" when not known
+  int workers_needed = 0;        // that hide it; 0: none do on these cores
+  double step_with_them_ns = 0;  // with `best_workers` when none do
+  double speedup = 0;            // of that against now
+  // Where workers take cores from the kernels, what is best may not hide it all: the fewest workers
+  // within 1 % of the shortest step.
+  int best_workers = 0;
+  double step_with_best_ns = 0;
+  int prefetch_needed = 0;  // the option's smallest value that hides it with the workers there are;
+                            // 0: none does
+  double step_with_prefetch_ns = 0;
   double stage_speedup_needed =
       0;  // of `stage`, with the workers there are; 0: no such speed-up suffices
   // The curve: mean wait by workers 1, 2, ..., and by prefetch.

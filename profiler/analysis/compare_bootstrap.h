@@ -1,0 +1,42 @@
+// Whether two medians differ.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace warpstep::profiler::advice {
+
+double median(std::vector<double> values);  // 0 of none
+
+// Resamples of a run's steps: how often each one is drawn, stratum by stratum. All series of a run
+// share them, which keeps what their steps have in common, and costs one draw for all.
+class Resamples {
+ public:
+  // `seed` and `run` decide every draw.
+  Resamples(const std::vector<std::size_t>& strata, int count, std::uint32_t seed,
+            std::uint32_t run);
+
+  int count() const { return count_; }
+  // The median of `values`, one a step, in each resample.
+  std::vector<double> medians(const std::vector<double>& values) const;
+
+ private:
+  std::size_t steps_ = 0;
+  int count_ = 0;
+  std::vector<std::uint16_t> times_;  // [resample][step]
+};
+
+struct Difference {
+  double low = 0, high = 0;  // 95 % percentile interval of after - before
+  double p = 1;              // of a difference of 0, two-sided
+};
+// p is twice the share of resamples on the other side of 0 or, being no finer than one resample,
+// what the normal distribution gives for the bootstrap's standard error; the larger of the two.
+Difference difference(double observed, const std::vector<double>& before,
+                      const std::vector<double>& after);
+
+// Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995): which of the
+// hypotheses are rejected.
+std::vector<bool> rejected(const std::vector<double>& p, double q);
+
+}  // namespace warpstep::profiler::advice

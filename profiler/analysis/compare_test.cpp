@@ -1,0 +1,299 @@
+#include "profiler/analysis/compare.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "engine/core/error.h"
+#include "engine/core/random.h"
+#include "profiler/analysis/compare_bootstrap.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::SessionBuilder;
+
+struct Planned {
+  int calls = 10, steps = 60, windows = 1;
+  double call_us = 500, noise = 0.015;  // lognormal
+  double slower = 1;                    // of the third call
+  double wait_us = 0;
+  bool gpu = false;
+};
+
+double normal(std::uint32_t seed, std::uint64_t index) {
+  const auto words = draw(seed, Purpose::synthetic, 3, index);
+  const double u = (words[0] + 0.5) / 4294967296.0, v = words[1] / 4294967296.0;
+  return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
+}
+
+std::string layer(int call) {
+  return "layer" + std::to_string(call) + "/conv";
+}
+
+Json stamped(const std::string& model, int batch) {
+  return {{"options", {{"model", model}, {"batch", batch}, {"precision", "fp32"}}},
+          {"cpu", {{"model", "one CPU"}, {"cores", 2}}}};
+}
+
+Session planned(const Planned& plan, std::uint32_t seed) {
+  SessionBuilder builder;
+  if (plan.gpu) builder.gpu();
+  double now = 0;
+  std::uint64_t index = 0;
+  const int per_window = plan.steps / plan.windows;
+  double window_begin = 0;
+  for (int s = 0; s < plan.steps; ++s) {
+    const double begin = now;
+    double kernels = 0;
+    now += plan.wait_us;
+    for (int c = 0; c < plan.calls; ++c) {
+      const double us =
+          plan.call_us * (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
+      const auto call = static_cast<std::uint32_t>(c);
+      if (plan.gpu) {
+        builder.launch(begin + 1, begin + 2, What::kernel, "k", now, now + us, 7, call + 1);
+      } else {
+        builder.span(Kind::call, layer(c), now, now + us, 0, call);
+      }
+      kernels += us;
+      now += us;
+    }
+    now += 50 * std::exp(0.1 * normal(seed, index++));
+    builder.step(static_cast<std::uint64_t>(s + 1), begin, now, kernels, plan.wait_us, 20);
+    if ((s + 1) % per_window == 0) {
+      const auto last = static_cast<std::uint64_t>(s + 1);
+      builder.window(last - static_cast<std::uint64_t>(per_window) + 1, last, window_begin, now);
+      window_begin = now;
+    }
+  }
+  Session& session = builder.raw();
+  for (int c = 0; c < plan.calls; ++c)
+    session.program["calls"].push_back({{"title", layer(c)}, {"phase", "forward"}});
+  session.stamp = stamped("cnn", 128);
+  return builder.build();
+}
+
+std::vector<std::string> told(const Comparison& comparison) {
+  std::vector<std::string> names;
+  for (const Change& change : comparison.changes)
+    if (change.is_told) names.push_back(change.what);
+  return names;
+}
+
+double waterfall_sum(const Comparison& comparison) {
+  double sum = 0;
+  for (const auto& [name, ns] : comparison.waterfall) sum += ns;
+  return sum;
+}
+
+TEST(Compare, EqualRunsSeldomDiffer) {
+  int flagged = 0;
+  for (std::uint32_t trial = 0; trial < 200; ++trial)
+    if (!told(compare(planned({}, 2 * trial), planned({}, 2 * trial + 1), {.resamples = 500}))
+             .empty())
+      ++flagged;
+  EXPECT_LE(flagged, 10);  // 5 %
+}
+
+TEST(Compare, EqualRunsSeldomDifferByWhateverLittle) {
+  // Without the 1 % that a change must have, the family alone keeps the rate.
+  int flagged = 0;
+  for (std::uint32_t trial = 0; trial < 200; ++trial)
+    if (!told(compare(planned({}, 1000 + 2 * trial), planned({}, 1001 + 2 * trial),
+                      {.least_share = 0, .resamples = 500}))
+             .empty())
+      ++flagged;
+  EXPECT_LE(flagged, 20);  // 5 % expected; 5.1 % and three standard errors of 200 trials
+  EXPECT_GE(flagged, 1);   // a test that never flags would show nothing
+}
+
+TEST(Compare, FindsThePlantedLayerAndOnlyThat) {
+  int found = 0;
+  for (std::uint32_t trial = 0; trial < 200; ++trial) {
+    const Comparison result =
+        compare(planned({}, 5000 + 2 * trial), planned({.slower = 1.03}, 5001 + 2 * trial),
+                {.resamples = 500});
+    if (told(result) == std::vector<std::string>{layer(2)}) ++found;
+  }
+  EXPECT_GE(found, 190);  // 95 %
+}
+
+TEST(Compare, TellsTheChangeInNumbers) {
+  const Comparison result = compare(planned({}, 1), planned({.slower = 1.5, .wait_us = 100}, 2));
+  ASSERT_GE(result.changes.size(), 16U);
+  const Change& step = result.changes[0];
+  EXPECT_EQ(step.what, "step");
+  EXPECT_TRUE(step.is_told);
+  EXPECT_NEAR(step.after_ns - step.before_ns, 350e3, 20e3);
+  EXPECT_LT(step.low, step.after_ns - step.before_ns);
+  EXPECT_GT(step.high, step.after_ns - step.before_ns);
+  EXPECT_EQ(result.changes[1].what, "kernels");  // parts follow, the largest change first
+  EXPECT_EQ(result.changes[2].what, "data wait");
+  EXPECT_NEAR(result.changes[2].after_ns, 100e3, 1);
+  const Change& call = result.changes[6];
+  EXPECT_EQ(call.what, layer(2));
+  EXPECT_EQ(call.phase, "forward");
+  EXPECT_NEAR(call.after_ns - call.before_ns, 250e3, 10e3);
+  EXPECT_LT(call.p, 1e-6);
+  EXPECT_EQ(result.waterfall[0].first, layer(2) + " forward");
+  EXPECT_EQ(result.waterfall.back().first, "rest");
+  EXPECT_LT(std::abs(result.waterfall.back().second), 20e3);
+  EXPECT_NEAR(waterfall_sum(result), step.after_ns - step.before_ns, 1e-3);
+  EXPECT_THAT(result.verdict, HasSubstr("longer"));
+  EXPECT_THAT(result.verdict, HasSubstr("layer2/conv forward, +2"));
+  EXPECT_TRUE(result.warnings.empty());
+}
+
+TEST(Compare, SaysWhenNothingStandsOut) {
+  const Comparison result = compare(planned({}, 1), planned({}, 2));
+  EXPECT_THAT(result.verdict, HasSubstr("No change that stands out"));
+  ASSERT_EQ(result.waterfall.size(), 1U);
+  EXPECT_NEAR(waterfall_sum(result), result.changes[0].after_ns - result.changes[0].before_ns,
+              1e-3);
+}
+
+TEST(Compare, AttributesDeviceWorkToTheStepThatLaunchedIt) {
+  const Planned plan{.calls = 4, .steps = 20, .gpu = true};
+  Planned slow = plan;
+  slow.slower = 1.2;
+  Session after = planned(slow, 2);
+  for (Activity& activity : after.activities)  // all of it runs a step late
+    if (activity.what == What::kernel) activity.start_ns += 2'000'000, activity.end_ns += 2'000'000;
+  const Comparison result = compare(planned(plan, 1), after);
+  const auto call = std::find_if(result.changes.begin(), result.changes.end(),
+                                 [](const Change& c) { return c.what == layer(2); });
+  ASSERT_NE(call, result.changes.end());
+  EXPECT_TRUE(call->is_told);
+  EXPECT_NEAR(call->after_ns - call->before_ns, 100e3, 10e3);
+}
+
+TEST(Compare, FollowsNodesOfGraphs) {
+  Session before = planned({.calls = 4, .steps = 20, .gpu = true}, 1);
+  for (Activity& activity : before.activities) {
+    if (activity.what == What::kernel) activity.graph_node = 100 + activity.external;
+    activity.external = 0;
+  }
+  for (std::uint64_t c = 0; c < 4; ++c) before.graph_nodes.push_back({101 + c, c});
+  const Comparison result = compare(before, before);
+  EXPECT_EQ(std::count_if(result.changes.begin(), result.changes.end(),
+                          [](const Change& c) { return c.phase == "forward"; }),
+            4);
+}
+
+TEST(Compare, ACallThatIsGoneIsAChange) {
+  Session after = planned({.calls = 9}, 2);
+  const Comparison result = compare(planned({}, 1), after);
+  EXPECT_THAT(told(result), Contains(layer(9)));
+  const auto gone = std::find_if(result.changes.begin(), result.changes.end(),
+                                 [](const Change& c) { return c.what == layer(9); });
+  EXPECT_EQ(gone->after_ns, 0);
+}
+
+template <class Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Compare, RefusesWhatIsNotTheSameUnlessForced) {
+  const Session before = planned({}, 1);
+  Session after = planned({}, 2);
+  after.stamp = stamped("resnet18", 128);
+  EXPECT_THAT(refusal([&] { compare(before, after); }),
+              HasSubstr("model: cnn before, resnet18 after"));
+  after.stamp = stamped("cnn", 256);
+  EXPECT_THAT(refusal([&] { compare(before, after); }), HasSubstr("batch: 128 before, 256 after"));
+  after.stamp = stamped("cnn", 128);
+  after.stamp["cpu"]["model"] = "another CPU";
+  EXPECT_THAT(refusal([&] { compare(before, after); }),
+              HasSubstr("device: one CPU before, another CPU after"));
+  EXPECT_THAT(refusal([&] { compare(before, planned({.gpu = true}, 2)); }),
+              HasSubstr("device: one CPU before, NVIDIA H200 after"));
+  EXPECT_THAT(compare(before, after, {.force = true}).warnings,
+              Contains("device: one CPU before, another CPU after"));
+}
+
+TEST(Compare, WarnsOfWhatElseDiffers) {
+  Session before = planned({}, 1), after = planned({}, 2);
+  after.stamp["options"]["precision"] = "bf16";
+  after.stamp["options"]["out"] = "elsewhere";
+  after.stamp["gpus"] = Json::array({{{"driver", "580"}}});
+  after.losses.entries = 3;
+  const std::vector<std::string> warnings = compare(before, after).warnings;
+  ASSERT_EQ(warnings.size(), 3U);
+  EXPECT_EQ(warnings[0], "precision: fp32 before, bf16 after");
+  EXPECT_THAT(warnings[1], HasSubstr("gpus: not told before"));
+  EXPECT_THAT(warnings[2], HasSubstr("lost 3 records"));
+}
+
+TEST(Compare, NeedsEnoughSteps) {
+  EXPECT_THAT(refusal([] { compare(planned({.steps = 7}, 1), planned({.steps = 60}, 2)); }),
+              HasSubstr("the run before has 6 steps"));
+  EXPECT_THAT(compare(planned({.steps = 12}, 1), planned({}, 2)).warnings,
+              Contains(HasSubstr("the run before has only 12 steps")));
+}
+
+TEST(Compare, WithoutWindowsComparesTheParts) {
+  Session before = planned({}, 1), after = planned({.slower = 1.5}, 2);
+  before.windows.clear();
+  const Comparison result = compare(before, after);
+  EXPECT_EQ(result.changes.size(), 6U);
+  EXPECT_TRUE(result.changes[0].is_told);
+  EXPECT_THAT(result.warnings, Contains(HasSubstr("without calls")));
+}
+
+TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {
+  EXPECT_TRUE(told(compare_halves(planned({.steps = 80, .windows = 4}, 3))).empty());
+  // Every second step slower is found.
+  Session session = planned({.steps = 80}, 3);
+  for (std::size_t i = 0; i < session.steps.size(); i += 2) {
+    session.steps[i].other_ns += 500'000;
+    session.steps[i].begin_ns -= 500'000;
+  }
+  EXPECT_THAT(told(compare_halves(session)), Contains("step"));
+}
+
+TEST(Compare, IsTheSameEveryTime) {
+  const Session before = planned({}, 1), after = planned({.slower = 1.1}, 2);
+  const Comparison a = compare(before, after), b = compare(before, after);
+  for (std::size_t i = 0; i < a.changes.size(); ++i) {
+    EXPECT_EQ(a.changes[i].low, b.changes[i].low);
+    EXPECT_EQ(a.changes[i].p, b.changes[i].p);
+  }
+  EXPECT_EQ(a.verdict, b.verdict);
+}
+
+TEST(Compare, IsQuick) {
+  const Session before = planned({.calls = 100, .steps = 200}, 1),
+                after = planned({.calls = 100, .steps = 200}, 2);
+  const auto begin = std::chrono::steady_clock::now();
+  compare(before, after);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(took.count(), 2);
+  RecordProperty("seconds", std::to_string(took.count()));
+}
+
+TEST(Compare, IsATable) {
+  const Comparison result = compare(planned({}, 1), planned({.slower = 1.5}, 2));
+  const Table table = to_table(result);
+  EXPECT_EQ(table.rows.size(), result.changes.size());
+  for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size());
+  EXPECT_EQ(std::get<std::string>(table.rows[0][0]), "step");
+  EXPECT_DOUBLE_EQ(std::get<double>(table.rows[0][4]),
+                   result.changes[0].after_ns - result.changes[0].before_ns);
+  EXPECT_EQ(std::get<std::string>(table.rows[0].back()), "yes");
+  EXPECT_EQ(table.note, result.verdict);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,216 @@
+// A device that waits for the host, for copies or for others, and a host that waits for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "profiler/analysis/counted.h"
+#include "profiler/analysis/findings_rules.h"
+#include "profiler/analysis/stall_text.h"
+
+namespace warpstep::profiler::advice {
+namespace {
+
+constexpr double least_copies = 0.05;  // of a step, like the following
+constexpr double least_pageable = 0.01;
+constexpr double least_launch_gaps = 0.10;
+constexpr double least_sync = 0.05;
+constexpr double least_overhead = 0.50;       // host work that no kernel hides
+constexpr double least_utilization = 0.50;    // torch_tb_profiler's
+constexpr double least_communication = 0.10;  // torch_tb_profiler's
+
+std::string of_step(const Facts& facts, double ns) {
+  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(facts.step_ns),
+                     share_text(ns / facts.step_ns));
+}
+
+double launch_gaps(const Facts& facts) {
+  double sum = 0;
+  for (const DeviceMetrics& device : facts.analysis.devices)
+    sum += static_cast<double>(device.launch_gap_ns);
+  return sum / facts.steps;
+}
+
+bool is_launch_bound(const Facts& facts) {
+  return !facts.on_host && launch_gaps(facts) > least_launch_gaps * facts.step_ns;
+}
+
+// The innermost range of the same thread around a moment; "" for none but the step.
+std::string range_around(const Session& session, std::uint32_t thread, std::uint64_t begin_ns,
+                         std::uint64_t end_ns) {
+  const Span* innermost = nullptr;
+  for (const Span& span : session.spans) {
+    if (span.thread != thread || session.kind(span) != Kind::range || span.begin_ns > begin_ns ||
+        span.end_ns < end_ns || session.name(span.name) == "step")
+      continue;
+    if (innermost == nullptr || span.begin_ns >= innermost->begin_ns) innermost = &span;
+  }
+  return innermost == nullptr ? "" : session.name(innermost->name);
+}
+
+std::uint32_t thread_of(const Session& session, std::uint32_t system) {
+  for (std::size_t i = 0; i < session.threads.size(); ++i)
+    if (session.threads[i].system == system) return static_cast<std::uint32_t>(i);
+  return static_cast<std::uint32_t>(session.threads.size());
+}
+
+// Where the host waits the longest, and its share of all of that.
+std::pair<std::string, double> longest_sync(const Session& session) {
+  std::map<std::string, double> by_range;
+  double all = 0;
+  const auto add = [&](std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) {
+    const auto ns = static_cast<double>(end_ns - begin_ns);
+    by_range[range_around(session, thread, begin_ns, end_ns)] += ns;
+    all += ns;
+  };
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::sync && in_windows(session, span.begin_ns))
+      add(span.thread, span.begin_ns, span.end_ns);
+  if (by_range.empty())
+    for (const Activity& activity : session.activities)
+      if (activity.what == What::sync && in_windows(session, activity.start_ns))
+        add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
+  const auto longest =
+      std::max_element(by_range.begin(), by_range.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (longest == by_range.end() || all <= 0) return {"", 1};
+  return {longest->first, longest->second / all};
+}
+
+}  // namespace
+
+void find_copies(const Facts& facts, std::vector<Finding>& findings) {
+  const double copies = facts.part(Category::copy);
+  if (facts.on_host || facts.share(Category::copy) <= least_copies) return;
+  Finding finding{.key = "copies-exposed",
+                  .text = "The device copies while no kernel runs.",
+                  .evidence = of_step(facts, copies),
+                  .gain_ns = facts.unless_waiting(copies)};
+  const std::string tier = fields::text(facts.session.loader, "tier", facts.option("tier"));
+  if (fields::text(facts.session.loader, "normalize", facts.option("normalize")) == "cpu") {
+    finding.flag = "--normalize device";
+    finding.advice = "use --normalize device: bytes are copied, a quarter of the numbers";
+    finding.gain_ns *= 0.75;
+  } else if (tier != "resident") {
+    finding.flag = "--tier resident";
+    finding.advice = "use --tier resident, if decoded images fit into the device's memory";
+  } else {
+    finding.advice = "look in the trace for what is copied: the set is on the device already";
+    finding.gain_ns = 0;
+  }
+  findings.push_back(finding);
+}
+
+void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr std::uint8_t pageable = 1, to_device = 1, to_host = 2;
+  double ns = 0;
+  std::uint64_t count = 0;
+  for (const Activity& activity : facts.session.activities) {
+    if (activity.what != What::copy || !in_windows(facts.session, activity.start_ns)) continue;
+    const bool is_pageable =
+        (activity.copy_kind == to_device && activity.source_memory == pageable) ||
+        (activity.copy_kind == to_host && activity.target_memory == pageable);
+    if (!is_pageable) continue;
+    ns += static_cast<double>(activity.end_ns - activity.start_ns) / facts.steps;
+    ++count;
+  }
+  if (ns <= least_pageable * facts.step_ns) return;
+  findings.push_back({.key = "pageable-copies",
+                      .text = "Copies go through pageable memory.",
+                      .evidence = fmt::format("{} in {} copies", of_step(facts, ns), count),
+                      .advice =
+                          "allocate the host's side pinned: the driver copies pageable memory "
+                          "twice, and the host waits",
+                      .gain_ns = facts.unless_waiting(ns / 2)});
+}
+
+void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
+  if (!is_launch_bound(facts)) return;
+  const double gaps = launch_gaps(facts);
+  Finding finding{
+      .key = "launch-bound",
+      .text = "The device runs dry between kernels: they end before the next is launched.",
+      .evidence = "launch gaps of " + of_step(facts, gaps)};
+  if (fields::flag(facts.options, "no_graph")) {
+    finding.flag = "without --no-graph";
+    finding.advice = "leave out --no-graph: a step is one launch then";
+    finding.gain_ns = facts.unless_waiting(gaps);
+  } else {
+    finding.flag = facts.larger_batch();
+    finding.advice = "a larger batch has the same launches for more images";
+    finding.gain_ns = facts.unless_waiting(gaps / 2);
+  }
+  findings.push_back(finding);
+}
+
+void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
+  if (facts.on_host || facts.share(Category::sync) <= least_sync) return;
+  const auto [range, share] = longest_sync(facts.session);
+  const double ns = facts.part(Category::sync);
+  Finding finding{.key = "sync-bound",
+                  .text = range.empty()
+                              ? "A host call waits for the device in each step."
+                              : fmt::format("A host call waits for the device: in \"{}\".", range),
+                  .evidence = of_step(facts, ns),
+                  .advice = "read results some steps late instead of waiting for them",
+                  .gain_ns = facts.unless_waiting(ns * share)};
+  if (!range.empty()) finding.evidence += fmt::format(", {} of it there", share_text(share));
+  const std::int64_t log_every = fields::whole(facts.options, "log_every", 10);
+  if ((range == "observers" || range == "read back") && log_every < 1000) {
+    finding.flag = fmt::format("--log-every {}", 10 * std::max<std::int64_t>(1, log_every));
+    finding.advice = fmt::format("log less often: {}", finding.flag);
+  }
+  findings.push_back(finding);
+}
+
+void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
+  const double overhead =
+      facts.part(Category::runtime) + facts.part(Category::cpu) + facts.part(Category::other);
+  if (facts.on_host || is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
+  findings.push_back(
+      {.key = "tiny-batch",
+       .text = "A step's kernels are short against what the host does for it.",
+       .evidence = fmt::format("kernels {}, host alone {}", time_text(facts.part(Category::kernel)),
+                               of_step(facts, overhead)),
+       .advice = "a larger batch spreads the host's work over more images",
+       .flag = facts.larger_batch(),
+       .gain_ns = facts.unless_waiting(overhead / 2)});
+}
+
+void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
+  if (facts.on_host) return;
+  constexpr std::array<Category, 7> idle{
+      Category::copy, Category::memset, Category::communication, Category::runtime, Category::data,
+      Category::sync, Category::cpu};
+  const auto largest = std::max_element(idle.begin(), idle.end(), [&](Category a, Category b) {
+    return facts.part(a) < facts.part(b);
+  });
+  for (const DeviceMetrics& device : facts.analysis.devices) {
+    if (device.utilization >= least_utilization) continue;
+    const bool is_data = *largest == Category::data;
+    Finding finding{
+        .key = "low-utilization",
+        .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
+                            share_text(device.utilization)),
+        .evidence = fmt::format("{} without a kernel",
+                                of_step(facts, facts.step_ns - facts.part(Category::kernel))),
+        .advice = is_data ? "make the loader faster first"
+                          : "a larger batch gives each kernel more to do"};
+    if (!is_data) finding.flag = facts.larger_batch();
+    findings.push_back(finding);
+  }
+}
+
+void find_communication(const Facts& facts, std::vector<Finding>& findings) {
+  const double ns = facts.part(Category::communication);
+  if (facts.share(Category::communication) <= least_communication) return;
+  findings.push_back({.key = "communication",
+                      .text = "Devices wait for each other's gradients.",
+                      .evidence = of_step(facts, ns),
+                      .advice = "a larger batch exchanges the same gradients for more images",
+                      .flag = facts.larger_batch(),
+                      .gain_ns = facts.unless_waiting(ns / 2)});
+}
+
+}  // namespace warpstep::profiler::advice

@@ -1,0 +1,113 @@
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/testing_findings.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::Case;
+using ::testing::HasSubstr;
+using testing::SessionBuilder;
+
+// A host of 8 cores whose kernels have `threads`, with workers of which `enough` would do.
+Case oversubscribed(int threads, int workers, double enough, double cpu) {
+  Case c(false);
+  c.builder.raw().loader["cores"] = 8;
+  c.builder.raw().loader["kernel_threads"] = threads;
+  c.builder.sample("cpu %", 5000, cpu);
+  c.analysis.loader.workers = workers;
+  c.analysis.loader.step_ns = 1e6;
+  c.analysis.loader.work_ns = enough * 1e6;
+  return c;
+}
+
+TEST(HostFindings, OversubscribedCores) {
+  EXPECT_FALSE(oversubscribed(4, 4, 1, 100).finding("oversubscribed"));
+  EXPECT_FALSE(oversubscribed(8, 4, 1, 94).finding("oversubscribed"));
+  const auto flag = [](Case c) {
+    const auto finding = c.finding("oversubscribed");
+    return finding ? finding->flag : "none";
+  };
+  EXPECT_EQ(flag(oversubscribed(8, 4, 1.5, 96)), "--workers 2");
+  EXPECT_EQ(flag(oversubscribed(0, 4, 1.5, 96)), "--workers 2");  // 0: a thread a core
+  EXPECT_EQ(flag(oversubscribed(16, 4, 1.5, 96)), "--threads 8");
+  EXPECT_EQ(flag(oversubscribed(8, 2, 2, 96)), "--threads 6");
+  EXPECT_EQ(flag(oversubscribed(8, 4, 4, 96)), "none");  // all are needed
+  Case stalled = oversubscribed(8, 4, 1.5, 96);
+  stalled.analysis.stall.is_stalled = true;
+  EXPECT_FALSE(stalled.finding("oversubscribed"));
+}
+
+TEST(HostFindings, FullMemoryOfADevice) {
+  Case c;
+  const double all = 150'754'820'096;
+  c.builder.sample("gpu 0 memory used bytes", 100, 0.90 * all);
+  EXPECT_FALSE(c.finding("memory-high"));
+  c.builder.sample("gpu 0 memory used bytes", 200, 0.901 * all);
+  ASSERT_TRUE(c.finding("memory-high"));
+  EXPECT_EQ(c.finding("memory-high")->flag, "--batch 64");
+  EXPECT_THAT(c.finding("memory-high")->evidence, HasSubstr("of 140.4 GiB (90%)"));
+  Case planned;
+  planned.builder.raw().program["memory"]["total_bytes"] = 0.95 * all;
+  EXPECT_TRUE(planned.finding("memory-high"));
+}
+
+TEST(HostFindings, FullMemoryOfTheHost) {
+  Case c(false);
+  c.builder.sample("process rss bytes", 100, 9e9).sample("memory available bytes", 100, 1e9);
+  EXPECT_FALSE(c.finding("memory-high"));
+  c.builder.sample("process rss bytes", 200, 9.1e9);
+  EXPECT_TRUE(c.finding("memory-high"));
+}
+
+TEST(HostFindings, ClockThrottling) {
+  Case c;
+  const auto sample = [&](double at, double mask) {
+    c.builder.sample("gpu 0 throttle reasons", at, mask);
+  };
+  sample(10, 4);
+  for (int i = 0; i < 10; ++i) sample(20 + i, 1);  // idle is no reason
+  EXPECT_FALSE(c.finding("clock-throttling"));     // 1 in 11
+  sample(50, 0x40);
+  ASSERT_TRUE(c.finding("clock-throttling"));
+  EXPECT_THAT(c.finding("clock-throttling")->evidence, HasSubstr("power cap, hardware thermal"));
+  EXPECT_EQ(c.finding("clock-throttling")->gain_ns, 0);
+  c.builder.sample("gpu 0 sm clock MHz", 20, 1485);
+  c.builder.raw().stamp["gpus"] = Json::array({{{"max_sm_clock_mhz", 1980}}});
+  EXPECT_DOUBLE_EQ(c.finding("clock-throttling")->gain_ns, 250'000);
+}
+
+// Ten steps of 1 ms, each with a range of `us`.
+Case with_range(const char* name, double us, bool gpu = false) {
+  Case c(gpu);
+  for (int i = 0; i < 10; ++i) c.builder.span(Kind::range, name, 1000 * i, 1000 * i + us);
+  return c;
+}
+
+TEST(HostFindings, SlowObservers) {
+  EXPECT_FALSE(with_range("observers", 50).finding("slow-observers"));
+  Case c = with_range("observers", 51);
+  ASSERT_TRUE(c.finding("slow-observers"));
+  EXPECT_EQ(c.finding("slow-observers")->flag, "--log-every 100");
+  EXPECT_NEAR(c.finding("slow-observers")->gain_ns, 45'900, 1);
+  c.options()["log_every"] = 1000;
+  EXPECT_EQ(c.finding("slow-observers")->flag, "");
+}
+
+TEST(HostFindings, SlowCheckpoints) {
+  EXPECT_FALSE(with_range("checkpoint", 50).finding("slow-checkpoints"));
+  Case c = with_range("checkpoint", 51);
+  ASSERT_TRUE(c.finding("slow-checkpoints"));
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "");  // each epoch's alone
+  c.options()["checkpoint_every"] = 50;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--checkpoint-every 200");
+  EXPECT_NEAR(c.finding("slow-checkpoints")->gain_ns, 38'250, 1);
+}
+
+TEST(HostFindings, LongEvaluation) {
+  EXPECT_FALSE(with_range("evaluation", 250).finding("long-evaluation"));
+  EXPECT_TRUE(with_range("evaluation", 251).finding("long-evaluation"));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,70 @@
+// The rules behind find_findings(): each looks at one thing and adds what it finds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/analysis/fields.h"
+
+namespace warpstep::profiler::advice {
+
+// What rules look at.
+struct Facts {
+  Facts(const Session& session_, const Analysis& analysis_);
+
+  const Session& session;
+  const Analysis& analysis;
+  const Json& options;  // of the command line, _ for -
+  double step_ns = 0;   // 0: no rule applies
+  double steps = 1;     // that sums over the windows are of
+  bool on_host = false;
+  bool waits_for_data = false;  // at least 2 % of a step
+
+  double part(Category category) const {  // ns a step
+    return analysis.breakdown.mean[static_cast<std::size_t>(category)];
+  }
+  double share(Category category) const { return part(category) / step_ns; }
+  // What time saved elsewhere is worth: nothing while the step waits for data, as it would only
+  // wait longer.
+  double unless_waiting(double ns) const { return waits_for_data ? 0 : ns; }
+  std::string option(const char* key, const char* otherwise = "") const {
+    return fields::text(options, key, otherwise);
+  }
+  std::int64_t batch() const { return analysis.loader.batch; }
+  std::string larger_batch() const;  // "--batch 256"
+  std::string smaller_batch() const;
+  // Of Kind::range spans of this name in the windows, ns a step.
+  double range_ns(std::string_view name) const;
+};
+
+using Rule = void (*)(const Facts& facts, std::vector<Finding>& findings);
+
+// findings_loader.cpp: work of the loader.
+void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_disk(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_transform(const Facts& facts, std::vector<Finding>& findings);
+void find_loader_contention(const Facts& facts, std::vector<Finding>& findings);
+// findings_device.cpp: a device that waits, or is waited for.
+void find_copies(const Facts& facts, std::vector<Finding>& findings);
+void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings);
+void find_launch_bound(const Facts& facts, std::vector<Finding>& findings);
+void find_sync_bound(const Facts& facts, std::vector<Finding>& findings);
+void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings);
+void find_low_utilization(const Facts& facts, std::vector<Finding>& findings);
+void find_communication(const Facts& facts, std::vector<Finding>& findings);
+// findings_kernels.cpp: kernels that could be shorter.
+void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
+void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
+void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
+void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
+// findings_host.cpp: the machine, and the trainer's own thread.
+void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
+void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
+void find_throttling(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
+void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
+
+}  // namespace warpstep::profiler::advice

@@ -1,0 +1,239 @@
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/testing_findings.h"
+#include "profiler/analysis/testing_loader.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::keys;
+using testing::LoaderCase;
+using ::testing::Not;
+using testing::SessionBuilder;
+using ::testing::StartsWith;
+
+// As analyse() has it, but for what other files find.
+Analysis analysed(const Session& session) {
+  Analysis analysis;
+  analysis.loader = loader_view(session);
+  analysis.stall = diagnose(analysis.loader, session);
+  analysis.breakdown.step_ns = analysis.loader.step_ns + analysis.loader.wait_ns;
+  analysis.breakdown.counted = session.steps.size();
+  const auto set = [&](Category category, double ns) {
+    analysis.breakdown.mean[static_cast<std::size_t>(category)] = ns;
+  };
+  set(Category::data, analysis.loader.wait_ns);
+  set(Category::kernel, analysis.loader.step_ns);
+  analysis.devices.push_back({.utilization = analysis.loader.step_ns / analysis.breakdown.step_ns});
+  analysis.work.calls = {{.title = "conv", .op = "conv", .ns = 0.9 * analysis.loader.step_ns}};
+  return analysis;
+}
+std::vector<Finding> found(const Session& session) {
+  return find_findings(session, analysed(session));
+}
+std::vector<Finding> found(const LoaderCase& c) {
+  return found(testing::loader_session(c).build());
+}
+
+// A course's ladder on a GPU machine of 8 cores: each rung does what the one before was told.
+LoaderCase rung(int number) {
+  LoaderCase c{.workers = number == 1 ? 1 : 7,
+               .cores = 8,
+               .batch = 32,
+               .steps = 40,
+               .step_us = 2'000,
+               .stages = {{"read", 40}, {"decode", 900}, {"pixels", 300}, {"copy", 10}},
+               .normalize = "cpu"};
+  if (number >= 3) {
+    c.normalize = "device";
+    c.stages = {{"read", 40}, {"decode", 900}, {"copy", 20}};
+  }
+  if (number >= 4) {
+    c.encoding = "pixels";
+    c.tier = "mapped";
+    c.stages = {{"read", 5}, {"copy", 20}};
+  }
+  return c;
+}
+
+TEST(Findings, LeadUpTheLadder) {
+  EXPECT_EQ(found(rung(1)).at(0).flag, "--workers 7");
+  EXPECT_THAT(found(rung(1)).at(0).advice,
+              HasSubstr("after that --normalize device, then warpstep data pack"));
+  EXPECT_EQ(found(rung(2)).at(0).flag, "--normalize device");
+  EXPECT_EQ(found(rung(3)).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
+  EXPECT_THAT(found(rung(3)).at(0).advice, HasSubstr("--tier mapped"));
+  EXPECT_EQ(found(rung(4)).at(0).flag, "--precision bf16");
+  for (int number = 1; number <= 3; ++number) {
+    const Finding first = found(rung(number)).at(0);
+    EXPECT_EQ(first.key, "data-wait") << number;
+    EXPECT_GT(first.gain_ns, 0) << number;
+    EXPECT_THAT(first.evidence, HasSubstr("decode")) << number;
+  }
+}
+
+TEST(Findings, LeadUpTheLadderOfJpegs) {
+  LoaderCase c = rung(3);
+  c.encoding = "jpeg";
+  SessionBuilder builder = testing::loader_session(c);
+  EXPECT_EQ(found(builder.build()).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
+  builder.raw().loader["transforms"] = "crop:224";  // photos of many sizes
+  EXPECT_EQ(found(builder.build()).at(0).flag, "warpstep data pack shapes shapes-packed");
+  EXPECT_THAT(found(builder.build()).at(0).advice, HasSubstr("seekable"));
+  builder.raw().loader["encoding"] = "packed jpeg";  // is packed
+  EXPECT_THAT(found(builder.build()).at(0).flag, Not(HasSubstr("pack")));
+  builder.raw().loader["encoding"] = "jpeg";
+  builder.raw().loader["can_pack"] = false;
+  EXPECT_EQ(found(builder.build()).at(0).flag, "--tier mapped");
+}
+
+TEST(Findings, LeadUpTheLadderOnTwoCores) {
+  // Kernels have both; the step is long, so that a waiting trainer leaves them to the workers.
+  LoaderCase c = rung(1);
+  c.gpu = false;
+  c.cores = c.kernel_threads = 2;
+  EXPECT_EQ(found(c).at(0).flag, "--workers 2");
+  c = rung(2);
+  c.gpu = false;
+  c.workers = c.cores = c.kernel_threads = 2;
+  EXPECT_EQ(found(c).at(0).flag, "--normalize device");
+  c = rung(3);
+  c.gpu = false;
+  c.workers = c.cores = c.kernel_threads = 2;
+  EXPECT_THAT(found(c).at(0).flag, StartsWith("warpstep data pack"));
+  c = rung(4);
+  c.gpu = false;
+  c.workers = c.cores = c.kernel_threads = 2;
+  for (const Finding& finding : found(c)) EXPECT_THAT(finding.flag, Not(HasSubstr("precision")));
+}
+
+TEST(Findings, AWaitOfTwoPercentIsOne) {
+  const auto waits = [](double us) {
+    SessionBuilder builder;
+    builder.gpu().step(1, 0, 1000, 900);
+    for (int i = 1; i < 10; ++i)
+      builder.step(static_cast<std::uint64_t>(i + 1), 1000 * i, 1000 * (i + 1), 900, us);
+    builder.raw().loader = {{"active", 1},
+                            {"batch", 8},
+                            {"batches", 1},
+                            {"cores", 4},
+                            {"stages_ns", {{"decode", 1e6}}}};
+    return keys(found(builder.build()));
+  };
+  EXPECT_THAT(waits(19.9), Not(Contains("data-wait")));
+  EXPECT_THAT(waits(20.1), Contains("data-wait"));
+}
+
+TEST(Findings, AWaitWithoutALoadersWordIsOneFromFivePercentOn) {
+  testing::Case c;
+  c.part(Category::data) = 50'000;
+  EXPECT_FALSE(c.finding("data-wait"));
+  c.part(Category::data) = 50'001;
+  ASSERT_TRUE(c.finding("data-wait"));
+  EXPECT_EQ(c.finding("data-wait")->flag, "");  // finds the workers by itself
+  c.options()["workers"] = 1;
+  EXPECT_EQ(c.finding("data-wait")->flag, "--workers auto");
+}
+
+TEST(Findings, BurstsWantADeeperQueue) {
+  EXPECT_EQ(found({.workers = 8,
+                   .prefetch = 2,
+                   .batch = 64,
+                   .steps = 96,
+                   .step_us = 10'000,
+                   .stages = {{"decode", 1'000}},
+                   .scale = [](int batch) { return batch % 16 == 7 ? 4.0 : 1.0; }})
+                .at(0)
+                .flag,
+            "--prefetch 4");
+}
+
+TEST(Findings, ASlowDiskIsToldAsOne) {
+  SessionBuilder builder = testing::loader_session({.workers = 4,
+                                                    .cores = 4,
+                                                    .batch = 16,
+                                                    .steps = 40,
+                                                    .step_us = 2'000,
+                                                    .stages = {{"read", 9'000}, {"decode", 500}}});
+  builder.sample("disk busy %", 1000, 49);
+  EXPECT_THAT(keys(found(builder.build())), Not(Contains("slow-disk")));
+  builder.raw().samples[0].value = 50;
+  const auto slow = [&] {
+    for (const Finding& finding : found(builder.build()))
+      if (finding.key == "slow-disk") return finding;
+    return Finding{};
+  };
+  EXPECT_EQ(slow().flag, "warpstep data pack shapes shapes-packed --decode");
+  EXPECT_GT(slow().gain_ns, 0);
+  EXPECT_THAT(slow().evidence, HasSubstr("disk busy 50%"));
+  builder.raw().loader["encoding"] = "pixels";
+  EXPECT_EQ(slow().flag, "--shuffle window");
+  builder.raw().stamp["options"]["shuffle"] = "window";
+  EXPECT_EQ(slow().flag, "--data-io pread");
+  builder.raw().stamp["options"]["data_io"] = "pread";
+  EXPECT_EQ(slow().flag, "");
+}
+
+TEST(Findings, ASlowTransformIsNamed) {
+  const auto with = [](double blur) {
+    return found({.workers = 1,
+                  .cores = 2,
+                  .batch = 8,
+                  .steps = 40,
+                  .step_us = 2'000,
+                  .stages = {{"decode", 1'000}, {"blur", blur}}});
+  };
+  EXPECT_THAT(keys(with(990)), Not(Contains("slow-transform")));
+  const std::vector<Finding> findings = with(1'010);
+  const auto at = std::find_if(findings.begin(), findings.end(),
+                               [](const Finding& f) { return f.key == "slow-transform"; });
+  ASSERT_NE(at, findings.end());
+  EXPECT_THAT(at->text, HasSubstr("blur"));
+  EXPECT_EQ(at->flag, "--transforms");
+  EXPECT_GT(at->gain_ns, 0);
+}
+
+TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {
+  const auto with = [](double pixels_us, double step_us) {
+    return found({.workers = 2,
+                  .cores = 2,
+                  .kernel_threads = 2,
+                  .batch = 8,
+                  .steps = 60,
+                  .gpu = false,
+                  .step_us = step_us,
+                  .stages = {{"decode", 100}, {"pixels", pixels_us}},
+                  .encoding = "pixels",
+                  .normalize = "cpu"});
+  };
+  const std::vector<Finding> findings = with(1'000, 20'000);
+  ASSERT_THAT(keys(findings), Contains("loader-contention"));
+  EXPECT_EQ(findings.at(0).flag, "--normalize device");
+  EXPECT_THAT(keys(with(1'000, 200'000)), Not(Contains("loader-contention")));
+}
+
+TEST(Findings, ComeWithTheLargestGainFirst) {
+  testing::Case c;
+  c.part(Category::copy) = 60'000;
+  c.part(Category::communication) = 300'000;
+  c.analysis.devices[0].launch_gap_ns = 9'000'000;
+  EXPECT_THAT(keys(c.findings()),
+              ::testing::ElementsAre("launch-bound", "communication", "copies-exposed"));
+  c.analysis.devices[0].launch_gap_ns = 1'200'000;
+  EXPECT_THAT(keys(c.findings()),
+              ::testing::ElementsAre("communication", "copies-exposed", "launch-bound"));
+}
+
+TEST(Findings, NoneOfASessionThatSaysNothing) {
+  EXPECT_THAT(find_findings(Session{}, Analysis{}), IsEmpty());
+  testing::Case c;
+  c.builder.raw().stamp = Json::array();
+  c.builder.raw().loader = "odd";
+  EXPECT_THAT(c.findings(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

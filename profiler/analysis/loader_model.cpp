@@ -1,0 +1,111 @@
+#include "profiler/analysis/loader_model.h"
+
+#include <algorithm>
+
+#include "profiler/analysis/counted.h"
+#include "profiler/analysis/fields.h"
+
+namespace warpstep::profiler::advice {
+namespace {
+
+// A replay costs a heap's operation a sample: 40 settings of this many take some 0.1 s.
+constexpr std::size_t most_samples = 60'000;
+constexpr std::size_t least_steps = 64, most_steps = 1024;
+constexpr int most_for_disk = 64;  // workers
+
+int kernel_threads(const Session& session, int cores) {
+  if (!session.computes_on_host()) return 0;
+  const auto told = static_cast<int>(std::clamp<std::int64_t>(
+      fields::whole(session.loader, "kernel_threads",
+                    fields::whole(fields::child(session.stamp, "options"), "threads")),
+      0, 4096));
+  return std::max(1, told > 0 ? told : cores);
+}
+
+std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, double scale) {
+  std::vector<std::uint64_t> result;
+  result.reserve(times.size());
+  for (const std::uint64_t time : times)
+    result.push_back(static_cast<std::uint64_t>(static_cast<double>(time) * scale));
+  return result;
+}
+
+}  // namespace
+
+LoaderModel::LoaderModel(const LoaderView& view, const Session& session, bool waits_for_disk)
+    : service_ns_(view.service_ns),
+      batch_(std::max<std::int64_t>(1, view.batch)),
+      workers_(std::max(1, view.workers)),
+      prefetch_(view.prefetch > 0 ? view.prefetch : 3),
+      cores_(view.cores),
+      threads_(kernel_threads(session, view.cores)),
+      waits_for_disk_(waits_for_disk),
+      step_ns_(view.step_ns),
+      wait_ns_(view.wait_ns) {
+  if (service_ns_.empty() && view.work_ns > 0)
+    service_ns_ = {static_cast<std::uint64_t>(view.work_ns / static_cast<double>(batch_))};
+  for (const std::size_t i : counted_steps(session)) {
+    const Step& step = session.steps[i];
+    const std::uint64_t all = step.end_ns - step.begin_ns;
+    steps_ns_.push_back(all - std::min(all, step.data_ns));
+  }
+  steps_ = std::clamp(most_samples / static_cast<std::size_t>(batch_), least_steps, most_steps);
+  // While it is behind, the loader is always at work: its time is what its cores gave it.
+  const double r = share(workers_);
+  const bool behind = wait_ns_ > 0.02 * step_ns_;
+  const double alone = running(workers_) / workers_;
+  const double speed = behind ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
+  w_ = view.work_ns * speed;
+  if (threads_ == 0 || waits_for_disk_) {
+    s_ = step_ns_;
+  } else {
+    s_ = behind ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
+  }
+}
+
+double LoaderModel::share(int workers) const {
+  if (waits_for_disk_ || cores_ < 1) return 1;
+  return std::min(1.0, static_cast<double>(cores_) / (threads_ + workers));
+}
+
+double LoaderModel::running(int workers) const {
+  return waits_for_disk_ || cores_ < 1 ? workers : std::min(workers, cores_);
+}
+
+double LoaderModel::work_hidden() const {
+  return workers_ * s_ * (threads_ > 0 ? 1 : share(workers_));
+}
+
+int LoaderModel::most_workers() const {
+  if (waits_for_disk_) return std::min(most_for_disk, std::max(8, 4 * std::max(1, cores_)));
+  if (cores_ < 1) return std::max(8, 2 * workers_);
+  return std::max(1, threads_ > 0 ? cores_ : cores_ - 1);
+}
+
+Scales LoaderModel::scales(int workers, double work_scale) const {
+  const auto at = [&](int k, double w) {
+    const double r = share(k);
+    const double slowed = threads_ > 0 ? s_ / r : s_;  // a device's step is not
+    const double behind = w - k * r * slowed;
+    if (behind > 0) return Scales{slowed, k * (slowed + behind / running(k)) / w};
+    return Scales{threads_ > 0 ? s_ + w / k * (1 / r - 1) : s_, 1 / r};
+  };
+  const Scales now = at(workers_, w_), then = at(workers, w_ * work_scale);
+  Scales result{.step = now.step > 0 ? then.step / now.step : 1,
+                .service = now.service > 0 ? then.service / now.service : 1};
+  result.service *= work_scale;
+  return result;
+}
+
+Predicted LoaderModel::predict(const Remedy& remedy) const {
+  const int workers = remedy.workers > 0 ? remedy.workers : workers_;
+  const int prefetch = remedy.prefetch > 0 ? remedy.prefetch : prefetch_;
+  const Scales change = scales(workers, remedy.work_scale);
+  const ReplayResult played = replay(
+      service_ns_, batch_, scaled(steps_ns_, change.step),
+      {.workers = workers, .prefetch = std::max(1, prefetch - 1), .stage_scale = change.service},
+      steps_);
+  return {.step_ns = step_ns_ * change.step + played.mean_wait_ns, .wait_ns = played.mean_wait_ns};
+}
+
+}  // namespace warpstep::profiler::advice

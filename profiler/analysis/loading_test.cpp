@@ -1,0 +1,157 @@
+#include "profiler/analysis/loading.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "profiler/analysis/loader_period.h"
+#include "profiler/analysis/testing_loader.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using testing::LoaderCase;
+using testing::SessionBuilder;
+
+TEST(LoaderView, AddsUpStagesByWorker) {
+  const LoaderView view =
+      loader_view(testing::loader_session({.workers = 2,
+                                           .batch = 4,
+                                           .steps = 6,
+                                           .step_us = 100,
+                                           .stages = {{"read", 10}, {"decode", 60}, {"copy", 5}}})
+                      .build());
+  EXPECT_TRUE(view.has_spans);
+  EXPECT_EQ(view.workers, 2);
+  EXPECT_EQ(view.prefetch, 3);
+  EXPECT_EQ(view.cores, 16);
+  EXPECT_EQ(view.batch, 4);
+  EXPECT_THAT(view.stages, ElementsAre("read", "decode", "copy"));
+  EXPECT_THAT(view.stage_ns, ElementsAre(40'000, 240'000, 20'000));
+  EXPECT_DOUBLE_EQ(view.work_ns, 300'000);
+  EXPECT_THAT(view.service_ns, ::testing::SizeIs(24));
+  EXPECT_THAT(view.service_ns, ::testing::Each(75'000));
+  ASSERT_EQ(view.by_worker.size(), 2U);
+  EXPECT_EQ(view.by_worker[1].thread, "loader 1");
+  EXPECT_EQ(view.by_worker[1].samples, 12U);
+  EXPECT_THAT(view.by_worker[1].stage_ns, ElementsAre(120'000, 720'000, 60'000));
+  // 6 batches of 150 us each on two workers, and the last step: 1000 us, 900 of them at work.
+  EXPECT_NEAR(view.by_worker[1].busy, 0.9, 1e-9);
+  EXPECT_NEAR(view.step_ns, 100'000, 1e-6);
+  EXPECT_NEAR(view.wait_ns, (150'000 + 5 * 50'000) / 6.0, 1);
+  EXPECT_EQ(view.queue.size(), 6U);
+  EXPECT_DOUBLE_EQ(view.queue_depth, 1);
+}
+
+TEST(LoaderView, OrdersStagesAsSamplesGoThroughThem) {
+  const LoaderView view = loader_view(
+      testing::loader_session(
+          {.workers = 1,
+           .steps = 4,
+           .stages = {{"copy", 1}, {"pixels", 1}, {"flip", 1}, {"decode", 1}, {"read", 1}}})
+          .build());
+  EXPECT_THAT(view.stages, ElementsAre("read", "decode", "flip", "pixels", "copy"));
+}
+
+TEST(LoaderView, CountsWhatLiesInCompleteWindowsAlone) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0");
+  for (int i = 0; i < 4; ++i) {
+    const double at = 100.0 * i;
+    builder.span(Kind::sample, "sample", at, at + 80, 1, static_cast<std::uint64_t>(i));
+    builder.span(Kind::stage, "decode", at, at + 80, 1);
+    builder.span(Kind::idle, "idle", at + 80, at + 100, 1);
+    builder.step(static_cast<std::uint64_t>(i + 1), at, at + 100, 50, i == 0 ? 40 : 10);
+  }
+  builder.window(2, 3, 100, 290);
+  builder.window(4, 4, 300, 400);
+  builder.raw().windows[1].complete = 0;
+  builder.raw().loader = {{"batch", 1}};
+  const LoaderView view = loader_view(builder.build());
+  ASSERT_EQ(view.by_worker.size(), 1U);
+  EXPECT_EQ(view.by_worker[0].samples, 2U);
+  EXPECT_EQ(view.by_worker[0].idle_ns, 30'000U);  // 20, and 10 of the other one
+  EXPECT_DOUBLE_EQ(view.wait_ns, 10'000);
+  EXPECT_DOUBLE_EQ(view.step_ns, 90'000);
+  EXPECT_NEAR(view.by_worker[0].busy, 160.0 / 190, 1e-9);
+}
+
+TEST(LoaderView, PutsSamplesInTheOrderOfTicketsFromAWholeBatchOn) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0").thread(5001, "loader 1");
+  const auto sample = [&](double at, double us, std::uint32_t thread, std::uint64_t ticket) {
+    builder.span(Kind::sample, "sample", at, at + us, thread, ticket);
+  };
+  sample(0, 1, 1, 3);
+  sample(10, 2, 2, 4);
+  sample(20, 4, 2, 7);
+  sample(30, 3, 1, 5);
+  sample(40, 5, 1, 6);
+  sample(50, 6, 2, 8);
+  builder.step(1, 0, 100).window(1, 1, 0, 100);
+  builder.raw().loader = {{"batch", 2}};
+  const LoaderView view = loader_view(builder.build());
+  EXPECT_THAT(view.service_ns, ElementsAre(2000, 3000, 5000, 4000, 6000));
+}
+
+TEST(LoaderView, WorksFromCountersWithoutSpans) {
+  SessionBuilder builder;
+  builder.step(1, 0, 5000, 100, 4000).step(2, 5000, 6000, 100, 300).step(3, 6000, 7000, 100, 500);
+  builder.raw().loader = {
+      {"active", 2},
+      {"prefetch", 4},
+      {"batch", 128},
+      {"batches", 10},
+      {"cpu_ns", 4e6},
+      {"mean_ready", 1.5},
+      {"stages_ns", {{"wait", 99e6}, {"decode", 4e6}, {"read", 1e6}, {"copy", 0}}}};
+  const LoaderView view = loader_view(builder.build());
+  EXPECT_FALSE(view.has_spans);
+  EXPECT_EQ(view.workers, 2);
+  EXPECT_EQ(view.prefetch, 4);
+  EXPECT_THAT(view.stages, ElementsAre("read", "decode", "copy"));
+  EXPECT_THAT(view.stage_ns, ElementsAre(1e5, 4e5, 0));
+  EXPECT_DOUBLE_EQ(view.work_ns, 5e5);
+  EXPECT_DOUBLE_EQ(view.wait_ns, 400'000);  // the first step is not counted
+  EXPECT_DOUBLE_EQ(view.step_ns, 600'000);
+  EXPECT_DOUBLE_EQ(view.queue_depth, 1.5);
+  EXPECT_DOUBLE_EQ(view.cpu_share, 0.8);
+}
+
+TEST(LoaderView, ToleratesWhatIsMissingOrOdd) {
+  const LoaderView nothing = loader_view(Session{});
+  EXPECT_EQ(nothing.work_ns, 0);
+  EXPECT_EQ(nothing.step_ns, 0);
+  Session session;
+  session.loader = {{"workers", "many"}, {"batch", -3},    {"batches", 1},
+                    {"prefetch", 1e30},  {"cores", "all"}, {"stages_ns", {{"decode", "long"}}}};
+  session.stamp = Json::array({1, 2});
+  const LoaderView odd = loader_view(session);
+  EXPECT_EQ(odd.workers, 0);
+  EXPECT_EQ(odd.batch, 0);
+  EXPECT_TRUE(odd.stages.empty());
+}
+
+TEST(StallPeriod, IsTheSmallestThatExplainsTheWaits) {
+  const auto period = [](std::vector<std::uint64_t> waits) {
+    return advice::stall_period(waits, 1000);
+  };
+  std::vector<std::uint64_t> fourth, sixteenth(64, 0), noisy(40, 3), even(40, 50);
+  for (int i = 0; i < 40; ++i) fourth.push_back(i % 4 == 3 ? 60'000 : 0);
+  for (std::size_t i = 5; i < 64; i += 16) sixteenth[i] = 5000;
+  for (std::size_t i = 0; i < 40; i += 8) noisy[i] = 900;
+  EXPECT_EQ(period(fourth), 4);
+  EXPECT_EQ(period(sixteenth), 16);
+  EXPECT_EQ(period(noisy), 8);
+  EXPECT_EQ(period(even), 0);
+  EXPECT_EQ(period({}), 0);
+  EXPECT_EQ(period({0, 0, 900, 0, 0}), 0);  // once is not again
+  std::vector<std::uint64_t> odd(40, 0);
+  for (const std::size_t i : {3U, 8U, 9U, 21U, 34U}) odd[i] = 900;
+  EXPECT_EQ(period(odd), 0);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,105 @@
+// How far the report may be trusted: what was lost, what recording cost, what disturbed the run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/analysis/counted.h"
+#include "profiler/analysis/fields.h"
+#include "profiler/analysis/stall_text.h"
+#include "profiler/analysis/throttle.h"
+
+namespace warpstep::profiler {
+namespace {
+
+// A span is two readings of the clock and 32 bytes in a ring: 81 ns measured, with what the
+// reader takes for it. Runs that calibrated themselves tell their own.
+constexpr double span_ns = 100;
+constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a kernel
+
+double recorded_ns(const Session& session) {
+  const Json& told = fields::child(session.stamp, "profiler");
+  double sum = 0;
+  for (const Span& span : session.spans)
+    if (advice::in_windows(session, span.begin_ns)) sum += fields::number(told, "span_ns", span_ns);
+  for (const Activity& activity : session.activities)
+    if (advice::in_windows(session, activity.start_ns)) sum += fields::number(told, "activity_ns");
+  return sum;
+}
+
+std::size_t steps_of_windows(const Session& session) {
+  if (advice::windows_ns(session) == 0) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(session.steps.begin(), session.steps.end(), [&](const Step& step) {
+        return advice::in_windows(session, step.begin_ns) &&
+               advice::in_windows(session, step.end_ns - 1);
+      }));
+}
+
+std::string many(std::uint64_t count, const char* noun) {
+  return advice::count_text(static_cast<double>(count), noun);
+}
+
+void note_losses(const Losses& losses, std::vector<std::string>& notes) {
+  if (losses.entries > 0)
+    notes.push_back(many(losses.entries, "span") +
+                    " found their thread's ring full and are missing: sums are too small");
+  if (losses.activities > 0)
+    notes.push_back(many(losses.activities, "device record") +
+                    " were dropped by CUPTI: device time is too small");
+  if (losses.without_times > 0)
+    notes.push_back(many(losses.without_times, "device record") +
+                    " came without times and are left out");
+  if (losses.cut_bytes > 0)
+    notes.push_back("the session's file was cut off: its last " + many(losses.cut_bytes, "byte") +
+                    " are left out");
+}
+
+void note_windows(const Session& session, std::vector<std::string>& notes) {
+  for (const Window& window : session.windows)
+    if (window.complete == 0)
+      notes.push_back(fmt::format("the run ended in the window of steps {}-{}, which is left out",
+                                  window.first_step, window.last_step));
+  if (session.windows.empty())
+    notes.emplace_back("no step was recorded with spans: parts are those that every step tells");
+}
+
+void note_machine(const Session& session, std::vector<std::string>& notes) {
+  for (const advice::Throttle& gpu : advice::throttled(session))
+    notes.push_back(fmt::format("GPU {} held its clocks back in {} of the samples ({})", gpu.gpu,
+                                advice::share_text(gpu.share), gpu.why));
+  const advice::Level cpu = advice::level(session, "cpu %");
+  const advice::Level own = advice::level(session, "process cpu %");
+  const int cores = advice::cores(session);
+  if (cpu.count == 0 || own.count == 0 || cores < 1) return;
+  const double others = cpu.mean / 100 - own.mean / 100 / cores;
+  if (others >= 0.25)
+    notes.push_back(
+        fmt::format("other programs took {} of the CPU meanwhile", advice::share_text(others)));
+}
+
+}  // namespace
+
+Trust find_trust(const Session& session, const Breakdown& breakdown) {
+  Trust trust{.losses = session.losses, .notes = session.notes};
+  if (const std::size_t steps = steps_of_windows(session); steps > 0)
+    trust.overhead_ns = recorded_ns(session) / static_cast<double>(steps);
+  if (breakdown.step_ns > 0) trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
+  for (const ClockReading& reading : session.clocks)
+    trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
+  note_losses(session.losses, trust.notes);
+  note_windows(session, trust.notes);
+  if (trust.overhead_share >= 0.01)
+    trust.notes.push_back(fmt::format(
+        "recording cost {} a step ({}): times of short calls are too large",
+        advice::time_text(trust.overhead_ns), advice::share_text(trust.overhead_share)));
+  if (!session.devices.empty() && trust.clock_error_ns >= large_clock_error_ns)
+    trust.notes.push_back(
+        fmt::format("host and device times may be off by {} against each other",
+                    advice::time_text(static_cast<double>(trust.clock_error_ns))));
+  note_machine(session, trust.notes);
+  return trust;
+}
+
+}  // namespace warpstep::profiler

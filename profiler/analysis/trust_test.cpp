@@ -1,0 +1,116 @@
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::SessionBuilder;
+
+// Two steps of 100 us in a window, ten spans in each.
+SessionBuilder quiet() {
+  SessionBuilder builder;
+  for (int s = 0; s < 2; ++s) {
+    builder.step(static_cast<std::uint64_t>(s + 1), 100 * s, 100 * (s + 1), 80);
+    for (int i = 0; i < 10; ++i)
+      builder.span(Kind::call, "c", 100 * s + i, 100 * s + i + 0.5, 0, 1);
+  }
+  builder.window(1, 2, 0, 200.001);
+  return builder;
+}
+
+Breakdown of_100_us() {
+  Breakdown breakdown;
+  breakdown.step_ns = 100'000;
+  return breakdown;
+}
+
+Trust trust_of(SessionBuilder& builder) {
+  return find_trust(builder.build(), of_100_us());
+}
+
+TEST(Trust, CountsWhatRecordingCost) {
+  SessionBuilder builder = quiet();
+  Trust trust = trust_of(builder);
+  EXPECT_DOUBLE_EQ(trust.overhead_ns, 1000);  // 10 spans of 100 ns a step
+  EXPECT_DOUBLE_EQ(trust.overhead_share, 0.01);
+  EXPECT_THAT(trust.notes, ElementsAre(HasSubstr("recording cost 1.00 us a step (1.0%)")));
+  builder.raw().stamp["profiler"] = {{"span_ns", 40}, {"activity_ns", 500}};
+  builder.launch(10, 12, What::kernel, "k", 13, 20);
+  trust = trust_of(builder);
+  EXPECT_DOUBLE_EQ(trust.overhead_ns, 400 + 500);  // a launch is two records: 1000 ns in two steps
+  EXPECT_THAT(trust.notes, IsEmpty());             // 0.9 %
+}
+
+TEST(Trust, DoesNotCountSpansOutsideOfWindows) {
+  SessionBuilder builder = quiet();
+  builder.step(3, 200.001, 300).span(Kind::call, "c", 250, 260, 0, 1);
+  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 1000);
+}
+
+TEST(Trust, PassesOnWhatWasLost) {
+  SessionBuilder builder = quiet();
+  builder.raw().stamp["profiler"]["span_ns"] = 10;
+  builder.raw().losses = {.entries = 1, .activities = 2, .without_times = 3, .cut_bytes = 4};
+  builder.raw().notes = {"no NVML"};
+  const Trust trust = trust_of(builder);
+  EXPECT_EQ(trust.losses.cut_bytes, 4U);
+  EXPECT_THAT(trust.notes,
+              ElementsAre("no NVML", HasSubstr("1 span found"), HasSubstr("2 device records were"),
+                          HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
+}
+
+TEST(Trust, TellsOfWindowsThatDidNotEnd) {
+  SessionBuilder builder = quiet();
+  builder.window(5, 9, 400, 500);
+  builder.raw().windows.back().complete = 0;
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("window of steps 5-9")));
+  builder.raw().windows.clear();
+  const Trust trust = trust_of(builder);
+  EXPECT_THAT(trust.notes, Contains(HasSubstr("no step was recorded with spans")));
+  EXPECT_EQ(trust.overhead_ns, 0);
+}
+
+TEST(Trust, KnowsTheClocksError) {
+  SessionBuilder builder = quiet();
+  builder.gpu();
+  builder.raw().clocks = {{1, 2, 3, 700}, {4, 5, 6, 49'999}};
+  EXPECT_EQ(trust_of(builder).clock_error_ns, 49'999U);
+  EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("against each other"))));
+  builder.raw().clocks.push_back({7, 8, 9, 50'000});
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("off by 50.0 us against each other")));
+}
+
+TEST(Trust, TellsOfThrottlingButNotOfIdleness) {
+  SessionBuilder builder = quiet();
+  builder.gpu().sample("gpu 0 throttle reasons", 10, 1).sample("gpu 0 throttle reasons", 20, 2);
+  EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("clocks"))));
+  builder.sample("gpu 0 throttle reasons", 30, 0x24).sample("gpu 0 throttle reasons", 40, 0);
+  EXPECT_THAT(trust_of(builder).notes,
+              Contains("GPU 0 held its clocks back in 25% of the samples (power cap, thermal)"));
+}
+
+TEST(Trust, TellsOfOtherPrograms) {
+  SessionBuilder builder = quiet();
+  builder.raw().stamp["cpu"]["cores"] = 4;
+  builder.sample("cpu %", 50, 74).sample("process cpu %", 50, 200);
+  EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("other programs"))));
+  builder.raw().samples.clear();
+  builder.sample("cpu %", 50, 75).sample("process cpu %", 50, 200);
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs took 25%")));
+}
+
+TEST(Trust, CopesWithAnEmptySession) {
+  const Trust trust = find_trust(Session{}, Breakdown{});
+  EXPECT_EQ(trust.overhead_share, 0);
+  EXPECT_EQ(trust.notes.size(), 1U);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -5,7 +5,13 @@
 namespace warpstep::profiler {
 namespace {
 
-void append(std::string& out, const Json& json) {
+constexpr int deepest = 100;  // a file may nest without end, a stack does not
+
+void append(std::string& out, const Json& json, int depth) {
+  if (depth > deepest) {
+    out += "null";
+    return;
+  }
   if (!json.is_structured()) {
     out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
     return;
@@ -16,7 +22,7 @@ void append(std::string& out, const Json& json) {
     if (!first) out += ", ";
     first = false;
     if (json.is_object()) out += json_quoted(item.key()) + ": ";
-    append(out, item.value());
+    append(out, item.value(), depth + 1);
   }
   out += json.is_object() ? '}' : ']';
 }
@@ -29,7 +35,7 @@ std::string json_quoted(std::string_view text) {
 
 std::string spaced(const Json& json) {
   std::string out;
-  append(out, json);
+  append(out, json, 0);
   return out;
 }
 

@@ -11,7 +11,7 @@
 namespace warpstep::profiler {
 
 std::string json_quoted(std::string_view text);  // bytes that are no UTF-8 become U+FFFD
-std::string spaced(const Json& json);            // on one line
+std::string spaced(const Json& json);            // on one line; null for what is nested 100 deep
 std::string thousandths(std::uint64_t n);        // 1234567 -> "1234.567": never through a double
 
 }  // namespace warpstep::profiler

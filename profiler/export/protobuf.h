@@ -43,6 +43,11 @@ class ProtoMessage {
     return text(field, inner.bytes_);
   }
 
+  ProtoMessage& fields(const ProtoMessage& more) {
+    bytes_ += more.bytes_;
+    return *this;
+  }
+
   const std::string& bytes() const { return bytes_; }
   bool empty() const { return bytes_.empty(); }
   void clear() { bytes_.clear(); }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 
 namespace warpstep::profiler {
@@ -67,6 +68,8 @@ TraceFacts trace_facts(const Session& session) {
   facts.trainer_id = session.threads.empty() ? 1 : session.threads[facts.trainer].system;
   facts.pid = pid_of(session, facts.trainer_id);
   facts.host = text_of(session.stamp, "host");
+  for (char& c : facts.host)  // it becomes part of a file's name
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   if (facts.host.empty()) facts.host = "host";
   facts.base_ns = earliest(session);
   if (!session.clocks.empty())

@@ -1,0 +1,233 @@
+#include "profiler/export/kineto_events.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/core/error.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr std::size_t longest_name = 60;  // bytes that a message shows
+
+// Of the structure, in the order in which they are told; check_kineto.cpp goes on from 100.
+enum Rule : int {
+  shape,
+  no_events,
+  not_object,
+  no_phase,
+  no_name,
+  no_time,
+  no_category,
+  no_track,
+  huge_time,
+  bad_flow
+};
+
+const Json* member(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<std::int64_t> whole(const Json* value) {
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  if (value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  return value->get<std::int64_t>();
+}
+
+// us of a trace in ns; none when it is no number that can be one.
+std::optional<std::int64_t> ns_of(const Json* us) {
+  if (us == nullptr || !us->is_number()) return std::nullopt;
+  const double ns = us->get<double>() * 1000;
+  if (!std::isfinite(ns) || std::abs(ns) > 4e18) return std::nullopt;  // two of them can be added
+  return std::llround(ns);
+}
+
+std::string_view text_of(const Json& event, const char* key) {
+  const Json* value = member(event, key);
+  return value != nullptr && value->is_string()
+             ? std::string_view(value->get_ref<const std::string&>())
+             : std::string_view{};
+}
+
+EventCategory category_of(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, EventCategory>, 8> categories{
+      {{"cpu_op", EventCategory::op},
+       {"user_annotation", EventCategory::annotation},
+       {"gpu_user_annotation", EventCategory::device_annotation},
+       {"cuda_runtime", EventCategory::runtime},
+       {"cuda_driver", EventCategory::driver},
+       {"kernel", EventCategory::work},
+       {"gpu_memcpy", EventCategory::work},
+       {"gpu_memset", EventCategory::work}}};
+  const auto* const found = std::find_if(categories.begin(), categories.end(),
+                                         [&](const auto& c) { return c.first == name; });
+  return found == categories.end() ? EventCategory::other : found->second;
+}
+
+std::string shortened(std::string_view name) {
+  if (name.size() <= longest_name) return std::string(name);
+  std::size_t cut = longest_name;
+  while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0) == 0x80) --cut;  // of UTF-8
+  return std::string(name.substr(0, cut)) + "...";
+}
+
+class Reader {
+ public:
+  KinetoEvents run(std::string_view text) {
+    const Json rest = parse(text);
+    if (rest.is_array())
+      trace_.findings.add(shape, "The trace is a list of events, not an object with traceEvents.");
+    else if (!rest.is_object() || !found_events_)
+      trace_.findings.add(no_events, "The trace has no list traceEvents.");
+    take_head(rest);
+    return std::move(trace_);
+  }
+
+ private:
+  // Each event is taken and dropped as soon as it is read: whole traces would take gigabytes.
+  Json parse(std::string_view text) {
+    const auto take = [this](int depth, Json::parse_event_t what, Json& parsed) {
+      using What = Json::parse_event_t;
+      if (what == What::array_start && depth == 0) is_list_ = true;
+      if (what == What::key && depth == 1) is_events_ = parsed == "traceEvents";
+      if (what == What::array_start && depth == 1 && is_events_) found_events_ = true;
+      const bool is_complete =
+          what == What::object_end || what == What::array_end || what == What::value;
+      const bool is_event = is_list_ ? depth == 1 : depth == 2 && is_events_ && found_events_;
+      if (!is_complete || !is_event) return true;
+      event(parsed);
+      ++index_;
+      return false;
+    };
+    try {
+      return Json::parse(text, take);
+    } catch (const Json::exception& error) {
+      fail<DataError>("the trace is no JSON: {}", error.what());
+    }
+  }
+
+  void take_head(const Json& head) {
+    if (const Json* info = member(head, "distributedInfo"))
+      trace_.has_rank = whole(member(*info, "rank")).has_value();
+    const Json* devices = member(head, "deviceProperties");
+    if (devices == nullptr || !devices->is_array()) return;
+    for (const Json& device : *devices)
+      if (const auto id = whole(member(device, "id"))) trace_.described_devices.push_back(*id);
+  }
+
+  void find(Rule rule, std::string_view what, std::string_view name) {
+    trace_.findings.add(
+        rule, fmt::format("Event {}{} {}.", index_,
+                          name.empty() ? "" : fmt::format(" ({})", shortened(name)), what));
+  }
+
+  void event(const Json& json) {
+    if (!json.is_object()) return find(not_object, "is no object", "");
+    const std::string_view phase = text_of(json, "ph"), name = text_of(json, "name");
+    if (phase.empty()) return find(no_phase, "has no phase (ph)", name);
+    if (member(json, "name") == nullptr || !member(json, "name")->is_string())
+      return find(no_name, "has no name, without which torch_tb_profiler stops", "");
+    if (phase == "X") return slice(json, name);
+    if ((phase == "s" || phase == "f") && text_of(json, "cat") == "ac2g")
+      return arrow(json, phase[0]);
+    if (phase == "M" && name == "thread_name")
+      if (const Json* args = member(json, "args"))
+        trace_.thread_names[track_name(json)] = text_of(*args, "name");
+  }
+
+  void slice(const Json& json, std::string_view name) {
+    const auto begin = ns_of(member(json, "ts")), length = ns_of(member(json, "dur"));
+    if (!begin.has_value() || !length.has_value() || *length < 0)
+      return find(no_time, "has no times (ts, and dur of at least 0)", name);
+    const Json* category = member(json, "cat");
+    if (category == nullptr || !category->is_string())
+      return find(no_category, "has no category (cat), without which torch_tb_profiler stops",
+                  name);
+    if (member(json, "pid") == nullptr || member(json, "tid") == nullptr)
+      return find(no_track, "is of no process or thread (pid, tid)", name);
+    // 2^53 ns in us: above it a double no longer tells nanoseconds apart
+    if (*begin > (std::int64_t{1} << 53))
+      find(huge_time,
+           "has a time that a double cannot hold to the nanosecond; count from "
+           "baseTimeNanoseconds",
+           name);
+    TraceEvent event{.index = index_,
+                     .begin_ns = *begin,
+                     .end_ns = *begin + *length,
+                     .name = id(name_ids_, trace_.names, name),
+                     .track = id(track_ids_, trace_.tracks, track_name(json)),
+                     .category = category_of(text_of(json, "cat")),
+                     .phase = 'X',
+                     .pid = whole(member(json, "pid"))};
+    if (const Json* args = member(json, "args")) {
+      event.device = whole(member(*args, "device"));
+      event.stream = whole(member(*args, "stream"));
+      event.correlation = whole(member(*args, "correlation"));
+      event.external_id = whole(member(*args, "External id"));
+    }
+    trace_.events.push_back(event);
+  }
+
+  void arrow(const Json& json, char phase) {
+    const auto at = ns_of(member(json, "ts")), flow = whole(member(json, "id"));
+    if (!at.has_value() || !flow.has_value())
+      return find(bad_flow, "is an arrow without a time or a number (ts, id)", "");
+    trace_.events.push_back({.index = index_,
+                             .begin_ns = *at,
+                             .end_ns = *at,
+                             .phase = phase,
+                             .binds_enclosing = text_of(json, "bp") == "e",
+                             .flow = flow});
+  }
+
+  // Numbers and texts; anything else is no name of a track, and may be nested without end.
+  static std::string track_part(const Json* value) {
+    return value == nullptr || value->is_structured() ? "?" : shortened(value->dump());
+  }
+
+  static std::string track_name(const Json& json) {
+    return fmt::format("pid {}, tid {}", track_part(member(json, "pid")),
+                       track_part(member(json, "tid")));
+  }
+
+  static std::uint32_t id(std::unordered_map<std::string, std::uint32_t>& ids,
+                          std::vector<std::string>& texts, std::string_view text) {
+    const auto [found, is_new] =
+        ids.try_emplace(std::string(text), static_cast<std::uint32_t>(texts.size()));
+    if (is_new) texts.emplace_back(text);
+    return found->second;
+  }
+
+  KinetoEvents trace_;
+  std::unordered_map<std::string, std::uint32_t> name_ids_, track_ids_;
+  std::size_t index_ = 0;
+  bool is_list_ = false, is_events_ = false, found_events_ = false;
+};
+
+}  // namespace
+
+std::vector<std::string> Findings::sentences() const {
+  std::vector<std::string> all;
+  for (const auto& [rule, found] : by_rule_)
+    all.push_back(found.second == 0
+                      ? found.first
+                      : fmt::format("{} (So {} more.)", found.first,
+                                    found.second == 1 ? std::string("is one")
+                                                      : fmt::format("are {}", found.second)));
+  return all;
+}
+
+std::string KinetoEvents::told(const TraceEvent& event) const {
+  if (event.phase != 'X') return fmt::format("event {}", event.index);
+  return fmt::format("event {} ({})", event.index, shortened(names[event.name]));
+}
+
+KinetoEvents read_kineto(std::string_view json) {
+  return Reader().run(json);
+}
+
+}  // namespace warpstep::profiler

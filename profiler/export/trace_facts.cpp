@@ -1,0 +1,102 @@
+#include "profiler/export/trace_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+namespace warpstep::profiler {
+namespace {
+
+std::string text_of(const Json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
+}
+
+std::uint32_t trainer_of(const Session& session) {
+  for (std::uint32_t i = 0; i < session.threads.size(); ++i)
+    if (session.threads[i].name == "main") return i;
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::wait || session.kind(span) == Kind::call) return span.thread;
+  return 0;
+}
+
+std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
+  std::uint64_t pid = trainer_id;
+  if (session.stamp.is_object())
+    if (const auto found = session.stamp.find("pid");
+        found != session.stamp.end() && found->is_number_unsigned())
+      pid = found->get<std::uint64_t>();
+  // Readers tell devices from processes by this number, so that it must be no device's.
+  for (const Device& device : session.devices)
+    if (pid == device.id) return std::numeric_limits<std::int32_t>::max();
+  return static_cast<std::uint32_t>(pid);
+}
+
+std::uint64_t earliest(const Session& session) {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  if (!session.clocks.empty()) first = session.clocks.front().monotonic_ns;
+  for (const Step& step : session.steps) first = std::min(first, step.begin_ns);
+  for (const Span& span : session.spans) first = std::min(first, span.begin_ns);
+  for (const Activity& activity : session.activities)
+    if (has_times(activity)) first = std::min(first, activity.start_ns);
+  for (const Sample& sample : session.samples) first = std::min(first, sample.at_ns);
+  return first == std::numeric_limits<std::uint64_t>::max() ? 0 : first;
+}
+
+// CUpti_ActivityMemoryKind
+std::string_view memory_name(std::uint8_t kind) {
+  constexpr std::array<std::string_view, 8> names{"Unknown",       "Pageable",      "Pinned",
+                                                  "Device",        "Array",         "Managed",
+                                                  "Device Static", "Managed Static"};
+  return kind < names.size() ? names[kind] : names[0];
+}
+// CUpti_ActivityMemcpyKind
+std::string_view copy_name(std::uint8_t kind) {
+  constexpr std::array<std::string_view, 11> names{"",     "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
+                                                   "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
+  return kind < names.size() ? names[kind] : names[0];
+}
+
+}  // namespace
+
+TraceFacts trace_facts(const Session& session) {
+  TraceFacts facts;
+  facts.trainer = trainer_of(session);
+  facts.trainer_id = session.threads.empty() ? 1 : session.threads[facts.trainer].system;
+  facts.pid = pid_of(session, facts.trainer_id);
+  facts.host = text_of(session.stamp, "host");
+  for (char& c : facts.host)  // it becomes part of a file's name
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
+  if (facts.host.empty()) facts.host = "host";
+  facts.base_ns = earliest(session);
+  if (!session.clocks.empty())
+    facts.realtime_offset_ns = static_cast<std::int64_t>(session.clocks.front().realtime_ns -
+                                                         session.clocks.front().monotonic_ns);
+  return facts;
+}
+
+bool in_complete_window(const Session& session, const Step& step) {
+  return std::any_of(session.windows.begin(), session.windows.end(), [&](const Window& window) {
+    return window.complete != 0 && window.first_step <= step.step && step.step <= window.last_step;
+  });
+}
+
+std::string activity_name(const Session& session, const Activity& activity) {
+  const std::string_view copy = copy_name(activity.copy_kind);
+  if (activity.what == What::copy && !copy.empty())
+    return fmt::format("Memcpy {} ({} -> {})", copy, memory_name(activity.source_memory),
+                       memory_name(activity.target_memory));
+  return session.name(activity.name);
+}
+
+std::string call_title(const Session& session, std::uint64_t index) {
+  if (!session.program.is_object()) return {};
+  const auto calls = session.program.find("calls");
+  if (calls == session.program.end() || !calls->is_array() || index >= calls->size()) return {};
+  return text_of((*calls)[index], "title");
+}
+
+}  // namespace warpstep::profiler

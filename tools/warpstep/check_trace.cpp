@@ -1,0 +1,38 @@
+// warpstep check-trace: whether a Kineto trace, anybody's, is one that its readers read right.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profiler/export/export.h"
+#include "profiler/export/trace_file.h"
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+namespace {
+
+int check(const std::filesystem::path& path) {
+  const std::vector<std::string> findings = profiler::check_kineto(profiler::read_trace_text(path));
+  for (const std::string& finding : findings) fmt::print("{}\n", finding);
+  if (!findings.empty()) return failed;
+  fmt::print("{}: nothing that a reader would stumble over\n", path.string());
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto path = std::make_shared<std::string>();
+  app.add_option("file", *path, "a trace in Kineto's format, .json or .json.gz")->required();
+  app.footer(
+      "Prints a line for each rule that the trace breaks, and then exits with 1.\n"
+      "Example:\n  warpstep check-trace runs/first/trace/kineto/*.pt.trace.json.gz");
+  return [path] { return check(*path); };
+}
+
+const Command command("check-trace", "look for what readers of a Kineto trace would stumble over",
+                      declare);
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -1,0 +1,83 @@
+// warpstep export: a run's profile in other programs' formats.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "profiler/export/export.h"
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExportRequest {
+  std::string run;
+  std::string out;
+  bool kineto = false, perfetto = false, tensorboard = false;
+  bool no_split_graphs = false;
+
+  bool wants_all() const { return !kineto && !perfetto && !tensorboard; }
+};
+
+fs::path session_file(const fs::path& run) {
+  return fs::is_directory(run) ? run / "session.prof" : run;
+}
+
+// Beside the session, unless it was said.
+fs::path folder_of(const ExportRequest& request) {
+  if (!request.out.empty()) return request.out;
+  return session_file(request.run).parent_path() / "trace";
+}
+
+// In a folder of its own for each format: HolisticTraceAnalysis takes every .json for a trace.
+void write(const fs::path& folder, const std::string& name, std::string_view content) {
+  fs::create_directories(folder);
+  write_atomically(folder / name, content);
+  fmt::print("{}\n", (folder / name).string());
+}
+
+// An export of the same session replaces the one before; TensorBoard would show both.
+int export_run(const ExportRequest& request) {
+  const profiler::Session session = profiler::read_session(session_file(request.run));
+  const fs::path folder = folder_of(request);
+  if (request.kineto || request.wants_all()) {
+    const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs};
+    write(folder / "kineto", profiler::kineto_name(session),
+          profiler::gzipped(profiler::kineto_json(session, options)));
+  }
+  if (request.perfetto || request.wants_all())
+    write(folder / "perfetto", "trace.pftrace", profiler::perfetto_trace(session));
+  if (request.tensorboard || request.wants_all())
+    write(folder / "tensorboard", profiler::tensorboard_name(session),
+          profiler::tensorboard_events(session));
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto request = std::make_shared<ExportRequest>();
+  app.add_option("run", request->run, "run directory, or a session file of one")->required();
+  app.add_flag("--kineto", request->kineto,
+               "for HolisticTraceAnalysis, torch_tb_profiler and chrome://tracing");
+  app.add_flag("--perfetto", request->perfetto, "for ui.perfetto.dev, with all that overlaps");
+  app.add_flag("--tensorboard", request->tensorboard,
+               "scalars of every step, for tensorboard --logdir");
+  app.add_option("--out", request->out, "folder to write to; RUN/trace unless given");
+  app.add_flag("--no-split-graphs", request->no_split_graphs,
+               "Kineto: leave all kernels of a graph to its one launch, as CUPTI tells them");
+  app.footer(
+      "Without a format all of them are written. Prints the files.\n"
+      "Example:\n  warpstep export runs/first --kineto");
+  return [request] { return export_run(*request); };
+}
+
+const Command command("export", "write a run's profile in other programs' formats", declare);
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -1,0 +1,62 @@
+// The functions of CUPTI and of the driver that the device's source calls, as a table: loaded when
+// the program runs, so that one program starts everywhere, and replaced by a test.
+#pragma once
+
+#include <cuda.h>
+#include <cupti.h>
+
+#include <cstdint>
+#include <string>
+
+namespace warpstep::profiler {
+
+struct CuptiApi {
+  decltype(&::cuptiGetVersion) get_version = nullptr;  // null: the library is not there
+  decltype(&::cuptiGetResultString) get_result_string = nullptr;
+  decltype(&::cuptiSubscribe_v2) subscribe = nullptr;
+  decltype(&::cuptiUnsubscribe) unsubscribe = nullptr;
+  decltype(&::cuptiEnableCallback) enable_callback = nullptr;
+  decltype(&::cuptiGetCallbackName) get_callback_name = nullptr;
+  decltype(&::cuptiGetTimestamp) get_timestamp = nullptr;
+  decltype(&::cuptiGetGraphNodeId) get_graph_node_id = nullptr;
+  decltype(&::cuptiSetThreadIdType) set_thread_id_type = nullptr;
+  decltype(&::cuptiActivitySetAttribute) set_attribute = nullptr;
+  decltype(&::cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&::cuptiActivityEnable) enable = nullptr;
+  decltype(&::cuptiActivityDisable) disable = nullptr;
+  decltype(&::cuptiActivityEnableRuntimeApi) enable_runtime_api = nullptr;
+  decltype(&::cuptiActivityEnableDriverApi) enable_driver_api = nullptr;
+  decltype(&::cuptiActivityFlushAll) flush_all = nullptr;
+  decltype(&::cuptiActivityGetNumDroppedRecords) get_dropped = nullptr;
+  decltype(&::cuptiActivityPushExternalCorrelationId) push_external = nullptr;
+  decltype(&::cuptiActivityPopExternalCorrelationId) pop_external = nullptr;
+
+  decltype(&::cuInit) init = nullptr;  // null: there is no driver
+  decltype(&::cuDeviceGetCount) device_count = nullptr;
+  decltype(&::cuDeviceGet) device_get = nullptr;
+  decltype(&::cuDeviceGetName) device_name = nullptr;
+  decltype(&::cuDeviceTotalMem) device_total_memory = nullptr;
+  decltype(&::cuDeviceGetAttribute) device_attribute = nullptr;
+  decltype(&::cuCtxPushCurrent) push_context = nullptr;
+  decltype(&::cuCtxPopCurrent) pop_context = nullptr;
+  decltype(&::cuCtxSynchronize) synchronize = nullptr;
+
+  std::uint64_t (*monotonic_ns)() = nullptr;
+  std::uint64_t (*realtime_ns)() = nullptr;
+
+  std::string why_no_cupti, why_no_driver;  // what the loader said
+};
+
+// What this machine has.
+CuptiApi load_cupti_api();
+
+// Whether the library's records are laid out as in the headers that this was compiled with: CUPTI
+// gives a kind's newest record, which may be longer in the next minor version.
+constexpr bool knows_cupti_version(std::uint32_t version) {
+  return version / 100 == CUPTI_API_VERSION / 100;
+}
+
+// "cuptiSubscribe_v2 gave CUPTI_ERROR_UNKNOWN (999)", with the fix where there is one.
+std::string explain_failure(const CuptiApi& api, const std::string& function, CUptiResult result);
+
+}  // namespace warpstep::profiler

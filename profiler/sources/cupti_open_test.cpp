@@ -1,0 +1,123 @@
+// Where GPU activities cannot be had, a sentence says why.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/core/record.h"
+#include "profiler/sources/cupti_testing.h"
+#include "profiler/sources/cupti_trace.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::AllOf;
+using testing::FakeCupti;
+using ::testing::HasSubstr;
+
+const record::Name conv("conv1", Kind::call);
+
+constexpr TraceSettings settings{.between_readings = std::chrono::hours(1)};
+
+OpenedTrace open(const FakeCupti& cupti, const TraceSettings& how = settings) {
+  return open_trace(cupti.api(), {}, how);
+}
+
+std::string why_not(const FakeCupti& cupti) {
+  const OpenedTrace opened = open(cupti);
+  EXPECT_EQ(opened.trace, nullptr);
+  EXPECT_TRUE(opened.why.starts_with("The GPU's activities are not recorded: ")) << opened.why;
+  EXPECT_TRUE(opened.why.ends_with('.')) << opened.why;
+  EXPECT_EQ(cupti.subscriptions, 0);
+  const record::Span span(conv, 1);  // nobody listens who should not
+  EXPECT_TRUE(testing::pushed_externals().empty());
+  return opened.why;
+}
+
+TEST(CuptiOpen, NoDriver) {
+  FakeCupti cupti;
+  cupti.faults.no_driver = true;
+  EXPECT_THAT(why_not(cupti), HasSubstr("no NVIDIA driver (libcuda.so.1: cannot open"));
+}
+
+TEST(CuptiOpen, NoDevice) {
+  FakeCupti cupti;
+  cupti.faults.no_device = true;
+  EXPECT_THAT(why_not(cupti), HasSubstr("finds no GPU: cuInit gave 100"));
+}
+
+TEST(CuptiOpen, NoLibrary) {
+  FakeCupti cupti;
+  cupti.faults.no_library = true;
+  EXPECT_THAT(why_not(cupti), AllOf(HasSubstr("libcupti.so.13: cannot open"),
+                                    HasSubstr("install the package cuda-cupti-13-0")));
+}
+
+TEST(CuptiOpen, AnotherVersion) {
+  for (const std::uint32_t version : {0U, 24U, 129999U, 130100U, 140000U}) {
+    FakeCupti cupti;
+    cupti.faults.version = version;
+    EXPECT_THAT(why_not(cupti), AllOf(HasSubstr(fmt::format("has version {},", version)),
+                                      HasSubstr("130000 to 130099")));
+  }
+  for (const std::uint32_t version : {130000U, 130001U, 130099U}) {
+    FakeCupti cupti;
+    cupti.faults.version = version;
+    EXPECT_EQ(open(cupti).why, "");
+  }
+}
+
+TEST(CuptiOpen, HeldByAnotherTool) {
+  FakeCupti cupti;
+  cupti.faults.subscribe = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  cupti.faults.holder = "Nsight Systems";
+  EXPECT_THAT(why_not(cupti), HasSubstr("CUPTI is held by Nsight Systems"));
+  cupti.faults.holder = "";
+  EXPECT_THAT(why_not(cupti), HasSubstr("CUPTI is held by another tool"));
+  cupti.faults.holder = std::string(500, 'x');
+  EXPECT_THAT(why_not(cupti), HasSubstr("CUPTI is held by xxx"));
+}
+
+TEST(CuptiOpen, NoPermission) {
+  FakeCupti cupti;
+  cupti.faults.subscribe = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  EXPECT_THAT(why_not(cupti), AllOf(HasSubstr("cuptiSubscribe_v2 gave"), HasSubstr("(35)"),
+                                    HasSubstr("NVreg_RestrictProfilingToAdminUsers=0")));
+  cupti.faults.subscribe = CUPTI_ERROR_UNKNOWN;
+  EXPECT_THAT(why_not(cupti), HasSubstr("CUPTI_ERROR_UNKNOWN (999)"));
+}
+
+TEST(CuptiOpen, NoBuffersCanBeRegistered) {
+  FakeCupti cupti;
+  cupti.faults.register_callbacks = CUPTI_ERROR_INVALID_PARAMETER;
+  EXPECT_THAT(why_not(cupti), HasSubstr("cuptiActivityRegisterCallbacks gave"));
+  cupti.faults.register_callbacks = CUPTI_SUCCESS;
+  EXPECT_NE(open(cupti).trace, nullptr);
+}
+
+// The real thing, on whatever machine this is.
+TEST(CuptiOpen, ThisMachine) {
+  const CuptiApi api = load_cupti_api();
+  if (api.init && api.init(0) == CUDA_SUCCESS) GTEST_SKIP() << "this machine has a GPU";
+  const OpenedTrace opened = open_device_trace();
+  EXPECT_EQ(opened.trace, nullptr);
+  EXPECT_THAT(opened.why, HasSubstr("The GPU's activities are not recorded: "));
+  EXPECT_THAT(opened.why, HasSubstr("driver"));
+  EXPECT_TRUE(query_devices().empty());
+}
+
+// Without a driver CUPTI's functions give success and 0: that is why the driver is asked first.
+TEST(CuptiOpen, TheLibraryWithoutADriver) {
+  CuptiApi api = load_cupti_api();
+  if (!api.get_version) GTEST_SKIP() << "CUPTI is not on this machine: " << api.why_no_cupti;
+  if (api.init && api.init(0) == CUDA_SUCCESS) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_THAT(open_trace(api, {}).why, HasSubstr("driver"));
+  const FakeCupti driver;  // says that there is one
+  api.init = driver.api().init;
+  api.device_count = driver.api().device_count;
+  const OpenedTrace opened = open_trace(api, {});
+  EXPECT_EQ(opened.trace, nullptr);
+  EXPECT_THAT(opened.why, HasSubstr("cuptiSubscribe_v2 gave CUPTI_ERROR_"));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

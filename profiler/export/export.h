@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/compare.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
@@ -34,6 +35,9 @@ std::string tensorboard_name(const Session& session);  // "events.out.tfevents.1
 
 // One page, nothing fetched from anywhere.
 std::string html_report(const Session& session, const Analysis& analysis);
+// With a section of what changed since another run, unless null.
+std::string html_report(const Session& session, const Analysis& analysis,
+                        const Comparison* comparison);
 // The summary of a run: breakdown, the ten longest, three findings.
 std::string terminal_report(const Session& session, const Analysis& analysis);
 

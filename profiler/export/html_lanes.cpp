@@ -1,0 +1,241 @@
+#include "profiler/export/html_lanes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace warpstep::profiler::html {
+namespace {
+
+constexpr std::uint32_t deepest_row = 2;
+
+struct Style {
+  const char* css;
+  const char* kind;
+};
+// One for each class; `stage` names come after them.
+enum : std::uint32_t { call, wait, sync, api, copy, set, range, kernel, several, stage };
+constexpr Style styles[] = {{"c-kernel", "call"},
+                            {"c-data", "loader wait"},
+                            {"c-sync", "device sync"},
+                            {"c-runtime", "runtime, driver"},
+                            {"c-copy", "copy"},
+                            {"c-memset", "memset"},
+                            {"c-cpu", "other host work"},
+                            {"c-kernel", "kernel"},
+                            {"c-other", "several short ones"}};
+constexpr std::uint32_t stage_colours = 6;
+
+struct Item {  // a bar before it is cut into steps
+  std::uint64_t begin = 0, end = 0;
+  std::uint32_t name = 0, css = 0, row = 0;
+};
+
+class Collector {
+ public:
+  Collector(const Session& session, const LoaderView& loader) : session_(session) {
+    for (const Style& style : styles) {
+      lanes_.classes.emplace_back(style.css);
+      lanes_.kinds.emplace_back(style.kind);
+    }
+    for (std::size_t i = 0; i < loader.stages.size(); ++i) {
+      lanes_.classes.push_back(fmt::format("s{}", i % stage_colours));
+      lanes_.kinds.push_back(loader.stages[i]);
+    }
+    collect_spans(loader);
+    collect_activities();
+    cut_into_steps(loader);
+  }
+
+  Lanes take() { return std::move(lanes_); }
+
+ private:
+  std::uint32_t name_of(const std::string& text) {
+    const auto [found, is_new] =
+        names_.emplace(text, static_cast<std::uint32_t>(lanes_.names.size()));
+    if (is_new) lanes_.names.push_back(text);
+    return found->second;
+  }
+
+  std::size_t lane_of(const std::string& text) {
+    const auto found = std::ranges::find(lanes_.lanes, text);
+    if (found != lanes_.lanes.end()) return static_cast<std::size_t>(found - lanes_.lanes.begin());
+    lanes_.lanes.push_back(text);
+    lanes_.rows.push_back(1);
+    items_.emplace_back();
+    return lanes_.lanes.size() - 1;
+  }
+
+  std::uint32_t stage_class(const LoaderView& loader, const std::string& name) {
+    const auto found = std::ranges::find(loader.stages, name);
+    return found == loader.stages.end()
+               ? std::uint32_t{range}
+               : stage + static_cast<std::uint32_t>(found - loader.stages.begin());
+  }
+
+  // The class of a span; none for those that only frame others or say that nothing happens.
+  bool classify(const LoaderView& loader, const Span& span, std::uint32_t& css) {
+    switch (session_.kind(span)) {
+      case Kind::call: css = call; return true;
+      case Kind::wait: css = wait; return true;
+      case Kind::sync: css = sync; return true;
+      case Kind::host_api: css = api; return true;
+      case Kind::copy: css = copy; return true;
+      case Kind::range: css = range; return true;
+      case Kind::stage: css = stage_class(loader, session_.name(span.name)); return true;
+      default: return false;
+    }
+  }
+
+  void collect_spans(const LoaderView& loader) {
+    std::vector<std::uint64_t> open;  // ends of the spans around this one
+    std::uint32_t thread = ~0U;
+    for (const Span& span : session_.spans) {
+      std::uint32_t css = 0;
+      if (!classify(loader, span, css)) continue;
+      if (span.thread != thread) open.clear();
+      thread = span.thread;
+      while (!open.empty() && open.back() <= span.begin_ns) open.pop_back();
+      const std::size_t lane = lane_of(session_.threads[thread].name);
+      const std::uint32_t row = std::min(static_cast<std::uint32_t>(open.size()), deepest_row);
+      open.push_back(span.end_ns);
+      lanes_.rows[lane] = std::max(lanes_.rows[lane], row + 1);
+      items_[lane].push_back(
+          {span.begin_ns, span.end_ns, name_of(session_.name(span.name)), css, row});
+    }
+  }
+
+  void collect_activities() {
+    for (const Activity& activity : session_.activities) {
+      std::uint32_t css = kernel;
+      if (activity.what == What::copy) css = copy;
+      if (activity.what == What::set) css = set;
+      const bool on_device = activity.what == What::kernel || activity.what == What::copy ||
+                             activity.what == What::set;
+      if (!on_device || activity.start_ns == 0 || activity.end_ns < activity.start_ns) continue;
+      std::string lane = fmt::format("stream {}", activity.stream);
+      if (session_.devices.size() > 1) lane = fmt::format("GPU {} {}", activity.device, lane);
+      items_[lane_of(lane)].push_back(
+          {activity.start_ns, activity.end_ns, name_of(session_.name(activity.name)), css, 0});
+    }
+  }
+
+  // Neighbours in a row become one bar when they are too short to be seen apart.
+  std::vector<LaneBar> thinned(const std::vector<LaneBar>& bars, std::uint64_t length) {
+    if (bars.size() <= bars_a_lane) return bars;
+    const std::uint64_t least = std::max<std::uint64_t>(length / (bars_a_lane / 2), 1);
+    std::vector<LaneBar> result;
+    std::map<std::uint32_t, std::size_t> last;  // by row
+    for (const LaneBar& bar : bars) {
+      const auto found = last.find(bar.row);
+      if (found != last.end() && bar.end_ns - result[found->second].begin_ns < least) {
+        LaneBar& into = result[found->second];
+        into.end_ns = std::max(into.end_ns, bar.end_ns);
+        if (into.name != bar.name) into.name = name_of("several");
+        if (into.css != bar.css) into.css = several;
+        continue;
+      }
+      last[bar.row] = result.size();
+      result.push_back(bar);
+    }
+    return result;
+  }
+
+  LaneStep cut(const Step& step, std::vector<std::size_t>& from) {
+    LaneStep result{.step = step.step, .length_ns = step.end_ns - step.begin_ns};
+    for (std::size_t lane = 0; lane < items_.size(); ++lane) {
+      std::vector<LaneBar> bars;
+      const std::vector<Item>& items = items_[lane];
+      // What ended before this step is of no later one either, as far as it is in order.
+      while (from[lane] < items.size() && items[from[lane]].end <= step.begin_ns) ++from[lane];
+      for (std::size_t i = from[lane]; i < items.size() && items[i].begin < step.end_ns; ++i) {
+        const Item& item = items[i];
+        if (item.end <= step.begin_ns) continue;
+        bars.push_back({std::max(item.begin, step.begin_ns) - step.begin_ns,
+                        std::min(item.end, step.end_ns) - step.begin_ns, item.name, item.css,
+                        item.row});
+      }
+      result.bars.push_back(thinned(bars, result.length_ns));
+    }
+    return result;
+  }
+
+  void add_queue(const LoaderView& loader, const Step& step, LaneStep& into) {
+    std::uint64_t ready = 0;
+    for (const auto& [at, depth] : loader.queue) {
+      if (at >= step.end_ns) break;
+      if (at > step.begin_ns) {
+        if (into.queue.empty()) into.queue.emplace_back(0, ready);
+        into.queue.emplace_back(at - step.begin_ns, depth);
+      }
+      ready = depth;
+    }
+    if (into.queue.empty() && !loader.queue.empty()) into.queue.emplace_back(0, ready);
+    for (const auto& [at, depth] : into.queue)
+      lanes_.most_ready = std::max(lanes_.most_ready, depth);
+  }
+
+  void cut_into_steps(const LoaderView& loader) {
+    for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
+    std::vector<std::size_t> from(items_.size(), 0);
+    std::size_t bars = 0;
+    for (const Step& step : session_.steps) {
+      const bool recorded = std::ranges::any_of(session_.windows, [&](const Window& window) {
+        return step.step >= window.first_step && step.step <= window.last_step;
+      });
+      if (!recorded || step.end_ns <= step.begin_ns) continue;
+      LaneStep lanes = cut(step, from);
+      for (const auto& of_lane : lanes.bars) bars += of_lane.size();
+      add_queue(loader, step, lanes);
+      bars += lanes.queue.size();
+      if (bars > bars_a_page)
+        ++lanes_.left_out;
+      else
+        lanes_.steps.push_back(std::move(lanes));
+    }
+  }
+
+  const Session& session_;
+  Lanes lanes_;
+  std::map<std::string, std::uint32_t> names_;
+  std::vector<std::vector<Item>> items_;  // by lane
+};
+
+}  // namespace
+
+Lanes find_lanes(const Session& session, const LoaderView& loader) {
+  return Collector(session, loader).take();
+}
+
+Json to_json(const Lanes& lanes) {
+  const auto tenths = [](std::uint64_t ns) { return (ns + 50) / 100; };
+  Json steps = Json::array();
+  for (const LaneStep& step : lanes.steps) {
+    Json bars = Json::array();
+    for (const auto& of_lane : step.bars) {
+      Json flat = Json::array();
+      for (const LaneBar& bar : of_lane) {
+        flat.push_back(bar.row);
+        flat.push_back(bar.css);
+        flat.push_back(bar.name);
+        flat.push_back(tenths(bar.begin_ns));
+        flat.push_back(tenths(bar.end_ns) - tenths(bar.begin_ns));
+      }
+      bars.push_back(std::move(flat));
+    }
+    Json queue = Json::array();
+    for (const auto& [at, ready] : step.queue) {
+      queue.push_back(tenths(at));
+      queue.push_back(ready);
+    }
+    steps.push_back({{"step", step.step},
+                     {"length", tenths(step.length_ns)},
+                     {"bars", std::move(bars)},
+                     {"queue", std::move(queue)}});
+  }
+  return {{"lanes", lanes.lanes},     {"rows", lanes.rows},       {"names", lanes.names},
+          {"classes", lanes.classes}, {"most", lanes.most_ready}, {"steps", std::move(steps)}};
+}
+
+}  // namespace warpstep::profiler::html

@@ -1,0 +1,225 @@
+// The loader: where its workers' time goes, and what more workers or a longer queue would change.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "profiler/export/html.h"
+#include "profiler/export/html_parts.h"
+#include "profiler/export/quantity.h"
+
+namespace warpstep::profiler::html {
+namespace {
+
+constexpr std::size_t histogram_bins = 32;
+constexpr std::size_t queue_points = 600;
+
+Table workers_table(const LoaderView& view) {
+  Table table{.key = "loader",
+              .title = "Workers",
+              .columns = {{"worker", "worker"}, {"samples", "samples", Unit::count}}};
+  for (const std::string& stage : view.stages)
+    table.columns.push_back({stage + "_ns", stage, Unit::ns});
+  table.columns.push_back({"idle_ns", "idle", Unit::ns});
+  table.columns.push_back({"busy", "busy", Unit::share});
+  for (const WorkerRow& worker : view.by_worker) {
+    std::vector<Cell> row{worker.thread, static_cast<std::int64_t>(worker.samples)};
+    for (std::size_t i = 0; i < view.stages.size(); ++i) {
+      row.emplace_back();
+      if (i < worker.stage_ns.size()) row.back() = static_cast<std::int64_t>(worker.stage_ns[i]);
+    }
+    row.emplace_back(static_cast<std::int64_t>(worker.idle_ns));
+    row.emplace_back(worker.busy);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// Rows are workers, columns stages and idling; darker is more of the worker's time.
+std::string heat_map(const LoaderView& view) {
+  if (view.by_worker.empty()) return "";
+  constexpr int row_height = 30, first = 22;
+  const double columns = static_cast<double>(view.stages.size() + 2);
+  std::string body;
+  for (std::size_t i = 0; i <= view.stages.size(); ++i)
+    body += text((static_cast<double>(i) + 1.5) / columns, 14,
+                 i < view.stages.size() ? view.stages[i] : "idle", "tick", "middle");
+  for (std::size_t row = 0; row < view.by_worker.size(); ++row) {
+    const WorkerRow& worker = view.by_worker[row];
+    const double y = first + static_cast<double>(row) * row_height;
+    std::vector<std::uint64_t> ns = worker.stage_ns;
+    ns.resize(view.stages.size());
+    ns.push_back(worker.idle_ns);
+    double sum = 0;
+    for (const std::uint64_t part : ns) sum += static_cast<double>(part);
+    body += text(0, y + 19, worker.thread, "lane", "start");
+    for (std::size_t i = 0; i < ns.size() && sum > 0; ++i) {
+      const double share = static_cast<double>(ns[i]) / sum;
+      const int level = static_cast<int>(std::min(share * 5, 4.0));
+      const double x = (static_cast<double>(i) + 1) / columns;
+      body += bar(
+          fmt::format("heat h{}", level), x, y, 1 / columns, row_height,
+          fmt::format("{}, {}: {}", worker.thread, i < view.stages.size() ? view.stages[i] : "idle",
+                      quantity(static_cast<double>(ns[i]), Unit::ns)));
+      body += text(x + 0.5 / columns, y + 19, fmt::format("{:.0f} %", share * 100),
+                   fmt::format("heat-text h{}", level), "middle");
+    }
+  }
+  return chart({.id = "workers",
+                .title = "What each worker's time goes to",
+                .summary = "A row a worker, a column a stage; the share of the worker's time.",
+                .height = first + row_height * static_cast<int>(view.by_worker.size()),
+                .body = body,
+                .table = table(workers_table(view))});
+}
+
+std::string service_histogram(const std::vector<std::uint64_t>& service) {
+  if (service.size() < 2) return "";
+  std::vector<std::uint64_t> sorted = service;
+  std::ranges::sort(sorted);
+  const auto at = [&](double share) {
+    return static_cast<double>(
+        sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))]);
+  };
+  const double high = std::max(at(0.99) * 1.05, 1.0);  // the last bin has all above
+  std::vector<std::int64_t> bins(histogram_bins, 0);
+  for (const std::uint64_t ns : sorted) {
+    const auto bin = static_cast<std::size_t>(static_cast<double>(ns) / high * histogram_bins);
+    ++bins[std::min(bin, histogram_bins - 1)];
+  }
+  constexpr double base = 110, top = 18;
+  const double most = static_cast<double>(std::ranges::max(bins));
+  std::string body;
+  Table data{.key = "service",
+             .title = "Service times",
+             .columns = {{"from_ns", "from", Unit::ns}, {"samples", "samples", Unit::count}}};
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const double x = static_cast<double>(i) / histogram_bins;
+    const double tall = static_cast<double>(bins[i]) / most * (base - top);
+    const double from = x * high;
+    body += bar("c-data-plain", x + 0.001, base - tall, 1.0 / histogram_bins - 0.002, tall,
+                fmt::format("from {}: {} samples", quantity(from, Unit::ns), bins[i]));
+    data.rows.push_back({from, bins[i]});
+  }
+  for (const double tick : ticks(high, 3))
+    if (tick <= high) body += text(tick / high, base + 16, quantity(tick, Unit::ns), "tick");
+  body += vertical("l-mark", at(0.5) / high, top, base) +
+          vertical("l-mark", at(0.95) / high, top, base);
+  const std::string median = quantity(at(0.5), Unit::ns), p95 = quantity(at(0.95), Unit::ns);
+  body += text(at(0.5) / high, 13, "median " + median, "tick");
+  if (at(0.95) / high > at(0.5) / high + 0.25)
+    body += text(at(0.95) / high, 13, "p95 " + p95, "tick");
+  return chart({.id = "service",
+                .title = "How long a sample takes to make",
+                .summary = fmt::format("Histogram over {} samples: median {}, 95th percentile {}; "
+                                       "the last bar has all that took longer.",
+                                       service.size(), median, p95),
+                .height = static_cast<int>(base) + 20,
+                .body = body,
+                .table = table(data)});
+}
+
+struct Curve {
+  std::string id, title, what;
+  std::vector<std::pair<int, double>> points;
+  int now = 0;
+};
+
+std::string wait_curve(const Curve& curve) {
+  if (curve.points.size() < 2) return "";
+  constexpr double base = 120, top = 18;
+  double high = 1;
+  for (const auto& [setting, wait] : curve.points) high = std::max(high, wait);
+  const int first = curve.points.front().first, last = curve.points.back().first;
+  const auto across = [&](int setting) {
+    return 0.04 + 0.92 * static_cast<double>(setting - first) / std::max(last - first, 1);
+  };
+  std::string body, marks;
+  for (const double tick : ticks(high, 2))
+    if (tick <= high)
+      body += grid_line(base - tick / high * (base - top), quantity(tick, Unit::ns));
+  std::vector<Point> points;
+  Table data{
+      .key = curve.id,
+      .title = curve.title,
+      .columns = {{"setting", curve.what, Unit::count}, {"wait_ns", "wait a step", Unit::ns}}};
+  const std::size_t every = (curve.points.size() + 7) / 8;
+  for (std::size_t i = 0; i < curve.points.size(); ++i) {
+    const auto& [setting, wait] = curve.points[i];
+    points.push_back({across(setting), base - wait / high * (base - top)});
+    const bool is_now = setting == curve.now;
+    marks += fmt::format(
+        "<circle class=\"{}\" cx=\"{}\" cy=\"{:.1f}\" r=\"{}\"><title>{}</title></circle>",
+        is_now ? "dot now" : "dot", percent(points.back().x), points.back().y, is_now ? 6 : 4,
+        escaped(fmt::format("{} {}: {} a step", setting, curve.what, quantity(wait, Unit::ns))));
+    if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
+    if (i % every == 0)
+      marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick");
+    data.rows.push_back({static_cast<std::int64_t>(setting), wait});
+  }
+  return chart({.id = curve.id,
+                .title = curve.title,
+                .summary = "Replayed with the recorded times of samples and steps.",
+                .height = static_cast<int>(base) + 22,
+                .body = body + line("l-main", points, base) + marks,
+                .table = table(data)});
+}
+
+std::string queue_chart(const LoaderView& view) {
+  if (view.queue.size() < 2) return "";
+  constexpr double base = 70, top = 18;
+  const double first = static_cast<double>(view.queue.front().first);
+  const double range = std::max(static_cast<double>(view.queue.back().first) - first, 1.0);
+  std::uint64_t most = 1;
+  for (const auto& [at, ready] : view.queue) most = std::max(most, ready);
+  const std::size_t every = (view.queue.size() + queue_points - 1) / queue_points;
+  std::vector<Point> points;
+  Table data{.key = "queue",
+             .title = "Batches ready",
+             .columns = {{"at_ns", "after", Unit::ns}, {"ready", "ready", Unit::count}}};
+  for (std::size_t i = 0; i < view.queue.size(); i += every) {
+    const auto& [at, ready] = view.queue[i];
+    const double x = (static_cast<double>(at) - first) / range;
+    if (!points.empty()) points.push_back({x, points.back().y});
+    points.push_back(
+        {x, base - static_cast<double>(ready) / static_cast<double>(most) * (base - top)});
+    data.rows.push_back({static_cast<double>(at) - first, static_cast<std::int64_t>(ready)});
+  }
+  return chart({.id = "queue",
+                .title = "Batches ready in the queue",
+                .summary = fmt::format("Over the recorded time; {:.1f} on the average when one was "
+                                       "taken.",
+                                       view.queue_depth),
+                .height = static_cast<int>(base) + 20,
+                .body = grid_line(top, fmt::format("{} ready", most)) +
+                        area("queue", points, base, base) + text(0, base + 16, "0", "tick") +
+                        text(1, base + 16, quantity(range, Unit::ns), "tick"),
+                .table = table(data)});
+}
+
+}  // namespace
+
+std::string loader_part(const Analysis& analysis) {
+  const LoaderView& view = analysis.loader;
+  const Stall& stall = analysis.stall;
+  if (!view.has_spans && view.waits_ns.empty()) return "";
+  std::string body;
+  if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + escaped(stall.text) + "</p>\n";
+  body += heat_map(view);
+  Curve workers{"workers-curve", "Wait by number of workers", "workers", {}, view.workers};
+  for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)
+    workers.points.emplace_back(static_cast<int>(i) + 1, stall.wait_by_workers_ns[i]);
+  const Curve prefetch{"prefetch-curve", "Wait by batches made ahead", "batches ahead",
+                       stall.wait_by_prefetch_ns, view.prefetch};
+  body += "<div class=\"pair\">\n" + wait_curve(workers) + wait_curve(prefetch) +
+          service_histogram(view.service_ns) + queue_chart(view) + "</div>\n";
+  std::string lead;
+  if (view.workers > 0)
+    lead = escaped(
+        fmt::format("{} workers on {} cores, {} batches ahead; a batch is {} of worker "
+                    "time, a step without waiting {}, and it waits {}.",
+                    view.workers, view.cores, view.prefetch, quantity(view.work_ns, Unit::ns),
+                    quantity(view.step_ns, Unit::ns), quantity(view.wait_ns, Unit::ns)));
+  return section("loader", "Loader", lead, body);
+}
+
+}  // namespace warpstep::profiler::html

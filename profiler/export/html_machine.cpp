@@ -1,0 +1,230 @@
+// The machine while the run went on, and the chain of waits that a step is made of.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "profiler/export/html.h"
+#include "profiler/export/html_parts.h"
+#include "profiler/export/quantity.h"
+
+namespace warpstep::profiler::html {
+namespace {
+
+constexpr std::size_t sample_points = 300;
+constexpr double height = 66, top = 16;
+
+struct Metric {
+  std::string title;
+  std::vector<std::vector<std::pair<double, double>>> lines;  // (ns, value); each CPU one
+};
+
+// "process rss bytes" is shown in MiB, "sm clock MHz" as it is.
+std::string value_text(const std::string& name, double value) {
+  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+  if (ends("bytes/s")) return quantity(value, Unit::per_second_bytes);
+  if (ends(" bytes")) return quantity(value, Unit::bytes);
+  if (ends(" %")) return fmt::format("{:.0f} %", value);
+  const std::size_t unit = name.rfind(' ');
+  const std::string number = quantity(value, Unit::none);
+  for (const std::string_view known : {" W", " C", " MHz"})
+    if (ends(known)) return number + " " + (known == " C" ? "\u00b0C" : name.substr(unit + 1));
+  return number;
+}
+
+std::string title_of(const std::string& name) {
+  for (const std::string_view unit : {" bytes/s", " bytes", " %", " W", " C", " MHz"})
+    if (name.ends_with(unit)) return name.substr(0, name.size() - unit.size());
+  return name;
+}
+
+bool is_one_cpu(const std::string& name) {
+  return name.starts_with("cpu ") && name.size() > 5 && name[4] >= '0' && name[4] <= '9';
+}
+
+// By name in the order of the first samples; "cpu 0 %", "cpu 1 %", ... share a chart.
+std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
+  std::vector<std::pair<std::string, Metric>> metrics;
+  std::map<std::uint32_t, std::pair<std::size_t, std::size_t>> places;  // metric, line
+  for (const Sample& sample : session.samples) {
+    auto place = places.find(sample.name);
+    if (place == places.end()) {
+      const std::string& name = session.name(sample.name);
+      const std::string shown = is_one_cpu(name) ? "each cpu %" : name;
+      auto metric = std::ranges::find(metrics, shown, &std::pair<std::string, Metric>::first);
+      if (metric == metrics.end())
+        metric = metrics.insert(metrics.end(), {shown, {title_of(shown), {}}});
+      metric->second.lines.emplace_back();
+      place =
+          places
+              .emplace(sample.name, std::pair{static_cast<std::size_t>(metric - metrics.begin()),
+                                              metric->second.lines.size() - 1})
+              .first;
+    }
+    metrics[place->second.first].second.lines[place->second.second].emplace_back(
+        static_cast<double>(sample.at_ns), sample.value);
+  }
+  return metrics;
+}
+
+// A scale that starts at 0, but for what never comes near it: clocks, temperatures, memory left.
+std::pair<double, double> scale_of(const std::string& name, const Metric& metric) {
+  double low = 1e300, high = -1e300;
+  for (const auto& line : metric.lines)
+    for (const auto& [at, value] : line) {
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+  if (name.ends_with(" %") && high <= 100) return {0, 100};
+  if (low < 0.7 * high) low = 0;
+  return high > low ? std::pair{low, high} : std::pair{low - 1, low + 1};
+}
+
+Table metric_table(const std::string& name, const Metric& metric, double first) {
+  Table table{.key = name,
+              .title = metric.title,
+              .columns = {{"after_ns", "after", Unit::ns}, {"value", name}}};
+  for (const auto& line : metric.lines) {
+    const std::size_t every = (line.size() + sample_points - 1) / sample_points;
+    for (std::size_t i = 0; i < line.size(); i += every)
+      table.rows.push_back({line[i].first - first, line[i].second});
+  }
+  return table;
+}
+
+std::string small_chart(const std::string& name, const Metric& metric, double first, double range,
+                        int number) {
+  const auto [low, high] = scale_of(name, metric);
+  std::string body;
+  double sum = 0, most = -1e300;
+  std::size_t count = 0;
+  for (const auto& line : metric.lines) {
+    std::vector<Point> points;
+    const std::size_t every = (line.size() + sample_points - 1) / sample_points;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      sum += line[i].second;
+      most = std::max(most, line[i].second);
+      ++count;
+      if (i % every == 0)
+        points.push_back({(line[i].first - first) / range,
+                          height - (line[i].second - low) / (high - low) * (height - top)});
+    }
+    body += html::line(metric.lines.size() > 1 ? "l-one" : "l-main", points, height);
+  }
+  const std::string mean =
+      value_text(name, sum / static_cast<double>(std::max<std::size_t>(count, 1)));
+  return chart({.id = fmt::format("metric-{}", number),
+                .title = metric.title,
+                .summary = fmt::format("mean {}, highest {}", mean, value_text(name, most)),
+                .height = static_cast<int>(height) + 2,
+                .body = grid_line(top, value_text(name, high)) +
+                        grid_line(height, value_text(name, low)) + body,
+                .legend = fmt::format("<span>mean {}, highest {}</span>", escaped(mean),
+                                      escaped(value_text(name, most))),
+                .table = table(metric_table(name, metric, first))});
+}
+
+std::string device_timeline(const DeviceMetrics& device) {
+  if (device.timeline.size() < 2) return "";
+  std::string body;
+  Table data{.key = "utilisation",
+             .title = "GPU utilisation over time",
+             .columns = {{"after_ns", "after", Unit::ns}, {"share", "utilisation", Unit::share}}};
+  const double count = static_cast<double>(device.timeline.size());
+  for (std::size_t i = 0; i < device.timeline.size(); ++i) {
+    const double tall = std::clamp(device.timeline[i], 0.0, 1.0) * (height - top);
+    body += bar("c-kernel", static_cast<double>(i) / count, height - tall, 0.9 / count, tall);
+    data.rows.push_back(
+        {static_cast<double>(i) * static_cast<double>(device.bucket_ns), device.timeline[i]});
+  }
+  return chart({.id = fmt::format("utilisation-{}", device.device),
+                .title = fmt::format("{} {}: kernels running", device.name, device.device),
+                .summary = fmt::format("The share of each {} in which some kernel ran.",
+                                       quantity(static_cast<double>(device.bucket_ns), Unit::ns)),
+                .height = static_cast<int>(height) + 2,
+                .body = grid_line(top, "100 %") + grid_line(height, "0 %") + body,
+                .table = table(data)});
+}
+
+std::string edges_chart(const CriticalPath& path) {
+  if (path.edges.empty()) return "";
+  const double first = static_cast<double>(path.edges.front().begin_ns);
+  const double range = std::max(static_cast<double>(path.edges.back().end_ns) - first, 1.0);
+  std::string body, legend;
+  Table data{.key = "critical_path",
+             .title = fmt::format("The path of step {}", path.step),
+             .columns = {{"what", "what"},
+                         {"bound", "bound by"},
+                         {"begin_ns", "from", Unit::ns},
+                         {"time_ns", "time", Unit::ns}}};
+  for (const PathEdge& edge : path.edges) {
+    const double begin = static_cast<double>(edge.begin_ns) - first;
+    const double ns = static_cast<double>(edge.end_ns - edge.begin_ns);
+    body += bar(bound_class(edge.bound), begin / range, 0, ns / range, 30,
+                fmt::format("{} ({}), {}", edge.what, edge.bound, quantity(ns, Unit::ns)));
+    data.rows.push_back({edge.what, edge.bound, begin, ns});
+  }
+  for (const PathShare& share : path.shares)
+    legend += legend_item(bound_class(share.bound), share.bound);
+  for (const double at : ticks(range, 4))
+    if (at <= range) body += text(at / range, 46, quantity(at, Unit::ns), "tick");
+  return chart({.id = "path-edges",
+                .title = fmt::format("Step {}, from its begin to its end", path.step),
+                .summary = "What the step waited for at each moment.",
+                .height = 50,
+                .body = body,
+                .legend = legend,
+                .table = table(data, {.code = 0})});
+}
+
+}  // namespace
+
+std::string bound_class(const std::string& bound) {
+  if (bound == "kernel") return category_class(Category::kernel);
+  if (bound == "launch") return category_class(Category::runtime);
+  if (bound == "idle") return category_class(Category::other);
+  for (const std::string_view same : {"copy", "data", "sync", "cpu"})
+    if (bound == same) return fmt::format("c-{}", bound);
+  return category_class(Category::other);
+}
+
+std::string machine_part(const Session& session, const Analysis& analysis) {
+  std::string body;
+  for (const DeviceMetrics& device : analysis.devices) body += device_timeline(device);
+  const auto metrics = metrics_of(session);
+  if (!session.samples.empty()) {
+    const double first = static_cast<double>(session.samples.front().at_ns);
+    const double range = std::max(static_cast<double>(session.samples.back().at_ns) - first, 1.0);
+    int number = 0;
+    for (const auto& [name, metric] : metrics)
+      body += small_chart(name, metric, first, range, ++number);
+    body = fmt::format("<div class=\"grid\">\n{}</div>\n", body);
+    return section("machine", "The machine",
+                   escaped(fmt::format("Sampled over {}; all charts share that time.",
+                                       quantity(range, Unit::ns))),
+                   body);
+  }
+  return body.empty() ? "" : section("machine", "The machine", "", body);
+}
+
+std::string path_part(const Analysis& analysis) {
+  const CriticalPath& path = analysis.path;
+  if (path.shares.empty()) return "";
+  Table table{.key = "critical_path_shares",
+              .title = "What the steps waited for",
+              .note =
+                  "If free: what a step would gain if these took no time and nothing else "
+                  "moved up.",
+              .columns = {{"bound", "bound by"},
+                          {"time_ns", "time a step", Unit::ns},
+                          {"share", "share", Unit::share},
+                          {"gain_ns", "if free", Unit::ns}}};
+  for (const PathShare& share : path.shares)
+    table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
+  return section("path", "Critical path",
+                 "The chain of waits that makes a step as long as it is: shortening anything else "
+                 "changes nothing.",
+                 edges_chart(path) + html::table(table, {.titled = true}));
+}
+
+}  // namespace warpstep::profiler::html

@@ -1,0 +1,170 @@
+// The first screen: what is the matter, how far the report may be trusted, what to do next.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "profiler/export/html.h"
+#include "profiler/export/html_parts.h"
+#include "profiler/export/quantity.h"
+
+namespace warpstep::profiler::html {
+namespace {
+
+std::string fact(std::string_view what, const std::string& value, std::string_view note = {}) {
+  return fmt::format("<div><dt>{}</dt><dd>{}{}</dd></div>\n", escaped(what), escaped(value),
+                     note.empty() ? "" : fmt::format(" <small>{}</small>", escaped(note)));
+}
+
+// Which steps the figures are about.
+std::string basis(const Session& session, const Breakdown& breakdown) {
+  std::string text = fmt::format("Means over {} steps",
+                                 quantity(static_cast<double>(breakdown.counted), Unit::count));
+  if (!breakdown.from_spans)
+    return text + ", from what every step tells: no step was recorded with spans.";
+  std::string windows;
+  for (const Window& window : session.windows)
+    if (window.complete != 0)
+      windows += fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step,
+                             window.last_step);
+  return fmt::format("{} that were recorded with spans: {}.", text, windows);
+}
+
+std::string losses_text(const Losses& losses) {
+  if (!lost_something(losses)) return "nothing";
+  std::string text;
+  const auto add = [&text](std::uint64_t count, const char* what) {
+    if (count > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                          quantity(static_cast<double>(count), Unit::count), what);
+  };
+  add(losses.entries, "entries");
+  add(losses.activities, "device activities");
+  add(losses.without_times, "activities without times");
+  add(losses.cut_bytes, "bytes at the file's end");
+  return text;
+}
+
+std::string trust_box(const Session& session, const Analysis& analysis) {
+  const Trust& trust = analysis.trust;
+  const bool is_sound = !lost_something(trust.losses) && trust.overhead_share < 0.01;
+  std::string html = fmt::format(
+      "<aside class=\"trust\" aria-labelledby=\"trust-title\">\n<h2 id=\"trust-title\">How far to "
+      "trust this <span class=\"{}\">{}</span></h2>\n<dl class=\"facts\">\n",
+      is_sound ? "good" : "care", is_sound ? "&#10003; sound" : "! with care");
+  html += fact("recording cost", quantity(trust.overhead_share, Unit::share),
+               quantity(trust.overhead_ns, Unit::ns) + " a step");
+  html += fact("lost", losses_text(trust.losses));
+  if (trust.clock_error_ns > 0)
+    html +=
+        fact("clocks agree within", quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
+  if (!session.computes_on_host())
+    html += fact("kernel time tied to a call", quantity(analysis.work.attributed, Unit::share));
+  html += "</dl>\n<p>" + escaped(basis(session, analysis.breakdown)) + "</p>\n";
+  if (!trust.notes.empty()) {
+    html += "<ul>\n";
+    for (const std::string& note : trust.notes) html += "<li>" + escaped(note) + "</li>\n";
+    html += "</ul>\n";
+  }
+  return html + "</aside>\n";
+}
+
+std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
+  std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
+                                 escaped(finding.key), escaped(finding.text));
+  const std::string gain = gain_text(session, analysis, finding);
+  const double epoch = steps_per_epoch(session) * finding.gain_ns;
+  if (!gain.empty())
+    html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
+                        escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
+                                (epoch > 0 ? " an epoch" : " a step")),
+                        epoch > 0 ? escaped(gain.substr(0, gain.find(", "))) : "");
+  else
+    html += "<p class=\"gain\"><span>gain not known</span></p>\n";
+  html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", escaped(finding.evidence),
+                      escaped(finding.advice));
+  if (!finding.flag.empty())
+    html += fmt::format("<p class=\"flag\"><code>{}</code></p>\n", escaped(finding.flag));
+  return html + "</li>\n";
+}
+
+std::string card(const std::string& value, std::string_view title, const std::string& note,
+                 double share = -1) {
+  std::string html =
+      fmt::format("<li><span class=\"what\">{}</span><b>{}</b>", escaped(title), escaped(value));
+  if (share >= 0)
+    html += fmt::format(
+        "<svg class=\"meter\" aria-hidden=\"true\"><rect width=\"{}\" height=\"100%\"/></svg>",
+        percent(std::clamp(share, 0.0, 1.0)));
+  return html + fmt::format("<small>{}</small></li>\n", escaped(note));
+}
+
+std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) {
+  const std::string of =
+      analysis.devices.size() > 1 ? fmt::format("GPU {}: ", device.device) : std::string();
+  const auto share = [&](std::string_view title, double value, std::string_view note) {
+    return card(quantity(value, Unit::share), title, of + std::string(note), value);
+  };
+  return share("GPU utilisation", device.utilization, "of the time some kernel runs") +
+         share("SM efficiency, estimated", device.sm_efficiency,
+               "of the multiprocessors have a block") +
+         share("Occupancy, estimated", device.occupancy, "of the threads that would fit") +
+         share("Tensor cores", device.tensor_core_share, "of the kernels' time is on them");
+}
+
+}  // namespace
+
+std::string verdict_part(const Session& session, const Analysis& analysis) {
+  std::string best;
+  if (!analysis.findings.empty()) {
+    const Finding& finding = analysis.findings.front();
+    const std::string gain = gain_text(session, analysis, finding);
+    best = fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", escaped(finding.advice),
+                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", escaped(gain)));
+  }
+  return fmt::format(
+      "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
+      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}"
+      "</div>\n{}</section>\n",
+      escaped(verdict(session, analysis)), best, trust_box(session, analysis));
+}
+
+std::string findings_part(const Session& session, const Analysis& analysis) {
+  if (analysis.findings.empty())
+    return section("findings", "What to do next", "",
+                   "<p>Nothing was found that an option would change for the better.</p>\n");
+  std::string body = "<ol class=\"findings\">\n";
+  for (const Finding& finding : analysis.findings) body += finding_html(session, analysis, finding);
+  return section("findings", "What to do next",
+                 "Largest expected gain first; each gain is counted by itself, they do not add up.",
+                 body + "</ol>\n");
+}
+
+std::string cards_part(const Session& session, const Analysis& analysis) {
+  std::string cards;
+  const double rate = samples_per_second(session, analysis.breakdown);
+  if (rate > 0)
+    cards += card(quantity(rate, Unit::count), "Samples a second", "all of a step counted");
+  if (analysis.breakdown.step_ns > 0)
+    cards += card(quantity(analysis.breakdown.step_ns, Unit::ns), "A step", "mean, with all waits");
+  const double flops = step_flops(analysis.work);
+  const double peak = analysis.work.peaks.flops_per_second;
+  if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
+    const double share = flops / (analysis.breakdown.step_ns * 1e-9) / peak;
+    cards += card(quantity(share, Unit::share), "Of the measured peak",
+                  "whole steps against " + quantity(peak, Unit::per_second_flops), share);
+  }
+  std::string note;
+  if (session.computes_on_host())
+    note =
+        "<p class=\"note\">This run computed on the host, so there is no GPU whose utilisation, "
+        "multiprocessors, occupancy or tensor cores could be told.</p>\n";
+  else if (analysis.devices.empty())
+    note =
+        "<p class=\"note\">No window with device activities is complete: record one with "
+        "<code>--profile deep</code> to see how busy and how full the GPU is.</p>\n";
+  else
+    for (const DeviceMetrics& device : analysis.devices) cards += device_cards(analysis, device);
+  return section("figures", "Key figures", "", "<ul class=\"cards\">\n" + cards + "</ul>\n" + note);
+}
+
+}  // namespace warpstep::profiler::html

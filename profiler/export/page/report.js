@@ -1,0 +1,289 @@
+// Everything that is shown works without this; it adds sorting, filtering, CSV, themes, copying, and
+// the lanes of the step that is chosen.
+"use strict";
+(function () {
+  const all = (query, from) => Array.from((from || document).querySelectorAll(query));
+  const make = (tag, text, attributes) => {
+    const element = document.createElement(tag);
+    if (text) element.textContent = text;
+    for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
+    return element;
+  };
+  const button = (text, label, action) => {
+    const element = make("button", text, { type: "button", "aria-label": label, title: label });
+    element.addEventListener("click", action);
+    return element;
+  };
+
+  // ---- Theme
+
+  const root = document.documentElement;
+  const theme = document.getElementById("theme");
+  const is_dark = () => root.dataset.theme ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const name_theme = () => { theme.textContent = is_dark() ? "Light theme" : "Dark theme"; };
+  theme.addEventListener("click", () => {
+    root.dataset.theme = is_dark() ? "light" : "dark";
+    name_theme();
+  });
+  name_theme();
+  theme.hidden = false;
+
+  // ---- Tables
+
+  const value_of = cell => cell.dataset.v === undefined ? cell.textContent
+    : cell.dataset.v === "" ? null : Number(cell.dataset.v);
+  const before = (a, b) => {
+    if (a === null || b === null) return (a === null) - (b === null);
+    return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+  };
+
+  function sort(table, column) {
+    const heads = all("thead th", table);
+    // Numbers are looked through from the largest, names from A.
+    const first = heads[column].classList.contains("n") ? "descending" : "ascending";
+    const now = heads[column].getAttribute("aria-sort");
+    const order = !now ? first : now === "ascending" ? "descending" : "ascending";
+    heads.forEach(head => head.removeAttribute("aria-sort"));
+    heads[column].setAttribute("aria-sort", order);
+    const sign = order === "ascending" ? 1 : -1;
+    const body = table.tBodies[0];
+    Array.from(body.rows)
+      .map((row, at) => ({ row, at, value: value_of(row.cells[column]) }))
+      .sort((a, b) => {
+        const unknown = (a.value === null) - (b.value === null);  // last in both orders
+        return unknown || sign * before(a.value, b.value) || a.at - b.at;
+      })
+      .forEach(entry => body.append(entry.row));
+  }
+
+  function csv_of(table) {
+    const quoted = text => /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    const rows = [all("thead th", table).map(head => head.dataset.k)];
+    for (const row of table.tBodies[0].rows)
+      rows.push(Array.from(row.cells, cell => cell.dataset.v === undefined ? cell.textContent : cell.dataset.v));
+    return rows.map(row => row.map(quoted).join(",")).join("\r\n") + "\r\n";
+  }
+
+  function download(table) {
+    const url = URL.createObjectURL(new Blob([csv_of(table)], { type: "text/csv" }));
+    const link = make("a", "", { href: url, download: table.dataset.key.replace(/[^\w-]+/g, "_") + ".csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  }
+
+  function filter_field(table, title) {
+    const field = make("input", "", { type: "search", placeholder: "Filter", "aria-label": "Filter " + title });
+    field.addEventListener("input", () => {
+      const words = field.value.toLowerCase().split(/\s+/);
+      for (const row of table.tBodies[0].rows)
+        row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
+    });
+    return field;
+  }
+
+  for (const frame of all(".table")) {
+    const table = frame.querySelector("table");
+    const title = table.caption.querySelector("b").textContent;
+    all("thead th", table).forEach((head, column) => {
+      const press = make("button", head.textContent, { type: "button" });
+      press.addEventListener("click", () => sort(table, column));
+      head.replaceChildren(press);
+    });
+    const tools = make("div", "", { class: "tools" });
+    if ("filter" in frame.dataset) tools.append(filter_field(table, title));
+    tools.append(button("CSV", "Download " + title + " as CSV", () => download(table)));
+    let head = frame.querySelector(".head");
+    if (!head) frame.prepend(head = make("div", "", { class: "head" }));
+    head.append(tools);
+  }
+
+  // ---- Options that can be copied
+
+  for (const flag of all(".flag")) {
+    const text = flag.querySelector("code").textContent;
+    const copy = button("Copy", "Copy " + text, () => {
+      const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
+      if (navigator.clipboard && isSecureContext) { navigator.clipboard.writeText(text).then(done); return; }
+      getSelection().selectAllChildren(flag.querySelector("code"));
+      if (document.execCommand("copy")) done();
+    });
+    flag.append(copy);
+  }
+
+  // ---- Lanes
+
+  const source = document.getElementById("lanes-data");
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
+  const figure = document.getElementById("lanes");
+  const plot = figure.querySelector(".plot");
+  const heading = figure.querySelector("h3");
+  const row_height = 16, queue_height = 34, axis_height = 20, character = 7;
+  const height = Number(plot.getAttribute("height"));
+  const links = all("#strip a[data-step]");
+  let shown = 0, from = 0, to = 1;  // the step, and the part of it from 0 to 1
+
+  const digits = value => value === 0 ? "0" : value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+  function time(tenths) {  // of units of 100 ns
+    let value = tenths * 100, unit = 0;
+    while (unit < 3 && value >= 999.5) { value /= 1000; ++unit; }
+    return digits(value) + " " + ["ns", "us", "ms", "s"][unit];
+  }
+  function svg(tag, attributes, text) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text) element.textContent = text;
+    return element;
+  }
+  const light = new Set(["c-copy", "c-sync", "c-runtime", "c-other", "c-memset", "s0", "s3", "s4", "s5"]);
+
+  function draw_bars(group, flat, length, width) {
+    const top = Number(group.dataset.top), parts = [];
+    for (let i = 0; i < flat.length; i += 5) {
+      const [row, css, name, begin, long] = flat.slice(i, i + 5);
+      const x = Math.max(0, (begin / length - from) / (to - from));
+      const end = Math.min(1, ((begin + long) / length - from) / (to - from));
+      if (end < 0 || x > 1 || end < x) continue;
+      const pixels = (end - x) * width, y = top + row * row_height;
+      const bar = svg("rect", { class: data.classes[css] + (pixels > 3 ? " w" : ""), x: x * 100 + "%", y,
+        width: Math.max((end - x) * 100, 0.02) + "%", height: row_height - 1 });
+      bar.append(svg("title", {}, data.names[name] + ", " + time(long)));
+      parts.push(bar);
+      const room = Math.floor((pixels - 8) / character);
+      if (room < 3) continue;
+      const text = data.names[name];
+      parts.push(svg("text", { x: x * width + 4, y: y + 12, class: light.has(data.classes[css]) ? "on-light" : "" },
+        text.length <= room ? text : text.slice(0, room - 1) + "\u2026"));
+    }
+    group.replaceChildren(...parts);
+  }
+
+  function draw_queue(queue, length) {
+    const group = plot.querySelector(".depth");
+    if (!group) return;
+    const base = Number(group.dataset.top) + queue_height, parts = [];
+    for (let i = 0; i < queue.length; i += 2) {
+      const x = Math.max(0, (queue[i] / length - from) / (to - from));
+      const end = Math.min(1, ((i + 2 < queue.length ? queue[i + 2] / length : 1) - from) / (to - from));
+      if (end <= x || x > 1) continue;
+      const high = queue[i + 1] / Math.max(data.most, 1) * (queue_height - 2);
+      const bar = svg("rect", { class: "queue", x: x * 100 + "%", y: base - high, width: (end - x) * 100 + "%", height: high });
+      bar.append(svg("title", {}, queue[i + 1] + " ready"));
+      parts.push(bar);
+    }
+    group.replaceChildren(...parts);
+  }
+
+  function draw_axis(length) {
+    const range = (to - from) * length, rough = range / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find(factor => factor * power >= rough) * power;
+    const parts = [];
+    for (let at = Math.ceil(from * length / step) * step; at <= to * length; at += step) {
+      const share = (at / length - from) / (to - from), x = share * 100 + "%";
+      parts.push(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - axis_height }));
+      parts.push(svg("text", { class: "tick", x, y: height - 5,
+        "text-anchor": share < 0.12 ? "start" : share > 0.88 ? "end" : "middle" }, time(at)));
+    }
+    plot.querySelector(".axis").replaceChildren(...parts);
+  }
+
+  function fill_table(step) {
+    const body = figure.querySelector("tbody"), rows = [];
+    data.lanes.forEach((lane, at) => {
+      const sums = new Map(), flat = step.bars[at];
+      for (let i = 0; i < flat.length; i += 5) {
+        const sum = sums.get(flat[i + 2]) || [0, 0];
+        sums.set(flat[i + 2], [sum[0] + 1, sum[1] + flat[i + 4]]);
+      }
+      for (const [name, [count, tenths]] of sums) {
+        const row = make("tr");
+        row.append(make("th", lane, { scope: "row" }), make("td", data.names[name]),
+          make("td", String(count), { class: "n", "data-v": count }),
+          make("td", time(tenths), { class: "n", "data-v": tenths * 100 }));
+        rows.push(row);
+      }
+    });
+    body.replaceChildren(...rows);
+    figure.querySelector("caption b").textContent = "Step " + step.step + " by lane";
+  }
+
+  function draw() {
+    const step = data.steps[shown], width = plot.getBoundingClientRect().width;
+    const part = from > 0 || to < 1 ? ": " + time(from * step.length) + " to " + time(to * step.length) : "";
+    heading.textContent = "Lanes of step " + step.step + ", " + time(step.length) + part;
+    plot.querySelector("title").textContent = heading.textContent;
+    all(".bars", plot).forEach((group, lane) => draw_bars(group, step.bars[lane], step.length, width));
+    draw_queue(step.queue, step.length);
+    draw_axis(step.length);
+    for (const link of links)
+      if (Number(link.dataset.step) === step.step) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+  }
+
+  function choose(index) {
+    if (index < 0 || index >= data.steps.length) return;
+    shown = index; from = 0; to = 1;
+    draw();
+    fill_table(data.steps[shown]);
+  }
+
+  function view(low, high) {
+    const range = Math.min(Math.max(high - low, 1e-4), 1);
+    from = Math.min(Math.max(low, 0), 1 - range);
+    to = from + range;
+    draw();
+  }
+  const around = factor => {
+    const middle = (from + to) / 2, half = (to - from) / 2 * factor;
+    view(middle - half, middle + half);
+  };
+  const move = share => view(from + share * (to - from), to + share * (to - from));
+
+  // A range that is dragged over is shown larger.
+  let drag = null;
+  const share_at = event => {
+    const box = plot.getBoundingClientRect();
+    return Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+  };
+  plot.addEventListener("pointerdown", event => {
+    if (event.pointerType !== "mouse" || event.button !== 0) return;
+    drag = { begin: share_at(event), box: svg("rect", { class: "selection", y: 0, height: height - axis_height }) };
+    plot.append(drag.box);
+    event.preventDefault();
+  });
+  addEventListener("pointermove", event => {
+    if (!drag) return;
+    const end = share_at(event);
+    drag.box.setAttribute("x", Math.min(drag.begin, end) * 100 + "%");
+    drag.box.setAttribute("width", Math.abs(end - drag.begin) * 100 + "%");
+  });
+  addEventListener("pointerup", event => {
+    if (!drag) return;
+    const begin = drag.begin, end = share_at(event), range = to - from;
+    drag.box.remove();
+    drag = null;
+    if (Math.abs(end - begin) > 0.01)
+      view(from + Math.min(begin, end) * range, from + Math.max(begin, end) * range);
+  });
+
+  const steering = make("div", "", { class: "steering", role: "group", "aria-label": "Lanes" });
+  steering.append(
+    button("\u2039 step", "Step before", () => choose(shown - 1)),
+    button("step \u203a", "Next step", () => choose(shown + 1)),
+    button("+", "Zoom in", () => around(0.5)), button("\u2212", "Zoom out", () => around(2)),
+    button("\u2190", "Earlier", () => move(-0.5)), button("\u2192", "Later", () => move(0.5)),
+    button("Whole step", "Show the whole step", () => view(0, 1)));
+  figure.querySelector("figcaption").after(steering);
+  const find = step => data.steps.findIndex(entry => entry.step === step);
+  for (const link of links)
+    link.addEventListener("click", event => {
+      const index = find(Number(link.dataset.step));
+      if (index < 0) return;
+      event.preventDefault();
+      choose(index);
+    });
+  shown = Math.max(0, find(Number((heading.textContent.match(/\d+/) || [0])[0])));
+  draw();
+  addEventListener("resize", draw);
+})();

@@ -1,0 +1,185 @@
+#include "profiler/export/quantity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+namespace warpstep::profiler {
+namespace {
+
+// Three significant digits, but whole numbers from 100 on.
+std::string digits(double value) {
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+std::string scaled(double value, double base, std::span<const char* const> units) {
+  std::size_t at = 0;
+  // 999.6 would be shown as 1000: the next unit has it as 1.00.
+  while (at + 1 < units.size() && std::abs(value) >= 0.9995 * base) {
+    value /= base;
+    ++at;
+  }
+  return fmt::format("{} {}", digits(value), units[at]);
+}
+
+std::string grouped_count(double value) {
+  const std::string digits = fmt::format("{:.0f}", std::abs(value));
+  std::string text(value < 0 ? "-" : "");
+  for (std::size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
+    text += digits[at];
+  }
+  return text;
+}
+
+constexpr std::array time_units{"ns", "us", "ms", "s"};
+constexpr std::array byte_units{"B", "KiB", "MiB", "GiB", "TiB"};
+constexpr std::array flop_units{"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+constexpr std::array flop_rates{"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"};
+constexpr std::array byte_rates{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+
+}  // namespace
+
+std::string quantity(double value, Unit unit) {
+  if (!std::isfinite(value)) return "-";
+  switch (unit) {
+    case Unit::ns: return scaled(value, 1000, time_units);
+    case Unit::bytes: return scaled(value, 1024, byte_units);
+    case Unit::flops: return scaled(value, 1000, flop_units);
+    case Unit::per_second_flops: return scaled(value, 1000, flop_rates);
+    case Unit::per_second_bytes: return scaled(value, 1000, byte_rates);
+    case Unit::share: return fmt::format("{:.1f} %", value * 100);
+    case Unit::count: return grouped_count(value);
+    case Unit::none: break;
+  }
+  return std::abs(value) >= 1000 ? grouped_count(value) : fmt::format("{:.4g}", value);
+}
+
+std::string text_or(const Json& json, std::string_view key, const std::string& otherwise) {
+  if (!json.is_object()) return otherwise;
+  const auto found = json.find(std::string(key));
+  return found != json.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
+double number_or(const Json& json, std::string_view key, double otherwise) {
+  if (!json.is_object()) return otherwise;
+  const auto found = json.find(std::string(key));
+  return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+double steps_per_epoch(const Session& session) {
+  const double told = number_or(session.loader, "steps_per_epoch", 0);
+  if (told > 0 || session.steps.empty()) return told;
+  const std::uint64_t first = session.steps.front().epoch;
+  if (session.steps.back().epoch == first) return 0;
+  return static_cast<double>(
+      std::ranges::count_if(session.steps, [&](const Step& step) { return step.epoch == first; }));
+}
+
+double samples_per_second(const Session& session, const Breakdown& breakdown) {
+  if (session.steps.empty() || breakdown.step_ns <= 0) return 0;
+  double samples = 0;
+  for (const Step& step : session.steps) samples += static_cast<double>(step.samples);
+  return samples / static_cast<double>(session.steps.size()) / breakdown.step_ns * 1e9;
+}
+
+double step_flops(const Work& work) {
+  double sum = 0;
+  for (const LayerRow& row : work.layers) sum += row.flops;
+  return sum;
+}
+
+std::string run_title(const Session& session) {
+  const Json empty = Json::object();
+  const bool has_options = session.stamp.is_object() && session.stamp.contains("options");
+  const Json& options = has_options ? session.stamp["options"] : empty;
+  std::string text = text_or(options, "model", "Training run");
+  if (!session.devices.empty()) {
+    text += " on " + session.name(session.devices.front().name);
+    if (session.devices.size() > 1) text += fmt::format(" x {}", session.devices.size());
+  } else {
+    text += " on the CPU";
+  }
+  const double batch = number_or(options, "batch", number_or(session.loader, "batch", 0));
+  if (batch > 0) text += fmt::format(", batch {:.0f}", batch);
+  const std::string precision = text_or(options, "precision", "");
+  return precision.empty() ? text : text + ", " + precision;
+}
+
+std::string verdict(const Session& session, const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
+  if (breakdown.step_ns <= 0) return "No step was recorded: there is nothing to explain.";
+  std::array<std::size_t, categories> order{};
+  for (std::size_t i = 0; i < categories; ++i) order[i] = i;
+  std::ranges::stable_sort(
+      order, [&](std::size_t a, std::size_t b) { return breakdown.mean[a] > breakdown.mean[b]; });
+  std::string text = fmt::format("A step takes {}", quantity(breakdown.step_ns, Unit::ns));
+  for (std::size_t i = 0; i < 3; ++i) {
+    const double share = breakdown.mean[order[i]] / breakdown.step_ns;
+    if (share < 0.005) break;
+    text += fmt::format("{} {} {}", i == 0 ? ":" : ",", quantity(share, Unit::share),
+                        label(static_cast<Category>(order[i])));
+  }
+  const double rate = samples_per_second(session, breakdown);
+  return text + (rate > 0 ? fmt::format("; {} samples/s.", quantity(rate, Unit::count)) : ".");
+}
+
+std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
+  if (finding.gain_ns <= 0) return "";
+  std::string text = quantity(finding.gain_ns, Unit::ns) + " a step";
+  const double left = analysis.breakdown.step_ns - finding.gain_ns;
+  if (left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
+  const double epoch = steps_per_epoch(session) * finding.gain_ns;
+  return epoch > 0 ? fmt::format("{}, {} an epoch", text, quantity(epoch, Unit::ns)) : text;
+}
+
+bool lost_something(const Losses& losses) {
+  return losses.entries + losses.activities + losses.without_times + losses.cut_bytes > 0;
+}
+
+std::string trust_line(const Analysis& analysis) {
+  const Trust& trust = analysis.trust;
+  std::string text = fmt::format("Recording cost {} of a step ({}); ",
+                                 trust.overhead_share > 0 && trust.overhead_share < 0.0005
+                                     ? "below 0.1 %"
+                                     : quantity(trust.overhead_share, Unit::share),
+                                 quantity(trust.overhead_ns, Unit::ns));
+  std::string lost;
+  const auto add = [&lost](std::uint64_t count, const char* what) {
+    if (count > 0)
+      lost += fmt::format("{}{} {}", lost.empty() ? "" : ", ",
+                          quantity(static_cast<double>(count), Unit::count), what);
+  };
+  add(trust.losses.entries, "entries of full rings");
+  add(trust.losses.activities, "activities dropped by CUPTI");
+  add(trust.losses.without_times, "activities without times");
+  add(trust.losses.cut_bytes, "bytes at the end of the file");
+  text += lost.empty() ? "nothing was lost" : fmt::format("lost: {}", lost);
+  if (trust.clock_error_ns > 0)
+    text += fmt::format("; clocks agree within {}",
+                        quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
+  text += '.';
+  return text;
+}
+
+std::string_view label(Category category) {
+  switch (category) {
+    case Category::kernel: return "kernels";
+    case Category::copy: return "copies";
+    case Category::memset: return "memset";
+    case Category::communication: return "communication";
+    case Category::runtime: return "runtime";
+    case Category::data: return "loader wait";
+    case Category::sync: return "device sync";
+    case Category::cpu: return "CPU";
+    case Category::other: return "idle, other";
+  }
+  return "";
+}
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,37 @@
+// Numbers as people read them: three digits and a unit.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "profiler/analysis/analysis.h"
+
+namespace warpstep::profiler {
+
+// "12.3 ms", "1.50 MiB", "30.1 %", "50,000", "1.20 TFLOP/s"; the value is in base units. "-" for
+// what is not finite.
+std::string quantity(double value, Unit unit);
+
+std::string text_or(const Json& json, std::string_view key, const std::string& otherwise);
+double number_or(const Json& json, std::string_view key, double otherwise);
+
+// Of an epoch: what the loader tells, else those of the session's first whole epoch; 0: not known.
+double steps_per_epoch(const Session& session);
+// Samples a second over the counted steps; 0: not known.
+double samples_per_second(const Session& session, const Breakdown& breakdown);
+// Floating-point operations of the whole program in a step; 0: not known.
+double step_flops(const Work& work);
+// "cifar10cnn on an NVIDIA H200, batch 128"; what is not known is left out.
+std::string run_title(const Session& session);
+// "A step takes 41.0 ms: 60.0 % kernels, 30.0 % loader wait, 6.0 % CPU."
+std::string verdict(const Session& session, const Analysis& analysis);
+// What the best finding gains: "12.3 ms a step (1.43x), 4.80 s an epoch"; empty when not known.
+std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
+// "Recording cost 0.1 % of a step; nothing was lost; clocks agree within 1.20 us."
+std::string trust_line(const Analysis& analysis);
+bool lost_something(const Losses& losses);
+
+// As people read a category; those whose parts are never above 0 are left out of charts.
+std::string_view label(Category category);
+
+}  // namespace warpstep::profiler

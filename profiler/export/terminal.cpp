@@ -1,0 +1,165 @@
+// The report for a terminal of 80 columns.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "profiler/export/export.h"
+#include "profiler/export/quantity.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr std::size_t columns = 80;
+constexpr std::size_t longest_calls = 10;
+constexpr std::size_t told_findings = 3;
+
+// Characters, not bytes; and nothing that a terminal would obey.
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += (c >= 0 && c < ' ') || c == 0x7F ? '?' : c;
+  return result;
+}
+
+bool continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return !continues(c); }));
+}
+
+// At most `width` characters: what does not fit ends in "...".
+std::string fitted(std::string_view text, std::size_t width) {
+  std::string clean = printable(text);
+  if (width_of(clean) <= width) {
+    clean.append(width - width_of(clean), ' ');
+    return clean;
+  }
+  std::size_t at = 0, count = 0;
+  while (at < clean.size() && (count < width - 3 || continues(clean[at])))
+    if (!continues(clean[at++])) ++count;
+  return fmt::format("{}...", clean.substr(0, at));
+}
+
+// Words in lines of at most 80 columns, all but the first indented.
+std::string wrapped(std::string_view text, std::size_t indent) {
+  const std::string clean = printable(text);
+  std::string result;
+  std::size_t column = indent, at = 0;
+  while (at < clean.size()) {
+    const std::size_t end = std::min(clean.find(' ', at), clean.size());
+    const std::string_view word = std::string_view(clean).substr(at, end - at);
+    const bool is_first = result.empty();
+    if (!is_first && column + 1 + width_of(word) > columns) {
+      result += '\n';
+      result.append(indent, ' ');
+      column = indent;
+    } else if (!is_first) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += width_of(word);
+    at = end + 1;
+  }
+  return result;
+}
+
+// Eighths of a character cell.
+std::string blocks(double share, std::size_t width) {
+  constexpr const char* parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<std::size_t>(
+      std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width) * 8));
+  std::string bar;
+  for (std::size_t i = 0; i < eighths / 8; ++i) bar += "█";
+  return bar + parts[eighths % 8];
+}
+
+std::string breakdown_text(const Breakdown& breakdown) {
+  std::string text =
+      fmt::format("Where a step goes (mean of {} steps{})\n",
+                  quantity(static_cast<double>(breakdown.counted), Unit::count),
+                  breakdown.from_spans ? ", recorded with spans" : ", without spans");
+  for (std::size_t i = 0; i < categories; ++i) {
+    const double ns = breakdown.mean[i];
+    if (ns <= 0) continue;
+    const double share = ns / breakdown.step_ns;
+    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i)),
+                        quantity(ns, Unit::ns), quantity(share, Unit::share), blocks(share, 40));
+  }
+  return text;
+}
+
+std::string calls_text(const Work& work) {
+  std::vector<const CallRow*> calls;
+  for (const CallRow& call : work.calls) calls.push_back(&call);
+  std::ranges::stable_sort(calls, std::ranges::greater(),
+                           [](const CallRow* call) { return call->ns; });
+  const std::size_t count = std::min(calls.size(), longest_calls);
+  if (count == 0) return "";
+  std::string text = fmt::format("\n{:<26} {:<11} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
+                                 fmt::format("Longest {} of {} calls", count, calls.size()),
+                                 "phase", "time", "p95", "share", "GFLOP/s", "of peak");
+  for (std::size_t i = 0; i < count; ++i) {
+    const CallRow& call = *calls[i];
+    text += fmt::format(
+        "{} {} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
+        fitted(call.title.empty() ? "(of no call)" : call.title, 26), fitted(call.phase, 11),
+        quantity(call.ns, Unit::ns), quantity(call.p95_ns, Unit::ns),
+        quantity(call.share, Unit::share),
+        call.flops_per_second > 0 ? fmt::format("{:.0f}", call.flops_per_second * 1e-9) : "-",
+        call.of_peak > 0 ? quantity(call.of_peak, Unit::share) : "-");
+  }
+  return text;
+}
+
+std::string devices_text(const std::vector<DeviceMetrics>& devices) {
+  std::string text;
+  for (const DeviceMetrics& device : devices)
+    text +=
+        wrapped(fmt::format("{} {}: kernels run {} of the time, on {} of the multiprocessors "
+                            "(estimated), {} of their time on tensor cores; occupancy {} "
+                            "(estimated).",
+                            device.name, device.device, quantity(device.utilization, Unit::share),
+                            quantity(device.sm_efficiency, Unit::share),
+                            quantity(device.tensor_core_share, Unit::share),
+                            quantity(device.occupancy, Unit::share)),
+                0) +
+        "\n";
+  return text.empty() ? text : fmt::format("\n{}", text);
+}
+
+std::string findings_text(const Session& session, const Analysis& analysis) {
+  const std::size_t count = std::min(analysis.findings.size(), told_findings);
+  if (count == 0) return "\nNothing was found that an option would change for the better.\n";
+  std::string text = "\nWhat to do next\n";
+  for (std::size_t i = 0; i < count; ++i) {
+    const Finding& finding = analysis.findings[i];
+    const std::string gain = gain_text(session, analysis, finding);
+    text += fmt::format(
+        " {}. {}\n    {}\n    {}\n", i + 1, wrapped(finding.text, 4), wrapped(finding.evidence, 4),
+        wrapped(gain.empty() ? finding.advice : fmt::format("{} Saves {}.", finding.advice, gain),
+                4));
+  }
+  if (analysis.findings.size() > count)
+    text += fmt::format("    {} more in report.html.\n", analysis.findings.size() - count);
+  return text;
+}
+
+}  // namespace
+
+std::string terminal_report(const Session& session, const Analysis& analysis) {
+  std::string text = fmt::format("{}\n{}\n\n", wrapped(run_title(session), 0),
+                                 wrapped(verdict(session, analysis), 0));
+  if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis.breakdown);
+  if (!session.computes_on_host()) text += devices_text(analysis.devices);
+  text += calls_text(analysis.work) + findings_text(session, analysis);
+  text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
+  for (const std::string& note : analysis.trust.notes)
+    text += fmt::format("- {}\n", wrapped(note, 2));
+  return text;
+}
+
+}  // namespace warpstep::profiler

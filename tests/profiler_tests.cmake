@@ -22,3 +22,5 @@ foreach(source ${profiler_tests})
   warpstep_test(profiler_${name} TIER host SOURCES ${source}
                 LINK profiler_testing ${of_cupti} warpstep::profiler ZLIB::ZLIB)
 endforeach()
+warpstep_test(profile_command_test TIER host SOURCES profile_command_test.cpp LINK warpstep::profiler)
+add_dependencies(profile_command_test warpstep)

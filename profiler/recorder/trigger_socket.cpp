@@ -65,7 +65,10 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 std::vector<path> socket_folders(uid_t user) {
   std::vector<path> folders;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (user == ::geteuid() && runtime && path(runtime).is_absolute())
+  struct stat status {};
+  // After sudo the variable may still name the folder of who called it.
+  if (user == ::geteuid() && runtime && path(runtime).is_absolute() &&
+      ::stat(runtime, &status) == 0 && status.st_uid == user)
     folders.push_back(path(runtime) / "warpstep");
   const path usual = fmt::format("/run/user/{}/warpstep", user);
   if (std::find(folders.begin(), folders.end(), usual) == folders.end()) folders.push_back(usual);

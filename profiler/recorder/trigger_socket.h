@@ -28,7 +28,8 @@ class Descriptor {
 };
 
 // Folders where the jobs of a user may have their sockets, the preferred one first:
-// $XDG_RUNTIME_DIR/warpstep (of the calling user), /run/user/UID/warpstep, /tmp/warpstep-UID.
+// $XDG_RUNTIME_DIR/warpstep (for the calling user, who must own it), /run/user/UID/warpstep,
+// /tmp/warpstep-UID.
 std::vector<std::filesystem::path> socket_folders(uid_t user);
 std::filesystem::path socket_path(const std::filesystem::path& folder, pid_t job);
 

@@ -42,16 +42,23 @@ TEST(SocketFolder, IsTheUsersAlone) {
 }
 
 TEST(SocketFolder, HasASecondChoice) {
+  const Tree tree;
   ::unsetenv("XDG_RUNTIME_DIR");
   EXPECT_EQ(socket_folders(12),
             (std::vector<std::filesystem::path>{"/run/user/12/warpstep", "/tmp/warpstep-12"}));
   const uid_t own = ::geteuid();
-  ::setenv("XDG_RUNTIME_DIR", "/a/b", 1);
-  EXPECT_EQ(socket_folders(own).at(0), "/a/b/warpstep");
+  ::setenv("XDG_RUNTIME_DIR", tree.root().c_str(), 1);
+  EXPECT_EQ(socket_folders(own).at(0), tree.root() / "warpstep");
   EXPECT_EQ(socket_folders(own).size(), 3U);
   EXPECT_EQ(socket_folders(own + 1).size(), 2U) << "the variable is of the calling user";
-  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
-  EXPECT_EQ(socket_folders(own).size(), 2U);
+  for (const char* useless : {"relative", "/nonexistent", ""}) {
+    ::setenv("XDG_RUNTIME_DIR", useless, 1);
+    EXPECT_EQ(socket_folders(own).size(), 2U) << useless;
+  }
+  if (own != 0) return;
+  ASSERT_EQ(::chown(tree.root().c_str(), nobody, nobody), 0);
+  ::setenv("XDG_RUNTIME_DIR", tree.root().c_str(), 1);
+  EXPECT_EQ(socket_folders(own).size(), 2U) << "of who called sudo";
 }
 
 TEST(Socket, HasAShortPath) {

@@ -46,11 +46,16 @@ class Checker {
   }
   void check_step(const Step& step) const {
     require_order("a step", step.begin_ns, step.end_ns);
-    const std::uint64_t parts =
-        step.data_ns + step.copies_ns + step.kernels_ns + step.cpu_ns + step.other_ns;
-    if (parts != step.end_ns - step.begin_ns)
-      fail<DataError>("{}: the parts of step {} are {} ns, but it took {} ns", path_, step.step,
-                      parts, step.end_ns - step.begin_ns);
+    std::uint64_t left = step.end_ns - step.begin_ns;  // taken part by part: a sum may wrap around
+    for (const std::uint64_t part :
+         {step.data_ns, step.copies_ns, step.kernels_ns, step.cpu_ns, step.other_ns}) {
+      if (part > left)
+        fail<DataError>("{}: the parts of step {} are longer than its {} ns", path_, step.step,
+                        step.end_ns - step.begin_ns);
+      left -= part;
+    }
+    if (left != 0)
+      fail<DataError>("{}: the parts of step {} are {} ns shorter than it", path_, step.step, left);
   }
 
   const Session& session_;

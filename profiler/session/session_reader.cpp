@@ -11,6 +11,13 @@ namespace warpstep::profiler {
 namespace {
 
 constexpr std::uint64_t most_records = std::uint64_t{1} << 28;
+constexpr int most_depth = 64;  // of JSON
+
+// The text with what is not UTF-8 replaced: JSON could not hold it.
+std::string readable(std::string_view text) {
+  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
+}
 
 class Reader {
  public:
@@ -58,7 +65,7 @@ class Reader {
       case Chunk::program: session_.program = parse(payload); return;
       case Chunk::loader: session_.loader = parse(payload); return;
       case Chunk::peaks: session_.peaks = parse(payload); return;
-      case Chunk::note: session_.notes.emplace_back(payload); return;
+      case Chunk::note: session_.notes.push_back(readable(payload)); return;
       case Chunk::names: return take_names(parse(payload));
       case Chunk::threads: return take_threads(parse(payload));
       case Chunk::devices: return records(header, payload, session_.devices);
@@ -80,7 +87,14 @@ class Reader {
   }
 
   Json parse(std::string_view text) const {
-    Json json = Json::parse(text, nullptr, false);
+    // Deeper ones would end the process where they are copied.
+    bool too_deep = false;
+    const auto within = [&](int depth, Json::parse_event_t, Json&) {
+      too_deep = too_deep || depth > most_depth;
+      return !too_deep;
+    };
+    Json json = Json::parse(text, within, false);
+    if (too_deep) damaged("is nested too deeply");
     if (json.is_discarded()) damaged("is no JSON");
     return json;
   }
@@ -89,6 +103,7 @@ class Reader {
     const auto found = json.is_object() ? json.find("schema") : json.end();
     if (!json.is_object() || found == json.end() || !found->is_number_integer())
       damaged("has no schema");
+    if (*found < 1) damaged("has no schema");
     if (*found > session_schema)
       fail<DataError>(
           "{}: was written by a later version of warpstep (schema {}, this one reads {})", path_,
@@ -113,7 +128,10 @@ class Reader {
       if (!thread.is_array() || thread.size() != 2 || !thread[0].is_number_unsigned() ||
           !thread[1].is_string())
         damaged("has a thread that is none");
-      session_.threads.push_back({thread[0].get<std::uint32_t>(), thread[1].get<std::string>()});
+      const auto system = thread[0].get<std::uint64_t>();
+      if (system > std::numeric_limits<std::uint32_t>::max()) damaged("has a thread that is none");
+      session_.threads.push_back(
+          {static_cast<std::uint32_t>(system), thread[1].get<std::string>()});
     }
   }
 

@@ -135,6 +135,31 @@ TEST(SessionFile, RefusesWhatCannotBe) {
   EXPECT_THROW(parse_session(written(session), "test"), DataError);
 }
 
+TEST(SessionFile, RefusesPartsThatAddUpOnlyByWrappingAround) {
+  Session session = sample_session();
+  session.steps[0].data_ns = std::uint64_t{1} << 63;
+  session.steps[0].copies_ns += std::uint64_t{1} << 63;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+}
+
+TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {
+  const std::filesystem::path path = temporary("deep.prof");
+  {
+    SessionWriter writer(path);
+    writer.write(Chunk::program, std::string(300'000, '['));
+  }
+  EXPECT_THROW(read_session(path), DataError);
+}
+
+TEST(SessionFile, GivesNotesThatJsonCanHold) {
+  const std::filesystem::path path = temporary("note.prof");
+  {
+    SessionWriter writer(path);
+    writer.write(Chunk::note, std::string_view("a\xff"));
+  }
+  EXPECT_NO_THROW(Json(read_session(path).notes).dump());
+}
+
 TEST(SessionWriter, SaysWhenTheDiskIsFull) {
   EXPECT_THROW(SessionWriter("/dev/full"), DataError);
   EXPECT_THROW(SessionWriter("/nonexistent/a.prof"), DataError);

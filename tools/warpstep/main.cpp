@@ -1,7 +1,7 @@
 #include "tools/warpstep/command.h"
 
 int main(int argc, char** argv) {
-  return warpstep::tools::run_program(
-      {"train", "eval", "explain", "data", "report", "export", "compare", "info"},
-      {argv, static_cast<std::size_t>(argc)});
+  return warpstep::tools::run_program({"train", "eval", "explain", "data", "report", "compare",
+                                       "export", "check-trace", "profile", "info"},
+                                      {argv, static_cast<std::size_t>(argc)});
 }

@@ -1,0 +1,44 @@
+// The report's tables, one function each.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/analysis.h"
+
+namespace warpstep::profiler::analysis {
+
+// Cells. A figure that is not known is 0 in the structures and empty in tables.
+inline Cell cell(double value) {
+  return value;
+}
+inline Cell cell(std::string value) {
+  return value;
+}
+inline Cell cell(std::uint64_t value) {
+  return static_cast<std::int64_t>(value);
+}
+inline Cell known(double value) {
+  return value != 0 && std::isfinite(value) ? Cell(value) : Cell();
+}
+inline Cell known(const std::string& value) {
+  return value.empty() ? Cell() : Cell(value);
+}
+
+Table breakdown_table(const Analysis& analysis);
+Table steps_table(const Session& session, const Analysis& analysis);
+Table layers_table(const Analysis& analysis);
+Table calls_table(const Analysis& analysis);
+Table ops_table(const Analysis& analysis);
+Table kernels_table(const Analysis& analysis);
+Table host_table(const Analysis& analysis);
+Table memory_table(const Analysis& analysis);
+Table loader_table(const Analysis& analysis);
+Table stalls_table(const Analysis& analysis);
+Table critical_path_table(const Analysis& analysis);
+Table findings_table(const Analysis& analysis);
+Table devices_table(const Session& session, const Analysis& analysis);
+Table samples_table(const Session& session);
+
+}  // namespace warpstep::profiler::analysis

@@ -33,10 +33,19 @@ struct Scoped {
   Scope scope = Scope::step;
 };
 
+// A run whose steps are like their neighbours says less than its number of steps: they are drawn in
+// blocks then.
+double step_correlation(const RunSeries& run) {
+  return advice::correlation(run.series.front().ns, run.strata);
+}
+std::size_t block_of(const RunSeries& run) {
+  return advice::block_length(step_correlation(run), run.steps());
+}
+
 std::vector<Scoped> test_all(const RunSeries& before, const RunSeries& after, double resolution,
                              const CompareOptions& options) {
-  const advice::Resamples of_before(before.strata, options.resamples, seed, 0);
-  const advice::Resamples of_after(after.strata, options.resamples, seed, 1);
+  const advice::Resamples of_before(before.strata, options.resamples, seed, 0, block_of(before));
+  const advice::Resamples of_after(after.strata, options.resamples, seed, 1, block_of(after));
   std::vector<Scoped> all;
   std::vector<double> p;
   for (const Pair& pair : advice::aligned(before, after)) {
@@ -145,6 +154,11 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
     if (run->steps() < few_steps)
       warnings.push_back(
           fmt::format("the run {} has only {} steps: intervals are rough", which, run->steps()));
+    if (const double r = step_correlation(*run); r >= 0.5)
+      warnings.push_back(
+          fmt::format("the steps of the run {} are like their neighbours (correlation {:.2f}): "
+                      "something drifts, and intervals are wider for it",
+                      which, r));
   }
   std::vector<Scoped> all = test_all(before, after, resolution, options);
   put_in_order(all);

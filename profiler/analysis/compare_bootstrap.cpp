@@ -18,8 +18,32 @@ double median(std::vector<double> values) {
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
+double correlation(const std::vector<double>& values, const std::vector<std::size_t>& strata) {
+  const auto count = static_cast<double>(values.size());
+  if (values.size() < 3) return 0;
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0, products = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  std::size_t at = 0;
+  for (const std::size_t size : strata) {
+    for (std::size_t i = at; i + 1 < at + size; ++i)
+      products += (values[i] - mean) * (values[i + 1] - mean);
+    at += size;
+  }
+  const double r = squares > 0 ? products / squares : 0;
+  return r > 2 / std::sqrt(count) ? std::min(r, 0.99) : 0;
+}
+
+std::size_t block_length(double correlation, std::size_t steps) {
+  const double of_noise = 1 - correlation * correlation;
+  const double length =
+      std::cbrt(6 * correlation * correlation / (of_noise * of_noise) * static_cast<double>(steps));
+  return std::clamp<std::size_t>(static_cast<std::size_t>(std::ceil(length)), 1,
+                                 std::max<std::size_t>(1, steps / 3));
+}
+
 Resamples::Resamples(const std::vector<std::size_t>& strata, int count, std::uint32_t seed,
-                     std::uint32_t run)
+                     std::uint32_t run, std::size_t block)
     : steps_(std::accumulate(strata.begin(), strata.end(), std::size_t{0})),
       count_(count),
       times_(steps_ * static_cast<std::size_t>(count)) {
@@ -28,9 +52,11 @@ Resamples::Resamples(const std::vector<std::size_t>& strata, int count, std::uin
   for (int r = 0; r < count; ++r) {
     std::uint16_t* stratum = times_.data() + static_cast<std::size_t>(r) * steps_;
     for (const std::size_t size : strata) {
-      for (std::size_t i = 0; i < size; ++i, ++drawn) {
+      for (std::size_t i = 0; i < size; ++drawn) {
         if (drawn % 4 == 0) words = philox({drawn / 4, 0, run, 0}, {seed, 0});
-        ++stratum[below(words[drawn % 4], static_cast<std::uint32_t>(size))];
+        const std::size_t from = below(words[drawn % 4], static_cast<std::uint32_t>(size));
+        const std::size_t end = std::min(size, i + std::max<std::size_t>(1, block));
+        for (std::size_t j = 0; i < end; ++i, ++j) ++stratum[(from + j) % size];
       }
       stratum += size;
     }

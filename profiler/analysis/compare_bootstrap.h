@@ -8,13 +8,24 @@ namespace warpstep::profiler::advice {
 
 double median(std::vector<double> values);  // 0 of none
 
+// Correlation of values with the next ones of their stratum, 0 when it does not stand out from
+// chance (two standard errors, 2 / sqrt(n)) or is negative.
+double correlation(const std::vector<double>& values, const std::vector<std::size_t>& strata);
+
+// What blocks a bootstrap of correlated steps wants: (6 r^2 / (1 - r^2)^2 n)^(1/3), which is
+// Politis and White, "Automatic block-length selection for the dependent bootstrap", Econometric
+// Reviews 23 (2004), of a process whose values are r times the last and noise. 1 without
+// correlation.
+std::size_t block_length(double correlation, std::size_t steps);
+
 // Resamples of a run's steps: how often each one is drawn, stratum by stratum. All series of a run
 // share them, which keeps what their steps have in common, and costs one draw for all.
 class Resamples {
  public:
-  // `seed` and `run` decide every draw.
+  // `seed` and `run` decide every draw. Steps are drawn in blocks of neighbours, around the
+  // stratum's end; in blocks of 1 they are drawn one by one.
   Resamples(const std::vector<std::size_t>& strata, int count, std::uint32_t seed,
-            std::uint32_t run);
+            std::uint32_t run, std::size_t block = 1);
 
   int count() const { return count_; }
   // The median of `values`, one a step, in each resample.

@@ -47,6 +47,44 @@ TEST(Bootstrap, TheErrorOfAMedianIsThatOfTheory) {
   EXPECT_NEAR(std::sqrt(squares / 4000), 1 / (2 * std::sqrt(400.0)), 0.0015);
 }
 
+TEST(Bootstrap, DrawsBlocksOfNeighbours) {
+  // A run whose first half is 0 and whose second is 1: four stretches of 25 seldom balance.
+  std::vector<double> values(100, 0.0);
+  std::fill(values.begin() + 50, values.end(), 1.0);
+  const auto extremes = [&](std::size_t block) {
+    const std::vector<double> medians = Resamples({100}, 1000, 1, 0, block).medians(values);
+    return std::count_if(medians.begin(), medians.end(), [](double m) { return m != 0.5; });
+  };
+  EXPECT_GT(extremes(25), 600);
+  std::vector<double> ramp(100);
+  std::iota(ramp.begin(), ramp.end(), 0.0);
+  const auto spread = [&](std::size_t block) {
+    std::vector<double> medians = Resamples({100}, 1000, 1, 0, block).medians(ramp);
+    std::sort(medians.begin(), medians.end());
+    return medians[840] - medians[160];
+  };
+  EXPECT_GT(spread(20), 2 * spread(1));
+  EXPECT_EQ(Resamples({7}, 50, 1, 0, 3).medians(std::vector<double>(7, 4.0)),
+            std::vector<double>(50, 4.0));
+}
+
+TEST(Bootstrap, SeesCorrelationThatStandsOut) {
+  std::vector<double> waves, noise;
+  for (int i = 0; i < 60; ++i) {
+    waves.push_back(std::sin(i / 5.0));
+    noise.push_back(i % 2 == 0 ? 1.0 : -1.0);
+  }
+  EXPECT_GT(correlation(waves, {60}), 0.9);
+  EXPECT_EQ(correlation(noise, {60}), 0);
+  EXPECT_EQ(correlation(std::vector<double>(60, 3.0), {60}), 0);
+  EXPECT_EQ(correlation({}, {}), 0);
+  // Two windows at two levels are strata, and their border is no step.
+  EXPECT_EQ(correlation({1, 2}, {1, 1}), 0);
+  EXPECT_EQ(block_length(0, 60), 1U);
+  EXPECT_EQ(block_length(0.8, 60), 13U);  // (6 * 0.64 / 0.1296 * 60)^(1/3) = 12.1
+  EXPECT_EQ(block_length(0.99, 60), 20U);
+}
+
 TEST(Bootstrap, DifferenceHasAnIntervalAndAProbability) {
   std::vector<double> before(1000), after(1000);
   for (std::size_t i = 0; i < 1000; ++i) {

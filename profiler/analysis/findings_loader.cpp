@@ -117,7 +117,7 @@ void find_slow_disk(const Facts& facts, std::vector<Finding>& findings) {
   const double read = stage_share(view, "read");
   if (const auto pack = pack_command(facts); pack && is_loose(facts)) {
     finding.flag = *pack;
-    finding.advice = "store the set in few large files, which are read ahead";
+    finding.advice = fmt::format("run `{}` once: few large files are read ahead", *pack);
     finding.gain_ns = gain(model, {.work_scale = 1 - read * (1 - packed_read)});
   } else if (facts.option("shuffle", "full") == "full") {
     finding.flag = "--shuffle window";

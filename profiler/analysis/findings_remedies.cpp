@@ -67,9 +67,10 @@ std::optional<RemedyChoice> less_decoding(const Facts& facts, const LoaderModel&
   };
   if (const std::optional<std::string> pack = pack_command(facts)) {
     const double left = stores_pixels(facts) ? decoded_decode : seekable_decode;
-    std::string advice = stores_pixels(facts)
-                             ? "store the set's pixels, once: reading is a copy then"
-                             : "pack the set, once: of seekable JPEG only a crop is decoded";
+    std::string advice =
+        stores_pixels(facts)
+            ? fmt::format("run `{}` once: it stores pixels, and reading is a copy", *pack)
+            : fmt::format("run `{}` once: of seekable JPEG only a crop is decoded", *pack);
     if (facts.option("tier") == "decoded" && stores_pixels(facts))
       advice += "; or --tier mapped, if decoded images fit into memory";
     return RemedyChoice{

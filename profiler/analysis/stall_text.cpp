@@ -35,7 +35,7 @@ std::string workers_text(const LoaderView& view, const Stall& stall) {
     return fmt::format("; no number of workers hides it{}, but {} shorten it (step {}, {:.2f}x)",
                        on, count_text(stall.best_workers, "worker"),
                        time_text(stall.step_with_best_ns), stall.speedup);
-  return fmt::format("; more workers than {} do not help{}", now, on);
+  return fmt::format("; more than {} do not help{}", now, on);
 }
 
 std::string rest_text(const LoaderView& view, const Stall& stall) {

@@ -171,6 +171,8 @@ class Writer {
   void write_slice(const KinetoSlice& slice, const std::string& ts) {
     const bool has_id = slice.kind != SliceKind::loader && slice.kind != SliceKind::overhead;
     std::string args = has_id ? fmt::format("\"External id\": {}", slice.external_id) : "";
+    // A lane is a stream of its own for readers too, who take work of one stream for serial.
+    if (slice.kind == SliceKind::device) args += fmt::format(", \"stream\": {}", slice.tid);
     if (has_id && !slice.args.empty()) args += ", ";
     args += slice.args;
     fmt::format_to(event(),

@@ -76,9 +76,8 @@ std::string call_args(const Session& session, std::uint64_t call) {
 }
 
 std::string work_args(const Session& session, const Activity& activity, std::uint64_t correlation) {
-  std::string args =
-      fmt::format("\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}",
-                  activity.device, activity.context, stream_of(activity), correlation);
+  std::string args = fmt::format("\"device\": {}, \"context\": {}, \"correlation\": {}",
+                                 activity.device, activity.context, correlation);
   if (activity.what == What::copy || activity.what == What::set) {
     // bytes a ns are GB/s
     const std::uint64_t ns = std::max<std::uint64_t>(activity.end_ns - activity.start_ns, 1);

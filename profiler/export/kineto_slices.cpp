@@ -47,12 +47,17 @@ class Builder {
                                                    .name = std::move(name)});
   }
 
-  // A run that recorded steps alone has no windows: then they are all there is to show.
+  // A run that recorded steps alone has no windows: then they are all there is to show. Where a
+  // step begins as another ends, that one is 1 ns shorter: readers add ts and dur as doubles, and
+  // find touching steps to overlap.
   void add_steps() {
-    for (const Step& step : session_.steps)
-      if (session_.windows.empty() || in_complete_window(session_, step))
-        add(step.begin_ns, step.end_ns, SliceKind::annotation, "user_annotation", facts_.trainer_id,
-            fmt::format("ProfilerStep#{}", step.step));
+    const auto& steps = session_.steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!session_.windows.empty() && !in_complete_window(session_, steps[i])) continue;
+      const bool touches = i + 1 < steps.size() && steps[i + 1].begin_ns == steps[i].end_ns;
+      add(steps[i].begin_ns, steps[i].end_ns - (touches ? 1 : 0), SliceKind::annotation,
+          "user_annotation", facts_.trainer_id, fmt::format("ProfilerStep#{}", steps[i].step));
+    }
   }
 
   void add_spans() {

@@ -258,7 +258,7 @@ TEST(KinetoRules, EventsComeByTime) {
 
 TEST(KinetoRules, TheProcessIsNoDevice) {
   SessionBuilder builder = device_session(2);
-  builder.raw().stamp["pid"] = 0U;
+  builder.raw().stamp["profiler"] = {{"pid", 0U}};
   const Json trace = Json::parse(kineto_json(builder.build()));
   for (const Json& event : trace["traceEvents"])
     if (event["ph"] == "X" && event["cat"] == "cpu_op") {
@@ -273,14 +273,25 @@ TEST(KinetoRules, AnyBytesInNamesGiveJson) {
   EXPECT_THAT(check_kineto(kineto_json(builder.build())), IsEmpty());
 }
 
+TEST(KinetoRules, TheProcessIsTheStamps) {
+  SessionBuilder builder = device_session(2);
+  builder.raw().stamp["profiler"] = {{"pid", 4200}};
+  EXPECT_EQ(kineto_name(builder.build()), "train_4200.1700000000000000000.pt.trace.json.gz");
+}
+
 TEST(KinetoRules, CountersAndMarksAreShown) {
+  SessionBuilder builder = device_session(1);
+  builder.span(Kind::counter, "worker cpu ns", 1190, 1190, 1, 55)
+      .span(Kind::counter, "worker cpu ns", 1190, 1190, 2, 66);
   std::map<std::string, Json> found;
-  for (const Json& event : events_of(device_session(1).build()))
+  for (const Json& event : events_of(builder.build()))
     if (event["ph"] == "C" || event["ph"] == "i") found[event["name"]] = event;
   EXPECT_EQ(found["cpu %"]["args"]["value"], 73.5);
   EXPECT_EQ(found["process rss bytes"]["args"]["value"], 123456789);
   EXPECT_EQ(found["batches ready"]["args"]["value"], 1);
   EXPECT_EQ(found["batch ready"]["tid"], 4302);
+  EXPECT_EQ(found["loader 0: worker cpu ns"]["args"]["value"], 55);
+  EXPECT_EQ(found["loader 1: worker cpu ns"]["args"]["value"], 66);
 }
 
 }  // namespace

@@ -189,6 +189,18 @@ TEST(KinetoRules, TheLegacyStreamIs7) {
   EXPECT_EQ(kernels[0]["args"]["stream"], 7);
 }
 
+// Above 48 KiB of shared memory a block, where Kineto itself says 0 %.
+TEST(KinetoRules, KernelsThatOptIntoSharedMemoryHaveAnOccupancy) {
+  SessionBuilder builder;
+  builder.gpu().launch(10, 20, What::kernel, "k", 30, 40);
+  set_launch(builder.last_activity(), 132, 128);
+  builder.last_activity().registers = 168;
+  builder.last_activity().smem_dynamic = 200 * 1024;
+  const Json kernel = of_category(events_of(builder.build()), "kernel")[0];
+  EXPECT_EQ(kernel["args"]["est. achieved occupancy %"], 6);  // 128 of 2048 threads
+  EXPECT_EQ(kernel["args"]["shared memory"], 200 * 1024);
+}
+
 TEST(KinetoRules, WhatOverlapsOnAStreamGetsLanes) {
   const auto events = events_of(device_session(1).build());
   std::set<std::string> tracks;

@@ -60,6 +60,7 @@ TEST(Kineto, TheGoldenTraceSaysWhatTheSessionHas) {
   EXPECT_EQ(events[7]["args"]["correlation"], events[5]["args"]["correlation"]);
   EXPECT_EQ(events[7]["args"]["blocks per SM"], 0.5);
   EXPECT_EQ(events[7]["args"]["warps per SM"], 4.0);
+  EXPECT_EQ(events[7]["args"]["est. achieved occupancy %"], 6);
   EXPECT_EQ(events[7]["args"]["grid"].dump(), "[66,1,1]");
   EXPECT_EQ(events[8]["ph"], "f");
   EXPECT_EQ(events[8]["bp"], "e");

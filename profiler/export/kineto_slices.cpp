@@ -55,8 +55,10 @@ class Builder {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!session_.windows.empty() && !in_complete_window(session_, steps[i])) continue;
       const bool touches = i + 1 < steps.size() && steps[i + 1].begin_ns == steps[i].end_ns;
-      add(steps[i].begin_ns, steps[i].end_ns - (touches ? 1 : 0), SliceKind::annotation,
-          "user_annotation", facts_.trainer_id, fmt::format("ProfilerStep#{}", steps[i].step));
+      const bool has_length = steps[i].end_ns > steps[i].begin_ns;
+      add(steps[i].begin_ns, steps[i].end_ns - (touches && has_length ? 1 : 0),
+          SliceKind::annotation, "user_annotation", facts_.trainer_id,
+          fmt::format("ProfilerStep#{}", steps[i].step));
     }
   }
 

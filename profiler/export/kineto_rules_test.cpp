@@ -127,6 +127,17 @@ TEST(KinetoRules, WhatOverlapsOnAStreamGetsLanes) {
   EXPECT_THAT(tracks, ElementsAre("stream 13", "stream 7", "stream 7 (2)"));
 }
 
+// The device's source has another clock than the host's spans.
+TEST(KinetoRules, ALaunchThatSeemsToOutliveItsCallIsStillOfIt) {
+  SessionBuilder builder;
+  builder.gpu()
+      .span(Kind::call, "conv1", 0, 100, 0, 0)
+      .launch(90, 100.5, What::kernel, "k", 120, 130);
+  const auto events = events_of(builder.build());
+  EXPECT_EQ(of_category(events, "kernel")[0]["args"]["External id"],
+            of_category(events, "cpu_op")[0]["args"]["External id"]);
+}
+
 TEST(KinetoRules, WhatCrossesOnAThreadGetsALane) {
   SessionBuilder builder = host_session(2);
   builder.span(Kind::range, "a", 1100, 1300).span(Kind::range, "b", 1250, 1400);

@@ -155,11 +155,12 @@ class Builder {
             result_.slices[first_part_ + *part].external_id;
   }
 
+  // By the call's middle: CUPTI's clock and the host's agree to less than a us, not to the ns.
   std::uint64_t owner(const KinetoSlice& call, const std::vector<std::size_t>& stack) const {
     std::uint64_t annotation = 0;
     for (auto it = stack.rbegin(); it != stack.rend(); ++it) {
       const KinetoSlice& outer = result_.slices[*it];
-      if (outer.end_ns < call.end_ns) continue;
+      if (outer.end_ns < call.begin_ns + (call.end_ns - call.begin_ns) / 2) continue;
       if (outer.kind == SliceKind::op) return outer.external_id;
       if (annotation == 0) annotation = outer.external_id;
     }

@@ -115,7 +115,8 @@ TEST(TraceFile, ReadsPackedAndPlainTextAndSaysWhatIsDamaged) {
   EXPECT_THROW(read(packed.substr(0, packed.size() - 9), 1 << 20), DataError);
   EXPECT_THROW(read(packed.substr(0, packed.size() / 2), 1 << 20), DataError);
   std::string damaged = packed;
-  damaged[packed.size() - 6] ^= 1;  // of the checksum
+  char& of_checksum = damaged[packed.size() - 6];
+  of_checksum = static_cast<char>(of_checksum ^ 1);
   EXPECT_THROW(read(damaged, 1 << 20), DataError);
   EXPECT_THROW(read_trace_text("/nonexistent.json"), DataError);
 }

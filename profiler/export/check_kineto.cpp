@@ -236,10 +236,12 @@ class Checker {
     for (const Event& event : trace_.events) {
       if (!event.flow.has_value()) continue;
       if (event.phase == 's' && !ends.contains(*event.flow))
-        find(arrow_without_end, "{}, an arrow (ac2g {}), starts and ends nowhere.",
+        find(arrow_without_end,
+             "{}, an arrow (ac2g {}), starts and ends nowhere: no viewer draws it.",
              trace_.told(event), *event.flow);
       if (event.phase == 'f' && !starts.contains(*event.flow))
-        find(arrow_without_start, "{}, an arrow (ac2g {}), ends and starts nowhere.",
+        find(arrow_without_start,
+             "{}, an arrow (ac2g {}), ends and starts nowhere: no viewer draws it.",
              trace_.told(event), *event.flow);
       if (event.phase == 'f' && !event.binds_enclosing)
         find(arrow_unbound,

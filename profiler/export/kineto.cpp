@@ -171,6 +171,8 @@ class Writer {
   void write_slice(const KinetoSlice& slice, const std::string& ts) {
     const bool has_id = slice.kind != SliceKind::loader && slice.kind != SliceKind::overhead;
     std::string args = has_id ? fmt::format("\"External id\": {}", slice.external_id) : "";
+    // A lane is a stream of its own for readers too, who take work of one stream for serial.
+    if (slice.kind == SliceKind::device) args += fmt::format(", \"stream\": {}", slice.tid);
     if (has_id && !slice.args.empty()) args += ", ";
     args += slice.args;
     fmt::format_to(event(),
@@ -188,14 +190,13 @@ class Writer {
   }
 
   void write_instant(const Span& span, const std::string& ts) {
-    const std::string& name = session_.name(span.name);
     if (session_.kind(span) == Kind::counter)
-      return write_counter(name, ts, fmt::to_string(span.arg));
+      return write_counter(counter_name(session_, span), ts, fmt::to_string(span.arg));
     fmt::format_to(event(),
                    R"({{"ph": "i", "s": "t", "cat": "loader", "name": {}, "pid": {}, "tid": {}, )"
                    R"("ts": {}, "args": {{"value": {}}}}})",
-                   json_quoted(name), facts_.pid, session_.threads[span.thread].system, ts,
-                   span.arg);
+                   json_quoted(session_.name(span.name)), facts_.pid,
+                   session_.threads[span.thread].system, ts, span.arg);
   }
 
   void write_counter(const std::string& name, const std::string& ts, const std::string& value) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
+#include "profiler/analysis/device.h"
 #include "profiler/export/json_text.h"
 #include "profiler/export/trace_facts.h"
 
@@ -35,9 +37,9 @@ std::uint64_t product(const std::array<std::uint32_t, 3>& extents) {
 }
 
 std::string kernel_args(const Session& session, const Activity& kernel) {
-  std::string args =
-      fmt::format(", \"registers per thread\": {}, \"shared memory\": {}", kernel.registers,
-                  std::uint64_t{kernel.smem_static} + kernel.smem_dynamic);
+  const std::uint32_t shared_bytes = kernel.smem_static + kernel.smem_dynamic;
+  std::string args = fmt::format(", \"registers per thread\": {}, \"shared memory\": {}",
+                                 kernel.registers, shared_bytes);
   const auto device =
       std::find_if(session.devices.begin(), session.devices.end(),
                    [&](const Device& candidate) { return candidate.id == kernel.device; });
@@ -48,6 +50,9 @@ std::string kernel_args(const Session& session, const Activity& kernel) {
     args += fmt::format(", \"blocks per SM\": {}, \"warps per SM\": {}",
                         thousandths(blocks * 1000 / device->multiprocessors),
                         thousandths(blocks * warps * 1000 / device->multiprocessors));
+    const Occupancy fits =
+        occupancy(*device, {kernel.grid, kernel.block, kernel.registers, shared_bytes});
+    args += fmt::format(", \"est. achieved occupancy %\": {}", std::llround(100 * fits.estimated));
   }
   args += fmt::format(", \"grid\": [{}], \"block\": [{}]", fmt::join(kernel.grid, ", "),
                       fmt::join(kernel.block, ", "));
@@ -76,9 +81,8 @@ std::string call_args(const Session& session, std::uint64_t call) {
 }
 
 std::string work_args(const Session& session, const Activity& activity, std::uint64_t correlation) {
-  std::string args =
-      fmt::format("\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}",
-                  activity.device, activity.context, stream_of(activity), correlation);
+  std::string args = fmt::format("\"device\": {}, \"context\": {}, \"correlation\": {}",
+                                 activity.device, activity.context, correlation);
   if (activity.what == What::copy || activity.what == What::set) {
     // bytes a ns are GB/s
     const std::uint64_t ns = std::max<std::uint64_t>(activity.end_ns - activity.start_ns, 1);

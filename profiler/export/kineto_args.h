@@ -10,7 +10,7 @@ namespace warpstep::profiler {
 
 // "Input Dims" and "Input type" of the program's call, in PyTorch's words; empty without them.
 std::string call_args(const Session& session, std::uint64_t call);
-// Of a kernel, copy or memset.
+// Of a kernel, copy or memset; without the stream, which is the track.
 std::string work_args(const Session& session, const Activity& activity, std::uint64_t correlation);
 // "batch" and "sample" by a loader's ticket.
 std::string ticket_args(const Session& session, std::uint64_t ticket);

@@ -47,12 +47,19 @@ class Builder {
                                                    .name = std::move(name)});
   }
 
-  // A run that recorded steps alone has no windows: then they are all there is to show.
+  // A run that recorded steps alone has no windows: then they are all there is to show. Where a
+  // step begins as another ends, that one is 1 ns shorter: readers add ts and dur as doubles, and
+  // find touching steps to overlap.
   void add_steps() {
-    for (const Step& step : session_.steps)
-      if (session_.windows.empty() || in_complete_window(session_, step))
-        add(step.begin_ns, step.end_ns, SliceKind::annotation, "user_annotation", facts_.trainer_id,
-            fmt::format("ProfilerStep#{}", step.step));
+    const auto& steps = session_.steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!session_.windows.empty() && !in_complete_window(session_, steps[i])) continue;
+      const bool touches = i + 1 < steps.size() && steps[i + 1].begin_ns == steps[i].end_ns;
+      const bool has_length = steps[i].end_ns > steps[i].begin_ns;
+      add(steps[i].begin_ns, steps[i].end_ns - (touches && has_length ? 1 : 0),
+          SliceKind::annotation, "user_annotation", facts_.trainer_id,
+          fmt::format("ProfilerStep#{}", steps[i].step));
+    }
   }
 
   void add_spans() {
@@ -148,11 +155,12 @@ class Builder {
             result_.slices[first_part_ + *part].external_id;
   }
 
+  // By the call's middle: CUPTI's clock and the host's agree to less than a us, not to the ns.
   std::uint64_t owner(const KinetoSlice& call, const std::vector<std::size_t>& stack) const {
     std::uint64_t annotation = 0;
     for (auto it = stack.rbegin(); it != stack.rend(); ++it) {
       const KinetoSlice& outer = result_.slices[*it];
-      if (outer.end_ns < call.end_ns) continue;
+      if (outer.end_ns < call.begin_ns + (call.end_ns - call.begin_ns) / 2) continue;
       if (outer.kind == SliceKind::op) return outer.external_id;
       if (annotation == 0) annotation = outer.external_id;
     }

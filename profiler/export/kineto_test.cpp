@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "profiler/export/export.h"
 #include "profiler/export/testing_sessions.h"
+#include "profiler/export/trace_file.h"
 #include "profiler/session/session_writer.h"
 #include "tests/source_file.h"
 
@@ -60,6 +62,7 @@ TEST(Kineto, TheGoldenTraceSaysWhatTheSessionHas) {
   EXPECT_EQ(events[7]["args"]["correlation"], events[5]["args"]["correlation"]);
   EXPECT_EQ(events[7]["args"]["blocks per SM"], 0.5);
   EXPECT_EQ(events[7]["args"]["warps per SM"], 4.0);
+  EXPECT_EQ(events[7]["args"]["est. achieved occupancy %"], 6);
   EXPECT_EQ(events[7]["args"]["grid"].dump(), "[66,1,1]");
   EXPECT_EQ(events[8]["ph"], "f");
   EXPECT_EQ(events[8]["bp"], "e");
@@ -96,6 +99,26 @@ TEST(Gzip, UnpacksToWhatItWas) {
   unpacked.resize(static_cast<std::size_t>(std::max(read, 0)));
   EXPECT_EQ(unpacked, text);
   EXPECT_FALSE(gzipped("").empty());
+}
+
+TEST(TraceFile, ReadsPackedAndPlainTextAndSaysWhatIsDamaged) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "some.json";
+  const std::string text(100'000, 'x'), packed = gzipped(text);
+  const auto read = [&](std::string_view content, std::uint64_t max_bytes) {
+    write_atomically(path, content);
+    return read_trace_text(path, max_bytes);
+  };
+  EXPECT_EQ(read(text, 1 << 20), text);
+  EXPECT_EQ(read(packed, 1 << 20), text);
+  EXPECT_EQ(read("", 1 << 20), "");
+  EXPECT_THROW(read(packed, 99'999), DataError) << "a small file that unpacks to a large one";
+  EXPECT_THROW(read(packed.substr(0, packed.size() - 9), 1 << 20), DataError);
+  EXPECT_THROW(read(packed.substr(0, packed.size() / 2), 1 << 20), DataError);
+  std::string damaged = packed;
+  char& of_checksum = damaged[packed.size() - 6];
+  of_checksum = static_cast<char>(of_checksum ^ 1);
+  EXPECT_THROW(read(damaged, 1 << 20), DataError);
+  EXPECT_THROW(read_trace_text("/nonexistent.json"), DataError);
 }
 
 // The sessions that tests/peers/profiler_traces.py opens in other programs, in the folder that the

@@ -161,7 +161,7 @@ class Writer {
     const Kind kind = session_.kind(span);
     const std::uint32_t tid = session_.threads[span.thread].system;
     if (kind == Kind::counter)
-      return add_counter(session_.name(span.name), span.begin_ns,
+      return add_counter(counter_name(session_, span), span.begin_ns,
                          ProtoMessage().varint(event::counter, span.arg));
     ProtoMessage more = annotations(span, kind);
     // An arrow from a batch that is ready to the wait for it.

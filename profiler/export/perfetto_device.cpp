@@ -9,6 +9,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "profiler/analysis/device.h"
+
 namespace warpstep::profiler::perfetto {
 namespace {
 
@@ -136,6 +138,15 @@ class DeviceWriter {
     argument("shared_mem_static", kernel.smem_static);
     argument("shared_mem_dynamic", kernel.smem_dynamic);
     argument("thread_count", threads);
+    if (const Device* const found = device(kernel.device); found != nullptr) {
+      const Occupancy fits = occupancy(*found, {kernel.grid, kernel.block, kernel.registers,
+                                                kernel.smem_static + kernel.smem_dynamic});
+      launch.message(
+          stage::launch_arg,
+          ProtoMessage()
+              .varint(stage::arg_name_iid, packets_.kernel_args("waves_per_multiprocessor"))
+              .float64(stage::arg_double, fits.waves));
+    }
     return launch;
   }
 

@@ -53,7 +53,7 @@ namespace stage {
 constexpr Field event_id = 1, duration = 2, context = 5, extra_data = 6, gpu_id = 11,
                 queue_iid = 13, stage_iid = 14, kernel_iid = 19, name_iid = 20, launch = 21;
 constexpr Field launch_grid = 1, launch_block = 2, launch_arg = 3;
-constexpr Field arg_name_iid = 1, arg_uint = 4;
+constexpr Field arg_name_iid = 1, arg_uint = 4, arg_double = 5;
 constexpr Field extra_name = 1, extra_value = 2;
 }  // namespace stage
 

@@ -39,6 +39,7 @@ struct Decoded {
   std::map<std::uint64_t, std::string> tracks;
   std::map<std::uint64_t, std::uint64_t> flow_from, flow_to;  // times by flow
   std::map<std::string, std::map<std::string, std::string>> stage_extras;
+  // By kernel; waves in thousandths.
   std::map<std::string, std::map<std::string, std::uint64_t>> launch_args;
   std::map<std::string, std::vector<std::uint64_t>> submitted;  // by slice's name
   std::vector<ProtoView> packets;
@@ -122,8 +123,10 @@ class Decoder {
       out_.stage_extras[name][extra.text(1)] = extra.text(2);
     if (!stage.has(19)) return;
     EXPECT_EQ(out_.kernels[stage.number(19)], name);
-    for (const ProtoView& arg : stage.message(21).messages(3))
-      out_.launch_args[name][out_.args[arg.number(1)]] = arg.number(4);
+    for (const ProtoView& arg : stage.message(21).messages(3)) {
+      std::uint64_t& shown = out_.launch_args[name][out_.args[arg.number(1)]];
+      shown = arg.has(5) ? static_cast<std::uint64_t>(1000 * arg.real(5)) : arg.number(4);
+    }
     out_.launch_args[name]["grid x"] = stage.message(21).message(1).number(1);
     out_.launch_args[name]["block x"] = stage.message(21).message(2).number(1);
   }
@@ -203,7 +206,9 @@ TEST(Perfetto, KernelsTellTheirLaunch) {
                                                   {"registers_per_thread", 64},
                                                   {"shared_mem_static", 0},
                                                   {"shared_mem_dynamic", 0},
-                                                  {"thread_count", 66 * 256}}));
+                                                  {"thread_count", 66 * 256},
+                                                  // 66 blocks of 132 * 4: 64 registers a thread
+                                                  {"waves_per_multiprocessor", 125}}));
   EXPECT_EQ(shown.stage_extras["sm90_xmma_gemm_f16f16"]["call"], "conv1.forward");
   EXPECT_EQ(shown.stage_extras["sgd_kernel"]["call"], "update") << "by the graph's node";
   EXPECT_EQ(shown.stage_extras["Memcpy HtoD (Pinned -> Device)"]["bytes"], "1048576");

@@ -86,7 +86,7 @@ TEST(TensorBoard, NamesItsFileByTimeAndHost) {
   EXPECT_EQ(tensorboard_name(device_session().build()), "events.out.tfevents.1700000000.train-1");
   EXPECT_EQ(tensorboard_name(host_session().build()), "events.out.tfevents.1700000000.host");
   Session session = device_session().build();
-  session.stamp["host"] = "../a b";
+  session.stamp["host"] = {{"name", "../a b"}};
   EXPECT_EQ(tensorboard_name(session), "events.out.tfevents.1700000000..._a_b");
 }
 

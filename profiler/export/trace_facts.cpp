@@ -9,10 +9,14 @@
 namespace warpstep::profiler {
 namespace {
 
-std::string text_of(const Json& object, const char* key) {
-  if (!object.is_object()) return {};
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
+const Json* member(const Json* object, const char* key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto found = object->find(key);
+  return found == object->end() ? nullptr : &*found;
+}
+
+std::string text_of(const Json* text) {
+  return text != nullptr && text->is_string() ? text->get<std::string>() : std::string{};
 }
 
 std::uint32_t trainer_of(const Session& session) {
@@ -24,11 +28,10 @@ std::uint32_t trainer_of(const Session& session) {
 }
 
 std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
-  std::uint64_t pid = trainer_id;
-  if (session.stamp.is_object())
-    if (const auto found = session.stamp.find("pid");
-        found != session.stamp.end() && found->is_number_unsigned())
-      pid = found->get<std::uint64_t>();
+  const Json* stamped = member(member(&session.stamp, "profiler"), "pid");
+  const std::uint64_t pid = stamped != nullptr && stamped->is_number_integer()
+                                ? stamped->get<std::uint32_t>()
+                                : trainer_id;
   // Readers tell devices from processes by this number, so that it must be no device's.
   for (const Device& device : session.devices)
     if (pid == device.id) return std::numeric_limits<std::int32_t>::max();
@@ -67,7 +70,8 @@ TraceFacts trace_facts(const Session& session) {
   facts.trainer = trainer_of(session);
   facts.trainer_id = session.threads.empty() ? 1 : session.threads[facts.trainer].system;
   facts.pid = pid_of(session, facts.trainer_id);
-  facts.host = text_of(session.stamp, "host");
+  const Json* host = member(&session.stamp, "host");
+  facts.host = text_of(host != nullptr && host->is_object() ? member(host, "name") : host);
   for (char& c : facts.host)  // it becomes part of a file's name
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   if (facts.host.empty()) facts.host = "host";
@@ -93,10 +97,14 @@ std::string activity_name(const Session& session, const Activity& activity) {
 }
 
 std::string call_title(const Session& session, std::uint64_t index) {
-  if (!session.program.is_object()) return {};
-  const auto calls = session.program.find("calls");
-  if (calls == session.program.end() || !calls->is_array() || index >= calls->size()) return {};
-  return text_of((*calls)[index], "title");
+  const Json* calls = member(&session.program, "calls");
+  if (calls == nullptr || !calls->is_array() || index >= calls->size()) return {};
+  return text_of(member(&(*calls)[index], "title"));
+}
+
+std::string counter_name(const Session& session, const Span& counter) {
+  const std::string& name = session.name(counter.name);
+  return name.starts_with("worker ") ? session.threads[counter.thread].name + ": " + name : name;
 }
 
 }  // namespace warpstep::profiler

@@ -48,4 +48,7 @@ std::string activity_name(const Session& session, const Activity& activity);
 // "conv1 forward", of the program's call `index`; empty when the program has none such.
 std::string call_title(const Session& session, std::uint64_t index);
 
+// The track of a counter: of the run, or where its name says so ("worker ...") of its thread.
+std::string counter_name(const Session& session, const Span& counter);
+
 }  // namespace warpstep::profiler

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/error.h"
 #include "profiler/export/export.h"
 #include "profiler/export/trace_file.h"
 #include "tools/warpstep/command.h"
@@ -14,8 +15,17 @@
 namespace warpstep::tools {
 namespace {
 
+std::vector<std::string> findings_of(const std::filesystem::path& path) {
+  const std::string text = profiler::read_trace_text(path);
+  try {
+    return profiler::check_kineto(text);
+  } catch (const DataError& error) {
+    fail<DataError>("{}: {}", path.string(), error.what());
+  }
+}
+
 int check(const std::filesystem::path& path) {
-  const std::vector<std::string> findings = profiler::check_kineto(profiler::read_trace_text(path));
+  const std::vector<std::string> findings = findings_of(path);
   for (const std::string& finding : findings) fmt::print("{}\n", finding);
   if (!findings.empty()) return failed;
   fmt::print("{}: nothing that a reader would stumble over\n", path.string());

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 
@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 struct ExportRequest {
   std::string run;
   std::string out;
-  bool kineto = false, perfetto = false, tensorboard = false;
+  bool kineto = false, perfetto = false, tensorboard = false, csv = false, json = false;
   bool no_split_graphs = false;
 
-  bool wants_all() const { return !kineto && !perfetto && !tensorboard; }
+  bool wants_all() const { return !kineto && !perfetto && !tensorboard && !csv && !json; }
 };
 
 fs::path session_file(const fs::path& run) {
@@ -43,6 +43,16 @@ void write(const fs::path& folder, const std::string& name, std::string_view con
   fmt::print("{}\n", (folder / name).string());
 }
 
+void write_tables(const ExportRequest& request, const profiler::Session& session,
+                  const fs::path& folder) {
+  for (const profiler::Table& table : profiler::tables(session, profiler::analyse(session))) {
+    if (request.csv || request.wants_all())
+      write(folder, table.key + ".csv", profiler::to_csv(table));
+    if (request.json || request.wants_all())
+      write(folder, table.key + ".json", profiler::to_json(table).dump(1) + "\n");
+  }
+}
+
 // An export of the same session replaces the one before; TensorBoard would show both.
 int export_run(const ExportRequest& request) {
   const profiler::Session session = profiler::read_session(session_file(request.run));
@@ -57,6 +67,8 @@ int export_run(const ExportRequest& request) {
   if (request.tensorboard || request.wants_all())
     write(folder / "tensorboard", profiler::tensorboard_name(session),
           profiler::tensorboard_events(session));
+  if (request.csv || request.json || request.wants_all())
+    write_tables(request, session, folder / "tables");
   return done;
 }
 
@@ -68,6 +80,8 @@ Run declare(CLI::App& app) {
   app.add_flag("--perfetto", request->perfetto, "for ui.perfetto.dev, with all that overlaps");
   app.add_flag("--tensorboard", request->tensorboard,
                "scalars of every step, for tensorboard --logdir");
+  app.add_flag("--csv", request->csv, "the report's tables, a file each, in ns and bytes");
+  app.add_flag("--json", request->json, "the same tables as lists of objects");
   app.add_option("--out", request->out, "folder to write to; RUN/trace unless given");
   app.add_flag("--no-split-graphs", request->no_split_graphs,
                "Kineto: leave all kernels of a graph to its one launch, as CUPTI tells them");

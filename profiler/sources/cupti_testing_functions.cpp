@@ -176,12 +176,13 @@ struct FakeCupti::Functions {
     current->current_ = context;
     return CUDA_SUCCESS;
   }
-  static CUresult pop_context(CUcontext*) {
-    current->current_ = nullptr;
+  static CUresult pop_context(CUcontext* popped) {
+    *popped = std::exchange(current->current_, nullptr);
     return CUDA_SUCCESS;
   }
   static CUresult synchronize() {
     if (current->faults.synchronize != CUDA_SUCCESS) return current->faults.synchronize;
+    if (!current->current_) return CUDA_ERROR_INVALID_CONTEXT;
     current->synchronized.push_back(current->current_);
     return CUDA_SUCCESS;
   }

@@ -118,10 +118,16 @@ void Tracer::synchronize(std::vector<std::string>& notes) {
           "The device could not be waited for (cuCtxSynchronize gave {}): records are missing.",
           static_cast<int>(result)));
   };
-  for (CUcontext context : resources_.contexts()) {
+  const std::vector<CUcontext> contexts = resources_.contexts();
+  if (contexts.empty()) {  // none was made since CUPTI is held, but this thread may have an older
+    const CUresult result = api_.synchronize();
+    if (result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_NOT_INITIALIZED) check(result);
+  }
+  for (CUcontext context : contexts) {
     if (api_.push_context(context) != CUDA_SUCCESS) continue;  // destroyed meanwhile
     check(api_.synchronize());
-    api_.pop_context(nullptr);
+    CUcontext popped = nullptr;
+    api_.pop_context(&popped);
   }
 }
 

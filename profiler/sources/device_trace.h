@@ -16,7 +16,7 @@ struct Traced {                        // since the last begin()
   std::vector<Activity> activities;    // times mapped to CLOCK_MONOTONIC; names interned as
                                        // Kind::kernel or Kind::host_api
   std::vector<GraphNode> graph_nodes;  // all known so far
-  std::vector<ClockReading> clocks;    // at begin and end
+  std::vector<ClockReading> clocks;    // at begin and end, and each half second between
   Losses losses;
   std::vector<std::string> notes;
 };
@@ -24,8 +24,9 @@ struct Traced {                        // since the last begin()
 class DeviceTrace {
  public:
   virtual ~DeviceTrace() = default;
-  virtual void begin() = 0;  // of a window
-  // Waits until the device's records are complete.
+  // Of a window: only then anything is recorded. Neither throws; what fails is among the notes.
+  virtual void begin() = 0;
+  // Waits for the device, and until its records are complete.
   virtual Traced end() = 0;
 };
 
@@ -39,11 +40,12 @@ struct OpenedTrace {
   std::string why;                     // then: one sentence; also of what works in part
 };
 // Must be called before anything touches the device: the map from a graph's nodes to calls is made
-// while graphs are captured. One a process.
+// while graphs are captured. One at a time in a process; the next may be opened when it is
+// destroyed.
 OpenedTrace open_device_trace(const DeviceTraceOptions& options = {});
 
-// Reads what an earlier run dumped and gives what end() gave then. DataError that names file and
-// byte for what is not sound.
+// Reads what an earlier run dumped and gives what end() gave then, of several windows all together.
+// DataError that names file and byte for what is not sound.
 Traced replay_device_trace(const std::filesystem::path& dump);
 
 // Properties of the devices, from the driver; empty without one.

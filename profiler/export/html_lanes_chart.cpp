@@ -17,10 +17,9 @@ constexpr int label_height = 17, row_height = 16, lane_gap = 7, queue_height = 3
 std::string axis(const LaneStep& step, int height) {
   std::string html;
   const double length = static_cast<double>(step.length_ns);
-  for (const double at : ticks(length, 4)) {
-    if (at > length) break;
+  for (const double at : ticks(length)) {
     html += vertical("grid", at / length, 0, height - axis_height);
-    html += text(at / length, height - 5, quantity(at, Unit::ns), "tick");
+    html += text(at / length, height - 5, tick_text(at, Unit::ns), "tick");
   }
   return html;
 }

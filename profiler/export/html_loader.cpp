@@ -100,8 +100,8 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
                 fmt::format("from {}: {} samples", quantity(from, Unit::ns), bins[i]));
     data.rows.push_back({from, bins[i]});
   }
-  for (const double tick : ticks(high, 3))
-    if (tick <= high) body += text(tick / high, base + 16, quantity(tick, Unit::ns), "tick");
+  for (const double tick : ticks(high))
+    body += text(tick / high, base + 16, tick_text(tick, Unit::ns), "tick");
   body += vertical("l-mark", at(0.5) / high, top, base) +
           vertical("l-mark", at(0.95) / high, top, base);
   const std::string median = quantity(at(0.5), Unit::ns), p95 = quantity(at(0.95), Unit::ns);
@@ -115,6 +115,8 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
                                        service.size(), median, p95),
                 .height = static_cast<int>(base) + 20,
                 .body = body,
+                .legend = fmt::format("<span>{} samples</span>",
+                                      quantity(static_cast<double>(service.size()), Unit::count)),
                 .table = table(data)});
 }
 
@@ -135,8 +137,7 @@ std::string wait_curve(const Curve& curve) {
   };
   std::string body, marks;
   for (const double tick : ticks(high, 2))
-    if (tick <= high)
-      body += grid_line(base - tick / high * (base - top), quantity(tick, Unit::ns));
+    body += grid_line(base - tick / high * (base - top), tick_text(tick, Unit::ns));
   std::vector<Point> points;
   Table data{
       .key = curve.id,
@@ -153,14 +154,14 @@ std::string wait_curve(const Curve& curve) {
         escaped(fmt::format("{} {}: {} a step", setting, curve.what, quantity(wait, Unit::ns))));
     if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
     if (i % every == 0)
-      marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick");
+      marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick", "middle");
     data.rows.push_back({static_cast<std::int64_t>(setting), wait});
   }
   return chart({.id = curve.id,
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
-                .body = body + line("l-main", points, base) + marks,
+                .body = line("l-main", points, base) + body + marks,
                 .table = table(data)});
 }
 
@@ -203,7 +204,7 @@ std::string loader_part(const Analysis& analysis) {
   const Stall& stall = analysis.stall;
   if (!view.has_spans && view.waits_ns.empty()) return "";
   std::string body;
-  if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + escaped(stall.text) + "</p>\n";
+  if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + prose(stall.text) + "</p>\n";
   body += heat_map(view);
   Curve workers{"workers-curve", "Wait by number of workers", "workers", {}, view.workers};
   for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)

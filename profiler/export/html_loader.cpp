@@ -96,7 +96,7 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
     const double x = static_cast<double>(i) / histogram_bins;
     const double tall = static_cast<double>(bins[i]) / most * (base - top);
     const double from = x * high;
-    body += bar("c-data-plain", x + 0.001, base - tall, 1.0 / histogram_bins - 0.002, tall,
+    body += bar("service", x + 0.001, base - tall, 1.0 / histogram_bins - 0.002, tall,
                 fmt::format("from {}: {} samples", quantity(from, Unit::ns), bins[i]));
     data.rows.push_back({from, bins[i]});
   }

@@ -137,9 +137,10 @@
     if (text) element.textContent = text;
     return element;
   }
-  const light = new Set(["c-copy", "c-sync", "c-runtime", "c-other", "c-memset", "c-cpu", "s0", "s1", "s2", "s3", "s4", "s5"]);
+  const light = new Set(["c-copy", "c-sync", "c-runtime", "c-other", "c-memset", "c-cpu", "s0", "s2", "s4", "s5"]);
 
-  const css_of_text = css => css === "c-data" ? "on-hatch" : light.has(css) ? "on-light" : "";
+  const css_of_text = css => css === "c-data" ? "on-hatch" : css === "s1" || css === "s3" ? "on-deep"
+    : light.has(css) ? "on-light" : "";
 
   function draw_bars(group, flat, length, width) {
     const top = Number(group.dataset.top), parts = [];

@@ -106,8 +106,9 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
           vertical("l-mark", at(0.95) / high, top, base);
   const std::string median = quantity(at(0.5), Unit::ns), p95 = quantity(at(0.95), Unit::ns);
   body += text(at(0.5) / high, 13, "median " + median, "tick");
-  if (at(0.95) / high > at(0.5) / high + 0.25)
-    body += text(at(0.95) / high, 13, "p95 " + p95, "tick");
+  const double p95_at = at(0.95) / high;
+  body += text(p95_at < 0.7 ? p95_at + 0.01 : p95_at - 0.01, 28, "p95 " + p95, "tick",
+               p95_at < 0.7 ? "start" : "end");
   return chart({.id = "service",
                 .title = "How long a sample takes to make",
                 .summary = fmt::format("Histogram over {} samples: median {}, 95th percentile {}; "

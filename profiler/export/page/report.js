@@ -277,7 +277,8 @@
     button("step \u203a", "Next step", () => choose(shown + 1)),
     button("+", "Zoom in", () => around(0.5)), button("\u2212", "Zoom out", () => around(2)),
     button("\u2190", "Earlier", () => move(-0.5)), button("\u2192", "Later", () => move(0.5)),
-    button("Whole step", "Show the whole step", () => view(0, 1)));
+    button("Whole step", "Show the whole step", () => view(0, 1)),
+    make("small", "Choose a step above; drag over the lanes to zoom in."));
   figure.querySelector("figcaption").after(steering);
   const find = step => data.steps.findIndex(entry => entry.step === step);
   for (const link of links)

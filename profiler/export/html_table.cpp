@@ -88,7 +88,7 @@ std::string table(const Table& data, const TableStyle& style) {
   if (style.titled)
     html += fmt::format("<div class=\"head\"><h3>{}</h3><p>{}</p></div>\n", title, escaped(note));
   html += fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table "
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}, table\">\n<table "
       "data-key=\"{1}\"{5}><caption{2}><b>{0}</b>{3}</caption>\n{4}<tbody>\n",
       title, escaped(data.key), style.titled ? " class=\"hidden\"" : "",
       style.titled || note.empty() ? "" : fmt::format(" {}", escaped(note)), head(data, numbers),

@@ -231,6 +231,19 @@ TEST(Lanes, CoverTheRecordedSteps) {
     }
 }
 
+TEST(Lanes, TellThreadsOfOneNameApartAndShowWhatTheyAskedOfTheDevice) {
+  Example example = gpu_example();
+  for (Thread& thread : example.session.threads) thread.name = "loader";
+  const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
+  EXPECT_EQ(lanes.lanes,
+            (std::vector<std::string>{"loader", "loader (4300)", "loader (4301)", "loader (4302)",
+                                      "loader (4303)", "stream 13", "stream 7"}));
+  EXPECT_EQ(lanes.rows, (std::vector<std::uint32_t>{2, 1, 1, 1, 1, 1, 1}));
+  // 71 kernels, a copy and a memset were launched, under a wait and the observers.
+  EXPECT_EQ(lanes.steps.front().bars[0].size(), 75U);
+  EXPECT_EQ(lanes.steps.front().bars[6].size(), 72U);
+}
+
 TEST(Lanes, MergeWhatIsTooShortToBeSeen) {
   const Example example = cpu_example({.batch = 4096, .workers = 1});
   const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);

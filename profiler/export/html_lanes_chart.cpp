@@ -76,7 +76,8 @@ std::string bars_of(const Lanes& lanes, const LaneStep& step, std::size_t lane, 
     // A seam between bars, where it leaves something of them.
     const std::string css = lanes.classes[bar.css] + (ns > 0.006 * length ? " w" : "");
     html += html::bar(css, static_cast<double>(bar.begin_ns) / length,
-                      top + static_cast<int>(bar.row) * row_height, ns / length, row_height - 1,
+                      top + static_cast<int>(bar.row) * row_height, std::max(ns / length, 0.0008),
+                      row_height - 1,
                       fmt::format("{}, {}", lanes.names[bar.name], quantity(ns, Unit::ns)));
   }
   return html;

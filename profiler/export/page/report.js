@@ -151,7 +151,7 @@
       if (end < 0 || x > 1 || end < x) continue;
       const pixels = (end - x) * width, y = top + row * row_height;
       const bar = svg("rect", { class: data.classes[css] + (pixels > 3 ? " w" : ""), x: x * 100 + "%", y,
-        width: Math.max((end - x) * 100, 0.02) + "%", height: row_height - 1 });
+        width: Math.max(pixels, 1) / width * 100 + "%", height: row_height - 1 });
       bar.append(svg("title", {}, data.names[name] + ", " + time(long)));
       parts.push(bar);
       const room = Math.floor((pixels - 8) / character);

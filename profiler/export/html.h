@@ -14,6 +14,8 @@ namespace warpstep::profiler::html {
 
 // For text and for attributes in double quotes. What is not UTF-8 becomes U+FFFD.
 std::string escaped(std::string_view text);
+// Escaped, with numbers and their units kept on one line.
+std::string prose(std::string_view text);
 // JSON that may stand inside <script>: no '<', no '&'.
 std::string script_json(const Json& json);
 // The source of a Content-Security-Policy that allows this text alone: 'sha256-...'.
@@ -68,8 +70,10 @@ struct Chart {
 std::string chart(const Chart& chart);
 std::string legend_item(std::string_view css, std::string_view label);
 
-// Ticks at 1, 2 or 5 times a power of ten from 0 to at least `high`, about `count`.
-std::vector<double> ticks(double high, int count = 4);
+// Ticks at 1, 2 or 5 times a power of ten from 0 to at most `high`: `count` to twice as many.
+std::vector<double> ticks(double high, int count = 3);
+// quantity() without zeros that say nothing: "10 ms".
+std::string tick_text(double value, Unit unit);
 
 std::string section(std::string_view id, std::string_view title, const std::string& lead,
                     const std::string& body);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "profiler/export/html.h"
+#include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
 namespace {
@@ -102,21 +103,29 @@ std::string chart(const Chart& chart) {
       "\n{5}</svg>\n",
       chart.is_interactive ? "group" : "img", chart.id, chart.height, escaped(chart.title),
       escaped(chart.summary), chart.body);
-  return html + "<details class=\"data\"><summary>The numbers of this chart</summary>\n" +
-         chart.table + "</details>\n</figure>\n";
+  return html + "<details class=\"data\"><summary>Numbers</summary>\n" + chart.table +
+         "</details>\n</figure>\n";
 }
 
 std::vector<double> ticks(double high, int count) {
   if (!(high > 0)) return {0};
   const double power = std::pow(10, std::floor(std::log10(high / count)));
   const double ratio = high / count / power;
-  const double step = (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10) * power;
+  const double step = (ratio < 2 ? 1 : ratio < 5 ? 2 : 5) * power;
   std::vector<double> result;
-  for (int i = 0; i <= 2 * count + 1; ++i) {
-    result.push_back(i * step);
-    if (i * step >= high * (1 - 1e-9)) break;
-  }
+  for (int i = 0; i * step <= high * (1 + 1e-9); ++i) result.push_back(i * step);
   return result;
+}
+
+std::string tick_text(double value, Unit unit) {
+  if (value == 0) return "0";
+  std::string text = quantity(value, unit);
+  const std::size_t space = std::min(text.find(' '), text.size());
+  if (text.find('.') > space) return text;
+  std::size_t end = space;
+  while (text[end - 1] == '0') --end;
+  if (text[end - 1] == '.') --end;
+  return text.erase(end, space - end);
 }
 
 }  // namespace warpstep::profiler::html

@@ -8,7 +8,7 @@
 namespace warpstep::profiler::html {
 namespace {
 
-constexpr std::uint32_t deepest_row = 2;
+constexpr std::uint32_t deepest_row = 1;
 
 struct Style {
   const char* css;
@@ -67,6 +67,18 @@ class Collector {
     return lanes_.lanes.size() - 1;
   }
 
+  // Threads may share a name, but not a lane.
+  std::size_t lane_of_thread(std::uint32_t thread) {
+    const auto found = thread_lanes_.find(thread);
+    if (found != thread_lanes_.end()) return found->second;
+    const Thread& info = session_.threads[thread];
+    const bool is_taken = std::ranges::count(lanes_.lanes, info.name) > 0;
+    const std::size_t lane =
+        lane_of(is_taken ? fmt::format("{} ({})", info.name, info.system) : info.name);
+    thread_lanes_.emplace(thread, lane);
+    return lane;
+  }
+
   std::uint32_t stage_class(const LoaderView& loader, const std::string& name) {
     const auto found = std::ranges::find(loader.stages, name);
     return found == loader.stages.end()
@@ -97,7 +109,7 @@ class Collector {
       if (span.thread != thread) open.clear();
       thread = span.thread;
       while (!open.empty() && open.back() <= span.begin_ns) open.pop_back();
-      const std::size_t lane = lane_of(session_.threads[thread].name);
+      const std::size_t lane = lane_of_thread(thread);
       const std::uint32_t row = std::min(static_cast<std::uint32_t>(open.size()), deepest_row);
       open.push_back(span.end_ns);
       lanes_.rows[lane] = std::max(lanes_.rows[lane], row + 1);
@@ -106,16 +118,30 @@ class Collector {
     }
   }
 
+  // What a host thread asked of the device is below what it did meanwhile.
+  void collect_api(const Activity& activity) {
+    const auto thread = std::ranges::find(session_.threads, activity.stream, &Thread::system);
+    if (thread == session_.threads.end()) return;
+    const std::size_t lane =
+        lane_of_thread(static_cast<std::uint32_t>(thread - session_.threads.begin()));
+    lanes_.rows[lane] = std::max(lanes_.rows[lane], deepest_row + 1);
+    items_[lane].push_back({activity.start_ns, activity.end_ns,
+                            name_of(session_.name(activity.name)),
+                            activity.what == What::sync ? sync : api, deepest_row});
+  }
+
   void collect_activities() {
     for (const Activity& activity : session_.activities) {
-      std::uint32_t css = kernel;
-      if (activity.what == What::copy) css = copy;
-      if (activity.what == What::set) css = set;
+      if (activity.start_ns == 0 || activity.end_ns < activity.start_ns) continue;
+      if (activity.what == What::api || activity.what == What::sync) collect_api(activity);
       const bool on_device = activity.what == What::kernel || activity.what == What::copy ||
                              activity.what == What::set;
-      if (!on_device || activity.start_ns == 0 || activity.end_ns < activity.start_ns) continue;
+      if (!on_device) continue;
       std::string lane = fmt::format("stream {}", activity.stream);
       if (session_.devices.size() > 1) lane = fmt::format("GPU {} {}", activity.device, lane);
+      const std::uint32_t css = activity.what == What::copy  ? std::uint32_t{copy}
+                                : activity.what == What::set ? std::uint32_t{set}
+                                                             : std::uint32_t{kernel};
       items_[lane_of(lane)].push_back(
           {activity.start_ns, activity.end_ns, name_of(session_.name(activity.name)), css, 0});
     }
@@ -199,6 +225,7 @@ class Collector {
   const Session& session_;
   Lanes lanes_;
   std::map<std::string, std::uint32_t> names_;
+  std::map<std::uint32_t, std::size_t> thread_lanes_;
   std::vector<std::vector<Item>> items_;  // by lane
 };
 

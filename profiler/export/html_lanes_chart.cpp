@@ -17,10 +17,9 @@ constexpr int label_height = 17, row_height = 16, lane_gap = 7, queue_height = 3
 std::string axis(const LaneStep& step, int height) {
   std::string html;
   const double length = static_cast<double>(step.length_ns);
-  for (const double at : ticks(length, 4)) {
-    if (at > length) break;
+  for (const double at : ticks(length)) {
     html += vertical("grid", at / length, 0, height - axis_height);
-    html += text(at / length, height - 5, quantity(at, Unit::ns), "tick");
+    html += text(at / length, height - 5, tick_text(at, Unit::ns), "tick");
   }
   return html;
 }
@@ -77,7 +76,8 @@ std::string bars_of(const Lanes& lanes, const LaneStep& step, std::size_t lane, 
     // A seam between bars, where it leaves something of them.
     const std::string css = lanes.classes[bar.css] + (ns > 0.006 * length ? " w" : "");
     html += html::bar(css, static_cast<double>(bar.begin_ns) / length,
-                      top + static_cast<int>(bar.row) * row_height, ns / length, row_height - 1,
+                      top + static_cast<int>(bar.row) * row_height, std::max(ns / length, 0.0008),
+                      row_height - 1,
                       fmt::format("{}, {}", lanes.names[bar.name], quantity(ns, Unit::ns)));
   }
   return html;

@@ -96,18 +96,19 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
     const double x = static_cast<double>(i) / histogram_bins;
     const double tall = static_cast<double>(bins[i]) / most * (base - top);
     const double from = x * high;
-    body += bar("c-data-plain", x + 0.001, base - tall, 1.0 / histogram_bins - 0.002, tall,
+    body += bar("service", x + 0.001, base - tall, 1.0 / histogram_bins - 0.002, tall,
                 fmt::format("from {}: {} samples", quantity(from, Unit::ns), bins[i]));
     data.rows.push_back({from, bins[i]});
   }
-  for (const double tick : ticks(high, 3))
-    if (tick <= high) body += text(tick / high, base + 16, quantity(tick, Unit::ns), "tick");
+  for (const double tick : ticks(high))
+    body += text(tick / high, base + 16, tick_text(tick, Unit::ns), "tick");
   body += vertical("l-mark", at(0.5) / high, top, base) +
           vertical("l-mark", at(0.95) / high, top, base);
   const std::string median = quantity(at(0.5), Unit::ns), p95 = quantity(at(0.95), Unit::ns);
   body += text(at(0.5) / high, 13, "median " + median, "tick");
-  if (at(0.95) / high > at(0.5) / high + 0.25)
-    body += text(at(0.95) / high, 13, "p95 " + p95, "tick");
+  const double p95_at = at(0.95) / high;
+  body += text(p95_at < 0.7 ? p95_at + 0.01 : p95_at - 0.01, 28, "p95 " + p95, "tick",
+               p95_at < 0.7 ? "start" : "end");
   return chart({.id = "service",
                 .title = "How long a sample takes to make",
                 .summary = fmt::format("Histogram over {} samples: median {}, 95th percentile {}; "
@@ -115,6 +116,8 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
                                        service.size(), median, p95),
                 .height = static_cast<int>(base) + 20,
                 .body = body,
+                .legend = fmt::format("<span>{} samples</span>",
+                                      quantity(static_cast<double>(service.size()), Unit::count)),
                 .table = table(data)});
 }
 
@@ -135,8 +138,7 @@ std::string wait_curve(const Curve& curve) {
   };
   std::string body, marks;
   for (const double tick : ticks(high, 2))
-    if (tick <= high)
-      body += grid_line(base - tick / high * (base - top), quantity(tick, Unit::ns));
+    body += grid_line(base - tick / high * (base - top), tick_text(tick, Unit::ns));
   std::vector<Point> points;
   Table data{
       .key = curve.id,
@@ -153,14 +155,14 @@ std::string wait_curve(const Curve& curve) {
         escaped(fmt::format("{} {}: {} a step", setting, curve.what, quantity(wait, Unit::ns))));
     if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
     if (i % every == 0)
-      marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick");
+      marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick", "middle");
     data.rows.push_back({static_cast<std::int64_t>(setting), wait});
   }
   return chart({.id = curve.id,
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
-                .body = body + line("l-main", points, base) + marks,
+                .body = line("l-main", points, base) + body + marks,
                 .table = table(data)});
 }
 
@@ -203,7 +205,7 @@ std::string loader_part(const Analysis& analysis) {
   const Stall& stall = analysis.stall;
   if (!view.has_spans && view.waits_ns.empty()) return "";
   std::string body;
-  if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + escaped(stall.text) + "</p>\n";
+  if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + prose(stall.text) + "</p>\n";
   body += heat_map(view);
   Curve workers{"workers-curve", "Wait by number of workers", "workers", {}, view.workers};
   for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)

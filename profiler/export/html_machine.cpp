@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "profiler/export/html.h"
@@ -26,7 +27,8 @@ std::string value_text(const std::string& name, double value) {
   if (ends(" bytes")) return quantity(value, Unit::bytes);
   if (ends(" %")) return fmt::format("{:.0f} %", value);
   const std::size_t unit = name.rfind(' ');
-  const std::string number = quantity(value, Unit::none);
+  const std::string number =
+      std::abs(value) < 1000 ? fmt::format("{:.3g}", value) : quantity(value, Unit::count);
   for (const std::string_view known : {" W", " C", " MHz"})
     if (ends(known)) return number + " " + (known == " C" ? "\u00b0C" : name.substr(unit + 1));
   return number;
@@ -116,9 +118,9 @@ std::string small_chart(const std::string& name, const Metric& metric, double fi
   return chart({.id = fmt::format("metric-{}", number),
                 .title = metric.title,
                 .summary = fmt::format("mean {}, highest {}", mean, value_text(name, most)),
-                .height = static_cast<int>(height) + 2,
-                .body = grid_line(top, value_text(name, high)) +
-                        grid_line(height, value_text(name, low)) + body,
+                .height = static_cast<int>(height) + 16,
+                .body = body + grid_line(top, value_text(name, high)) + grid_line(height, "") +
+                        text(0, height + 13, value_text(name, low), "tick", "start"),
                 .legend = fmt::format("<span>mean {}, highest {}</span>", escaped(mean),
                                       escaped(value_text(name, most))),
                 .table = table(metric_table(name, metric, first))});
@@ -142,7 +144,7 @@ std::string device_timeline(const DeviceMetrics& device) {
                 .summary = fmt::format("The share of each {} in which some kernel ran.",
                                        quantity(static_cast<double>(device.bucket_ns), Unit::ns)),
                 .height = static_cast<int>(height) + 2,
-                .body = grid_line(top, "100 %") + grid_line(height, "0 %") + body,
+                .body = body + grid_line(top, "100 %") + grid_line(height, ""),
                 .table = table(data)});
 }
 
@@ -166,8 +168,8 @@ std::string edges_chart(const CriticalPath& path) {
   }
   for (const PathShare& share : path.shares)
     legend += legend_item(bound_class(share.bound), share.bound);
-  for (const double at : ticks(range, 4))
-    if (at <= range) body += text(at / range, 46, quantity(at, Unit::ns), "tick");
+  for (const double at : ticks(range))
+    body += text(at / range, 46, tick_text(at, Unit::ns), "tick");
   return chart({.id = "path-edges",
                 .title = fmt::format("Step {}, from its begin to its end", path.step),
                 .summary = "What the step waited for at each moment.",
@@ -200,8 +202,8 @@ std::string machine_part(const Session& session, const Analysis& analysis) {
       body += small_chart(name, metric, first, range, ++number);
     body = fmt::format("<div class=\"grid\">\n{}</div>\n", body);
     return section("machine", "The machine",
-                   escaped(fmt::format("Sampled over {}; all charts share that time.",
-                                       quantity(range, Unit::ns))),
+                   prose(fmt::format("Sampled over {}; all charts share that time.",
+                                     quantity(range, Unit::ns))),
                    body);
   }
   return body.empty() ? "" : section("machine", "The machine", "", body);

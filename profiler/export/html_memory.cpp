@@ -127,7 +127,7 @@ std::string memory_part(const Analysis& analysis) {
   const auto bytes = [](std::uint64_t count) {
     return quantity(static_cast<double>(count), Unit::bytes);
   };
-  const std::string lead = escaped(fmt::format(
+  const std::string lead = prose(fmt::format(
       "The arena reserves {}, of which {} are alive at the peak ({} never used then); {} live "
       "outside it.",
       bytes(memory.arena_bytes), bytes(memory.peak_bytes),

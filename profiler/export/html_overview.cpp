@@ -70,18 +70,18 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
 
 std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
   std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
-                                 escaped(finding.key), escaped(finding.text));
+                                 escaped(finding.key), prose(finding.text));
   const std::string gain = gain_text(session, analysis, finding);
   const double epoch = steps_per_epoch(session) * finding.gain_ns;
   if (!gain.empty())
     html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
                         escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
                                 (epoch > 0 ? " an epoch" : " a step")),
-                        epoch > 0 ? escaped(gain.substr(0, gain.find(", "))) : "");
+                        epoch > 0 ? prose(gain.substr(0, gain.find(", "))) : "");
   else
     html += "<p class=\"gain\"><span>gain not known</span></p>\n";
-  html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", escaped(finding.evidence),
-                      escaped(finding.advice));
+  html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(finding.evidence),
+                      prose(finding.advice));
   if (!finding.flag.empty())
     html += fmt::format("<p class=\"flag\"><code>{}</code></p>\n", escaped(finding.flag));
   return html + "</li>\n";
@@ -105,9 +105,9 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
     return card(quantity(value, Unit::share), title, of + std::string(note), value);
   };
   return share("GPU utilisation", device.utilization, "of the time some kernel runs") +
-         share("SM efficiency, estimated", device.sm_efficiency,
-               "of the multiprocessors have a block") +
-         share("Occupancy, estimated", device.occupancy, "of the threads that would fit") +
+         share("SM efficiency", device.sm_efficiency,
+               "estimated: of the multiprocessors have a block") +
+         share("Occupancy", device.occupancy, "estimated: of the threads that would fit") +
          share("Tensor cores", device.tensor_core_share, "of the kernels' time is on them");
 }
 
@@ -118,14 +118,14 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
   if (!analysis.findings.empty()) {
     const Finding& finding = analysis.findings.front();
     const std::string gain = gain_text(session, analysis, finding);
-    best = fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", escaped(finding.advice),
-                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", escaped(gain)));
+    best = fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(finding.advice),
+                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
-      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}"
+      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}"
       "</div>\n{}</section>\n",
-      escaped(verdict(session, analysis)), best, trust_box(session, analysis));
+      prose(verdict(session, analysis)), best, mean_part(analysis), trust_box(session, analysis));
 }
 
 std::string findings_part(const Session& session, const Analysis& analysis) {
@@ -150,8 +150,8 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
     const double share = flops / (analysis.breakdown.step_ns * 1e-9) / peak;
-    cards += card(quantity(share, Unit::share), "Of the measured peak",
-                  "whole steps against " + quantity(peak, Unit::per_second_flops), share);
+    cards += card(quantity(share, Unit::share), "Share of peak",
+                  "whole steps, of " + quantity(peak, Unit::per_second_flops) + " measured", share);
   }
   std::string note;
   if (session.computes_on_host())

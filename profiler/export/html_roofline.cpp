@@ -50,7 +50,7 @@ std::vector<const CallRow*> placed(const Work& work) {
   return calls;
 }
 
-constexpr double height = 320, base = 290, top = 18;
+constexpr double height = 320, base = 290, top = 26;
 
 class Plot {
  public:
@@ -81,7 +81,7 @@ class Plot {
     std::string html;
     for (double power = y_.low; power <= y_.high; ++power)
       html += grid_line(down(std::pow(10, power)),
-                        quantity(std::pow(10, power), Unit::per_second_flops));
+                        tick_text(std::pow(10, power), Unit::per_second_flops));
     for (double power = x_.low; power <= x_.high; ++power) {
       const double x = x_.place(std::pow(10, power));
       html += vertical("grid", x, top, base);
@@ -96,12 +96,11 @@ class Plot {
     const double left = std::max(std::pow(10, x_.low), std::pow(10, y_.low) / bandwidth);
     const Point roof[] = {
         {x_.place(left), down(left * bandwidth)}, {x_.place(ridge()), down(peak)}, {1, down(peak)}};
+    const double middle = std::pow(left, 0.4) * std::pow(ridge(), 0.6);
     return line("l-roof", roof, height) +
-           text(1, down(peak) - 5,
-                fmt::format("{} measured", quantity(peak, Unit::per_second_flops)), "tick", "end") +
-           text(std::max(x_.place(ridge()) - 0.02, 0.0), down(peak) - 5,
-                fmt::format("{} measured", quantity(bandwidth, Unit::per_second_bytes)), "tick",
-                x_.place(ridge()) > 0.4 ? "end" : "start");
+           text(1, down(peak) - 13, quantity(peak, Unit::per_second_flops), "tick", "end") +
+           text(x_.place(middle) - 0.015, down(middle * bandwidth) - 4,
+                quantity(bandwidth, Unit::per_second_bytes), "tick", "end");
   }
 
   std::string points() const {

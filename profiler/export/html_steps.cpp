@@ -128,9 +128,8 @@ std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<C
   const double highest = std::min(std::ranges::max(lengths), 2.5 * middle(lengths));
   constexpr double base = 170;
   std::string body, bars;
-  for (const double at : ticks(highest, 3))
-    if (at > 0 && at <= highest)
-      body += grid_line(base - at / highest * (base - 16), quantity(at, Unit::ns));
+  for (const double at : ticks(highest, 2))
+    if (at > 0) body += grid_line(base - at / highest * (base - 16), tick_text(at, Unit::ns));
   const double width = 1 / static_cast<double>(steps.size());
   // A gap that stays visible on a phone, and none where bars are hairs anyway.
   const double gap = steps.size() > 80 ? 0 : width * 0.12;
@@ -155,7 +154,7 @@ std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<C
                               quantity(std::ranges::max(lengths), Unit::ns),
                               has_lanes ? " Choose one to see its lanes." : ""),
        .height = static_cast<int>(base) + 20,
-       .body = body + bars,
+       .body = bars + body,
        .legend = legend,
        .table = table(steps_table(steps, shown)),
        .is_interactive = true});
@@ -197,10 +196,9 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
         "window", std::clamp(x, 0.0, 1.0), 16, std::max(end - x, 0.004), base - 16,
         fmt::format("recorded with spans: steps {} to {}", window.first_step, window.last_step));
   }
-  for (const double at : ticks(highest, 2))
-    if (at > 0 && at <= highest) body += grid_line(place(at), quantity(at, Unit::ns));
   if (bucket > 1) body += line("l-faint", slowest, base);
   body += line("l-main", typical, base);
+  for (const double at : ticks(highest, 2)) body += grid_line(place(at), tick_text(at, Unit::ns));
   body += text(0, base + 16, fmt::format("step {}", steps.front().step), "tick");
   body += text(1, base + 16, fmt::format("{}", steps.back().step), "tick");
   return chart(
@@ -230,13 +228,18 @@ std::string category_class(Category category) {
   return names[static_cast<std::size_t>(category)];
 }
 
+std::string mean_part(const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
+  return mean_chart(breakdown, used(breakdown, {}));
+}
+
 std::string steps_part(const Session& session, const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
   if (breakdown.steps.empty()) return "";
   const std::vector<StepParts> steps = strip_of(breakdown);
   const std::vector<Category> shown = used(breakdown, steps);
   const Lanes lanes = find_lanes(session, analysis.loader);
-  std::string body = mean_chart(breakdown, shown) + strip_chart(steps, shown, !lanes.steps.empty());
+  std::string body = strip_chart(steps, shown, !lanes.steps.empty());
   if (lanes.steps.empty()) {
     body +=
         "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "

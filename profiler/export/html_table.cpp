@@ -29,6 +29,17 @@ std::vector<bool> number_columns(const Table& data) {
   return result;
 }
 
+// Columns of long names, as kernels have, get more room, and break in lines.
+bool has_long(const Table& data, int column) {
+  constexpr std::size_t long_name = 24;
+  if (column < 0) return false;
+  for (const auto& row : data.rows) {
+    const auto* text = std::get_if<std::string>(&row[static_cast<std::size_t>(column)]);
+    if (text && text->size() > long_name) return true;
+  }
+  return false;
+}
+
 // The length of a share beside its number.
 std::string share_bar(const Cell& cell) {
   const auto* share = std::get_if<double>(&cell);
@@ -77,10 +88,11 @@ std::string table(const Table& data, const TableStyle& style) {
   if (style.titled)
     html += fmt::format("<div class=\"head\"><h3>{}</h3><p>{}</p></div>\n", title, escaped(note));
   html += fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table "
-      "data-key=\"{1}\"><caption{2}><b>{0}</b>{3}</caption>\n{4}<tbody>\n",
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}, table\">\n<table "
+      "data-key=\"{1}\"{5}><caption{2}><b>{0}</b>{3}</caption>\n{4}<tbody>\n",
       title, escaped(data.key), style.titled ? " class=\"hidden\"" : "",
-      style.titled || note.empty() ? "" : fmt::format(" {}", escaped(note)), head(data, numbers));
+      style.titled || note.empty() ? "" : fmt::format(" {}", escaped(note)), head(data, numbers),
+      has_long(data, style.code) ? " class=\"long\"" : "");
   for (std::size_t i = 0; i < std::min(data.rows.size(), table_rows); ++i)
     html += row_html(data, data.rows[i], numbers, style.code);
   return html + "</tbody></table>\n</div>\n</div>\n";

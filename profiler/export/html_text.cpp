@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "profiler/export/html.h"
@@ -54,6 +55,27 @@ std::string escaped(std::string_view text) {
     else
       result += text.substr(at, length);
     at += length == 0 ? 1 : length;
+  }
+  return result;
+}
+
+std::string prose(std::string_view text) {
+  constexpr std::string_view units[] = {
+      "%",    "ns",   "us",   "ms",      "s",   "B", "KiB", "MiB",   "GiB",     "TiB",
+      "GB/s", "TB/s", "MB/s", "GFLOP/s", "MHz", "W", "MB",  "GFLOP", "TFLOP/s", "MFLOP/s"};
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    result += escaped(text.substr(at, space - at));
+    if (space == text.size()) break;
+    const std::string_view rest = text.substr(space + 1);
+    std::string_view word = rest.substr(0, rest.find(' '));
+    while (!word.empty() && std::string_view(".,;:)").find(word.back()) != std::string_view::npos)
+      word.remove_suffix(1);
+    const bool follows_number = space > 0 && text[space - 1] >= '0' && text[space - 1] <= '9';
+    const bool is_unit = std::ranges::find(units, word) != std::end(units);
+    result += follows_number && is_unit ? "\u00a0" : " ";
+    at = space + 1;
   }
   return result;
 }

@@ -27,13 +27,13 @@ bool any_above(const std::vector<CallRow>& rows, double CallRow::*member) {
 Table layers_table(const Work& work) {
   Table table{.key = "layers",
               .title = "Layers",
-              .note = "Time a step by phase, in the order of the model.",
+              .note = "Time a step by phase, in the order of the model; shares are of the step.",
               .columns = {{"layer", "layer"},
                           {"time_ns", "time", Unit::ns},
-                          {"share", "share of the step", Unit::share},
+                          {"share", "share", Unit::share},
                           {"forward_ns", "forward", Unit::ns},
-                          {"data_grad_ns", "data gradient", Unit::ns},
-                          {"weight_grad_ns", "weight gradient", Unit::ns},
+                          {"data_grad_ns", "data grad", Unit::ns},
+                          {"weight_grad_ns", "weight grad", Unit::ns},
                           {"update_ns", "update", Unit::ns},
                           {"flops", "work", Unit::flops},
                           {"flops_per_second", "rate", Unit::per_second_flops},
@@ -49,14 +49,16 @@ Table layers_table(const Work& work) {
 Table calls_table(const Work& work, bool on_host) {
   Table table{.key = "calls",
               .title = "Calls",
-              .note = on_host ? "Medians over the recorded steps, in the order of the program."
-                              : "Medians over the recorded steps, in the order of the program; "
-                                "time is that of their kernels, host that of enqueuing them.",
+              .note = on_host
+                          ? "Medians over the recorded steps, in the order of the program; shares "
+                            "are of the step."
+                          : "Medians over the recorded steps, in the order of the program; "
+                            "time is that of their kernels, host that of enqueuing them.",
               .columns = {{"call", "call"},
                           {"phase", "phase"},
                           {"time_ns", "time", Unit::ns},
                           {"p95_ns", "p95", Unit::ns},
-                          {"share", "share of the step", Unit::share}}};
+                          {"share", "share", Unit::share}}};
   const bool with_host = !on_host;
   if (with_host) table.columns.push_back({"host_ns", "host", Unit::ns});
   const std::vector<Column> rest = {{"flops_per_second", "rate", Unit::per_second_flops},
@@ -90,7 +92,7 @@ Table ops_table(const std::vector<OpRow>& rows) {
                           {"phase", "phase"},
                           {"count", "runs", Unit::count},
                           {"time_ns", "time a step", Unit::ns},
-                          {"share", "share of the step", Unit::share},
+                          {"share", "share", Unit::share},
                           {"flops", "work", Unit::flops},
                           {"bytes", "traffic", Unit::bytes},
                           {"flops_per_second", "rate", Unit::per_second_flops}}};
@@ -142,7 +144,7 @@ Table kernels_table(const std::vector<KernelRow>& rows) {
 std::string peaks_lead(const Work& work) {
   if (work.peaks.flops_per_second <= 0 || work.peaks.bytes_per_second <= 0)
     return "The machine's ceilings were not measured: no call can be held against them.";
-  return escaped(fmt::format(
+  return prose(fmt::format(
       "Held against what this machine was measured to do: {} and {}. \"Of peak\" is of what a "
       "call's intensity allows.",
       quantity(work.peaks.flops_per_second, Unit::per_second_flops),

@@ -53,7 +53,8 @@ std::string quantity(double value, Unit unit) {
     case Unit::flops: return scaled(value, 1000, flop_units);
     case Unit::per_second_flops: return scaled(value, 1000, flop_rates);
     case Unit::per_second_bytes: return scaled(value, 1000, byte_rates);
-    case Unit::share: return fmt::format("{:.1f} %", value * 100);
+    case Unit::share:
+      return value > 0 && value < 0.0005 ? "< 0.1 %" : fmt::format("{:.1f} %", value * 100);
     case Unit::count: return grouped_count(value);
     case Unit::none: break;
   }
@@ -144,11 +145,9 @@ bool lost_something(const Losses& losses) {
 
 std::string trust_line(const Analysis& analysis) {
   const Trust& trust = analysis.trust;
-  std::string text = fmt::format("Recording cost {} of a step ({}); ",
-                                 trust.overhead_share > 0 && trust.overhead_share < 0.0005
-                                     ? "below 0.1 %"
-                                     : quantity(trust.overhead_share, Unit::share),
-                                 quantity(trust.overhead_ns, Unit::ns));
+  std::string text =
+      fmt::format("Recording cost {} of a step ({}); ", quantity(trust.overhead_share, Unit::share),
+                  quantity(trust.overhead_ns, Unit::ns));
   std::string lost;
   const auto add = [&lost](std::uint64_t count, const char* what) {
     if (count > 0)

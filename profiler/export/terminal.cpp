@@ -67,11 +67,11 @@ std::string wrapped(std::string_view text, std::size_t indent) {
   return result;
 }
 
-// Eighths of a character cell.
+// In eighths of a character cell; what is there at all has one.
 std::string blocks(double share, std::size_t width) {
   constexpr const char* parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const auto eighths = static_cast<std::size_t>(
-      std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width) * 8));
+  const double exact = std::clamp(share, 0.0, 1.0) * static_cast<double>(width) * 8;
+  const auto eighths = static_cast<std::size_t>(std::max(std::lround(exact), 1L));
   std::string bar;
   for (std::size_t i = 0; i < eighths / 8; ++i) bar += "█";
   return bar + parts[eighths % 8];

@@ -10,7 +10,7 @@
 namespace warpstep::profiler::testing {
 namespace {
 
-constexpr double call_us = 330, wait_us = 12'300, cpu_us = 900;
+constexpr double call_us = 270, wait_us = 12'300, cpu_us = 900;
 
 // The same on every machine: std::sin may not be in its last bits.
 double wobble(std::uint64_t i) {
@@ -22,14 +22,18 @@ std::vector<ExampleCall> example_calls(int blocks) {
   for (const char* phase : {"forward", "data_grad", "weight_grad", "update"})
     for (int block = 1; block <= blocks; ++block) {
       const std::string layer = fmt::format("block{}", block);
-      const double scale = 1 + 0.35 * (blocks - block);
-      calls.push_back({layer + "/conv", layer, "conv", phase, scale * 1.6, 1.0e9 * scale, 9e6});
+      const double grad = phase[0] == 'd' ? 1.25 : phase[0] == 'w' ? 1.45 : 1;
+      const double scale = (1 + 0.35 * (blocks - block)) * grad;
+      calls.push_back(
+          {layer + "/conv", layer, "conv", phase, scale * 1.6, 0.9e9 * scale / grad, 9e6});
       if (calls.back().phase == "update") {
         calls.back() = {layer + "/adam", layer, "adam", phase, 0.12, 2e5, 1.2e6};
         continue;
       }
-      calls.push_back({layer + "/norm", layer, "norm", phase, 0.3 * scale, 1.5e7 * scale, 2.6e7});
-      calls.push_back({layer + "/relu", layer, "relu", phase, 0.1 * scale, 8e6 * scale, 1.7e7});
+      calls.push_back(
+          {layer + "/norm", layer, "norm", phase, 0.3 * scale, 0.9e7 * scale / grad, 1.6e7});
+      calls.push_back(
+          {layer + "/relu", layer, "relu", phase, 0.1 * scale, 2e6 * scale / grad, 4.7e6});
     }
   calls.push_back({"head/softmax", "head", "softmax", "loss", 0.05, 5e4, 1e4});
   return calls;

@@ -130,13 +130,17 @@
     while (unit < 3 && value >= 999.5) { value /= 1000; ++unit; }
     return digits(value) + " " + ["ns", "us", "ms", "s"][unit];
   }
+  const tick = tenths => tenths === 0 ? "0" : time(tenths).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
   function svg(tag, attributes, text) {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     if (text) element.textContent = text;
     return element;
   }
-  const light = new Set(["c-copy", "c-sync", "c-runtime", "c-other", "c-memset", "s0", "s3", "s4", "s5"]);
+  const light = new Set(["c-copy", "c-sync", "c-runtime", "c-other", "c-memset", "c-cpu", "s0", "s2", "s4", "s5"]);
+
+  const css_of_text = css => css === "c-data" ? "on-hatch" : css === "s1" || css === "s3" ? "on-deep"
+    : light.has(css) ? "on-light" : "";
 
   function draw_bars(group, flat, length, width) {
     const top = Number(group.dataset.top), parts = [];
@@ -147,13 +151,13 @@
       if (end < 0 || x > 1 || end < x) continue;
       const pixels = (end - x) * width, y = top + row * row_height;
       const bar = svg("rect", { class: data.classes[css] + (pixels > 3 ? " w" : ""), x: x * 100 + "%", y,
-        width: Math.max((end - x) * 100, 0.02) + "%", height: row_height - 1 });
+        width: Math.max(pixels, 1) / width * 100 + "%", height: row_height - 1 });
       bar.append(svg("title", {}, data.names[name] + ", " + time(long)));
       parts.push(bar);
       const room = Math.floor((pixels - 8) / character);
-      if (room < 3) continue;
+      if (room < 5) continue;
       const text = data.names[name];
-      parts.push(svg("text", { x: x * width + 4, y: y + 12, class: light.has(data.classes[css]) ? "on-light" : "" },
+      parts.push(svg("text", { x: x * width + 4, y: y + 12, class: css_of_text(data.classes[css]) },
         text.length <= room ? text : text.slice(0, room - 1) + "\u2026"));
     }
     group.replaceChildren(...parts);
@@ -176,14 +180,14 @@
   }
 
   function draw_axis(length) {
-    const range = (to - from) * length, rough = range / 4, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].find(factor => factor * power >= rough) * power;
+    const range = (to - from) * length, rough = range / 3, power = 10 ** Math.floor(Math.log10(rough));
+    const ratio = rough / power, step = (ratio < 2 ? 1 : ratio < 5 ? 2 : 5) * power;
     const parts = [];
     for (let at = Math.ceil(from * length / step) * step; at <= to * length; at += step) {
       const share = (at / length - from) / (to - from), x = share * 100 + "%";
       parts.push(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - axis_height }));
       parts.push(svg("text", { class: "tick", x, y: height - 5,
-        "text-anchor": share < 0.12 ? "start" : share > 0.88 ? "end" : "middle" }, time(at)));
+        "text-anchor": share < 0.12 ? "start" : share > 0.88 ? "end" : "middle" }, tick(at)));
     }
     plot.querySelector(".axis").replaceChildren(...parts);
   }
@@ -273,7 +277,8 @@
     button("step \u203a", "Next step", () => choose(shown + 1)),
     button("+", "Zoom in", () => around(0.5)), button("\u2212", "Zoom out", () => around(2)),
     button("\u2190", "Earlier", () => move(-0.5)), button("\u2192", "Later", () => move(0.5)),
-    button("Whole step", "Show the whole step", () => view(0, 1)));
+    button("Whole step", "Show the whole step", () => view(0, 1)),
+    make("small", "Choose a step above; drag over the lanes to zoom in."));
   figure.querySelector("figcaption").after(steering);
   const find = step => data.steps.findIndex(entry => entry.step === step);
   for (const link of links)

@@ -1,0 +1,256 @@
+#include "profiler/export/html.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "profiler/export/export.h"
+#include "profiler/export/html_lanes.h"
+#include "profiler/export/html_page.h"
+#include "profiler/export/testing_analysis.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::cpu_example;
+using testing::Example;
+using testing::ExampleOptions;
+using testing::gpu_example;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::size_t count(std::string_view text, std::string_view what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + 1))
+    ++found;
+  return found;
+}
+
+// Every tag is closed in order, and every '<' starts one; what is wrong, or "".
+std::string unbalanced(std::string_view page) {
+  const std::set<std::string> empty{"!DOCTYPE", "meta", "input", "br"};
+  std::vector<std::string> open;
+  std::size_t at = 0;
+  while ((at = page.find('<', at)) != std::string_view::npos) {
+    const std::size_t end = page.find('>', at);
+    if (end == std::string_view::npos) return "a tag without an end";
+    std::string tag(page.substr(at + 1, end - at - 1));
+    at = end + 1;
+    const bool closes = tag[0] == '/', is_whole = tag.back() == '/';
+    const std::string name = tag.substr(closes, tag.find_first_of(" \n/", closes) - closes);
+    if (count(tag, "\"") % 2 != 0 || tag.find('<') != std::string::npos) return "in <" + tag;
+    if (empty.contains(name) || is_whole) continue;
+    if (closes && (open.empty() || open.back() != name)) return "</" + name + "> too early";
+    if (closes) {
+      open.pop_back();
+      continue;
+    }
+    open.push_back(name);
+    if (name == "script" || name == "style") {  // text up to its end, whatever it looks like
+      at = page.find("</" + name, at);
+      if (at == std::string_view::npos) return "<" + name + "> without an end";
+    }
+  }
+  return open.empty() ? "" : "<" + open.back() + "> is not closed";
+}
+
+std::vector<std::string> pages() {
+  const Comparison comparison = testing::example_comparison();
+  const Example cpu = cpu_example(), gpu = gpu_example();
+  const Example bare = cpu_example({.steps = 3, .recorded = 0});
+  return {html_report(cpu.session, cpu.analysis), html_report(bare.session, bare.analysis),
+          html_report(gpu.session, gpu.analysis, &comparison), html_report(Session{}, Analysis{})};
+}
+
+TEST(HtmlReport, IsWellFormed) {
+  for (const std::string& page : pages()) EXPECT_EQ(unbalanced(page), "");
+  EXPECT_EQ(unbalanced("<p><b></p></b>"), "</p> too early");
+  EXPECT_EQ(unbalanced("<p>"), "<p> is not closed");
+  EXPECT_EQ(unbalanced("<p title=\"a\"b\">"), "in <p title=\"a\"b\"");
+}
+
+TEST(HtmlReport, HasEverySection) {
+  const std::vector<std::string> all = pages();
+  for (const char* id : {"verdict", "steps", "findings", "figures", "layers", "ops", "loader",
+                         "memory", "machine", "path", "stamp"})
+    EXPECT_THAT(all[0], HasSubstr(std::string("<section id=\"") + id + '"'));
+  for (const char* id : {"kernels", "comparison"}) {
+    EXPECT_THAT(all[2], HasSubstr(std::string("<section id=\"") + id + '"'));
+    EXPECT_THAT(all[0], Not(HasSubstr(std::string("href=\"#") + id + '"')));
+  }
+  for (const char* figure : {"GPU utilisation", "SM efficiency", "Occupancy", "Tensor cores"}) {
+    EXPECT_THAT(all[2], HasSubstr(figure));
+    EXPECT_THAT(all[0], Not(HasSubstr(std::string("<span class=\"what\">") + figure)));
+  }
+  EXPECT_THAT(all[0], HasSubstr("This run computed on the host"));
+  EXPECT_THAT(all[1], HasSubstr("No lanes: no step was recorded with spans"));
+  EXPECT_THAT(all[3], HasSubstr("No step was recorded"));
+}
+
+TEST(HtmlReport, LinksLeadToWhatIsThere) {
+  for (const std::string& page : pages()) {
+    std::set<std::string> ids;
+    for (std::size_t at = page.find(" id=\""); at != std::string::npos;
+         at = page.find(" id=\"", at + 1)) {
+      const std::string id = page.substr(at + 5, page.find('"', at + 5) - at - 5);
+      EXPECT_TRUE(ids.insert(id).second) << id << " is there twice";
+    }
+    for (std::size_t at = page.find("href=\""); at != std::string::npos;
+         at = page.find("href=\"", at + 1)) {
+      const std::string target = page.substr(at + 6, page.find('"', at + 6) - at - 6);
+      EXPECT_TRUE(target[0] == '#' && ids.contains(target.substr(1))) << target;
+    }
+  }
+}
+
+TEST(HtmlReport, ChartsHaveTitlesAndTables) {
+  const std::string page = pages()[2];
+  std::size_t charts = 0, at = 0;
+  while ((at = page.find("<svg class=\"plot\"", at)) != std::string::npos) {
+    ++charts;
+    const std::size_t end = page.find("</figure>", at);
+    const std::string chart = page.substr(at, end - at);
+    EXPECT_THAT(chart, HasSubstr("<title id=\""));
+    EXPECT_THAT(chart, HasSubstr("<desc id=\""));
+    EXPECT_THAT(chart, HasSubstr("</svg>\n<details class=\"data\">"));
+    EXPECT_THAT(chart, HasSubstr("<tbody>\n<tr>"));
+    at = end;
+  }
+  EXPECT_GE(charts, 20U);
+  // All other images are for the eye alone, or are marks within a chart.
+  EXPECT_EQ(count(page, "<svg "),
+            charts + count(page, "aria-hidden=\"true\"") + count(page, "class=\"mark\""));
+  EXPECT_EQ(count(page, "<table "), count(page, "<caption"));
+  EXPECT_EQ(count(page, "<th>"), 0U) << "each has a scope";
+}
+
+TEST(HtmlReport, IsTheSameEachTime) {
+  const Example first = gpu_example(), second = gpu_example();
+  EXPECT_EQ(html_report(first.session, first.analysis),
+            html_report(second.session, second.analysis));
+}
+
+TEST(HtmlReport, FetchesNothing) {
+  for (const std::string& page : pages()) {
+    EXPECT_THAT(page, HasSubstr("content=\"default-src 'none'; style-src 'sha256-"));
+    EXPECT_THAT(page, HasSubstr(html::policy_source(html::page::script_sha256)));
+    EXPECT_THAT(page, HasSubstr("<style>" + std::string(html::page::style) + "</style>"));
+    EXPECT_THAT(page, HasSubstr("<script>" + std::string(html::page::script) + "</script>"));
+    for (const char* way : {"src=", "@import", "url(h", "url('", "url(\"", "<link", " style=\"",
+                            " onclick", "fetch(", "XMLHttpRequest"})
+      EXPECT_THAT(page, Not(HasSubstr(way)));
+  }
+}
+
+TEST(HtmlReport, IsBelow3MBForADefaultWindow) {
+  const Example example = gpu_example({.steps = 500, .blocks = 20});
+  EXPECT_LT(html_report(example.session, example.analysis).size(), 3'000'000U);
+}
+
+TEST(HtmlReport, IsBelow5MBForALongWindow) {
+  const Example example = gpu_example({.steps = 410, .recorded = 400, .batch = 512, .workers = 8});
+  const std::string page = html_report(example.session, example.analysis);
+  EXPECT_LT(page.size(), 5'000'000U);
+  EXPECT_THAT(page, HasSubstr("more recorded steps have no lanes here"));
+}
+
+TEST(HtmlReport, NamesFromASessionStayText) {
+  const std::string evil = "</script><img src=x onerror=alert(1)>\"'&\xff<!--";
+  Example example = gpu_example();
+  for (Name& name : example.session.names) name.text += evil;
+  for (Thread& thread : example.session.threads) thread.name += evil;
+  example.session.stamp["options"]["model"] = evil;
+  example.session.stamp[evil] = {evil, {{evil, evil}}};
+  example.session.notes.push_back(evil);
+  Analysis& analysis = example.analysis;
+  for (CallRow& row : analysis.work.calls) row.title = row.phase = row.inputs = evil;
+  for (LayerRow& row : analysis.work.layers) row.layer = evil;
+  for (KernelRow& row : analysis.work.kernels) row.kernel = row.launch = evil;
+  for (Finding& row : analysis.findings)
+    row.key = row.text = row.evidence = row.advice = row.flag = evil;
+  for (MemoryOwner& row : analysis.memory.at_peak) row.name = row.layer = row.kind = evil;
+  for (std::string& kind : analysis.memory.kinds) kind = evil;
+  for (std::string& stage : analysis.loader.stages) stage = evil;
+  for (WorkerRow& row : analysis.loader.by_worker) row.thread = evil;
+  for (PathEdge& edge : analysis.path.edges) edge.what = edge.bound = evil;
+  for (PathShare& share : analysis.path.shares) share.bound = evil;
+  analysis.stall.text = evil;
+  analysis.trust.notes.push_back(evil);
+  analysis.devices.front().name = evil;
+  Comparison comparison = testing::example_comparison();
+  comparison.verdict = comparison.warnings.front() = comparison.changes.front().what = evil;
+  comparison.waterfall.front().first = evil;
+  const std::string page = html_report(example.session, analysis, &comparison);
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, Not(HasSubstr("<!--")));
+  EXPECT_THAT(page, Not(HasSubstr("\xff")));
+  EXPECT_EQ(count(page, "</script>"), 2U);
+  EXPECT_EQ(unbalanced(page), "");
+}
+
+TEST(Html, Escapes) {
+  EXPECT_EQ(html::escaped("<a href=\"x\">'&'</a>"),
+            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(html::escaped("\u00e4\u20ac\U0001F600"), "\u00e4\u20ac\U0001F600");
+  // Cut short, overlong, a surrogate, beyond Unicode, a control character.
+  for (const char* wrong :
+       {"\xe2\x82", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x01"})
+    EXPECT_THAT(html::escaped(wrong), ::testing::StartsWith("\xEF\xBF\xBD")) << wrong;
+  EXPECT_EQ(html::prose("takes 12 ms, 3 % of <x> 4 steps"),
+            "takes 12\u00a0ms, 3\u00a0% of &lt;x&gt; 4 steps");
+  EXPECT_EQ(html::script_json({{"a", "</script>&"}}), "{\"a\":\"\\u003c/script\\u003e\\u0026\"}");
+}
+
+TEST(Html, PolicyNamesAHashInBase64) {
+  EXPECT_EQ(html::policy_source("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='");  // of no bytes
+}
+
+TEST(Html, TicksAreRound) {
+  EXPECT_EQ(html::ticks(45, 2), (std::vector<double>{0, 20, 40}));
+  EXPECT_EQ(html::ticks(0), std::vector<double>{0});
+  EXPECT_EQ(html::tick_text(10e6, Unit::ns), "10 ms");
+  EXPECT_EQ(html::tick_text(1.5e6, Unit::ns), "1.5 ms");
+  EXPECT_EQ(html::tick_text(200e6, Unit::ns), "200 ms");
+}
+
+TEST(Lanes, CoverTheRecordedSteps) {
+  const Example example = cpu_example();
+  const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
+  ASSERT_EQ(lanes.steps.size(), 20U);
+  ASSERT_EQ(lanes.lanes,
+            (std::vector<std::string>{"main", "loader 0", "loader 1", "loader 2", "loader 3"}));
+  for (const html::LaneStep& step : lanes.steps)
+    for (std::size_t lane = 0; lane < lanes.lanes.size(); ++lane) {
+      EXPECT_LE(step.bars[lane].size(), html::bars_a_lane);
+      EXPECT_GE(step.bars[lane].size(), lane == 0 ? 70U : 90U);
+      for (const html::LaneBar& bar : step.bars[lane]) {
+        EXPECT_LE(bar.begin_ns, bar.end_ns);
+        EXPECT_LE(bar.end_ns, step.length_ns);
+      }
+    }
+}
+
+TEST(Lanes, TellThreadsOfOneNameApartAndShowWhatTheyAskedOfTheDevice) {
+  Example example = gpu_example();
+  for (Thread& thread : example.session.threads) thread.name = "loader";
+  const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
+  EXPECT_EQ(lanes.lanes,
+            (std::vector<std::string>{"loader", "loader (4300)", "loader (4301)", "loader (4302)",
+                                      "loader (4303)", "stream 13", "stream 7"}));
+  EXPECT_EQ(lanes.rows, (std::vector<std::uint32_t>{2, 1, 1, 1, 1, 1, 1}));
+  // 71 kernels, a copy and a memset were launched, under a wait and the observers.
+  EXPECT_EQ(lanes.steps.front().bars[0].size(), 75U);
+  EXPECT_EQ(lanes.steps.front().bars[6].size(), 72U);
+}
+
+TEST(Lanes, MergeWhatIsTooShortToBeSeen) {
+  const Example example = cpu_example({.batch = 4096, .workers = 1});
+  const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
+  EXPECT_GT(lanes.steps.front().bars[1].size(), 100U);
+  EXPECT_LE(lanes.steps.front().bars[1].size(), html::bars_a_lane);
+  EXPECT_THAT(lanes.names, ::testing::Contains("several"));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,59 @@
+#include "profiler/export/quantity.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "profiler/export/testing_analysis.h"
+
+namespace warpstep::profiler {
+namespace {
+
+TEST(Quantity, HasThreeDigitsAndAUnit) {
+  EXPECT_EQ(quantity(0, Unit::ns), "0 ns");
+  EXPECT_EQ(quantity(12'345'678, Unit::ns), "12.3 ms");
+  EXPECT_EQ(quantity(-870'000, Unit::ns), "-870 us");
+  EXPECT_EQ(quantity(999'600, Unit::ns), "1.00 ms");
+  EXPECT_EQ(quantity(4.81e9, Unit::ns), "4.81 s");
+  EXPECT_EQ(quantity(1.5 * 1024 * 1024, Unit::bytes), "1.50 MiB");
+  EXPECT_EQ(quantity(1.2e12, Unit::per_second_flops), "1.20 TFLOP/s");
+  EXPECT_EQ(quantity(50'000, Unit::count), "50,000");
+  EXPECT_EQ(quantity(-1'234'567, Unit::count), "-1,234,567");
+  EXPECT_EQ(quantity(0.301, Unit::share), "30.1 %");
+  EXPECT_EQ(quantity(0.0001, Unit::share), "< 0.1 %");
+  EXPECT_EQ(quantity(3.14159, Unit::none), "3.142");
+  EXPECT_EQ(quantity(std::numeric_limits<double>::quiet_NaN(), Unit::ns), "-");
+}
+
+TEST(Verdict, NamesTheLargestParts) {
+  const testing::Example example = testing::cpu_example();
+  EXPECT_EQ(
+      verdict(example.session, example.analysis),
+      "A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022 samples/s.");
+  EXPECT_EQ(gain_text(example.session, example.analysis, example.analysis.findings.front()),
+            "12.3 ms a step (1.41x), 4.81 s an epoch");
+  EXPECT_EQ(verdict({}, {}), "No step was recorded: there is nothing to explain.");
+}
+
+TEST(Trust, SaysWhatWasLost) {
+  Analysis analysis;
+  EXPECT_EQ(trust_line(analysis), "Recording cost 0.0 % of a step (0 ns); nothing was lost.");
+  analysis.trust.losses = {.entries = 1200, .cut_bytes = 7};
+  analysis.trust.clock_error_ns = 1500;
+  EXPECT_EQ(trust_line(analysis),
+            "Recording cost 0.0 % of a step (0 ns); lost: 1,200 entries of full rings, 7 bytes at "
+            "the end of the file; clocks agree within 1.50 us.");
+}
+
+TEST(Epoch, IsToldOrCounted) {
+  Session session;
+  EXPECT_EQ(steps_per_epoch(session), 0);
+  for (std::uint64_t step = 1; step <= 7; ++step)
+    session.steps.push_back({.step = step, .epoch = step <= 5 ? 1U : 2U});
+  EXPECT_EQ(steps_per_epoch(session), 5);
+  session.loader = {{"steps_per_epoch", 391}};
+  EXPECT_EQ(steps_per_epoch(session), 391);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,102 @@
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "profiler/export/export.h"
+#include "profiler/export/testing_analysis.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::cpu_example;
+using testing::Example;
+using testing::gpu_example;
+
+constexpr std::string_view golden = R"~(cifar10cnn on the CPU, batch 128, fp32
+A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022
+samples/s.
+
+Where a step goes (mean of 20 steps, recorded with spans)
+  kernels          28.9 ms  68.3 %  ███████████████████████████▎
+  loader wait      12.4 ms  29.3 %  ███████████▊
+  CPU               900 us   2.1 %  ▉
+  idle, other       110 us   0.3 %  ▏
+
+Longest 10 of 71 calls     phase           time      p95   share GFLOP/s of peak
+block1/conv                weight_grad  1.94 ms  2.10 ms   4.6 %    1437  75.6 %
+block2/conv                weight_grad  1.72 ms  1.86 ms   4.1 %    1437  75.6 %
+block1/conv                data_grad    1.67 ms  1.81 ms   4.0 %    1667  87.7 %
+block3/conv                weight_grad  1.50 ms  1.62 ms   3.5 %    1437  75.6 %
+block2/conv                data_grad    1.49 ms  1.60 ms   3.5 %    1667  87.7 %
+block1/conv                forward      1.34 ms  1.45 ms   3.2 %    2083  97.0 %
+block3/conv                data_grad    1.30 ms  1.40 ms   3.1 %    1667  87.7 %
+block4/conv                weight_grad  1.28 ms  1.39 ms   3.0 %    1437  75.6 %
+block2/conv                forward      1.19 ms  1.28 ms   2.8 %    2083  97.0 %
+block4/conv                data_grad    1.11 ms  1.20 ms   2.6 %    1667  87.7 %
+
+What to do next
+ 1. Steps wait for the loader.
+    12.3 of 41.0 ms a step (30 %); decode is 71 % of 164 ms worker time a batch,
+    CPU-bound.
+    Use 6 workers: 8 cores are there. Saves 12.3 ms a step (1.41x), 4.81 s an
+    epoch.
+ 2. Normalisation is bound by memory and not fused.
+    21 calls move 546 MB a step at 62 % of the measured bandwidth.
+    Let the fusion of norm and relu be on. Saves 1.10 ms a step (1.03x), 430 ms
+    an epoch.
+ 3. The last layers are too small for the cores.
+    block7 reaches 11 % of its peak.
+    Use a larger batch if the accuracy allows it.
+
+Recording cost < 0.1 % of a step (21.0 us); nothing was lost.
+- The CPU's frequency cannot be read: cpufreq is not there.
+)~";
+
+TEST(TerminalReport, SaysAllOnAScreen) {
+  const Example example = cpu_example();
+  EXPECT_EQ(terminal_report(example.session, example.analysis), golden);
+}
+
+// Of characters, not bytes.
+std::size_t widest(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t most = 0;
+  for (std::string line; std::getline(lines, line);)
+    most = std::max(most, static_cast<std::size_t>(std::ranges::count_if(
+                              line, [](char c) { return (c & 0xC0) != 0x80; })));
+  return most;
+}
+
+TEST(TerminalReport, HasTheGpuAndStaysIn80Columns) {
+  Example example = gpu_example();
+  for (CallRow& call : example.analysis.work.calls)
+    call.title = "encoder/layer\u00e4\u00e4\u00e4/attention/output/dense+bias+gelu";
+  const std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_THAT(text, ::testing::HasSubstr("NVIDIA H200 0: kernels run 65.2 % of the time"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("\nencoder/layer\u00e4\u00e4\u00e4/attent... weight_grad"));
+  EXPECT_THAT(text, ::testing::HasSubstr("1 more in report.html."));
+  EXPECT_THAT(text, ::testing::HasSubstr("clocks agree\nwithin 1.20 us"));
+  EXPECT_LE(widest(text), 80U);
+}
+
+TEST(TerminalReport, PrintsNothingThatATerminalWouldObey) {
+  Example example = cpu_example();
+  example.analysis.work.calls.front().title = "a\x1b[31mred\nline";
+  example.analysis.work.calls.front().ns = 1e9;
+  example.analysis.findings.front().text = "Steps\x07 wait.";
+  const std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_THAT(text, ::testing::HasSubstr("\na?[31mred?line "));
+  EXPECT_THAT(text, ::testing::HasSubstr("Steps? wait."));
+}
+
+TEST(TerminalReport, SaysThatThereIsNothing) {
+  EXPECT_EQ(terminal_report({}, {}),
+            "Training run on the CPU\nNo step was recorded: there is nothing to explain.\n\n\n"
+            "Nothing was found that an option would change for the better.\n\nRecording cost 0.0 % "
+            "of a step (0 ns); nothing was lost.\n");
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,75 @@
+// warpstep report: where a run's time went, on the terminal and as one page.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+
+#include "engine/core/file.h"
+#include "profiler/analysis/analysis.h"
+#include "profiler/export/export.h"
+#include "tools/warpstep/command.h"
+#include "tools/warpstep/profiled_run.h"
+
+namespace warpstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string run;
+  std::string output;
+  bool json = false;
+  bool tb_compatible = false;
+  bool open_never = false;  // the page is never opened by itself; scripts may insist
+};
+
+Json as_json(const profiler::Session& session, const profiler::Analysis& analysis) {
+  Json tables = Json::object();
+  for (const profiler::Table& table : profiler::tables(session, analysis))
+    tables[table.key] = profiler::to_json(table);
+  return {{"stamp", session.stamp}, {"notes", analysis.trust.notes}, {"tables", std::move(tables)}};
+}
+
+// Beside the session: RUN/report.html, or NAME.html for NAME.prof.
+std::filesystem::path page_path(const Options& options, const ProfiledRun& run) {
+  if (!options.output.empty()) return options.output;
+  if (run.file.filename() == "session.prof") return run.directory() / "report.html";
+  return std::filesystem::path(run.file).replace_extension(".html");
+}
+
+int report(const Options& options) {
+  const ProfiledRun run = open_profiled_run(options.run);
+  profiler::Analysis analysis = profiler::analyse(run.session);
+  if (options.tb_compatible)
+    analysis.breakdown = profiler::break_down(run.session, {.tb_compatible = true});
+  const std::filesystem::path page = page_path(options, run);
+  write_atomically(page, profiler::html_report(run.session, analysis));
+  if (options.json)
+    fmt::print("{}\n",
+               as_json(run.session, analysis).dump(2, ' ', false, Json::error_handler_t::replace));
+  else
+    fmt::print("{}", profiler::terminal_report(run.session, analysis));
+  fmt::print(stderr, "wrote {}\n", page.string());
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("run", options->run, "run directory with a session.prof, or a .prof file")
+      ->required()
+      ->type_name("RUN");
+  app.add_option("-o,--output", options->output, "the page; else report.html beside the session")
+      ->type_name("FILE");
+  app.add_flag("--json", options->json, "print every table as one JSON object, in base units");
+  app.add_flag("--tb-compatible", options->tb_compatible,
+               "break steps down by the categories and rules of torch_tb_profiler");
+  app.add_flag("--open-never", options->open_never,
+               "do not open the page in a browser, which is so by default");
+  app.footer("Example:\n  warpstep report runs/first");
+  return [options] { return report(*options); };
+}
+
+const Command command("report", "where a run's time went, and what to do about it", declare);
+
+}  // namespace
+}  // namespace warpstep::tools

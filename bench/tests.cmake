@@ -14,9 +14,9 @@ bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" 
 add_dependencies(tier_cpu warpstep_bench step_peer)
 add_dependencies(tier_host loader_bench warpstep)
 # Bottlenecks that are planted must be named; how well waits are predicted is for an idle machine.
-add_test(NAME bench/planted COMMAND planted --names-only --out "${CMAKE_CURRENT_BINARY_DIR}")
+add_test(NAME bench/planted COMMAND planted_bottlenecks --names-only --out "${CMAKE_CURRENT_BINARY_DIR}")
 set_tests_properties(bench/planted PROPERTIES LABELS cpu TIMEOUT 300)
-add_dependencies(tier_cpu planted)
+add_dependencies(tier_cpu planted_bottlenecks)
 
 # What a GPU would run, on the emulated one: recordings, rotation, reports, every dtype. Its times mean nothing.
 if(TARGET warpstep_cuda_emulated)

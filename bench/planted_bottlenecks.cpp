@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     if (!names) missed += check_predictions(folder, runs);
     return missed == 0 ? 0 : 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "planted: {}\n", error.what());
+    fmt::print(stderr, "planted_bottlenecks: {}\n", error.what());
     return 1;
   }
 }

@@ -62,9 +62,10 @@ struct Breakdown {
   std::vector<StepParts> steps;           // all of the session's, in order
   std::array<double, categories> mean{};  // ns a step, over `counted` steps
   double step_ns = 0;                     // mean; the sum of `mean`
-  std::size_t counted =
-      0;  // steps that the means are over: those of complete windows; else all but the first
-  bool from_spans = false;  // whether these had spans
+  // Steps that the means are over: those of complete windows, and of these the ones told from spans
+  // and activities if there are any; without windows all but the first.
+  std::size_t counted = 0;
+  bool from_spans = false;  // whether these had spans; on a device, activities
 };
 Breakdown break_down(const Session& session, const BreakdownOptions& options = {});
 

@@ -10,8 +10,11 @@ namespace warpstep::profiler {
 
 struct PathEdge {
   std::uint64_t begin_ns = 0, end_ns = 0;
-  std::string bound;  // "kernel", "launch", "copy", "data", "sync", "cpu", "idle"
-  std::string what;   // name of the span or kernel
+  // "kernel", "copy": the device (on a host: calls, copies) works; "launch": from a launch's begin
+  // to what it launched, or the driver; "data", "sync": the trainer waits for the loader, for the
+  // device; "cpu": it does something named; "idle": nothing that was recorded happens.
+  std::string bound;
+  std::string what;  // name of the span or kernel
 };
 
 struct PathShare {

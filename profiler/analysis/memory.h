@@ -29,8 +29,8 @@ struct MemoryTimeline {
       by_kind;                    // bytes alive: [kind][call], persistent ones too
   std::uint64_t arena_bytes = 0;  // reserved
   std::uint64_t persistent_bytes = 0;
-  std::uint64_t peak_bytes = 0;  // arena's live bytes at the peak
-  int peak_call = 0;
+  std::uint64_t peak_bytes = 0;      // arena's live bytes at the peak
+  int peak_call = 0;                 // 0-based
   std::vector<MemoryOwner> at_peak;  // largest first
   double fragmentation = 0;          // of 1: reserved and never alive at the peak
 };

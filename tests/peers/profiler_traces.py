@@ -10,9 +10,8 @@ Run by hand, in an environment of its own:
 RUN is a run directory or a session file; WARPSTEP_PEER_SESSIONS=DIR profiler_kineto_test leaves two in
 DIR/device and DIR/host. The released torch_tb_profiler does not know the category cuda_runtime: with
 --tb-plugin the last source of it is used, the folder tb_plugin of pytorch/kineto before it was removed
-(git archive 94979607^ tb_plugin). "Ours" are figures counted here from the events' own integers, and in the
-tables that `warpstep export` writes. Prints what was compared, what was skipped and why; exits 1 when something
-differs.
+(git archive 94979607^ tb_plugin). "Ours" are figures counted here from the events' own integers. Prints what was
+compared, what was skipped and why; exits 1 when something differs.
 """
 import argparse
 import collections

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "profiler/export/html.h"
 #include "profiler/export/html_parts.h"
@@ -80,7 +81,8 @@ std::string service_histogram(const std::vector<std::uint64_t>& service) {
     return static_cast<double>(
         sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))]);
   };
-  const double high = std::max(at(0.99) * 1.05, 1.0);  // the last bin has all above
+  const double high =
+      std::max(std::min(at(0.99) * 1.05, at(0.95) * 2), 1.0);  // the last bin has all above
   std::vector<std::int64_t> bins(histogram_bins, 0);
   for (const std::uint64_t ns : sorted) {
     const auto bin = static_cast<std::size_t>(static_cast<double>(ns) / high * histogram_bins);
@@ -128,13 +130,21 @@ struct Curve {
 };
 
 std::string wait_curve(const Curve& curve) {
-  if (curve.points.size() < 2) return "";
+  // Waits that nobody would see make no curve.
+  constexpr double least_wait = 1000;
+  if (curve.points.size() < 2 ||
+      std::ranges::all_of(curve.points, [](const auto& at) { return at.second < least_wait; }))
+    return "";
   constexpr double base = 120, top = 18;
   double high = 1;
   for (const auto& [setting, wait] : curve.points) high = std::max(high, wait);
   const int first = curve.points.front().first, last = curve.points.back().first;
+  const auto place = [&](int setting) {  // doublings are what matters in a long range
+    return last > 8 * first ? std::log2(setting) : static_cast<double>(setting);
+  };
   const auto across = [&](int setting) {
-    return 0.04 + 0.92 * static_cast<double>(setting - first) / std::max(last - first, 1);
+    return 0.04 +
+           0.92 * (place(setting) - place(first)) / std::max(place(last) - place(first), 1.0);
   };
   std::string body, marks;
   for (const double tick : ticks(high, 2))
@@ -217,7 +227,7 @@ std::string loader_part(const Analysis& analysis) {
   std::string lead;
   if (view.workers > 0)
     lead = escaped(
-        fmt::format("{} workers on {} cores, {} batches ahead; a batch is {} of worker "
+        fmt::format("Workers: {}, on {} cores, {} batches ahead; a batch is {} of worker "
                     "time, a step without waiting {}, and it waits {}.",
                     view.workers, view.cores, view.prefetch, quantity(view.work_ns, Unit::ns),
                     quantity(view.step_ns, Unit::ns), quantity(view.wait_ns, Unit::ns)));

@@ -79,7 +79,8 @@ std::pair<double, double> scale_of(const std::string& name, const Metric& metric
     }
   if (name.ends_with(" %") && high <= 100) return {0, 100};
   if (low < 0.7 * high) low = 0;
-  return high > low ? std::pair{low, high} : std::pair{low - 1, low + 1};
+  if (high > low) return {low, high};
+  return high > 0 ? std::pair{0.0, high} : std::pair{high, high + 1};  // it never changed
 }
 
 Table metric_table(const std::string& name, const Metric& metric, double first) {

@@ -11,7 +11,7 @@ namespace warpstep::profiler::html {
 namespace {
 
 constexpr double base = 220, top = 18;
-constexpr std::size_t kind_colours = 8;
+constexpr std::size_t kind_colours = 10;
 
 std::string kind_class(std::size_t kind) {
   return fmt::format("m{}", kind % kind_colours);

@@ -62,7 +62,7 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
   html += "</dl>\n<p>" + escaped(basis(session, analysis.breakdown)) + "</p>\n";
   if (!trust.notes.empty()) {
     html += "<ul>\n";
-    for (const std::string& note : trust.notes) html += "<li>" + escaped(note) + "</li>\n";
+    for (const std::string& note : trust.notes) html += "<li>" + prose(sentence(note)) + "</li>\n";
     html += "</ul>\n";
   }
   return html + "</aside>\n";
@@ -70,7 +70,7 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
 
 std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
   std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
-                                 escaped(finding.key), prose(finding.text));
+                                 escaped(finding.key), prose(sentence(finding.text)));
   const std::string gain = gain_text(session, analysis, finding);
   const double epoch = steps_per_epoch(session) * finding.gain_ns;
   if (!gain.empty())
@@ -80,8 +80,8 @@ std::string finding_html(const Session& session, const Analysis& analysis, const
                         epoch > 0 ? prose(gain.substr(0, gain.find(", "))) : "");
   else
     html += "<p class=\"gain\"><span>gain not known</span></p>\n";
-  html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(finding.evidence),
-                      prose(finding.advice));
+  html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(sentence(finding.evidence)),
+                      prose(sentence(finding.advice)));
   if (!finding.flag.empty())
     html += fmt::format("<p class=\"flag\"><code>{}</code></p>\n", escaped(finding.flag));
   return html + "</li>\n";
@@ -118,8 +118,9 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
   if (!analysis.findings.empty()) {
     const Finding& finding = analysis.findings.front();
     const std::string gain = gain_text(session, analysis, finding);
-    best = fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(finding.advice),
-                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
+    best =
+        fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(sentence(finding.advice)),
+                    gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
@@ -150,21 +151,25 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
     const double share = flops / (analysis.breakdown.step_ns * 1e-9) / peak;
+    // A peak that was measured beside other programs can be beaten by a run that was not.
+    const char* note = share > 1 ? "whole steps; more than the {} that were measured as its peak"
+                                 : "whole steps, of {} measured";
     cards += card(quantity(share, Unit::share), "Share of peak",
-                  "whole steps, of " + quantity(peak, Unit::per_second_flops) + " measured", share);
+                  fmt::format(fmt::runtime(note), quantity(peak, Unit::per_second_flops)), share);
   }
-  std::string note;
+  std::string about;
   if (session.computes_on_host())
-    note =
+    about =
         "<p class=\"note\">This run computed on the host, so there is no GPU whose utilisation, "
         "multiprocessors, occupancy or tensor cores could be told.</p>\n";
   else if (analysis.devices.empty())
-    note =
+    about =
         "<p class=\"note\">No window with device activities is complete: record one with "
         "<code>--profile deep</code> to see how busy and how full the GPU is.</p>\n";
   else
     for (const DeviceMetrics& device : analysis.devices) cards += device_cards(analysis, device);
-  return section("figures", "Key figures", "", "<ul class=\"cards\">\n" + cards + "</ul>\n" + note);
+  return section("figures", "Key figures", "",
+                 "<ul class=\"cards\">\n" + cards + "</ul>\n" + about);
 }
 
 }  // namespace warpstep::profiler::html

@@ -15,7 +15,7 @@ std::string findings_part(const Session& session, const Analysis& analysis);
 std::string cards_part(const Session& session, const Analysis& analysis);
 std::string layers_part(const Session& session, const Analysis& analysis);
 std::string roofline(const Work& work);
-std::string kernels_part(const Analysis& analysis);
+std::string kernels_part(const Session& session, const Analysis& analysis);
 std::string ops_part(const Analysis& analysis);
 std::string loader_part(const Analysis& analysis);
 std::string memory_part(const Analysis& analysis);

@@ -49,7 +49,7 @@ std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
   return html::verdict_part(session, analysis) + html::steps_part(session, analysis) +
          html::findings_part(session, analysis) + html::cards_part(session, analysis) +
-         html::layers_part(session, analysis) + html::kernels_part(analysis) +
+         html::layers_part(session, analysis) + html::kernels_part(session, analysis) +
          html::ops_part(analysis) + html::loader_part(analysis) + html::memory_part(analysis) +
          html::machine_part(session, analysis) + html::path_part(analysis) +
          (comparison ? html::comparison_part(*comparison) : "") + html::stamp_part(session);

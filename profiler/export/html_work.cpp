@@ -119,25 +119,34 @@ Table host_table(const std::vector<HostRow>& rows) {
   return table;
 }
 
-Table kernels_table(const std::vector<KernelRow>& rows) {
+// On the host these are a library's implementations, which have no launches.
+Table kernels_table(const std::vector<KernelRow>& rows, bool on_host) {
   Table table{.key = "kernels",
-              .title = "Kernels",
-              .note = "Grouped by name and launch; shares are of all kernels' time.",
-              .columns = {{"kernel", "kernel"},
+              .title = on_host ? "Implementations" : "Kernels and their launches",
+              .note = on_host ? "Of calls, by what computed them; shares are of all calls' time."
+                              : "Grouped by name and launch; shares are of all kernels' time.",
+              .columns = {{"kernel", on_host ? "implementation" : "kernel"},
                           {"total_ns", "total", Unit::ns},
                           {"share", "share", Unit::share},
                           {"count", "runs", Unit::count},
                           {"mean_ns", "mean", Unit::ns},
                           {"min_ns", "shortest", Unit::ns},
-                          {"max_ns", "longest", Unit::ns},
-                          {"tensor_cores", "tensor cores"},
-                          {"blocks_per_multiprocessor", "blocks / SM"},
-                          {"occupancy", "occupancy", Unit::share},
-                          {"launch", "launch"}}};
-  for (const KernelRow& row : rows)
+                          {"max_ns", "longest", Unit::ns}}};
+  if (!on_host)
+    table.columns.insert(table.columns.end(), {{"tensor_cores", "tensor cores"},
+                                               {"blocks_per_multiprocessor", "blocks / SM"},
+                                               {"occupancy", "occupancy", Unit::share},
+                                               {"launch", "launch"}});
+  for (const KernelRow& row : rows) {
     table.rows.push_back({row.kernel, whole(row.total_ns), row.share, whole(row.count), row.mean_ns,
-                          whole(row.min_ns), whole(row.max_ns), row.tensor_cores ? "yes" : "no",
-                          row.blocks_per_multiprocessor, row.occupancy, row.launch});
+                          whole(row.min_ns), whole(row.max_ns)});
+    if (on_host) continue;
+    std::vector<Cell>& cells = table.rows.back();
+    cells.emplace_back(std::string(row.tensor_cores ? "yes" : "no"));
+    cells.emplace_back(row.blocks_per_multiprocessor);
+    cells.emplace_back(row.occupancy);
+    cells.emplace_back(row.launch);
+  }
   return table;
 }
 
@@ -164,11 +173,11 @@ std::string layers_part(const Session& session, const Analysis& analysis) {
   return section("layers", "Layers and calls", peaks_lead(work), body);
 }
 
-std::string kernels_part(const Analysis& analysis) {
+std::string kernels_part(const Session& session, const Analysis& analysis) {
   if (analysis.work.kernels.empty()) return "";
-  return section(
-      "kernels", "Kernels", "",
-      table(kernels_table(analysis.work.kernels), {.titled = true, .filter = true, .code = 0}));
+  return section("kernels", "Kernels", "",
+                 table(kernels_table(analysis.work.kernels, session.computes_on_host()),
+                       {.titled = true, .filter = true, .code = 0}));
 }
 
 std::string ops_part(const Analysis& analysis) {

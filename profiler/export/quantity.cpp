@@ -139,6 +139,17 @@ std::string gain_text(const Session& session, const Analysis& analysis, const Fi
   return epoch > 0 ? fmt::format("{}, {} an epoch", text, quantity(epoch, Unit::ns)) : text;
 }
 
+std::string sentence(std::string text) {
+  if (text.empty()) return text;
+  // A word, and not a name such as conv1/conv.
+  const std::size_t end =
+      std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
+  if (end > 0 && (end == text.size() || text[end] == ' '))
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  if (std::string_view(".!?:").find(text.back()) == std::string_view::npos) text += '.';
+  return text;
+}
+
 bool lost_something(const Losses& losses) {
   return losses.entries + losses.activities + losses.without_times + losses.cut_bytes > 0;
 }

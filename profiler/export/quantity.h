@@ -27,6 +27,8 @@ std::string run_title(const Session& session);
 std::string verdict(const Session& session, const Analysis& analysis);
 // What the best finding gains: "12.3 ms a step (1.43x), 4.80 s an epoch"; empty when not known.
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
+// With a capital and a full stop, where it has none.
+std::string sentence(std::string text);
 // "Recording cost 0.1 % of a step; nothing was lost; clocks agree within 1.20 us."
 std::string trust_line(const Analysis& analysis);
 bool lost_something(const Losses& losses);

@@ -35,6 +35,13 @@ TEST(Verdict, NamesTheLargestParts) {
   EXPECT_EQ(verdict({}, {}), "No step was recorded: there is nothing to explain.");
 }
 
+TEST(Sentence, HasACapitalAndAFullStop) {
+  EXPECT_EQ(sentence("use --workers 6"), "Use --workers 6.");
+  EXPECT_EQ(sentence("conv1/conv is slow"), "conv1/conv is slow.");
+  EXPECT_EQ(sentence("Done!"), "Done!");
+  EXPECT_EQ(sentence(""), "");
+}
+
 TEST(Trust, SaysWhatWasLost) {
   Analysis analysis;
   EXPECT_EQ(trust_line(analysis), "Recording cost 0.0 % of a step (0 ns); nothing was lost.");

@@ -139,8 +139,10 @@ std::string findings_text(const Session& session, const Analysis& analysis) {
     const Finding& finding = analysis.findings[i];
     const std::string gain = gain_text(session, analysis, finding);
     text += fmt::format(
-        " {}. {}\n    {}\n    {}\n", i + 1, wrapped(finding.text, 4), wrapped(finding.evidence, 4),
-        wrapped(gain.empty() ? finding.advice : fmt::format("{} Saves {}.", finding.advice, gain),
+        " {}. {}\n    {}\n    {}\n", i + 1, wrapped(sentence(finding.text), 4),
+        wrapped(sentence(finding.evidence), 4),
+        wrapped(gain.empty() ? sentence(finding.advice)
+                             : fmt::format("{} Saves {}.", sentence(finding.advice), gain),
                 4));
   }
   if (analysis.findings.size() > count)
@@ -158,7 +160,7 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
   text += calls_text(analysis.work) + findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
   for (const std::string& note : analysis.trust.notes)
-    text += fmt::format("- {}\n", wrapped(note, 2));
+    text += fmt::format("- {}\n", wrapped(sentence(note), 2));
   return text;
 }
 

@@ -25,13 +25,9 @@ std::vector<Case> cases() {
   return {
       {"a slow disk", {.read_us = 400, .step_us = 1500}, "slow-disk"},
       {"a slow transform", {.transform_us = 400, .step_us = 1500}, "slow-transform"},
-      {"too few workers", {.read_us = 0, .transform_us = 150, .step_us = 2000}, "data-wait"},
+      {"too few workers", {.transform_us = 250, .step_us = 2000}, "data-wait"},
       {"an oversubscribed CPU",
-       {.transform_us = 20,
-        .workers = 2,
-        .threads = 4 * cores,
-        .noise_threads = 2 * cores,
-        .steps = 400},
+       {.transform_us = 2, .workers = 2 * cores, .batch = 512, .threads = 4 * cores, .steps = 1000},
        "oversubscribed"},
       {"a loss that is waited for and printed",
        {.step_us = 2000, .observer_us = 1000},
@@ -40,9 +36,10 @@ std::vector<Case> cases() {
   };
 }
 
-int check_names(const std::string& folder) {
+int check_names(const std::string& folder, const std::string& only) {
   int missed = 0;
   for (const Case& c : cases()) {
+    if (!only.empty() && c.finding != only) continue;
     const bench::PlantedResult result = bench::run_planted(c.plant, folder);
     const bool named = result.names(c.finding);
     missed += named ? 0 : 1;
@@ -85,15 +82,16 @@ int check_predictions(const std::string& folder, int runs) {
 
 int main(int argc, char** argv) {
   CLI::App app("runs with planted bottlenecks, and what the profiler says of them");
-  std::string folder = "/tmp";
+  std::string folder = "/tmp", only;
   bool names = false;
   int runs = 1;
   app.add_option("--out", folder, "folder for the session files")->capture_default_str();
+  app.add_option("--only", only, "the case of one finding");
   app.add_flag("--names-only", names, "without predictions, which want an idle machine");
   app.add_option("--runs", runs, "of each prediction")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
-    int missed = check_names(folder);
+    int missed = check_names(folder, only);
     if (!names) missed += check_predictions(folder, runs);
     return missed == 0 ? 0 : 1;
   } catch (const std::exception& error) {

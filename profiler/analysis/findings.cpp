@@ -53,6 +53,11 @@ std::vector<Finding> find_findings(const Session& session, const Analysis& so_fa
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (const advice::Rule rule : rules) rule(facts, findings);
+  // One whose gain is known to be small is not worth a reader's time.
+  constexpr double least_gain = 0.005;  // of a step
+  std::erase_if(findings, [&](const Finding& finding) {
+    return finding.gain_ns > 0 && finding.gain_ns < least_gain * facts.step_ns;
+  });
   for (Finding& finding : findings)
     finding.gain_ns = std::clamp(finding.gain_ns, 0.0, facts.step_ns);
   std::stable_sort(findings.begin(), findings.end(),

@@ -16,6 +16,7 @@ constexpr double least_copies = 0.05;  // of a step, like the following
 constexpr double least_pageable = 0.01;
 constexpr double least_launch_gaps = 0.10;
 constexpr double least_sync = 0.05;
+constexpr double least_fixed = 0.4;           // of a step on the host
 constexpr double least_overhead = 0.50;       // host work that no kernel hides
 constexpr double least_utilization = 0.50;    // torch_tb_profiler's
 constexpr double least_communication = 0.10;  // torch_tb_profiler's
@@ -164,10 +165,35 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+// Of a step on the host: what it takes however small the batch is.
+double fixed_ns(const Facts& facts) {
+  double ns = facts.part(Category::cpu) + facts.part(Category::other);
+  for (const CallRow& call : facts.analysis.work.calls)
+    if (call.phase == "update") ns += call.ns;
+  return ns;
+}
+
+void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
+  const double fixed = fixed_ns(facts);
+  if (fixed < least_fixed * facts.step_ns) return;
+  findings.push_back(
+      {.key = "tiny-batch",
+       .text = "Much of a step does not depend on its batch.",
+       .evidence = "the optimiser, and the host between calls: " + of_step(facts, fixed),
+       .advice = "a larger batch spreads it over more images",
+       .flag = facts.larger_batch(),
+       .gain_ns = facts.unless_waiting(fixed / 2)});
+}
+
+}  // namespace
+
 void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
+  if (facts.on_host) return find_tiny_batch_on_host(facts, findings);
   const double overhead =
       facts.part(Category::runtime) + facts.part(Category::cpu) + facts.part(Category::other);
-  if (facts.on_host || is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
+  if (is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
   findings.push_back(
       {.key = "tiny-batch",
        .text = "A step's kernels are short against what the host does for it.",

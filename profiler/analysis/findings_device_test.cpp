@@ -144,9 +144,21 @@ TEST(DeviceFindings, GainNothingWhileTheStepWaitsForData) {
   for (const Finding& finding : c.findings()) EXPECT_EQ(finding.gain_ns, 0) << finding.key;
 }
 
+// On the host it is what does not shrink with the batch: the optimiser, and the host between calls.
+TEST(DeviceFindings, TinyBatchOnTheHost) {
+  Case at(false), above(false), update(false);
+  at.part(Category::cpu) = 390'000;
+  EXPECT_FALSE(at.finding("tiny-batch"));
+  above.part(Category::cpu) = 410'000;
+  ASSERT_TRUE(above.finding("tiny-batch"));
+  EXPECT_DOUBLE_EQ(above.finding("tiny-batch")->gain_ns, 205'000);
+  update.analysis.work.calls.push_back({.title = "update_all", .phase = "update", .ns = 410'000});
+  EXPECT_TRUE(update.finding("tiny-batch"));
+}
+
 TEST(DeviceFindings, AreOfDevicesAlone) {
   Case c(false);
-  c.part(Category::copy) = c.part(Category::sync) = c.part(Category::cpu) = 600'000;
+  c.part(Category::copy) = c.part(Category::sync) = 600'000;
   c.analysis.devices[0].utilization = 0.1;
   c.analysis.devices[0].launch_gap_ns = 2'000'000;
   EXPECT_THAT(c.findings(), IsEmpty());

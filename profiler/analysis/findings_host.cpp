@@ -12,8 +12,9 @@
 namespace warpstep::profiler::advice {
 namespace {
 
-constexpr double full_cpu = 95;             // %, of all cores
-constexpr double full_memory = 0.90;        // of it: torch_tb_profiler's
+constexpr double full_cpu = 95;       // %, of all cores
+constexpr double crowded_cpu = 80;    // likewise, where more threads compute than there are cores
+constexpr double full_memory = 0.90;  // of it: torch_tb_profiler's
 constexpr double least_throttled = 0.10;    // of the samples
 constexpr double least_observers = 0.05;    // of a step
 constexpr double least_checkpoints = 0.05;  // of a step, by the mean over the windows
@@ -57,15 +58,15 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const int all = cores(facts.session);
   const Level cpu = level(facts.session, "cpu %");
-  if (!facts.on_host || all < 1 || cpu.count == 0 || cpu.mean < full_cpu ||
-      facts.analysis.stall.is_stalled)
-    return;
+  if (!facts.on_host || all < 1 || cpu.count == 0) return;
   const auto told = static_cast<int>(
       std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
                                              fields::whole(facts.options, "threads")),
                                0, 4096));
   const int threads = told > 0 ? told : all;
   if (threads + view.workers <= all) return;
+  const bool crowded = threads > all && cpu.mean >= crowded_cpu;
+  if (!crowded && (cpu.mean < full_cpu || facts.analysis.stall.is_stalled)) return;
   Finding finding{.key = "oversubscribed",
                   .text = "More threads want to run than there are cores.",
                   .evidence = fmt::format(

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double least_wait =
     0.05;  // of a step, where the loader did not tell: torch_tb_profiler's
-constexpr double least_gain = 0.03;        // of a step: what a first remedy must bring
+constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
 constexpr double least_contention = 0.05;  // of a step
 constexpr double least_transform = 0.5;    // of the loader's work
 

@@ -45,7 +45,9 @@ std::vector<Span> loader_spans(const Session& session) {
   std::vector<Span> spans;
   for (const Span& span : session.spans) {
     const Kind kind = session.kind(span);
-    if (kind == Kind::sample || kind == Kind::stage || kind == Kind::idle) spans.push_back(span);
+    if (kind != Kind::sample && kind != Kind::stage && kind != Kind::idle) continue;
+    // The loader of an evaluation may make its first batches meanwhile.
+    if (!session.threads[span.thread].name.starts_with("test loader")) spans.push_back(span);
   }
   std::stable_sort(spans.begin(), spans.end(), [&](const Span& a, const Span& b) {
     const bool a_stage = session.kind(a) != Kind::sample, b_stage = session.kind(b) != Kind::sample;
@@ -161,6 +163,30 @@ void take_counters(const Session& session, LoaderView& view) {
   }
 }
 
+// Workers tell what each claim took of a core.
+double recorded_cpu_ns(const Session& session) {
+  double sum = 0;
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::counter && session.name(span.name) == "worker cpu ns" &&
+        !session.threads[span.thread].name.starts_with("test loader") &&
+        advice::in_windows(session, span.begin_ns))
+      sum += static_cast<double>(span.arg);
+  return sum;
+}
+
+void take_cpu(const Session& session, LoaderView& view) {
+  double work = 0, cpu = recorded_cpu_ns(session);
+  if (view.has_spans && cpu > 0) {
+    for (const WorkerRow& row : view.by_worker)
+      work += row.busy * static_cast<double>(advice::windows_ns(session));
+  } else {
+    cpu = fields::number(session.loader, "cpu_ns");
+    for (const auto& [name, value] : fields::child(session.loader, "stages_ns").items())
+      if (name != "wait" && value.is_number()) work += value.get<double>();
+  }
+  if (work > 0) view.cpu_share = std::clamp(cpu / work, 0.0, 1.0);
+}
+
 void take_queue(const Session& session, LoaderView& view) {
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::counter && session.name(span.name) == "batches ready")
@@ -208,10 +234,7 @@ LoaderView loader_view(const Session& session) {
   }
   take_queue(session, view);
   take_steps(session, view);
-  double work = 0;
-  for (const auto& [name, value] : fields::child(told, "stages_ns").items())
-    if (name != "wait" && value.is_number()) work += value.get<double>();
-  if (work > 0) view.cpu_share = std::clamp(fields::number(told, "cpu_ns") / work, 0.0, 1.0);
+  take_cpu(session, view);
   return view;
 }
 

@@ -80,7 +80,7 @@ void SessionThread::tell(Event event) {
 void SessionThread::finish() {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(stop_, true)) return;
+    stop_ = true;  // it may be so already, after a failure: the thread is still to be joined
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();

@@ -146,7 +146,7 @@ TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {
   const std::filesystem::path path = temporary("deep.prof");
   {
     SessionWriter writer(path);
-    writer.write(Chunk::program, std::string(300'000, '['));
+    writer.write(Chunk::program, std::string_view(std::string(300'000, '[')));
   }
   EXPECT_THROW(read_session(path), DataError);
 }

@@ -13,6 +13,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "profiler/sources/stamp.h"
+#include "tools/warpstep/host.h"
 #include "tools/warpstep/peaks.h"
 #include "tools/warpstep/told_step.h"
 
@@ -104,7 +105,8 @@ void Profiling::start(const fs::path& run, const Json& config, const Program& st
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
       .trace = std::move(trace_)});
   Json stamp = config;
-  stamp["machine"] = profiler::machine_stamp();
+  stamp.update(profiler::machine_stamp());
+  stamp["host"]["name"] = host().name;
   stamp["profiler"] = {{"level", profiler::name(level_)},
                        {"schedule", windows ? options_.profile_schedule : "every step's parts"},
                        {"pid", ::getpid()},

@@ -112,6 +112,13 @@ std::string calls_text(const Work& work) {
         call.flops_per_second > 0 ? fmt::format("{:.0f}", call.flops_per_second * 1e-9) : "-",
         call.of_peak > 0 ? quantity(call.of_peak, Unit::share) : "-");
   }
+  if (std::any_of(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(count),
+                  [](const CallRow* call) { return call->of_peak > 1; }))
+    text += wrapped(
+                "Above 100 %: an algorithm that needs fewer operations than are counted "
+                "(Winograd), or a peak that was measured while the machine was busy.",
+                0) +
+            "\n";
   return text;
 }
 

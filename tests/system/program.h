@@ -34,6 +34,7 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program();  // kills it
 
+  pid_t id() const { return process_; }
   void signal(int number) const;
   // Looks every few milliseconds; false when the program ended or ran out of time before.
   bool wait_until(const std::function<bool()>& condition);

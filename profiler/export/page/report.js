@@ -214,6 +214,7 @@
 
   function draw() {
     const step = data.steps[shown], width = plot.getBoundingClientRect().width;
+    if (width <= 0) return;  // not laid out, or far outside of the window: it will be observed
     const part = from > 0 || to < 1 ? ": " + time(from * step.length) + " to " + time(to * step.length) : "";
     heading.textContent = "Lanes of step " + step.step + ", " + time(step.length) + part;
     plot.querySelector("title").textContent = heading.textContent;
@@ -290,5 +291,5 @@
     });
   shown = Math.max(0, find(Number((heading.textContent.match(/\d+/) || [0])[0])));
   draw();
-  addEventListener("resize", draw);
+  new ResizeObserver(draw).observe(plot);
 })();

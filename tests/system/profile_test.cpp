@@ -1,0 +1,156 @@
+// A profiled run, from its options to its reports and exports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iterator>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* window = "skip_first=1,wait=0,warmup=1,active=4";
+
+// The arguments with another value of an option.
+std::vector<std::string> changed(std::vector<std::string> arguments, const std::string& option,
+                                 const std::string& value) {
+  *std::next(std::find(arguments.begin(), arguments.end(), option)) = value;
+  return arguments;
+}
+
+// One run for all tests that only read it.
+class Profile : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    make_set(data());
+    const Ended ended = run(with(short_run(data(), out()), "--profile", "spans",
+                                 "--profile-schedule", window, "--workers", "2"));
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    printed_ = ended.out;
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static std::string data() { return *folder_ / "data"; }
+  static std::string out() { return *folder_ / "run"; }
+  static Json report(const std::string& run_directory) {
+    const Ended ended = run({"report", run_directory, "--json"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return Json::parse(ended.out);
+  }
+
+  static TemporaryFolder* folder_;
+  static std::string printed_;
+};
+TemporaryFolder* Profile::folder_ = nullptr;
+std::string Profile::printed_;
+
+TEST_F(Profile, EndsARunWithItsSummaryAndAPage) {
+  EXPECT_THAT(printed_, HasSubstr("Where a step goes"));
+  EXPECT_THAT(printed_, HasSubstr("fc1/linear"));
+  EXPECT_GT(fs::file_size(out() + "/report.html"), 10'000U);
+  EXPECT_TRUE(fs::is_regular_file(out() + "/session.prof"));
+}
+
+TEST_F(Profile, TellsPartsThatAddUpAndCallsOfEveryRecordedStep) {
+  const Json tables = report(out()).at("tables");
+  double sum = 0, total = 0;
+  for (const Json& row : tables["breakdown"])
+    (row["category"] == "Total" ? total : sum) += row["ns"].get<double>();
+  EXPECT_GT(total, 0);
+  EXPECT_NEAR(sum / total, 1, 1e-9);
+  EXPECT_EQ(tables["steps"].size(), 12U);
+  ASSERT_FALSE(tables["calls"].empty());
+  for (const Json& row : tables["calls"]) EXPECT_EQ(row["count"], 4) << row;
+  EXPECT_FALSE(tables["loader"].empty());
+  EXPECT_FALSE(tables["memory"].empty());
+  EXPECT_FALSE(tables["samples"].empty());
+}
+
+TEST_F(Profile, ExportsWhatItsOwnCheckAndOtherProgramsRead) {
+  const Ended exported = run({"export", out()});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  std::vector<fs::path> traces;
+  for (const auto& entry : fs::directory_iterator(out() + "/trace/kineto"))
+    traces.push_back(entry.path());
+  ASSERT_EQ(traces.size(), 1U);
+  const Ended checked = run({"check-trace", traces[0].string()});
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+  for (const char* kind : {"perfetto", "tensorboard", "tables"})
+    EXPECT_FALSE(fs::is_empty(out() + "/trace/" + kind)) << kind;
+}
+
+TEST_F(Profile, FindsNothingBetweenARunAndItself) {
+  const Ended same = run({"compare", out(), out(), "--json"});
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  for (const Json& change : Json::parse(same.out)["changes"]) EXPECT_EQ(change["told"], "no");
+}
+
+TEST_F(Profile, RefusesToCompareDifferentWork) {
+  const std::string other = *folder_ / "other";
+  const Ended ended = run(changed(short_run(data(), other), "--batch", "16"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Ended compared = run({"compare", out(), other});
+  EXPECT_EQ(compared.exit_code, 2);
+  EXPECT_THAT(compared.err, HasSubstr("batch"));
+}
+
+TEST_F(Profile, RefusesAScheduleBeforeAnythingIsDone) {
+  const std::string other = *folder_ / "refused";
+  const Ended ended = run(with(short_run(data(), other), "--profile-schedule", "activ=3"));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("activ"));
+  EXPECT_FALSE(fs::exists(other));
+}
+
+TEST_F(Profile, LeavesNoTraceWhenOff) {
+  const std::string other = *folder_ / "off";
+  ASSERT_EQ(run(with(short_run(data(), other), "--profile", "off")).exit_code, 0);
+  EXPECT_FALSE(fs::exists(other + "/session.prof"));
+  const Ended ended = run({"report", other});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("was not profiled"));
+}
+
+TEST_F(Profile, KeepsTheSessionsOfAResumedRunApart) {
+  const std::string other = *folder_ / "resumed";
+  ASSERT_EQ(run(short_run(data(), other)).exit_code, 0);
+  const Ended ended = run({"train", "--resume", other, "--epochs", "3"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_TRUE(fs::is_regular_file(other + "/session-until-00000012.prof"));
+  EXPECT_EQ(report(other).at("tables")["steps"].size(), 6U);
+}
+
+// On demand, and killed in the middle: what was recorded until then can be read.
+TEST_F(Profile, RecordsARunningJobWhoseSessionSurvivesAKill) {
+  const std::string other = *folder_ / "running";
+  Program job(changed(short_run(data(), other), "--epochs", "1000000"));
+  ASSERT_TRUE(job.wait_until([&] { return fs::exists(other + "/metrics.jsonl"); }));
+  const std::string pid = std::to_string(job.id());
+  ASSERT_TRUE(job.wait_until([&] { return run({"profile", pid, "--steps", "3"}).exit_code == 0; }));
+  const auto has_calls = [&] {
+    return fs::exists(other + "/session.prof") && !report(other)["tables"]["calls"].empty() &&
+           report(other)["tables"]["calls"][0]["count"] == 3;
+  };
+  EXPECT_TRUE(job.wait_until(has_calls));
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait().signal, SIGKILL);
+  EXPECT_TRUE(has_calls());
+}
+
+TEST_F(Profile, SaysWhatAJobThatIsNotThereWouldHaveToBe) {
+  const Ended ended = run({"profile", "4194303"});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, Not(HasSubstr("terminate")));
+  EXPECT_THAT(ended.err, HasSubstr("4194303"));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

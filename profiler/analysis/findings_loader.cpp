@@ -54,6 +54,10 @@ void advise(const std::vector<RemedyChoice>& choices, double step_ns, Finding& f
     if (choice->gain_ns >= least_gain * step_ns)
       then += (then.empty() ? "" : ", then ") + choice->flag;
   if (!then.empty()) finding.advice += "; after that " + then;
+  std::string also;
+  for (const RemedyChoice* choice = choices.data(); choice < first; ++choice)
+    also += (also.empty() ? "" : ", ") + choice->flag;
+  if (!also.empty()) finding.advice += fmt::format("; a little more by {}", also);
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ std::optional<RemedyChoice> normalize_on_device(const Facts& facts, const Loader
   if (told(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
   return RemedyChoice{"--normalize device",
                       "use --normalize device: bytes become numbers in a kernel of the step",
-                      gain(model, {.work_scale = 1 - pixels * (1 - bytes_pixels)})};
+                      // Less work never takes longer, whatever a replay's chances say.
+                      std::max(0.0, gain(model, {.work_scale = 1 - pixels * (1 - bytes_pixels)}))};
 }
 
 std::optional<RemedyChoice> less_decoding(const Facts& facts, const LoaderModel& model) {
@@ -118,7 +119,7 @@ std::optional<std::string> pack_command(const Facts& facts) {
 std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model, bool waiting) {
   std::vector<RemedyChoice> choices;
   const auto add = [&](std::optional<RemedyChoice> choice) {
-    if (choice && choice->gain_ns > 0) choices.push_back(std::move(*choice));
+    if (choice && choice->gain_ns >= 0) choices.push_back(std::move(*choice));
   };
   if (waiting) {
     add(deeper_queue(facts, model));

@@ -68,7 +68,10 @@ void yield_to_the_trainer() {
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-    : options_(checked(options)), maker_(std::move(dataset), options_) {
+    : options_(checked(options)),
+      maker_(std::move(dataset), options_),
+      ready_name_(spans::of_loader("batch ready", options_.thread_name), record::Kind::mark),
+      depth_name_(spans::of_loader("batches ready", options_.thread_name), record::Kind::counter) {
   claim_rows_ = options_.resident.empty()
                     ? std::clamp<std::int64_t>(maker_.dataset().claim(), 1, options_.batch)
                     : options_.batch;
@@ -197,7 +200,7 @@ void Loader::work(std::uint32_t worker) {
     if (!ring_->finish(*claim)) continue;
     maker_.finish(position, slot.view, slot.bad);
     slot.ready_ns = now_ns();
-    record::note(spans::batch_ready, slot.ready_ns, slot.ready_ns, claim->batch);
+    record::note(ready_name_, slot.ready_ns, slot.ready_ns, claim->batch);
     ring_->publish(*claim);
   }
 }
@@ -263,7 +266,7 @@ void Loader::seek(Position position) {
 void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
   const std::uint64_t now = now_ns();
   const std::uint32_t ready = ring_->ready_count();
-  record::mark(spans::batches_ready, ready);
+  record::mark(depth_name_, ready);
   std::uint64_t step_ns = 0;
   {
     const std::lock_guard lock(mutex_);

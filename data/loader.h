@@ -15,6 +15,7 @@
 #include "data/ring.h"
 #include "data/tuner.h"
 #include "engine/core/batch.h"
+#include "engine/core/record.h"
 
 namespace warpstep::data {
 
@@ -82,6 +83,8 @@ class Loader : public BatchSource {
   std::uint64_t taken_slots_ = 0;  // of the batches before it: what the trainer may still read
   Batch batch_;
   Tuner tuner_;
+  record::Name ready_name_;           // arg: the batch
+  record::Name depth_name_;           // arg: batches that are ready when one is taken
   mutable std::mutex mutex_;          // of what follows
   std::vector<BatchTiming> timings_;  // a ring of the last ones
   std::uint64_t taken_ = 0;

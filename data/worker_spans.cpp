@@ -16,6 +16,10 @@ std::uint64_t thread_cpu_ns() {  // 0.4 us: a system call
 
 }  // namespace
 
+std::string of_loader(const std::string& name, const std::string& thread_name) {
+  return thread_name == "loader" ? name : name + ", " + thread_name;
+}
+
 void Idle::end() const {
   if (since_ns_ == 0) return;
   const std::uint64_t now = now_ns();

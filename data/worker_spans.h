@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/core/record.h"
 
@@ -10,10 +11,11 @@ namespace warpstep::data::spans {
 inline const record::Name sample{"sample", record::Kind::sample};  // arg: its ticket
 inline const record::Name pixels{"pixels", record::Kind::stage};
 inline const record::Name idle{"idle", record::Kind::idle};
-inline const record::Name batch_ready{"batch ready", record::Kind::mark};  // arg: the batch
-inline const record::Name batches_ready{"batches ready",
-                                        record::Kind::counter};                // when one is taken
 inline const record::Name worker_cpu{"worker cpu ns", record::Kind::counter};  // of a claim
+
+// A name that is told apart from that of another loader: "batch ready", or "batch ready, test
+// loader".
+std::string of_loader(const std::string& name, const std::string& thread_name);
 
 // Between its construction and end() a worker asked for work and waited; told when that took longer
 // than asking does.

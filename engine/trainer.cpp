@@ -139,6 +139,8 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
     } else if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
       save(progress);
       saved = true;
+      last_step_end_ns_ = now_ns();  // of no step
+      observed_ns_ = 0;
     }
   }
   while (!flights_.empty()) land(progress);

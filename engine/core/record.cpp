@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
@@ -54,6 +55,24 @@ struct Place {
 };
 thread_local Place place;
 
+// A thread of a name that had one before, which has ended, goes on in its place: workers that are
+// started anew in each epoch are one thread to who looks at them.
+std::uint32_t thread_of(Registry& all, const std::string& name, std::uint32_t system) {
+  const auto lives = [&](std::uint32_t id) {
+    return std::any_of(all.rings.begin(), all.rings.end(), [&](const auto& ring) {
+      return ring->thread == id && !ring->left.load(std::memory_order_acquire);
+    });
+  };
+  for (Thread& thread : all.threads) {
+    if (thread.name != name || lives(thread.id)) continue;
+    thread.system = system;
+    return thread.id;
+  }
+  const auto id = static_cast<std::uint32_t>(all.threads.size());
+  all.threads.push_back({id, system, name});
+  return id;
+}
+
 Ring* enter() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -64,11 +83,10 @@ Ring* enter() {
     ring = std::move(all.spare.back());
     all.spare.pop_back();
   }
-  ring->thread = static_cast<std::uint32_t>(all.threads.size());
   const auto system = static_cast<std::uint32_t>(::gettid());
   std::string name = place.name;
   if (name.empty()) name = ::getpid() == ::gettid() ? "main" : "thread " + std::to_string(system);
-  all.threads.push_back({ring->thread, system, std::move(name)});
+  ring->thread = thread_of(all, name, system);
   place.ring = ring.get();
   all.rings.push_back(std::move(ring));
   return place.ring;

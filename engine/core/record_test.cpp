@@ -131,6 +131,21 @@ TEST_F(Record, ReusesTheRingsOfThreadsThatEnded) {
   EXPECT_GE(threads().size(), 100U);
 }
 
+TEST_F(Record, LetsAThreadGoOnWhereOneOfItsNameEnded) {
+  const Name name{"worked"};
+  const auto worker = [&] {
+    name_thread("worker 7");
+    mark(name, 1);
+  };
+  std::thread(worker).join();
+  const std::size_t before = threads().size();
+  std::thread(worker).join();
+  EXPECT_EQ(threads().size(), before);
+  const Entries entries = drained();
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries.begin()->second.size(), 2U);
+}
+
 TEST_F(Record, KnowsThreadsByTheirNames) {
   std::thread([] {
     name_thread("a thread with a long name");

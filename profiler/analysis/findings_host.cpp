@@ -145,13 +145,13 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
   if (ns <= least_checkpoints * facts.step_ns) return;
   Finding finding{.key = "slow-checkpoints",
                   .text = "Writing checkpoints takes the trainer's time.",
-                  .evidence = "\"checkpoint\": " + of_step(facts, ns),
+                  .evidence = fmt::format("{} a step, besides its own {}", time_text(ns),
+                                          time_text(facts.step_ns)),
                   .advice = "write them to a faster disk; each epoch's is always written"};
   const std::int64_t every = fields::whole(facts.options, "checkpoint_every");
   if (every > 0) {
     finding.flag = fmt::format("--checkpoint-every {}", 4 * every);
     finding.advice = fmt::format("write them less often: {}", finding.flag);
-    finding.gain_ns = 0.75 * ns;
   }
   findings.push_back(finding);
 }

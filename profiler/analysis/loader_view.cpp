@@ -189,7 +189,8 @@ void take_cpu(const Session& session, LoaderView& view) {
 
 void take_queue(const Session& session, LoaderView& view) {
   for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::counter && session.name(span.name) == "batches ready")
+    if (session.kind(span) == Kind::counter && session.name(span.name) == "batches ready" &&
+        advice::in_windows(session, span.begin_ns))
       view.queue.emplace_back(span.begin_ns, span.arg);
   std::sort(view.queue.begin(), view.queue.end());
   view.queue_depth = fields::number(session.loader, "mean_ready");

@@ -56,6 +56,7 @@ struct Recorder::Parts {
   std::uint64_t resumed = 0;           // batches of the first epoch that were done before
   bool first_epoch = true;
   std::uint64_t windows = 0;
+  bool over = false;  // no more windows
   bool finished = false;
   // On demand.
   std::mutex mutex;
@@ -64,6 +65,7 @@ struct Recorder::Parts {
   std::uint64_t last_end_ns = 0;
   std::optional<std::uint64_t> demanded_until;  // local step, excluded
   std::uint64_t demanded_from = 0;
+  bool demanded_deep = false;
 
   bool has_spans() const { return options.level >= Level::spans; }
 
@@ -83,33 +85,46 @@ struct Recorder::Parts {
   }
 
   void turn(bool to) {
-    if (on == to) return;
+    if (on == to || (to && !session.is_alive())) return;
     on = to;
-    if (to && options.trace.trace) options.trace.trace->begin();
+    const bool traces = options.trace.trace && (!demanded_until || demanded_deep);
+    if (to && traces) options.trace.trace->begin();
     if (!to && tracing) options.trace.trace->end();  // a warm-up that nothing came of
-    tracing = to && options.trace.trace;
+    tracing = to && traces;
     record::keep_entries(to);
     if (to) session.wake();
   }
 
   void open_window(std::uint64_t first_step, std::uint64_t begin_ns) {
-    window = Window{
-        first_step, first_step, begin_ns, begin_ns, options.trace.trace ? std::uint64_t{1} : 0, 0};
+    window = Window{first_step, first_step, begin_ns, begin_ns, tracing ? std::uint64_t{1} : 0, 0};
     recording = true;
     session.open(*window);
   }
 
-  void close_window(std::uint64_t last_step, std::uint64_t end_ns, bool complete) {
+  void close_window(std::uint64_t last_step, std::uint64_t end_ns) {
     window->last_step = last_step;
     window->end_ns = end_ns;
-    window->complete = complete ? 1 : 0;
+    window->complete = 1;
     Traced traced;
     if (std::exchange(tracing, false)) traced = options.trace.trace->end();
     traced.clocks.push_back(read_clocks());
     session.close(*std::exchange(window, std::nullopt), std::move(traced));
     turn(false);
     recording = false;
-    if (complete) ++windows;
+    ++windows;
+  }
+
+  // What was recorded of whole steps is kept: the run ends, and a window with it.
+  void end_windows() {
+    if (window && session.is_alive() && last_told >= window->first_step) {
+      const std::uint64_t steps = last_told - window->first_step + 1;
+      session.add_note("the run ended in a window: it has " + std::to_string(steps) +
+                       (steps == 1 ? " step" : " steps"));
+      close_window(last_told, last_end_ns);
+    }
+    window.reset();
+    turn(false);
+    over = true;
   }
 
   // For the steps to come.
@@ -121,7 +136,7 @@ struct Recorder::Parts {
       turn(true);
     else if (!window)
       turn(false);
-    if (window && !records) close_window(next_step - 1, begin_ns, true);
+    if (window && !records) close_window(next_step - 1, begin_ns);
     if (records && !window) open_window(next_step, begin_ns);
   }
 
@@ -129,10 +144,11 @@ struct Recorder::Parts {
     const std::lock_guard lock(mutex);
     if (request || demanded_until || recording)
       return "busy: a window is being recorded; ask again when it is done";
+    if (!session.is_alive()) return "refused: this run's session could not be written";
     if (wanted.steps == 0) return "refused: --steps must be at least 1";
     request = wanted;
     return "recording " + std::to_string(wanted.steps) + " steps from about step " +
-           std::to_string(last_told + 2 + options.steps_in_flight) + " on into " +
+           std::to_string(last_told + 3 + options.steps_in_flight) + " on into " +
            options.path.string() +
            (wanted.deep && !options.trace.trace
                 ? "; without the device's activities: the run was not started with --profile deep"
@@ -145,6 +161,7 @@ struct Recorder::Parts {
     if (!request || window) return;
     demanded_from = seen + 1 + options.steps_in_flight;
     demanded_until = demanded_from + request->steps;
+    demanded_deep = request->deep;
     request.reset();
   }
 };
@@ -185,18 +202,22 @@ void Recorder::note(const std::string& text) {
 void Recorder::begin(std::uint64_t step, const StepPlace& first) {
   Parts& parts = *parts_;
   parts.resumed = first.batch;
+  {
+    const std::lock_guard lock(parts.mutex);
+    parts.last_told = step - 1;
+  }
   parts.session.add(read_clocks());
   parts.prepare(first, step, now_ns());
 }
 
 void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
-  if (parts.finished) return;
+  if (parts.over) return;
   parts.session.add(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)
-    parts.close_window(step.step, step.end_ns, true);
+    parts.close_window(step.step, step.end_ns);
   {
     const std::lock_guard lock(parts.mutex);
     parts.last_told = step.step;
@@ -206,13 +227,15 @@ void Recorder::on_step(const Step& step, const StepPlace& next) {
   parts.prepare(next, step.step + 1, step.end_ns);
 }
 
+void Recorder::end_windows() {
+  if (!parts_->over) parts_->end_windows();
+}
+
 void Recorder::finish() {
   Parts& parts = *parts_;
   if (std::exchange(parts.finished, true)) return;
   parts.listener.reset();
-  if (parts.window && parts.last_told >= parts.window->first_step)
-    parts.close_window(parts.last_told, parts.last_end_ns, false);
-  parts.turn(false);
+  end_windows();
   parts.session.finish();
 }
 

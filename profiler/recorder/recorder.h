@@ -57,12 +57,14 @@ class Recorder {
   void begin(std::uint64_t step, const StepPlace& first);
   // A step is done; `next` is the place of the one after it. Called by the thread that enqueues.
   void on_step(const Step& step, const StepPlace& next);
+  // The last step is done: what comes is of no window.
+  void end_windows();
   // The run is over; the session file is complete afterwards. Once.
   void finish();
 
   // What went wrong, and what the user should know: one sentence each.
   std::vector<std::string> notes() const;
-  std::uint64_t windows() const;  // that were recorded to their ends
+  std::uint64_t windows() const;  // that are in the session
 
  private:
   struct Parts;

@@ -24,7 +24,7 @@ struct ProfileSchedule {
 ProfileSchedule parse_schedule(const std::string& text);
 std::string to_text(const ProfileSchedule& schedule);
 
-// torch.profiler.schedule: `step` of the run, from 0.
+// torch.profiler.schedule: `step` of the process, from 0.
 Action torch_action(const ProfileSchedule& schedule, std::uint64_t step);
 // Composer's cyclic_schedule as its code has it: `batch` of the epoch, from 0, of `batches`. A run
 // that resumes in an epoch counts from there: `resumed_at` batches are skipped besides.

@@ -24,10 +24,14 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
     writer_.emplace(std::move(path));
   } catch (const std::exception& error) {
     notes_.push_back(std::string("the session is not kept: ") + error.what());
+    stop_ = true;
+    sampler_.reset();
     return;
   }
   if (start_quiet_thread(thread_, "profiler", [this] { run(); })) return;
   notes_.emplace_back("the session is not kept: the system gives no thread for it");
+  stop_ = true;
+  sampler_.reset();
   writer_.reset();
 }
 
@@ -77,6 +81,19 @@ void SessionThread::tell(Event event) {
   wake_.notify_one();
 }
 
+void SessionThread::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool SessionThread::is_alive() const {
+  const std::lock_guard lock(mutex_);
+  return !stop_;
+}
+
 void SessionThread::finish() {
   {
     const std::lock_guard lock(mutex_);
@@ -97,7 +114,8 @@ void SessionThread::run() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, window_ || record::is_on() ? period : quiet_period,
-                     [&] { return stop_ || !next_.events.empty(); });
+                     [&] { return stop_ || woken_ || !next_.events.empty(); });
+      woken_ = false;
       last = stop_;
       order = std::exchange(next_, {});
     }
@@ -197,6 +215,9 @@ void SessionThread::write_closed(const Window& window, const Traced& traced) {
 void SessionThread::write_samples() {
   if (!sampler_) return;
   const std::vector<Sample> samples = sampler_->take();
+  const std::vector<std::string> notes = sampler_->notes();
+  for (; sampler_notes_ < notes.size(); ++sampler_notes_)
+    writer_->write(Chunk::note, std::string_view(notes[sampler_notes_]));
   if (samples.empty()) return;
   write_names();
   writer_->write(Chunk::samples, samples);

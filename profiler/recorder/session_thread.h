@@ -33,7 +33,8 @@ class SessionThread {
   void open(const Window& window);  // entries from window.begin_ns on are kept
   void close(const Window& window, Traced traced);
 
-  void wake() { wake_.notify_one(); }
+  void wake();            // entries come from now on
+  bool is_alive() const;  // what is told will be written
 
   // Writes everything and ends; further calls do nothing.
   void finish();
@@ -68,6 +69,7 @@ class SessionThread {
   std::optional<Window> window_;         // open
   std::vector<Span> pending_;            // taken off the rings, not yet written
   std::size_t names_ = 0, threads_ = 0;  // written
+  std::size_t sampler_notes_ = 0;        // written
   Losses losses_;
   std::uint64_t lost_before_ = 0;
 
@@ -75,6 +77,7 @@ class SessionThread {
   std::condition_variable wake_;
   Order next_;
   bool stop_ = false;
+  bool woken_ = false;
   std::vector<std::string> notes_;
   std::thread thread_;
 };

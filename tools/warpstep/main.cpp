@@ -2,6 +2,6 @@
 
 int main(int argc, char** argv) {
   return warpstep::tools::run_program({"train", "eval", "explain", "data", "report", "compare",
-                                       "export", "check-trace", "profile", "info"},
+                                       "export", "check-trace", "profile", "replay", "info"},
                                       {argv, static_cast<std::size_t>(argc)});
 }

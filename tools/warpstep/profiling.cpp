@@ -82,6 +82,14 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
 
 }  // namespace
 
+void check_profile_options(const RunOptions& options) {
+  profiler::parse_schedule(options.profile_schedule);
+  if (!options.profile_raw.empty() &&
+      profiler::parse_level(options.profile) != profiler::Level::deep)
+    fail<UsageError>("--profile-raw keeps what CUPTI tells, which --profile deep asks: not {}",
+                     options.profile);
+}
+
 Profiling::Profiling(const RunOptions& options)
     : options_(options), level_(profiler::parse_level(options.profile)) {
   if (level_ != profiler::Level::deep) return;
@@ -92,16 +100,34 @@ Profiling::Profiling(const RunOptions& options)
     trace_ = profiler::open_device_trace({.dump = options.profile_raw});
 }
 
+Profiling::~Profiling() {
+  if (!recorder_ || finished_) return;
+  recorder_->note("the run ended by an error");
+  recorder_->finish();
+  fmt::print(stderr, "profile: what was recorded until then: warpstep report {}\n", run_.string());
+}
+
 void Profiling::start(const fs::path& run, const Json& config, const Program& step,
                       const Progress& progress, std::uint64_t steps_per_epoch) {
   run_ = run;
   if (level_ == profiler::Level::off) return;
+  try {
+    begin(config, step, progress, steps_per_epoch);
+  } catch (const std::exception& error) {  // a run is worth more than its profile
+    recorder_.reset();
+    fmt::print(stderr, "profile: nothing is recorded: {}\n", error.what());
+  }
+}
+
+void Profiling::begin(const Json& config, const Program& step, const Progress& progress,
+                      std::uint64_t steps_per_epoch) {
   const bool windows = level_ >= profiler::Level::spans;
-  keep_earlier_session(run / "session.prof", progress.step);
+  keep_earlier_session(run_ / "session.prof", progress.step);
+  const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
   recorder_ = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
       .level = level_,
       .schedule = profiler::parse_schedule(options_.profile_schedule),
-      .path = run / "session.prof",
+      .path = run_ / "session.prof",
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
       .trace = std::move(trace_)});
   Json stamp = config;
@@ -110,7 +136,7 @@ void Profiling::start(const fs::path& run, const Json& config, const Program& st
   stamp["profiler"] = {{"level", profiler::name(level_)},
                        {"schedule", windows ? options_.profile_schedule : "every step's parts"},
                        {"pid", ::getpid()},
-                       {"span_ns", windows ? calibrated_span_ns() : 0.0}};
+                       {"span_ns", span_ns}};
   recorder_->tell_stamp(stamp);
   recorder_->tell_program(explain_json(step));
   if (step.backend().name() == "cuda") recorder_->tell_devices(profiler::query_devices());
@@ -124,13 +150,14 @@ void Profiling::on_step(const StepRecord& record) {
 void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,
                        const Json& loading) {
   if (!recorder_) return;
+  finished_ = true;
+  recorder_->end_windows();  // what comes now is of no step
   recorder_->tell_loader(loader_json(training, options_, loading));
-  const bool windows = level_ >= profiler::Level::spans;
-  if (windows) recorder_->tell_peaks(measure_peaks(backend, options_.precision));
-  if (windows && recorder_->windows() == 0)
-    recorder_->note(fmt::format(
-        "no window was recorded to its end: the run was too short for --profile-schedule {}",
-        options_.profile_schedule));
+  has_windows_ = recorder_->windows() > 0;
+  if (has_windows_) recorder_->tell_peaks(measure_peaks(backend, options_.precision));
+  if (!has_windows_ && level_ >= profiler::Level::spans)
+    recorder_->note(fmt::format("the run ended before the first window of --profile-schedule {}",
+                                options_.profile_schedule));
   recorder_->finish();
   for (const std::string& note : recorder_->notes()) fmt::print(stderr, "profile: {}\n", note);
   try {
@@ -143,10 +170,11 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
 void Profiling::print() const {
   const profiler::Session session = profiler::read_session(run_ / "session.prof");
   const profiler::Analysis analysis = profiler::analyse(session);
-  if (level_ == profiler::Level::steps) {
+  if (!has_windows_) {
     constexpr std::size_t most = 3;
     for (std::size_t i = 0; i < std::min(most, analysis.findings.size()); ++i)
-      fmt::print("  finding    {} {}\n", analysis.findings[i].text, analysis.findings[i].advice);
+      fmt::print("  finding    {} {}: {}\n", analysis.findings[i].text,
+                 analysis.findings[i].evidence, analysis.findings[i].advice);
     return;
   }
   fmt::print("\n{}", profiler::terminal_report(session, analysis));

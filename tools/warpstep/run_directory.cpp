@@ -27,7 +27,8 @@ bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
   return is_checkpoint(name) || name == "config.json" || name == "metrics.jsonl" ||
          name == "summary.json" || name == "bad_samples.jsonl" || name == "curves.png" ||
-         name == "report.html" || (name.starts_with("session") && name.ends_with(".prof"));
+         name == "report.html" || name == "report-tb.html" || name == "comparison.html" ||
+         (name.starts_with("session") && name.ends_with(".prof"));
 }
 
 // ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.
@@ -41,6 +42,14 @@ bool is_leftover(const fs::path& path) {
 // What a run writes; --overwrite removes these and nothing else.
 bool is_ours(const fs::path& path) {
   return is_one_of_ours(path.filename().string()) || is_leftover(path);
+}
+
+// What `warpstep export` left, and the folder if nothing else is in it.
+void remove_exports(const fs::path& folder) {
+  for (const char* kind : {"kineto", "perfetto", "tensorboard", "tables"})
+    fs::remove_all(folder / kind);
+  std::error_code ignored;
+  fs::remove(folder, ignored);
 }
 
 // Later checkpoints would be taken for the newest; they may be good, so they are kept by another
@@ -96,6 +105,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
           "choose another --out",
           path.string(), path.string());
     if (is_ours(entry.path())) fs::remove(entry.path());
+    if (entry.path().filename() == "trace") remove_exports(entry.path());
   }
   RunDirectory run(path);
   run.open_metrics();

@@ -207,10 +207,10 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
          "call, loader stage and host function, in windows), deep (and a GPU's kernels)")
       ->capture_default_str()
       ->check(CLI::IsMember({"off", "steps", "spans", "deep"}));
-  app.add_option(
-         "--profile-schedule", o.profile_schedule,
-         "which steps spans and deep record: torch.profiler's schedule over the run, or with "
-         "per=epoch Composer's over each epoch; what is not named keeps its default")
+  app.add_option("--profile-schedule", o.profile_schedule,
+                 "which steps spans and deep record: torch.profiler's schedule over the steps of "
+                 "this process, or with "
+                 "per=epoch Composer's over each epoch; what is not named keeps its default")
       ->capture_default_str();
   app.add_option("--profile-raw", o.profile_raw,
                  "with deep: a file that CUPTI's raw buffers are kept in, for replaying");

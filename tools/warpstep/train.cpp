@@ -168,7 +168,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) resumed = find_resumed(request.resume);
   RunOptions options = resolve_options(app, request, resumed);
-  profiler::parse_schedule(options.profile_schedule);  // refused before anything is done
+  check_profile_options(options);  // refused before anything is done
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
   Progress progress;

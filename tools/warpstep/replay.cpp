@@ -1,0 +1,44 @@
+// warpstep replay: what CUPTI told an earlier run, read again by today's parser.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "engine/core/record.h"
+#include "profiler/session/session_writer.h"
+#include "profiler/sources/device_trace.h"
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+namespace {
+
+struct Options {
+  std::string raw, out;
+};
+
+int replay(const Options& options) {
+  profiler::Traced traced = profiler::replay_device_trace(options.raw);
+  profiler::Session session;
+  session.names = record::names();  // the parser interned its own
+  session.activities = std::move(traced.activities);
+  session.graph_nodes = std::move(traced.graph_nodes);
+  session.clocks = std::move(traced.clocks);
+  session.losses = traced.losses;
+  session.notes = std::move(traced.notes);
+  profiler::SessionWriter(options.out).write(session);
+  fmt::print("{}: {} activities\n", options.out, session.activities.size());
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("raw", options->raw, "what --profile-raw kept")->required()->type_name("RAW");
+  app.add_option("out", options->out, "the session file to write")->required()->type_name("OUT");
+  app.footer("Example:\n  warpstep replay runs/first/cupti.raw replayed.prof");
+  return [options] { return replay(*options); };
+}
+
+const Command command("replay", "make a session of raw CUPTI buffers", declare);
+
+}  // namespace
+}  // namespace warpstep::tools

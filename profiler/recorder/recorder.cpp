@@ -42,7 +42,9 @@ std::string_view name(Level level) {
 struct Recorder::Parts {
   explicit Parts(RecorderOptions with)
       : options(std::move(with)),
-        session(options.path, options.samples ? std::make_unique<Sampler>() : nullptr) {}
+        session(options.path, options.samples ? std::make_unique<Sampler>(
+                                                    SamplerOptions{.gpu = options.samples_gpus})
+                                              : nullptr) {}
 
   RecorderOptions options;
   SessionThread session;

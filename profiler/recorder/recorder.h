@@ -30,6 +30,7 @@ struct RecorderOptions {
   OpenedTrace trace;                  // of Level::deep
   bool listens = true;                // for `warpstep profile PID`
   bool samples = true;                // the machine
+  bool samples_gpus = false;          // and its GPUs, through NVML
 };
 
 // Where in its epoch a step is.

@@ -129,7 +129,8 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
       .schedule = profiler::parse_schedule(options_.profile_schedule),
       .path = run_ / "session.prof",
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
-      .trace = std::move(trace_)});
+      .trace = std::move(trace_),
+      .samples_gpus = step.backend().name() == "cuda"});
   Json stamp = config;
   stamp.update(profiler::machine_stamp());
   stamp["host"]["name"] = host().name;

@@ -14,6 +14,7 @@
 #include "engine/compile.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
+#include "engine/core/record.h"
 #include "engine/trainer.h"
 #include "models/zoo.h"
 #include "profiler/recorder/recorder.h"
@@ -70,10 +71,10 @@ class Bench {
     const std::filesystem::path path = std::filesystem::path(options_.out) / "overhead.prof";
     std::unique_ptr<profiler::Recorder> recorder;
     if (level != Level::off) {
-      // All steps of the block but the first two are in the window.
+      // All steps of the block but the first are in the window.
       recorder = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
           .level = level,
-          .schedule = {.skip_first = 0, .warmup = 1, .active = std::uint64_t{1} << 40},
+          .schedule = {.skip_first = 0, .warmup = 1, .active = idx(options_.steps) - 1},
           .path = path});
       recorder->begin(progress_.step + 1, {progress_.next.step, loader_.steps_per_epoch()});
     }
@@ -139,7 +140,25 @@ std::pair<double, double> interval(const std::vector<double>& values) {
   return {medians[resamples * 25 / 1000], medians[resamples * 975 / 1000]};
 }
 
+// ns of one span, kept or not.
+double span_ns(bool kept) {
+  constexpr int spans = 10'000;  // fit into a ring
+  static const record::Name name{"measured"};
+  double best = 1e9;
+  for (int round = 0; round < 20; ++round) {
+    record::keep_entries(kept);
+    const std::uint64_t begin = now_ns();
+    for (int i = 0; i < spans; ++i) const record::Span span(name);
+    best = std::min(best, static_cast<double>(now_ns() - begin) / spans);
+    record::keep_entries(false);
+    record::drain([](std::uint32_t, std::span<const record::Entry>) {});
+  }
+  return best;
+}
+
 void measure(const Options& options) {
+  fmt::print("a span: {:.2f} ns when off, {:.1f} ns when kept\n", span_ns(false), span_ns(true));
+
   Bench bench(options);
   bench.run(Level::off);  // warms caches and pages
   std::array<std::vector<double>, levels.size()> share;

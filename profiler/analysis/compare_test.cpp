@@ -150,6 +150,34 @@ TEST(Compare, TellsTheChangeInNumbers) {
   EXPECT_TRUE(result.warnings.empty());
 }
 
+TEST(Compare, CallsMostOfItOnlyWhatIsMoreThanHalf) {
+  EXPECT_THAT(compare(planned({}, 1), planned({.slower = 1.5, .wait_us = 100}, 2)).verdict,
+              HasSubstr("; most of it: layer2/conv forward"));
+  // 250 us of the call, 230 and 200 us of the others: the largest has less than half.
+  Session after = planned({.slower = 1.5, .wait_us = 230}, 2);
+  for (Step& step : after.steps) step.other_ns += 200'000, step.begin_ns -= 200'000;
+  EXPECT_THAT(compare(planned({}, 1), after).verdict,
+              HasSubstr("; the largest part: layer2/conv forward"));
+}
+
+TEST(Compare, NamesPhasesAsTheReportDoesAndOnce) {
+  const auto with = [](double slower, std::uint32_t seed) {
+    Session session = planned({.slower = slower}, seed);
+    session.program["calls"][2] = {{"title", "fc1/linear.wgrad"}, {"phase", "wgrad"}};
+    session.program["calls"][3]["phase"] = "dgrad";
+    return session;
+  };
+  const Comparison result = compare(with(1, 1), with(1.5, 2));
+  EXPECT_THAT(result.verdict, HasSubstr("most of it: fc1/linear.wgrad, +2"));
+  const auto phase = [&](const std::string& what) {
+    return std::find_if(result.changes.begin(), result.changes.end(),
+                        [&](const Change& c) { return c.what == what; })
+        ->phase;
+  };
+  EXPECT_EQ(phase("fc1/linear.wgrad"), "weight_grad");
+  EXPECT_EQ(phase(layer(3)), "data_grad");
+}
+
 TEST(Compare, SaysWhenNothingStandsOut) {
   const Comparison result = compare(planned({}, 1), planned({}, 2));
   EXPECT_THAT(result.verdict, HasSubstr("No change that stands out"));
@@ -293,6 +321,11 @@ TEST(Compare, IsATable) {
                    result.changes[0].after_ns - result.changes[0].before_ns);
   EXPECT_EQ(std::get<std::string>(table.rows[0].back()), "yes");
   EXPECT_EQ(table.note, result.verdict);
+  const auto call = std::find_if(table.rows.begin(), table.rows.end(), [](const auto& row) {
+    return std::get<std::string>(row[0]) == layer(2);
+  });
+  ASSERT_NE(call, table.rows.end());
+  EXPECT_DOUBLE_EQ(std::get<double>((*call)[8]), 0.0005);  // 2000 resamples tell no less
 }
 
 }  // namespace

@@ -7,77 +7,18 @@
 #include <numeric>
 
 #include "engine/core/error.h"
-#include "engine/core/random.h"
 #include "profiler/analysis/compare_bootstrap.h"
-#include "profiler/session/testing_builder.h"
+#include "profiler/analysis/testing_compare.h"
 
 namespace warpstep::profiler {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::SessionBuilder;
-
-struct Planned {
-  int calls = 10, steps = 60, windows = 1;
-  double call_us = 500, noise = 0.015;  // lognormal
-  double slower = 1;                    // of the third call
-  double wait_us = 0;
-  bool gpu = false;
-};
-
-double normal(std::uint32_t seed, std::uint64_t index) {
-  const auto words = draw(seed, Purpose::synthetic, 3, index);
-  const double u = (words[0] + 0.5) / 4294967296.0, v = words[1] / 4294967296.0;
-  return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
-}
-
-std::string layer(int call) {
-  return "layer" + std::to_string(call) + "/conv";
-}
-
-Json stamped(const std::string& model, int batch) {
-  return {{"options", {{"model", model}, {"batch", batch}, {"precision", "fp32"}}},
-          {"cpu", {{"model", "one CPU"}, {"cores", 2}}}};
-}
-
-Session planned(const Planned& plan, std::uint32_t seed) {
-  SessionBuilder builder;
-  if (plan.gpu) builder.gpu();
-  double now = 0;
-  std::uint64_t index = 0;
-  const int per_window = plan.steps / plan.windows;
-  double window_begin = 0;
-  for (int s = 0; s < plan.steps; ++s) {
-    const double begin = now;
-    double kernels = 0;
-    now += plan.wait_us;
-    for (int c = 0; c < plan.calls; ++c) {
-      const double us =
-          plan.call_us * (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
-      const auto call = static_cast<std::uint32_t>(c);
-      if (plan.gpu) {
-        builder.launch(begin + 1, begin + 2, What::kernel, "k", now, now + us, 7, call + 1);
-      } else {
-        builder.span(Kind::call, layer(c), now, now + us, 0, call);
-      }
-      kernels += us;
-      now += us;
-    }
-    now += 50 * std::exp(0.1 * normal(seed, index++));
-    builder.step(static_cast<std::uint64_t>(s + 1), begin, now, kernels, plan.wait_us, 20);
-    if ((s + 1) % per_window == 0) {
-      const auto last = static_cast<std::uint64_t>(s + 1);
-      builder.window(last - static_cast<std::uint64_t>(per_window) + 1, last, window_begin, now);
-      window_begin = now;
-    }
-  }
-  Session& session = builder.raw();
-  for (int c = 0; c < plan.calls; ++c)
-    session.program["calls"].push_back({{"title", layer(c)}, {"phase", "forward"}});
-  session.stamp = stamped("cnn", 128);
-  return builder.build();
-}
+using testing::layer;
+using testing::planned;
+using testing::Planned;
+using testing::stamped;
 
 std::vector<std::string> told(const Comparison& comparison) {
   std::vector<std::string> names;
@@ -148,34 +89,6 @@ TEST(Compare, TellsTheChangeInNumbers) {
   EXPECT_THAT(result.verdict, HasSubstr("longer"));
   EXPECT_THAT(result.verdict, HasSubstr("layer2/conv forward, +2"));
   EXPECT_TRUE(result.warnings.empty());
-}
-
-TEST(Compare, CallsMostOfItOnlyWhatIsMoreThanHalf) {
-  EXPECT_THAT(compare(planned({}, 1), planned({.slower = 1.5, .wait_us = 100}, 2)).verdict,
-              HasSubstr("; most of it: layer2/conv forward"));
-  // 250 us of the call, 230 and 200 us of the others: the largest has less than half.
-  Session after = planned({.slower = 1.5, .wait_us = 230}, 2);
-  for (Step& step : after.steps) step.other_ns += 200'000, step.begin_ns -= 200'000;
-  EXPECT_THAT(compare(planned({}, 1), after).verdict,
-              HasSubstr("; the largest part: layer2/conv forward"));
-}
-
-TEST(Compare, NamesPhasesAsTheReportDoesAndOnce) {
-  const auto with = [](double slower, std::uint32_t seed) {
-    Session session = planned({.slower = slower}, seed);
-    session.program["calls"][2] = {{"title", "fc1/linear.wgrad"}, {"phase", "wgrad"}};
-    session.program["calls"][3]["phase"] = "dgrad";
-    return session;
-  };
-  const Comparison result = compare(with(1, 1), with(1.5, 2));
-  EXPECT_THAT(result.verdict, HasSubstr("most of it: fc1/linear.wgrad, +2"));
-  const auto phase = [&](const std::string& what) {
-    return std::find_if(result.changes.begin(), result.changes.end(),
-                        [&](const Change& c) { return c.what == what; })
-        ->phase;
-  };
-  EXPECT_EQ(phase("fc1/linear.wgrad"), "weight_grad");
-  EXPECT_EQ(phase(layer(3)), "data_grad");
 }
 
 TEST(Compare, SaysWhenNothingStandsOut) {

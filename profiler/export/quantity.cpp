@@ -124,7 +124,7 @@ std::string verdict(const Session& session, const Analysis& analysis) {
     const double share = breakdown.mean[order[i]] / breakdown.step_ns;
     if (share < 0.005) break;
     text += fmt::format("{} {} {}", i == 0 ? ":" : ",", quantity(share, Unit::share),
-                        label(static_cast<Category>(order[i])));
+                        label(static_cast<Category>(order[i]), breakdown));
   }
   const double rate = samples_per_second(session, breakdown);
   return text +
@@ -225,6 +225,10 @@ std::string_view label(Category category) {
     case Category::other: return "idle, other";
   }
   return "";
+}
+
+std::string_view label(Category category, const Breakdown& breakdown) {
+  return breakdown.tb_compatible ? title(category) : label(category);
 }
 
 }  // namespace warpstep::profiler

@@ -41,5 +41,7 @@ bool lost_something(const Losses& losses);
 
 // As people read a category; those whose parts are never above 0 are left out of charts.
 std::string_view label(Category category);
+// torch_tb_profiler's title where the breakdown has its rules.
+std::string_view label(Category category, const Breakdown& breakdown);
 
 }  // namespace warpstep::profiler

@@ -78,15 +78,17 @@ std::string blocks(double share, std::size_t width) {
 }
 
 std::string breakdown_text(const Breakdown& breakdown) {
+  const char* basis = breakdown.tb_compatible ? ", by torch_tb_profiler's rules"
+                      : breakdown.from_spans  ? ", recorded with spans"
+                                              : ", without spans";
   std::string text =
       fmt::format("Where a step goes (mean of {} steps{})\n",
-                  quantity(static_cast<double>(breakdown.counted), Unit::count),
-                  breakdown.from_spans ? ", recorded with spans" : ", without spans");
+                  quantity(static_cast<double>(breakdown.counted), Unit::count), basis);
   for (std::size_t i = 0; i < categories; ++i) {
     const double ns = breakdown.mean[i];
     if (ns <= 0) continue;
     const double share = ns / breakdown.step_ns;
-    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i)),
+    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i), breakdown),
                         quantity(ns, Unit::ns), quantity(share, Unit::share), blocks(share, 40));
   }
   return text;

@@ -111,6 +111,15 @@ TEST(TerminalReport, SaysWhenNoCallHasATime) {
   EXPECT_EQ(text.find("Nothing was found"), std::string::npos);
 }
 
+TEST(TerminalReport, NamesPartsAsTensorBoardsPluginByItsRules) {
+  Example example = cpu_example();
+  example.analysis.breakdown.tb_compatible = true;
+  const std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_THAT(text, ::testing::HasSubstr("(mean of 20 steps, by torch_tb_profiler's rules)\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\n  DataLoader "));
+  EXPECT_EQ(text.find("loader wait"), std::string::npos);
+}
+
 TEST(TerminalReport, TellsTheTimeBetweenSteps) {
   Example example = cpu_example();
   Step later = example.session.steps.back();

@@ -85,9 +85,11 @@ void put_in_order(std::vector<Scoped>& all) {
 }
 
 std::string title(const Change& change) {
-  // The names of adjoints' ops have it: "fc1/linear.wgrad".
-  const bool is_said = change.phase.empty() || change.what.ends_with(".dgrad") ||
-                       change.what.ends_with(".wgrad") || change.what.ends_with(change.phase);
+  const auto has = [&](std::string_view part) {
+    return change.what.find(part) != std::string::npos;
+  };
+  // Names of calls may have it: "fc1/linear.wgrad", "conv1/conv.dgrad+relu", "update_all".
+  const bool is_said = change.phase.empty() || has(".dgrad") || has(".wgrad") || has(change.phase);
   return is_said ? change.what : change.what + " " + change.phase;
 }
 

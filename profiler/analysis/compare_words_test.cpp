@@ -37,6 +37,10 @@ TEST(CompareWords, NamesPhasesAsTheReportDoesAndOnce) {
                         [&](const Change& c) { return c.what == what; })
         ->phase;
   };
+  Session before = with(1, 1), after = with(1.5, 2);
+  for (Session* session : {&before, &after})
+    session->program["calls"][2] = {{"title", "update_all"}, {"phase", "update"}};
+  EXPECT_THAT(compare(before, after).verdict, HasSubstr("most of it: update_all, +2"));
   EXPECT_EQ(phase("fc1/linear.wgrad"), "weight_grad");
   EXPECT_EQ(phase(layer(3)), "data_grad");
 }

@@ -65,7 +65,8 @@ struct Breakdown {
   // Steps that the means are over: those of complete windows, and of these the ones told from spans
   // and activities if there are any; without windows all but the first.
   std::size_t counted = 0;
-  bool from_spans = false;  // whether these had spans; on a device, activities
+  bool from_spans = false;     // whether these had spans; on a device, activities
+  bool tb_compatible = false;  // by the rules of torch_tb_profiler
 };
 Breakdown break_down(const Session& session, const BreakdownOptions& options = {});
 

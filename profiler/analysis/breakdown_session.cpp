@@ -36,7 +36,7 @@ void find_means(const std::vector<std::size_t>& counted, Breakdown& breakdown) {
 }  // namespace
 
 Breakdown break_down(const Session& session, const BreakdownOptions& options) {
-  Breakdown breakdown;
+  Breakdown breakdown{.tb_compatible = options.tb_compatible};
   for (const Step& step : session.steps)
     breakdown.steps.push_back({step.step, {step.begin_ns, step.end_ns}, told_parts(step), false});
 

@@ -85,7 +85,12 @@ void put_in_order(std::vector<Scoped>& all) {
 }
 
 std::string title(const Change& change) {
-  return change.phase.empty() ? change.what : change.what + " " + change.phase;
+  const auto has = [&](std::string_view part) {
+    return change.what.find(part) != std::string::npos;
+  };
+  // Names of calls may have it: "fc1/linear.wgrad", "conv1/conv.dgrad+relu", "update_all".
+  const bool is_said = change.phase.empty() || has(".dgrad") || has(".wgrad") || has(change.phase);
+  return is_said ? change.what : change.what + " " + change.phase;
 }
 
 // Calls stand for the kernels that they are; medians do not add up, so that what is left over is a
@@ -136,9 +141,11 @@ std::string verdict(const Comparison& found) {
   const auto& largest = *std::max_element(
       found.waterfall.begin(), found.waterfall.end(),
       [](const auto& a, const auto& b) { return std::abs(a.second) < std::abs(b.second); });
+  const bool is_most = step.is_told && 2 * largest.second / delta(step) > 1;
   if (found.waterfall.size() > 1)
-    text += fmt::format("; most of it: {}, {}{}", largest.first, largest.second > 0 ? "+" : "",
-                        advice::time_text(largest.second));
+    text +=
+        fmt::format("; {}: {}, {}{}", is_most ? "most of it" : "the largest part", largest.first,
+                    largest.second > 0 ? "+" : "", advice::time_text(largest.second));
   return text + ".";
 }
 
@@ -162,7 +169,9 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
   }
   std::vector<Scoped> all = test_all(before, after, resolution, options);
   put_in_order(all);
-  Comparison found{.warnings = std::move(warnings), .waterfall = waterfall(all)};
+  Comparison found{.warnings = std::move(warnings),
+                   .waterfall = waterfall(all),
+                   .least_p = 1.0 / options.resamples};
   for (Scoped& scoped : all) found.changes.push_back(std::move(scoped.change));
   found.verdict = verdict(found);
   return found;
@@ -212,7 +221,8 @@ Table to_table(const Comparison& comparison) {
     const Cell share =
         change.before_ns > 0 ? Cell(delta(change) / change.before_ns) : Cell(std::monostate());
     table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
-                          delta(change), share, change.low, change.high, change.p,
+                          delta(change), share, change.low, change.high,
+                          std::max(change.p, comparison.least_p),
                           std::string(change.is_told ? "yes" : "no")});
   }
   return table;

@@ -30,7 +30,8 @@ struct Comparison {
   std::vector<Change> changes;        // "step" first, then parts, then calls: largest first
   // The step's change as a sum: told parts, then the rest.
   std::vector<std::pair<std::string, double>> waterfall;
-  std::string verdict;  // one sentence
+  double least_p = 0.0005;  // tables show none below: 1 / resamples, what a bootstrap can tell
+  std::string verdict;      // one sentence
 };
 // Throws UsageError when devices, models or batches differ, unless forced, and when there are too
 // few steps.

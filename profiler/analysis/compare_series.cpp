@@ -7,6 +7,7 @@
 
 #include "profiler/analysis/counted.h"
 #include "profiler/analysis/fields.h"
+#include "profiler/analysis/program_view.h"
 
 namespace warpstep::profiler::advice {
 namespace {
@@ -95,7 +96,7 @@ class Calls {
     const Json& calls = fields::child(session_.program, "calls");
     const bool is_told = calls.is_array() && call < calls.size();
     std::string title = is_told ? fields::text(calls[call], "title", name) : name;
-    std::string phase = is_told ? fields::text(calls[call], "phase") : "";
+    std::string phase = is_told ? analysis::phase_of(calls[call]) : "";
     // Two calls of one title and phase are one series.
     const auto [first, _] = first_.try_emplace({title, phase}, is_told ? call : ~std::uint64_t{0});
     return at->second = {first->second, std::move(title), std::move(phase)};

@@ -7,77 +7,18 @@
 #include <numeric>
 
 #include "engine/core/error.h"
-#include "engine/core/random.h"
 #include "profiler/analysis/compare_bootstrap.h"
-#include "profiler/session/testing_builder.h"
+#include "profiler/analysis/testing_compare.h"
 
 namespace warpstep::profiler {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::SessionBuilder;
-
-struct Planned {
-  int calls = 10, steps = 60, windows = 1;
-  double call_us = 500, noise = 0.015;  // lognormal
-  double slower = 1;                    // of the third call
-  double wait_us = 0;
-  bool gpu = false;
-};
-
-double normal(std::uint32_t seed, std::uint64_t index) {
-  const auto words = draw(seed, Purpose::synthetic, 3, index);
-  const double u = (words[0] + 0.5) / 4294967296.0, v = words[1] / 4294967296.0;
-  return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
-}
-
-std::string layer(int call) {
-  return "layer" + std::to_string(call) + "/conv";
-}
-
-Json stamped(const std::string& model, int batch) {
-  return {{"options", {{"model", model}, {"batch", batch}, {"precision", "fp32"}}},
-          {"cpu", {{"model", "one CPU"}, {"cores", 2}}}};
-}
-
-Session planned(const Planned& plan, std::uint32_t seed) {
-  SessionBuilder builder;
-  if (plan.gpu) builder.gpu();
-  double now = 0;
-  std::uint64_t index = 0;
-  const int per_window = plan.steps / plan.windows;
-  double window_begin = 0;
-  for (int s = 0; s < plan.steps; ++s) {
-    const double begin = now;
-    double kernels = 0;
-    now += plan.wait_us;
-    for (int c = 0; c < plan.calls; ++c) {
-      const double us =
-          plan.call_us * (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
-      const auto call = static_cast<std::uint32_t>(c);
-      if (plan.gpu) {
-        builder.launch(begin + 1, begin + 2, What::kernel, "k", now, now + us, 7, call + 1);
-      } else {
-        builder.span(Kind::call, layer(c), now, now + us, 0, call);
-      }
-      kernels += us;
-      now += us;
-    }
-    now += 50 * std::exp(0.1 * normal(seed, index++));
-    builder.step(static_cast<std::uint64_t>(s + 1), begin, now, kernels, plan.wait_us, 20);
-    if ((s + 1) % per_window == 0) {
-      const auto last = static_cast<std::uint64_t>(s + 1);
-      builder.window(last - static_cast<std::uint64_t>(per_window) + 1, last, window_begin, now);
-      window_begin = now;
-    }
-  }
-  Session& session = builder.raw();
-  for (int c = 0; c < plan.calls; ++c)
-    session.program["calls"].push_back({{"title", layer(c)}, {"phase", "forward"}});
-  session.stamp = stamped("cnn", 128);
-  return builder.build();
-}
+using testing::layer;
+using testing::planned;
+using testing::Planned;
+using testing::stamped;
 
 std::vector<std::string> told(const Comparison& comparison) {
   std::vector<std::string> names;
@@ -293,6 +234,11 @@ TEST(Compare, IsATable) {
                    result.changes[0].after_ns - result.changes[0].before_ns);
   EXPECT_EQ(std::get<std::string>(table.rows[0].back()), "yes");
   EXPECT_EQ(table.note, result.verdict);
+  const auto call = std::find_if(table.rows.begin(), table.rows.end(), [](const auto& row) {
+    return std::get<std::string>(row[0]) == layer(2);
+  });
+  ASSERT_NE(call, table.rows.end());
+  EXPECT_DOUBLE_EQ(std::get<double>((*call)[8]), 0.0005);  // 2000 resamples tell no less
 }
 
 }  // namespace

@@ -134,7 +134,6 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
       .text = "The device runs dry between kernels: they end before the next is launched.",
       .evidence = "launch gaps of " + of_step(facts, gaps)};
   if (fields::flag(facts.options, "no_graph")) {
-    finding.flag = "without --no-graph";
     finding.advice = "leave out --no-graph: a step is one launch then";
     finding.gain_ns = facts.unless_waiting(gaps);
   } else {

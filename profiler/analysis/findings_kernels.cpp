@@ -137,7 +137,7 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
       .gain_ns = facts.unless_waiting(count * std::min(empty_kernel_ns, ns / count) / 2)};
   const Json& no_fuse = fields::child(facts.options, "no_fuse");
   if (no_fuse.is_array() && !no_fuse.empty()) {
-    finding.flag = "without --no-fuse";
+    finding.flag = "";  // nothing to add to the command
     finding.advice = "leave out --no-fuse: fused calls are fewer kernels";
   }
   findings.push_back(finding);

@@ -60,6 +60,24 @@ void advise(const std::vector<RemedyChoice>& choices, double step_ns, Finding& f
   if (!also.empty()) finding.advice += fmt::format("; a little more by {}", also);
 }
 
+// The option that keeps all other transforms; "" where the loader did not tell of this one.
+std::string recipe_without(const Facts& facts, std::string_view transform) {
+  const std::string recipe = fields::text(facts.session.loader, "transforms");
+  std::string kept;
+  bool is_there = false;
+  for (std::size_t at = 0; at < recipe.size();) {
+    const std::size_t end = std::min(recipe.find(',', at), recipe.size());
+    const std::string part = recipe.substr(at, end - at);
+    at = end + 1;
+    if (part.substr(0, part.find('=')) == transform)
+      is_there = true;
+    else
+      kept += (kept.empty() ? "" : ",") + part;
+  }
+  if (!is_there) return "";
+  return kept.empty() ? "--transforms none" : fmt::format("--transforms \"{}\"", kept);
+}
+
 }  // namespace
 
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
@@ -156,7 +174,7 @@ void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
                                time_text(view.work_ns), waited(facts)),
        .advice =
            fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
-       .flag = "--transforms",
+       .flag = recipe_without(facts, stall.stage),
        .gain_ns = with - without});
 }
 

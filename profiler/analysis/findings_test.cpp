@@ -192,8 +192,27 @@ TEST(Findings, ASlowTransformIsNamed) {
                                [](const Finding& f) { return f.key == "slow-transform"; });
   ASSERT_NE(at, findings.end());
   EXPECT_THAT(at->text, HasSubstr("blur"));
-  EXPECT_EQ(at->flag, "--transforms");
+  EXPECT_EQ(at->flag, "");  // the recipe is not told
   EXPECT_GT(at->gain_ns, 0);
+}
+
+TEST(Findings, ASlowTransformIsTakenOutOfTheRecipe) {
+  const auto flag = [](const char* recipe) {
+    SessionBuilder builder =
+        testing::loader_session({.workers = 1,
+                                 .cores = 2,
+                                 .batch = 8,
+                                 .steps = 40,
+                                 .step_us = 2'000,
+                                 .stages = {{"decode", 100}, {"blur", 1'010}}});
+    builder.raw().loader["transforms"] = recipe;
+    for (const Finding& finding : found(builder.build()))
+      if (finding.key == "slow-transform") return finding.flag;
+    return std::string("not found");
+  };
+  EXPECT_EQ(flag("random-crop=24,blur=3:odd=1,flip"), "--transforms \"random-crop=24,flip\"");
+  EXPECT_EQ(flag("blur"), "--transforms none");
+  EXPECT_EQ(flag("blurred,flip"), "");  // not told of
 }
 
 TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {

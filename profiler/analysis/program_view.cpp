@@ -26,12 +26,9 @@ ProgramCall call_of(const Json& json) {
                    .layer = text(json, "layer"),
                    .op = text(json, "op"),
                    .implementation = text(json, "implementation"),
-                   .phase = text(json, "phase"),
+                   .phase = phase_of(json),
                    .flops = std::max(0.0, number(json, "flops")),
                    .bytes = std::max(0.0, number(json, "bytes"))};
-  // The engine's listing has them short.
-  if (call.phase == "dgrad") call.phase = "data_grad";
-  if (call.phase == "wgrad") call.phase = "weight_grad";
   const Json& in = part(json, "in");
   if (in.is_array())
     for (const Json& value : in) {
@@ -70,6 +67,13 @@ std::uint64_t count(const Json& object, std::string_view key) {
 std::string text(const Json& object, std::string_view key, std::string_view otherwise) {
   const Json& value = part(object, key);
   return value.is_string() ? value.get<std::string>() : std::string(otherwise);
+}
+
+std::string phase_of(const Json& call) {
+  const std::string phase = text(call, "phase");
+  if (phase == "dgrad") return "data_grad";
+  if (phase == "wgrad") return "weight_grad";
+  return phase;
 }
 
 std::vector<ProgramCall> program_calls(const Session& session) {

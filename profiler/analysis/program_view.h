@@ -24,6 +24,8 @@ struct ProgramCall {
   double flops = 0, bytes = 0;             // a run
   std::vector<std::int64_t> last_extents;  // of the inputs and outputs that are float: channels
 };
+// As work.h has them; the engine's listing has some short.
+std::string phase_of(const Json& call);
 std::vector<ProgramCall> program_calls(const Session& session);
 
 // "fp32", "tf32", "bf16" or "fp16": what the run was asked to compute in.

@@ -32,8 +32,8 @@ Table changes_table(const Comparison& comparison) {
                           {"told", "told"}}};
   for (const Change& change : comparison.changes)
     table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
-                          change.after_ns - change.before_ns, change.low, change.high, change.p,
-                          change.is_told ? "yes" : "no"});
+                          change.after_ns - change.before_ns, change.low, change.high,
+                          std::max(change.p, comparison.least_p), change.is_told ? "yes" : "no"});
   return table;
 }
 

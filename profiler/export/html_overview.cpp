@@ -122,6 +122,8 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
         fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(sentence(finding.advice)),
                     gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
+  if (const std::string outside = outside_steps(session); !outside.empty())
+    best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
       "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}"
@@ -132,7 +134,7 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
 std::string findings_part(const Session& session, const Analysis& analysis) {
   if (analysis.findings.empty())
     return section("findings", "What to do next", "",
-                   "<p>Nothing was found that an option would change for the better.</p>\n");
+                   "<p>" + prose(nothing_found(session, analysis)) + "</p>\n");
   std::string body = "<ol class=\"findings\">\n";
   for (const Finding& finding : analysis.findings) body += finding_html(session, analysis, finding);
   return section("findings", "What to do next",

@@ -56,7 +56,7 @@ Table mean_table(const Breakdown& breakdown, const std::vector<Category>& shown)
           {"part", "part"}, {"time_ns", "time a step", Unit::ns}, {"share", "share", Unit::share}}};
   for (const Category category : shown) {
     const double ns = breakdown.mean[static_cast<std::size_t>(category)];
-    table.rows.push_back({std::string(label(category)), ns, ns / breakdown.step_ns});
+    table.rows.push_back({std::string(label(category, breakdown)), ns, ns / breakdown.step_ns});
   }
   return table;
 }
@@ -68,27 +68,33 @@ std::string mean_chart(const Breakdown& breakdown, const std::vector<Category>& 
   for (const Category category : shown) {
     const double ns = breakdown.mean[static_cast<std::size_t>(category)];
     const double share = ns / breakdown.step_ns;
-    const std::string what = fmt::format("{} {}", label(category), quantity(share, Unit::share));
+    const std::string what =
+        fmt::format("{} {}", label(category, breakdown), quantity(share, Unit::share));
     body += bar(category_class(category), x, 0, share, 30, what + ", " + quantity(ns, Unit::ns));
     legend += legend_item(category_class(category), what);
     x += share;
   }
-  return chart({.id = "breakdown",
-                .title = fmt::format("The mean step, {}", quantity(breakdown.step_ns, Unit::ns)),
-                .summary = "One bar for the step, cut into the parts that its time went to.",
-                .height = 30,
-                .body = body,
-                .legend = legend,
-                .table = table(mean_table(breakdown, shown))});
+  return chart(
+      {.id = "breakdown",
+       .title = fmt::format("The mean step, {}", quantity(breakdown.step_ns, Unit::ns)),
+       .summary =
+           breakdown.tb_compatible
+               ? "One bar for the step, cut by the categories and rules of torch_tb_profiler."
+               : "One bar for the step, cut into the parts that its time went to.",
+       .height = 30,
+       .body = body,
+       .legend = legend,
+       .table = table(mean_table(breakdown, shown))});
 }
 
-Table steps_table(const std::vector<StepParts>& steps, const std::vector<Category>& shown) {
+Table steps_table(const Breakdown& breakdown, const std::vector<StepParts>& steps,
+                  const std::vector<Category>& shown) {
   Table table{.key = "steps",
               .title = "Steps",
               .columns = {{"step", "step", Unit::count}, {"time_ns", "time", Unit::ns}}};
   for (const Category category : shown)
-    table.columns.push_back(
-        {std::string(label(category)) + "_ns", std::string(label(category)), Unit::ns});
+    table.columns.push_back({std::string(label(category, breakdown)) + "_ns",
+                             std::string(label(category, breakdown)), Unit::ns});
   for (const StepParts& step : steps) {
     std::vector<Cell> row{static_cast<std::int64_t>(step.step), length(step)};
     for (const Category category : shown)
@@ -99,8 +105,9 @@ Table steps_table(const std::vector<StepParts>& steps, const std::vector<Categor
 }
 
 // A step's stack, from below in the order of the categories; links to its lanes.
-std::string stack(const StepParts& step, const std::vector<Category>& shown, double x, double width,
-                  double highest, double base) {
+std::string stack(const Breakdown& breakdown, const StepParts& step,
+                  const std::vector<Category>& shown, double x, double width, double highest,
+                  double base) {
   const double scale = (base - 16) / highest;
   std::string title = fmt::format("Step {}: {}", step.step, quantity(length(step), Unit::ns));
   std::string bars;
@@ -108,7 +115,7 @@ std::string stack(const StepParts& step, const std::vector<Category>& shown, dou
   for (const Category category : shown) {
     const double ns = static_cast<double>(step.parts[static_cast<std::size_t>(category)]);
     if (ns <= 0) continue;
-    title += fmt::format(", {} {}", label(category), quantity(ns, Unit::ns));
+    title += fmt::format(", {} {}", label(category, breakdown), quantity(ns, Unit::ns));
     const double height = std::min(ns * scale, y - 16);
     y -= height;
     bars += bar(category_class(category), x, y, width, height);
@@ -119,8 +126,8 @@ std::string stack(const StepParts& step, const std::vector<Category>& shown, dou
                      is_cut ? text(x + width / 2, 12, "\u2191", "tick", "middle") : "");
 }
 
-std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<Category>& shown,
-                        bool has_lanes) {
+std::string strip_chart(const Breakdown& breakdown, const std::vector<StepParts>& steps,
+                        const std::vector<Category>& shown, bool has_lanes) {
   if (steps.empty()) return "";
   std::vector<double> lengths;
   for (const StepParts& step : steps) lengths.push_back(length(step));
@@ -135,7 +142,7 @@ std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<C
   const double gap = steps.size() > 80 ? 0 : width * 0.12;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const double x = static_cast<double>(i) * width;
-    bars += stack(steps[i], shown, x + gap / 2, width - gap, highest, base);
+    bars += stack(breakdown, steps[i], shown, x + gap / 2, width - gap, highest, base);
     const std::size_t every = std::max<std::size_t>((steps.size() + 3) / 4, 1);
     if (i % every == 0 || i + 1 == steps.size())
       bars += text(i == 0                  ? 0
@@ -145,7 +152,7 @@ std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<C
   }
   std::string legend;
   for (const Category category : shown)
-    legend += legend_item(category_class(category), label(category));
+    legend += legend_item(category_class(category), label(category, breakdown));
   return chart(
       {.id = "strip",
        .title = fmt::format("Steps {} to {}, one by one", steps.front().step, steps.back().step),
@@ -156,7 +163,7 @@ std::string strip_chart(const std::vector<StepParts>& steps, const std::vector<C
        .height = static_cast<int>(base) + 20,
        .body = bars + body,
        .legend = legend,
-       .table = table(steps_table(steps, shown)),
+       .table = table(steps_table(breakdown, steps, shown)),
        .is_interactive = true});
 }
 
@@ -239,7 +246,7 @@ std::string steps_part(const Session& session, const Analysis& analysis) {
   const std::vector<StepParts> steps = strip_of(breakdown);
   const std::vector<Category> shown = used(breakdown, steps);
   const Lanes lanes = find_lanes(session, analysis.loader);
-  std::string body = strip_chart(steps, shown, !lanes.steps.empty());
+  std::string body = strip_chart(breakdown, steps, shown, !lanes.steps.empty());
   if (lanes.steps.empty()) {
     body +=
         "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "

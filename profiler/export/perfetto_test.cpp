@@ -184,6 +184,15 @@ TEST(Perfetto, ShowsEverySliceAtItsTime) {
 TEST(Perfetto, ArrowsGoFromABatchThatIsReadyToItsWait) {
   SessionBuilder builder = device_session(1);
   builder.span(Kind::mark, "batch ready", 950, 950, 1, 77);  // nobody waits for it
+  // A batch of the test set, with the number of one that is waited for.
+  const Span* waited = nullptr;
+  for (const Span& span : builder.raw().spans)
+    if (builder.raw().kind(span) == Kind::wait) waited = &span;
+  ASSERT_NE(waited, nullptr);
+  const std::uint64_t number = waited->arg;
+  builder.thread(4390, "test loader 0");
+  const auto tester = static_cast<std::uint32_t>(builder.raw().threads.size() - 1);
+  builder.span(Kind::mark, "batch ready", 960, 960, tester, number);
   const Decoded shown = decoded(builder.build());
   ASSERT_THAT(shown.flow_from, SizeIs(1));
   EXPECT_EQ(shown.flow_from.begin()->second, real_us(1182));

@@ -124,10 +124,45 @@ std::string verdict(const Session& session, const Analysis& analysis) {
     const double share = breakdown.mean[order[i]] / breakdown.step_ns;
     if (share < 0.005) break;
     text += fmt::format("{} {} {}", i == 0 ? ":" : ",", quantity(share, Unit::share),
-                        label(static_cast<Category>(order[i])));
+                        label(static_cast<Category>(order[i]), breakdown));
   }
   const double rate = samples_per_second(session, breakdown);
-  return text + (rate > 0 ? fmt::format("; {} samples/s.", quantity(rate, Unit::count)) : ".");
+  return text +
+         (rate > 0 ? fmt::format("; {} samples/s in steps.", quantity(rate, Unit::count)) : ".");
+}
+
+std::string outside_steps(const Session& session) {
+  if (session.steps.empty()) return "";
+  const auto all = static_cast<double>(session.steps.back().end_ns) -
+                   static_cast<double>(session.steps.front().begin_ns);
+  double inside = 0;
+  for (const Step& step : session.steps) inside += static_cast<double>(step.end_ns - step.begin_ns);
+  const double outside = all - inside;
+  if (outside <= 0.01 * all) return "";
+  const auto has_range = [&](std::string_view name) {
+    return std::ranges::any_of(session.spans, [&](const Span& span) {
+      return session.kind(span) == Kind::range && session.name(span.name) == name;
+    });
+  };
+  const bool evaluates = has_range("evaluation"), saves = has_range("checkpoint");
+  const char* what = evaluates && saves ? "evaluation, checkpoints"
+                     : evaluates        ? "evaluation"
+                     : saves            ? "checkpoints"
+                                        : "evaluations, checkpoints and the like";
+  return fmt::format("Outside of steps: {} of {} ({:.0f} %): {}.", quantity(outside, Unit::ns),
+                     quantity(all, Unit::ns), 100 * outside / all, what);
+}
+
+bool has_call_times(const Work& work) {
+  return std::ranges::any_of(work.calls,
+                             [](const CallRow& call) { return call.ns > 0 || call.total_ns > 0; });
+}
+
+std::string nothing_found(const Session& session, const Analysis& analysis) {
+  if (has_call_times(analysis.work))
+    return "Nothing was found that an option would change for the better.";
+  return session.computes_on_host() ? "Calls were not recorded; --profile spans records them."
+                                    : "Kernels were not recorded; --profile deep records them.";
 }
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
@@ -190,6 +225,10 @@ std::string_view label(Category category) {
     case Category::other: return "idle, other";
   }
   return "";
+}
+
+std::string_view label(Category category, const Breakdown& breakdown) {
+  return breakdown.tb_compatible ? title(category) : label(category);
 }
 
 }  // namespace warpstep::profiler

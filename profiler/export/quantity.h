@@ -25,6 +25,12 @@ double step_flops(const Work& work);
 std::string run_title(const Session& session);
 // "A step takes 41.0 ms: 60.0 % kernels, 30.0 % loader wait, 6.0 % CPU."
 std::string verdict(const Session& session, const Analysis& analysis);
+// "Outside of steps: 985 ms of 1.83 s (54 %): evaluation, checkpoints."; empty up to 1 %. The time
+// is from the first step's begin to the last one's end.
+std::string outside_steps(const Session& session);
+bool has_call_times(const Work& work);
+// Instead of findings: none are needed, or what they come from was not recorded.
+std::string nothing_found(const Session& session, const Analysis& analysis);
 // What the best finding gains: "12.3 ms a step (1.43x), 4.80 s an epoch"; empty when not known.
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
 // With a capital and a full stop, where it has none.
@@ -35,5 +41,7 @@ bool lost_something(const Losses& losses);
 
 // As people read a category; those whose parts are never above 0 are left out of charts.
 std::string_view label(Category category);
+// torch_tb_profiler's title where the breakdown has its rules.
+std::string_view label(Category category, const Breakdown& breakdown);
 
 }  // namespace warpstep::profiler

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "profiler/export/testing_analysis.h"
+#include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -27,12 +28,28 @@ TEST(Quantity, HasThreeDigitsAndAUnit) {
 
 TEST(Verdict, NamesTheLargestParts) {
   const testing::Example example = testing::cpu_example();
-  EXPECT_EQ(
-      verdict(example.session, example.analysis),
-      "A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022 samples/s.");
+  EXPECT_EQ(verdict(example.session, example.analysis),
+            "A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022 "
+            "samples/s in steps.");
   EXPECT_EQ(gain_text(example.session, example.analysis, example.analysis.findings.front()),
             "12.3 ms a step (1.41x), 4.81 s an epoch");
   EXPECT_EQ(verdict({}, {}), "No step was recorded: there is nothing to explain.");
+}
+
+TEST(OutsideSteps, IsWhatLiesBetweenThem) {
+  testing::SessionBuilder builder;
+  builder.step(1, 0, 1000, 900).step(2, 1010, 2010, 900);
+  EXPECT_EQ(outside_steps(builder.build()), "");  // 10 of 2010 us
+  builder.step(3, 4010, 5000, 900);
+  EXPECT_EQ(outside_steps(builder.build()),
+            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluations, checkpoints and the like.");
+  builder.span(Kind::range, "evaluation", 2010, 4000);
+  EXPECT_EQ(outside_steps(builder.build()),
+            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluation.");
+  builder.span(Kind::range, "checkpoint", 4000, 4010);
+  EXPECT_EQ(outside_steps(builder.build()),
+            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluation, checkpoints.");
+  EXPECT_EQ(outside_steps({}), "");
 }
 
 TEST(Sentence, HasACapitalAndAFullStop) {

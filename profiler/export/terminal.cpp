@@ -78,15 +78,17 @@ std::string blocks(double share, std::size_t width) {
 }
 
 std::string breakdown_text(const Breakdown& breakdown) {
+  const char* basis = breakdown.tb_compatible ? ", by torch_tb_profiler's rules"
+                      : breakdown.from_spans  ? ", recorded with spans"
+                                              : ", without spans";
   std::string text =
       fmt::format("Where a step goes (mean of {} steps{})\n",
-                  quantity(static_cast<double>(breakdown.counted), Unit::count),
-                  breakdown.from_spans ? ", recorded with spans" : ", without spans");
+                  quantity(static_cast<double>(breakdown.counted), Unit::count), basis);
   for (std::size_t i = 0; i < categories; ++i) {
     const double ns = breakdown.mean[i];
     if (ns <= 0) continue;
     const double share = ns / breakdown.step_ns;
-    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i)),
+    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i), breakdown),
                         quantity(ns, Unit::ns), quantity(share, Unit::share), blocks(share, 40));
   }
   return text;
@@ -96,12 +98,12 @@ std::string calls_text(const Work& work) {
   std::vector<const CallRow*> calls;
   for (const CallRow& call : work.calls) calls.push_back(&call);
   std::ranges::stable_sort(calls, std::ranges::greater(),
-                           [](const CallRow* call) { return call->ns; });
+                           [](const CallRow* call) { return call->share; });
   const std::size_t count = std::min(calls.size(), longest_calls);
-  if (count == 0) return "";
+  if (count == 0 || !has_call_times(work)) return "";
   std::string text = fmt::format("\n{:<26} {:<11} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
                                  fmt::format("Longest {} of {} calls", count, calls.size()),
-                                 "phase", "time", "p95", "share", "GFLOP/s", "of peak");
+                                 "phase", "median", "p95", "share", "GFLOP/s", "of peak");
   for (std::size_t i = 0; i < count; ++i) {
     const CallRow& call = *calls[i];
     text += fmt::format(
@@ -140,7 +142,7 @@ std::string devices_text(const std::vector<DeviceMetrics>& devices) {
 
 std::string findings_text(const Session& session, const Analysis& analysis) {
   const std::size_t count = std::min(analysis.findings.size(), told_findings);
-  if (count == 0) return "\nNothing was found that an option would change for the better.\n";
+  if (count == 0) return fmt::format("\n{}\n", wrapped(nothing_found(session, analysis), 0));
   std::string text = "\nWhat to do next\n";
   for (std::size_t i = 0; i < count; ++i) {
     const Finding& finding = analysis.findings[i];
@@ -163,6 +165,8 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
   std::string text = fmt::format("{}\n{}\n\n", wrapped(run_title(session), 0),
                                  wrapped(verdict(session, analysis), 0));
   if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis.breakdown);
+  if (const std::string outside = outside_steps(session); !outside.empty())
+    text += fmt::format("  {}\n", wrapped(outside, 2));
   if (!session.computes_on_host()) text += devices_text(analysis.devices);
   text += calls_text(analysis.work) + findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));

@@ -14,7 +14,7 @@ using testing::gpu_example;
 
 constexpr std::string_view golden = R"~(cifar10cnn on the CPU, batch 128, fp32
 A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022
-samples/s.
+samples/s in steps.
 
 Where a step goes (mean of 20 steps, recorded with spans)
   kernels          28.9 ms  68.3 %  ███████████████████████████▎
@@ -22,7 +22,7 @@ Where a step goes (mean of 20 steps, recorded with spans)
   CPU               900 us   2.1 %  ▉
   idle, other       110 us   0.3 %  ▏
 
-Longest 10 of 71 calls     phase           time      p95   share GFLOP/s of peak
+Longest 10 of 71 calls     phase         median      p95   share GFLOP/s of peak
 block1/conv                weight_grad  1.94 ms  2.10 ms   4.6 %    1437  75.6 %
 block2/conv                weight_grad  1.72 ms  1.86 ms   4.1 %    1437  75.6 %
 block1/conv                data_grad    1.67 ms  1.81 ms   4.0 %    1667  87.7 %
@@ -83,7 +83,7 @@ TEST(TerminalReport, HasTheGpuAndStaysIn80Columns) {
 TEST(TerminalReport, PrintsNothingThatATerminalWouldObey) {
   Example example = cpu_example();
   example.analysis.work.calls.front().title = "a\x1b[31mred\nline";
-  example.analysis.work.calls.front().ns = 1e9;
+  example.analysis.work.calls.front().share = 0.9;
   example.analysis.findings.front().text = "Steps\x07 wait.";
   const std::string text = terminal_report(example.session, example.analysis);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
@@ -94,8 +94,40 @@ TEST(TerminalReport, PrintsNothingThatATerminalWouldObey) {
 TEST(TerminalReport, SaysThatThereIsNothing) {
   EXPECT_EQ(terminal_report({}, {}),
             "Training run on the CPU\nNo step was recorded: there is nothing to explain.\n\n\n"
-            "Nothing was found that an option would change for the better.\n\nRecording cost 0.0 % "
+            "Calls were not recorded; --profile spans records them.\n\nRecording cost 0.0 % "
             "of a step (0 ns); nothing was lost.\n");
+}
+
+TEST(TerminalReport, SaysWhenNoCallHasATime) {
+  Example example = cpu_example();
+  for (CallRow& call : example.analysis.work.calls) call.ns = call.p95_ns = 0, call.total_ns = 0;
+  std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_EQ(text.find("Longest"), std::string::npos);
+  EXPECT_THAT(text, ::testing::HasSubstr("What to do next"));
+  example.analysis.findings.clear();
+  text = terminal_report(example.session, example.analysis);
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("\nCalls were not recorded; --profile spans records them.\n"));
+  EXPECT_EQ(text.find("Nothing was found"), std::string::npos);
+}
+
+TEST(TerminalReport, NamesPartsAsTensorBoardsPluginByItsRules) {
+  Example example = cpu_example();
+  example.analysis.breakdown.tb_compatible = true;
+  const std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_THAT(text, ::testing::HasSubstr("(mean of 20 steps, by torch_tb_profiler's rules)\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\n  DataLoader "));
+  EXPECT_EQ(text.find("loader wait"), std::string::npos);
+}
+
+TEST(TerminalReport, TellsTheTimeBetweenSteps) {
+  Example example = cpu_example();
+  Step later = example.session.steps.back();
+  later.begin_ns += 4'000'000'000;
+  later.end_ns += 4'000'000'000;
+  example.session.steps.push_back(later);
+  EXPECT_THAT(terminal_report(example.session, example.analysis),
+              ::testing::HasSubstr("\n  Outside of steps: 3.96 s of "));
 }
 
 }  // namespace

@@ -87,6 +87,23 @@ TEST_F(Profile, ExportsWhatItsOwnCheckAndOtherProgramsRead) {
     EXPECT_FALSE(fs::is_empty(out() + "/trace/" + kind)) << kind;
 }
 
+TEST_F(Profile, KeepsExportsAndPagesOfOneDirectoryApart) {
+  const std::string folder = *folder_ / "two";
+  fs::create_directories(folder);
+  fs::copy_file(out() + "/session.prof", folder + "/later.prof");
+  const Ended exported = run({"export", folder + "/later.prof", "--csv"});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_TRUE(fs::exists(folder + "/trace/later/tables/steps.csv"));
+  const Ended missing = run({"export", folder});
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.err, HasSubstr("this run was not profiled"));
+  const Ended page = run({"report", folder + "/later.prof", "--tb-compatible"});
+  EXPECT_EQ(page.exit_code, 0) << page.err;
+  EXPECT_THAT(page.out, HasSubstr("DataLoader"));
+  EXPECT_TRUE(fs::exists(folder + "/later-tb.html"));
+  EXPECT_FALSE(fs::exists(folder + "/later.html"));
+}
+
 TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   const Ended same = run({"compare", out(), out(), "--json"});
   ASSERT_EQ(same.exit_code, 0) << same.err;

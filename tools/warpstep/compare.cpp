@@ -49,10 +49,10 @@ void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) 
 
 int compare_runs(const Options& options) {
   if (options.split && !options.after.empty())
-    fail<UsageError>("compare: --split takes one run, two were given");
+    fail<UsageError>("--split takes one run, two were given");
   if (!options.split && options.after.empty())
     fail<UsageError>(
-        "compare: a second run is missing; --split compares the halves of one, as a noise floor");
+        "a second run is missing; --split compares the halves of one, as a noise floor");
   const profiler::CompareOptions how{.force = options.force};
   const ProfiledRun before = open_profiled_run(options.before);
   const ProfiledRun after = options.split ? ProfiledRun{} : open_profiled_run(options.after);

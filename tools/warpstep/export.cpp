@@ -11,6 +11,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/profiled_run.h"
 
 namespace warpstep::tools {
 namespace {
@@ -26,14 +27,11 @@ struct ExportRequest {
   bool wants_all() const { return !kineto && !perfetto && !tensorboard && !csv && !json; }
 };
 
-fs::path session_file(const fs::path& run) {
-  return fs::is_directory(run) ? run / "session.prof" : run;
-}
-
-// Beside the session, unless it was said.
-fs::path folder_of(const ExportRequest& request) {
+// Beside the session, unless it was said; further sessions of a run directory have their own.
+fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   if (!request.out.empty()) return request.out;
-  return session_file(request.run).parent_path() / "trace";
+  const fs::path folder = run.directory() / "trace";
+  return run.file.filename() == "session.prof" ? folder : folder / run.file.stem();
 }
 
 // In a folder of its own for each format: HolisticTraceAnalysis takes every .json for a trace.
@@ -55,8 +53,9 @@ void write_tables(const ExportRequest& request, const profiler::Session& session
 
 // An export of the same session replaces the one before; TensorBoard would show both.
 int export_run(const ExportRequest& request) {
-  const profiler::Session session = profiler::read_session(session_file(request.run));
-  const fs::path folder = folder_of(request);
+  const ProfiledRun run = open_profiled_run(request.run);
+  const profiler::Session& session = run.session;
+  const fs::path folder = folder_of(request, run);
   if (request.kineto || request.wants_all()) {
     const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs};
     write(folder / "kineto", profiler::kineto_name(session),
@@ -82,7 +81,8 @@ Run declare(CLI::App& app) {
                "scalars of every step, for tensorboard --logdir");
   app.add_flag("--csv", request->csv, "the report's tables, a file each, in ns and bytes");
   app.add_flag("--json", request->json, "the same tables as lists of objects");
-  app.add_option("--out", request->out, "folder to write to; RUN/trace unless given");
+  app.add_option("--out", request->out,
+                 "folder to write to; else RUN/trace, or trace/NAME beside another NAME.prof");
   app.add_flag("--no-split-graphs", request->no_split_graphs,
                "Kineto: leave all kernels of a graph to its one launch, as CUPTI tells them");
   app.footer(

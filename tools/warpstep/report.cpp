@@ -20,7 +20,6 @@ struct Options {
   std::string output;
   bool json = false;
   bool tb_compatible = false;
-  bool open_never = false;  // the page is never opened by itself; scripts may insist
 };
 
 Json as_json(const profiler::Session& session, const profiler::Analysis& analysis) {
@@ -30,11 +29,12 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
   return {{"stamp", session.stamp}, {"notes", analysis.trust.notes}, {"tables", std::move(tables)}};
 }
 
-// Beside the session: RUN/report.html, or NAME.html for NAME.prof.
+// Beside the session: RUN/report.html, or NAME.html for NAME.prof. Other rules have another page.
 std::filesystem::path page_path(const Options& options, const ProfiledRun& run) {
   if (!options.output.empty()) return options.output;
-  if (run.file.filename() == "session.prof") return run.directory() / "report.html";
-  return std::filesystem::path(run.file).replace_extension(".html");
+  const std::string stem =
+      run.file.filename() == "session.prof" ? "report" : run.file.stem().string();
+  return run.directory() / (stem + (options.tb_compatible ? "-tb.html" : ".html"));
 }
 
 int report(const Options& options) {
@@ -58,13 +58,12 @@ Run declare(CLI::App& app) {
   app.add_option("run", options->run, "run directory with a session.prof, or a .prof file")
       ->required()
       ->type_name("RUN");
-  app.add_option("-o,--output", options->output, "the page; else report.html beside the session")
+  app.add_option("-o,--output", options->output,
+                 "the page; else report.html or report-tb.html beside the session")
       ->type_name("FILE");
   app.add_flag("--json", options->json, "print every table as one JSON object, in base units");
   app.add_flag("--tb-compatible", options->tb_compatible,
                "break steps down by the categories and rules of torch_tb_profiler");
-  app.add_flag("--open-never", options->open_never,
-               "do not open the page in a browser, which is so by default");
   app.footer("Example:\n  warpstep report runs/first");
   return [options] { return report(*options); };
 }

@@ -149,7 +149,8 @@ TEST_F(Refuse, ToGoOnWhenTheDiskIsFull) {
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr(out_ + "/checkpoint-00000006.safetensors: cannot write"),
                                HasSubstr("no file of that name was made")));
-  EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 2) << "config.json, metrics.jsonl";
+  EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 3)
+      << "config.json, metrics.jsonl, session.prof";
 
   full.max_file_bytes = 3000;  // config.json has 1.7 kB; a line of a step 200 bytes
   fs::remove_all(out_);

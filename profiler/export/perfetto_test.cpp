@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <tuple>
 
 #include "profiler/export/export.h"
@@ -33,6 +34,7 @@ void PrintTo(const Shown& shown, std::ostream* out) {
 
 // What Perfetto would show, by its rules for tracks and interned names.
 struct Decoded {
+  std::shared_ptr<const std::string> bytes;  // that the packets are views of
   std::vector<Shown> slices, instants, stages;
   std::vector<std::tuple<std::string, std::uint64_t, double>> counters;
   std::map<std::uint64_t, std::string> names, notes, categories, specifications, kernels, args;
@@ -136,7 +138,10 @@ class Decoder {
 };
 
 Decoded decoded(const Session& session) {
-  return Decoder().run(perfetto_trace(session));
+  const auto bytes = std::make_shared<const std::string>(perfetto_trace(session));
+  Decoded shown = Decoder().run(*bytes);
+  shown.bytes = bytes;
+  return shown;
 }
 
 std::uint64_t real(std::uint64_t monotonic_ns) {

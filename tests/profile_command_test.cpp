@@ -11,6 +11,7 @@
 
 #include "profiler/recorder/trigger.h"
 #include "profiler/sources/testing_tree.h"
+#include "tests/command_output.h"
 
 namespace warpstep {
 namespace {
@@ -18,23 +19,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Result {
-  int code = -1;
-  std::string text;
-};
-
-// stdout, or with `messages` stderr instead.
 Result run(const std::string& arguments, bool messages = false) {
-  const std::string command = fmt::format("{}/bin/warpstep profile {} {}", WARPSTEP_BINARY_DIR,
-                                          arguments, messages ? "2>&1 >/dev/null" : "2>/dev/null");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return {};
-  Result result;
-  char part[4096];
-  for (std::size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;)
-    result.text.append(part, n);
-  result.code = WEXITSTATUS(pclose(pipe));
-  return result;
+  return run_command("profile", arguments, messages);
 }
 
 class ProfileCommand : public testing::Test {

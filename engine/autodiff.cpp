@@ -75,9 +75,7 @@ Graph differentiate(Graph graph) {
 }
 
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule) {
-  graph.state = graph.add_value({DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}},
-                                Role::state, "step_state");
-  const Tensor state{&graph, graph.state};
+  const Tensor state = graph.step_state();
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const Parameter parameter = graph.parameters[p];
     const Type type = graph.value(parameter.value).type;

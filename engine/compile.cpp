@@ -1,5 +1,6 @@
 #include "engine/compile.h"
 
+#include "engine/inference.h"
 #include "engine/schedule.h"
 
 namespace warpstep {
@@ -12,6 +13,7 @@ StepOptions options_for(const Backend& backend, StepOptions options) {
 
 Graph compile_step(Graph graph, const StepOptions& options) {
   const FuseOptions fusion{options.training, options.no_fuse};
+  if (!options.training) graph = for_inference(std::move(graph));
   graph = fuse(std::move(graph), fusion);
   if (options.training) {
     graph = differentiate(std::move(graph));

@@ -4,11 +4,13 @@
 #include <array>
 
 #include "engine/core/error.h"
+#include "engine/fuse_norm.h"
+#include "engine/rewriter.h"
 
 namespace warpstep {
 namespace {
 
-constexpr std::array<FusionRow, 7> table{{
+constexpr std::array<FusionRow, 10> table{{
     {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
     {"conv+relu",
      "the convolution clamps what it writes; its adjoint reads the mask from its output"},
@@ -21,49 +23,15 @@ constexpr std::array<FusionRow, 7> table{{
     {"linear.dgrad+relu",
      "the layer keeps its relu's signs as bits, by which the next layer's data gradient masks what "
      "it writes; it sums the bias gradient, too"},
+    {"norm+relu",
+     "the batch norm clamps what it writes; its adjoint reads the mask from its output"},
+    {"norm+add+relu",
+     "a residual block's end in one pass: the norm adds the shortcut and clamps; its adjoint gives "
+     "the shortcut's gradient, too"},
+    {"add+norm.dgrad",
+     "the norm's adjoint adds the gradients of its output's two users while it reads them"},
     {"updates", "every parameter's update in one call over one arena"},
 }};
-
-// A graph under rewriting: who makes and who uses each value, and the nodes that went away.
-class Rewriter {
- public:
-  explicit Rewriter(Graph& graph)
-      : graph_(graph),
-        producers_(graph.producers()),
-        uses_(graph.use_counts()),
-        gone_(graph.nodes.size()) {}
-  ~Rewriter() { sweep(); }
-  Rewriter(const Rewriter&) = delete;
-  Rewriter& operator=(const Rewriter&) = delete;
-
-  // The node that makes `value`, if it is an Op whose output nothing else uses.
-  template <class Op>
-  Node* sole_producer(int value) {
-    return uses_[idx(value)] == 1 ? producer<Op>(value) : nullptr;
-  }
-  template <class Op>
-  Node* producer(int value) {
-    const int node = producers_[idx(value)];
-    if (node < 0 || !std::holds_alternative<Op>(graph_.nodes[idx(node)].op)) return nullptr;
-    return &graph_.nodes[idx(node)];
-  }
-  void drop(const Node& node) { gone_[idx(&node - graph_.nodes.data())] = true; }
-
- private:
-  void sweep() {
-    std::size_t kept = 0;
-    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (!gone_[n]) {
-        if (kept != n) graph_.nodes[kept] = std::move(graph_.nodes[n]);
-        ++kept;
-      }
-    graph_.nodes.resize(kept);
-  }
-
-  Graph& graph_;
-  std::vector<int> producers_, uses_;
-  std::vector<bool> gone_;
-};
 
 void fuse_relu_pool(Graph& graph) {
   Rewriter rewriter(graph);
@@ -99,7 +67,11 @@ void fuse_softmax_xent(Graph& graph, bool training) {
              n.in[1] == nll.in[1];
     });
     if (!softmax || top1 == graph.nodes.end()) continue;
-    nll.op = SoftmaxXent{.gradient = training, .mixed = std::get<Nll>(nll.op).mixed};
+    const Nll loss = std::get<Nll>(nll.op);
+    nll.op = SoftmaxXent{.gradient = training,
+                         .mixed = loss.mixed,
+                         .smoothing = loss.smoothing,
+                         .weighted = loss.weighted};
     nll.in[0] = softmax->in[0];
     nll.out.push_back(top1->out[0]);
     if (training)
@@ -180,12 +152,15 @@ Graph fuse(Graph graph, const FuseOptions& options) {
   if (enabled("relu+pool")) fuse_relu_pool(graph);
   if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
   if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
+  if (enabled("norm+relu")) fuse_norm_relu(graph);
+  if (enabled("norm+add+relu")) fuse_norm_add_relu(graph);
   if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
   return graph;
 }
 
 Graph fuse_gradients(Graph graph, const FuseOptions& options) {
   const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
+  if (enabled("add+norm.dgrad")) fuse_add_norm_grad(graph);
   if (enabled("dgrad+bias")) fuse_dgrad_bias(graph);
   if (enabled("linear.dgrad+relu")) fuse_linear_dgrad_relu(graph);
   return graph;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "engine/step_state.h"
 
 namespace warpstep {
 namespace {
@@ -29,9 +30,12 @@ std::string_view name(Role role) {
     case Role::index: return "index";
     case Role::mask: return "mask";
     case Role::parameter: return "parameter";
+    case Role::buffer: return "buffer";
     case Role::gradient: return "gradient";
     case Role::moment: return "moment";
     case Role::copy: return "copy";
+    case Role::accumulator: return "accumulator";
+    case Role::average: return "average";
     case Role::state: return "state";
     case Role::report: return "report";
   }
@@ -77,6 +81,25 @@ int Graph::add_value(Type type, Role role, std::string value_name) {
 Tensor Graph::input(std::string value_name, Type type, Role role) {
   inputs.push_back(add_value(type, role, std::move(value_name)));
   return {this, inputs.back()};
+}
+
+Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> initial, bool saved) {
+  for (const Buffer& other : buffers)
+    if (other.name == buffer_name)
+      fail<ShapeError>("two buffers are called {}; give each layer a name of its own", buffer_name);
+  if (initial.size() != 1 && initial.size() != idx(shape.count()))
+    fail<ShapeError>("{}: {} initial values for {}", buffer_name, initial.size(), shape.text());
+  const int id = add_value({DType::f32, shape}, Role::buffer, buffer_name);
+  value(id).parameter = static_cast<int>(buffers.size());
+  buffers.push_back({std::move(buffer_name), id, std::move(initial), saved});
+  return {this, id};
+}
+
+Tensor Graph::step_state() {
+  if (state < 0)
+    state = add_value({DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}}, Role::state,
+                      "step_state");
+  return {this, state};
 }
 
 std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tensor>& in,

@@ -28,11 +28,14 @@ enum class Role : std::uint8_t {
   index,       // likewise, integers: pooling positions
   mask,        // likewise, bits that only the backend that wrote them can read
   parameter,   // these persist from step to step, see engine/store.h
+  buffer,      // f32 that steps may change but no gradient does: running statistics, class weights
   gradient,
   moment,
-  copy,    // of a parameter, in the dtype that the step computes in; made by the optimiser
-  state,   // StepState
-  report,  // the ring of StepReports, in the host's memory
+  copy,         // of a parameter, in the dtype that the step computes in; made by the optimiser
+  accumulator,  // a gradient's sum over steps, f32
+  average,      // of a parameter over the run, f32
+  state,        // StepState
+  report,       // the ring of StepReports, in the host's memory
 };
 std::string_view name(Role role);
 inline bool is_persistent(Role role) {
@@ -54,7 +57,8 @@ struct Value {
   Type type;
   Role role = Role::activation;
   std::string name;
-  int parameter = -1;  // for parameter, gradient and moment: index into Graph::parameters
+  int parameter = -1;  // for what is kept of a parameter: index into Graph::parameters; for buffers
+                       // into Graph::buffers
   int moment = 0;      // for moments: the first or the second
   Layout layout;
 };
@@ -69,6 +73,14 @@ struct Node {
   std::string title() const;  // "conv2/max_pool"; without the op where the layer is just that op
 };
 
+// How a parameter's elements begin: uniform in [-value, value), normal with deviation `value`, or
+// all `value`.
+struct Initial {
+  enum class Kind : std::uint8_t { uniform, normal, constant };
+  Kind kind = Kind::constant;
+  double value = 0;
+};
+
 // A parameter in PyTorch's terms: weights travel as `torch_shape`, whose axes come from the
 // engine's own by first seeing the value as `view` and then permuting: torch axis i is view axis
 // permutation[i].
@@ -78,11 +90,22 @@ struct Parameter {
   int gradient = -1;         // made by differentiate()
   std::vector<int> moments;  // made with the optimiser
   int copy = -1;             // made by a precision of 16 bits
+  int accumulator = -1;      // made by gradient accumulation
+  int average = -1;          // made by an average of the weights
   Shape view;
   std::vector<int> permutation;
-  double bound = 0;  // initialised uniformly in [-bound, bound)
+  Initial initial;
 
   Shape torch_shape(const Shape& engine_shape) const;
+};
+
+// What persists without being trained, PyTorch's register_buffer: f32, stored plain on every
+// backend.
+struct Buffer {
+  std::string name;  // "bn1.running_mean"
+  int value = -1;
+  std::vector<float> initial;  // one an element, or one for all
+  bool saved = true;           // in checkpoints; constants of the options are not
 };
 
 class Graph;
@@ -101,17 +124,20 @@ class Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;  // in a valid order
   std::vector<Parameter> parameters;
+  std::vector<Buffer> buffers;
   std::vector<int> inputs;  // the slots that a step is given, in order
   int logits = -1;          // set by models; loss and correct by the loss
   int loss = -1;
   int correct = -1;
-  int state = -1;   // StepState; made with the optimiser
+  int state = -1;   // StepState; made by the first that wants it
   int report = -1;  // made with the optimiser of a step that has a loss
 
   Value& value(int id) { return values[idx(id)]; }
   const Value& value(int id) const { return values[idx(id)]; }
   int add_value(Type type, Role role, std::string name);
   Tensor input(std::string name, Type type, Role role = Role::input);  // or Role::resident
+  Tensor buffer(std::string name, Shape shape, std::vector<float> initial, bool saved = true);
+  Tensor step_state();
   // Infers the outputs' types, adds them and the node; a ShapeError names scope, op and model line.
   std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
                              std::string scope, Where where);

@@ -189,8 +189,8 @@ TEST(Layers, NameNodesAndParameters) {
   EXPECT_EQ(torch(0), "4x3x3x3");
   EXPECT_EQ(torch(1), "4");
   EXPECT_EQ(torch(2), "10x1024");
-  EXPECT_DOUBLE_EQ(g.parameters[0].bound, 1 / std::sqrt(27.0));
-  EXPECT_DOUBLE_EQ(g.parameters[2].bound, 1 / std::sqrt(1024.0));
+  EXPECT_DOUBLE_EQ(g.parameters[0].initial.value, 1 / std::sqrt(27.0));
+  EXPECT_DOUBLE_EQ(g.parameters[2].initial.value, 1 / std::sqrt(1024.0));
 }
 
 // By hand: 2 * 27 taps * 8 * 16 * 16 * 5 outputs; bytes of x, weight, bias and y.

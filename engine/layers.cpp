@@ -1,5 +1,6 @@
 #include "engine/layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/core/error.h"
@@ -18,7 +19,7 @@ Tensor record_one(AnyOp op, const std::vector<Tensor>& in, std::string scope, Wh
 }
 
 Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
-                 std::vector<int> permutation, double bound) {
+                 std::vector<int> permutation, Initial initial) {
   for (const Parameter& other : graph.parameters)
     if (other.name == name)
       fail<ShapeError>("two parameters are called {}; give each layer a name of its own", name);
@@ -30,7 +31,7 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
                               .moments = {},
                               .view = view,
                               .permutation = std::move(permutation),
-                              .bound = bound});
+                              .initial = initial});
   return {&graph, id};
 }
 
@@ -85,17 +86,21 @@ Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent ou
   return record_one(Augment{.plan = plan, .out = out}, {images, rows}, "input", where);
 }
 
-Tensor conv(std::string name, Tensor x, Conv op, Where where) {
+Tensor conv(std::string name, Tensor x, Conv op, ConvInit init, Where where) {
   if (x.type().shape.rank() != 4)
     fail<ShapeError>("{}: conv takes images [N,H,W,C], not {}", name, x.type().text());
   if (op.groups < 1 || x.channels() % op.groups != 0)
     fail<ShapeError>("{}: {} input channels cannot be split into {} groups", name, x.channels(),
                      op.groups);
   const Shape shape = weight_shape(op, x.channels());
-  const double bound = 1 / std::sqrt(static_cast<double>(shape.count() / op.out));
+  const Initial fan_in{Initial::Kind::uniform,
+                       1 / std::sqrt(static_cast<double>(shape.count() / op.out))};
+  const double fan_out = static_cast<double>(op.kernel * op.kernel * op.out);
+  const Initial weight =
+      init == ConvInit::fan_in ? fan_in : Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)};
   Graph& graph = *x.graph;
-  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, shape, {0, 3, 1, 2}, bound)};
-  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, bound));
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, shape, {0, 3, 1, 2}, weight)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
   return record_one(op, in, std::move(name), where);
 }
 
@@ -108,10 +113,10 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   const Shape view = image.rank() == 3 ? Shape{op.out, image[0], image[1], image[2]} : shape;
   const std::vector<int> permutation =
       image.rank() == 3 ? std::vector{0, 3, 1, 2} : std::vector{0, 1};
-  const double bound = 1 / std::sqrt(static_cast<double>(x.channels()));
+  const Initial fan_in{Initial::Kind::uniform, 1 / std::sqrt(static_cast<double>(x.channels()))};
   Graph& graph = *x.graph;
-  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, view, permutation, bound)};
-  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, bound));
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, view, permutation, fan_in)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
   return record_one(op, in, std::move(name), where);
 }
 
@@ -121,6 +126,38 @@ Tensor relu(Tensor x, Where where) {
 
 Tensor max_pool(Tensor x, MaxPool op, Where where) {
   return record_one(op, {x}, layer_of(x), where);
+}
+
+Tensor batch_norm(std::string name, Tensor x, BatchNorm op, Where where) {
+  Graph& graph = *x.graph;
+  const Shape shape{x.channels()};
+  const auto channels = [&](const char* suffix, double value) {
+    return parameter(graph, name + suffix, shape, shape, {0}, {Initial::Kind::constant, value});
+  };
+  const std::vector<Tensor> in{x, channels(".weight", 1), channels(".bias", 0),
+                               graph.buffer(name + ".running_mean", shape, {0}),
+                               graph.buffer(name + ".running_var", shape, {1})};
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor avg_pool(Tensor x, AvgPool op, Where where) {
+  return record_one(op, {x}, layer_of(x), where);
+}
+
+Tensor global_avg_pool(Tensor x, Where where) {
+  return avg_pool(x, {}, where);
+}
+
+Tensor dropout(Tensor x, double rate, Where where) {
+  const auto is_dropout = [](const Node& node) { return std::holds_alternative<Dropout>(node.op); };
+  const auto layer = std::count_if(x.graph->nodes.begin(), x.graph->nodes.end(), is_dropout);
+  const Dropout op{.rate = rate, .layer = static_cast<std::uint32_t>(layer)};
+  return record_one(op, {x, x.graph->step_state()}, layer_of(x), where);
+}
+
+Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
+              Where where) {
+  return record_one(Custom{std::move(op)}, in, std::move(name), where);
 }
 
 Tensor flatten(Tensor x, Where where) {
@@ -133,21 +170,26 @@ Tensor add(Tensor a, Tensor b, Where where) {
   return record_one(Add{}, {a, b}, layer_of(a), where);
 }
 
-void cross_entropy(Tensor logits, Tensor labels, Where where) {
-  cross_entropy(logits, labels, Tensor{}, where);
-}
-
-void cross_entropy(Tensor logits, Tensor labels, Tensor rows, Where where) {
+void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
+                   Where where) {
   Graph& graph = *logits.graph;
   const bool mixed = rows.graph != nullptr;
   const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
     return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];
   };
-  const Tensor log_probabilities = loss_op(LogSoftmax{}, {logits});
+  const Nll nll{.mixed = mixed,
+                .smoothing = options.label_smoothing,
+                .weighted = !options.class_weights.empty(),
+                .raw = options.raw};
+  const Tensor scores = options.raw ? logits : loss_op(LogSoftmax{}, {logits});
   graph.logits = logits.id;
-  std::vector<Tensor> in{log_probabilities, labels};
+  std::vector<Tensor> in{scores, labels};
   if (mixed) in.push_back(rows);
-  graph.loss = loss_op(Nll{mixed}, in).id;
+  if (nll.weighted)
+    in.push_back(graph.buffer("loss.weight",
+                              {static_cast<std::int64_t>(options.class_weights.size())},
+                              options.class_weights, false));
+  graph.loss = loss_op(nll, in).id;
   graph.correct = loss_op(Top1{}, {logits, labels}).id;
 }
 

@@ -1,6 +1,7 @@
 // What model files are written with. Each function records one op and, for layers with weights, its
 // parameters under PyTorch's names and with PyTorch's default initialisation: uniform in +-1 /
-// sqrt(fan_in) for weights and biases (torch.nn.Conv2d and torch.nn.Linear, reset_parameters).
+// sqrt(fan_in) for weights and biases (torch.nn.Conv2d and torch.nn.Linear, reset_parameters), 1
+// and 0 for a batch norm's.
 #pragma once
 
 #include "engine/graph.h"
@@ -21,21 +22,40 @@ Tensor convert(Tensor images, Where where = Where::current());
 Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent out,
                Where where = Where::current());
 
+// How a convolution's weight begins.
+enum class ConvInit : std::uint8_t {
+  fan_in,          // PyTorch's default
+  kaiming_fan_out  // normal with deviation sqrt(2 / (kernel^2 out)), as torchvision's ResNets
+};
+
 // Parameters `name`.weight and `name`.bias.
-Tensor conv(std::string name, Tensor x, Conv op, Where where = Where::current());
+Tensor conv(std::string name, Tensor x, Conv op, ConvInit init = ConvInit::fan_in,
+            Where where = Where::current());
+// Parameters `name`.weight and `name`.bias, buffers `name`.running_mean and `name`.running_var.
+Tensor batch_norm(std::string name, Tensor x, BatchNorm op = {}, Where where = Where::current());
 // x [N,K]. Behind a flatten of images the weight's columns keep PyTorch's NCHW order outside of the
 // engine.
 Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::current());
 
 Tensor relu(Tensor x, Where where = Where::current());
 Tensor max_pool(Tensor x, MaxPool op = {}, Where where = Where::current());
+Tensor avg_pool(Tensor x, AvgPool op, Where where = Where::current());
+Tensor global_avg_pool(Tensor x, Where where = Where::current());  // [N,H,W,C] -> [N,1,1,C]
+Tensor dropout(Tensor x, double rate, Where where = Where::current());
+Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
+              Where where = Where::current());             // the first output
 Tensor flatten(Tensor x, Where where = Where::current());  // [N,...] -> [N,F]
 Tensor add(Tensor a, Tensor b, Where where = Where::current());
 
-// Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct.
-void cross_entropy(Tensor logits, Tensor labels, Where where = Where::current());
-// The same with mixup: rows i32 [N,12], a RowPlan each, tell each row's weight and its pair's
-// label.
-void cross_entropy(Tensor logits, Tensor labels, Tensor rows, Where where = Where::current());
+struct LossOptions {
+  double label_smoothing = 0;          // 0 to 1
+  std::vector<float> class_weights{};  // one a class; empty: all 1
+  bool raw = false;  // the model's output counts as log-probabilities: NLL without a softmax
+};
+
+// Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With
+// mixup, `rows` i32 [N,12], a RowPlan each, tell each row's weight and its pair's label.
+void cross_entropy(Tensor logits, Tensor labels, Tensor rows = {}, const LossOptions& options = {},
+                   Where where = Where::current());
 
 }  // namespace warpstep

@@ -27,7 +27,7 @@ Graph one_parameter(const Optimizer& optimizer, bool all_at_once) {
                               .moments = {},
                               .view = type.shape,
                               .permutation = {0},
-                              .bound = 0});
+                              .initial = {}});
   Schedule schedule;
   schedule.peak = 0.1;
   graph = add_optimizer(std::move(graph), optimizer, schedule);

@@ -35,8 +35,15 @@ namespace {
 // Losses, log-probabilities and their gradients stay f32 in every precision, and so do images in a
 // slot of the loader.
 bool wants_f32(const AnyOp& op) {
+  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->wants_f32();
   return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
          std::holds_alternative<Nll>(op) || std::holds_alternative<Report>(op);
+}
+
+// Batch norms compute with the f32 parameters themselves: they are few, and a coarse scale of a
+// whole channel costs accuracy.
+bool takes_masters(const AnyOp& op) {
+  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op);
 }
 
 class Lowering {
@@ -86,8 +93,9 @@ class Lowering {
     if (auto* normalize = std::get_if<Normalize>(&node.op)) normalize->dtype = storage_;
     if (auto* augment = std::get_if<Augment>(&node.op)) augment->dtype = storage_;
     if (auto* d = std::get_if<LogSoftmaxGrad>(&node.op)) d->dtype = storage_;
+    if (auto* d = std::get_if<NllGrad>(&node.op); d && d->raw) d->dtype = storage_;
     for (int& id : node.in)
-      if (graph_.value(id).role == Role::parameter)
+      if (graph_.value(id).role == Role::parameter && !takes_masters(node.op))
         id = graph_.parameters[idx(graph_.value(id).parameter)].copy;
     const Types out = infer(node.op, graph_.types(node.in));
     for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];

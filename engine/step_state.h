@@ -53,6 +53,11 @@ struct StepState {
   std::int32_t good_steps = 0;  // since the loss scale last changed
   std::uint32_t overflow = 0;   // 1: a gradient of this step is not finite
   std::uint64_t begin_ns = 0;   // when the clock ticked, on a clock of the device
+  std::uint64_t seed = 0;       // of the run, for dropout
+  float gradient_factor = 1;    // what the update multiplies gradients by: unscaling and clipping
+  float gradient_norm = 0;      // global L2 norm of the step's gradients, where it is computed
+  std::int32_t micro_step = 0;  // of gradient accumulation, from 0
+  std::uint32_t update = 1;     // 0: this step only accumulates
 };
 
 // What the host learns of a step, some steps late, without waiting for the device: the last call of

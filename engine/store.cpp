@@ -1,6 +1,9 @@
 #include "engine/store.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "engine/core/error.h"
 #include "engine/core/random.h"
@@ -32,6 +35,23 @@ void for_each_element(const Parameter& parameter, Visit visit) {
   }
 }
 
+// Four elements of a parameter from four words.
+std::array<float, 4> four_of(const Initial& initial, const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> four;
+  const auto value = static_cast<float>(initial.value);
+  four.fill(value);
+  if (initial.kind == Initial::Kind::uniform)
+    for (std::size_t i = 0; i < 4; ++i) four[i] = (2 * uniform(words[i]) - 1) * value;
+  if (initial.kind == Initial::Kind::normal)  // Box and Muller, two words for two numbers
+    for (std::size_t i = 0; i < 4; i += 2) {
+      const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform(words[i]))));
+      const double angle = 2 * std::numbers::pi * static_cast<double>(uniform(words[i + 1]));
+      four[i] = static_cast<float>(initial.value * radius * std::cos(angle));
+      four[i + 1] = static_cast<float>(initial.value * radius * std::sin(angle));
+    }
+  return four;
+}
+
 }  // namespace
 
 Sections sections(const Graph& graph) {
@@ -47,11 +67,12 @@ Sections sections(const Graph& graph) {
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
     : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
   add_part(Section::parameter, graph, &Parameter::value);
-  if (graph.state >= 0) {
-    add_part(Section::gradient, graph, &Parameter::gradient);
-    add_moments(graph);
-  }
+  add_part(Section::gradient, graph, &Parameter::gradient);
+  add_moments(graph);
   add_part(Section::copy, graph, &Parameter::copy);
+  add_part(Section::accumulator, graph, &Parameter::accumulator);
+  add_part(Section::average, graph, &Parameter::average);
+  add_buffers(graph);
   memory_ = backend_->allocate(bytes_);
   state_value_.type = {DType::u8, {sizeof(StepState)}};
   state_value_.role = Role::state;
@@ -76,6 +97,16 @@ void Store::add_moments(const Graph& graph) {
     for (const Parameter& parameter : parameters_)
       moments.values.push_back(graph.value(parameter.moments[idx(m)]));
     place(moments);
+  }
+}
+
+void Store::add_buffers(const Graph& graph) {
+  buffers_ = graph.buffers;
+  for (const Buffer& buffer : buffers_) {
+    buffer_values_.push_back(graph.value(buffer.value));
+    buffer_offsets_.push_back(bytes_);
+    bytes_ += (buffer_values_.back().layout.bytes + section_alignment - 1) / section_alignment *
+              section_alignment;
   }
 }
 
@@ -119,6 +150,9 @@ void* Store::address(const Value& value) const {
     case Role::parameter: return section_address(p, Section::parameter);
     case Role::gradient: return section_address(p, Section::gradient);
     case Role::copy: return section_address(p, Section::copy);
+    case Role::accumulator: return section_address(p, Section::accumulator);
+    case Role::average: return section_address(p, Section::average);
+    case Role::buffer: return memory_.get() + buffer_offsets_[p];
     case Role::moment:
       return section_address(p, value.moment == 0 ? Section::moment1 : Section::moment2);
     default: fail<Error>("{} does not persist", value.name);
@@ -144,19 +178,53 @@ void Store::fix_layouts(Graph& graph) const {
       fail<Error>("the graph and the store of {} differ in precision", parameters_[p].name);
     if (copies) graph.value(copy).layout = part(Section::copy).values[p].layout;
   }
+  require_buffers(graph);
+}
+
+void Store::require_buffers(const Graph& graph) const {
+  if (graph.buffers.size() != buffers_.size())
+    fail<Error>("a graph with {} buffers cannot use a store of {}", graph.buffers.size(),
+                buffers_.size());
+  for (std::size_t b = 0; b < buffers_.size(); ++b)
+    if (graph.buffers[b].name != buffers_[b].name ||
+        graph.value(graph.buffers[b].value).type != buffer_values_[b].type)
+      fail<Error>("buffer {} is {} in the graph, {} in the store", b, graph.buffers[b].name,
+                  buffers_[b].name);
 }
 
 void Store::initialize(std::uint64_t seed) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    const auto bound = static_cast<float>(parameters_[p].bound);
     std::vector<float> values(idx(parameters_[p].view.count()));
     for (std::size_t e = 0; e < values.size(); e += 4) {
       const auto words = draw(seed, Purpose::parameters, static_cast<std::uint32_t>(p), e / 4);
-      for (std::size_t i = 0; i < 4 && e + i < values.size(); ++i)
-        values[e + i] = (2 * uniform(words[i]) - 1) * bound;
+      const auto four = four_of(parameters_[p].initial, words);
+      std::copy_n(four.begin(), std::min<std::size_t>(4, values.size() - e), &values[e]);
     }
     write(p, values);
   }
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const std::vector<float>& initial = buffers_[b].initial;
+    const auto count = idx(buffer_shape(b).count());
+    write_buffer(b, initial.size() == count ? initial : std::vector<float>(count, initial[0]));
+  }
+  StepState state = step_state();
+  state.seed = seed;
+  set_step_state(state);
+}
+
+std::vector<float> Store::read_buffer(std::size_t buffer) const {
+  const Value& value = buffer_values_[buffer];
+  std::vector<float> values(idx(value.type.shape.count()));
+  backend_->read(value, memory_.get() + buffer_offsets_[buffer],
+                 std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+void Store::write_buffer(std::size_t buffer, std::span<const float> values) {
+  const Value& value = buffer_values_[buffer];
+  if (values.size() != idx(value.type.shape.count()))
+    fail<Error>("{}: {} values for {}", buffers_[buffer].name, values.size(), value.type.text());
+  backend_->write(value, memory_.get() + buffer_offsets_[buffer], std::as_bytes(values));
 }
 
 Shape Store::torch_shape(std::size_t parameter) const {

@@ -28,10 +28,18 @@ Sections sections(const Graph& graph);
 class Store {
  public:
   // All hold one element a parameter element.
-  enum class Section : std::uint8_t { parameter, gradient, moment1, moment2, copy };
+  enum class Section : std::uint8_t {
+    parameter,
+    gradient,
+    moment1,
+    moment2,
+    copy,
+    accumulator,
+    average
+  };
 
   // For `graph`, whose layouts must be chosen: sections of parameters and copies, and of gradients
-  // and moments if it trains. Everything is zero.
+  // and moments if it trains; and its buffers. Everything is zero.
   Store(std::shared_ptr<const Backend> backend, const Graph& graph);
 
   void* address(const Value& value)
@@ -39,21 +47,26 @@ class Store {
   // Gives `graph`, a graph of the same model, the layouts of this store; before its own are chosen.
   void fix_layouts(Graph& graph) const;
 
-  // PyTorch's default initialisation, every element a function of (seed, parameter, element in
-  // PyTorch's order).
+  // Every parameter and buffer as its `initial` says; an element is a function of (seed, parameter,
+  // element in PyTorch's order). The state takes the seed.
   void initialize(std::uint64_t seed);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;
   int moment_count() const { return moments_; }
   std::int64_t parameter_count() const;              // elements
-  std::size_t bytes() const;                         // of all sections
+  std::size_t bytes() const;                         // of all sections and buffers
   std::size_t section_bytes(Section section) const;  // 0 if there is none
 
   // In PyTorch's order. Writing parameters writes their copies too.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);
+
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const Shape& buffer_shape(std::size_t buffer) const { return buffer_values_[buffer].type.shape; }
+  std::vector<float> read_buffer(std::size_t buffer) const;
+  void write_buffer(std::size_t buffer, std::span<const float> values);
 
   // Of one of the last `report_ring` steps, which must be done; DeviceError if the step never was.
   StepReport report(std::int64_t step) const;
@@ -72,13 +85,18 @@ class Store {
   const Part& part(Section section) const { return parts_[static_cast<std::size_t>(section)]; }
   void add_part(Section section, const Graph& graph, int Parameter::*value);
   void add_moments(const Graph& graph);
+  void add_buffers(const Graph& graph);
+  void require_buffers(const Graph& graph) const;
   void place(Part& part);
   std::byte* section_address(std::size_t parameter, Section section) const;
   void write_plain(std::size_t parameter, std::span<const float> plain, Section section);
 
   std::shared_ptr<const Backend> backend_;
   std::vector<Parameter> parameters_;
-  std::array<Part, 5> parts_;
+  std::array<Part, 7> parts_;
+  std::vector<Buffer> buffers_;
+  std::vector<Value> buffer_values_;
+  std::vector<std::size_t> buffer_offsets_;  // bytes, from the start of the allocation
   Value state_value_;
   Sections sections_;
   std::size_t bytes_ = 0;

@@ -76,11 +76,22 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
   return 0;
 }
 
+// Half the width of a uniform distribution that is like the initial one; constants would hide
+// mistakes.
+double spread(const Initial& initial) {
+  switch (initial.kind) {
+    case Initial::Kind::uniform: return initial.value;
+    case Initial::Kind::normal: return initial.value * 1.7;
+    case Initial::Kind::constant: return 1;
+  }
+  return 1;
+}
+
 Fill fill_of(const Case& c, int id) {
   if (const auto found = c.fills.find(id); found != c.fills.end()) return found->second;
   const Value& value = c.graph.value(id);
   if (value.role == Role::parameter)
-    return {Fill::Kind::centered, c.graph.parameters[idx(value.parameter)].bound};
+    return {Fill::Kind::centered, spread(c.graph.parameters[idx(value.parameter)].initial)};
   return {};
 }
 

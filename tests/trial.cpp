@@ -82,7 +82,10 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
     for (std::size_t m = 0; m < parameter.moments.size(); ++m)
       write(parameter.moments[m], p, m == 0 ? Section::moment1 : Section::moment2);
   }
+  for (std::size_t b = 0; b < c.graph.buffers.size(); ++b)
+    store.write_buffer(b, cases::values(c, c.graph.buffers[b].value, seed));
   StepState state;
+  state.seed = seed;
   state.step = 3;  // as if the run were on its way: Adam's corrections are not those of a start
   store.set_step_state(state);
 }
@@ -110,6 +113,8 @@ void Trial::read_store(std::vector<Result>& results) const {
   using Section = Store::Section;
   const Store& store = program_.store();
   const Graph& graph = program_.graph();
+  for (std::size_t b = 0; b < store.buffers().size(); ++b)
+    results.push_back({store.buffers()[b].name, DType::f32, 1, store.read_buffer(b), {}});
   if (store.moment_count() == 0 && graph.state < 0) return;
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
     const auto keep = [&](Section section, DType dtype) {

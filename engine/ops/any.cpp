@@ -3,6 +3,7 @@
 namespace warpstep {
 
 std::string_view name(const AnyOp& op) {
+  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->name();
   return std::visit([](const auto& o) { return std::string_view(o.name); }, op);
 }
 
@@ -25,8 +26,9 @@ Cost cost(const AnyOp& op, const Types& in, const Types& out) {
 std::vector<int> in_place_inputs(const AnyOp& op) {
   if (std::holds_alternative<Add>(op)) return {0, 1};
   if (std::holds_alternative<Relu>(op) || std::holds_alternative<ReluGrad>(op) ||
-      std::holds_alternative<LogSoftmaxGrad>(op))
+      std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Dropout>(op))
     return {0};
+  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->in_place_inputs();
   return {};
 }
 

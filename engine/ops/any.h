@@ -4,8 +4,11 @@
 #include <variant>
 
 #include "engine/ops/conv.h"
+#include "engine/ops/custom.h"
+#include "engine/ops/dropout.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/loss.h"
+#include "engine/ops/norm.h"
 #include "engine/ops/pixels.h"
 #include "engine/ops/pointwise.h"
 #include "engine/ops/pool.h"
@@ -13,10 +16,12 @@
 
 namespace warpstep {
 
-using AnyOp = std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add,
-                           Reshape, Reorder, Upload, MaxPool, MaxPoolGrad, Linear, LinearDataGrad,
-                           LinearWeightGrad, LogSoftmax, LogSoftmaxGrad, Nll, NllGrad, Top1,
-                           SoftmaxXent, Clock, Update, UpdateAll, CheckGradients, Report, Augment>;
+using AnyOp =
+    std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add, Reshape,
+                 Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, BatchNorm,
+                 BatchNormGrad, Dropout, Linear, LinearDataGrad, LinearWeightGrad, LogSoftmax,
+                 LogSoftmaxGrad, Nll, NllGrad, Top1, SoftmaxXent, Clock, Update, UpdateAll,
+                 CheckGradients, Accumulate, LarsScale, Average, Report, Augment, Custom>;
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

@@ -27,10 +27,17 @@ Types infer(const LogSoftmaxGrad& op, const Types& in);
 Cost cost(const LogSoftmaxGrad& op, const Types& in, const Types& out);
 std::string text(const LogSoftmaxGrad& op);
 
-// log-probabilities [N,K], labels, rows if mixed -> loss, the mean over rows of -x[row, label].
+// log-probabilities [N,K], labels, rows if mixed, class weights f32 [K] if weighted -> loss, the
+// mean over rows of -x[row, label]. With smoothing s a row's loss is (1 - s) of that and s / K
+// times the sum of -x[row, k] over all classes; with weights each -x[row, k] is times the weight of
+// k, and the mean is over the sum of the labels' weights (torch.nn.functional.cross_entropy). x may
+// have any dtype where it is a network's output itself.
 struct Nll {
   static constexpr std::string_view name = "nll";
   bool mixed = false;
+  double smoothing = 0;
+  bool weighted = false;
+  bool raw = false;  // x is a network's output, not log-probabilities
   bool operator==(const Nll&) const = default;
 };
 Types infer(const Nll& op, const Types& in);
@@ -38,13 +45,18 @@ void grad(const Nll& op, Adjoint& adjoint);
 Cost cost(const Nll& op, const Types& in, const Types& out);
 std::string text(const Nll& op);
 
-// labels, rows if mixed, state if scaled -> d_x [N,classes] of the mean loss: -1 / rows at the
-// label, 0 elsewhere; scaled: times the state's loss scale.
+// labels, rows if mixed, class weights if weighted, state if scaled -> d_x [N,classes] of the mean
+// loss: without smoothing and weights -1 / rows at the label, 0 elsewhere; scaled: times the
+// state's loss scale.
 struct NllGrad {
   static constexpr std::string_view name = "nll.dgrad";
   std::int64_t classes = 0;
   bool scaled = false;  // set by the precision
   bool mixed = false;
+  double smoothing = 0;
+  bool weighted = false;
+  bool raw = false;          // x is a network's output, not log-probabilities
+  DType dtype = DType::f32;  // of d_x; raw: set by the precision
   bool operator==(const NllGrad&) const = default;
 };
 Types infer(const NllGrad& op, const Types& in);
@@ -60,14 +72,17 @@ struct Top1 {
 Types infer(const Top1& op, const Types& in);
 Cost cost(const Top1& op, const Types& in, const Types& out);
 
-// logits, labels, rows if mixed, state if scaled -> loss, top-1 count and, when training, d_logits
-// = (softmax - onehot) / rows: LogSoftmax, Nll, Top1 and their adjoints in one pass over the
-// logits. Made by fusion. scaled: d_logits times the state's loss scale.
+// logits, labels, rows if mixed, class weights if weighted, state if scaled -> loss, top-1 count
+// and, when training, d_logits = (softmax - onehot) / rows (without smoothing and weights, see
+// Nll): LogSoftmax, Nll, Top1 and their adjoints in one pass over the logits. Made by fusion.
+// scaled: d_logits times the state's loss scale.
 struct SoftmaxXent {
   static constexpr std::string_view name = "softmax_xent";
   bool gradient = false;
   bool scaled = false;  // set by the precision
   bool mixed = false;
+  double smoothing = 0;
+  bool weighted = false;
   bool operator==(const SoftmaxXent&) const = default;
 };
 Types infer(const SoftmaxXent& op, const Types& in);

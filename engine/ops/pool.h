@@ -1,4 +1,4 @@
-// Max pooling over NHWC images.
+// Max and average pooling over NHWC images.
 #pragma once
 
 #include "engine/ops/op.h"
@@ -35,5 +35,30 @@ struct MaxPoolGrad {
 Types infer(const MaxPoolGrad& op, const Types& in);
 Cost cost(const MaxPoolGrad& op, const Types& in, const Types& out);
 std::string text(const MaxPoolGrad& op);
+
+// x [N,H,W,C] -> y [N,H',W',C], the mean over each window; padding counts as zeros, as PyTorch's
+// count_include_pad. A window of 0 is the whole image, y [N,1,1,C].
+struct AvgPool {
+  static constexpr std::string_view name = "avg_pool";
+  std::int64_t window = 0;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  bool operator==(const AvgPool&) const = default;
+};
+Types infer(const AvgPool& op, const Types& in);
+void grad(const AvgPool& op, Adjoint& adjoint);
+Cost cost(const AvgPool& op, const Types& in, const Types& out);
+std::string text(const AvgPool& op);
+
+// d_y -> d_x of shape `input`; every element is written.
+struct AvgPoolGrad {
+  static constexpr std::string_view name = "avg_pool.dgrad";
+  AvgPool pool;
+  Shape input;
+  bool operator==(const AvgPoolGrad&) const = default;
+};
+Types infer(const AvgPoolGrad& op, const Types& in);
+Cost cost(const AvgPoolGrad& op, const Types& in, const Types& out);
+std::string text(const AvgPoolGrad& op);
 
 }  // namespace warpstep

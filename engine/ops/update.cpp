@@ -13,13 +13,14 @@ std::string_view name(Optimizer::Kind kind) {
     case Optimizer::Kind::sgd: return "sgd";
     case Optimizer::Kind::adam: return "adam";
     case Optimizer::Kind::adamw: return "adamw";
+    case Optimizer::Kind::lars: return "lars";
   }
   return "?";
 }
 
 std::string text(const Optimizer& o) {
   std::string s(name(o.kind));
-  if (o.kind == Optimizer::Kind::sgd && o.momentum != 0)
+  if (!o.adaptive() && o.momentum != 0)
     s += fmt::format(" momentum {}{}", o.momentum, o.nesterov ? " nesterov" : "");
   if (o.weight_decay != 0) s += fmt::format(" weight decay {}", o.weight_decay);
   return s;
@@ -80,7 +81,71 @@ Types infer(const CheckGradients& op, const Types& in) {
   return {};
 }
 Cost cost(const CheckGradients&, const Types& in, const Types&) {
-  return {0, bytes_of(in), 1};
+  double count = 0;
+  for (std::size_t i = 1; i < in.size(); ++i) count += static_cast<double>(in[i].shape.count());
+  return {2 * count, bytes_of(in), count};
+}
+std::string text(const CheckGradients& op) {
+  return op.clip_norm > 0 ? fmt::format("clip at norm {}", op.clip_norm) : "";
+}
+
+namespace {
+
+// state, then two operands of one shape for each parameter.
+void require_pairs(std::string_view op, const Types& in) {
+  require_inputs(op, in, 3, std::numeric_limits<std::size_t>::max());
+  if (in.size() % 2 == 0) fail<ShapeError>("{} takes pairs after the state", op);
+  for (std::size_t i = 1; i < in.size(); i += 2)
+    if (in[i].shape != in[i + 1].shape)
+      fail<ShapeError>("{}: {} and {} differ", op, in[i].text(), in[i + 1].text());
+}
+
+// Every operand read, the second of each pair written.
+Cost pairs_cost(const Types& in, double flops_per_element) {
+  Cost cost{0, bytes_of(in), 1};
+  for (std::size_t i = 1; i < in.size(); i += 2) {
+    cost.flops += flops_per_element * static_cast<double>(in[i].shape.count());
+    cost.bytes += static_cast<double>(in[i + 1].bytes());
+  }
+  return cost;
+}
+
+}  // namespace
+
+Types infer(const Accumulate& op, const Types& in) {
+  require_pairs(op.name, in);
+  return {};
+}
+Cost cost(const Accumulate&, const Types& in, const Types&) {
+  return pairs_cost(in, 2);
+}
+std::string text(const Accumulate& op) {
+  return fmt::format("{} steps", op.steps);
+}
+
+Types infer(const LarsScale& op, const Types& in) {
+  require_pairs(op.name, in);
+  return {};
+}
+Cost cost(const LarsScale&, const Types& in, const Types&) {
+  Cost cost = pairs_cost(in, 7);
+  cost.bytes += bytes_of(in);  // once for the norms, once to scale
+  return cost;
+}
+std::string text(const LarsScale& op) {
+  return fmt::format("trust {}", op.trust) +
+         (op.weight_decay != 0 ? fmt::format(" weight decay {}", op.weight_decay) : "");
+}
+
+Types infer(const Average& op, const Types& in) {
+  require_pairs(op.name, in);
+  return {};
+}
+Cost cost(const Average&, const Types& in, const Types&) {
+  return pairs_cost(in, 3);
+}
+std::string text(const Average& op) {
+  return fmt::format("decay {}", op.decay);
 }
 
 Types infer(const Report& op, const Types& in) {

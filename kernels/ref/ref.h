@@ -23,6 +23,11 @@ std::unique_ptr<Kernel> bind(const Add&, const Operands&);
 std::unique_ptr<Kernel> bind(const Reorder&, const Operands&);
 std::unique_ptr<Kernel> bind(const MaxPool&, const Operands&);
 std::unique_ptr<Kernel> bind(const MaxPoolGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const AvgPool&, const Operands&);
+std::unique_ptr<Kernel> bind(const AvgPoolGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const BatchNorm&, const Operands&);
+std::unique_ptr<Kernel> bind(const BatchNormGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const Dropout&, const Operands&);
 std::unique_ptr<Kernel> bind(const Linear&, const Operands&);
 std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const LinearWeightGrad&, const Operands&);
@@ -37,6 +42,10 @@ std::unique_ptr<Kernel> bind(const Update&, const Operands&);
 std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);
 std::unique_ptr<Kernel> bind(const Upload&, const Operands&);
 std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands&);
+std::unique_ptr<Kernel> bind(const Accumulate&, const Operands&);
+std::unique_ptr<Kernel> bind(const LarsScale&, const Operands&);
+std::unique_ptr<Kernel> bind(const Average&, const Operands&);
 std::unique_ptr<Kernel> bind(const Report&, const Operands&);
+std::unique_ptr<Kernel> bind(const Custom&, const Operands&);
 
 }  // namespace warpstep::ref

@@ -22,7 +22,7 @@ void parameter(Case& c, const std::string& name, Shape shape) {
                               .moments = {},
                               .view = shape,
                               .permutation = std::move(permutation),
-                              .bound = 0.5});
+                              .initial = {Initial::Kind::uniform, 0.5}});
 }
 
 void add(List& list, const std::string& label, const Optimizer& optimizer,

@@ -1,0 +1,15 @@
+// A user's own op brings its kernels.
+#include "engine/core/error.h"
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+
+std::unique_ptr<Kernel> bind(const Custom& op, const Operands& operands) {
+  std::unique_ptr<Kernel> kernel = op.op->bind("cuda", operands.graph, operands.node);
+  if (!kernel)
+    fail<DeviceError>("cuda: {} has no kernel for this backend; its bind() gives none",
+                      operands.node.title());
+  return kernel;
+}
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,13 @@
+#include "engine/core/error.h"
+#include "kernels/cpu/cpu.h"
+
+namespace warpstep::cpu {
+
+std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands&) {
+  fail<Error>("cpu: {} is not there yet", op.name);
+}
+std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands&) {
+  fail<Error>("cpu: {} is not there yet", op.name);
+}
+
+}  // namespace warpstep::cpu

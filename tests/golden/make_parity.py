@@ -1,6 +1,6 @@
-"""Writes parity-MODEL.json: ten Adam steps in PyTorch, in float64 (the truth) and in float32.
+"""Writes parity-MODEL.json: some steps in PyTorch, in float64 (the truth) and in float32.
 
-    python tests/golden/make_parity.py [cifar10cnn mlp]
+    python tests/golden/make_parity.py [MODEL...]
 """
 import json
 import math
@@ -12,31 +12,59 @@ import torch
 
 import models
 
-SEED, BATCH, STEPS, MOST_SAMPLES = 1, 128, 10, 512
-ADAM = {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
+SEED = 1
+ADAM = {"kind": "adam", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
+# For networks with many batch norms: Adam divides by gradients that are rounding noise.
+SGD = {"kind": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}
+SIZES = {"batch": 128, "steps": 10, "samples": 512}
+# Of models whose step in plain loops takes seconds, or that have very many parameters.
+SMALLER = {
+    "airbench": {"batch": 16, "steps": 3, "samples": 64},
+    "resnet9": {"batch": 8, "steps": 3, "samples": 64},
+    "resnet18": {"batch": 8, "steps": 2, "samples": 32},
+    "resnet34": {"batch": 8, "steps": 2, "samples": 16},
+    "resnet50": {"batch": 8, "steps": 2, "samples": 16},
+}
+
+
+def optimizer_of(name):
+    return SGD if name in SMALLER else ADAM
+
+
+def make_optimizer(options, parameters):
+    if options["kind"] == "sgd":
+        return torch.optim.SGD(parameters, lr=options["lr"], momentum=options["momentum"],
+                               weight_decay=options["weight_decay"], foreach=False, fused=False)
+    return torch.optim.Adam(parameters, lr=options["lr"], betas=tuple(options["betas"]),
+                            eps=options["eps"], weight_decay=0, foreach=False, fused=False)
+
+
+def size_of(name, what):
+    return SMALLER.get(name, SIZES)[what]
 
 
 def train(name, dtype):
     """Losses, correct counts, margins, the first step's gradients, first and final values."""
     model = models.build(name, SEED).to(dtype)
-    adam = torch.optim.Adam(model.parameters(), lr=ADAM["lr"], betas=tuple(ADAM["betas"]),
-                            eps=ADAM["eps"], weight_decay=0, foreach=False, fused=False)
+    optimizer = make_optimizer(optimizer_of(name), list(model.parameters()))
     copy = lambda tensors: [t.detach().double().reshape(-1).numpy().copy() for t in tensors]
     out = {"losses": [], "correct": [], "margins": [], "initial": copy(model.parameters())}
-    for step in range(STEPS):
-        x, label = models.batch(model, SEED, step, BATCH, dtype)
+    for step in range(size_of(name, "steps")):
+        x, label = models.batch(model, SEED, step, size_of(name, "batch"), dtype)
         logits = model(x)
         loss = torch.nn.functional.cross_entropy(logits, label)
-        adam.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if step == 0:
             out["gradients"] = copy(p.grad for p in model.parameters())
-        adam.step()
+        optimizer.step()
         best = logits.detach().topk(2, dim=1).values
         out["losses"].append(loss.item())
         out["correct"].append(int((logits.argmax(1) == label).sum()))
         out["margins"].append(float((best[:, 0] - best[:, 1]).min()))
     out["final"] = copy(model.parameters())
+    out["buffers"] = {label: b.detach().double().reshape(-1).numpy().copy()
+                      for label, b in model.named_buffers() if b.is_floating_point()}
     return out
 
 
@@ -44,11 +72,11 @@ def rounded(values):
     return [float(f"{value:.9g}") for value in values]  # float32 has 9 digits
 
 
-def stride_of(shape):
-    """For at most MOST_SAMPLES samples; without a factor in common with any extent, so that the
+def stride_of(shape, samples):
+    """For at most so many samples; without a factor in common with any extent, so that the
     samples fall on every row, column and channel in turn and not on one column alone."""
     count = math.prod(shape)
-    stride = max(1, -(-count // MOST_SAMPLES))
+    stride = max(1, -(-count // samples))
     while stride > 1 and math.gcd(stride, count) != 1:
         stride += 1
     return stride
@@ -61,7 +89,7 @@ def describe(truth, single, stride):
     return {
         "norm": norm, "mean": float(truth.mean()), "max_abs": float(np.abs(truth).max()),
         "float32_spread": {"max_abs": float(difference.max()),
-                           "relative_norm": float(np.linalg.norm(difference)) / norm},
+                           "relative_norm": float(np.linalg.norm(difference)) / max(norm, 1e-300)},
         "samples": rounded(truth[::stride]),
     }
 
@@ -70,7 +98,7 @@ def golden(name):
     truth, single = train(name, torch.float64), train(name, torch.float32)
     parameters = []
     for i, (label, value) in enumerate(models.MODELS[name]().named_parameters()):
-        stride = stride_of(value.shape)
+        stride = stride_of(value.shape, size_of(name, "samples"))
         start = truth["initial"][i]
         parameters.append({
             "name": label, "shape": list(value.shape), "stride": stride,
@@ -79,11 +107,17 @@ def golden(name):
             "final": describe(truth["final"][i], single["final"][i], stride),
             "first_gradient": describe(truth["gradients"][i], single["gradients"][i], stride),
         })
+    buffers = []
+    for label, value in truth["buffers"].items():
+        stride = stride_of(value.shape, size_of(name, "samples"))
+        buffers.append({"name": label, "stride": stride,
+                        "final": describe(value, single["buffers"][label], stride)})
     spread = [abs(a - b) / a for a, b in zip(truth["losses"], single["losses"])]
     model = models.MODELS[name]
     return {
-        "model": name, "seed": SEED, "batch": BATCH, "steps": STEPS, "image": list(model.image),
-        "mean": list(model.mean), "std": list(model.std), "adam": ADAM,
+        "model": name, "seed": SEED, "batch": size_of(name, "batch"),
+        "steps": size_of(name, "steps"), "image": list(model.image),
+        "mean": list(model.mean), "std": list(model.std), "optimizer": optimizer_of(name),
         "made_with": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__,
                       "python": sys.version.split()[0], "device": "cpu",
                       "capability": torch.backends.cpu.get_cpu_capability(),
@@ -93,6 +127,7 @@ def golden(name):
         "correct": {"float64": truth["correct"], "float32": single["correct"],
                     "smallest_margin": min(truth["margins"])},
         "parameters": parameters,
+        **({"buffers": buffers} if buffers else {}),
     }
 
 

@@ -45,18 +45,126 @@ class Mlp(nn.Module):
         return self.fc3(torch.relu(self.fc2(x)))
 
 
-MODELS = {"cifar10cnn": Cifar10Cnn, "mlp": Mlp}
+class MnistCnn(nn.Module):
+    image = (28, 28, 1)
+    mean, std = (0.5,), (0.25,)
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, 3)
+        self.conv2 = nn.Conv2d(16, 32, 3)
+        self.bn = nn.BatchNorm2d(32)
+        self.fc1 = nn.Linear(512, 32)
+        self.fc2 = nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.conv1(x))
+        x = torch.relu(self.bn(self.conv2(x)))
+        x = nn.functional.adaptive_avg_pool2d(x, (4, 4))
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+
+
+class ConvBnRelu(nn.Module):
+    def __init__(self, channels, out):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, out, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(out)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class Resnet9(nn.Module):
+    image = (32, 32, 3)
+    mean, std = (0.5, 0.4375, 0.5625), (0.25, 0.3125, 0.375)
+
+    def __init__(self):
+        super().__init__()
+        twice = lambda channels: nn.Sequential(*[ConvBnRelu(channels, channels) for _ in range(2)])
+        self.prep = ConvBnRelu(3, 64)
+        self.layer1 = ConvBnRelu(64, 128)
+        self.residual1 = twice(128)
+        self.layer2 = ConvBnRelu(128, 256)
+        self.layer3 = ConvBnRelu(256, 512)
+        self.residual3 = twice(512)
+        self.linear = nn.Linear(512, 10, bias=False)
+
+    def forward(self, x):
+        pool = nn.functional.max_pool2d
+        x = pool(self.layer1(self.prep(x)), 2)
+        x = self.residual1(x) + x
+        x = pool(self.layer2(x), 2)
+        x = pool(self.layer3(x), 2)
+        x = self.residual3(x) + x
+        return self.linear(pool(x, 4).flatten(1))
+
+
+class AirbenchBlock(nn.Module):
+    def __init__(self, channels, width):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        x = torch.relu(self.norm1(nn.functional.max_pool2d(self.conv1(x), 2)))
+        return torch.relu(self.norm2(self.conv2(x)))
+
+
+class Airbench(nn.Module):
+    image = (32, 32, 3)
+    mean, std = (0.5, 0.4375, 0.5625), (0.25, 0.3125, 0.375)
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 24, 2)
+        self.block1 = AirbenchBlock(24, 64)
+        self.block2 = AirbenchBlock(64, 256)
+        self.block3 = AirbenchBlock(256, 256)
+        self.head = nn.Linear(256, 10, bias=False)
+
+    def forward(self, x):
+        x = self.block3(self.block2(self.block1(torch.relu(self.stem(x)))))
+        return self.head(nn.functional.max_pool2d(x, 3).flatten(1))
+
+
+def torchvision_resnet(name):
+    """A class of ours around torchvision's function: small images, as the goldens are made on CPUs."""
+    def make():
+        import torchvision  # only these three models need it
+        model = getattr(torchvision.models, name)(num_classes=10)
+        for field in ("image", "mean", "std"):
+            setattr(model, field, getattr(make, field))
+        model.fan_out_init = True
+        return model
+    make.image = (32, 32, 3)
+    make.mean, make.std = Resnet9.mean, Resnet9.std
+    return make
+
+
+MODELS = {"cifar10cnn": Cifar10Cnn, "mlp": Mlp, "mnist_cnn": MnistCnn, "airbench": Airbench,
+          "resnet9": Resnet9, **{n: torchvision_resnet(n) for n in ("resnet18", "resnet34", "resnet50")}}
 
 
 def build(name, seed):
     """The model with the engine's initial weights, float32, contiguous."""
     model = MODELS[name]()
-    fan_in = 1
+    number = 0
     with torch.no_grad():
-        for number, value in enumerate(model.parameters()):
-            if value.dim() > 1:  # a weight; the bias after it shares its fan-in
-                fan_in = math.prod(value.shape[1:])
-            value.copy_(torch.from_numpy(philox.parameter(seed, number, tuple(value.shape), fan_in)))
+        for module in model.modules():
+            for value in module.parameters(recurse=False):
+                shape = tuple(value.shape)
+                if isinstance(module, nn.BatchNorm2d):
+                    value.fill_(1.0 if value is module.weight else 0.0)
+                elif isinstance(module, nn.Conv2d) and getattr(model, "fan_out_init", False):
+                    deviation = math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
+                    value.copy_(torch.from_numpy(
+                        philox.normal_parameter(seed, number, shape, deviation)))
+                else:  # a bias shares its weight's fan-in
+                    fan_in = math.prod(module.weight.shape[1:])
+                    value.copy_(torch.from_numpy(philox.parameter(seed, number, shape, fan_in)))
+                number += 1
     return model
 
 

@@ -40,6 +40,16 @@ def parameter(seed, number, shape, fan_in):
     return ((np.float32(2) * u - np.float32(1)) * bound).reshape(shape)
 
 
+def normal_parameter(seed, number, shape, deviation):
+    """Normal by Box and Muller, two words for two numbers, in float64 and rounded once; float32."""
+    count = math.prod(shape)
+    words = draw(seed, PARAMETERS, number, np.arange((count + 3) // 4)).reshape(-1, 2)
+    u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+    radius, angle = np.sqrt(-2 * np.log(1 - u[:, 0])), 2 * math.pi * u[:, 1]
+    pairs = deviation * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return pairs.reshape(-1)[:count].astype(np.float32).reshape(shape)
+
+
 def labels(seed, step, batch, classes=10):
     """[batch] int64: word 0 of a draw each, times classes, over 2^32."""
     words = draw(seed, SYNTHETIC, step, LABELS + np.arange(batch, dtype=np.uint64))[:, 0]

@@ -30,16 +30,16 @@ void for_each_tap(const Window& window, const Shape& x, const Shape& y, std::int
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const AvgPool& op, const Operands& operands) {
-  return host_kernel("loops", [op, x = operands.in_shape(0),
-                               y = operands.out_shape()](const Buffers& b) {
-    const Window window = window_of(op, x);
-    const auto taps = static_cast<double>(window.height * window.width);
-    for (std::int64_t o = 0; o < y.count(); ++o) {
-      double sum = 0;
-      for_each_tap(window, x, y, o, [&](std::int64_t i) { sum += as<double>(b.in[0])[i]; });
-      as<double>(b.out[0])[o] = sum / taps;
-    }
-  });
+  return host_kernel(
+      "loops", [op, x = operands.in_shape(0), y = operands.out_shape()](const Buffers& b) {
+        const Window window = window_of(op, x);
+        const auto taps = static_cast<double>(window.height * window.width);
+        for (std::int64_t o = 0; o < y.count(); ++o) {
+          double sum = 0;
+          for_each_tap(window, x, y, o, [&](std::int64_t i) { sum += as<double>(b.in[0])[i]; });
+          as<double>(b.out[0])[o] = sum / taps;
+        }
+      });
 }
 
 std::unique_ptr<Kernel> bind(const AvgPoolGrad& op, const Operands& operands) {

@@ -72,6 +72,13 @@ models::BuildOptions mixed_windows() {
   return build;
 }
 
+models::BuildOptions small_images() {
+  models::BuildOptions build;
+  build.batch = 16;
+  build.image = {32, 32, 3};
+  return build;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Golden,
     testing::Values(Listing{"cifar10cnn.ref.txt", "cifar10cnn"},
@@ -79,7 +86,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Listing{"cifar10cnn.unfused.ref.txt", "cifar10cnn", true, false},
                     Listing{"cifar10cnn.set.ref.txt", "cifar10cnn", true, true, mixed_windows()},
                     Listing{"mlp.ref.txt", "mlp"},
-                    Listing{"toynet.ref.txt", "toynet", true, true, {.batch = 16}}),
+                    Listing{"toynet.ref.txt", "toynet", true, true, {.batch = 16}},
+                    Listing{"mnist_cnn.ref.txt", "mnist_cnn"},
+                    Listing{"airbench.ref.txt", "airbench"}, Listing{"resnet9.ref.txt", "resnet9"},
+                    Listing{"resnet18.ref.txt", "resnet18", true, true, {.batch = 2}},
+                    Listing{"resnet18.eval.ref.txt", "resnet18", false, true, {.batch = 2}},
+                    Listing{"resnet34.ref.txt", "resnet34", true, true, {.batch = 2}},
+                    Listing{"resnet50.ref.txt", "resnet50", true, true, {.batch = 2}},
+                    Listing{"resnet50.32.ref.txt", "resnet50", true, true, small_images()}),
     [](const auto& param) {
       std::string name = param.param.file;
       std::erase_if(name, [](char c) { return c == '.'; });

@@ -49,12 +49,12 @@ void add_all_forms(List& list, const Size& size) {
                    : op.relu ? " +relu"
                              : "") +
                       suffix,
-                  size, op, {Kind::centered, 2});
+                  size, op, {Kind::around, 0.5});
     }
   }
-  add_forward(list, " +add", size, {.add = true}, {Kind::centered, 2});
+  add_forward(list, " +add", size, {.add = true}, {Kind::around, 0.5});
   add_forward(list, " +add, running statistics", size, {.training = false, .add = true},
-              {Kind::centered, 2});
+              {Kind::around, 0.5});
 }
 
 // The adjoint with a second gradient, for numbers that are not a forward's own.
@@ -64,7 +64,7 @@ void add_sum(List& list, const Size& size, bool add, bool relu) {
            [&](Case& c) {
              const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
              const Type channels{DType::f32, {size.channels}};
-             std::vector<Tensor> in{input(c, "d_y", type), input(c, "x", type, {Kind::centered, 2}),
+             std::vector<Tensor> in{input(c, "d_y", type), input(c, "x", type, {Kind::around, 0.5}),
                                     input(c, "gamma", channels), input(c, "mean", channels),
                                     input(c, "inv_std", channels, {Kind::around, 2})};
              if (relu) in.push_back(input(c, "y", type, {Kind::coarse, 1}));

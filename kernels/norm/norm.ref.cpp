@@ -13,7 +13,8 @@ struct Statistics {
 Statistics statistics(const double* x, std::int64_t rows, std::int64_t channels) {
   Statistics s;
   const auto n = static_cast<double>(rows);
-  for (std::int64_t r = 0; r < rows; ++r) s.mean += x[r * channels] / n;
+  for (std::int64_t r = 0; r < rows; ++r) s.mean += x[r * channels];
+  s.mean /= n;
   for (std::int64_t r = 0; r < rows; ++r) {
     const double d = x[r * channels] - s.mean;
     s.variance += d * d / n;

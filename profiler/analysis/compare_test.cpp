@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -212,16 +211,6 @@ TEST(Compare, IsTheSameEveryTime) {
     EXPECT_EQ(a.changes[i].p, b.changes[i].p);
   }
   EXPECT_EQ(a.verdict, b.verdict);
-}
-
-TEST(Compare, IsQuick) {
-  const Session before = planned({.calls = 100, .steps = 200}, 1),
-                after = planned({.calls = 100, .steps = 200}, 2);
-  const auto begin = std::chrono::steady_clock::now();
-  compare(before, after);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(took.count(), 2);
-  RecordProperty("seconds", std::to_string(took.count()));
 }
 
 TEST(Compare, IsATable) {

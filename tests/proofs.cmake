@@ -36,6 +36,8 @@ add_dependencies(engine_test warpstep_ref)
 
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
+warpstep_test(cpu_layouts_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" LINK warpstep::models)
+add_dependencies(cpu_layouts_test warpstep_ref)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
 if(TARGET warpstep_cuda_emulated)

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/core/error.h"
 #include "tests/small_graphs.h"
@@ -17,6 +18,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing_support::count;
 using testing_support::model_step;
+using testing_support::residual;
 using testing_support::Stepping;
 using testing_support::two_branches;
 
@@ -33,21 +35,37 @@ struct Tried {
   Optimizer::Kind optimizer;
 };
 
+Graph step_of(const Tried& tried, StepOptions options) {
+  options.optimizer.kind = tried.optimizer;
+  options.schedule.peak = 1e-2;
+  if (std::string_view(tried.model) == "residual")
+    return compile_step(residual({.batch = 2, .size = 16}), options);
+  return model_step(tried.model, 2, options);
+}
+
+// What each row finds something in.
+bool applies(std::string_view row, std::string_view model) {
+  const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias"},
+      of_norms{"norm+relu", "norm+add +relu", "add+norm.dgrad"},
+      of_residual{"relu+pool", "softmax+xent", "updates"};
+  if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
+  if (model == "mlp" && of_convolutions.contains(row)) return false;
+  return !of_norms.contains(row);
+}
+
 // Steps of the reference backend, where a fusion may change nothing but the order of a few double
 // additions.
 TEST_P(FusionOf, LeavesTheStepsResultAlone) {
   for (const Tried& tried :
-       {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam}}) {
+       {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam},
+        Tried{"residual", Optimizer::Kind::sgd}}) {
     StepOptions fused, unfused;
-    fused.optimizer.kind = unfused.optimizer.kind = tried.optimizer;
-    fused.schedule.peak = unfused.schedule.peak = 1e-2;
     unfused.no_fuse.emplace(GetParam().name);
-    Stepping with(model_step(tried.model, 2, fused), open_backend("ref"));
-    Stepping without(model_step(tried.model, 2, unfused), open_backend("ref"));
-    const bool of_images = GetParam().name == "relu+pool" || GetParam().name == "conv+relu" ||
-                           GetParam().name == "dgrad+bias";
-    const bool applies = std::string_view(tried.model) == "cifar10cnn" || !of_images;
-    EXPECT_EQ(ops(with.program.graph()) != ops(without.program.graph()), applies);
+    Stepping with(step_of(tried, fused), open_backend("ref"));
+    Stepping without(step_of(tried, unfused), open_backend("ref"));
+    EXPECT_EQ(ops(with.program.graph()) != ops(without.program.graph()),
+              applies(GetParam().name, tried.model))
+        << tried.model;
     EXPECT_LE(with.program.calls().size(), without.program.calls().size());
     for (Stepping* one : {&with, &without}) one->program.store().initialize(5);
     for (std::uint64_t step = 0; step < 2; ++step) {
@@ -62,6 +80,8 @@ TEST_P(FusionOf, LeavesTheStepsResultAlone) {
       EXPECT_NEAR(exact_loss(with), exact_loss(without), 1e-12 * exact_loss(without));
     }
     EXPECT_EQ(with.parameters(), without.parameters()) << "as floats";
+    for (std::size_t b = 0; b < with.program.store().buffers().size(); ++b)
+      EXPECT_EQ(with.program.store().read_buffer(b), without.program.store().read_buffer(b));
   }
 }
 
@@ -82,7 +102,8 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
                                 "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "linear.dgrad+relu, updates"));
+                                "linear.dgrad+relu, norm+relu, norm+add +relu, add+norm.dgrad, "
+                                "updates"));
 }
 
 TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
@@ -135,6 +156,48 @@ TEST(FuseGradients, SumsTheColumnsOfAValueOnce) {
   }
   EXPECT_EQ(summed, 1);
   EXPECT_EQ(with_bias, 1);
+}
+
+std::vector<std::string> texts(const Graph& graph, std::string_view op) {
+  std::vector<std::string> texts;
+  for (const Node& node : graph.nodes)
+    if (name(node.op) == op) texts.push_back(node.scope + ": " + text(node.op));
+  return texts;
+}
+
+// The stem's relu goes into the pool; the first block's end adds the shortcut's norm, which is
+// ready before, the second's what came into the block.
+TEST(FuseNorms, MakesAResidualNetworksBlocks) {
+  const Graph fused = fuse(residual(), {});
+  EXPECT_EQ(count<Relu>(fused) + count<Add>(fused), 0);
+  EXPECT_EQ(texts(fused, "batch_norm"),
+            (std::vector<std::string>{
+                "stem.bn: ", "block1.conv1.bn: +relu", "block1.conv2.bn: +relu",
+                "block1.shortcut.bn: ", "block1.conv3.bn: +add +relu", "block2.conv1.bn: +relu",
+                "block2.conv2.bn: +relu", "block2.conv3.bn: +add +relu"}));
+  const Graph g = fuse_gradients(differentiate(fused), {});
+  // Only the pool's output has two users whose gradients no norm takes.
+  EXPECT_EQ(count<Add>(g), 1);
+  EXPECT_EQ(texts(g, "batch_norm.dgrad"),
+            (std::vector<std::string>{"block2.conv3.bn: +add +relu", "block2.conv2.bn: +relu",
+                                      "block2.conv1.bn: +relu", "block1.conv3.bn: +add +relu +sum",
+                                      "block1.shortcut.bn: ", "block1.conv2.bn: +relu",
+                                      "block1.conv1.bn: +relu", "stem.bn: "}));
+  for (const Node& node : g.nodes)
+    EXPECT_EQ(infer(node.op, g.types(node.in)), g.types(node.out)) << node.title();
+}
+
+// A norm whose output something else reads stays as it is, and one that adds already adds no more.
+TEST(FuseNorms, LeavesAValueAloneThatSomethingElseReads) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 6, 6, 2}});
+  const Tensor a = batch_norm("a", x);
+  const Tensor b = relu(add(batch_norm("b", a), a));
+  cross_entropy(linear("fc", flatten(add(relu(a), b)), {.out = 10}),
+                g.input("labels", {DType::i32, {4}}));
+  const Graph fused = fuse(std::move(g), {});
+  EXPECT_EQ(texts(fused, "batch_norm"), (std::vector<std::string>{"a: ", "b: +add +relu"}));
+  EXPECT_EQ(count<Relu>(fused), 1);
 }
 
 }  // namespace

@@ -166,5 +166,90 @@ TEST(Initialize, HasPyTorchsDistribution) {
   }
 }
 
+// ---- buffers
+
+// A norm of 4 channels, and weights of 3 classes.
+Graph with_buffers(bool training = true) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 4}});
+  const Tensor labels = g.input("labels", {DType::i32, {2}});
+  cross_entropy(linear("fc", flatten(batch_norm("bn", x)), {.out = 3}), labels, {},
+                {.class_weights = {1, 2, 4}});
+  StepOptions options;
+  options.training = training;
+  return compile_step(std::move(g), options);
+}
+
+TEST(StoreBuffers, BeginAsTheirLayersSay) {
+  Program program(with_buffers(), open_backend("ref"));
+  Store& store = program.store();
+  store.initialize(1);
+  ASSERT_EQ(store.buffers().size(), 3U);
+  EXPECT_EQ(store.buffers()[0].name, "bn.running_mean");
+  EXPECT_EQ(store.read_buffer(0), std::vector<float>(4, 0));
+  EXPECT_EQ(store.buffers()[1].name, "bn.running_var");
+  EXPECT_EQ(store.read_buffer(1), std::vector<float>(4, 1));
+  EXPECT_EQ(store.buffers()[2].name, "loss.weight");
+  EXPECT_EQ(store.read_buffer(2), (std::vector<float>{1, 2, 4}));
+  EXPECT_TRUE(store.buffers()[1].saved);
+  EXPECT_FALSE(store.buffers()[2].saved) << "the options have it";
+}
+
+TEST(StoreBuffers, KeepWhatIsWritten) {
+  Program program(with_buffers(), open_backend("ref"));
+  Store& store = program.store();
+  store.initialize(1);
+  const std::vector<float> weight = store.read(0);
+  store.write_buffer(0, counting(4));
+  store.write_buffer(1, std::vector<float>{4, 3, 2, 1});
+  EXPECT_EQ(store.read_buffer(0), counting(4));
+  EXPECT_EQ(store.read_buffer(1), (std::vector<float>{4, 3, 2, 1}));
+  EXPECT_EQ(store.read_buffer(2), (std::vector<float>{1, 2, 4}));
+  EXPECT_EQ(store.read(0), weight);
+  EXPECT_EQ(store.buffer_shape(0), Shape{4});
+  EXPECT_THAT([&] { store.write_buffer(1, counting(5)); },
+              ThrowsMessage<Error>("bn.running_var: 5 values for f32 4"));
+}
+
+// Training and evaluation read and write the same statistics.
+TEST(StoreBuffers, AreSharedByTheProgramsOfAStore) {
+  Program training(with_buffers(), open_backend("ref"));
+  Program testing(with_buffers(false), open_backend("ref"), training.shared_store());
+  training.store().write_buffer(0, counting(4));
+  const auto* mean = static_cast<const double*>(testing.address(testing.graph().buffers[0].value));
+  EXPECT_EQ(std::vector<double>(mean, mean + 4), (std::vector<double>{1, 2, 3, 4}));
+}
+
+TEST(StoreBuffers, RefuseOtherGraphs) {
+  Program program(with_buffers(), open_backend("ref"));
+  const Store& store = program.store();
+  Graph fewer = with_buffers();
+  fewer.buffers.pop_back();
+  EXPECT_THAT([&] { store.fix_layouts(fewer); },
+              ThrowsMessage<Error>("a graph with 2 buffers cannot use a store of 3"));
+  Graph renamed = with_buffers();
+  renamed.buffers[1].name = "norm.running_var";
+  EXPECT_THAT(
+      [&] { store.fix_layouts(renamed); },
+      ThrowsMessage<Error>("buffer 1 is norm.running_var in the graph, bn.running_var in the "
+                           "store"));
+  Graph narrower = with_buffers();
+  narrower.value(narrower.buffers[2].value).type.shape = {2};
+  EXPECT_THAT([&] { store.fix_layouts(narrower); },
+              ThrowsMessage<Error>(HasSubstr("buffer 2 is loss.weight")));
+}
+
+TEST(StoreBuffers, HaveNamesAndValuesOfTheirOwn) {
+  Graph g;
+  g.buffer("a", {3}, {1, 2, 3});
+  EXPECT_THAT([&] { g.buffer("a", {3}, {0}); },
+              ThrowsMessage<ShapeError>(HasSubstr("two buffers are called a")));
+  EXPECT_THAT(
+      [&] {
+        g.buffer("b", {3}, {1, 2});
+      },
+      ThrowsMessage<ShapeError>("b: 2 initial values for 3"));
+}
+
 }  // namespace
 }  // namespace warpstep

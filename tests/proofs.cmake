@@ -30,12 +30,15 @@ set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
           ${engine}/optimizer_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp ${engine}/graph_test.cpp
-          ${engine}/feeder_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp
+          ${engine}/feeder_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp ${engine}/inference_test.cpp
+          ${engine}/store_test.cpp ${engine}/program_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
+warpstep_test(cpu_layouts_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" LINK warpstep::models)
+add_dependencies(cpu_layouts_test warpstep_ref)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
 if(TARGET warpstep_cuda_emulated)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "engine/layers.h"
 
@@ -22,6 +24,40 @@ inline Graph two_branches() {
   const Tensor x = normalize(images, half, half);
   const Tensor h = conv("conv", x, {.out = 3, .padding = 1});
   cross_entropy(linear("fc", flatten(max_pool(add(relu(h), h))), {.out = 10}), labels);
+  return g;
+}
+
+// A residual network: a first convolution, a pool, a block that projects its shortcut and one that
+// does not, and the mean of each map.
+struct Residual {
+  std::int64_t batch = 4, size = 32;
+  bool pool = true;
+  double dropout = 0;
+};
+inline Graph residual(const Residual& options = {}) {
+  Graph g;
+  const Tensor images =
+      g.input("images", {DType::u8, {options.batch, options.size, options.size, 3}});
+  const Tensor labels = g.input("labels", {DType::i32, {options.batch}});
+  const std::vector<float> half{0.5F, 0.5F, 0.5F};
+  const auto norm = [](const std::string& name, Tensor in, Conv op) {
+    op.bias = false;
+    return batch_norm(name + ".bn", conv(name, in, op));
+  };
+  Tensor x = normalize(images, half, half);
+  x = relu(norm("stem", x, {.out = 16, .kernel = 7, .stride = 2, .padding = 3}));
+  if (options.pool) x = max_pool(x, {.window = 3, .stride = 2, .padding = 1});
+  for (const std::int64_t stride : {2, 1}) {
+    const std::string block = stride == 2 ? "block1" : "block2";
+    Tensor h = relu(norm(block + ".conv1", x, {.out = 16, .kernel = 1}));
+    h = relu(norm(block + ".conv2", h, {.out = 16, .stride = stride, .padding = 1}));
+    h = norm(block + ".conv3", h, {.out = 32, .kernel = 1});
+    if (stride == 2) x = norm(block + ".shortcut", x, {.out = 32, .kernel = 1, .stride = 2});
+    x = relu(add(h, x));
+  }
+  if (options.dropout > 0) x = dropout(x, options.dropout);
+  x = flatten(global_avg_pool(x));
+  cross_entropy(linear("fc", x, {.out = 10}), labels);
   return g;
 }
 

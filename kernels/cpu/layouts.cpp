@@ -1,16 +1,15 @@
 // How the CPU backend stores values. Two rules:
 //   images   rows of channels (nhwc) until a pool widens them to blocks of channels (nChw16c),
-//   which the fastest
-//            convolutions want; layout changes ride on pools, which read and write any layout, not
-//            on reorders
+//            which the fastest convolutions want; layout changes ride on pools, which read and
+//            write any layout, not on reorders; where a batch norm follows the first convolution,
+//            that one writes blocks, and they stay through norms, joins and convolutions to the end
 //   weights  as the weight gradient wants them, so that the optimiser works on what the gradient is
-//   written to; a
-//            convolution that wants them otherwise gets a visible Reorder
+//            written to; a convolution that wants them otherwise gets a visible Reorder
 #include <algorithm>
 #include <map>
 
 #include "kernels/conv/eight_channels.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/blocks.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -27,11 +26,12 @@ class LayoutPass {
   void run() {
     std::vector<Node> nodes;
     nodes.swap(graph_.nodes);
-    find_users(nodes);
+    users_ = users_of(graph_, nodes);
     for (Value& value : graph_.values) {
       given_.push_back(value.layout.bytes > 0);
       if (value.layout.bytes == 0) value.layout = layout(value, plain_descriptor(value.type));
     }
+    plan_ = plan_blocks(graph_, nodes, users_, context_);
     fix_weights(nodes);
     for (Node node : nodes) {
       place(node);
@@ -40,12 +40,6 @@ class LayoutPass {
   }
 
  private:
-  void find_users(const std::vector<Node>& nodes) {
-    users_.resize(graph_.values.size());
-    for (const Node& node : nodes)
-      for (const int id : node.in) users_[idx(id)].push_back(&node.op);
-  }
-
   bool blocked(int id) const { return !graph_.value(id).layout.tag.empty(); }
   void store_blocked(int id) {
     Value& value = graph_.value(id);
@@ -53,21 +47,6 @@ class LayoutPass {
   }
   void store_like(int id, int other) {
     if (blocked(other)) store_blocked(id);
-  }
-
-  bool fills_blocks(std::int64_t channels) const {
-    return context_.block > 0 && channels % context_.block == 0;
-  }
-
-  // All users are convolutions that gain from blocks of channels.
-  bool wants_blocks(int id) const {
-    const Type& type = graph_.value(id).type;
-    if (type.shape.rank() != 4 || !fills_blocks(type.shape[3]) || users_[idx(id)].empty())
-      return false;
-    return std::all_of(users_[idx(id)].begin(), users_[idx(id)].end(), [&](const AnyOp* op) {
-      if (const auto* conv = std::get_if<Conv>(op)) return fills_blocks(conv->out);
-      return std::holds_alternative<ConvWeightGrad>(*op);
-    });
   }
 
   // Input `i` of the node in the layout of value `other`.
@@ -105,30 +84,51 @@ class LayoutPass {
   }
 
   void place(Node& node) {
-    if (is_conv(node.op))
+    if (is_conv(node.op)) {
       place_conv(node);
-    else if (auto* pool = std::get_if<MaxPool>(&node.op); pool) {
-      if (!blocked(node.out[0]) && wants_blocks(node.out[0]))
-        store_blocked(node.out[0]), store_blocked(node.out[1]);
+    } else if (std::holds_alternative<AvgPool>(node.op)) {
+      place_planned(node);
+    } else if (std::holds_alternative<MaxPool>(node.op)) {
+      place_planned(node);
       pooled_.push_back({node.out[1], node.in[0]});
     } else if (std::holds_alternative<MaxPoolGrad>(node.op)) {
       for (const auto& [index, x] : pooled_)
         if (index == node.in[1]) store_like(node.out[0], x);
+    } else if (std::holds_alternative<AvgPoolGrad>(node.op)) {
+      if (const int like = forward_like(node.out[0]); like >= 0) store_like(node.out[0], like);
     } else if (is_view(node.op)) {
       node.in[0] = plain(node, 0);
-    } else if (!node.out.empty() && !node.in.empty()) {
-      place_pointwise(node);
+    } else if (keeps_layout(node.op)) {
+      place_alike(node);
     }
   }
 
-  void place_pointwise(Node& node) {
-    const bool pointwise = std::holds_alternative<Relu>(node.op) ||
-                           std::holds_alternative<ReluGrad>(node.op) ||
-                           std::holds_alternative<Add>(node.op);
-    if (!pointwise) return;
-    const int like = node.in.back();  // ReluGrad: y, in whose layout the layer's adjoint wants it
-    for (int i = 0; i < static_cast<int>(node.in.size()); ++i) match(node, i, like);
-    store_like(node.out[0], like);
+  void place_planned(const Node& node) {
+    for (const int id : node.out)
+      if (plan_.blocks[idx(node.out[0])]) store_blocked(id);
+  }
+
+  // All images of the node in one layout.
+  void place_alike(Node& node) {
+    const int like = node.in[idx(leader(node))];
+    const Shape& shape = graph_.value(like).type.shape;
+    for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
+      if (graph_.value(node.in[idx(i)]).type.shape == shape) match(node, i, like);
+    for (const int id : node.out)
+      if (graph_.value(id).type.shape == shape) store_like(id, like);
+  }
+
+  // A value of the forward half in whose layout the users of gradient `id` want it; -1: none says.
+  int forward_like(int id) const {
+    for (const Node* user : users_[idx(id)]) {
+      if (std::holds_alternative<BatchNormGrad>(user->op) ||
+          std::holds_alternative<ReluGrad>(user->op))
+        return user->in[idx(leader(*user))];
+      if (std::holds_alternative<ConvWeightGrad>(user->op)) return user->in[0];
+      if (std::holds_alternative<Add>(user->op) || std::holds_alternative<Dropout>(user->op))
+        return forward_like(user->out[0]);
+    }
+    return -1;
   }
 
   ConvShapes shapes(const Conv& op, const Value& x, const Value& weight, const Value& z) const {
@@ -137,8 +137,9 @@ class LayoutPass {
 
   void place_conv(Node& node) {
     if (const auto* conv = std::get_if<Conv>(&node.op)) {
-      if (!fills_blocks(conv->out)) node.in[0] = plain(node, 0);
-      store_like(node.out[0], node.in[0]);
+      if (!fills_blocks(context_, conv->out)) node.in[0] = plain(node, 0);
+      if (plan_.blocks[idx(node.out[0])]) use_planes(node);
+      place_planned(node);
       const ConvShapes s = shapes(*conv, graph_.value(node.in[0]), graph_.value(node.in[1]),
                                   graph_.value(node.out[0]));
       use_weights(node, 1, s, ConvDirection::forward);
@@ -151,9 +152,17 @@ class LayoutPass {
       const ConvShapes s = shapes(grad->conv, graph_.value(node.out[0]), graph_.value(node.in[1]),
                                   graph_.value(node.in[0]));
       use_weights(node, 1, s, ConvDirection::data);
-    } else {
+    } else if (!blocked(node.in[1]) || !use_planes(node)) {
       match(node, 1, node.in[0]);
     }
+  }
+
+  // Of images with such a layout.
+  bool use_planes(Node& node) {
+    const auto found = plan_.beginning.find(node.in[0]);
+    if (found == plan_.beginning.end()) return false;
+    node.in[0] = reorder(node.in[0], found->second, node);
+    return true;
   }
 
   void use_weights(Node& node, int i, const ConvShapes& s, ConvDirection direction) {
@@ -162,23 +171,16 @@ class LayoutPass {
     node.in[idx(i)] = reorder(node.in[idx(i)], layout(weight, plan.weights), node);
   }
 
-  // Whether x of a convolution will be stored in blocks is known before its turn comes: it is a
-  // pool's output that wants them, or follows such a one through convolutions and pointwise ops.
   void fix_weights(const std::vector<Node>& nodes) {
-    std::vector<bool> block(graph_.values.size());
     for (const Node& node : nodes) {
-      if (std::holds_alternative<MaxPool>(node.op))
-        block[idx(node.out[0])] = wants_blocks(node.out[0]);
-      if (const auto* conv = std::get_if<Conv>(&node.op))
-        block[idx(node.out[0])] = block[idx(node.in[0])] && fills_blocks(conv->out);
-      if (std::holds_alternative<Relu>(node.op) || std::holds_alternative<Add>(node.op))
-        block[idx(node.out[0])] = block[idx(node.in.back())];
       const auto* conv = std::get_if<Conv>(&node.op);
       const int p = conv ? graph_.value(node.in[1]).parameter : -1;
       if (p < 0 || graph_.parameters[idx(p)].gradient < 0 || given_[idx(node.in[1])]) continue;
-      const bool b = block[idx(node.out[0])];
+      const bool b = plan_.blocks[idx(node.out[0])];
       Value x = graph_.value(node.in[0]), z = graph_.value(node.out[0]);
-      x.layout = layout(x, target(node.in[0], b));
+      x.layout = b && plan_.beginning.contains(node.in[0])
+                     ? plan_.beginning.at(node.in[0])
+                     : layout(x, target(node.in[0], b && plan_.blocks[idx(node.in[0])]));
       z.layout = layout(z, target(node.out[0], b));
       if (takes_eight_channels(*conv, x, z)) continue;  // plain
       Conv plain = *conv;
@@ -195,11 +197,14 @@ class LayoutPass {
     graph_.value(parameter.value).layout = chosen;
     graph_.value(parameter.gradient).layout = chosen;
     for (const int moment : parameter.moments) graph_.value(moment).layout = chosen;
+    for (const int kept : {parameter.accumulator, parameter.average})
+      if (kept >= 0) graph_.value(kept).layout = chosen;
   }
 
   Graph& graph_;
   const Context& context_;
-  std::vector<std::vector<const AnyOp*>> users_;
+  Users users_;
+  BlockPlan plan_;
   std::vector<bool> given_;                  // layouts that were chosen before
   std::vector<std::pair<int, int>> pooled_;  // a pool's index and its x
   std::map<std::pair<int, std::string>, int> reordered_;

@@ -163,6 +163,10 @@ memory::desc blocked_descriptor(const Type& type, std::int64_t block) {
           block == 16 ? memory::format_tag::nChw16c : memory::format_tag::nChw8c};
 }
 
+memory::desc planes_descriptor(const Type& type) {
+  return {dimensions(type.shape), data_type(type.dtype), memory::format_tag::nchw};
+}
+
 memory::desc descriptor(const Value& value) {
   if (value.layout.native) return *static_cast<const memory::desc*>(value.layout.native.get());
   return plain_descriptor(value.type);

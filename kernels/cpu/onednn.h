@@ -24,6 +24,8 @@ dnnl::memory::desc any_descriptor(const Type& type);
 Layout layout(const Value& value, const dnnl::memory::desc& md);
 // Channels in blocks of `block` (nChw16c and the like).
 dnnl::memory::desc blocked_descriptor(const Type& type, std::int64_t block);
+// A plane a channel (nchw).
+dnnl::memory::desc planes_descriptor(const Type& type);
 
 // A convolution's weights as oneDNN sees them: with a dimension for the groups if there are
 // several.

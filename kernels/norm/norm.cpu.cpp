@@ -9,8 +9,6 @@
 namespace warpstep::cpu {
 namespace {
 
-constexpr std::int64_t panel = 64;  // channels that are put together at once, in double
-
 // Sums of x - shift and of its square, column by column.
 WARPSTEP_CLONES void sums_of(const float* __restrict x, const float* __restrict shift,
                              float* __restrict sum, float* __restrict squares, std::int64_t count,
@@ -113,7 +111,7 @@ void Norm::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
                   std::int64_t end) const {
   const std::int64_t width = rows.width(), chunks = rows.chunks();
   const auto n = static_cast<double>(rows.runs * rows.run);
-  std::array<double, panel> mean{}, variance{};
+  std::array<double, NormRows::panel> mean{}, variance{};
   const auto each = [&](auto visit) {
     for (std::int64_t k = 0; k < chunks; ++k) {
       const NormRows::Chunk chunk = rows.chunk_of(group, k);
@@ -159,7 +157,7 @@ void Norm::parameters_from(const Buffers& b, std::int64_t group) const {
 void run(const Norm& norm, Apply apply, const Buffers& b) {
   const NormRows& rows = norm.rows;
   const std::int64_t tasks = rows.tasks(), channels = rows.channels, width = rows.width();
-  const std::int64_t panels = (channels + panel - 1) / panel;
+  const std::int64_t panel = NormRows::panel, panels = rows.panels();
   const bool large = rows.count() > 65536;
   if (norm.op.training) {
 #pragma omp parallel for schedule(static) if (large)

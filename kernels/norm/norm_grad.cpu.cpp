@@ -1,6 +1,8 @@
 // Batch norm's adjoint in both layouts. Bound by memory: its operands are read once for the sums
 // over rows and once for d_x; the shortcut's gradient is written in the first pass and read in the
 // second instead of what made it.
+#include <array>
+
 #include "kernels/cpu/simd.h"
 #include "kernels/norm/norm_rows.h"
 
@@ -86,7 +88,7 @@ struct NormGrad {
   Loops loops;
 
   void sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const;
-  void finish(const Buffers& b, std::int64_t group) const;
+  void finish(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end) const;
 };
 
 void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const {
@@ -104,21 +106,25 @@ void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Ch
   }
 }
 
-// d_gamma and d_beta of a group from its chunks' sums, in a fixed order, and what d_x is made with.
-void NormGrad::finish(const Buffers& b, std::int64_t group) const {
+// d_gamma and d_beta of channels [begin, end) of a group from its chunks' sums, in a fixed order,
+// and what d_x is made with.
+void NormGrad::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
+                      std::int64_t end) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
-  float* params = workspace.params_of(b.workspace, group);
   const auto n = static_cast<double>(rows.runs * rows.run);
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const std::int64_t channel = group * channels + c;
-    double d_beta = 0, d_gamma = 0;
-    for (std::int64_t k = 0; k < rows.chunks(); ++k) {
-      const float* part = workspace.part_of(b.workspace, rows.chunk_of(group, k).task);
-      d_beta += static_cast<double>(part[c]);
-      d_gamma += static_cast<double>(part[width + c]);
+  std::array<double, NormRows::panel> sum_g{}, sum_gx{};
+  for (std::int64_t k = 0; k < rows.chunks(); ++k) {
+    const float* part = workspace.part_of(b.workspace, rows.chunk_of(group, k).task);
+    for (std::int64_t c = begin; c < end; ++c) {
+      sum_g[idx(c - begin)] += static_cast<double>(part[c]);
+      sum_gx[idx(c - begin)] += static_cast<double>(part[width + c]);
     }
+  }
+  float* params = workspace.params_of(b.workspace, group);
+  for (std::int64_t c = begin; c < end; ++c) {
+    const std::int64_t channel = group * channels + c;
     const auto inv_std = static_cast<double>(as<float>(b.in[4])[channel]);
-    d_gamma *= inv_std;
+    const double d_beta = sum_g[idx(c - begin)], d_gamma = sum_gx[idx(c - begin)] * inv_std;
     const double scale = static_cast<double>(as<float>(b.in[2])[channel]) * inv_std;
     as<float>(b.out[1])[channel] = static_cast<float>(d_gamma);
     as<float>(b.out[2])[channel] = static_cast<float>(d_beta);
@@ -151,7 +157,10 @@ void run(const NormGrad& grad, const Buffers& b) {
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t t = 0; t < tasks; ++t) grad.sums(b, operand, rows.at(t));
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t g = 0; g < rows.groups; ++g) grad.finish(b, g);
+  for (std::int64_t p = 0; p < rows.groups * rows.panels(); ++p) {
+    const std::int64_t begin = p % rows.panels() * NormRows::panel;
+    grad.finish(b, p / rows.panels(), begin, std::min(rows.channels, begin + NormRows::panel));
+  }
   if (grad.op.gives_shortcut()) operand.d_y = operand.d_shortcut;
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t t = 0; t < tasks; ++t) {

@@ -12,6 +12,8 @@ namespace warpstep::cpu {
 // block is a group and an image's pixels are a run. Chunks depend on the shape alone, so that equal
 // thread counts give equal bits, and so do different ones.
 struct NormRows {
+  static constexpr std::int64_t panel = 64;  // channels that are put together at once, in double
+
   std::int64_t groups = 1;
   std::int64_t channels = 0;       // of a group
   std::int64_t fold = 1;           // rows that a loop takes as one, to fill its registers
@@ -41,6 +43,7 @@ struct NormRows {
   std::int64_t count() const { return groups * channels * runs * run; }
   std::int64_t chunks() const { return (runs + runs_a_chunk - 1) / runs_a_chunk * pieces; }
   std::int64_t tasks() const { return groups * chunks(); }
+  std::int64_t panels() const { return (channels + panel - 1) / panel; }  // of a group
   std::int64_t run_stride() const { return groups * channels * run; }
 
   struct Chunk {

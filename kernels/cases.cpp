@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numbers>
 
 #include "engine/autodiff.h"
 #include "engine/core/error.h"
@@ -15,6 +16,7 @@ template <class Op>
 constexpr bool is_adjoint_or_update =
     std::is_same_v<Op, ConvDataGrad> || std::is_same_v<Op, ConvWeightGrad> ||
     std::is_same_v<Op, ReluGrad> || std::is_same_v<Op, MaxPoolGrad> ||
+    std::is_same_v<Op, AvgPoolGrad> || std::is_same_v<Op, BatchNormGrad> ||
     std::is_same_v<Op, LinearDataGrad> || std::is_same_v<Op, LinearWeightGrad> ||
     std::is_same_v<Op, LogSoftmaxGrad> || std::is_same_v<Op, NllGrad> ||
     std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> || std::is_same_v<Op, UpdateAll> ||
@@ -71,6 +73,7 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
       if (i % 3 == 2 || i + 1 == count) return -1;
       return below(word, static_cast<std::uint32_t>(fill.scale));
     case Fill::Kind::none: return -1;
+    case Fill::Kind::around: return fill.scale + std::numbers::sqrt3 * (2 * u - 1);
     case Fill::Kind::plans: return plan_word(fill, i, count, word);
   }
   return 0;
@@ -117,11 +120,14 @@ Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in) {
 std::vector<Case> all() {
   std::vector<Case> cases;
   add_conv(List(cases, "conv"));
+  add_dropout(List(cases, "dropout"));
   add_linear(List(cases, "linear"));
   add_loss(List(cases, "loss"));
+  add_norm(List(cases, "norm"));
   add_pixels(List(cases, "pixels"));
   add_pointwise(List(cases, "pointwise"));
   add_pool(List(cases, "pool"));
+  add_avg_pool(List(cases, "pool"));
   add_update(List(cases, "update"));
   return cases;
 }
@@ -132,6 +138,8 @@ bool has_adjoint(const Case& c) {
         []<class Op>(const Op& op) {
           if constexpr (std::is_same_v<Op, SoftmaxXent>)
             return op.gradient;
+          else if constexpr (std::is_same_v<Op, BatchNorm>)
+            return op.training;
           else
             return !is_adjoint_or_update<Op> && !std::is_same_v<Op, Normalize> &&
                    !std::is_same_v<Op, Augment> && !std::is_same_v<Op, Reorder> &&
@@ -167,8 +175,7 @@ Case with_adjoint(Case c) {
     gradient.parameter = graph.value(parameter.value).parameter;
   }
   // A store keeps gradients for graphs that train: those with a state.
-  graph.state =
-      graph.add_value({DType::u8, {std::int64_t{sizeof(StepState)}}}, Role::state, "step_state");
+  graph.step_state();
   return c;
 }
 

@@ -26,6 +26,7 @@ struct Fill {
     labels,    // 0 to scale - 1
     padded,    // likewise, and -1 (padding) in every third row and in the last
     none,      // -1 everywhere
+    around,    // uniform about scale with deviation 1: above 0 from a scale of 2 on
     plans,     // words of RowPlans: sources and pairs' labels up to scale - 1, windows near the
                // image, two rows of three mixed
   };
@@ -72,9 +73,12 @@ class List {
 Tensor input(Case& c, const std::string& name, Type type, Fill fill = {});
 Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first output
 
+void add_avg_pool(List list);
 void add_conv(List list);
+void add_dropout(List list);
 void add_linear(List list);
 void add_loss(List list);
+void add_norm(List list);
 void add_pixels(List list);
 void add_pointwise(List list);
 void add_pool(List list);

@@ -142,9 +142,11 @@ TEST(Cases, EveryOpHasOne) {
     return std::array{std::variant_alternative_t<I, AnyOp>::name...};
   }
   (std::make_index_sequence<std::variant_size_v<AnyOp>>());
-  for (std::size_t op = 0; op < names.size(); ++op)
+  for (std::size_t op = 0; op < names.size(); ++op) {
+    if (names[op] == Custom::name) continue;  // has no kernels of the engine's to try
     EXPECT_TRUE(seen.contains(op))
         << "no case has " << names[op] << "; add one to kernels/*/*.cases.cpp";
+  }
 }
 
 TEST(Cases, HaveNamesOfTheirOwn) {

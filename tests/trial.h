@@ -43,6 +43,9 @@ class Trial {
   // With `poison`, every buffer is filled with NaN patterns when its last reader is done.
   std::vector<Result> run(bool poison = false);
 
+  // Gives what persists its values once more.
+  void fill_store(const cases::Case& c, std::uint64_t seed = 1);
+
   // Of the ref backend, whose values are doubles in the plain layout.
   std::vector<double> exact(int value) const;
   // Runs the step; every node's outputs as they were when it was done, by value.
@@ -52,7 +55,6 @@ class Trial {
 
  private:
   void fill(const cases::Case& c, std::uint64_t seed);
-  void fill_store(const cases::Case& c, std::uint64_t seed);
   Result read(int value, DType coarsest, double depth) const;
   void read_store(std::vector<Result>& results) const;
 

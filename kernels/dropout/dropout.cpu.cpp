@@ -1,10 +1,101 @@
-#include "engine/core/error.h"
+// Dropout in both layouts: an element's word depends on where it is in the logical shape, not on
+// where it is stored. Sixteen draws at once, as many as a vector register takes.
+#include <cmath>
+
+#include "engine/core/random.h"
+#include "engine/step_state.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd.h"
 
 namespace warpstep::cpu {
+namespace {
 
-std::unique_ptr<Kernel> bind(const Dropout& op, const Operands&) {
-  fail<Error>("cpu: {} is not there yet", op.name);
+constexpr std::int64_t draws = 16;          // at once, of four elements each
+constexpr std::int64_t chunk = 64 * draws;  // elements of a task
+
+// Where four elements that are stored together are in the logical shape. In rows of channels they
+// are where they are stored; a block of channels is a piece of a row.
+struct Quads {
+  std::int64_t block = 0;  // quads of a block of channels; 0: rows of channels
+  std::int64_t blocks = 1, pixels = 1;
+
+  std::int64_t logical(std::int64_t stored) const {
+    if (block == 0) return stored;
+    const std::int64_t row = stored / block, pixel = row % pixels, b = row / pixels % blocks,
+                       image = row / pixels / blocks;
+    return ((image * pixels + pixel) * blocks + b) * block + stored % block;
+  }
+};
+
+struct Words {
+  alignas(64) std::uint32_t lane[4][draws];  // in and out: a counter, and what is drawn with it
+};
+
+// philox() for sixteen counters.
+WARPSTEP_CLONES void philox_all(Words& words, std::uint64_t seed) {
+  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (std::int64_t i = 0; i < draws; ++i) {
+      const std::uint64_t a = std::uint64_t{0xD2511F53} * words.lane[0][i];
+      const std::uint64_t b = std::uint64_t{0xCD9E8D57} * words.lane[2][i];
+      words.lane[0][i] = static_cast<std::uint32_t>(b >> 32) ^ words.lane[1][i] ^ key0;
+      words.lane[1][i] = static_cast<std::uint32_t>(b);
+      words.lane[2][i] = static_cast<std::uint32_t>(a >> 32) ^ words.lane[3][i] ^ key1;
+      words.lane[3][i] = static_cast<std::uint32_t>(a);
+    }
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+}
+
+struct Dropping {
+  std::uint32_t layer;
+  std::uint32_t threshold;  // words whose upper 24 bits are below it drop their element
+  float scale;
+  Quads quads;
+
+  // Elements [begin, end), begin a multiple of 4.
+  void operator()(const StepState& state, const float* x, float* y, std::int64_t begin,
+                  std::int64_t end) const {
+    Words words;
+    for (std::int64_t first = begin; first < end; first += 4 * draws) {
+      for (std::int64_t i = 0; i < draws; ++i) {
+        const std::uint64_t index = static_cast<std::uint64_t>(state.step) << 32 |
+                                    static_cast<std::uint64_t>(quads.logical(first / 4 + i));
+        words.lane[0][i] = static_cast<std::uint32_t>(index);
+        words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
+        words.lane[2][i] = layer;
+        words.lane[3][i] = static_cast<std::uint32_t>(Purpose::dropout);
+      }
+      philox_all(words, state.seed);
+      const std::int64_t count = std::min(4 * draws, end - first);
+      for (std::int64_t e = 0; e < count; ++e)
+        y[first + e] = words.lane[e % 4][e / 4] >> 8 >= threshold ? x[first + e] * scale : 0;
+    }
+  }
+};
+
+Quads quads_of(const Value& value, std::int64_t block) {
+  if (value.layout.tag.empty()) return {};
+  const Shape& s = value.type.shape;
+  return {block / 4, s[3] / block, s[1] * s[2]};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Dropout& op, const Operands& operands) {
+  // uniform(word) >= rate, as an integer: 24 bits of the word are its numerator over 2^24.
+  const Dropping dropping{op.layer, static_cast<std::uint32_t>(std::ceil(op.rate * 0x1p24)),
+                          static_cast<float>(1 / (1 - op.rate)),
+                          quads_of(operands.out(), operands.context.block)};
+  return host_kernel("philox loops",
+                     [dropping, count = operands.out_shape().count()](const Buffers& b) {
+                       const StepState state = *as<StepState>(b.in[1]);
+#pragma omp parallel for schedule(static) if (count > 4 * chunk)
+                       for (std::int64_t begin = 0; begin < count; begin += chunk)
+                         dropping(state, as<float>(b.in[0]), as<float>(b.out[0]), begin,
+                                  std::min(count, begin + chunk));
+                     });
 }
 
 }  // namespace warpstep::cpu

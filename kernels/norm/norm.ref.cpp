@@ -1,13 +1,94 @@
-#include "engine/core/error.h"
+#include <cmath>
+#include <vector>
+
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
+namespace {
 
-std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands&) {
-  fail<Error>("ref: {} is not there yet", op.name);
+struct Statistics {
+  double mean = 0, variance = 0;  // biased
+};
+
+Statistics statistics(const double* x, std::int64_t rows, std::int64_t channels) {
+  Statistics s;
+  const auto n = static_cast<double>(rows);
+  for (std::int64_t r = 0; r < rows; ++r) s.mean += x[r * channels];
+  s.mean /= n;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double d = x[r * channels] - s.mean;
+    s.variance += d * d / n;
+  }
+  return s;
 }
-std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands&) {
-  fail<Error>("ref: {} is not there yet", op.name);
+
+void move(double& running, double statistic, double momentum) {
+  running += momentum * (statistic - running);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
+  const std::int64_t channels = operands.in_shape(0)[3],
+                     rows = operands.in_shape(0).count() / channels;
+  return host_kernel("loops", [op, channels, rows](const Buffers& b) {
+    const double *x = as<double>(b.in[0]), *gamma = as<double>(b.in[1]),
+                 *beta = as<double>(b.in[2]);
+    double *running_mean = as<double>(b.in[3]), *running_var = as<double>(b.in[4]);
+    const double* shortcut = op.add ? as<double>(b.in[5]) : nullptr;
+    double* y = as<double>(b.out[0]);
+    for (std::int64_t c = 0; c < channels; ++c) {
+      Statistics s{running_mean[c], running_var[c]};
+      if (op.training) {
+        const auto n = static_cast<double>(rows);
+        s = statistics(x + c, rows, channels);
+        move(running_mean[c], s.mean, op.momentum);
+        move(running_var[c], s.variance * n / (n - 1), op.momentum);
+      }
+      const double inv_std = 1 / std::sqrt(s.variance + op.epsilon);
+      if (op.training) {
+        as<double>(b.out[1])[c] = s.mean;
+        as<double>(b.out[2])[c] = inv_std;
+      }
+      for (std::int64_t i = c; i < rows * channels; i += channels) {
+        y[i] = gamma[c] * (x[i] - s.mean) * inv_std + beta[c];
+        if (shortcut) y[i] += shortcut[i];
+        if (op.relu && !(y[i] > 0)) y[i] = 0;
+      }
+    }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
+  const std::int64_t channels = operands.in_shape(0)[3],
+                     rows = operands.in_shape(0).count() / channels;
+  return host_kernel("loops", [op, channels, rows](const Buffers& b) {
+    const double *d_y = as<double>(b.in[0]), *x = as<double>(b.in[1]), *gamma = as<double>(b.in[2]),
+                 *mean = as<double>(b.in[3]), *inv_std = as<double>(b.in[4]);
+    const double* y = op.norm.relu ? as<double>(b.in[5]) : nullptr;
+    const double* second = op.sum ? as<double>(b.in.back()) : nullptr;
+    const auto n = static_cast<double>(rows);
+    std::vector<double> g(idx(rows)), h(idx(rows));
+    for (std::int64_t c = 0; c < channels; ++c) {
+      double d_gamma = 0, d_beta = 0;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t i = r * channels + c;
+        g[idx(r)] = d_y[i] + (second ? second[i] : 0);
+        if (y && !(y[i] > 0)) g[idx(r)] = 0;
+        h[idx(r)] = (x[i] - mean[c]) * inv_std[c];
+        d_beta += g[idx(r)];
+        d_gamma += g[idx(r)] * h[idx(r)];
+      }
+      as<double>(b.out[1])[c] = d_gamma;
+      as<double>(b.out[2])[c] = d_beta;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t i = r * channels + c;
+        as<double>(b.out[0])[i] =
+            gamma[c] * inv_std[c] * (g[idx(r)] - d_beta / n - h[idx(r)] * d_gamma / n);
+        if (op.gives_shortcut()) as<double>(b.out[3])[i] = g[idx(r)];
+      }
+    }
+  });
 }
 
 }  // namespace warpstep::ref

@@ -1,0 +1,175 @@
+// Batch norm's adjoint in both layouts. Bound by memory: its operands are read once for the sums
+// over rows and once for d_x; the shortcut's gradient is written in the first pass and read in the
+// second instead of what made it.
+#include "kernels/cpu/simd.h"
+#include "kernels/norm/norm_rows.h"
+
+namespace warpstep::cpu {
+namespace {
+
+// Of one run; d_y2 and y where the op has them.
+struct Operand {
+  const float *d_y, *d_y2, *y, *x;
+  float *d_shortcut, *d_x;
+
+  Operand behind(std::int64_t offset) const {
+    const auto moved = [&](auto* p) { return p ? p + offset : p; };
+    return {moved(d_y), moved(d_y2), moved(y), moved(x), moved(d_shortcut), moved(d_x)};
+  }
+};
+
+// Sums of g and of g (x - mean), column by column; gives g where the shortcut wants it.
+template <bool sum, bool relu, bool shortcut>
+WARPSTEP_CLONES void sums_of(const Operand& o, const float* __restrict params,
+                             float* __restrict sum_g, float* __restrict sum_gx, std::int64_t count,
+                             std::int64_t width) {
+  const float* __restrict d_y = o.d_y, * __restrict d_y2 = o.d_y2, * __restrict y = o.y, * __restrict x = o.x, * __restrict mean = params;
+  float* __restrict d_shortcut = o.d_shortcut;
+  const auto gradient = [&](std::int64_t i) __attribute__((always_inline)) {
+    float g = d_y[i];
+    if (sum) g += d_y2[i];
+    if (relu) g = y[i] > 0 ? g : 0;
+    if (shortcut) d_shortcut[i] = g;
+    return g;
+  };
+  std::int64_t i = 0;
+  for (; i + 2 * width <= count; i += 2 * width)
+    for (std::int64_t c = 0; c < width; ++c) {
+      const float a = gradient(i + c), b = gradient(i + width + c);
+      sum_g[c] += a + b;
+      sum_gx[c] += a * (x[i + c] - mean[c]) + b * (x[i + width + c] - mean[c]);
+    }
+  for (; i < count; i += width)
+    for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
+      const float a = gradient(i + c);
+      sum_g[c] += a;
+      sum_gx[c] += a * (x[i + c] - mean[c]);
+    }
+}
+
+// d_x = scale g + (slope (x - mean) + shift)
+template <bool sum, bool relu>
+WARPSTEP_CLONES void apply(const Operand& o, const float* __restrict params, std::int64_t count,
+                           std::int64_t width) {
+  const float* __restrict d_y = o.d_y, * __restrict d_y2 = o.d_y2, * __restrict y = o.y, * __restrict x = o.x;
+  const float *mean = params, *scale = params + width, *slope = params + 2 * width,
+              *shift = params + 3 * width;
+  float* __restrict d_x = o.d_x;
+  for (std::int64_t i = 0; i < count; i += width)
+    for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
+      float g = d_y[i + c];
+      if (sum) g += d_y2[i + c];
+      if (relu) g = y[i + c] > 0 ? g : 0;
+      d_x[i + c] = scale[c] * g + (slope[c] * (x[i + c] - mean[c]) + shift[c]);
+    }
+}
+
+struct Loops {
+  void (*sums_of)(const Operand&, const float*, float*, float*, std::int64_t, std::int64_t);
+  void (*apply)(const Operand&, const float*, std::int64_t, std::int64_t);
+};
+
+Loops loops_of(const BatchNormGrad& op) {
+  if (op.gives_shortcut())
+    return {op.sum ? sums_of<true, true, true> : sums_of<false, true, true>, apply<false, false>};
+  if (op.norm.relu)
+    return op.sum ? Loops{sums_of<true, true, false>, apply<true, true>}
+                  : Loops{sums_of<false, true, false>, apply<false, true>};
+  return op.sum ? Loops{sums_of<true, false, false>, apply<true, false>}
+                : Loops{sums_of<false, false, false>, apply<false, false>};
+}
+
+struct NormGrad {
+  BatchNormGrad op;
+  NormRows rows;
+  NormWorkspace workspace;
+  Loops loops;
+
+  void sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const;
+  void finish(const Buffers& b, std::int64_t group) const;
+};
+
+void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const {
+  const std::int64_t width = rows.width(), channels = rows.channels;
+  float* sum_g = workspace.part_of(b.workspace, chunk.task);
+  float* sum_gx = sum_g + width;
+  std::fill_n(sum_g, 2 * width, 0.0F);
+  for (std::int64_t r = 0; r < chunk.runs; ++r)
+    loops.sums_of(operand.behind(chunk.offset + r * rows.run_stride()),
+                  workspace.params_of(b.workspace, chunk.group), sum_g, sum_gx,
+                  chunk.rows * channels, width);
+  for (std::int64_t c = channels; c < width; ++c) {
+    sum_g[c % channels] += sum_g[c];
+    sum_gx[c % channels] += sum_gx[c];
+  }
+}
+
+// d_gamma and d_beta of a group from its chunks' sums, in a fixed order, and what d_x is made with.
+void NormGrad::finish(const Buffers& b, std::int64_t group) const {
+  const std::int64_t width = rows.width(), channels = rows.channels;
+  float* params = workspace.params_of(b.workspace, group);
+  const auto n = static_cast<double>(rows.runs * rows.run);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const std::int64_t channel = group * channels + c;
+    double d_beta = 0, d_gamma = 0;
+    for (std::int64_t k = 0; k < rows.chunks(); ++k) {
+      const float* part = workspace.part_of(b.workspace, rows.chunk_of(group, k).task);
+      d_beta += static_cast<double>(part[c]);
+      d_gamma += static_cast<double>(part[width + c]);
+    }
+    const auto inv_std = static_cast<double>(as<float>(b.in[4])[channel]);
+    d_gamma *= inv_std;
+    const double scale = static_cast<double>(as<float>(b.in[2])[channel]) * inv_std;
+    as<float>(b.out[1])[channel] = static_cast<float>(d_gamma);
+    as<float>(b.out[2])[channel] = static_cast<float>(d_beta);
+    for (std::int64_t at = c; at < width; at += channels) {
+      params[width + at] = static_cast<float>(scale);
+      params[2 * width + at] = static_cast<float>(-scale * inv_std * d_gamma / n);
+      params[3 * width + at] = static_cast<float>(-scale * d_beta / n);
+    }
+  }
+}
+
+Operand operand_of(const BatchNormGrad& op, const Buffers& b) {
+  return {as<float>(b.in[0]),
+          op.sum ? as<float>(b.in.back()) : nullptr,
+          op.norm.relu ? as<float>(b.in[5]) : nullptr,
+          as<float>(b.in[1]),
+          op.gives_shortcut() ? as<float>(b.out[3]) : nullptr,
+          as<float>(b.out[0])};
+}
+
+void run(const NormGrad& grad, const Buffers& b) {
+  const NormRows& rows = grad.rows;
+  const std::int64_t tasks = rows.tasks(), width = rows.width();
+  const bool large = rows.count() > 65536;
+  Operand operand = operand_of(grad.op, b);
+  for (std::int64_t g = 0; g < rows.groups; ++g)
+    for (std::int64_t c = 0; c < width; ++c)
+      grad.workspace.params_of(b.workspace, g)[c] =
+          as<float>(b.in[3])[g * rows.channels + c % rows.channels];
+#pragma omp parallel for schedule(static) if (large)
+  for (std::int64_t t = 0; t < tasks; ++t) grad.sums(b, operand, rows.at(t));
+#pragma omp parallel for schedule(static) if (large)
+  for (std::int64_t g = 0; g < rows.groups; ++g) grad.finish(b, g);
+  if (grad.op.gives_shortcut()) operand.d_y = operand.d_shortcut;
+#pragma omp parallel for schedule(static) if (large)
+  for (std::int64_t t = 0; t < tasks; ++t) {
+    const NormRows::Chunk chunk = rows.at(t);
+    for (std::int64_t r = 0; r < chunk.runs; ++r)
+      grad.loops.apply(operand.behind(chunk.offset + r * rows.run_stride()),
+                       grad.workspace.params_of(b.workspace, chunk.group),
+                       chunk.rows * rows.channels, width);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
+  const NormRows rows(operands.in(1), operands.context.block);
+  const NormGrad grad{op, rows, NormWorkspace(rows, 2, 4), loops_of(op)};
+  return host_kernel(
+      "loops, two passes", [grad](const Buffers& b) { run(grad, b); }, grad.workspace.bytes());
+}
+
+}  // namespace warpstep::cpu

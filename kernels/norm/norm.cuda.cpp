@@ -11,7 +11,7 @@ NormShape norm_shape(const BatchNorm& op, const Shape& x, const Shape& stored) {
           .real = x.back(),
           .relu = op.relu,
           .epsilon = static_cast<float>(op.epsilon),
-          .momentum = static_cast<float>(op.momentum)};
+          .momentum = op.momentum};
 }
 
 NormBuffers norm_buffers(const BatchNorm& op, const Buffers& b) {

@@ -9,7 +9,9 @@
 namespace warpstep::cuda {
 namespace {
 
-// Of some numbers: how many, their mean and the sum of squared distances from it.
+// Of some numbers: how many, their mean and the sum of squared distances from it. Means are
+// distances, too, from the channel's number in the first row: mergers round them by what the
+// channel's numbers differ, not by what they are.
 template <int width>
 struct Moments {
   float count = 0;
@@ -70,7 +72,7 @@ __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
 constexpr unsigned at_once = 4;   // rows whose loads are in flight
 constexpr unsigned resident = 3;  // blocks a multiprocessor
 
-// What a thread has of its column, as distances from the first number that it sees: sums of squares
+// What a thread has of its column. It measures from the first number that it sees: sums of squares
 // lose nothing to a mean far from 0, and to an outlier no more than it adds to the variance itself.
 template <class T, int width>
 __device__ inline Moments<width> own_moments(const T* __restrict__ x, const NormRows& matrix) {
@@ -94,11 +96,13 @@ __device__ inline Moments<width> own_moments(const T* __restrict__ x, const Norm
   Moments<width> moments;
   if (count == 0) return moments;
   moments.count = static_cast<float>(count);
+  float first_row[width];
+  load(x + std::size_t{matrix.column()} * width, first_row);
 #pragma unroll
   for (int i = 0; i < width; ++i) {
     const float mean = sum[i] / moments.count;
     const float spread = squares[i] - mean * sum[i];
-    moments.mean[i] = origin[i] + mean;
+    moments.mean[i] = (origin[i] - first_row[i]) + mean;
     moments.spread[i] = spread < 0 ? 0 : spread;  // a NaN stays
   }
   return moments;
@@ -106,10 +110,12 @@ __device__ inline Moments<width> own_moments(const T* __restrict__ x, const Norm
 
 struct Statistics {
   float *mean, *inv_std, *running_mean, *running_var;
-  float epsilon, momentum;
+  float epsilon;
+  double momentum;
 };
 
-// Of a channel; beyond the real ones everything stays 0.
+// Of a channel; beyond the real ones everything stays 0. The running statistics add up what every
+// step rounds, and so a few numbers move in double.
 __device__ inline void write_statistics(const Statistics& to, const NormRows& matrix,
                                         std::size_t channel, float mean, float spread) {
   const bool real = channel < matrix.real;
@@ -117,9 +123,10 @@ __device__ inline void write_statistics(const Statistics& to, const NormRows& ma
   to.mean[channel] = real ? mean : 0;
   to.inv_std[channel] = real ? 1 / sqrtf(spread / count + to.epsilon) : 0;
   if (!real) return;
-  float &average = to.running_mean[channel], &var = to.running_var[channel];
-  average += to.momentum * (mean - average);
-  var += to.momentum * (spread / (count - 1) - var);
+  const double old_mean = to.running_mean[channel], old_var = to.running_var[channel];
+  const double var = static_cast<double>(spread) / (static_cast<double>(matrix.rows) - 1);
+  to.running_mean[channel] = static_cast<float>(old_mean + to.momentum * (mean - old_mean));
+  to.running_var[channel] = static_cast<float>(old_var + to.momentum * (var - old_var));
 }
 
 // The first pass over x. 5 instructions an element: half of what its two bytes allow.
@@ -151,7 +158,8 @@ __global__ void __launch_bounds__(norm_threads, resident)
   if (!last.mine || last.place.row > 0) return;
 #pragma unroll
   for (unsigned i = 0; i < 4; ++i)
-    write_statistics(to, matrix, last.channel + i, total.mean[i], total.spread[i]);
+    write_statistics(to, matrix, last.channel + i, widen(x[last.channel + i]) + total.mean[i],
+                     total.spread[i]);
 }
 
 // What y is made of: (x - mean) * scale + beta, which loses nothing where the mean is large.

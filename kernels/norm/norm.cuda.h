@@ -17,7 +17,8 @@ struct NormShape {
   std::int64_t channels = 0;  // stored
   std::int64_t real = 0;      // of these; the running statistics have no more
   bool relu = false;
-  float epsilon = 1e-5F, momentum = 0.1F;
+  float epsilon = 1e-5F;
+  double momentum = 0.1;
 };
 
 // Words that are 0 before and after each launch, one for each block of columns.

@@ -39,9 +39,6 @@ std::vector<float> images(const NormShape& s, float scale, unsigned seed) {
 class NormGradCuda : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
-  float rounded(double x) const {
-    return Floats(dtype(), std::vector<float>{static_cast<float>(x)}).values()[0];
-  }
 };
 
 // What the adjoint reads, and in plain loops what it gives: d_x, d_gamma, d_beta, d_shortcut.

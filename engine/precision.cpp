@@ -62,10 +62,16 @@ class Lowering {
   void lower_inputs() {
     std::vector<bool> f32(graph_.values.size());
     for (const Node& node : graph_.nodes)
-      for (const int id : node.in) f32[idx(id)] = f32[idx(id)] || wants_f32(node.op);
+      for (const int id : node.in)
+        f32[idx(id)] = f32[idx(id)] || wants_f32(node.op) || is_of_channels(node.op, id);
     for (const int id : graph_.inputs)
       if (graph_.value(id).type.dtype == DType::f32 && !f32[idx(id)])
         graph_.value(id).type.dtype = storage_;
+  }
+
+  // What a batch norm has one number a channel of is f32.
+  bool is_of_channels(const AnyOp& op, int id) const {
+    return takes_masters(op) && graph_.value(id).type.shape.rank() == 1;
   }
 
   void make_copies() {

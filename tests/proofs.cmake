@@ -53,6 +53,9 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda)
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
+  warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp
+                LINK warpstep::models)
+  add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # The streams of a step in other orders that their events allow, and blocks, warps and lanes in other turns.
   set(seeds 1 2 3)
   if(WARPSTEP_SANITIZE)

@@ -69,11 +69,12 @@ std::unique_ptr<Kernel> launch_kernel(std::string implementation, Run run,
                                              std::move(run));
 }
 
-// A word of the device that is 0 whenever no kernel runs, see kernels/cuda/reduce.cuh. It lives as
-// long as the kernel that holds it.
+// A word of the device, or several, 0 whenever no kernel runs, see kernels/cuda/reduce.cuh. They
+// live as long as the kernel that holds them.
 class Ticket {
  public:
-  explicit Ticket(const Context& context) : word_(context.allocate(sizeof(std::uint32_t))) {}
+  explicit Ticket(const Context& context, std::size_t words = 1)
+      : word_(context.allocate(words * sizeof(std::uint32_t))) {}
   std::uint32_t* word() const { return reinterpret_cast<std::uint32_t*>(word_.get()); }
 
  private:

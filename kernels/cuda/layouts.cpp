@@ -180,6 +180,41 @@ class LayoutPass {
     store_sums(node);
   }
 
+  void place(const AvgPool&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    store_like(node.out[0], node.in[0]);
+  }
+  void place(const AvgPoolGrad&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    store_like(node.out[0], node.in[0]);
+  }
+
+  // Parameters and what belongs to a channel are padded as the images are; buffers are plain.
+  void place(const BatchNorm& op, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    if (op.add) want(node, 5, stored(node.in[0]));
+    const Shape channels{stored(node.in[0]).back()};
+    for (const int i : {1, 2}) {
+      store_parameter(node.in[idx(i)], channels);
+      want(node, i, channels);
+    }
+    store_like(node.out[0], node.in[0]);
+    for (std::size_t i = 1; i < node.out.size(); ++i) store(node.out[i], channels);
+  }
+  void place(const BatchNormGrad&, Node& node) {
+    want(node, 1, padded(node.in[1]));
+    const Shape images = stored(node.in[1]), channels{images.back()};
+    store_parameter(node.in[2], channels);
+    for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
+      want(node, i, i >= 2 && i <= 4 ? channels : images);
+    for (const std::size_t i : {0, 3})
+      if (i < node.out.size()) store_like(node.out[i], node.in[1]);
+    for (const std::size_t i : {1, 2})
+      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+  }
+
+  void place(const Dropout&, Node& node) { store_like(node.out[0], node.in[0]); }
+
   void place(const SoftmaxXent&, Node& node) {
     want(node, 0, padded(node.in[0]));
     if (node.out.size() > 2) store_like(node.out[2], node.in[0]);

@@ -42,20 +42,25 @@ __device__ inline T block_reduce(T value, T identity, Op op) {
   return group_reduce<warp_lanes>(used ? of_warps[lane] : identity, op);
 }
 
-// True in all threads of the block that comes here last of the grid, which then sees what all
-// blocks have written before. `ticket` is 0 before the launch, and again after. Nobody waits.
-__device__ inline bool last_block(std::uint32_t* ticket) {
+// True in all threads of the block that comes here last of the `blocks` that share `ticket`, which
+// then sees what all of them have written before. `ticket` is 0 before the launch, and again after.
+// Nobody waits.
+__device__ inline bool last_block(std::uint32_t* ticket, std::uint32_t blocks) {
   __shared__ bool last;
   __syncthreads();  // the block's writes come before the fence of its first thread
   if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
     __threadfence();
-    const std::uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
     last = atomicAdd(ticket, 1U) == blocks - 1;
     if (last) atomicExch(ticket, 0U);
     __threadfence();
   }
   __syncthreads();
   return last;
+}
+
+// Of the whole grid.
+__device__ inline bool last_block(std::uint32_t* ticket) {
+  return last_block(ticket, gridDim.x * gridDim.y * gridDim.z);
 }
 
 }  // namespace warpstep::cuda

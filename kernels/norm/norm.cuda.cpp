@@ -1,13 +1,74 @@
-#include "engine/core/error.h"
+#include "kernels/norm/norm.cuda.h"
+
 #include "kernels/cuda/cuda.h"
 
 namespace warpstep::cuda {
+namespace {
 
-std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands&) {
-  fail<Error>("cuda: {} is not there yet", op.name);
+NormShape norm_shape(const BatchNorm& op, const Shape& x, const Shape& stored) {
+  return {.rows = rows_of(x),
+          .channels = stored.back(),
+          .real = x.back(),
+          .relu = op.relu,
+          .epsilon = static_cast<float>(op.epsilon),
+          .momentum = op.momentum};
 }
-std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands&) {
-  fail<Error>("cuda: {} is not there yet", op.name);
+
+NormBuffers norm_buffers(const BatchNorm& op, const Buffers& b) {
+  return {.x = b.in[0],
+          .gamma = as<float>(b.in[1]),
+          .beta = as<float>(b.in[2]),
+          .running_mean = as<float>(b.in[3]),
+          .running_var = as<float>(b.in[4]),
+          .shortcut = op.add ? b.in[5] : nullptr,
+          .y = b.out[0],
+          .mean = op.training ? as<float>(b.out[1]) : nullptr,
+          .inv_std = op.training ? as<float>(b.out[2]) : nullptr};
+}
+
+NormGradBuffers grad_buffers(const BatchNormGrad& op, const Buffers& b) {
+  const std::size_t second = op.norm.relu ? 6 : 5;
+  return {.d_y = b.in[0],
+          .second = op.sum ? b.in[second] : nullptr,
+          .x = b.in[1],
+          .y = op.norm.relu ? b.in[5] : nullptr,
+          .gamma = as<float>(b.in[2]),
+          .mean = as<float>(b.in[3]),
+          .inv_std = as<float>(b.in[4]),
+          .d_x = b.out[0],
+          .d_gamma = b.out[1],
+          .d_beta = b.out[2],
+          .d_shortcut = op.gives_shortcut() ? b.out[3] : nullptr};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
+  const DType dtype = operands.dtype_out();
+  const NormShape shape = norm_shape(op, operands.in_shape(0), operands.stored_in(0));
+  if (!op.training)
+    return launch_kernel("batch_norm", [=](const Buffers& b, CudaStream& s) {
+      batch_norm_inference(shape, norm_buffers(op, b), dtype, s.handle());
+    });
+  return launch_kernel(
+      "batch_norm_statistics + batch_norm",
+      [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                                CudaStream& s) {
+        batch_norm(shape, norm_buffers(op, b), dtype, b.workspace, tickets.word(), s.handle());
+      },
+      batch_norm_workspace(shape, dtype));
+}
+
+std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
+  const DType dtype = operands.dtype_out();
+  const NormShape shape = norm_shape(op.norm, operands.in_shape(1), operands.stored_in(1));
+  return launch_kernel(
+      "batch_norm_grad_sums + batch_norm_grad",
+      [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                                CudaStream& s) {
+        batch_norm_grad(shape, grad_buffers(op, b), dtype, b.workspace, tickets.word(), s.handle());
+      },
+      batch_norm_grad_workspace(shape, dtype));
 }
 
 }  // namespace warpstep::cuda

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/divider.cuh"
+#include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/vector.cuh"
 
 namespace warpstep::cuda {
@@ -31,23 +32,6 @@ struct Augmentation {
   bool dilate, mix;
   float m[3][3], shift[3];
 };
-
-// As philox() of engine/core/random.h, which is the host's.
-__device__ inline uint4 random_words(unsigned c0, unsigned c1, unsigned c2, unsigned c3,
-                                     unsigned k0, unsigned k1) {
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const unsigned a = c0 * 0xD2511F53U, a_high = __umulhi(c0, 0xD2511F53U);
-    const unsigned b = c2 * 0xCD9E8D57U, b_high = __umulhi(c2, 0xCD9E8D57U);
-    c0 = b_high ^ c1 ^ k0;
-    c1 = b;
-    c2 = a_high ^ c3 ^ k1;
-    c3 = a;
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  return make_uint4(c0, c1, c2, c3);
-}
 
 // The eight pixels of a draw, from the low bit up.
 __device__ inline unsigned drawn_pixels(const RowPlan& row, unsigned draw, unsigned threshold) {

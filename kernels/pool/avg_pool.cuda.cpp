@@ -1,13 +1,39 @@
-#include "engine/core/error.h"
+#include "kernels/pool/avg_pool.cuda.h"
+
 #include "kernels/cuda/cuda.h"
 
 namespace warpstep::cuda {
+namespace {
 
-std::unique_ptr<Kernel> bind(const AvgPool& op, const Operands&) {
-  fail<Error>("cuda: {} is not there yet", op.name);
+PoolShape pool_shape(const AvgPool& op, const Shape& x, const Shape& y) {
+  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
+  return {.batch = extent(x[0]),
+          .height = extent(x[1]),
+          .width = extent(x[2]),
+          .channels = extent(x[3]),
+          .out_height = extent(y[1]),
+          .out_width = extent(y[2]),
+          .window = extent(op.window),
+          .stride = extent(op.stride),
+          .padding = extent(op.padding)};
 }
-std::unique_ptr<Kernel> bind(const AvgPoolGrad& op, const Operands&) {
-  fail<Error>("cuda: {} is not there yet", op.name);
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const AvgPool& op, const Operands& operands) {
+  const PoolShape shape = pool_shape(op, operands.stored_in(0), operands.stored_out());
+  return launch_kernel("avg_pool",
+                       [shape, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
+                         avg_pool(shape, b.in[0], b.out[0], dtype, s.handle());
+                       });
+}
+
+std::unique_ptr<Kernel> bind(const AvgPoolGrad& op, const Operands& operands) {
+  const PoolShape shape = pool_shape(op.pool, operands.stored_out(), operands.stored_in(0));
+  return launch_kernel("avg_pool_grad",
+                       [shape, dtype = operands.dtype_out()](const Buffers& b, CudaStream& s) {
+                         avg_pool_grad(shape, b.in[0], b.out[0], dtype, s.handle());
+                       });
 }
 
 }  // namespace warpstep::cuda

@@ -43,6 +43,20 @@ __device__ inline std::size_t place(const Position& at, int row, int column, int
   return (pixel + static_cast<unsigned>(column)) * vectors + at.vector;
 }
 
+// The windows that hold a row, or a column, of the image: those i of `windows` with i * stride <=
+// padded < i * stride + window. None where first > last.
+struct Windows {
+  int first, last;
+};
+
+__device__ inline Windows windows_over(const Pooling& pool, int at, int windows) {
+  const int padded = at + pool.padding, from = padded - pool.window + pool.stride;
+  const auto divided = [&](int n) {
+    return static_cast<int>(pool.by_stride.quotient(static_cast<unsigned>(n)));
+  };
+  return {from < 0 ? 0 : divided(from), min(divided(padded), windows - 1)};
+}
+
 // One thread for each vector of batch x height x width pixels.
 template <class T>
 Pooling pooling(const char* name, const PoolShape& shape, int height, int width) {

@@ -21,7 +21,7 @@ __device__ inline void load_bytes(const std::uint8_t* from, unsigned (&bytes)[wi
 
 // d_y where x had the maximum of a window.
 template <int width>
-struct Windows {
+struct FromWindows {
   float d[width] = {};
   unsigned where[width] = {};
 
@@ -35,11 +35,11 @@ struct Windows {
 // The adjoint of windows of 2x2 side by side: a thread writes its window's four vectors, and so
 // reads d_y and index once. Tiles beyond the windows, where height or width is odd, are zeros.
 template <class T, int width>
-__device__ inline Windows<width> spread_2x2(const T* __restrict__ d_y,
-                                            const std::uint8_t* __restrict__ index,
-                                            T* __restrict__ d_x, const Pooling& pool,
-                                            const Position& at) {
-  Windows<width> tile;
+__device__ inline FromWindows<width> spread_2x2(const T* __restrict__ d_y,
+                                                const std::uint8_t* __restrict__ index,
+                                                T* __restrict__ d_x, const Pooling& pool,
+                                                const Position& at) {
+  FromWindows<width> tile;
   if (at.row < pool.out_height && at.column < pool.out_width)
     tile.load(d_y, index,
               place(at, at.row, at.column, pool.out_height, pool.out_width, pool.vectors) * width);
@@ -71,23 +71,15 @@ __global__ void __launch_bounds__(threads)
 template <class T, int width>
 __device__ inline void gather(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                               const Pooling& pool, const Position& at, float (&sum)[width]) {
-  // The windows i with i * stride <= padded < i * stride + window.
-  const auto first_of = [&](int padded) {
-    const int from = padded - pool.window + pool.stride;
-    return from < 0 ? 0 : static_cast<int>(pool.by_stride.quotient(static_cast<unsigned>(from)));
-  };
-  const auto last_of = [&](int padded, int windows) {
-    return min(static_cast<int>(pool.by_stride.quotient(static_cast<unsigned>(padded))),
-               windows - 1);
-  };
+  const Windows rows = windows_over(pool, at.row, pool.out_height);
+  const Windows columns = windows_over(pool, at.column, pool.out_width);
   const int row = at.row + pool.padding, column = at.column + pool.padding;
-  const int rows = last_of(row, pool.out_height), columns = last_of(column, pool.out_width);
-  for (int i = first_of(row); i <= rows; ++i)
+  for (int i = rows.first; i <= rows.last; ++i)
 #pragma unroll 1
-    for (int j = first_of(column); j <= columns; ++j) {
+    for (int j = columns.first; j <= columns.last; ++j) {
       const auto k =
           static_cast<unsigned>((row - i * pool.stride) * pool.window + (column - j * pool.stride));
-      Windows<width> from;
+      FromWindows<width> from;
       from.load(d_y, index, place(at, i, j, pool.out_height, pool.out_width, pool.vectors) * width);
 #pragma unroll
       for (int n = 0; n < width; ++n) sum[n] += from.where[n] == k ? from.d[n] : 0;
@@ -118,7 +110,7 @@ __global__ void __launch_bounds__(threads, 4)
   for (unsigned row = into.begin() + threadIdx.y; row < end; row += blockDim.y) {
     const Position at = position(pool, row * into.columns + into.column());
     if constexpr (tiles) {
-      const Windows<width> tile = spread_2x2<T, width>(d_y, index, d_x, pool, at);
+      const FromWindows<width> tile = spread_2x2<T, width>(d_y, index, d_x, pool, at);
 #pragma unroll
       for (int i = 0; i < width; ++i) sum[i] += tile.where[i] == no_maximum ? 0 : tile.d[i];
     } else {

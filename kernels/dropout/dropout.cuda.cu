@@ -1,0 +1,97 @@
+// Dropout. A draw is ten rounds of two multiplications for four elements, some 25 instructions an
+// element, which its 4 bytes in f16 just hide: 128x2048 are 1 MB, 0.3 us, bound by memory and the
+// multipliers alike. Nothing is kept for the adjoint, which draws the same numbers once more. Not
+// yet run on a GPU; shares of the peak go to bench/RECORDS.md.
+#include "kernels/dropout/dropout.cuda.h"
+
+#include <cmath>
+
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/divider.cuh"
+#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/vector.cuh"
+
+namespace warpstep::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+
+struct Drop {
+  std::uint32_t items, columns, layer;
+  std::uint32_t threshold;  // of 24 bits: below it an element is dropped
+  float scale;
+  Divider row;  // by the items of a row
+};
+
+__device__ inline uint4 draw_four(const Drop& drop, const StepState& state, std::uint64_t element) {
+  return random_words(static_cast<unsigned>(element / 4), static_cast<unsigned>(state.step),
+                      drop.layer, static_cast<unsigned>(Purpose::dropout),
+                      static_cast<unsigned>(state.seed), static_cast<unsigned>(state.seed >> 32));
+}
+
+__device__ inline unsigned word_of(const uint4& words, unsigned i) {
+  const unsigned low = (i & 1) != 0 ? words.y : words.x, high = (i & 1) != 0 ? words.w : words.z;
+  return (i & 2) != 0 ? high : low;
+}
+
+// An item of N elements a thread: 16 bytes, or one element where rows are no whole vectors. Where
+// rows begin at a multiple of 4, an item has N / 4 draws, else one more.
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    dropout_kernel(const T* x, const StepState* __restrict__ state, T* y, Drop drop) {
+  const unsigned item = blockIdx.x * threads + threadIdx.x;
+  if (item >= drop.items) return;
+  unsigned column = item;
+  const unsigned row = drop.row.split(column);
+  column *= N;
+  const StepState now = *state;
+  const std::uint64_t first = std::uint64_t{row} * drop.columns + column;
+  const auto phase = static_cast<unsigned>(first % 4);
+  float v[N];
+  if constexpr (N == 1)
+    v[0] = widen(x[item]);
+  else
+    load(x + std::size_t{item} * N, v);
+  uint4 words{};
+#pragma unroll
+  for (unsigned i = 0; i < N; ++i) {
+    if (i == 0 || (phase + i) % 4 == 0) words = draw_four(drop, now, first + i);
+    const bool kept = word_of(words, (phase + i) % 4) >> 8 >= drop.threshold;
+    v[i] = kept && column + i < drop.columns ? v[i] * drop.scale : 0;
+  }
+  if constexpr (N == 1)
+    y[item] = narrow<T>(v[0]);
+  else
+    store(y + std::size_t{item} * N, v);
+}
+
+template <class T, int N>
+void launch_dropout(const DropoutShape& shape, const void* x, const StepState* state, void* y,
+                    cudaStream_t stream) {
+  const unsigned a_row = index32("dropout", "elements of a row", shape.stored, N);
+  const unsigned items = index32("dropout", "items", shape.rows * a_row);
+  const Drop drop{.items = items,
+                  .columns = index32("dropout", "columns", shape.columns),
+                  .layer = shape.layer,
+                  .threshold = static_cast<std::uint32_t>(std::ceil(shape.rate * 0x1p24)),
+                  .scale = static_cast<float>(1 / (1 - shape.rate)),
+                  .row = Divider(a_row)};
+  launch("dropout", dropout_kernel<T, N>,
+         {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
+         static_cast<const T*>(x), state, static_cast<T*>(y), drop);
+}
+
+}  // namespace
+
+void dropout(const DropoutShape& shape, const void* x, const StepState* state, void* y, DType dtype,
+             cudaStream_t stream) {
+  dispatch("dropout", dtype, [&]<class T>() {
+    if (shape.rows == 0 || shape.stored == 0) return;
+    if (shape.stored % vector_width<T> == 0)
+      launch_dropout<T, vector_width<T>>(shape, x, state, y, stream);
+    else
+      launch_dropout<T, 1>(shape, x, state, y, stream);
+  });
+}
+
+}  // namespace warpstep::cuda

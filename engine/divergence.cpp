@@ -6,6 +6,13 @@
 #include "engine/loss_scaling.h"
 
 namespace warpstep {
+namespace {
+
+std::string number(double value) {  // a NaN has a sign, which says nothing
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
+}  // namespace
 
 void require_sound(const StepRecord& r, std::uint64_t skipped) {
   const std::string where =
@@ -17,13 +24,14 @@ void require_sound(const StepRecord& r, std::uint64_t skipped) {
         "{} {} though the loss scale is down to {}: the last {} steps made no update, and a "
         "smaller scale would not help; training diverged: use a lower --lr, a warm-up, or "
         "--precision bf16. Nothing of this step was saved",
-        finite ? "gradients overflow" : fmt::format("the loss is {}", r.loss), where, r.loss_scale,
-        skipped);
+        finite ? "gradients overflow"
+               : fmt::format("the loss is {}", number(static_cast<double>(r.loss))),
+        where, r.loss_scale, skipped);
   if (!r.overflow && !finite)
     fail<NumericError>(
         "the loss is {} {}; training diverged: use a lower --lr, a warm-up or another --seed. "
         "Nothing of this step was saved",
-        r.loss, where);
+        number(static_cast<double>(r.loss)), where);
 }
 
 void require_sound(const EvaluationRecord& r) {
@@ -31,7 +39,7 @@ void require_sound(const EvaluationRecord& r) {
   fail<NumericError>(
       "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
       "a warm-up or another --seed. These weights were not saved",
-      r.score.loss_sum, r.step, r.epoch);
+      number(r.score.loss_sum), r.step, r.epoch);
 }
 
 }  // namespace warpstep

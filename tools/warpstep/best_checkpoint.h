@@ -18,6 +18,7 @@ struct Scored {
 
   // More accurate; as accurate with a lower loss; or as good in both and made earlier.
   bool better_than(const Scored& other) const;
+  bool operator==(const Scored&) const = default;
 };
 
 class BestCheckpoint {

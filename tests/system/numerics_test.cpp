@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/core/file.h"
+#include "engine/safetensors.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -86,6 +88,33 @@ TEST_F(Numerics, OfAnEvaluationAreLookedAtToo) {
   EXPECT_EQ(checked.exit_code, 1) << plain.err;
   EXPECT_THAT(checked.err,
               ContainsRegex("batch 1 of the evaluation: .* wrote .*the call made them"));
+}
+
+// As another program may write it: without checksums.
+TEST_F(Numerics, OfWeightsThatWereGivenAreNamed) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const SafetensorsFile file(checkpoints(out_).back());
+  Tensors values = tensors(file.path());
+  std::memset(values.at("fc3.bias").data(), 0xFF, sizeof(float));
+  std::vector<TensorToStore> stored;
+  for (const StoredTensor& t : file.tensors())
+    stored.push_back({t.name, t.type, t.shape, values.at(t.name)});
+  Metadata metadata = file.metadata();
+  std::erase_if(metadata,
+                [](const auto& entry) { return entry.first.starts_with("warpstep.checksum."); });
+  const std::string broken = out_ + "/broken.safetensors";
+  write_safetensors(broken, stored, metadata);
+  const Ended plain = run({"eval", broken});
+  EXPECT_EQ(plain.exit_code, 0);
+  EXPECT_THAT(plain.out, HasSubstr("loss nan"));
+  EXPECT_THAT(plain.err, HasSubstr("the loss is not finite; --check-numerics names the call"));
+  const Ended checked = run({"eval", broken, "--check-numerics"});
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_THAT(checked.err, HasSubstr("batch 1 of the evaluation: parameter fc3.bias holds 1 NaN, 0 "
+                                     "+inf and 0 -inf of 3 elements"));
+  const Ended resumed = run({"train", "--resume", broken, "--epochs", "3", "--check-numerics"});
+  EXPECT_EQ(resumed.exit_code, 1);
+  EXPECT_THAT(resumed.err, HasSubstr("step 13: parameter fc3.bias holds 1 NaN"));
 }
 
 TEST_F(Numerics, DoNotGoWithAProfileOfCalls) {

@@ -144,8 +144,10 @@ void declare_model_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(0, 4096));
   app.add_flag("--exact-math", o.exact_math,
                "no algorithm that trades accuracy for speed (Winograd)");
-  app.add_flag("--deterministic", o.deterministic,
-               "only algorithms that give the same bits every time; the CPU has no others");
+  app.add_flag(
+      "--deterministic", o.deterministic,
+      "only algorithms that give the same bits every time; on the CPU all do, with as many "
+      "--threads");
   app.add_flag(
       "--autotune", o.autotune,
       "CUDA: measure the libraries' algorithms, not trust their heuristics; choices are kept");

@@ -7,6 +7,7 @@
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/record.h"
+#include "engine/divergence.h"
 
 namespace warpstep {
 namespace {
@@ -56,8 +57,10 @@ Score& Score::operator+=(const Score& other) {
 }
 
 std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop) {
-  const auto runner = eager_runner(program);
+                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
+                                    Runner* runner) {
+  std::unique_ptr<Runner> own;
+  if (!runner) runner = (own = eager_runner(program)).get();
   source.seek({});
   Score total;
   for (std::uint64_t i = 0; i < limited(source.steps_per_epoch(), limit_batches); ++i) {
@@ -70,9 +73,9 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
   return total;
 }
 
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches) {
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches, Runner* runner) {
   const std::atomic<bool> never{false};
-  return *evaluate_until(program, source, limit_batches, never);
+  return *evaluate_until(program, source, limit_batches, never, runner);
 }
 
 Trainer::Trainer(Parts parts, const TrainOptions& options)
@@ -188,7 +191,8 @@ void Trainer::land(Progress& progress) {
   }
   flights_.erase(flights_.begin());
   const StepRecord record = record_of(progress, flight);
-  require_sound(record);
+  skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
+  require_sound(record, skipped_in_a_row_);
   last_step_end_ns_ = record.end_ns;
 
   progress.step = record.step;
@@ -243,21 +247,6 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
   return record;
 }
 
-void Trainer::require_sound(const StepRecord& record) const {
-  if (record.overflow && record.loss_scale < 1)
-    fail<NumericError>(
-        "gradients overflow in step {} (epoch {}, step {} of {}) though the loss scale is down to "
-        "{}; training diverged: use a lower --lr, a warm-up, or --precision bf16. Nothing of this "
-        "step was saved",
-        record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch, record.loss_scale);
-  if (!record.overflow && !std::isfinite(record.loss))
-    fail<NumericError>(
-        "the loss is {} in step {} (epoch {}, step {} of {}, learning rate {}); training diverged: "
-        "use a lower --lr, a warm-up or another --seed. Nothing of this step was saved",
-        record.loss, record.step, record.epoch, record.step_in_epoch, record.steps_per_epoch,
-        record.learning_rate);
-}
-
 void Trainer::end_epoch(Progress& progress) {
   progress.next = {progress.next.epoch + 1, 0};
   epoch_.epoch = progress.next.epoch;
@@ -274,15 +263,12 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const std::uint64_t begin = now_ns();
   const std::optional<Score> score =
-      evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop);
+      evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop,
+                     parts_.evaluation_runner);
   if (!score) return false;
-  if (!std::isfinite(score->loss_sum))
-    fail<NumericError>(
-        "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
-        "a warm-up or another --seed. These weights were not saved",
-        score->loss_sum, progress.step, progress.next.epoch);
-  progress.evaluation =
-      EvaluationRecord{progress.next.epoch, progress.step, *score, now_ns() - begin};
+  const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin};
+  require_sound(record);
+  progress.evaluation = record;
   for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
   return true;
 }

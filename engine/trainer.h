@@ -102,11 +102,13 @@ enum class Outcome : std::uint8_t { finished, interrupted };
 
 // Mean loss and accuracy of `program` (a step without training) over one pass of `source` from its
 // start.
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0);
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0,
+               Runner* runner = nullptr);  // null: eager
 
 // The same, given up between two batches once *stop is set: nothing is returned then.
 std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop);
+                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
+                                    Runner* runner = nullptr);
 
 class Trainer {
  public:
@@ -115,18 +117,19 @@ class Trainer {
     BatchSource& data;
     Program* evaluation = nullptr;  // the forward half, sharing the step's store
     BatchSource* evaluation_data = nullptr;
-    Runner* runner = nullptr;  // null: eager
+    Runner* runner = nullptr;  // null: a graph_runner of the step
     std::vector<TrainObserver*> observers;
     // Called with the progress at the end of each epoch and when the run stops; returns the file it
     // wrote.
     std::function<std::filesystem::path(const Progress&)> save;
+    Runner* evaluation_runner = nullptr;  // null: eager
   };
 
   Trainer(Parts parts, const TrainOptions& options);
 
   // Runs to the end, or until *stop: then the step at hand is finished, an evaluation given up,
-  // and the progress saved. Throws NumericError when a loss is not finite, DataError from the data;
-  // what was saved before stays.
+  // and the progress saved. Throws NumericError when the run has diverged (divergence.h), DataError
+  // from the data; what was saved before stays.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
@@ -148,7 +151,6 @@ class Trainer {
   const Batch& next_batch();
   void land(Progress& progress);
   StepRecord record_of(const Progress& progress, const Flight& flight) const;
-  void require_sound(const StepRecord& record) const;
   void end_epoch(Progress& progress);
   bool evaluation_due(const Progress& progress) const;
   bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: given up
@@ -157,8 +159,9 @@ class Trainer {
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
-  std::vector<Flight> flights_;  // oldest first
-  std::int64_t first_step_ = 0;  // of the step state when the run's was 0
+  std::vector<Flight> flights_;         // oldest first
+  std::int64_t first_step_ = 0;         // of the step state when the run's was 0
+  std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;
   std::uint64_t observed_ns_ = 0;  // in observers since the last step's end

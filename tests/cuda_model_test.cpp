@@ -1,18 +1,23 @@
 // Whole models on the CUDA backend (tests/tested_backend.h: on a GPU, or its sources over the
 // emulated device): call by call against the reference in each precision, one graph launch a step
 // against its calls one by one, loss scaling through an overflow, and what a poisoned arena shows.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/loss_scaling.h"
+#include "engine/numerics.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
 
 namespace warpstep {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 using testing_support::model_step;
 using testing_support::open_tested_backend;
 using testing_support::Stepping;
@@ -105,15 +110,18 @@ TEST_P(ModelOnCuda, GivesTheSameGradientsWithoutTheirFusions) {
   }
 }
 
+void multiply(Store& store, std::size_t parameter, float factor) {
+  std::vector<float> weights = store.read(parameter);
+  for (float& weight : weights) weight *= factor;
+  store.write(parameter, weights);
+}
+
 // The weights are blown up until fp16 gradients overflow at the first loss scale: steps are left
 // out until the scale fits, and then training goes on.
 TEST_P(LossScaling, LeavesOutTheStepsThatOverflow) {
   const auto step = stepping(backend_);
   Store& store = step->program.store();
-  const std::size_t last = store.parameters().size() - 2;
-  std::vector<float> weights = store.read(last);
-  for (float& weight : weights) weight *= 100;
-  store.write(last, weights);
+  multiply(store, store.parameters().size() - 2, 100);
   const auto runner = graph_runner(step->program);
   std::int64_t skipped = 0;
   float scale = 65536;
@@ -136,6 +144,38 @@ TEST_P(LossScaling, LeavesOutTheStepsThatOverflow) {
   EXPECT_LT(skipped, 12);
   for (const auto& parameter : before)
     for (const float element : parameter) ASSERT_TRUE(std::isfinite(element));
+}
+
+TEST_P(LossScaling, MayFallBeforeTheNumericsRunnerObjects) {
+  const auto step = stepping(backend_);
+  Store& store = step->program.store();
+  multiply(store, store.parameters().size() - 2, 100);
+  const auto runner = numerics_runner(step->program);
+  const Parameters before = step->parameters();
+  ASSERT_NO_THROW(runner->step());
+  EXPECT_EQ(store.report(1).overflow, 1U);
+  EXPECT_EQ(step->parameters(), before);
+  StepState state = store.step_state();
+  state.loss_scale = 0.9F * least_loss_scale;
+  state.overflow = 0;
+  store.set_step_state(state);
+  // What one layer shrinks the next one blows up: the gradient between them, whatever its scale.
+  const std::size_t end = store.parameters().size();
+  for (const std::size_t p : {end - 6, end - 5}) multiply(store, p, 1e-4F);
+  multiply(store, end - 4, 1e4F);
+  multiply(store, end - 2, 10);
+  EXPECT_THAT([&] { runner->step(); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("step 2: "), HasSubstr("grad, models/"),
+                                                HasSubstr("its inputs were all finite"))));
+}
+
+TEST_P(LossScaling, IsNoExcuseForTheForwardHalf) {
+  const auto step = stepping(backend_);
+  Store& store = step->program.store();
+  multiply(store, store.parameters().size() - 4, 3e5F);
+  EXPECT_THAT(
+      [&] { numerics_runner(step->program)->step(); },
+      ThrowsMessage<NumericError>(AllOf(HasSubstr("step 1: "), HasSubstr(" (forward, models/"))));
 }
 
 // With sanitizers a step takes seconds, and fp16 has every kernel.

@@ -1,6 +1,6 @@
 // Every model of the zoo as a whole training step on devices that are assumed, in every precision:
 // each of its convolutions has a plan within the workspace cap, and none needs what the backend
-// does where cuDNN fuses nothing.
+// does where cuDNN fuses nothing; --deterministic finds plans that give the same bits every time.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -38,6 +38,32 @@ TEST_P(ZooPlans, CoverEveryConvolution) {
       if (how.find(" + bias_relu") != std::string::npos)
         std::cout << model.name << " " << call.title << ": not fused by cuDNN: " << how << "\n";
     }
+  }
+}
+
+// Calls of every model whose plan does not give the same bits every time.
+int undetermined(const char* device, Precision precision, bool deterministic) {
+  BackendOptions options;
+  options.assumed_device = device;
+  options.tf32 = precision == Precision::tf32;
+  options.deterministic = deterministic;
+  options.workspace_cap = 0;  // then cuDNN's first choice often is to add with atomics
+  const auto backend = open_backend("cuda", options);
+  int calls = 0;
+  for (const models::Model& model : models::zoo()) {
+    const StepOptions step = options_for(*backend, {.precision = precision});
+    const Program program(compile_step(models::build(model, {.batch = batch}), step), backend);
+    for (const Call& call : program.calls())
+      calls += call.kernel->implementation().find("not deterministic") != std::string::npos ? 1 : 0;
+  }
+  return calls;
+}
+
+TEST_P(ZooPlans, AreDeterministicOnRequest) {
+  const auto& [device, precision] = GetParam();
+  EXPECT_EQ(undetermined(device, precision, true), 0);
+  if (precision == Precision::fp32) {
+    EXPECT_GT(undetermined(device, precision, false), 0) << "this test proves nothing any more";
   }
 }
 

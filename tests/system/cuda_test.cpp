@@ -148,6 +148,69 @@ TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
 }
 
+TEST_F(TrainOnCuda, GoesOnInAnotherPrecision) {
+  const auto slowly = [&](const std::string& out) {
+    std::vector<std::string> arguments = start(out, "fp32");
+    *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e-5";
+    return arguments;
+  };
+  train(slowly(a_));
+  const auto resume = [&](const char* precision, const char* epochs) {
+    const Ended ended =
+        run({"train", "--resume", a_, "--precision", precision, "--epochs", epochs}, with_cuda());
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(resume("fp16", "3"),
+              AllOf(HasSubstr("--precision fp16: the run was in fp32 so far"),
+                    HasSubstr("its loss scale starts afresh"), HasSubstr("the bits will not be")));
+  EXPECT_THAT(resume("fp16", "4"), Not(HasSubstr("--precision fp16: ")));
+  EXPECT_THAT(resume("fp32", "5"), AllOf(HasSubstr("--precision fp32: the run was in fp16 so far"),
+                                         Not(HasSubstr("loss scale"))));
+  EXPECT_THAT(resume("bf16", "6"), HasSubstr("the run was in fp32 so far"));
+  std::vector<std::string> alone = slowly(b_);
+  *std::find(alone.begin(), alone.end(), "2") = "6";
+  train(alone);
+  const auto mixed = metrics(a_), fp32 = metrics(b_);
+  ASSERT_EQ(mixed.size(), fp32.size());
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    const Json& line = mixed[i];
+    const std::uint64_t step = line["step"];
+    EXPECT_EQ(line["step"], fp32[i]["step"]);
+    const double loss = fp32[i]["loss"];
+    EXPECT_NEAR(line["loss"].get<double>(), loss, 1e-2 * loss) << step;
+    if (line["kind"] != "step") continue;
+    EXPECT_EQ(line.contains("loss_scale"), step > 12 && step <= 24) << step;
+    EXPECT_EQ(line.value("loss_scale", 65536.0), 65536) << step;
+  }
+  EXPECT_NE(mixed.back()["loss"], fp32.back()["loss"]);
+}
+
+TEST_F(TrainOnCuda, EndsWhenNoLossScaleHelps) {
+  std::vector<std::string> arguments = with(start(a_, "fp16"), "--overwrite");
+  *std::find(arguments.begin(), arguments.end(), "32") = "8";
+  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e5";  // above 65504: no fp16 number
+  const Ended ended = run(arguments, with_cuda());
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("the loss is nan in step 19 (epoch 1, step 19 of 24"),
+                    HasSubstr("though the loss scale is down to 0.5: the last 18 steps made no "),
+                    HasSubstr("no checkpoint was saved before")));
+  const Ended checked = run(with(arguments, "--check-numerics"), with_cuda());
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_THAT(checked.err, AllOf(HasSubstr("step 1: update_all (update; "), HasSubstr(" copy: "),
+                                 HasSubstr("inf of "), HasSubstr("learning rate 100000")));
+}
+
+TEST_F(TrainOnCuda, LooksAtEveryCallOnRequest) {
+  for (const char* precision : {"fp32", "fp16"}) {
+    train(with(start(a_, precision), "--overwrite"));
+    train(with(start(b_, precision), "--overwrite", "--check-numerics"));
+    EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
+    EXPECT_EQ(timeless_metrics(a_), timeless_metrics(b_));
+  }
+}
+
 TEST_F(TrainOnCuda, IsEvaluatedToTheSameAccuracy) {
   train(start(a_, "fp16"));
   const Ended ended = run({"eval", a_, "--json"}, with_cuda());

@@ -67,7 +67,9 @@ std::vector<fs::path> checkpoints(const std::string& run) {
   std::vector<fs::path> paths;
   if (fs::exists(run))
     for (const auto& entry : fs::directory_iterator(run))
-      if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
+      if (entry.path().filename().string().starts_with("checkpoint-") &&
+          entry.path().extension() == ".safetensors")
+        paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;
 }

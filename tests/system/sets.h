@@ -37,7 +37,8 @@ std::vector<std::string> with(std::vector<std::string> arguments, const More&...
 using Tensors = std::map<std::string, std::vector<std::byte>>;
 Tensors tensors(const std::filesystem::path& checkpoint);
 std::string checkpoint_metadata(const std::filesystem::path& checkpoint, const std::string& key);
-std::vector<std::filesystem::path> checkpoints(const std::string& run);  // oldest first
+// Those of steps, oldest first.
+std::vector<std::filesystem::path> checkpoints(const std::string& run);
 Json read_json(const std::string& path);
 std::vector<Json> metrics(const std::string& run);
 // Without what a clock says.

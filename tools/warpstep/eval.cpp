@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <filesystem>
 
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "engine/numerics.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
@@ -17,14 +19,20 @@ namespace {
 struct EvalRequest {
   RunOptions options;
   std::string run;
+  std::string checkpoint = "last";
   std::string split = "test";
+  bool check_numerics = false;
   bool json = false;
 };
 
+std::filesystem::path checkpoint_of(const CLI::App& app, const EvalRequest& request) {
+  if (std::filesystem::is_regular_file(request.run) && app.count("--checkpoint") == 0)
+    return request.run;
+  return chosen_checkpoint(request.run, request.checkpoint);
+}
+
 int evaluate_run(const CLI::App& app, const EvalRequest& request) {
-  const std::filesystem::path checkpoint = std::filesystem::is_regular_file(request.run)
-                                               ? std::filesystem::path(request.run)
-                                               : newest_checkpoint(request.run);
+  const std::filesystem::path checkpoint = checkpoint_of(app, request);
   const Json stored = Json::parse(read_checkpoint_info(checkpoint).config_json, nullptr, false);
   if (stored.is_discarded() || !stored.contains("options"))
     fail<DataError>("{}: its configuration is broken", checkpoint.string());
@@ -37,7 +45,14 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
   load_parameters(checkpoint, program->store());
-  const Score score = evaluate(*program, source.batches(), options.limit_batches);
+  std::unique_ptr<Runner> runner;  // null: the usual one
+  if (request.check_numerics) {
+    fmt::print(stderr, "{}\n", slow_check);
+    runner = numerics_runner(*program);
+  }
+  const Score score = evaluate(*program, source.batches(), options.limit_batches, runner.get());
+  if (!std::isfinite(score.loss()))
+    fmt::print(stderr, "the loss is not finite; --check-numerics names the call that made it so\n");
   if (request.json) {
     const Json result{{"checkpoint", checkpoint.string()},
                       {"data", options.data},
@@ -58,6 +73,9 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
 Run declare(CLI::App& app) {
   auto request = std::make_shared<EvalRequest>();
   app.add_option("run", request->run, "run directory, or a checkpoint of one")->required();
+  app.add_option("--checkpoint", request->checkpoint,
+                 "which of the directory's: last, best or a file")
+      ->capture_default_str();
   app.add_option("--data", request->options.data, "another data set than the run's");
   app.add_option("--split", request->split, "test or train")
       ->capture_default_str()
@@ -68,8 +86,9 @@ Run declare(CLI::App& app) {
                  "stop after so many batches; 0: all")
       ->capture_default_str()
       ->check(whole_number());
+  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
   app.add_flag("--json", request->json, "the result as JSON");
-  app.footer("Example:\n  warpstep eval runs/first");
+  app.footer("Example:\n  warpstep eval runs/first --checkpoint best");
   return [&app, request] { return evaluate_run(app, *request); };
 }
 

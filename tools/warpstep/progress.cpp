@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "engine/core/clock.h"
@@ -20,6 +21,7 @@ std::string percent(double share) {
 }
 
 std::string loss_text(double loss) {
+  if (std::isnan(loss)) return "nan";  // without its sign, which says nothing
   return loss < 1e6 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
 }
 

@@ -31,6 +31,13 @@ class ProgressLine final : public TrainObserver {
   std::uint64_t epoch_end_step_ = 0;
 };
 
+// Of train and eval.
+inline constexpr const char* check_numerics_help =
+    "wait for every call, read back what it wrote and stop at the first number that is not finite, "
+    "naming the call: slow, for finding a fault";
+inline constexpr const char* slow_check =
+    "--check-numerics: every call is waited for and what it wrote is looked at; this is slow";
+
 std::string loss_text(double loss);        // four decimals, or four digits of a huge one
 std::string percent(double share);         // "48.2 %"
 std::string grouped(std::int64_t number);  // "10,000"

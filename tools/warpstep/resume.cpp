@@ -3,6 +3,7 @@
 #include "data/recipe.h"
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "engine/loss_scaling.h"
 #include "models/zoo.h"
 #include "tools/warpstep/data_options.h"
 
@@ -15,8 +16,11 @@ namespace {
 // Where to go on when the checkpoint cannot be used.
 std::string older_hint(const Resumed& resumed) {
   fs::path older;
+  const bool is_best = resumed.checkpoint.filename() == best_name;
   for (const fs::path& path : checkpoints(resumed.run))
-    if (path.filename() < resumed.checkpoint.filename()) older = path;
+    if (is_best || path.filename() < resumed.checkpoint.filename()) older = path;
+  if (is_best && !older.empty())
+    return fmt::format("; the newest checkpoint may be whole: --resume {}", older.string());
   return older.empty()
              ? "; there is no older checkpoint: start the run again with --overwrite"
              : fmt::format("; the one before it may be whole: --resume {}", older.string());
@@ -85,6 +89,16 @@ std::string recipe_of(const RunOptions& options) {
       .text();
 }
 
+// Weights and moments are kept in f32 whatever the step computes in.
+void go_on_in_precision(Precision from, Precision to, Store& store) {
+  if (from == to) return;
+  store.set_step_state(in_precision(store.step_state(), from, to));
+  fmt::print(stderr,
+             "--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
+             "on as they are{}, but the bits will not be those of a run in one precision\n",
+             name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
+}
+
 }  // namespace
 
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store) {
@@ -94,8 +108,9 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
-  if (progress.next.step == 0) return progress;
   const auto then = resumed.config.at("options").get<RunOptions>();
+  go_on_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
+  if (progress.next.step == 0) return progress;
   const auto refuse = [&](const char* option, auto now, auto before) {
     fail<UsageError>(
         "{} {}: {} stands in mid-epoch, after {} batches that were drawn with {} {}; resume with "

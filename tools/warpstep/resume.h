@@ -28,8 +28,10 @@ Json data_json(const data::Dataset& training, const data::Dataset& test);
 void require_same_data(const Resumed& resumed, const Json& data);
 void require_same_run(const Resumed& resumed, const RunOptions& options);
 
-// Fills the store. DataError when the file is broken, with an older one to go on from; UsageError
-// when it stands in mid-epoch and the options would draw other batches for the rest of it.
+// Fills the store. A run may go on in another precision, which is said on stderr: loss scaling
+// starts afresh then. DataError when the file is broken, with an older one to go on from;
+// UsageError when it stands in mid-epoch and the options would draw other batches for the rest of
+// it.
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store);
 
 }  // namespace warpstep::tools

@@ -14,21 +14,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors";
-
-constexpr std::string_view set_aside = ".old";  // a checkpoint after the one resumed from
-
-bool is_checkpoint(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with(prefix) && name.ends_with(suffix);
-}
-
 bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
-  return is_checkpoint(name) || name == "config.json" || name == "metrics.jsonl" ||
-         name == "summary.json" || name == "bad_samples.jsonl" || name == "curves.png" ||
-         name == "report.html" || name == "report-tb.html" || name == "comparison.html" ||
-         (name.starts_with("session") && name.ends_with(".prof"));
+  return is_checkpoint_name(name) || name == best_name || name == "config.json" ||
+         name == "metrics.jsonl" || name == "summary.json" || name == "bad_samples.jsonl" ||
+         name == "curves.png" || name == "report.html" || name == "report-tb.html" ||
+         name == "comparison.html" || (name.starts_with("session") && name.ends_with(".prof"));
 }
 
 // ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.
@@ -56,8 +47,7 @@ void remove_exports(const fs::path& folder) {
 // name.
 void set_aside_after(const fs::path& run, std::uint64_t step) {
   for (const fs::path& path : checkpoints(run)) {
-    const std::string digits = path.filename().string().substr(prefix.size());
-    if (std::strtoull(digits.c_str(), nullptr, 10) <= step) continue;
+    if (step_of(path) <= step) continue;
     fs::path aside = path;
     aside += set_aside;
     fs::rename(path, aside);
@@ -231,35 +221,11 @@ void RunDirectory::write_curves(const std::string& model, const std::string& dat
   draw_curves(curves, path_ / "curves.png");
 }
 
-fs::path RunDirectory::checkpoint_path(std::uint64_t step) const {
-  return path_ / fmt::format("{}{:08}{}", prefix, step, suffix);
-}
-
 void RunDirectory::prune_checkpoints(std::uint64_t keep) const {
   const std::vector<fs::path> all = checkpoints(path_);
   if (keep == 0 || all.size() <= keep) return;
   for (auto old = all.begin(); old != all.end() - static_cast<std::ptrdiff_t>(keep); ++old)
     fs::remove(*old);
-}
-
-std::vector<fs::path> checkpoints(const fs::path& run) {
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(run))
-    if (is_checkpoint(entry.path())) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());  // the names carry the step with leading zeros
-  return paths;
-}
-
-fs::path newest_checkpoint(const fs::path& run) {
-  if (!fs::is_directory(run))
-    fail<DataError>("{}: there is no such run directory or checkpoint", run.string());
-  const std::vector<fs::path> all = checkpoints(run);
-  if (all.empty())
-    fail<DataError>(
-        "{}: no {}*{} in it; a run that was stopped before it saved one starts again with "
-        "--overwrite, and saves earlier with --checkpoint-every N",
-        run.string(), prefix, suffix);
-  return all.back();
 }
 
 }  // namespace warpstep::tools

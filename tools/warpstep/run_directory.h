@@ -1,5 +1,5 @@
 // What a run writes: config.json, metrics.jsonl, summary.json, bad_samples.jsonl, curves.png and
-// its checkpoints.
+// its checkpoints (best_checkpoint.h has the best one).
 #pragma once
 
 #include <deque>
@@ -9,6 +9,7 @@
 
 #include "engine/trainer.h"
 #include "tools/curves.h"
+#include "tools/warpstep/checkpoint_files.h"
 
 namespace warpstep::tools {
 
@@ -29,7 +30,6 @@ class RunDirectory final : public TrainObserver {
   void write_config(const Json& config) const;
   void write_summary(const Json& summary) const;
   void write_curves(const std::string& model, const std::string& data) const;
-  std::filesystem::path checkpoint_path(std::uint64_t step) const;
   // Of metrics.jsonl; null before the first epoch has ended.
   const Json& last_epoch() const { return last_epoch_; }
   // Removes all but the newest `keep` checkpoints; 0 keeps all.
@@ -51,11 +51,5 @@ class RunDirectory final : public TrainObserver {
   CurveData curves_;
   Json last_epoch_;
 };
-
-// Oldest first.
-std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& run);
-
-// The newest checkpoint of a run directory. DataError when there is none.
-std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
 }  // namespace warpstep::tools

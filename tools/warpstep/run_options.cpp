@@ -63,6 +63,7 @@ void visit_fields(Options& o, Visit visit) {
   visit("log_every", o.log_every);
   visit("checkpoint_every", o.checkpoint_every);
   visit("keep_checkpoints", o.keep_checkpoints);
+  visit("keep_best", o.keep_best);
   visit("out", o.out);
 }
 
@@ -115,6 +116,11 @@ std::filesystem::path plan_cache(const std::string& text) {
 }  // namespace
 
 BackendOptions backend_options(const RunOptions& o) {
+  if (o.deterministic && o.autotune && plan_cache(o.plan_cache).empty())
+    fail<UsageError>(
+        "--deterministic with --autotune: which algorithm is fastest comes out another way each "
+        "time, and without a plan cache nothing keeps the choice; name a folder with --plan-cache, "
+        "or leave out --autotune");
   return {.threads = o.threads,
           .exact_math = o.exact_math,
           .tf32 = parse_precision(o.precision) == Precision::tf32,
@@ -138,8 +144,10 @@ void declare_model_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(0, 4096));
   app.add_flag("--exact-math", o.exact_math,
                "no algorithm that trades accuracy for speed (Winograd)");
-  app.add_flag("--deterministic", o.deterministic,
-               "CUDA: only algorithms that give the same bits every time");
+  app.add_flag(
+      "--deterministic", o.deterministic,
+      "only algorithms that give the same bits every time; on the CPU all do, with as many "
+      "--threads");
   app.add_flag(
       "--autotune", o.autotune,
       "CUDA: measure the libraries' algorithms, not trust their heuristics; choices are kept");
@@ -225,6 +233,8 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
                  "newest checkpoints that are kept; 0: all")
       ->capture_default_str()
       ->check(whole_number());
+  app.add_flag("--keep-best,!--no-keep-best", o.keep_best,
+               "besides them keep the one with the best evaluation, as best.safetensors (default)");
   app.add_option("--out", o.out, "run directory; runs/MODEL-DATE-TIME when not given");
 }
 

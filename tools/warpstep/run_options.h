@@ -64,6 +64,7 @@ struct RunOptions {
   std::uint64_t log_every = 10;
   std::uint64_t checkpoint_every = 0;
   std::uint64_t keep_checkpoints = 2;
+  bool keep_best = true;
   std::string out;
 };
 void to_json(nlohmann::ordered_json& json, const RunOptions& options);

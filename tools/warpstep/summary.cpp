@@ -78,6 +78,13 @@ void print_summary(const Json& summary, const RunOptions& options,
                percent(summary["test"]["accuracy"].get<double>()),
                grouped(summary["test"]["images"].get<std::int64_t>()),
                loss_text(summary["test"]["loss"].get<double>()));
+  // The last weights are the best ones as a rule.
+  if (const auto best = summary.find("best");
+      best != summary.end() && best->at("step") != summary.at("steps"))
+    fmt::print("  best       {} after step {}: {}/{}\n",
+               percent(best->at("accuracy").get<double>()),
+               grouped(best->at("step").get<std::int64_t>()), run.string(),
+               best->at("checkpoint").get<std::string>());
   fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
              grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");

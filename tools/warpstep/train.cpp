@@ -10,7 +10,9 @@
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
 #include "engine/core/version.h"
+#include "engine/numerics.h"
 #include "tools/warpstep/bad_samples.h"
+#include "tools/warpstep/best_checkpoint.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/profiling.h"
@@ -38,6 +40,7 @@ struct TrainRequest {
   std::string resume;
   bool overwrite = false;
   bool allow_changed_data = false;
+  bool check_numerics = false;
 };
 
 std::string default_out(const std::string& model) {
@@ -80,6 +83,11 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
         "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
   if (options.epochs == 0 && options.steps == 0)
     fail<UsageError>("--epochs 0 needs --steps: how long shall the run be?");
+  if (request.check_numerics && (options.profile == "spans" || options.profile == "deep"))
+    fail<UsageError>(
+        "--profile {} does not go with --check-numerics, whose steps take other times: say "
+        "--profile steps",
+        options.profile);
   if (options.out.empty()) options.out = default_out(options.model);
   return options;
 }
@@ -129,32 +137,70 @@ void announce(const Job& job) {
   fmt::print(stderr, "data: {}\n", describe(job.training));
 }
 
+// What is told of a run, and what it leaves.
+struct Following {
+  RunDirectory& run;
+  BestCheckpoint& best;
+  Totals& totals;
+  BadSampleLog& bad;
+  Profiling& profiling;
+};
+
+std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics,
+                                  Program& program) {
+  if (check_numerics) return numerics_runner(program);
+  return options.no_graph ? eager_runner(program) : graph_runner(program);
+}
+
+// What was saved of a run that diverged, and how to find out why it did.
+std::string after_divergence(const RunDirectory& run, bool check_numerics) {
+  const std::vector<fs::path> saved = checkpoints(run.path());
+  const std::string last =
+      saved.empty() ? "; no checkpoint was saved before"
+                    : fmt::format("; the last checkpoint saved is {}", saved.back().string());
+  if (check_numerics) return last;
+  return last + (saved.empty()
+                     ? ". The first call whose result is not finite is named by the same command "
+                       "with --overwrite --check-numerics"
+                     : fmt::format(". The first call whose result is not finite is named by: "
+                                   "warpstep train --resume {} --check-numerics",
+                                   run.path().string()));
+}
+
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
-fs::path run_job(Job& job, RunDirectory& run, const Json& config, Totals& totals, BadSampleLog& bad,
-                 Profiling& profiling, Progress& progress, Outcome& outcome) {
+fs::path run_job(Job& job, bool check_numerics, const Following& following, const Json& config,
+                 Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
+  RunDirectory& run = following.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
-    last_checkpoint = run.checkpoint_path(at.step);
+    last_checkpoint = checkpoint_path(run.path(), at.step);
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
+    if (job.options.keep_best) following.best.offer(last_checkpoint, at);
     run.prune_checkpoints(job.options.keep_checkpoints);
     return last_checkpoint;
   };
-  const auto runner = job.options.no_graph ? eager_runner(*job.step) : graph_runner(*job.step);
+  const auto runner = runner_of(job.options, check_numerics, *job.step);
+  const auto evaluation_runner = check_numerics ? numerics_runner(*job.evaluation) : nullptr;
   Trainer trainer({*job.step,
                    job.training.batches(),
                    job.evaluation.get(),
                    &job.test.batches(),
                    runner.get(),
-                   {&totals, &run, &line, &bad, &profiling},
-                   save},
+                   {&following.totals, &run, &line, &following.bad, &following.profiling},
+                   save,
+                   evaluation_runner.get()},
                   {.epochs = job.options.epochs,
                    .max_steps = job.options.steps,
                    .limit_batches = job.options.limit_batches,
                    .save_every_steps = job.options.checkpoint_every});
-  outcome = trainer.run(progress, stop_requested);
+  try {
+    outcome = trainer.run(progress, stop_requested);
+  } catch (const NumericError& error) {
+    fail<NumericError>("{}{}", error.what(), after_divergence(run, check_numerics));
+  }
   return last_checkpoint;
 }
 
@@ -176,10 +222,14 @@ int train(const CLI::App& app, const TrainRequest& request) {
   handle_signals();
   RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
                              : RunDirectory::create(job.options.out, request.overwrite);
+  BestCheckpoint best =
+      resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best)
+              : BestCheckpoint(job.options.out);
   run.set_log_every(job.options.log_every);
   const Json config = config_json(job.options, job.device, job.training, job.test);
   run.write_config(config);
   announce(job);
+  if (request.check_numerics) fmt::print(stderr, "{}\n", slow_check);
   job.training.loader->seek(progress.next);
   start_feeder(job.training, *job.step);
   start_feeder(job.test, *job.evaluation);
@@ -191,9 +241,11 @@ int train(const CLI::App& app, const TrainRequest& request) {
   Totals totals;
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
-  fs::path checkpoint = run_job(job, run, config, totals, bad, profiling, progress, outcome);
+  fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},
+                                config, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
   Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
+  if (job.options.keep_best && best.best()) summary["best"] = best.json();
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   run.write_summary(summary);
@@ -220,6 +272,7 @@ Run declare(CLI::App& app) {
       "replace the run's own");
   app.add_flag("--allow-changed-data", request->allow_changed_data,
                "with --resume: go on though the files are not those that the run began with");
+  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
   app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
   app.footer(
       "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");

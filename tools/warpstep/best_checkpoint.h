@@ -1,0 +1,48 @@
+// The checkpoint of a run with the best evaluation, kept as best.safetensors.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/trainer.h"
+
+namespace warpstep::tools {
+
+// What a checkpoint's weights scored on the test split.
+struct Scored {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  double accuracy = 0;
+  double loss = 0;
+
+  // More accurate; as accurate with a lower loss; or as good in both and made earlier.
+  bool better_than(const Scored& other) const;
+  bool operator==(const Scored&) const = default;
+};
+
+class BestCheckpoint {
+ public:
+  // Of a run that begins in this directory.
+  explicit BestCheckpoint(std::filesystem::path run) : run_(std::move(run)) {}
+  // Of a run that goes on after `step`: what is kept there is remembered. One of a later step is
+  // renamed to *.old with a message, as later checkpoints are, and so is one that cannot be read;
+  // then, or if the run was killed before it was made, the best of the other checkpoints that were
+  // evaluated takes its place, unless `keep` is false.
+  static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep);
+
+  // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and none
+  // before were better. DataError when the disk refuses; what was kept stays.
+  void offer(const std::filesystem::path& checkpoint, const Progress& progress);
+
+  const std::optional<Scored>& best() const { return best_; }
+  nlohmann::ordered_json json() const;  // for summary.json; null without one
+
+ private:
+  void keep(const std::filesystem::path& checkpoint, const Scored& scored);
+
+  std::filesystem::path run_;
+  std::optional<Scored> best_;
+};
+
+}  // namespace warpstep::tools

@@ -1,0 +1,89 @@
+#include "tools/warpstep/best_checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "engine/checkpoint.h"
+#include "engine/compile.h"
+#include "engine/core/file.h"
+#include "engine/program.h"
+#include "tests/data_testing.h"
+#include "tests/small_graphs.h"
+#include "tools/warpstep/checkpoint_files.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Scored, GoesByAccuracyThenLossThenAge) {
+  const Scored a{6, 1, 0.9, 0.4};
+  EXPECT_TRUE((Scored{12, 2, 0.91, 0.5}).better_than(a));
+  EXPECT_TRUE((Scored{12, 2, 0.9, 0.3}).better_than(a));
+  EXPECT_FALSE((Scored{12, 2, 0.9, 0.4}).better_than(a));
+  EXPECT_TRUE(a.better_than({12, 2, 0.9, 0.4}));
+  EXPECT_FALSE((Scored{12, 2, 0.89, 0.1}).better_than(a));
+}
+
+class BestOfRun : public testing::Test {
+ protected:
+  // As the trainer saves; `correct` of 10 images, below 0: not evaluated.
+  fs::path save(std::uint64_t step, std::int64_t correct) {
+    progress_ = {.step = step, .next = {step, 0}, .epoch_score = {}, .evaluation = {}};
+    if (correct >= 0) progress_.evaluation = EvaluationRecord{step, step, {20, correct, 10}, 0};
+    const fs::path path = checkpoint_path(run_, step);
+    save_checkpoint(path, program_.store(), Optimizer::Kind::adam, progress_, {"m", "{}"});
+    return path;
+  }
+  std::string best() const { return read_file(run_ / best_name); }
+
+  const data::testing::TemporaryFolder folder_;
+  const fs::path run_ = folder_ / "";
+  Program program_{compile_step(testing_support::two_branches(), {}), open_backend("ref")};
+  Progress progress_;
+};
+
+TEST_F(BestOfRun, IsTakenAsItComes) {
+  BestCheckpoint kept(run_);
+  kept.offer(save(0, 9), progress_);
+  EXPECT_FALSE(kept.best()) << "nothing was learnt";
+  const fs::path second = save(2, 5);
+  kept.offer(second, progress_);
+  kept.offer(save(3, -1), progress_);
+  kept.offer(save(4, 5), progress_);
+  EXPECT_EQ(kept.json()["step"], 2);
+  EXPECT_EQ(best(), read_file(second));
+  EXPECT_EQ(fs::hard_link_count(second), 2U) << "it takes no room of its own";
+  fs::remove(second);
+  kept.offer(save(5, 6), progress_);
+  EXPECT_EQ(kept.json()["accuracy"], 0.6);
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 5, true).json(), kept.json());
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 5, false).json(), kept.json());
+}
+
+TEST_F(BestOfRun, IsCopiedWhereThereAreNoLinks) {
+  // What stands in the link's way cannot be removed.
+  const std::string aside = ".best.safetensors.tmp-" + std::to_string(::getpid()) + "-0";
+  fs::create_directories(run_ / aside / "full");
+  BestCheckpoint kept(run_);
+  const fs::path first = save(1, 5);
+  kept.offer(first, progress_);
+  EXPECT_EQ(fs::hard_link_count(first), 1U);
+  EXPECT_EQ(best(), read_file(first));
+}
+
+TEST_F(BestOfRun, IsFoundAgainAmongTheOthers) {
+  save(1, 7);
+  save(2, 8);
+  save(3, 6);
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 3, false).best(), std::nullopt);
+  EXPECT_FALSE(fs::exists(run_ / best_name));
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 3, true).best()->step, 2U);
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 1, true).best()->step, 1U);
+  EXPECT_TRUE(fs::exists(run_ / "best.safetensors.old"));
+  write_atomically(run_ / best_name, "no checkpoint");
+  EXPECT_EQ(BestCheckpoint::reopen(run_, 3, true).best()->step, 2U);
+}
+
+}  // namespace
+}  // namespace warpstep::tools

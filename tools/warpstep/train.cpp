@@ -19,6 +19,7 @@
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/summary.h"
+#include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
 namespace {
@@ -36,6 +37,7 @@ extern "C" void request_stop(int signal) {
 struct TrainRequest {
   RunOptions options;
   std::string resume;
+  StartWeights weights;
   bool overwrite = false;
   bool allow_changed_data = false;
 };
@@ -168,16 +170,20 @@ int train(const CLI::App& app, const TrainRequest& request) {
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) resumed = find_resumed(request.resume);
   RunOptions options = resolve_options(app, request, resumed);
+  check_start_weights(request.weights, resumed.has_value());
   check_profile_options(options);  // refused before anything is done
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
+  Json weights = load_start_weights(request.weights, job.step->store());
+  if (resumed) weights = resumed->config.value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
   handle_signals();
   RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
                              : RunDirectory::create(job.options.out, request.overwrite);
   run.set_log_every(job.options.log_every);
-  const Json config = config_json(job.options, job.device, job.training, job.test);
+  Json config = config_json(job.options, job.device, job.training, job.test);
+  if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
   announce(job);
   job.training.loader->seek(progress.next);
@@ -218,6 +224,7 @@ Run declare(CLI::App& app) {
       "--resume", request->resume,
       "go on with the run in this directory, or from one of its checkpoints; options given with it "
       "replace the run's own");
+  declare_start_weights(app, request->weights);
   app.add_flag("--allow-changed-data", request->allow_changed_data,
                "with --resume: go on though the files are not those that the run began with");
   app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");

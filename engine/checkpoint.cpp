@@ -28,7 +28,6 @@ std::vector<Section> moment_sections(const Store& store) {
 }
 
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
-  if (section == Section::parameter) return parameter.name;
   return fmt::format("{}{}.{}", optimizer_prefix, moment_name(optimizer, section), parameter.name);
 }
 
@@ -93,19 +92,8 @@ std::vector<std::uint64_t> extents_of(const Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
-std::string checksum_key(const std::string& tensor) {
-  return std::string(checksum_prefix) + tensor;
-}
-
-std::string checksum_text(std::span<const float> values) {
-  ValueChecksum checksum;
-  checksum.add(values);
-  return checksum.text();
-}
-
 // Only what is trained has moments.
 bool has(const Parameter& parameter, Section section) {
-  if (section == Section::parameter) return true;
   return parameter.moments.size() > (section == Section::moment1 ? 0U : 1U);
 }
 
@@ -122,12 +110,34 @@ void load_moments(const SafetensorsFile& file, Store& store, Optimizer::Kind opt
   }
 }
 
-// PyTorch's count of the batches that went into a running mean: strict loading wants it.
-void add_batch_counts(const Store& store, const std::int64_t& steps,
-                      std::vector<TensorToStore>& tensors) {
-  for (const Parameter& parameter : store.parameters())
-    if (const std::string name = batch_count_name(parameter.name); !name.empty())
-      tensors.push_back({name, StoredType::i64, {}, std::as_bytes(std::span(&steps, 1))});
+// What goes into a file, with the numbers that it borrows.
+struct Kept {
+  std::vector<TensorToStore> tensors;
+  std::vector<std::vector<float>> values;
+  Metadata checksums;
+
+  void add(const std::string& name, const Shape& shape, std::vector<float> numbers) {
+    ValueChecksum checksum;
+    checksum.add(numbers);
+    checksums[std::string(checksum_prefix) + name] = checksum.text();
+    const std::vector<float>& kept = values.emplace_back(std::move(numbers));
+    tensors.push_back({name, StoredType::f32, extents_of(shape), std::as_bytes(std::span(kept))});
+  }
+};
+
+// PyTorch's counts of the batches that went into a running mean, which strict loading wants: first,
+// as the widest, so that every tensor of the file is aligned.
+void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& steps, Kept& kept) {
+  for (const StateTensor& tensor : state)
+    if (const std::string name = batch_count_name(tensor.name); !name.empty())
+      kept.tensors.push_back({name, StoredType::i64, {}, std::as_bytes(std::span(&steps, 1))});
+}
+
+void add_moments(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
+  for (std::size_t p = 0; p < store.parameters().size(); ++p)
+    if (has(store.parameters()[p], section))
+      kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
+               store.read(p, section));
 }
 
 }  // namespace
@@ -135,33 +145,20 @@ void add_batch_counts(const Store& store, const std::int64_t& steps,
 void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info) {
-  std::vector<Section> sections = moment_sections(store);
-  sections.insert(sections.begin(), Section::parameter);
   const auto steps = static_cast<std::int64_t>(progress.step);
-  std::vector<TensorToStore> tensors;
-  add_batch_counts(store, steps, tensors);  // first, as the widest, so that all are aligned
-  const std::size_t counts = tensors.size();
-  std::vector<std::vector<float>> values;
-  for (const Section section : sections)
-    for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-      if (!has(store.parameters()[p], section)) continue;
-      values.push_back(store.read(p, section));
-      tensors.push_back({tensor_name(store.parameters()[p], optimizer, section),
-                         StoredType::f32,
-                         extents_of(store.torch_shape(p)),
-                         {}});
-    }
+  const std::vector<StateTensor> state = state_of(store);
+  Kept kept;
+  add_batch_counts(state, steps, kept);
+  for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
+  for (const Section section : moment_sections(store)) add_moments(store, optimizer, section, kept);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},
                     {"warpstep.config", info.config_json},
                     {"warpstep.optimizer", std::string(name(optimizer))},
                     {"warpstep.progress", to_json(progress, store.step_state()).dump()}};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    tensors[counts + i].bytes = std::as_bytes(std::span(values[i]));
-    metadata[checksum_key(tensors[counts + i].name)] = checksum_text(values[i]);
-  }
-  write_safetensors(path, tensors, metadata);
+  metadata.merge(kept.checksums);
+  write_safetensors(path, kept.tensors, metadata);
 }
 
 void load_parameters(const std::filesystem::path& path, Store& store) {
@@ -183,7 +180,7 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     load_moments(file, store, optimizer, section);
   try {
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
-    StepState state;
+    StepState state = store.step_state();
     state.step = json.at("optimizer_step").get<std::int64_t>();
     state.skipped = json.value("skipped_steps", std::int64_t{0});
     state.good_steps = json.value("good_steps", 0);

@@ -17,7 +17,7 @@ constexpr std::string_view batch_count = "num_batches_tracked";
 constexpr std::array<std::string_view, 2> wrappers{"module.", "_orig_mod."};
 
 struct Found {
-  std::size_t parameter = 0;
+  const StateTensor* wanted = nullptr;
   const StoredTensor* tensor = nullptr;
 };
 
@@ -40,15 +40,14 @@ bool all_begin_with(const SafetensorsFile& file, std::string_view prefix) {
 }
 
 // A model whose own names begin like a wrapper's keeps them.
-std::string common_prefix(const SafetensorsFile& file, const Store& store) {
+std::string common_prefix(const SafetensorsFile& file, std::span<const StateTensor> state) {
   std::string prefix;
   for (bool longer = true; longer;) {
     longer = false;
     for (const std::string_view wrapper : wrappers) {
       const std::string tried = prefix + std::string(wrapper);
-      const bool own = std::ranges::any_of(store.parameters(), [&](const Parameter& parameter) {
-        return parameter.name.starts_with(tried);
-      });
+      const bool own = std::ranges::any_of(
+          state, [&](const StateTensor& tensor) { return tensor.name.starts_with(tried); });
       if (own || !all_begin_with(file, tried)) continue;
       prefix = tried;
       longer = true;
@@ -64,23 +63,23 @@ bool fits(const StoredTensor& tensor, const Shape& shape) {
          });
 }
 
-// Which tensor goes to which parameter, and what goes nowhere.
-std::vector<Found> match(const SafetensorsFile& file, const Store& store, LoadReport& report) {
+// Which tensor goes where, and what goes nowhere.
+std::vector<Found> match(const SafetensorsFile& file, std::span<const StateTensor> state,
+                         LoadReport& report) {
   report.path = file.path().string();
-  report.parameters = store.parameters().size();
-  report.prefix = common_prefix(file, store);
+  report.wanted = state.size();
+  report.prefix = common_prefix(file, state);
   std::vector<Found> found;
   std::set<std::string_view> names;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    const std::string& name = store.parameters()[p].name;
-    names.insert(name);
-    const StoredTensor* tensor = file.find(report.prefix + name);
+  for (const StateTensor& wanted : state) {
+    names.insert(wanted.name);
+    const StoredTensor* tensor = file.find(report.prefix + wanted.name);
     if (!tensor)
-      report.missing.push_back(name);
-    else if (!fits(*tensor, store.torch_shape(p)))
-      report.unfit.push_back({name, tensor->type, tensor->shape, store.torch_shape(p)});
+      report.missing.push_back(wanted.name);
+    else if (!fits(*tensor, wanted.shape))
+      report.unfit.push_back({wanted.name, tensor->type, tensor->shape, wanted.shape});
     else
-      found.push_back({p, tensor});
+      found.push_back({&wanted, tensor});
   }
   for (const StoredTensor& tensor : file.tensors()) {
     const std::string_view name = std::string_view(tensor.name).substr(report.prefix.size());
@@ -96,8 +95,8 @@ std::vector<Found> match(const SafetensorsFile& file, const Store& store, LoadRe
 void load(const SafetensorsFile& file, const Found& found, Store& store, LoadReport& report) {
   const std::vector<float> values = read_values(file, *found.tensor);
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-    report.not_finite.push_back(store.parameters()[found.parameter].name);
-  store.write(found.parameter, values);
+    report.not_finite.push_back(found.wanted->name);
+  write(store, *found.wanted, values);
   ++report.loaded;
   report.elements += static_cast<std::int64_t>(values.size());
   if (found.tensor->type != StoredType::f32) ++report.converted[found.tensor->type];
@@ -105,14 +104,30 @@ void load(const SafetensorsFile& file, const Found& found, Store& store, LoadRep
 
 }  // namespace
 
+std::vector<StateTensor> state_of(const Store& store) {
+  std::vector<StateTensor> state;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p)
+    state.push_back({store.parameters()[p].name, store.torch_shape(p), p});
+  return state;
+}
+
+std::vector<float> read(const Store& store, const StateTensor& tensor) {
+  return store.read(tensor.index);
+}
+
+void write(Store& store, const StateTensor& tensor, std::span<const float> values) {
+  store.write(tensor.index, values);
+}
+
 LoadReport load_weights(const std::filesystem::path& path, Store& store,
                         const LoadOptions& options) {
   const SafetensorsFile file(path);
   LoadReport report;
-  const std::vector<Found> found = match(file, store, report);
+  const std::vector<StateTensor> state = state_of(store);
+  const std::vector<Found> found = match(file, state, report);
   if (found.empty() || (!options.allow_missing && !report.is_whole()))
-    fail<DataError>("{}: weights of another model: {} of its {} parameters fit; {}{}", report.path,
-                    found.size(), report.parameters, report.problems(),
+    fail<DataError>("{}: weights of another model: {} of its {} tensors fit; {}{}", report.path,
+                    found.size(), report.wanted, report.problems(),
                     found.empty() || options.fix.empty() ? "" : "; " + options.fix);
   for (const Found& one : found) load(file, one, store, report);
   return report;

@@ -12,14 +12,24 @@
 
 namespace warpstep {
 
+// What a state_dict has of a store, in PyTorch's names and order.
+struct StateTensor {
+  std::string name;
+  Shape shape;
+  std::size_t index = 0;  // in the store
+};
+std::vector<StateTensor> state_of(const Store& store);
+std::vector<float> read(const Store& store, const StateTensor& tensor);
+void write(Store& store, const StateTensor& tensor, std::span<const float> values);
+
 struct LoadOptions {
-  // Loads what fits by name and shape and leaves the other parameters as they are; a file of which
+  // Loads what fits by name and shape and leaves the others as they are; a file of which
   // nothing fits is an error all the same.
   bool allow_missing = false;
   std::string fix{};  // what to do about a file that does not fit: the end of the error's text
 };
 
-// A tensor of the file that its parameter cannot take.
+// A tensor of the file that the model's of that name cannot take.
 struct UnfitTensor {
   std::string name;
   StoredType type = StoredType::f32;
@@ -29,7 +39,7 @@ struct UnfitTensor {
 
 struct LoadReport {
   std::string path;
-  std::size_t parameters = 0;           // of the model
+  std::size_t wanted = 0;               // of the model
   std::size_t loaded = 0;               // of them
   std::int64_t elements = 0;            // in those
   std::vector<std::string> missing;     // in the file; names of the model
@@ -47,7 +57,7 @@ struct LoadReport {
   std::string problems() const;
 };
 
-// Tensors of F32, F16, BF16 and F64 become parameters; the file's order does not matter, and
+// Tensors of F32, F16, BF16 and F64 are loaded; the file's order does not matter, and
 // `module.` or `_orig_mod.` before all names (DistributedDataParallel, torch.compile) does not
 // count. Throws DataError naming everything that is missing, unexpected or of another shape, before
 // anything is loaded; and for a tensor that is damaged, which a checksum tells.

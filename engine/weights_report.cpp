@@ -88,7 +88,7 @@ std::string LoadReport::problems() const {
 
 std::vector<std::string> LoadReport::lines() const {
   std::vector<std::string> lines{fmt::format("{}: {} of the model's {} tensors loaded ({} values)",
-                                             path, loaded, parameters, elements)};
+                                             path, loaded, wanted, elements)};
   if (!missing.empty())
     lines.push_back(fmt::format("  not in the file, left as initialised: {}", listed(missing)));
   if (!unfit.empty())

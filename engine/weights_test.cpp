@@ -148,7 +148,7 @@ TEST_F(Weights, EverythingThatDoesNotFitIsNamedAtOnce) {
   EXPECT_THAT(
       [&] { load(tensors, {.fix = "use the fix"}); },
       ThrowsMessage<DataError>(
-          AllOf(HasSubstr(path_ + ": weights of another model: 1 of its 4 parameters fit"),
+          AllOf(HasSubstr(path_ + ": weights of another model: 1 of its 4 tensors fit"),
                 HasSubstr("1 missing in the file: conv.weight"), HasSubstr("2 not in the model: "),
                 HasSubstr("conv.wieght (instead of conv.weight?)"), HasSubstr("layer4.conv.weight"),
                 HasSubstr("fc.weight is F32 [1000,64] in the file, [3,64] in the model"),
@@ -198,7 +198,7 @@ TEST_F(Weights, WithAllowMissingWhatFitsIsLoaded) {
                     Contains(HasSubstr("left as initialised: fc.weight is F32 [1000,64]")),
                     Contains(HasSubstr("in the file alone: aux.weight"))));
   EXPECT_THAT([&] { load({tensor("other", {1}, 0)}, {.allow_missing = true}); },
-              ThrowsMessage<DataError>(HasSubstr("0 of its 4 parameters fit")));
+              ThrowsMessage<DataError>(HasSubstr("0 of its 4 tensors fit")));
 }
 
 TEST_F(Weights, ThatAreNotFiniteAreTold) {

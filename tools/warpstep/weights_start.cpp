@@ -39,7 +39,7 @@ nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& st
   for (const std::string& line : report.lines()) fmt::print(stderr, "{}\n", line);
   return {{"file", std::filesystem::absolute(weights.file).string()},
           {"loaded", report.loaded},
-          {"of", report.parameters}};
+          {"of", report.wanted}};
 }
 
 }  // namespace warpstep::tools

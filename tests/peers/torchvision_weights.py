@@ -6,7 +6,7 @@ Run by hand, in an environment of its own:
     python3 -m venv peers && peers/bin/pip install torch torchvision safetensors numpy
     peers/bin/python tests/peers/torchvision_weights.py build/release/bin/warpstep [MODEL...] [--size HxW]
 
-MODEL is one of torchvision's that our zoo has too, or mlp or cifar10cnn of tests/golden/models.py (the default). Weights
+MODEL is one of torchvision's that our zoo has too, or one of tests/golden/models.py (default: mlp and cifar10cnn). Weights
 are random, as torchvision's trained ones need the network; running statistics come from a few training-mode passes. For
 each model: PyTorch's state_dict into `eval --logits`, as it is and in halves with DDP's prefix; a file of torch.save(),
 which is refused, by the command that the message names; a head of other classes; and a trained checkpoint back, by
@@ -64,14 +64,14 @@ class Case:
     def __init__(self, name, size, work):
         torch.manual_seed(7)
         self.name, self.work, self.data = name, work, work / "data"
-        if name in golden.MODELS:
-            self.model = golden.MODELS[name]()
-            height, width, channels = self.model.image
-            self.mean, self.std = self.model.mean, self.model.std
-        else:
+        if name in torchvision.models.list_models():
             self.model = torchvision.models.get_model(name, weights=None, num_classes=CLASSES)
             (height, width), channels = size, 3
             self.mean, self.std = MEAN, STD
+        else:
+            self.model = golden.MODELS[name]()
+            height, width, channels = self.model.image
+            self.mean, self.std = self.model.mean, self.model.std
         random = np.random.default_rng(1)
         self.images = random.integers(0, 256, (4 * CLASSES, height, width, channels), np.uint8)
         self.labels = np.arange(len(self.images)) % CLASSES

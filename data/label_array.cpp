@@ -36,6 +36,8 @@ std::vector<std::int32_t> read_labels(StoredType type, std::span<const std::uint
     case StoredType::u16: return convert<std::uint16_t>(bytes, where);
     case StoredType::u32: return convert<std::uint32_t>(bytes, where);
     case StoredType::u64: return convert<std::uint64_t>(bytes, where);
+    case StoredType::i8: return convert<std::int8_t>(bytes, where);
+    case StoredType::i16: return convert<std::int16_t>(bytes, where);
     case StoredType::i32: return convert<std::int32_t>(bytes, where);
     case StoredType::i64: return convert<std::int64_t>(bytes, where);
     default: fail<DataError>("{}: labels of {}; they must be integers", where, name(type));

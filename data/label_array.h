@@ -10,8 +10,8 @@
 
 namespace warpstep::data {
 
-// Little-endian integers of any StoredType but the floats, as labels. Throws DataError naming
-// `where` and the sample for one outside [0, 65536).
+// Little-endian integers of any StoredType but floats and truth values, as labels. Throws DataError
+// naming `where` and the sample for one outside [0, 65536).
 std::vector<std::int32_t> read_labels(StoredType type, std::span<const std::uint8_t> bytes,
                                       const std::string& where);
 

@@ -86,6 +86,20 @@ TEST_F(SafetensorsSet, ReadsDecodedImagesInPlace) {
   EXPECT_THAT(set->classes(), ElementsAre("cat", "dog"));
 }
 
+TEST_F(SafetensorsSet, LabelsMayBeNarrow) {
+  const std::vector<std::int8_t> bytes{1, 0, 1}, negative{1, 0, -1};
+  write({image(), tensor("label", StoredType::i8, {3}, bytes)});
+  expect_samples(Io::mmap);
+  const std::vector<std::int16_t> shorts{1, 0, 1};
+  write({image(), tensor("label", StoredType::i16, {3}, shorts)});
+  expect_samples(Io::mmap);
+  EXPECT_THAT(refusal({image(), tensor("label", StoredType::i8, {3}, negative)}),
+              HasSubstr("sample 2 has label -1"));
+  const std::vector<double> floats{1, 0, 1};
+  EXPECT_THAT(refusal({image(), tensor("label", StoredType::f64, {3}, floats)}),
+              HasSubstr("labels of F64; they must be integers"));
+}
+
 TEST_F(SafetensorsSet, ReadsEncodedSamplesInPlaceAlsoUnaligned) {
   const Bytes odd{1};  // tensors after it begin at odd bytes
   write({tensor("a", StoredType::u8, {1}, odd), data(), labels(), offset(),

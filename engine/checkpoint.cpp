@@ -1,14 +1,11 @@
 #include "engine/checkpoint.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
-#include "engine/safetensors.h"
+#include "engine/safetensors_values.h"
+#include "engine/weights.h"
 
 namespace warpstep {
 namespace {
@@ -31,8 +28,7 @@ std::vector<Section> moment_sections(const Store& store) {
 }
 
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
-  if (section == Section::parameter) return parameter.name;
-  return fmt::format("optimizer.{}.{}", moment_name(optimizer, section), parameter.name);
+  return fmt::format("{}{}.{}", optimizer_prefix, moment_name(optimizer, section), parameter.name);
 }
 
 std::string exact(double value) {
@@ -92,69 +88,56 @@ std::string metadata_entry(const SafetensorsFile& file, const std::string& key) 
   return entry->second;
 }
 
-// FNV-1a over 32-bit words: any one changed word changes it. Some 1 ns a value, less than the disk.
-std::uint64_t checksum(std::span<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const float value : values)
-    hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3;
-  return hash;
+std::vector<std::uint64_t> extents_of(const Shape& shape) {
+  return {shape.extents().begin(), shape.extents().end()};
 }
 
-std::string checksum_key(const std::string& tensor) {
-  return "warpstep.checksum." + tensor;
+// Only what is trained has moments.
+bool has(const Parameter& parameter, Section section) {
+  return parameter.moments.size() > (section == Section::moment1 ? 0U : 1U);
 }
 
-std::string checksum_text(std::span<const float> values) {
-  return fmt::format("{:016x}", checksum(values));
-}
-
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("{}", fmt::join(shape, "x"));
-}
-
-// Everything that does not fit, in one message: a user fixes a wrong model once, not tensor by
-// tensor.
-void require_tensors(const SafetensorsFile& file, const Store& store) {
-  std::vector<std::string> problems;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    const std::string& parameter = store.parameters()[p].name;
-    const StoredTensor* tensor = file.find(parameter);
-    const Shape shape = store.torch_shape(p);
-    if (!tensor)
-      problems.push_back(fmt::format("{} is missing", parameter));
-    else if (tensor->type != StoredType::f32 ||
-             !std::equal(shape.extents().begin(), shape.extents().end(), tensor->shape.begin(),
-                         tensor->shape.end(),
-                         [](auto a, auto b) { return static_cast<std::uint64_t>(a) == b; }))
-      problems.push_back(fmt::format("{} is {} {}, the model wants F32 {}", parameter,
-                                     name(tensor->type), shape_text(tensor->shape), shape.text()));
-  }
-  for (const StoredTensor& tensor : file.tensors()) {
-    const bool known = tensor.name.starts_with("optimizer.") ||
-                       std::any_of(store.parameters().begin(), store.parameters().end(),
-                                   [&](const Parameter& p) { return p.name == tensor.name; });
-    if (!known) problems.push_back(fmt::format("{} is not in the model", tensor.name));
-  }
-  if (!problems.empty())
-    fail<DataError>("{}: weights of another model: {}", file.path().string(),
-                    fmt::join(problems, "; "));
-}
-
-void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
+void load_moments(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
                   Section section) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    if (!has(store.parameters()[p], section)) continue;
     const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
-    std::vector<float> values(tensor.bytes / sizeof(float));
-    file.read(tensor, std::as_writable_bytes(std::span(values)));
-    // Weights that another program wrote have no checksum.
-    const auto expected = file.metadata().find(checksum_key(tensor.name));
-    if (expected != file.metadata().end() && expected->second != checksum_text(values))
-      fail<DataError>(
-          "{}: byte {}: {} is not as it was saved (wrong checksum); the disk or a copy "
-          "damaged it: use another checkpoint",
-          file.path().string(), tensor.offset, tensor.name);
-    store.write(p, values, section);
+    const Shape shape = store.torch_shape(p);
+    if (tensor.type != StoredType::f32 || tensor.shape != extents_of(shape))
+      fail<DataError>("{}: {} is {} of {} bytes, the model wants F32 {}", file.path().string(),
+                      tensor.name, name(tensor.type), tensor.bytes, shape.text());
+    store.write(p, read_values(file, tensor), section);
   }
+}
+
+// What goes into a file, with the numbers that it borrows.
+struct Kept {
+  std::vector<TensorToStore> tensors;
+  std::vector<std::vector<float>> values;
+  Metadata checksums;
+
+  void add(const std::string& name, const Shape& shape, std::vector<float> numbers) {
+    ValueChecksum checksum;
+    checksum.add(numbers);
+    checksums[std::string(checksum_prefix) + name] = checksum.text();
+    const std::vector<float>& kept = values.emplace_back(std::move(numbers));
+    tensors.push_back({name, StoredType::f32, extents_of(shape), std::as_bytes(std::span(kept))});
+  }
+};
+
+// PyTorch's counts of the batches that went into a running mean, which strict loading wants: first,
+// as the widest, so that every tensor of the file is aligned.
+void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& steps, Kept& kept) {
+  for (const StateTensor& tensor : state)
+    if (const std::string name = batch_count_name(tensor.name); !name.empty())
+      kept.tensors.push_back({name, StoredType::i64, {}, std::as_bytes(std::span(&steps, 1))});
+}
+
+void add_moments(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
+  for (std::size_t p = 0; p < store.parameters().size(); ++p)
+    if (has(store.parameters()[p], section))
+      kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
+               store.read(p, section));
 }
 
 }  // namespace
@@ -162,36 +145,24 @@ void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind opt
 void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info) {
-  std::vector<Section> sections = moment_sections(store);
-  sections.insert(sections.begin(), Section::parameter);
-  std::vector<std::vector<float>> values;
-  std::vector<TensorToStore> tensors;
-  for (const Section section : sections)
-    for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-      values.push_back(store.read(p, section));
-      const Shape shape = store.torch_shape(p);
-      tensors.push_back({tensor_name(store.parameters()[p], optimizer, section),
-                         StoredType::f32,
-                         {shape.extents().begin(), shape.extents().end()},
-                         {}});
-    }
+  const auto steps = static_cast<std::int64_t>(progress.step);
+  const std::vector<StateTensor> state = state_of(store);
+  Kept kept;
+  add_batch_counts(state, steps, kept);
+  for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
+  for (const Section section : moment_sections(store)) add_moments(store, optimizer, section, kept);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},
                     {"warpstep.config", info.config_json},
                     {"warpstep.optimizer", std::string(name(optimizer))},
                     {"warpstep.progress", to_json(progress, store.step_state()).dump()}};
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    tensors[i].bytes = std::as_bytes(std::span(values[i]));
-    metadata[checksum_key(tensors[i].name)] = checksum_text(values[i]);
-  }
-  write_safetensors(path, tensors, metadata);
+  metadata.merge(kept.checksums);
+  write_safetensors(path, kept.tensors, metadata);
 }
 
 void load_parameters(const std::filesystem::path& path, Store& store) {
-  const SafetensorsFile file(path);
-  require_tensors(file, store);
-  load_section(file, store, Optimizer::Kind::sgd, Section::parameter);
+  load_weights(path, store);
 }
 
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,
@@ -204,13 +175,12 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
       found != name(optimizer))
     fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
                     found, name(optimizer));
-  require_tensors(file, store);
-  load_section(file, store, optimizer, Section::parameter);
+  load_weights(path, store);
   for (const Section section : moment_sections(store))
-    load_section(file, store, optimizer, section);
+    load_moments(file, store, optimizer, section);
   try {
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
-    StepState state;
+    StepState state = store.step_state();
     state.step = json.at("optimizer_step").get<std::int64_t>();
     state.skipped = json.value("skipped_steps", std::int64_t{0});
     state.good_steps = json.value("good_steps", 0);

@@ -1,7 +1,8 @@
 // Checkpoints: safetensors with PyTorch's parameter names and layouts, the optimiser's moments
 // under its names
-// ("optimizer.exp_avg.conv1.weight"), and the rest of a run's state as metadata.
-// torch.load_state_dict takes the parameters as they are; a run resumes from the file bit for bit.
+// ("optimizer.exp_avg.conv1.weight"), and the rest of a run's state as metadata. A running mean has
+// PyTorch's num_batches_tracked beside it, the steps trained. load_state_dict takes all but the
+// moments as it is; a run resumes from the file bit for bit.
 #pragma once
 
 #include <filesystem>
@@ -23,8 +24,7 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info);
 
-// Parameters alone: for evaluation. Throws DataError naming each parameter that is missing, unknown
-// or of another shape.
+// Parameters alone: for evaluation. Throws DataError as load_weights does (weights.h).
 void load_parameters(const std::filesystem::path& path, Store& store);
 
 // Everything; the file must come from a run with the same optimiser.

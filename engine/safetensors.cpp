@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -38,6 +39,25 @@ void check(const std::filesystem::path& path, const StoredTensor& tensor) {
                      name(tensor.type), needed);
 }
 
+// What torch.save() writes, a zip of pickles or one pickle, cannot be read without running what it
+// says, so it is not read at all.
+void refuse_pickles(const InputFile& file) {
+  std::array<std::byte, 4> begin{};
+  file.read(0, begin);
+  const bool zip = begin == std::array{std::byte{'P'}, std::byte{'K'}, std::byte{3}, std::byte{4}};
+  const bool pickle =
+      begin[0] == std::byte{0x80} && begin[1] >= std::byte{2} && begin[1] <= std::byte{5};
+  if (!zip && !pickle) return;
+  const std::string path = file.path().string();
+  const std::string out = std::filesystem::path(path).replace_extension(".safetensors").string();
+  fail<DataError>(
+      "{}: is a {}, as torch.save() writes, which can run code when it is loaded; make a "
+      "safetensors file of its state_dict, once: python3 -c 'import torch, safetensors.torch as s; "
+      "s.save_file({{k: v.contiguous() for k, v in torch.load(\"{}\", map_location=\"cpu\", "
+      "weights_only=True).items()}}, \"{}\", {{\"format\": \"pt\"}})'",
+      path, zip ? "zip of pickles" : "pickle", path, out);
+}
+
 Header read_header(const InputFile& file) {
   const std::string path = file.path().string();
   if (file.bytes() < length_bytes)
@@ -46,12 +66,14 @@ Header read_header(const InputFile& file) {
   std::uint64_t length = 0;
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   const std::uint64_t rest = file.bytes() - length_bytes;
-  if (length > rest || length > max_header_bytes)
+  if (length > rest || length > max_header_bytes) {
+    refuse_pickles(file);
     fail<DataError>(
         "{}: byte 0: a header of {} bytes, but {}; the file is truncated or not safetensors", path,
         length,
         length > rest ? fmt::format("only {} follow", rest)
                       : fmt::format("at most {} are allowed", max_header_bytes));
+  }
   std::string text(length, '\0');
   file.read(length_bytes, std::as_writable_bytes(std::span(text)));
   return parse_header(path, text, rest - length);
@@ -64,25 +86,33 @@ std::string_view name(StoredType type) {
     case StoredType::f32: return "F32";
     case StoredType::f16: return "F16";
     case StoredType::bf16: return "BF16";
+    case StoredType::f64: return "F64";
     case StoredType::u8: return "U8";
     case StoredType::u16: return "U16";
     case StoredType::u32: return "U32";
     case StoredType::u64: return "U64";
+    case StoredType::i8: return "I8";
+    case StoredType::i16: return "I16";
     case StoredType::i32: return "I32";
     case StoredType::i64: return "I64";
+    case StoredType::boolean: return "BOOL";
   }
   return "?";
 }
 
 std::size_t size_bytes(StoredType type) {
   switch (type) {
-    case StoredType::u8: return 1;
+    case StoredType::u8:
+    case StoredType::i8:
+    case StoredType::boolean: return 1;
     case StoredType::f16:
     case StoredType::bf16:
-    case StoredType::u16: return 2;
+    case StoredType::u16:
+    case StoredType::i16: return 2;
     case StoredType::f32:
     case StoredType::u32:
     case StoredType::i32: return 4;
+    case StoredType::f64:
     case StoredType::i64:
     case StoredType::u64: return 8;
   }
@@ -169,6 +199,14 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> out)
     fail<UsageError>("{}: tensor {} has {} bytes, {} were asked for", path().string(),
                      printable(tensor.name), tensor.bytes, out.size());
   file_.read(tensor.offset, out);
+}
+
+void SafetensorsFile::read_part(const StoredTensor& tensor, std::uint64_t begin,
+                                std::span<std::byte> out) const {
+  if (begin > tensor.bytes || out.size() > tensor.bytes - begin)
+    fail<UsageError>("{}: tensor {} has {} bytes, {} from {} on were asked for", path().string(),
+                     printable(tensor.name), tensor.bytes, out.size(), begin);
+  file_.read(tensor.offset + begin, out);
 }
 
 }  // namespace warpstep

@@ -18,7 +18,21 @@
 namespace warpstep {
 
 // The element types that Warpstep writes and reads; the format has more, which are refused by name.
-enum class StoredType : std::uint8_t { f32, f16, bf16, u8, u16, u32, u64, i32, i64 };
+enum class StoredType : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  f64,
+  u8,
+  u16,
+  u32,
+  u64,
+  i8,
+  i16,
+  i32,
+  i64,
+  boolean
+};
 
 std::string_view name(StoredType type);   // as the format spells it: "F32"
 std::size_t size_bytes(StoredType type);  // of one element
@@ -72,6 +86,8 @@ class SafetensorsFile {
 
   // Fills `out`, which must have tensor.bytes bytes. Throws DataError.
   void read(const StoredTensor& tensor, std::span<std::byte> out) const;
+  // The same from the tensor's byte `begin` on, as many as `out` has and the tensor must have.
+  void read_part(const StoredTensor& tensor, std::uint64_t begin, std::span<std::byte> out) const;
 
  private:
   InputFile file_;

@@ -17,9 +17,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array all_types = {StoredType::f32, StoredType::f16, StoredType::bf16,
-                                  StoredType::u8,  StoredType::u16, StoredType::u32,
-                                  StoredType::u64, StoredType::i32, StoredType::i64};
+constexpr std::array all_types = {
+    StoredType::f32, StoredType::f16, StoredType::bf16,   StoredType::f64, StoredType::u8,
+    StoredType::u16, StoredType::u32, StoredType::u64,    StoredType::i8,  StoredType::i16,
+    StoredType::i32, StoredType::i64, StoredType::boolean};
 
 // Tells the parser's caller how far it has come: JSON events carry no position of their own.
 struct CountingIterator {
@@ -74,7 +75,7 @@ class Events : public nlohmann::json_sax<json> {
     if (where_ != Where::tensor || key_ != "dtype") return unexpected("a string");
     const auto type = std::ranges::find(all_types, value, [](StoredType t) { return name(t); });
     if (type == all_types.end())
-      refuse("the dtype {}; F32, F16, BF16, U8, U16, U32, U64, I32 and I64 are supported",
+      refuse("the dtype {}; F16, BF16, F32, F64, BOOL and integers of 8 to 64 bits are supported",
              printable(value));
     type_ = *type;
     return true;

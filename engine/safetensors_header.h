@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, checked; used by safetensors.cpp alone.
+// The JSON header of a safetensors file, checked; used by safetensors*.cpp and weights*.cpp alone.
 #pragma once
 
 #include <cstdint>

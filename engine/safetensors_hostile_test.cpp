@@ -93,6 +93,20 @@ TEST_F(HostileSafetensorsTest, RefusesHeaderLengthsThatLie) {
   EXPECT_LT(largest_allocation_bytes(), 100'000U);
 }
 
+// What torch.save() writes is never unpickled; the message has the line that converts it.
+TEST_F(HostileSafetensorsTest, NamesTheWayOutOfPicklesAndZips) {
+  for (const std::string_view begin :
+       {std::string_view("PK\3\4\0\0\x08\x08\0\0", 10), std::string_view("\x80\x02\x8a\nl\xfc\x9c"
+                                                                         "F\xf9",
+                                                                         10)}) {
+    put_bytes(std::string(begin) + std::string(100, '\0'));
+    EXPECT_THAT([&] { SafetensorsFile file(path_); },
+                ThrowsMessage<DataError>(AllOf(StartsWith(path_.string()),
+                                               HasSubstr("as torch.save() writes"),
+                                               HasSubstr("weights_only=True"))));
+  }
+}
+
 TEST_F(HostileSafetensorsTest, RefusesHeadersThatAreNoHeader) {
   for (const char* header : {"", " ", "{", "nul", "{} {}", "{\"a\":}", "{\"\xFF\":{}}", "\xEF\xBB"})
     expect_refused(header, 0, "not valid JSON");

@@ -64,8 +64,9 @@ TEST_F(SafetensorsTest, EveryTypeAndEmptyTensorsSurvive) {
   const std::array<std::byte, 6 * 8> bytes{};
   std::vector<TensorToStore> tensors;
   for (const StoredType type :
-       {StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::u8, StoredType::u16,
-        StoredType::u32, StoredType::u64, StoredType::i32, StoredType::i64}) {
+       {StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::f64, StoredType::u8,
+        StoredType::u16, StoredType::u32, StoredType::u64, StoredType::i8, StoredType::i16,
+        StoredType::i32, StoredType::i64, StoredType::boolean}) {
     tensors.push_back(
         {std::string(name(type)), type, {2, 3}, std::span(bytes).first(6 * size_bytes(type))});
     tensors.push_back({fmt::format("empty {}", name(type)), type, {3, 0}, {}});

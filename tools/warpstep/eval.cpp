@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -9,9 +10,11 @@
 #include "engine/core/error.h"
 #include "engine/numerics.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/logits.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
 namespace {
@@ -20,6 +23,8 @@ struct EvalRequest {
   RunOptions options;
   std::string run;
   std::string checkpoint = "last";
+  StartWeights weights;
+  std::string logits;
   std::string split = "test";
   bool check_numerics = false;
   bool json = false;
@@ -31,48 +36,113 @@ std::filesystem::path checkpoint_of(const CLI::App& app, const EvalRequest& requ
   return chosen_checkpoint(request.run, request.checkpoint);
 }
 
-int evaluate_run(const CLI::App& app, const EvalRequest& request) {
-  const std::filesystem::path checkpoint = checkpoint_of(app, request);
-  const Json stored = Json::parse(read_checkpoint_info(checkpoint).config_json, nullptr, false);
+// What is evaluated, and how.
+struct Subject {
+  std::filesystem::path checkpoint;  // empty: weights of no run
+  RunOptions options;
+};
+
+// A model by name has no run behind it, so all must be said.
+Subject named_subject(const EvalRequest& request) {
+  Subject subject{{}, request.options};
+  subject.options.model = models::find(request.run).name;
+  if (subject.options.data.empty())
+    fail<UsageError>("which data? Give a folder with --data: {} is a model, not a run",
+                     request.run);
+  return subject;
+}
+
+Subject subject_of(const CLI::App& app, const EvalRequest& request) {
+  namespace fs = std::filesystem;
+  const auto named = [&](const models::Model& model) { return model.name == request.run; };
+  const bool weights = !request.weights.file.empty();
+  if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
+    return named_subject(request);
+  Subject subject{checkpoint_of(app, request), {}};
+  const std::string config = read_checkpoint_info(subject.checkpoint).config_json;
+  const Json stored = Json::parse(config, nullptr, false);
   if (stored.is_discarded() || !stored.contains("options"))
-    fail<DataError>("{}: its configuration is broken", checkpoint.string());
-  const RunOptions options = overridden(app, request.options, stored.at("options"));
-  const Device device = open_device(options);
-  std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
-  const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
-  Source source = open_source(options, models::find(options.model), split, data::Split::test);
-  start_loader(source, options, data::Split::test, device.backend, 1);
-  program = evaluation_program(options, source, device.backend, nullptr);
-  start_feeder(source, *program);
-  load_parameters(checkpoint, program->store());
+    fail<DataError>("{}: its configuration is broken", subject.checkpoint.string());
+  subject.options = overridden(app, request.options, stored.at("options"));
+  return subject;
+}
+
+// Measured on other images than the weights were trained on, it would be a silent mistake.
+void require_normalization(RunOptions& options, const Source& source) {
+  if (options.mean.empty() && options.std.empty() && source.recipe.normalizes())
+    fail<UsageError>(
+        "--mean and --std: with which were these weights trained? torchvision's: --mean 0.485 "
+        "0.456 0.406 --std 0.229 0.224 0.225");
+  resolve_normalization(options, source, source);
+}
+
+void load(const Subject& subject, const EvalRequest& request, Store& store) {
+  if (request.weights.file.empty())
+    load_parameters(subject.checkpoint, store);
+  else
+    load_start_weights(request.weights, store);
+}
+
+Score score_of(Program& program, Source& source, const EvalRequest& request,
+               std::uint64_t limit_batches) {
   std::unique_ptr<Runner> runner;  // null: the usual one
   if (request.check_numerics) {
     fmt::print(stderr, "{}\n", slow_check);
-    runner = numerics_runner(*program);
+    runner = numerics_runner(program);
   }
-  const Score score = evaluate(*program, source.batches(), options.limit_batches, runner.get());
-  if (!std::isfinite(score.loss()))
-    fmt::print(stderr, "the loss is not finite; --check-numerics names the call that made it so\n");
+  if (request.logits.empty())
+    return evaluate(program, source.batches(), limit_batches, runner.get());
+  LogitsKeeper keeper(source.batches(), program);
+  const Score score = evaluate(program, keeper, limit_batches, runner.get());
+  write_logits(request.logits, keeper.finish(), *source.dataset);
+  return score;
+}
+
+void print(const EvalRequest& request, const Subject& subject, const Score& score) {
+  const std::string& weights = request.weights.file;
+  const std::string what = weights.empty() ? subject.checkpoint.string() : weights;
   if (request.json) {
-    const Json result{{"checkpoint", checkpoint.string()},
-                      {"data", options.data},
+    const Json result{{weights.empty() ? "checkpoint" : "weights", what},
+                      {"data", subject.options.data},
                       {"split", request.split},
                       {"images", score.count},
                       {"correct", score.correct},
                       {"accuracy", score.accuracy()},
                       {"loss", score.loss()}};
     fmt::print("{}\n", result.dump(2));
-    return done;
+    return;
   }
-  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {}\n", checkpoint.string(),
-             request.split, options.data, percent(score.accuracy()), grouped(score.correct),
+  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {}\n", what, request.split,
+             subject.options.data, percent(score.accuracy()), grouped(score.correct),
              grouped(score.count), loss_text(score.loss()));
+}
+
+int evaluate_run(const CLI::App& app, const EvalRequest& request) {
+  check_start_weights(request.weights, false);
+  Subject subject = subject_of(app, request);
+  RunOptions& options = subject.options;
+  check_logits_path(request.logits, options);
+  const Device device = open_device(options);
+  std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
+  const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
+  Source source = open_source(options, models::find(options.model), split, data::Split::test);
+  if (subject.checkpoint.empty()) require_normalization(options, source);
+  start_loader(source, options, data::Split::test, device.backend, 1);
+  program = evaluation_program(options, source, device.backend, nullptr);
+  start_feeder(source, *program);
+  load(subject, request, program->store());
+  const Score score = score_of(*program, source, request, options.limit_batches);
+  if (!std::isfinite(score.loss()))
+    fmt::print(stderr, "the loss is not finite; --check-numerics names the call that made it so\n");
+  print(request, subject, score);
   return done;
 }
 
 Run declare(CLI::App& app) {
   auto request = std::make_shared<EvalRequest>();
-  app.add_option("run", request->run, "run directory, or a checkpoint of one")->required();
+  app.add_option("run", request->run,
+                 "run directory, or a checkpoint of one; with --weights also a model's name")
+      ->required();
   app.add_option("--checkpoint", request->checkpoint,
                  "which of the directory's: last, best or a file")
       ->capture_default_str();
@@ -86,9 +156,15 @@ Run declare(CLI::App& app) {
                  "stop after so many batches; 0: all")
       ->capture_default_str()
       ->check(whole_number());
+  declare_start_weights(app, request->weights);
+  app.add_option("--logits", request->logits,
+                 "write the logits and labels of all images to this safetensors file");
   app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
   app.add_flag("--json", request->json, "the result as JSON");
-  app.footer("Example:\n  warpstep eval runs/first --checkpoint best");
+  app.footer(
+      "Examples:\n  warpstep eval runs/first --checkpoint best\n"
+      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 --std "
+      "0.25 0.25 0.25 --logits out.safetensors");
   return [&app, request] { return evaluate_run(app, *request); };
 }
 

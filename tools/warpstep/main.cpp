@@ -1,7 +1,8 @@
 #include "tools/warpstep/command.h"
 
 int main(int argc, char** argv) {
-  return warpstep::tools::run_program({"train", "eval", "explain", "data", "report", "compare",
-                                       "export", "check-trace", "profile", "replay", "info"},
-                                      {argv, static_cast<std::size_t>(argc)});
+  return warpstep::tools::run_program(
+      {"train", "eval", "explain", "data", "weights", "report", "compare", "export", "check-trace",
+       "profile", "replay", "info"},
+      {argv, static_cast<std::size_t>(argc)});
 }

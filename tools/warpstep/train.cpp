@@ -21,6 +21,7 @@
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/summary.h"
+#include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
 namespace {
@@ -38,6 +39,7 @@ extern "C" void request_stop(int signal) {
 struct TrainRequest {
   RunOptions options;
   std::string resume;
+  StartWeights weights;
   bool overwrite = false;
   bool allow_changed_data = false;
   bool check_numerics = false;
@@ -214,9 +216,12 @@ int train(const CLI::App& app, const TrainRequest& request) {
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) resumed = find_resumed(request.resume);
   RunOptions options = resolve_options(app, request, resumed);
+  check_start_weights(request.weights, resumed.has_value());
   check_profile_options(options);  // refused before anything is done
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
+  Json weights = load_start_weights(request.weights, job.step->store());
+  if (resumed) weights = resumed->config.value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
   handle_signals();
@@ -226,7 +231,8 @@ int train(const CLI::App& app, const TrainRequest& request) {
       resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best)
               : BestCheckpoint(job.options.out);
   run.set_log_every(job.options.log_every);
-  const Json config = config_json(job.options, job.device, job.training, job.test);
+  Json config = config_json(job.options, job.device, job.training, job.test);
+  if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
   announce(job);
   if (request.check_numerics) fmt::print(stderr, "{}\n", slow_check);
@@ -270,6 +276,7 @@ Run declare(CLI::App& app) {
       "--resume", request->resume,
       "go on with the run in this directory, or from one of its checkpoints; options given with it "
       "replace the run's own");
+  declare_start_weights(app, request->weights);
   app.add_flag("--allow-changed-data", request->allow_changed_data,
                "with --resume: go on though the files are not those that the run began with");
   app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);

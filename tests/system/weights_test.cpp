@@ -1,0 +1,223 @@
+// Weights that come from elsewhere and go elsewhere: --weights, --logits and `warpstep weights`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/safetensors_values.h"
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<float> values(const std::string& path, const std::string& name) {
+  const SafetensorsFile file(path);
+  return read_values(file, file.at(name));
+}
+
+// A run that changes nothing.
+std::vector<std::string> still(std::vector<std::string> arguments) {
+  std::ranges::replace(arguments, "1e-3", "0");
+  return arguments;
+}
+
+class Weights : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_set(data_);
+    const Ended ended = run(short_run(data_, run_));
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    checkpoint_ = checkpoints(run_).back();
+    const Ended converted = run({"weights", "convert", checkpoint_, weights_, "--drop-optimizer"});
+    ASSERT_EQ(converted.exit_code, 0) << converted.err;
+    EXPECT_THAT(converted.out, AllOf(HasSubstr(weights_ + ": 6 tensors, "),
+                                     HasSubstr("12 of the optimiser left out")));
+  }
+  std::vector<std::string> train(const std::string& out) const {
+    return with(short_run(data_, out), "--weights", weights_);
+  }
+  // Of a run, with its own means.
+  std::vector<std::string> eval_model() const {
+    std::vector<std::string> arguments{"eval", "mlp", "--weights", weights_, "--data", data_};
+    const Json options = read_json(run_ + "/config.json").at("options");
+    for (const std::string key : {"mean", "std"}) {
+      arguments.push_back("--" + key);
+      for (const Json& value : options.at(key)) arguments.push_back(value.dump());
+    }
+    return arguments;
+  }
+  void expect_refused(const std::vector<std::string>& arguments, int exit_code,
+                      const testing::Matcher<const std::string&>& message) const {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+    EXPECT_THAT(ended.err, message);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_FALSE(fs::exists(folder_ / "new"));
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data", run_ = folder_ / "run";
+  const std::string weights_ = folder_ / "weights.safetensors", logits_ = folder_ / "l.safetensors";
+  std::string checkpoint_;
+};
+
+TEST_F(Weights, StartARunThatBeginsWhereTheyEnded) {
+  const Ended ended = run(still(train(folder_ / "new")));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr(weights_ + ": 6 of the model's 6 tensors loaded"));
+  const Tensors before = tensors(checkpoint_);
+  for (const auto& [name, bytes] : tensors(checkpoints(folder_ / "new").back()))
+    if (!name.starts_with("optimizer.")) {
+      EXPECT_EQ(bytes, before.at(name)) << name;
+    }
+  const Json config = read_json(folder_ / "new/config.json");
+  EXPECT_EQ(config["weights"]["file"], weights_);
+  EXPECT_EQ(config["weights"]["loaded"], 6);
+  EXPECT_FALSE(read_json(run_ + "/config.json").contains("weights"));
+  // A run that goes on has its own weights, though it began with others.
+  fs::remove(weights_);
+  EXPECT_EQ(run({"train", "--resume", folder_ / "new", "--epochs", "3"}).exit_code, 0);
+  EXPECT_EQ(read_json(folder_ / "new/config.json")["weights"], config["weights"]);
+}
+
+TEST_F(Weights, OfAnotherHeadLeaveItFresh) {
+  const std::string other = folder_ / "other.safetensors";
+  ASSERT_EQ(run({"weights", "convert", weights_, other, "--rename", "fc3=head"}).exit_code, 0);
+  const std::vector<std::string> start =
+      still(with(short_run(data_, folder_ / "new"), "--weights", other));
+  expect_refused(start, 1,
+                 AllOf(HasSubstr(other + ": weights of another model: 4 of its 6 tensors fit"),
+                       HasSubstr("2 missing in the file: fc3.weight, fc3.bias"),
+                       HasSubstr("2 not in the model: "), HasSubstr("--allow-missing loads")));
+  const Ended ended = run(with(start, "--allow-missing"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("4 of the model's 6 tensors loaded"),
+                               HasSubstr("left as initialised: fc3.weight, fc3.bias"),
+                               HasSubstr("in the file alone: ")));
+  ASSERT_EQ(run(still(short_run(data_, folder_ / "fresh"))).exit_code, 0);
+  const Tensors found = tensors(checkpoints(folder_ / "new").back());
+  const Tensors fresh = tensors(checkpoints(folder_ / "fresh").back());
+  EXPECT_EQ(found.at("fc1.weight"), tensors(checkpoint_).at("fc1.weight"));
+  EXPECT_EQ(found.at("fc3.weight"), fresh.at("fc3.weight"));
+}
+
+TEST_F(Weights, AreEvaluatedWithARunOrAModelsName) {
+  const Json own = Json::parse(run({"eval", run_, "--json"}).out);
+  const Ended by_run = run({"eval", run_, "--weights", weights_, "--json"});
+  ASSERT_EQ(by_run.exit_code, 0) << by_run.err;
+  EXPECT_EQ(Json::parse(by_run.out)["weights"], weights_);
+  EXPECT_EQ(Json::parse(by_run.out)["loss"], own["loss"]);
+  const Ended by_name = run(with(eval_model(), "--json", "--batch", "32"));
+  ASSERT_EQ(by_name.exit_code, 0) << by_name.err;
+  EXPECT_EQ(Json::parse(by_name.out)["correct"], own["correct"]);
+}
+
+// Logits by row, whatever the batch; cross-entropy and accuracy follow from them.
+TEST_F(Weights, LogitsAreThoseOfTheScore) {
+  std::vector<float> first;
+  for (const char* batch : {"32", "7"}) {
+    const Ended ended = run({"eval", run_, "--batch", batch, "--logits", logits_, "--json"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const Json score = Json::parse(ended.out);
+    const SafetensorsFile file(logits_);
+    ASSERT_EQ(file.at("logits").shape, (std::vector<std::uint64_t>{64, set_classes}));
+    ASSERT_EQ(file.at("label").type, StoredType::i64);
+    EXPECT_EQ(file.metadata().at("classes"), R"(["0","1","2"])");
+    const std::vector<float> logits = values(logits_, "logits"), label = values(logits_, "label");
+    double loss = 0;
+    int correct = 0;
+    for (std::size_t i = 0; i < 64; ++i) {
+      const float* row = &logits[i * set_classes];
+      double sum = 0;
+      for (int c = 0; c < set_classes; ++c) sum += std::exp(static_cast<double>(row[c]));
+      const auto at = static_cast<std::ptrdiff_t>(label[i]);
+      loss += std::log(sum) - static_cast<double>(row[at]);
+      correct += std::max_element(row, row + set_classes) - row == at ? 1 : 0;
+    }
+    EXPECT_NEAR(score["loss"].get<double>(), loss / 64, 1e-5);
+    EXPECT_EQ(score["correct"], correct);
+    if (first.empty()) first = logits;
+    for (std::size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(logits[i], first[i], 1e-4);
+  }
+}
+
+TEST_F(Weights, InfoShowsWhatIsThere) {
+  const Ended table = run({"weights", "info", checkpoint_});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("fc1.weight"), HasSubstr("optimizer.exp_avg.fc1.weight"),
+                    HasSubstr("18 tensors (18 F32), "), HasSubstr("0 NaN, 0 infinite"),
+                    HasSubstr("warpstep.model = mlp"), HasSubstr("checksums of 18 tensors")));
+  const Json json = Json::parse(run({"weights", "info", weights_, "--json"}).out);
+  EXPECT_EQ(json["tensors"].size(), 6U);
+  EXPECT_EQ(json["metadata"], Json({{"format", "pt"}, {"warpstep.model", "mlp"}}));
+  const Json& tensor = json["tensors"][0];
+  const std::vector<float> all = values(weights_, tensor["name"].get<std::string>());
+  EXPECT_EQ(tensor["elements"], all.size());
+  EXPECT_EQ(tensor["min"].get<float>(), *std::min_element(all.begin(), all.end()));
+  EXPECT_EQ(tensor["max"].get<float>(), *std::max_element(all.begin(), all.end()));
+
+  const std::vector<float> odd{1, std::nanf(""), INFINITY, 3};
+  write_safetensors(logits_, std::vector<TensorToStore>{
+                                 {"a", StoredType::f32, {4}, std::as_bytes(std::span(odd))}});
+  EXPECT_THAT(run({"weights", "info", logits_}).out, HasSubstr("1 NaN, 1 infinite"));
+}
+
+TEST_F(Weights, ConvertedOnesLoad) {
+  const std::string half = folder_ / "half.safetensors";
+  ASSERT_EQ(run({"weights", "convert", weights_, half, "--dtype", "bf16"}).exit_code, 0);
+  EXPECT_LT(fs::file_size(half), fs::file_size(weights_) * 6 / 10);
+  const Ended ended = run({"eval", run_, "--weights", half});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("converted 6 tensors of BF16 to F32"));
+  EXPECT_THAT(run({"train", "--resume", half}).err, HasSubstr("not a checkpoint of Warpstep"));
+}
+
+TEST_F(Weights, AFullDiskLeavesTheOldFile) {
+  const std::string out = folder_ / "out.safetensors";
+  put(out, std::string("old"));
+  const Ended ended = run({"weights", "convert", weights_, out}, {.max_file_bytes = 65536});
+  EXPECT_NE(ended.exit_code, 0);
+  EXPECT_EQ(fs::file_size(out), 3U);
+}
+
+TEST_F(Weights, RefusesWhatCannotBeMeant) {
+  const std::string out = folder_ / "out.safetensors";
+  expect_refused({"train", "--resume", run_, "--weights", weights_}, 2,
+                 HasSubstr("--weights does not go with --resume"));
+  expect_refused(with(short_run(data_, folder_ / "new"), "--allow-missing"), 2,
+                 HasSubstr("--allow-missing goes with --weights"));
+  expect_refused(with(short_run(data_, folder_ / "new"), "--weights", folder_ / "no"), 1,
+                 HasSubstr("/no: cannot open"));
+  expect_refused({"eval", "mpl", "--weights", weights_, "--data", data_}, 2,
+                 HasSubstr("did you mean mlp?"));
+  expect_refused({"eval", "mlp", "--weights", weights_}, 2, HasSubstr("which data?"));
+  expect_refused({"eval", "mlp", "--weights", weights_, "--data", data_}, 2,
+                 HasSubstr("with which were these weights trained?"));
+  expect_refused({"eval", run_, "--logits", folder_ / "out.npy"}, 2,
+                 HasSubstr("name it X.safetensors"));
+  expect_refused({"eval", run_, "--logits", logits_, "--data-errors", "mask"}, 2,
+                 HasSubstr("add --data-errors fail"));
+  expect_refused({"weights", "convert", weights_, weights_}, 2,
+                 HasSubstr("is the file that is read"));
+  expect_refused({"weights", "convert", weights_, out, "--rename", "fc3"}, 2,
+                 HasSubstr("--rename fc3: is not OLD=NEW"));
+  expect_refused({"weights", "convert", weights_, out, "--dtype", "f8"}, 2, HasSubstr("--dtype"));
+  expect_refused({"weights", "info", data_}, 1, HasSubstr(data_ + ": cannot read as a file"));
+  put(folder_ / "model.pt", std::string("PK\3\4\0\0\x08\x08\0\0", 10) + std::string(90, 'x'));
+  for (const char* command : {"info", "convert"})
+    expect_refused(with({"weights", command, folder_ / "model.pt"},
+                        command[0] == 'c' ? out : std::string("--json")),
+                   1, AllOf(HasSubstr("zip of pickles"), HasSubstr("python3 -c 'import torch")));
+  EXPECT_FALSE(fs::exists(out));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

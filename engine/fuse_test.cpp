@@ -46,7 +46,7 @@ Graph step_of(const Tried& tried, StepOptions options) {
 // What each row finds something in.
 bool applies(std::string_view row, std::string_view model) {
   const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias"},
-      of_norms{"norm+relu", "norm+add +relu", "add+norm.dgrad"},
+      of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad"},
       of_residual{"relu+pool", "softmax+xent", "updates"};
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
   if (model == "mlp" && of_convolutions.contains(row)) return false;
@@ -102,7 +102,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
                                 "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "linear.dgrad+relu, norm+relu, norm+add +relu, add+norm.dgrad, "
+                                "linear.dgrad+relu, norm+relu, norm+add+relu, add+norm.dgrad, "
                                 "updates"));
 }
 

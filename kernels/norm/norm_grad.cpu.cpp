@@ -23,10 +23,11 @@ struct Operand {
 
 // 0 where y is not above 0, by its bits: a branch here would keep the loops from vector registers.
 template <bool sum, bool relu>
-inline __attribute__((always_inline)) float gradient(float d_y, const float* d_y2, const float* y) {
-  const float g = sum ? d_y + *d_y2 : d_y;
+inline __attribute__((always_inline)) float gradient(const float* d_y, const float* d_y2,
+                                                     const float* y, std::int64_t i) {
+  const float g = sum ? d_y[i] + d_y2[i] : d_y[i];
   if (!relu) return g;
-  const std::uint32_t kept = *y > 0 ? ~std::uint32_t{0} : 0;
+  const std::uint32_t kept = y[i] > 0 ? ~std::uint32_t{0} : 0;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & kept);
 }
 
@@ -39,7 +40,7 @@ WARPSTEP_CLONES void sums_of(const float* __restrict d_y, const float* __restric
                              std::int64_t width) {
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float g = gradient<sum, relu>(d_y[i + c], d_y2 + i + c, y + i + c);
+      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
       if (shortcut) d_shortcut[i + c] = g;
       sum_g[c] += g;
       sum_gx[c] += g * (x[i + c] - mean[c]);
@@ -56,7 +57,7 @@ WARPSTEP_CLONES void apply(const float* __restrict d_y, const float* __restrict 
               *shift = params + 3 * width;
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float g = gradient<sum, relu>(d_y[i + c], d_y2 + i + c, y + i + c);
+      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
       d_x[i + c] = scale[c] * g + (slope[c] * (x[i + c] - mean[c]) + shift[c]);
     }
 }

@@ -134,13 +134,14 @@ TEST_P(Layouts, GiveTheSameBitsOnEveryRun) {
   EXPECT_EQ(first, run([](Program& p) { return poisoning_runner(p); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, Layouts,
-                         testing::Values(Residual{}, Residual{.pool = false},
-                                         Residual{.batch = 8, .size = 64, .dropout = 0.25}),
-                         [](const auto& tested) {
-                           return std::string(tested.param.pool ? "pool" : "straight") +
-                                  (tested.param.dropout > 0 ? "_dropout" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Networks, Layouts,
+    testing::Values(Residual{}, Residual{.pool = false},
+                    Residual{.batch = 8, .size = 64, .dropout = 0.25, .average = true}),
+    [](const auto& tested) {
+      return std::string(tested.param.pool ? "pool" : "straight") +
+             (tested.param.dropout > 0 ? "_dropout" : "");
+    });
 
 }  // namespace
 }  // namespace warpstep

@@ -14,16 +14,21 @@ using Section = Store::Section;
 
 constexpr std::string_view format_version = "1";
 
-// PyTorch's name of a moment.
+// PyTorch's name of a moment; those of a sum of gradients and of averaged weights are ours.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
-  if (optimizer == Optimizer::Kind::sgd) return "momentum_buffer";
+  if (section == Section::accumulator) return "accumulator";
+  if (section == Section::average) return "average";
+  const bool adaptive = Optimizer{.kind = optimizer}.adaptive();
+  if (!adaptive) return "momentum_buffer";
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
 }
 
-std::vector<Section> moment_sections(const Store& store) {
+// What is kept of what is trained, besides the parameters.
+std::vector<Section> kept_sections(const Store& store) {
   std::vector<Section> sections;
-  if (store.moment_count() > 0) sections.push_back(Section::moment1);
-  if (store.moment_count() > 1) sections.push_back(Section::moment2);
+  for (const Section section :
+       {Section::moment1, Section::moment2, Section::accumulator, Section::average})
+    if (store.section_bytes(section) > 0) sections.push_back(section);
   return sections;
 }
 
@@ -57,7 +62,8 @@ nlohmann::json to_json(const Progress& progress, const StepState& state) {
                       {"skipped_steps", state.skipped},
                       {"good_steps", state.good_steps},
                       {"overflow", state.overflow != 0},
-                      {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
+                      {"loss_scale", exact(static_cast<double>(state.loss_scale))},
+                      {"micro_step", state.micro_step}};
   if (progress.evaluation)
     json["evaluation"] = {{"epoch", progress.evaluation->epoch},
                           {"step", progress.evaluation->step},
@@ -92,15 +98,9 @@ std::vector<std::uint64_t> extents_of(const Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
-// Only what is trained has moments.
-bool has(const Parameter& parameter, Section section) {
-  return parameter.moments.size() > (section == Section::moment1 ? 0U : 1U);
-}
-
-void load_moments(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
+void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
                   Section section) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    if (!has(store.parameters()[p], section)) continue;
     const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
     const Shape shape = store.torch_shape(p);
     if (tensor.type != StoredType::f32 || tensor.shape != extents_of(shape))
@@ -133,11 +133,10 @@ void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& st
       kept.tensors.push_back({name, StoredType::i64, {}, std::as_bytes(std::span(&steps, 1))});
 }
 
-void add_moments(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
+void add_section(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
-    if (has(store.parameters()[p], section))
-      kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
-               store.read(p, section));
+    kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
+             store.read(p, section));
 }
 
 }  // namespace
@@ -150,7 +149,7 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
   Kept kept;
   add_batch_counts(state, steps, kept);
   for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
-  for (const Section section : moment_sections(store)) add_moments(store, optimizer, section, kept);
+  for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},
@@ -176,8 +175,7 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
                     found, name(optimizer));
   load_weights(path, store);
-  for (const Section section : moment_sections(store))
-    load_moments(file, store, optimizer, section);
+  for (const Section section : kept_sections(store)) load_section(file, store, optimizer, section);
   try {
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
     StepState state = store.step_state();
@@ -186,6 +184,7 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     state.good_steps = json.value("good_steps", 0);
     state.overflow = json.value("overflow", false) ? 1 : 0;
     state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
+    state.micro_step = json.value("micro_step", 0);
     store.set_step_state(state);
     return progress_from(json);
   } catch (const nlohmann::json::exception& error) {

@@ -1,74 +1,12 @@
 #include "engine/memory.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "engine/core/error.h"
 
 namespace warpstep {
 namespace {
-
-std::size_t align_up(std::size_t bytes) {
-  return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-}
-
-// Bytes alive at each node.
-std::vector<std::size_t> live_bytes(std::span<const Lifetime> lifetimes) {
-  int end = 0;
-  for (const Lifetime& life : lifetimes) end = std::max(end, life.last + 1);
-  std::vector<std::size_t> live(idx(end));
-  for (const Lifetime& life : lifetimes)
-    for (int node = life.first; node <= life.last; ++node) live[idx(node)] += align_up(life.bytes);
-  return live;
-}
-
-// Takes the lifetimes in the given order and puts each into the tightest gap among those already
-// placed.
-Placement place_in_order(std::span<const Lifetime> lifetimes, std::span<const std::size_t> order) {
-  Placement placement{std::vector<std::size_t>(lifetimes.size()), 0};
-  std::vector<std::size_t> by_offset;  // placed so far
-  for (const std::size_t i : order) {
-    const Lifetime& life = lifetimes[i];
-    const std::size_t bytes = align_up(life.bytes);
-    std::size_t end = 0, best = 0, best_gap = std::numeric_limits<std::size_t>::max();
-    for (const std::size_t other : by_offset) {
-      if (lifetimes[other].last < life.first || life.last < lifetimes[other].first) continue;
-      const std::size_t offset = placement.offsets[other];
-      if (offset >= end + bytes && offset - end < best_gap) {
-        best = end;
-        best_gap = offset - end;
-      }
-      end = std::max(end, offset + align_up(lifetimes[other].bytes));
-    }
-    if (best_gap == std::numeric_limits<std::size_t>::max()) best = end;
-    placement.offsets[i] = best;
-    placement.bytes = std::max(placement.bytes, best + bytes);
-    const auto at =
-        std::upper_bound(by_offset.begin(), by_offset.end(), best,
-                         [&](std::size_t o, std::size_t p) { return o < placement.offsets[p]; });
-    by_offset.insert(at, i);
-  }
-  return placement;
-}
-
-// Places in `order`, and again and again with the buffer that ends highest moved to the front,
-// where it finds the most room. Keeps the smallest placement in `best`.
-void improve(std::span<const Lifetime> lifetimes, std::vector<std::size_t>& order,
-             std::size_t bound, Placement& best) {
-  constexpr int rounds = 30;
-  for (int round = 0; round < rounds; ++round) {
-    const Placement placement = place_in_order(lifetimes, order);
-    if (best.offsets.empty() || placement.bytes < best.bytes) best = placement;
-    if (best.bytes == bound) return;
-    const auto end = [&](std::size_t i) {
-      return placement.offsets[i] + align_up(lifetimes[i].bytes);
-    };
-    const auto highest = std::max_element(
-        order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return end(a) < end(b); });
-    std::rotate(order.begin(), highest, highest + 1);
-  }
-}
 
 // Which value's memory each value is: a view is what it views.
 std::vector<int> storage_of_values(const Graph& graph) {
@@ -138,34 +76,6 @@ void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces,
 }
 
 }  // namespace
-
-std::size_t live_bound(std::span<const Lifetime> lifetimes) {
-  const std::vector<std::size_t> live = live_bytes(lifetimes);
-  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
-}
-
-Placement place(std::span<const Lifetime> lifetimes) {
-  std::vector<std::size_t> order(lifetimes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::size_t bound = live_bound(lifetimes);
-  const auto span = [&](std::size_t i) { return lifetimes[i].last - lifetimes[i].first; };
-  const auto bytes = [&](std::size_t i) { return lifetimes[i].bytes; };
-  const auto area = [&](std::size_t i) { return static_cast<double>(bytes(i)) * (span(i) + 1); };
-  // No order is best for every graph, and planning takes 2 ms for 150 buffers: try several,
-  // keep the smallest.
-  Placement best;
-  const auto consider = [&](auto before) {
-    if (!best.offsets.empty() && best.bytes == bound) return;
-    std::stable_sort(order.begin(), order.end(), before);
-    improve(lifetimes, order, bound, best);
-  };
-  consider([&](std::size_t a, std::size_t b) { return bytes(a) > bytes(b); });
-  consider([&](std::size_t a, std::size_t b) { return area(a) > area(b); });
-  consider([&](std::size_t a, std::size_t b) { return span(a) > span(b); });
-  consider([&](std::size_t a, std::size_t b) { return lifetimes[a].first < lifetimes[b].first; });
-  consider([&](std::size_t a, std::size_t b) { return lifetimes[a].last > lifetimes[b].last; });
-  return best;
-}
 
 std::vector<int> MemoryPlan::alive_at(int node) const {
   std::vector<int> alive;

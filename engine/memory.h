@@ -7,29 +7,10 @@
 #include <vector>
 
 #include "engine/graph.h"
+#include "engine/placement.h"
 #include "engine/schedule.h"
 
 namespace warpstep {
-
-constexpr std::size_t arena_alignment = 64;  // a cache line, and the widest vector
-
-struct Lifetime {
-  std::size_t bytes = 0;
-  int first = 0;  // node that writes it
-  int last = 0;   // node that needs it last; alive during both
-};
-
-// Offsets so that no two lifetimes that overlap in time overlap in space; each aligned to
-// arena_alignment.
-struct Placement {
-  std::vector<std::size_t> offsets;
-  std::size_t bytes = 0;
-};
-Placement place(std::span<const Lifetime> lifetimes);
-
-// The most bytes (each size rounded up to the alignment) alive at one node: no placement can be
-// smaller.
-std::size_t live_bound(std::span<const Lifetime> lifetimes);
 
 struct MemoryPlan {
   struct Buffer {

@@ -93,6 +93,60 @@ TEST(Place, KnownCases) {
   EXPECT_EQ(place(meeting).bytes, 256U);  // both are needed in node 2
 }
 
+// The least of all placements: that of some order in which each buffer takes the lowest gap.
+std::size_t least_bytes(std::span<const Lifetime> lives) {
+  std::vector<std::size_t> order(lives.size()), offsets(lives.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::size_t least = SIZE_MAX;
+  do {
+    std::size_t bytes = 0;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      std::size_t& offset = offsets[order[k]];
+      offset = 0;
+      for (std::size_t tried = 0; tried <= k; ++tried)  // each buffer in the way lifts it once
+        for (std::size_t j = 0; j < k; ++j)
+          if (overlap_in_time(lives[order[k]], lives[order[j]]) &&
+              offset < offsets[order[j]] + align_up(lives[order[j]].bytes) &&
+              offsets[order[j]] < offset + align_up(lives[order[k]].bytes))
+            offset = offsets[order[j]] + align_up(lives[order[j]].bytes);
+      bytes = std::max(bytes, offset + align_up(lives[order[k]].bytes));
+    }
+    least = std::min(least, bytes);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return least;
+}
+
+TEST(Place, FindsTheLeastPlacementOfAFewBuffers) {
+  Dice dice(5);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<Lifetime> lives;
+    for (int i = 0; i < 7; ++i) {
+      const auto first = static_cast<int>(dice.below(8));
+      lives.push_back({1 + dice.below(640), first, first + static_cast<int>(dice.below(4))});
+    }
+    ASSERT_EQ(place(lives).bytes, least_bytes(lives)) << "round " << round;
+  }
+}
+
+TEST(Place, GivesTheSameForTheSame) {
+  Dice dice(6);
+  const std::vector<Lifetime> lives = random_lifetimes(dice);
+  EXPECT_EQ(place(lives).offsets, place(lives).offsets);
+}
+
+// Steps of thousands of calls: what is alive at once is nearly met, in a time that one waits.
+TEST(Place, TakesThousandsOfBuffers) {
+  Dice dice(7);
+  std::vector<Lifetime> lives;
+  for (int i = 0; i < 2000; ++i) {
+    const auto first = static_cast<int>(dice.below(1500));
+    lives.push_back({1 + dice.below(1U << (6 + dice.below(17))), first, 3000 - first});
+  }
+  const Placement placement = place(lives);
+  expect_sound(lives, placement.offsets, placement.bytes);
+  EXPECT_LE(static_cast<double>(placement.bytes), 1.02 * static_cast<double>(live_bound(lives)));
+}
+
 // A random graph of pointwise nodes, views and sums over a few values; the first input is given.
 Graph random_graph(Dice& dice) {
   Graph graph;
@@ -201,8 +255,9 @@ void PrintTo(const Step& step, std::ostream* out) {
 
 class PlanOfModel : public testing::TestWithParam<Step> {};
 
-// The bound that the project holds itself to: 5 % above what is alive at once.
-TEST_P(PlanOfModel, IsWithinFivePercentOfTheBytesAliveAtOnce) {
+// The bound that the project holds itself to: 2 % above what is alive at once. Workspaces of any
+// size at a quarter of the nodes leave gaps that nothing fits: 3 %.
+TEST_P(PlanOfModel, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
   StepOptions options;
   options.training = GetParam().training;
   Dice dice(4);
@@ -219,7 +274,9 @@ TEST_P(PlanOfModel, IsWithinFivePercentOfTheBytesAliveAtOnce) {
     const MemoryPlan plan = plan_memory(graph, workspaces);
     expect_sound(plan);
     if (HasFatalFailure()) FAIL() << "round " << round;
-    EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.05 * static_cast<double>(plan.bound_bytes))
+    const double allowed = round == 0 ? 1.02 : 1.03;
+    EXPECT_LE(static_cast<double>(plan.arena_bytes),
+              allowed * static_cast<double>(plan.bound_bytes))
         << "round " << round;
   }
 }

@@ -1,0 +1,210 @@
+#include "engine/placement.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "engine/core/types.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+
+using Order = std::vector<std::size_t>;
+
+enum class Fit { tightest, lowest };  // which of the gaps that are large enough
+
+// Orders of placing, tried one after the other; the smallest placement is kept.
+class Search {
+ public:
+  explicit Search(std::span<const Lifetime> lifetimes)
+      : lifetimes_(lifetimes), bound_(live_bound(lifetimes)), best_{{}, no_limit} {
+    for (const Lifetime& life : lifetimes) bytes_.push_back(align_up(life.bytes));
+    for (Placement* placement : {&now_, &next_}) placement->offsets.resize(lifetimes.size());
+  }
+
+  bool done() const { return best_.bytes == bound_; }
+  void promote_highest(Order order);
+  void climb();
+  const Placement& best() const { return best_; }
+
+ private:
+  // Takes the lifetimes in the given order and puts each into a gap among those already placed.
+  // False, and unfinished, if that takes more than `limit` bytes.
+  bool place(const Order& order, Fit fit, std::size_t limit, Placement& placement);
+  std::size_t gap(std::size_t i, Fit fit, const Placement& placement);
+  bool meet(std::size_t i, std::size_t j) const {
+    return lifetimes_[i].first <= lifetimes_[j].last && lifetimes_[j].first <= lifetimes_[i].last;
+  }
+  std::size_t end(const Placement& placement, std::size_t i) const {
+    return placement.offsets[i] + bytes_[i];
+  }
+  void consider(const Order& order, const Placement& placement);
+  Order pillars(const Placement& placement) const;
+
+  std::span<const Lifetime> lifetimes_;
+  std::vector<std::size_t> bytes_;  // of each, aligned
+  std::size_t bound_;
+  Order by_offset_;  // placed so far
+  Placement now_, next_, best_;
+  Order best_order_;
+  std::size_t looks_ = 0;  // at other buffers: what searching costs
+};
+
+std::size_t Search::gap(std::size_t i, Fit fit, const Placement& placement) {
+  std::size_t top = 0, best = 0, best_gap = no_limit;
+  for (const std::size_t other : by_offset_) {
+    ++looks_;
+    if (!meet(i, other)) continue;
+    const std::size_t offset = placement.offsets[other];
+    if (offset >= top + bytes_[i] && offset - top < best_gap) {
+      if (fit == Fit::lowest) return top;
+      best = top;
+      best_gap = offset - top;
+    }
+    top = std::max(top, offset + bytes_[other]);
+  }
+  return best_gap == no_limit ? top : best;
+}
+
+bool Search::place(const Order& order, Fit fit, std::size_t limit, Placement& placement) {
+  by_offset_.clear();
+  placement.bytes = 0;
+  for (const std::size_t i : order) {
+    const std::size_t offset = gap(i, fit, placement);
+    placement.offsets[i] = offset;
+    placement.bytes = std::max(placement.bytes, offset + bytes_[i]);
+    if (placement.bytes > limit) return false;
+    const auto at =
+        std::upper_bound(by_offset_.begin(), by_offset_.end(), offset,
+                         [&](std::size_t o, std::size_t p) { return o < placement.offsets[p]; });
+    by_offset_.insert(at, i);
+  }
+  return true;
+}
+
+void Search::consider(const Order& order, const Placement& placement) {
+  if (placement.bytes >= best_.bytes) return;
+  best_ = placement;
+  best_order_ = order;
+}
+
+// Places in `order`, and again and again with the buffer that ends highest moved to the front,
+// where it finds the most room.
+void Search::promote_highest(Order order) {
+  constexpr int rounds = 15;
+  for (int round = 0; round < rounds && !done(); ++round) {
+    for (const Fit fit : {Fit::lowest, Fit::tightest}) {
+      place(order, fit, no_limit, now_);
+      consider(order, now_);
+    }
+    const auto highest =
+        std::max_element(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return end(now_, a) < end(now_, b); });
+    std::rotate(order.begin(), highest, highest + 1);
+  }
+}
+
+// The buffers that end highest, what they lie on, and so on down to the bottom: without a change
+// among these the placement does not get smaller.
+Order Search::pillars(const Placement& placement) const {
+  Order found;
+  std::vector<bool> seen(bytes_.size());
+  const auto take = [&](std::size_t i) {
+    if (!seen[i]) found.push_back(i);
+    seen[i] = true;
+  };
+  for (std::size_t i = 0; i < bytes_.size(); ++i)
+    if (end(placement, i) == placement.bytes) take(i);
+  for (std::size_t k = 0; k < found.size(); ++k)
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (bytes_[i] > 0 && end(placement, i) == placement.offsets[found[k]] && meet(i, found[k]))
+        take(i);
+  return found;
+}
+
+// Moves one of the pillars ahead in the best order, keeps what is not worse, until the bound is
+// met or the search has cost enough. Placing lowest first, some order gives the least placement:
+// that of its offsets.
+void Search::climb() {
+  constexpr int rounds = 4000;
+  constexpr std::size_t enough_looks = 40'000'000;
+  if (done() || best_order_.empty()) return;
+  std::mt19937 random(1);  // the standard fixes its numbers, not those of its distributions
+  const auto below = [&](std::size_t n) { return random() % n; };
+  Order order = best_order_;
+  place(order, Fit::lowest, no_limit, now_);
+  Order candidates = pillars(now_);
+  for (int round = 0; round < rounds && looks_ < enough_looks && !done(); ++round) {
+    Order changed = order;
+    const auto from =
+        std::find(changed.begin(), changed.end(), candidates[below(candidates.size())]);
+    const auto to = changed.begin() + static_cast<std::ptrdiff_t>(below(changed.size()));
+    if (below(2) == 0)
+      std::iter_swap(from, to);
+    else if (to < from)
+      std::rotate(to, from, from + 1);
+    else
+      std::rotate(from, from + 1, to + 1);
+    // Now and then a little worse: out of a dead end.
+    const std::size_t limit = below(50) == 0 ? now_.bytes + now_.bytes / 50 : now_.bytes;
+    if (!place(changed, Fit::lowest, limit, next_)) continue;
+    order = std::move(changed);
+    std::swap(now_, next_);
+    consider(order, now_);
+    candidates = pillars(now_);
+  }
+}
+
+}  // namespace
+
+std::vector<std::size_t> live_bytes(std::span<const Lifetime> lifetimes) {
+  int end = 0;
+  for (const Lifetime& life : lifetimes) end = std::max(end, life.last + 1);
+  std::vector<std::size_t> live(idx(end));
+  for (const Lifetime& life : lifetimes)
+    for (int node = life.first; node <= life.last; ++node) live[idx(node)] += align_up(life.bytes);
+  return live;
+}
+
+std::size_t live_bound(std::span<const Lifetime> lifetimes) {
+  const std::vector<std::size_t> live = live_bytes(lifetimes);
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+}
+
+Placement place(std::span<const Lifetime> lifetimes) {
+  if (lifetimes.empty()) return {};
+  const std::vector<std::size_t> live = live_bytes(lifetimes);
+  const auto peak = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
+  const auto first = [&](std::size_t i) { return lifetimes[i].first; };
+  const auto last = [&](std::size_t i) { return lifetimes[i].last; };
+  const auto span = [&](std::size_t i) { return last(i) - first(i); };
+  const auto bytes = [&](std::size_t i) { return lifetimes[i].bytes; };
+  const auto area = [&](std::size_t i) { return static_cast<double>(bytes(i)) * (span(i) + 1); };
+  const auto peaks = [&](std::size_t i) { return first(i) <= peak && peak <= last(i); };
+  // No order is best for every graph: try several, and go on from the best.
+  Search search(lifetimes);
+  Order order(lifetimes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto start = [&](auto before) {
+    std::stable_sort(order.begin(), order.end(), before);
+    search.promote_highest(order);
+  };
+  start([&](std::size_t a, std::size_t b) { return bytes(a) > bytes(b); });
+  start([&](std::size_t a, std::size_t b) { return area(a) > area(b); });
+  start([&](std::size_t a, std::size_t b) { return span(a) > span(b); });
+  start([&](std::size_t a, std::size_t b) { return first(a) < first(b); });
+  start([&](std::size_t a, std::size_t b) { return last(a) > last(b); });
+  start([&](std::size_t a, std::size_t b) {  // the peak's own first, largest at the bottom
+    return peaks(a) != peaks(b) ? peaks(a) : bytes(a) > bytes(b);
+  });
+  start([&](std::size_t a, std::size_t b) {
+    return peaks(a) != peaks(b) ? peaks(a) : span(a) > span(b);
+  });
+  search.climb();
+  return search.best();
+}
+
+}  // namespace warpstep

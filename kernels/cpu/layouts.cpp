@@ -114,8 +114,8 @@ class LayoutPass {
     } else if (std::holds_alternative<MaxPoolGrad>(node.op)) {
       for (const auto& [index, x] : pooled_)
         if (index == node.in[1]) store_like(node.out[0], x);
-    } else if (is_view(node.op)) {
-      node.in[0] = plain(node, 0);
+    } else if (is_view(node.op) || std::holds_alternative<Custom>(node.op)) {
+      for (int i = 0; i < static_cast<int>(node.in.size()); ++i) node.in[idx(i)] = plain(node, i);
     } else if (!node.out.empty() && !node.in.empty()) {
       place_pointwise(node);
     }
@@ -125,7 +125,7 @@ class LayoutPass {
     const bool pointwise = std::holds_alternative<Relu>(node.op) ||
                            std::holds_alternative<ReluGrad>(node.op) ||
                            std::holds_alternative<Add>(node.op);
-    if (!pointwise) return;
+    if (!pointwise || graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
     const int like = node.in.back();  // ReluGrad: y, in whose layout the layer's adjoint wants it
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i) match(node, i, like);
     store_like(node.out[0], like);
@@ -195,6 +195,10 @@ class LayoutPass {
     graph_.value(parameter.value).layout = chosen;
     graph_.value(parameter.gradient).layout = chosen;
     for (const int moment : parameter.moments) graph_.value(moment).layout = chosen;
+    for (Value& value : graph_.values)  // parts of the gradient
+      if (value.role == Role::activation &&
+          value.parameter == graph_.value(parameter.value).parameter)
+        value.layout = chosen;
   }
 
   Graph& graph_;

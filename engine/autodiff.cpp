@@ -32,6 +32,17 @@ std::vector<bool> reaches_loss(const Graph& graph) {
   return node;
 }
 
+// Cross-entropy gives the gradient of the mean loss itself, whatever arrives: it can be nothing but
+// the graph's loss. Any other loss begins with a gradient of 1, or the loss scale.
+bool gives_own_gradient(const Graph& graph, const Node& node) {
+  if (!std::holds_alternative<Nll>(node.op) && !std::holds_alternative<SoftmaxXent>(node.op))
+    return false;
+  if (node.out[0] != graph.loss)
+    fail<Error>("{}: cross-entropy must be the loss itself, not a part of another one",
+                node.title());
+  return true;
+}
+
 }  // namespace
 
 Tensor Adjoint::d_out(int i) const {
@@ -42,13 +53,22 @@ Tensor Adjoint::d_out(int i) const {
 
 void Adjoint::give(int i, Tensor gradient) {
   int& slot = gradients_[idx(in(i).id)];
-  slot =
-      slot < 0 ? gradient.id : record(Phase::data_grad, Add{}, {{&graph_, slot}, gradient})[0].id;
+  if (slot < 0) {
+    slot = gradient.id;
+    return;
+  }
+  const int sum = record(Phase::data_grad, Add{}, {{&graph_, slot}, gradient})[0].id;
+  // The parts of a parameter's gradient are stored as the parameter is.
+  if (const Value& value = graph_.value(in(i).id); value.role == Role::parameter)
+    for (const int part : {slot, gradient.id, sum}) graph_.value(part).parameter = value.parameter;
+  slot = sum;
 }
 
 Graph differentiate(Graph graph) {
   if (graph.loss < 0)
-    fail<Error>("this graph has no loss to differentiate; end the model with cross_entropy()");
+    fail<Error>(
+        "this graph has no loss to differentiate; end the model with cross_entropy() or "
+        "set_loss()");
   const std::vector<bool> wanted = wanted_gradients(graph);
   const std::vector<bool> reaches = reaches_loss(graph);
   std::vector<int> gradients(graph.values.size(), -1);
@@ -58,6 +78,9 @@ Graph differentiate(Graph graph) {
     const bool trained =
         std::any_of(node.in.begin(), node.in.end(), [&](int id) { return wanted[idx(id)]; });
     if (!reaches[n] || !trained) continue;
+    if (!gives_own_gradient(graph, node) && gradients[idx(graph.loss)] < 0)
+      gradients[idx(graph.loss)] =
+          graph.record(Phase::data_grad, LossGrad{}, {}, node.scope, node.where)[0].id;
     Adjoint adjoint(graph, node, gradients, wanted);
     grad(node.op, adjoint);
   }
@@ -99,12 +122,10 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
 Graph add_report(Graph graph) {
   graph.report = graph.add_value({DType::u8, {report_ring * std::int64_t{sizeof(StepReport)}}},
                                  Role::report, "reports");
-  graph.record(Phase::update, Report{},
-               {{&graph, graph.loss},
-                {&graph, graph.correct},
-                {&graph, graph.state},
-                {&graph, graph.report}},
-               "", Where::current());
+  std::vector<Tensor> in{{&graph, graph.loss}};
+  if (graph.correct >= 0) in.push_back({&graph, graph.correct});
+  in.insert(in.end(), {{&graph, graph.state}, {&graph, graph.report}});
+  graph.record(Phase::update, Report{}, in, "", Where::current());
   return graph;
 }
 

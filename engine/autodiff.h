@@ -40,7 +40,8 @@ Graph differentiate(Graph graph);
 // Appends moments, StepState, the clock (first call of the step) and one Update a parameter.
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule);
 
-// Appends the step's report: loss, top-1 count and state, to a ring that the host reads.
+// Appends the step's report: loss, top-1 count (if the graph has one) and state, to a ring that the
+// host reads.
 Graph add_report(Graph graph);
 
 }  // namespace warpstep

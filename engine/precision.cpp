@@ -130,9 +130,11 @@ class Lowering {
     for (Node& node : graph_.nodes) {
       auto* xent = std::get_if<SoftmaxXent>(&node.op);
       auto* nll = std::get_if<NllGrad>(&node.op);
+      auto* loss = std::get_if<LossGrad>(&node.op);
       if (xent && xent->gradient) xent->scaled = true;
       if (nll) nll->scaled = true;
-      if ((xent && xent->gradient) || nll) node.in.push_back(graph_.state);
+      if (loss) loss->scaled = true;
+      if ((xent && xent->gradient) || nll || loss) node.in.push_back(graph_.state);
     }
     Node check{.op = CheckGradients{},
                .in = {graph_.state},

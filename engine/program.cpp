@@ -129,6 +129,7 @@ float Program::loss() const {
 }
 
 std::int32_t Program::correct() const {
+  if (graph_.correct < 0) return 0;
   wait();
   std::int32_t count = 0;
   backend_->read(graph_.value(graph_.correct), address(graph_.correct),

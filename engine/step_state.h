@@ -65,7 +65,7 @@ struct StepState {
 struct StepReport {
   std::int64_t step = 0;
   float loss = 0;
-  std::int32_t correct = 0;
+  std::int32_t correct = 0;  // 0 in a graph that counts none
   float learning_rate = 0;
   float loss_scale = 1;
   std::int64_t skipped = 0;    // steps before this one

@@ -45,7 +45,8 @@ struct Case {
   int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output
 };
 
-// Every case of every folder, cheap: no values are made yet.
+// Every case, cheap: no values are made yet. Defined where the cases are: kernels/all_cases.cpp for
+// Warpstep's own ops, the file of cases of a user's project for that one's.
 std::vector<Case> all();
 
 // Whether the gradient of the case's last node can be asked for.

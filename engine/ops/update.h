@@ -119,7 +119,7 @@ Types infer(const Average& op, const Types& in);
 Cost cost(const Average& op, const Types& in, const Types& out);
 std::string text(const Average& op);
 
-// loss, top-1 count, state, ring: the last call of a training step, see StepReport.
+// loss, top-1 count if there is one, state, ring: the last call of a training step, see StepReport.
 struct Report {
   static constexpr std::string_view name = "report";
   bool operator==(const Report&) const = default;

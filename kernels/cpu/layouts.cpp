@@ -97,8 +97,8 @@ class LayoutPass {
         if (index == node.in[1]) store_like(node.out[0], x);
     } else if (std::holds_alternative<AvgPoolGrad>(node.op)) {
       if (const int like = forward_like(node.out[0]); like >= 0) store_like(node.out[0], like);
-    } else if (is_view(node.op)) {
-      node.in[0] = plain(node, 0);
+    } else if (is_view(node.op) || std::holds_alternative<Custom>(node.op)) {
+      for (int i = 0; i < static_cast<int>(node.in.size()); ++i) node.in[idx(i)] = plain(node, i);
     } else if (keeps_layout(node.op)) {
       place_alike(node);
     }
@@ -111,6 +111,7 @@ class LayoutPass {
 
   // All images of the node in one layout.
   void place_alike(Node& node) {
+    if (graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
     const int like = node.in[idx(leader(node))];
     const Shape& shape = graph_.value(like).type.shape;
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
@@ -216,6 +217,10 @@ class LayoutPass {
     for (const int moment : parameter.moments) graph_.value(moment).layout = chosen;
     for (const int kept : {parameter.accumulator, parameter.average})
       if (kept >= 0) graph_.value(kept).layout = chosen;
+    for (Value& value : graph_.values)  // parts of the gradient
+      if (value.role == Role::activation &&
+          value.parameter == graph_.value(parameter.value).parameter)
+        value.layout = chosen;
   }
 
   Graph& graph_;

@@ -72,6 +72,9 @@ void add_mixed(List& list, const Size& size) {
 }  // namespace
 
 void add_loss(List list) {
+  list.add("loss.dgrad", [](Case& c) { record(c, LossGrad{}, {}); });
+  list.add("loss.dgrad scaled",
+           [](Case& c) { record(c, LossGrad{.scaled = true}, {c.graph.step_state()}); });
   using Kind = Fill::Kind;
   for (const Size& size : {
            Size{"of 128x10", 128, 10, {Kind::centered, 3}},

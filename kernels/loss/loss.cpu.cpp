@@ -111,6 +111,12 @@ std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   });
 }
 
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return host_kernel("loss_grad", [op](const Buffers& b) {
+    *as<float>(b.out[0]) = op.scaled ? as<StepState>(b.in[0])->loss_scale : 1;
+  });
+}
+
 std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
   return host_kernel("loops", [e = Extent(operands)](const Buffers& b) {
     std::int32_t correct = 0;

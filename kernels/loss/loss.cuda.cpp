@@ -47,6 +47,12 @@ std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   });
 }
 
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return launch_kernel("loss_grad", [op](const Buffers& b, CudaStream& s) {
+    loss_grad(op.scaled ? as<StepState>(b.in[0]) : nullptr, as<float>(b.out[0]), s.handle());
+  });
+}
+
 std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.in_shape(0), operands.stored_in(0).back(), 0);
   return launch_kernel("top1", [shape, dtype = operands.dtype_in(0)](const Buffers& b,

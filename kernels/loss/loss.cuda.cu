@@ -103,6 +103,10 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
+__global__ void __launch_bounds__(1) loss_grad_kernel(const StepState* state, float* d_loss) {
+  *d_loss = state != nullptr ? state->loss_scale : 1;
+}
+
 __global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
   *word = 0;
 }
@@ -176,6 +180,10 @@ void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan*
   if (extent.rows == 0) return;
   launch("nll_grad", nll_grad_kernel, over(extent, stream), extent, labels, rows, state,
          d_log_probabilities);
+}
+
+void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream) {
+  launch("loss_grad", loss_grad_kernel, {.grid = 1, .block = 1, .stream = stream}, state, d_loss);
 }
 
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,

@@ -52,4 +52,7 @@ void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan*
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream);
 
+// d_loss: 1, or the loss scale of `state` where that is not null.
+void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream);
+
 }  // namespace warpstep::cuda

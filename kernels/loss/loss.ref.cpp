@@ -107,6 +107,12 @@ std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   });
 }
 
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return host_kernel("loss_grad", [op](const Buffers& b) {
+    *as<double>(b.out[0]) = op.scaled ? loss_scale(b.in[0]) : 1;
+  });
+}
+
 std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
   return host_kernel("loops", [rows = operands.in_shape(0)[0],
                                classes = operands.in_shape(0)[1]](const Buffers& b) {

@@ -103,9 +103,10 @@ std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   return host_kernel("report", [](const Buffers& b) {
-    const auto& state = *as<StepState>(b.in[2]);
-    as<StepReport>(b.in[3])[state.step % report_ring] =
-        report_of(*as<float>(b.in[0]), *as<std::int32_t>(b.in[1]), state);
+    const auto& state = *as<StepState>(b.in[b.in.size() - 2]);
+    const std::int32_t correct = b.in.size() == 4 ? *as<std::int32_t>(b.in[1]) : 0;
+    as<StepReport>(b.in.back())[state.step % report_ring] =
+        report_of(*as<float>(b.in[0]), correct, state);
   });
 }
 

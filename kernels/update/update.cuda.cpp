@@ -57,8 +57,9 @@ std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   return launch_kernel("report", [](const Buffers& b, CudaStream& s) {
-    report(as<float>(b.in[0]), as<std::int32_t>(b.in[1]), as<StepState>(b.in[2]),
-           as<StepReport>(b.in[3]), s.handle());
+    const auto* correct = b.in.size() == 4 ? as<std::int32_t>(b.in[1]) : nullptr;
+    report(as<float>(b.in[0]), correct, as<StepState>(b.in[b.in.size() - 2]),
+           as<StepReport>(b.in.back()), s.handle());
   });
 }
 

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std:
                                                    const StepState* state, StepReport* ring) {
   StepReport& to = ring[state->step % report_ring];
   to.loss = *loss;
-  to.correct = *correct;
+  to.correct = correct != nullptr ? *correct : 0;
   to.learning_rate = state->learning_rate;
   to.loss_scale = state->loss_scale;
   to.skipped = state->skipped;

@@ -34,6 +34,8 @@ warpstep_test(engine_test TIER host
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 
+warpstep_test(update_test TIER cpu SOURCES loss_test.cpp LINK warpstep::models)
+add_dependencies(update_test warpstep_ref warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)

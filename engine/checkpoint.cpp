@@ -19,7 +19,8 @@ constexpr std::string_view format_version = "1";
 
 // PyTorch's name of a moment.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
-  if (optimizer == Optimizer::Kind::sgd) return "momentum_buffer";
+  if (section == Section::accumulator) return "gradient_sum";
+  if (!Optimizer{.kind = optimizer}.adaptive()) return "momentum_buffer";
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
 }
 
@@ -27,11 +28,13 @@ std::vector<Section> moment_sections(const Store& store) {
   std::vector<Section> sections;
   if (store.moment_count() > 0) sections.push_back(Section::moment1);
   if (store.moment_count() > 1) sections.push_back(Section::moment2);
+  if (store.step_state().update == 0) sections.push_back(Section::accumulator);
   return sections;
 }
 
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
   if (section == Section::parameter) return parameter.name;
+  if (section == Section::average) return "ema." + parameter.name;
   return fmt::format("optimizer.{}.{}", moment_name(optimizer, section), parameter.name);
 }
 
@@ -60,6 +63,8 @@ nlohmann::json to_json(const Progress& progress, const StepState& state) {
                       {"optimizer_step", state.step},
                       {"skipped_steps", state.skipped},
                       {"good_steps", state.good_steps},
+                      {"micro_step", state.micro_step},
+                      {"only_accumulated", state.update == 0},
                       {"overflow", state.overflow != 0},
                       {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
   if (progress.evaluation)
@@ -130,7 +135,7 @@ void require_tensors(const SafetensorsFile& file, const Store& store) {
                                      name(tensor->type), shape_text(tensor->shape), shape.text()));
   }
   for (const StoredTensor& tensor : file.tensors()) {
-    const bool known = tensor.name.starts_with("optimizer.") ||
+    const bool known = tensor.name.starts_with("optimizer.") || tensor.name.starts_with("ema.") ||
                        std::any_of(store.parameters().begin(), store.parameters().end(),
                                    [&](const Parameter& p) { return p.name == tensor.name; });
     if (!known) problems.push_back(fmt::format("{} is not in the model", tensor.name));
@@ -140,10 +145,15 @@ void require_tensors(const SafetensorsFile& file, const Store& store) {
                     fmt::join(problems, "; "));
 }
 
+bool has_average(const SafetensorsFile& file, const Store& store) {
+  return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
+}
+
+// What is kept for section `from`, into section `to`.
 void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
-                  Section section) {
+                  Section from, Section to) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
+    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, from));
     std::vector<float> values(tensor.bytes / sizeof(float));
     file.read(tensor, std::as_writable_bytes(std::span(values)));
     // Weights that another program wrote have no checksum.
@@ -153,7 +163,7 @@ void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind opt
           "{}: byte {}: {} is not as it was saved (wrong checksum); the disk or a copy "
           "damaged it: use another checkpoint",
           file.path().string(), tensor.offset, tensor.name);
-    store.write(p, values, section);
+    store.write(p, values, to);
   }
 }
 
@@ -164,6 +174,7 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      const CheckpointInfo& info) {
   std::vector<Section> sections = moment_sections(store);
   sections.insert(sections.begin(), Section::parameter);
+  if (store.section_bytes(Section::average) > 0) sections.push_back(Section::average);
   std::vector<std::vector<float>> values;
   std::vector<TensorToStore> tensors;
   for (const Section section : sections)
@@ -188,10 +199,12 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
   write_safetensors(path, tensors, metadata);
 }
 
-void load_parameters(const std::filesystem::path& path, Store& store) {
+void load_parameters(const std::filesystem::path& path, Store& store, bool average) {
   const SafetensorsFile file(path);
   require_tensors(file, store);
-  load_section(file, store, Optimizer::Kind::sgd, Section::parameter);
+  const bool there = average && has_average(file, store);
+  load_section(file, store, Optimizer::Kind::sgd, there ? Section::average : Section::parameter,
+               Section::parameter);
 }
 
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,
@@ -205,18 +218,24 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
                     found, name(optimizer));
   require_tensors(file, store);
-  load_section(file, store, optimizer, Section::parameter);
-  for (const Section section : moment_sections(store))
-    load_section(file, store, optimizer, section);
+  load_section(file, store, optimizer, Section::parameter, Section::parameter);
+  if (store.section_bytes(Section::average) > 0)  // an average that begins now begins here
+    load_section(file, store, optimizer,
+                 has_average(file, store) ? Section::average : Section::parameter,
+                 Section::average);
   try {
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
-    StepState state;
+    StepState state = store.step_state();
     state.step = json.at("optimizer_step").get<std::int64_t>();
     state.skipped = json.value("skipped_steps", std::int64_t{0});
     state.good_steps = json.value("good_steps", 0);
     state.overflow = json.value("overflow", false) ? 1 : 0;
+    state.micro_step = json.value("micro_step", 0);
+    state.update = json.value("only_accumulated", false) ? 0 : 1;
     state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
     store.set_step_state(state);
+    for (const Section section : moment_sections(store))
+      load_section(file, store, optimizer, section, section);
     return progress_from(json);
   } catch (const nlohmann::json::exception& error) {
     fail<DataError>("{}: metadata 'warpstep.progress' is broken: {}", path.string(), error.what());

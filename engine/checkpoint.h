@@ -25,7 +25,8 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
 
 // Parameters alone: for evaluation. Throws DataError naming each parameter that is missing, unknown
 // or of another shape.
-void load_parameters(const std::filesystem::path& path, Store& store);
+// With `average`, the average of the weights where the file has one.
+void load_parameters(const std::filesystem::path& path, Store& store, bool average = false);
 
 // Everything; the file must come from a run with the same optimiser.
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,

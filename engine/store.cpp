@@ -201,6 +201,7 @@ void Store::initialize(std::uint64_t seed) {
       std::copy_n(four.begin(), std::min<std::size_t>(4, values.size() - e), &values[e]);
     }
     write(p, values);
+    if (section_bytes(Section::average) > 0) write(p, values, Section::average);
   }
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     const std::vector<float>& initial = buffers_[b].initial;

@@ -34,7 +34,7 @@ warpstep_test(engine_test TIER host
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 
-warpstep_test(update_test TIER cpu SOURCES loss_test.cpp LINK warpstep::models)
+warpstep_test(update_test TIER cpu SOURCES update_test.cpp loss_test.cpp LINK warpstep::models)
 add_dependencies(update_test warpstep_ref warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)

@@ -18,6 +18,7 @@ struct EvalRequest {
   RunOptions options;
   std::string run;
   std::string split = "test";
+  bool raw_weights = false;
   bool json = false;
 };
 
@@ -36,7 +37,8 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
-  load_parameters(checkpoint, program->store());
+  program->store().initialize(0);  // buffers that no checkpoint has: the loss's class weights
+  load_parameters(checkpoint, program->store(), !request.raw_weights);
   const Score score = evaluate(*program, source.batches(), options.limit_batches);
   if (request.json) {
     const Json result{{"checkpoint", checkpoint.string()},
@@ -68,6 +70,8 @@ Run declare(CLI::App& app) {
                  "stop after so many batches; 0: all")
       ->capture_default_str()
       ->check(whole_number());
+  app.add_flag("--no-ema", request->raw_weights,
+               "the weights themselves, where the checkpoint also has their average");
   app.add_flag("--json", request->json, "the result as JSON");
   app.footer("Example:\n  warpstep eval runs/first");
   return [&app, request] { return evaluate_run(app, *request); };

@@ -239,8 +239,9 @@ void Trainer::end_epoch(Progress& progress) {
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const std::uint64_t begin = now_ns();
-  if (parts_.evaluation->shared_store() != parts_.step.shared_store())
-    take_average(parts_.step.store(), parts_.evaluation->store());
+  const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
+  if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
+    take_average(trained, parts_.evaluation->store());
   const std::optional<Score> score =
       evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop);
   if (!score) return false;

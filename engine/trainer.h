@@ -115,7 +115,7 @@ class Trainer {
     Program& step;  // a training step
     BatchSource& data;
     // The forward half, sharing the step's store; with a store of its own it is given the average
-    // of the weights before each evaluation.
+    // of the weights, if the step keeps one, before each evaluation.
     Program* evaluation = nullptr;
     BatchSource* evaluation_data = nullptr;
     Runner* runner = nullptr;  // null: eager

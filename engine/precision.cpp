@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/autodiff.h"
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -37,13 +38,15 @@ namespace {
 bool wants_f32(const AnyOp& op) {
   if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->wants_f32();
   return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
-         std::holds_alternative<Nll>(op) || std::holds_alternative<Report>(op);
+         (std::holds_alternative<Nll>(op) && !std::get<Nll>(op).raw) ||
+         std::holds_alternative<Report>(op);
 }
 
 // Batch norms compute with the f32 parameters themselves: they are few, and a coarse scale of a
-// whole channel costs accuracy.
+// whole channel costs accuracy. So does what works on the parameters beside the updates.
 bool takes_masters(const AnyOp& op) {
-  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op);
+  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
+         std::holds_alternative<LarsScale>(op) || std::holds_alternative<Average>(op);
 }
 
 class Lowering {
@@ -136,17 +139,13 @@ class Lowering {
       if (loss) loss->scaled = true;
       if ((xent && xent->gradient) || nll || loss) node.in.push_back(graph_.state);
     }
-    Node check{.op = CheckGradients{},
-               .in = {graph_.state},
-               .out = {},
-               .scope = "",
-               .phase = Phase::update,
-               .where = Where::current()};
-    for (const Parameter& parameter : graph_.parameters) check.in.push_back(parameter.gradient);
     const auto first = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& node) {
-      return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
+      return std::holds_alternative<CheckGradients>(node.op) ||
+             std::holds_alternative<LarsScale>(node.op) ||
+             std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
     });
-    graph_.nodes.insert(first, std::move(check));
+    if (first == graph_.nodes.end() || !std::holds_alternative<CheckGradients>(first->op))
+      graph_.nodes.insert(first, check_gradients(graph_, 0));
   }
 
   Graph& graph_;

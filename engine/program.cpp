@@ -5,6 +5,16 @@
 #include "engine/core/error.h"
 
 namespace warpstep {
+namespace {
+
+// What is kept of a parameter in f32 lies as the parameter itself, at the same indices.
+void store_sums_like_parameters(Graph& graph) {
+  for (const Parameter& parameter : graph.parameters)
+    for (const int kept : {parameter.accumulator, parameter.average})
+      if (kept >= 0) graph.value(kept).layout = graph.value(parameter.value).layout;
+}
+
+}  // namespace
 
 Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store)
     : graph_(std::move(graph)),
@@ -13,6 +23,7 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
       stream_(backend_->make_stream()) {
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
+  store_sums_like_parameters(graph_);
   if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
   make_calls();
   arena_ = backend_->allocate(plan_.arena_bytes);

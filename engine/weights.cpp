@@ -29,7 +29,8 @@ bool ends_in(std::string_view name, std::string_view last) {
 }
 
 bool is_ignored(std::string_view name) {
-  return ends_in(name, batch_count) || name.starts_with(optimizer_prefix);
+  return ends_in(name, batch_count) || name.starts_with(optimizer_prefix) ||
+         name.starts_with(average_prefix);
 }
 
 bool all_begin_with(const SafetensorsFile& file, std::string_view prefix) {

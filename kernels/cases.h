@@ -40,6 +40,7 @@ struct Case {
   std::map<int, Fill> fills;  // of values; parameters without one are uniform in +-bound
   bool smooth = true;         // no kink or tie near the values: finite differences mean something
   std::string_view fusion{};  // the row that makes such nodes: for backends that want it
+  bool midway = false;        // of an accumulation of gradients: a step of it is done
   bool heavy = false;         // a product size, for benchmarks: too slow in plain loops
   std::map<int, int> gradients;  // value -> its gradient, filled by with_adjoint()
   int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output

@@ -41,6 +41,8 @@ add_dependencies(weights_test warpstep_ref)
 
 warpstep_test(memory_layouts_test TIER cpu SOURCES memory_layouts_test.cpp LINK warpstep::models)
 add_dependencies(memory_layouts_test warpstep_cpu)
+warpstep_test(update_test TIER cpu SOURCES update_test.cpp loss_test.cpp LINK warpstep::models)
+add_dependencies(update_test warpstep_ref warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
 warpstep_test(cpu_layouts_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" LINK warpstep::models)

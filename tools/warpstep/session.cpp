@@ -1,6 +1,7 @@
 #include "tools/warpstep/session.h"
 
 #include "engine/core/error.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -9,6 +10,7 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
   StepOptions step{.training = training,
                    .optimizer = {},
                    .schedule = {},
+                   .update = {},
                    .precision = parse_precision(options.precision),
                    .no_fuse = {}};
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
@@ -33,6 +35,7 @@ std::unique_ptr<Program> training_program(const RunOptions& options, const Sourc
   StepOptions step = step_options(options, *backend, true);
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
+  step.update = update_options(options);
   Graph graph =
       models::build(models::find(options.model), build_options(options, source, *backend));
   auto program =

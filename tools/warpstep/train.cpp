@@ -21,6 +21,7 @@
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/summary.h"
+#include "tools/warpstep/update_options.h"
 #include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
@@ -121,8 +122,9 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
                                         static_cast<std::int64_t>(epoch_steps));
   job.step = training_program(options, job.training, job.device.backend, schedule);
-  job.evaluation =
-      evaluation_program(options, job.test, job.device.backend, job.step->shared_store());
+  // The average of the weights goes to a store of its own before each evaluation.
+  job.evaluation = evaluation_program(options, job.test, job.device.backend,
+                                      options.ema > 0 ? nullptr : job.step->shared_store());
   job.options = std::move(options);
   return job;
 }

@@ -33,8 +33,8 @@ DType storage_dtype(Precision precision) {
 
 namespace {
 
-// Losses, log-probabilities and their gradients stay f32 in every precision, and so do images in a
-// slot of the loader.
+// Losses, log-probabilities and their gradients stay f32 in every precision, and so do single
+// numbers and images in a slot of the loader.
 bool wants_f32(const AnyOp& op) {
   if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->wants_f32();
   return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
@@ -67,9 +67,10 @@ class Lowering {
     for (const Node& node : graph_.nodes)
       for (const int id : node.in)
         f32[idx(id)] = f32[idx(id)] || wants_f32(node.op) || is_of_channels(node.op, id);
-    for (const int id : graph_.inputs)
-      if (graph_.value(id).type.dtype == DType::f32 && !f32[idx(id)])
-        graph_.value(id).type.dtype = storage_;
+    for (const int id : graph_.inputs) {
+      Type& type = graph_.value(id).type;
+      if (type.dtype == DType::f32 && type.shape.rank() > 0 && !f32[idx(id)]) type.dtype = storage_;
+    }
   }
 
   // What a batch norm has one number a channel of is f32.

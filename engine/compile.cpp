@@ -1,6 +1,7 @@
 #include "engine/compile.h"
 
 #include "engine/inference.h"
+#include "engine/recompute.h"
 #include "engine/schedule.h"
 
 namespace warpstep {
@@ -18,6 +19,7 @@ Graph compile_step(Graph graph, const StepOptions& options) {
   if (options.training) {
     graph = differentiate(std::move(graph));
     graph = fuse_gradients(std::move(graph), fusion);
+    graph = recompute(std::move(graph), options.recompute);
     graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, options.update);
     graph = fuse_updates(std::move(graph), fusion);
     if (options.update.average_decay > 0)

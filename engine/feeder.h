@@ -60,8 +60,9 @@ class Feeder : public BatchSource {
 
   FeedStats stats() const;  // may be called from any thread
 
+  static constexpr std::size_t buffers = 2;  // on the device, each of a batch's slot
+
  private:
-  static constexpr std::size_t buffers = 2;
   struct Buffer {
     std::shared_ptr<std::byte> memory;
     std::optional<Batch> batch;         // copied, and not taken

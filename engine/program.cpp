@@ -3,18 +3,9 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "engine/step_memory.h"
 
 namespace warpstep {
-namespace {
-
-// What is kept of a parameter in f32 lies as the parameter itself, at the same indices.
-void store_sums_like_parameters(Graph& graph) {
-  for (const Parameter& parameter : graph.parameters)
-    for (const int kept : {parameter.accumulator, parameter.average})
-      if (kept >= 0) graph.value(kept).layout = graph.value(parameter.value).layout;
-}
-
-}  // namespace
 
 Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store)
     : graph_(std::move(graph)),
@@ -24,9 +15,8 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
   store_sums_like_parameters(graph_);
-  if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
   make_calls();
-  arena_ = backend_->allocate(plan_.arena_bytes);
+  allocate();
   slots_.assign(graph_.inputs.size(), nullptr);
   find_addresses();
 }
@@ -45,24 +35,19 @@ void Program::make_calls() {
     workspaces[n] = call.kernel->workspace_bytes();
     calls_.push_back(std::move(call));
   }
-  plan(workspaces);
+  LanePlan planned = plan_lanes(graph_, *backend_, workspaces);
+  lanes_ = std::move(planned.lanes);
+  plan_ = std::move(planned.memory);
+  if (lanes_.used()) beside_ = backend_->make_stream();
 }
 
-// Two lanes keep some values alive longer: not at any price.
-void Program::plan(const std::vector<std::size_t>& workspaces) {
-  constexpr double affordable = 1.25;
-  constexpr std::size_t small_bytes = std::size_t{256} << 20;
-  lanes_ = one_lane(graph_);
-  plan_ = plan_memory(graph_, workspaces, lanes_);
-  if (backend_->lanes() < 2) return;
-  Lanes lanes = two_lanes(graph_);
-  if (!lanes.used()) return;
-  MemoryPlan wider = plan_memory(graph_, workspaces, lanes);
-  const auto limit = static_cast<double>(plan_.arena_bytes) * affordable;
-  if (wider.arena_bytes > small_bytes && static_cast<double>(wider.arena_bytes) > limit) return;
-  lanes_ = std::move(lanes);
-  plan_ = std::move(wider);
-  beside_ = backend_->make_stream();
+void Program::allocate() {
+  try {
+    if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
+    arena_ = backend_->allocate(plan_.arena_bytes);
+  } catch (const DeviceError& error) {
+    fail<OutOfMemory>("{}; {}", error.what(), peak_text(graph_, plan_));
+  }
 }
 
 void Program::enqueue(std::size_t index) {

@@ -25,8 +25,8 @@ struct Call {
 class Program {
  public:
   // Chooses layouts, binds kernels, plans and allocates the arena. With a store: parameters live
-  // there, in its layouts; without one the program makes its own. Throws DeviceError when memory
-  // does not suffice, naming the peak.
+  // there, in its layouts; without one the program makes its own. Throws OutOfMemory when memory
+  // does not suffice, naming the peak (see engine/step_memory.h).
   Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr);
 
   const Graph& graph() const { return graph_; }
@@ -60,7 +60,7 @@ class Program {
 
  private:
   void make_calls();
-  void plan(const std::vector<std::size_t>& workspaces);
+  void allocate();
   void wait_for_lane(int node);
   void find_addresses();
 

@@ -43,6 +43,16 @@ TEST(ExplainCommand, FollowsItsOptions) {
   EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
 }
 
+TEST(ExplainCommand, TellsWhatRecomputingGives) {
+  EXPECT_THAT(run("cifar10cnn --device ref --recompute conv1 --recompute conv2").text,
+              testing::ContainsRegex("recompute conv1, conv2: arena [0-9.]+ -> [0-9.]+ MiB, "
+                                     "[0-9.]+ % more FLOPs"));
+  EXPECT_THAT(run("cifar10cnn --device ref").text, Not(HasSubstr("recompute")));
+  const Result unknown = run("cifar10cnn --device ref --recompute cnv1", true);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.text, HasSubstr("did you mean conv1?"));
+}
+
 TEST(ExplainCommand, SpeaksJson) {
   const auto json =
       nlohmann::json::parse(run("mlp --device ref --batch 4 --classes 7 --json").text);

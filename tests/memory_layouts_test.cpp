@@ -1,10 +1,12 @@
 // The planner on the layouts and workspaces that a backend's libraries choose.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/compile.h"
-#include "engine/memory.h"
+#include "engine/program.h"
+#include "engine/step_memory.h"
 #include "models/zoo.h"
 
 namespace warpstep {
@@ -49,6 +51,76 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PlanOnLayouts, testing::ValuesIn(cases()));
+
+// A device with little memory.
+class Small final : public Backend {
+ public:
+  explicit Small(std::size_t most) : most_(most) {}
+  std::string_view name() const override { return inner_->name(); }
+  std::string describe() const override { return inner_->describe(); }
+  void choose_layouts(Graph& graph) const override { inner_->choose_layouts(graph); }
+  std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
+    return inner_->bind(graph, node);
+  }
+  bool wants(std::string_view fusion) const override { return inner_->wants(fusion); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
+    if (bytes > most_) fail<DeviceError>("{} bytes are not to be had", bytes);
+    return inner_->allocate(bytes);
+  }
+  std::unique_ptr<Stream> make_stream() const override { return inner_->make_stream(); }
+  void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
+    inner_->write(value, stored, plain);
+  }
+  void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
+    inner_->read(value, stored, plain);
+  }
+
+ private:
+  std::shared_ptr<Backend> inner_ = open_backend("cpu");
+  std::size_t most_;
+};
+
+TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
+  for (const std::size_t most : {std::size_t{1} << 10, std::size_t{64} << 20}) {
+    const auto backend = std::make_shared<Small>(most);  // no parameters; parameters and no arena
+    models::BuildOptions build;
+    build.batch = 1 << 14;
+    const Graph graph =
+        compile_step(models::build(models::find("mlp"), build), options_for(*backend, {}));
+    EXPECT_THAT(
+        [&] { Program(graph, backend); },
+        testing::ThrowsMessage<OutOfMemory>(testing::AllOf(
+            testing::HasSubstr(" bytes are not to be had; "),
+            testing::HasSubstr(" is the peak with "), testing::HasSubstr("the largest of it "))));
+  }
+}
+
+// What is planned without a program is what the programs of a run take.
+TEST(PlanStep, SaysWhatProgramsTake) {
+  for (const char* model : {"cifar10cnn", "resnet18"}) {
+    const auto backend = open_backend("cpu");
+    const auto graph = [&](bool training) {
+      StepOptions options;
+      options.training = training;
+      models::BuildOptions build;
+      build.batch = 32;
+      return compile_step(models::build(models::find(model), build),
+                          options_for(*backend, options));
+    };
+    const Program program(graph(true), backend);
+    const Program evaluation(graph(false), backend, program.shared_store());
+    const StepMemory step = plan_step(graph(true), *backend);
+    const StepMemory shared = plan_step(graph(false), *backend, &step.graph);
+    EXPECT_EQ(step.plan.arena_bytes, program.plan().arena_bytes) << model;
+    EXPECT_EQ(shared.plan.arena_bytes, evaluation.plan().arena_bytes) << model;
+    EXPECT_NEAR(static_cast<double>(step.persistent_bytes),
+                static_cast<double>(program.store().bytes()), 1 << 17)
+        << model;
+    EXPECT_EQ(shared.persistent_bytes, 0U);
+    EXPECT_EQ(step.input_bytes, slot_bytes(program.graph()));
+    EXPECT_GT(step.input_bytes, 32U * 3);
+  }
+}
 
 }  // namespace
 }  // namespace warpstep

@@ -1,151 +1,19 @@
-// The planner against brute force: nothing that is alive together may overlap, and the arena must
-// be close to the least that is possible.
+// The planner on random graphs, played on memory cells, and on every model: the arena must be close
+// to the least that is possible.
 #include "engine/memory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "tests/placements.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
 
-// Random numbers of a test, one after the other.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : seed_(seed) {}
-  std::uint32_t below(std::uint32_t n) {
-    return warpstep::below(draw(seed_, Purpose::synthetic, 0, next_++)[0], n);
-  }
-
- private:
-  std::uint64_t seed_, next_ = 0;
-};
-
-bool overlap_in_time(const Lifetime& a, const Lifetime& b) {
-  return a.first <= b.last && b.first <= a.last;
-}
-
-void expect_sound(std::span<const Lifetime> lives, std::span<const std::size_t> offsets,
-                  std::size_t arena_bytes) {
-  ASSERT_EQ(lives.size(), offsets.size());
-  for (std::size_t i = 0; i < lives.size(); ++i) {
-    ASSERT_EQ(offsets[i] % arena_alignment, 0U) << "buffer " << i;
-    ASSERT_LE(offsets[i] + lives[i].bytes, arena_bytes) << "buffer " << i;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!overlap_in_time(lives[i], lives[j])) continue;
-      ASSERT_TRUE(offsets[i] + lives[i].bytes <= offsets[j] ||
-                  offsets[j] + lives[j].bytes <= offsets[i])
-          << "buffers " << j << " and " << i;
-    }
-  }
-  ASSERT_GE(arena_bytes, live_bound(lives));
-}
-
-std::vector<Lifetime> random_lifetimes(Dice& dice) {
-  const std::uint32_t count = dice.below(60), nodes = 1 + dice.below(50);
-  const bool nested = dice.below(2) == 0;  // as forward values are, needed again in reverse order
-  std::vector<Lifetime> lives;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const auto a = static_cast<int>(dice.below(nodes));
-    const auto b = nested ? static_cast<int>(2 * nodes) - a : static_cast<int>(dice.below(nodes));
-    // From nothing through single bytes to sizes that differ by a thousand times.
-    const std::size_t bytes =
-        dice.below(8) == 0 ? dice.below(2) : 1 + dice.below(1U << dice.below(20));
-    lives.push_back({bytes, std::min(a, b), std::max(a, b)});
-  }
-  return lives;
-}
-
-TEST(Place, NeverLetsTwoLiveBuffersOverlap) {
-  Dice dice(1);
-  for (int round = 0; round < 4000; ++round) {
-    const std::vector<Lifetime> lives = random_lifetimes(dice);
-    const Placement placement = place(lives);
-    expect_sound(lives, placement.offsets, placement.bytes);
-    if (HasFatalFailure()) FAIL() << "round " << round;
-  }
-}
-
-// The bytes alive at each node, counted one by one.
-TEST(LiveBound, IsTheMostThatIsAliveAtOnce) {
-  Dice dice(2);
-  for (int round = 0; round < 500; ++round) {
-    const std::vector<Lifetime> lives = random_lifetimes(dice);
-    std::size_t most = 0;
-    for (int node = 0; node <= 100; ++node) {
-      std::size_t alive = 0;
-      for (const Lifetime& life : lives)
-        if (life.first <= node && node <= life.last)
-          alive += (life.bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-      most = std::max(most, alive);
-    }
-    ASSERT_EQ(live_bound(lives), most);
-  }
-}
-
-TEST(Place, KnownCases) {
-  EXPECT_EQ(place({}).bytes, 0U);
-  const std::vector<Lifetime> apart{{100, 0, 1}, {100, 2, 3}};
-  EXPECT_EQ(place(apart).bytes, 128U);  // one after the other in one place
-  const std::vector<Lifetime> meeting{{100, 0, 2}, {100, 2, 3}};
-  EXPECT_EQ(place(meeting).bytes, 256U);  // both are needed in node 2
-}
-
-// The least of all placements: that of some order in which each buffer takes the lowest gap.
-std::size_t least_bytes(std::span<const Lifetime> lives) {
-  std::vector<std::size_t> order(lives.size()), offsets(lives.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::size_t least = SIZE_MAX;
-  do {
-    std::size_t bytes = 0;
-    for (std::size_t k = 0; k < order.size(); ++k) {
-      std::size_t& offset = offsets[order[k]];
-      offset = 0;
-      for (std::size_t tried = 0; tried <= k; ++tried)  // each buffer in the way lifts it once
-        for (std::size_t j = 0; j < k; ++j)
-          if (overlap_in_time(lives[order[k]], lives[order[j]]) &&
-              offset < offsets[order[j]] + align_up(lives[order[j]].bytes) &&
-              offsets[order[j]] < offset + align_up(lives[order[k]].bytes))
-            offset = offsets[order[j]] + align_up(lives[order[j]].bytes);
-      bytes = std::max(bytes, offset + align_up(lives[order[k]].bytes));
-    }
-    least = std::min(least, bytes);
-  } while (std::next_permutation(order.begin(), order.end()));
-  return least;
-}
-
-TEST(Place, FindsTheLeastPlacementOfAFewBuffers) {
-  Dice dice(5);
-  for (int round = 0; round < 100; ++round) {
-    std::vector<Lifetime> lives;
-    for (int i = 0; i < 7; ++i) {
-      const auto first = static_cast<int>(dice.below(8));
-      lives.push_back({1 + dice.below(640), first, first + static_cast<int>(dice.below(4))});
-    }
-    ASSERT_EQ(place(lives).bytes, least_bytes(lives)) << "round " << round;
-  }
-}
-
-TEST(Place, GivesTheSameForTheSame) {
-  Dice dice(6);
-  const std::vector<Lifetime> lives = random_lifetimes(dice);
-  EXPECT_EQ(place(lives).offsets, place(lives).offsets);
-}
-
-// Steps of thousands of calls: what is alive at once is nearly met, in a time that one waits.
-TEST(Place, TakesThousandsOfBuffers) {
-  Dice dice(7);
-  std::vector<Lifetime> lives;
-  for (int i = 0; i < 2000; ++i) {
-    const auto first = static_cast<int>(dice.below(1500));
-    lives.push_back({1 + dice.below(1U << (6 + dice.below(17))), first, 3000 - first});
-  }
-  const Placement placement = place(lives);
-  expect_sound(lives, placement.offsets, placement.bytes);
-  EXPECT_LE(static_cast<double>(placement.bytes), 1.02 * static_cast<double>(live_bound(lives)));
-}
+using testing_support::Dice;
+using testing_support::expect_sound;
 
 // A random graph of pointwise nodes, views and sums over a few values; the first input is given.
 Graph random_graph(Dice& dice) {
@@ -212,7 +80,7 @@ void expect_playable(const Graph& graph, const MemoryPlan& plan,
   if (graph.logits >= 0) expect_there(graph.logits);
 }
 
-void expect_sound(const MemoryPlan& plan) {
+void expect_sound_plan(const MemoryPlan& plan) {
   std::vector<Lifetime> lives;
   std::vector<std::size_t> offsets;
   for (const MemoryPlan::Buffer& buffer : plan.buffers) {
@@ -233,7 +101,7 @@ TEST(PlanMemory, KeepsEveryValueOfARandomGraphUntilItsLastReader) {
     for (std::size_t n = 0; n < workspaces.size(); ++n)
       if (!is_view(graph.nodes[n].op) && dice.below(3) == 0) workspaces[n] = 1 + dice.below(3000);
     const MemoryPlan plan = plan_memory(graph, workspaces);
-    expect_sound(plan);
+    expect_sound_plan(plan);
     expect_playable(graph, plan, workspaces);
     if (HasFatalFailure()) FAIL() << "round " << round;
     std::size_t values = 0;
@@ -272,7 +140,7 @@ TEST_P(PlanOfModel, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
       if (round > 0 && !is_view(graph.nodes[n].op) && dice.below(4) == 0)
         workspaces[n] = 1 + dice.below(1U << (10 + dice.below(14)));
     const MemoryPlan plan = plan_memory(graph, workspaces);
-    expect_sound(plan);
+    expect_sound_plan(plan);
     if (HasFatalFailure()) FAIL() << "round " << round;
     const double allowed = round == 0 ? 1.02 : 1.03;
     EXPECT_LE(static_cast<double>(plan.arena_bytes),

@@ -30,9 +30,9 @@ endforeach()
 set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
-          ${engine}/optimizer_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp ${engine}/graph_test.cpp
-          ${engine}/feeder_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp ${engine}/inference_test.cpp
-          ${engine}/store_test.cpp ${engine}/program_test.cpp ${engine}/numerics_test.cpp
+          ${engine}/optimizer_test.cpp placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
+          ${engine}/graph_test.cpp ${engine}/feeder_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp
+          ${engine}/inference_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp ${engine}/numerics_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 
@@ -43,6 +43,8 @@ warpstep_test(memory_layouts_test TIER cpu SOURCES memory_layouts_test.cpp LINK 
 add_dependencies(memory_layouts_test warpstep_cpu)
 warpstep_test(update_test TIER cpu SOURCES update_test.cpp loss_test.cpp LINK warpstep::models)
 add_dependencies(update_test warpstep_ref warpstep_cpu)
+warpstep_test(recompute_test TIER cpu SOURCES recompute_test.cpp LINK warpstep::models)
+add_dependencies(recompute_test warpstep_ref warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
 warpstep_test(cpu_layouts_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" LINK warpstep::models)

@@ -1,6 +1,7 @@
 #include "profiler/sources/limits.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -30,18 +31,41 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
   return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
 }
 
+// Of a limit, what `taken` leaves; `files` are the lines of memory.stat with pages of files.
+std::optional<std::uint64_t> free_of(const path& group, std::optional<std::uint64_t> limit,
+                                     const char* taken, std::array<const char*, 2> files) {
+  const auto used = parse_number(first_line(group / taken));
+  if (!limit || !used) return std::nullopt;
+  const std::string stat = read_text(group / "memory.stat").value_or("");
+  std::uint64_t reclaimable = 0;
+  for (std::string_view lines = stat; !lines.empty();) {
+    std::string_view fields = next_line(lines);
+    const std::string_view key = next_field(fields);
+    if (key == files[0] || key == files[1])
+      reclaimable += parse_number(next_field(fields)).value_or(0);
+  }
+  const std::uint64_t held = *used - std::min(*used, reclaimable);
+  return *limit - std::min(*limit, held);
+}
+
 void read_v2(const path& group, ControlGroupLimits& limits) {
   const std::string cpu = first_line(group / "cpu.max");
   std::string_view fields = cpu;
   const std::string_view quota = next_field(fields);
   lower(limits.cpu_cores, cores_of(quota, next_field(fields)));
-  lower(limits.memory_bytes, bytes_of(first_line(group / "memory.max")));
+  const auto bytes = bytes_of(first_line(group / "memory.max"));
+  lower(limits.memory_bytes, bytes);
+  lower(limits.memory_free_bytes,
+        free_of(group, bytes, "memory.current", {"inactive_file", "active_file"}));
 }
 
 void read_v1(const path& group, ControlGroupLimits& limits) {
   lower(limits.cpu_cores,
         cores_of(first_line(group / "cpu.cfs_quota_us"), first_line(group / "cpu.cfs_period_us")));
-  lower(limits.memory_bytes, bytes_of(first_line(group / "memory.limit_in_bytes")));
+  const auto bytes = bytes_of(first_line(group / "memory.limit_in_bytes"));
+  lower(limits.memory_bytes, bytes);
+  lower(limits.memory_free_bytes, free_of(group, bytes, "memory.usage_in_bytes",
+                                          {"total_inactive_file", "total_active_file"}));
 }
 
 // Calls `read` with the group and those above it, up to the mount.

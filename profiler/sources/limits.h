@@ -10,6 +10,8 @@ namespace warpstep::profiler {
 struct ControlGroupLimits {
   std::optional<double> cpu_cores;            // quota / period: 1.5 is one core and a half
   std::optional<std::uint64_t> memory_bytes;  // nothing, like above: no limit
+  // The least that a limit leaves: pages of files, which give way, count as free.
+  std::optional<std::uint64_t> memory_free_bytes;
 };
 
 // The lowest limits of the process's groups and of those above them, of version 1 and 2 (a machine

@@ -132,6 +132,26 @@ TEST(ControlGroups, HaveTheLowestLimitOfTheirAncestors) {
   EXPECT_EQ(limits.bytes, 1'000'000U);
 }
 
+TEST(ControlGroups, LeaveWhatNobodyHolds) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "0::/jobs/one\n")
+      .write("sys/fs/cgroup/jobs/memory.max", "1000000\n")
+      .write("sys/fs/cgroup/jobs/memory.current", "700000\n")
+      .write("sys/fs/cgroup/jobs/memory.stat",
+             "anon 400000\nfile 300000\ninactive_file 200000\nactive_file 50000\n")
+      .write("sys/fs/cgroup/jobs/one/memory.max", "900000\n")
+      .write("sys/fs/cgroup/jobs/one/memory.current", "100000\n");
+  EXPECT_EQ(control_group_limits(tree.root()).memory_free_bytes, 550'000U);
+  tree.write("sys/fs/cgroup/jobs/one/memory.current", "1000000\n");
+  EXPECT_EQ(control_group_limits(tree.root()).memory_free_bytes, 0U);
+  Tree old;
+  old.write("proc/self/cgroup", "5:memory:/a\n")
+      .write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n")
+      .write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "800\n")
+      .write("sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 100\n");
+  EXPECT_EQ(control_group_limits(old.root()).memory_free_bytes, 300U);
+}
+
 TEST(ControlGroups, OfVersion1HaveAMountAController) {
   for (const char* mount : {"cpu", "cpu,cpuacct"}) {
     Tree tree;

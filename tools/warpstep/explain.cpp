@@ -9,6 +9,7 @@
 #include "engine/compile.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/update_options.h"
 
@@ -60,6 +61,7 @@ StepOptions step_options(const Options& options, const models::Model& model,
   step.schedule.peak = model.learning_rate;
   step.precision = parse_precision(options.run.precision);
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
+  step.recompute = options.run.recompute;
   return options_for(backend, step);
 }
 
@@ -78,15 +80,20 @@ int explain_model(const Options& options) {
   build.batch = options.run.batch;
   build.classes = options.classes;
   const std::shared_ptr<Backend> backend = backend_of(options);
-  const StepOptions step = step_options(options, model, *backend);
+  StepOptions step = step_options(options, model, *backend);
   const Program program(compile_step(models::build(model, build), step), backend);
+  std::string title = heading(options, model);
+  if (step.training && !step.recompute.empty()) {
+    step.recompute.clear();
+    title += "\n" + recompute_line(options.run.recompute,
+                                   compile_step(models::build(model, build), step), program);
+  }
   if (options.json)
     fmt::print("{}\n", explain_json(program).dump(2));
   else if (options.plans)
-    fmt::print("{}\non {}\n\n{}", heading(options, model), program.backend().describe(),
-               explain_plans(program));
+    fmt::print("{}\non {}\n\n{}", title, program.backend().describe(), explain_plans(program));
   else
-    fmt::print("{}\n{}", heading(options, model), explain(program));
+    fmt::print("{}\n{}", title, explain(program));
   return done;
 }
 
@@ -104,6 +111,7 @@ Run declare(CLI::App& app) {
   app.add_option("--momentum", run.momentum, "of sgd and lars; above 0 each parameter has a moment")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  declare_recompute(app, run);
   app.add_flag("--eval", options->evaluate, "the step of an evaluation: the forward half alone");
   app.add_flag("--plans", options->plans,
                "print how cuDNN and cublasLt compute each convolution and product; without a GPU, "

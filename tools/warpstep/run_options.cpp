@@ -63,6 +63,7 @@ void visit_fields(Options& o, Visit visit) {
   visit("workspace_mib", o.workspace_mib);
   visit("plan_cache", o.plan_cache);
   visit("no_fuse", o.no_fuse);
+  visit("recompute", o.recompute);
   visit("mean", o.mean);
   visit("std", o.std);
   visit("profile", o.profile);

@@ -64,6 +64,7 @@ struct RunOptions {
   std::int64_t workspace_mib = 256;
   std::string plan_cache = "auto";
   std::vector<std::string> no_fuse;
+  std::vector<std::string> recompute;
   std::vector<double> mean, std;  // empty: measured on the training images
   std::string profile = "steps";
   std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";

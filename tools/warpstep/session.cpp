@@ -1,6 +1,14 @@
 #include "tools/warpstep/session.h"
 
+#include <algorithm>
+#include <array>
+
 #include "engine/core/error.h"
+#include "engine/explain.h"
+#include "engine/feeder.h"
+#include "engine/step_memory.h"
+#include "tools/warpstep/fitting.h"
+#include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
@@ -12,7 +20,8 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
                    .schedule = {},
                    .update = {},
                    .precision = parse_precision(options.precision),
-                   .no_fuse = {}};
+                   .no_fuse = {},
+                   .recompute = options.recompute};
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
   return options_for(backend, step);
 }
@@ -29,17 +38,31 @@ Device open_device(const RunOptions& options) {
   }
 }
 
-std::unique_ptr<Program> training_program(const RunOptions& options, const Source& source,
-                                          std::shared_ptr<Backend> backend,
-                                          const Schedule& schedule) {
-  StepOptions step = step_options(options, *backend, true);
+namespace {
+
+Graph training_graph(const RunOptions& options, const Source& source, const Backend& backend,
+                     const Schedule& schedule) {
+  StepOptions step = step_options(options, backend, true);
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
   step.update = update_options(options);
-  Graph graph =
-      models::build(models::find(options.model), build_options(options, source, *backend));
-  auto program =
-      std::make_unique<Program>(compile_step(std::move(graph), step), std::move(backend));
+  return compile_step(
+      models::build(models::find(options.model), build_options(options, source, backend)), step);
+}
+
+Graph evaluation_graph(const RunOptions& options, const Source& source, const Backend& backend) {
+  return compile_step(
+      models::build(models::find(options.model), build_options(options, source, backend)),
+      step_options(options, backend, false));
+}
+
+}  // namespace
+
+std::unique_ptr<Program> training_program(const RunOptions& options, const Source& source,
+                                          std::shared_ptr<Backend> backend,
+                                          const Schedule& schedule) {
+  Graph graph = training_graph(options, source, *backend, schedule);
+  auto program = std::make_unique<Program>(std::move(graph), std::move(backend));
   program->store().initialize(options.seed);
   return program;
 }
@@ -47,11 +70,124 @@ std::unique_ptr<Program> training_program(const RunOptions& options, const Sourc
 std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Source& source,
                                             std::shared_ptr<Backend> backend,
                                             std::shared_ptr<Store> store) {
-  Graph graph =
-      models::build(models::find(options.model), build_options(options, source, *backend));
-  const StepOptions step = step_options(options, *backend, false);
-  return std::make_unique<Program>(compile_step(std::move(graph), step), std::move(backend),
-                                   std::move(store));
+  Graph graph = evaluation_graph(options, source, *backend);
+  return std::make_unique<Program>(std::move(graph), std::move(backend), std::move(store));
+}
+
+namespace {
+
+// Bytes that a step's and an evaluation's loaders take: what does not depend on the batch, and so
+// many slots of their inputs each.
+struct Loading {
+  std::uint64_t fixed = 0;
+  std::array<std::uint64_t, 2> slots{Feeder::buffers, Feeder::buffers};  // on a device
+
+  Loading(const Backend& backend, std::array<const Source*, 2> sources,
+          std::array<std::uint64_t, 2> input_bytes) {
+    if (backend.free_bytes() > 0) return;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const data::MemoryBound& bound = sources[i]->loader->memory();
+      const std::uint64_t input = std::max<std::uint64_t>(1, input_bytes[i]);
+      fixed += bound.total() - bound.slots;
+      slots[i] = (bound.slots + input / 2) / input;  // which are rounded up a little
+    }
+  }
+  std::uint64_t bytes(std::array<std::uint64_t, 2> input_bytes) const {
+    return fixed + slots[0] * input_bytes[0] + slots[1] * input_bytes[1];
+  }
+};
+
+// The average of the weights goes to a store of the evaluation's own before each of them.
+bool averages(const RunOptions& options) {
+  return options.ema > 0;
+}
+
+// The run's two steps as they would be with any batch; nothing is allocated.
+struct Rebatched {
+  const RunOptions& options;
+  const Source &training, &test;
+  const Backend& backend;
+  const Schedule& schedule;
+
+  struct Plans {
+    StepMemory step, evaluation;
+
+    std::array<std::uint64_t, 2> input_bytes() const {
+      return {step.input_bytes, evaluation.input_bytes};
+    }
+    std::uint64_t bytes(const Loading& loading) const {
+      return step.persistent_bytes + step.plan.arena_bytes + evaluation.persistent_bytes +
+             evaluation.plan.arena_bytes + loading.bytes(input_bytes());
+    }
+  };
+  Plans plans(std::int64_t batch) const {
+    RunOptions other = options;
+    other.batch = batch;
+    Plans made{plan_step(training_graph(other, training, backend, schedule), backend), {}};
+    const Graph* shared = averages(options) ? nullptr : &made.step.graph;
+    made.evaluation = plan_step(evaluation_graph(other, test, backend), backend, shared);
+    return made;
+  }
+};
+
+// Throws unless the run fits by its plans.
+void require_fit(const Rebatched& run, std::uint64_t free) {
+  const Rebatched::Plans asked = run.plans(run.options.batch);
+  const Loading loading(run.backend, {&run.training, &run.test}, asked.input_bytes());
+  const std::uint64_t bytes = asked.bytes(loading);
+  if (bytes <= free) return;
+  const auto bytes_of = [&](std::int64_t batch) {
+    try {
+      return run.plans(batch).bytes(loading);
+    } catch (const ShapeError&) {  // a batch norm of one value a channel
+      return UINT64_MAX;
+    }
+  };
+  const std::int64_t fits = largest_batch_that_fits(run.options.batch, bytes_of, free);
+  const auto size = [](std::uint64_t count) { return size_text(static_cast<double>(count)); };
+  fail<DeviceError>(
+      "{} with --batch {} takes {} of memory on {}, {} more than the {} that may be used: {}; {}",
+      run.options.model, run.options.batch, size(bytes), run.backend.name(), size(bytes - free),
+      size(free), peak_text(asked.step.graph, asked.step.plan),
+      fits > 0 ? fmt::format("the largest that fits is --batch {}", fits)
+               : std::string("not even --batch 1 fits"));
+}
+
+}  // namespace
+
+Programs fitting_programs(const RunOptions& options, const Source& training, const Source& test,
+                          const std::shared_ptr<Backend>& backend, const Schedule& schedule,
+                          std::uint64_t free) {
+  // A set may have become resident on a device since.
+  if (backend->free_bytes() > 0) free = free_bytes(*backend);
+  const Rebatched run{options, training, test, *backend, schedule};
+  Programs programs;
+  try {
+    programs.step = training_program(options, training, backend, schedule);
+    programs.evaluation = evaluation_program(
+        options, test, backend, averages(options) ? nullptr : programs.step->shared_store());
+  } catch (const OutOfMemory&) {
+    programs = {};
+    require_fit(run, free);
+    throw;
+  }
+  const Graph &step = programs.step->graph(), &evaluation = programs.evaluation->graph();
+  const std::array<std::uint64_t, 2> inputs{slot_bytes(step), slot_bytes(evaluation)};
+  const std::uint64_t bytes = persistent_bytes(step) + programs.step->plan().arena_bytes +
+                              programs.evaluation->plan().arena_bytes +
+                              (averages(options) ? persistent_bytes(evaluation) : 0) +
+                              Loading(*backend, {&training, &test}, inputs).bytes(inputs);
+  if (bytes > free) require_fit(run, free);
+  return programs;
+}
+
+std::string recompute_line(const RunOptions& options, const Source& source,
+                           const Program& program) {
+  if (options.recompute.empty()) return {};
+  RunOptions without = options;
+  without.recompute.clear();
+  return recompute_line(options.recompute, training_graph(without, source, program.backend(), {}),
+                        program);
 }
 
 }  // namespace warpstep::tools

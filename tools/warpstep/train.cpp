@@ -14,9 +14,11 @@
 #include "tools/warpstep/bad_samples.h"
 #include "tools/warpstep/best_checkpoint.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
@@ -109,6 +111,7 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
   job.device = open_device(options);
+  const std::uint64_t free = free_bytes(*job.device.backend);
   job.training = open_source(options, model, data::Split::train, data::Split::train);
   job.test = open_source(options, model, data::Split::test, data::Split::test);
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
@@ -121,10 +124,10 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   job.run_steps = total_steps(options, epoch_steps);
   const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
                                         static_cast<std::int64_t>(epoch_steps));
-  job.step = training_program(options, job.training, job.device.backend, schedule);
-  // The average of the weights goes to a store of its own before each evaluation.
-  job.evaluation = evaluation_program(options, job.test, job.device.backend,
-                                      options.ema > 0 ? nullptr : job.step->shared_store());
+  Programs programs =
+      fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);
+  job.step = std::move(programs.step);
+  job.evaluation = std::move(programs.evaluation);
   job.options = std::move(options);
   return job;
 }
@@ -139,6 +142,8 @@ void announce(const Job& job) {
              job.device.backend->describe(),
              job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
   fmt::print(stderr, "data: {}\n", describe(job.training));
+  if (!job.options.recompute.empty())
+    fmt::print(stderr, "{}\n", recompute_line(job.options, job.training, *job.step));
 }
 
 // What is told of a run, and what it leaves.
@@ -273,6 +278,7 @@ Run declare(CLI::App& app) {
                  "folder with the images; docs/data.md has the layouts");
   declare_model_options(app, request->options);
   declare_training_options(app, request->options);
+  declare_recompute(app, request->options);
   declare_data_options(app, request->options);
   app.add_option(
       "--resume", request->resume,

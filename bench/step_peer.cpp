@@ -25,15 +25,20 @@ using namespace warpstep;
 struct Options {
   std::string model = "cifar10cnn", device = "cpu", precision = "fp32";
   std::int64_t batch = 128;
+  std::int64_t image = 0;  // height and width; 0: the model's own
   bool no_graph = false;
   BackendOptions backend;
 };
 
-std::vector<float> mean_of(const std::string& model) {
-  return model == "mlp" ? std::vector<float>{0.5F} : std::vector<float>{0.5F, 0.4375F, 0.5625F};
+std::vector<float> mean_of(const Shape& image) {
+  return image[2] == 1 ? std::vector<float>{0.5F} : std::vector<float>{0.5F, 0.4375F, 0.5625F};
 }
-std::vector<float> std_of(const std::string& model) {
-  return model == "mlp" ? std::vector<float>{0.25F} : std::vector<float>{0.25F, 0.3125F, 0.375F};
+std::vector<float> std_of(const Shape& image) {
+  return image[2] == 1 ? std::vector<float>{0.25F} : std::vector<float>{0.25F, 0.3125F, 0.375F};
+}
+Shape image_of(const Options& options, const models::Model& model) {
+  const Shape& own = model.image;
+  return options.image == 0 ? own : Shape{options.image, options.image, own[2]};
 }
 
 // A batch where the device reads it in place.
@@ -90,8 +95,9 @@ Program make_program(const Options& options, const models::Model& model) {
   const Precision precision = parse_precision(options.precision);
   BackendOptions backend = options.backend;
   backend.tf32 = precision == Precision::tf32;
+  const Shape image = image_of(options, model);
   const models::BuildOptions build{
-      .batch = options.batch, .mean = mean_of(options.model), .std = std_of(options.model)};
+      .batch = options.batch, .image = image, .mean = mean_of(image), .std = std_of(image)};
   const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
   const StepOptions step =
       options_for(*opened, {.schedule = {.peak = 1e-4}, .precision = precision});
@@ -106,7 +112,8 @@ void serve(const Options& options) {
   program.store().initialize(seed);
   std::vector<HostBatch> data;
   for (std::uint32_t s = 0; s < batches; ++s)
-    data.emplace_back(program.backend(), golden_batch(seed, s, options.batch, model.image));
+    data.emplace_back(program.backend(),
+                      golden_batch(seed, s, options.batch, image_of(options, model)));
   const auto runner = options.no_graph ? eager_runner(program) : graph_runner(program);
   Losses reported(program);
   const bool queues = program.backend().steps_in_flight() > 0;
@@ -142,6 +149,8 @@ int main(int argc, char** argv) {
   app.add_option("--precision", options.precision, "fp32, tf32, bf16 or fp16")
       ->capture_default_str();
   app.add_option("--batch", options.batch)->capture_default_str();
+  app.add_option("--image", options.image, "height and width; 0: the model's own")
+      ->capture_default_str();
   app.add_option("--threads", options.backend.threads)->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
   app.add_flag("--no-graph", options.no_graph, "call by call, where a step could be one launch");

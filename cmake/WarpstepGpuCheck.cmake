@@ -15,10 +15,10 @@ set(shared_libraries warpstep_engine warpstep_models warpstep_data warpstep_prof
 set(modules warpstep_ref warpstep_cuda)
 add_custom_target(gpu_check_programs DEPENDS ${programs} ${modules})
 
-# Staged, the backend finds CUDA's libraries where CUDA's installers put them.
+# Staged, the backend, and programs with kernels of their own, find CUDA's libraries where CUDA's installers put them.
 set(cuda_folders /usr/local/cuda/lib64 /usr/local/cuda/lib "${CUDAToolkit_LIBRARY_DIR}")
 list(REMOVE_DUPLICATES cuda_folders)
-set_property(TARGET warpstep_cuda kernels_cuda_test APPEND PROPERTY INSTALL_RPATH ${cuda_folders})
+set_property(TARGET warpstep_cuda kernels_cuda_test custom_op_cuda_test custom_op_model_cuda_test APPEND PROPERTY INSTALL_RPATH ${cuda_folders})
 
 set(staged COMPONENT gpu_check EXCLUDE_FROM_ALL)
 install(TARGETS ${programs} ${shared_libraries} ${modules} RUNTIME_DEPENDENCY_SET gpu_check_dependencies

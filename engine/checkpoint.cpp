@@ -14,20 +14,26 @@ using Section = Store::Section;
 
 constexpr std::string_view format_version = "1";
 
-// PyTorch's name of a moment.
+// PyTorch's name of a moment; that of a sum of gradients is ours.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
-  if (optimizer == Optimizer::Kind::sgd) return "momentum_buffer";
+  if (section == Section::accumulator) return "gradient_sum";
+  const bool adaptive = Optimizer{.kind = optimizer}.adaptive();
+  if (!adaptive) return "momentum_buffer";
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
 }
 
-std::vector<Section> moment_sections(const Store& store) {
+// What is kept of what is trained, besides the parameters and their average. A sum of gradients
+// means something between two updates alone.
+std::vector<Section> kept_sections(const Store& store) {
   std::vector<Section> sections;
-  if (store.moment_count() > 0) sections.push_back(Section::moment1);
-  if (store.moment_count() > 1) sections.push_back(Section::moment2);
+  for (const Section section : {Section::moment1, Section::moment2})
+    if (store.section_bytes(section) > 0) sections.push_back(section);
+  if (store.step_state().update == 0) sections.push_back(Section::accumulator);
   return sections;
 }
 
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
+  if (section == Section::average) return fmt::format("{}{}", average_prefix, parameter.name);
   return fmt::format("{}{}.{}", optimizer_prefix, moment_name(optimizer, section), parameter.name);
 }
 
@@ -56,6 +62,8 @@ nlohmann::json to_json(const Progress& progress, const StepState& state) {
                       {"optimizer_step", state.step},
                       {"skipped_steps", state.skipped},
                       {"good_steps", state.good_steps},
+                      {"micro_step", state.micro_step},
+                      {"only_accumulated", state.update == 0},
                       {"overflow", state.overflow != 0},
                       {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
   if (progress.evaluation)
@@ -92,21 +100,20 @@ std::vector<std::uint64_t> extents_of(const Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
-// Only what is trained has moments.
-bool has(const Parameter& parameter, Section section) {
-  return parameter.moments.size() > (section == Section::moment1 ? 0U : 1U);
+bool has_average(const SafetensorsFile& file, const Store& store) {
+  return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
 }
 
-void load_moments(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
-                  Section section) {
+// What the file has for section `from`, into section `to`.
+void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
+                  Section from, Section to) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    if (!has(store.parameters()[p], section)) continue;
-    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, section));
+    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, from));
     const Shape shape = store.torch_shape(p);
     if (tensor.type != StoredType::f32 || tensor.shape != extents_of(shape))
       fail<DataError>("{}: {} is {} of {} bytes, the model wants F32 {}", file.path().string(),
                       tensor.name, name(tensor.type), tensor.bytes, shape.text());
-    store.write(p, read_values(file, tensor), section);
+    store.write(p, read_values(file, tensor), to);
   }
 }
 
@@ -133,11 +140,10 @@ void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& st
       kept.tensors.push_back({name, StoredType::i64, {}, std::as_bytes(std::span(&steps, 1))});
 }
 
-void add_moments(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
+void add_section(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
-    if (has(store.parameters()[p], section))
-      kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
-               store.read(p, section));
+    kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
+             store.read(p, section));
 }
 
 }  // namespace
@@ -150,7 +156,9 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
   Kept kept;
   add_batch_counts(state, steps, kept);
   for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
-  for (const Section section : moment_sections(store)) add_moments(store, optimizer, section, kept);
+  for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
+  if (store.section_bytes(Section::average) > 0)
+    add_section(store, optimizer, Section::average, kept);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},
@@ -161,8 +169,11 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
   write_safetensors(path, kept.tensors, metadata);
 }
 
-void load_parameters(const std::filesystem::path& path, Store& store) {
+void load_parameters(const std::filesystem::path& path, Store& store, bool average) {
   load_weights(path, store);
+  const SafetensorsFile file(path);
+  if (average && has_average(file, store))
+    load_section(file, store, Optimizer::Kind::sgd, Section::average, Section::parameter);
 }
 
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,
@@ -176,8 +187,8 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
                     found, name(optimizer));
   load_weights(path, store);
-  for (const Section section : moment_sections(store))
-    load_moments(file, store, optimizer, section);
+  if (store.section_bytes(Section::average) > 0 && has_average(file, store))
+    load_section(file, store, optimizer, Section::average, Section::average);
   try {
     const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
     StepState state = store.step_state();
@@ -185,8 +196,12 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
     state.skipped = json.value("skipped_steps", std::int64_t{0});
     state.good_steps = json.value("good_steps", 0);
     state.overflow = json.value("overflow", false) ? 1 : 0;
+    state.micro_step = json.value("micro_step", 0);
+    state.update = json.value("only_accumulated", false) ? 0 : 1;
     state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
     store.set_step_state(state);
+    for (const Section section : kept_sections(store))
+      load_section(file, store, optimizer, section, section);
     return progress_from(json);
   } catch (const nlohmann::json::exception& error) {
     fail<DataError>("{}: metadata 'warpstep.progress' is broken: {}", path.string(), error.what());

@@ -24,8 +24,9 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info);
 
-// Parameters alone: for evaluation. Throws DataError as load_weights does (weights.h).
-void load_parameters(const std::filesystem::path& path, Store& store);
+// Parameters alone: for evaluation; with `average`, the average of the weights where the file has
+// one. Throws DataError as load_weights does (weights.h).
+void load_parameters(const std::filesystem::path& path, Store& store, bool average = false);
 
 // Everything; the file must come from a run with the same optimiser.
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,

@@ -20,8 +20,10 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = differentiate(std::move(graph));
     graph = fuse_gradients(std::move(graph), fusion);
     graph = recompute(std::move(graph), options.recompute);
-    graph = add_optimizer(std::move(graph), options.optimizer, options.schedule);
+    graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, options.update);
     graph = fuse_updates(std::move(graph), fusion);
+    if (options.update.average_decay > 0)
+      graph = add_average(std::move(graph), options.update.average_decay);
     graph = add_report(std::move(graph));
   }
   graph = apply_precision(std::move(graph), options.precision);

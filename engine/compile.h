@@ -12,6 +12,7 @@ struct StepOptions {
   bool training = true;
   Optimizer optimizer;
   Schedule schedule;
+  UpdateOptions update;
   Precision precision = Precision::fp32;
   std::set<std::string, std::less<>> no_fuse;
   std::vector<std::string> recompute = {};  // scopes, see engine/recompute.h
@@ -20,8 +21,8 @@ struct StepOptions {
 // `options` without the fusions that do not pay on `backend`.
 StepOptions options_for(const Backend& backend, StepOptions options);
 
-// fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> precision ->
-// schedule. Without training only the forward half.
+// fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
+// report -> precision -> schedule. Without training only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

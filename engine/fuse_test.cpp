@@ -46,7 +46,7 @@ Graph step_of(const Tried& tried, StepOptions options) {
 // What each row finds something in.
 bool applies(std::string_view row, std::string_view model) {
   const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias"},
-      of_norms{"norm+relu", "norm+add +relu", "add+norm.dgrad"},
+      of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad"},
       of_residual{"relu+pool", "softmax+xent", "updates"};
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
   if (model == "mlp" && of_convolutions.contains(row)) return false;
@@ -61,11 +61,11 @@ TEST_P(FusionOf, LeavesTheStepsResultAlone) {
         Tried{"residual", Optimizer::Kind::sgd}}) {
     StepOptions fused, unfused;
     unfused.no_fuse.emplace(GetParam().name);
-    Stepping with(step_of(tried, fused), open_backend("ref"));
-    Stepping without(step_of(tried, unfused), open_backend("ref"));
-    EXPECT_EQ(ops(with.program.graph()) != ops(without.program.graph()),
-              applies(GetParam().name, tried.model))
-        << tried.model;
+    const Graph one_graph = step_of(tried, fused), other_graph = step_of(tried, unfused);
+    const bool finds = applies(GetParam().name, tried.model);
+    ASSERT_EQ(ops(one_graph) != ops(other_graph), finds) << tried.model;
+    if (!finds) continue;  // one step
+    Stepping with(one_graph, open_backend("ref")), without(other_graph, open_backend("ref"));
     EXPECT_LE(with.program.calls().size(), without.program.calls().size());
     for (Stepping* one : {&with, &without}) one->program.store().initialize(5);
     for (std::uint64_t step = 0; step < 2; ++step) {
@@ -102,7 +102,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
                                 "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "linear.dgrad+relu, norm+relu, norm+add +relu, add+norm.dgrad, "
+                                "linear.dgrad+relu, norm+relu, norm+add+relu, add+norm.dgrad, "
                                 "updates"));
 }
 

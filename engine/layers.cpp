@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine/core/error.h"
 
@@ -53,6 +54,12 @@ Shape flattened_from(Tensor x) {
 }
 
 }  // namespace
+
+Tensor parameter(Graph& graph, std::string name, Shape shape, Initial initial) {
+  std::vector<int> axes(idx(shape.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  return parameter(graph, std::move(name), shape, shape, std::move(axes), initial);
+}
 
 Tensor normalize(Tensor images, std::span<const float> mean, std::span<const float> std,
                  Where where) {
@@ -120,6 +127,17 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   return record_one(op, in, std::move(name), where);
 }
 
+Tensor twin(Tensor x, Tensor like, Where where) {
+  Graph& graph = *x.graph;
+  const int made_by = graph.producers()[idx(like.id)];
+  if (made_by < 0 || !std::holds_alternative<Linear>(graph.nodes[idx(made_by)].op))
+    fail<ShapeError>("twin takes the output of linear(), not {}", graph.value(like.id).name);
+  const Node layer = graph.nodes[idx(made_by)];
+  std::vector<Tensor> in{x};
+  for (std::size_t i = 1; i < layer.in.size(); ++i) in.push_back({&graph, layer.in[i]});
+  return record_one(layer.op, in, layer.scope, where);
+}
+
 Tensor relu(Tensor x, Where where) {
   return record_one(Relu{}, {x}, layer_of(x), where);
 }
@@ -158,6 +176,16 @@ Tensor dropout(Tensor x, double rate, Where where) {
 Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
               Where where) {
   return record_one(Custom{std::move(op)}, in, std::move(name), where);
+}
+
+void set_loss(Tensor loss, Tensor correct) {
+  if (loss.type() != Type{DType::f32, {}})
+    fail<ShapeError>("a loss is one number, f32 [], not {}", loss.type().text());
+  if (correct.graph && correct.type() != Type{DType::i32, {}})
+    fail<ShapeError>("a count of right samples is one number, i32 [], not {}",
+                     correct.type().text());
+  loss.graph->loss = loss.id;
+  loss.graph->correct = correct.graph ? correct.id : -1;
 }
 
 Tensor flatten(Tensor x, Where where) {

@@ -37,15 +37,26 @@ Tensor batch_norm(std::string name, Tensor x, BatchNorm op = {}, Where where = W
 // engine.
 Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::current());
 
+// The layer of linear() that made `like`, applied to x too, with the same parameters: the branches
+// of a siamese network.
+Tensor twin(Tensor x, Tensor like, Where where = Where::current());
+
 Tensor relu(Tensor x, Where where = Where::current());
 Tensor max_pool(Tensor x, MaxPool op = {}, Where where = Where::current());
 Tensor avg_pool(Tensor x, AvgPool op, Where where = Where::current());
 Tensor global_avg_pool(Tensor x, Where where = Where::current());  // [N,H,W,C] -> [N,1,1,C]
 Tensor dropout(Tensor x, double rate, Where where = Where::current());
-Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
-              Where where = Where::current());             // the first output
 Tensor flatten(Tensor x, Where where = Where::current());  // [N,...] -> [N,F]
 Tensor add(Tensor a, Tensor b, Where where = Where::current());
+
+// A user's own op as layer `name`; gives its first output, Graph::record() all of them. A parameter
+// for it keeps the engine's order of axes in checkpoints.
+Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
+              Where where = Where::current());
+Tensor parameter(Graph& graph, std::string name, Shape shape, Initial initial);
+// Makes `loss` (f32 []) what training minimises, and `correct` (i32 []) the samples that a step
+// counts as right; without it accuracies are 0.
+void set_loss(Tensor loss, Tensor correct = {});
 
 struct LossOptions {
   double label_smoothing = 0;          // 0 to 1

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/autodiff.h"
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -32,18 +33,20 @@ DType storage_dtype(Precision precision) {
 
 namespace {
 
-// Losses, log-probabilities and their gradients stay f32 in every precision, and so do images in a
-// slot of the loader.
+// Losses, log-probabilities and their gradients stay f32 in every precision, and so do single
+// numbers and images in a slot of the loader.
 bool wants_f32(const AnyOp& op) {
   if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->wants_f32();
   return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
-         std::holds_alternative<Nll>(op) || std::holds_alternative<Report>(op);
+         (std::holds_alternative<Nll>(op) && !std::get<Nll>(op).raw) ||
+         std::holds_alternative<Report>(op);
 }
 
 // Batch norms compute with the f32 parameters themselves: they are few, and a coarse scale of a
-// whole channel costs accuracy.
+// whole channel costs accuracy. So does what works on the parameters beside the updates.
 bool takes_masters(const AnyOp& op) {
-  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op);
+  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
+         std::holds_alternative<LarsScale>(op) || std::holds_alternative<Average>(op);
 }
 
 class Lowering {
@@ -64,9 +67,10 @@ class Lowering {
     for (const Node& node : graph_.nodes)
       for (const int id : node.in)
         f32[idx(id)] = f32[idx(id)] || wants_f32(node.op) || is_of_channels(node.op, id);
-    for (const int id : graph_.inputs)
-      if (graph_.value(id).type.dtype == DType::f32 && !f32[idx(id)])
-        graph_.value(id).type.dtype = storage_;
+    for (const int id : graph_.inputs) {
+      Type& type = graph_.value(id).type;
+      if (type.dtype == DType::f32 && type.shape.rank() > 0 && !f32[idx(id)]) type.dtype = storage_;
+    }
   }
 
   // What a batch norm has one number a channel of is f32.
@@ -130,21 +134,19 @@ class Lowering {
     for (Node& node : graph_.nodes) {
       auto* xent = std::get_if<SoftmaxXent>(&node.op);
       auto* nll = std::get_if<NllGrad>(&node.op);
+      auto* loss = std::get_if<LossGrad>(&node.op);
       if (xent && xent->gradient) xent->scaled = true;
       if (nll) nll->scaled = true;
-      if ((xent && xent->gradient) || nll) node.in.push_back(graph_.state);
+      if (loss) loss->scaled = true;
+      if ((xent && xent->gradient) || nll || loss) node.in.push_back(graph_.state);
     }
-    Node check{.op = CheckGradients{},
-               .in = {graph_.state},
-               .out = {},
-               .scope = "",
-               .phase = Phase::update,
-               .where = Where::current()};
-    for (const Parameter& parameter : graph_.parameters) check.in.push_back(parameter.gradient);
     const auto first = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& node) {
-      return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
+      return std::holds_alternative<CheckGradients>(node.op) ||
+             std::holds_alternative<LarsScale>(node.op) ||
+             std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
     });
-    graph_.nodes.insert(first, std::move(check));
+    if (first == graph_.nodes.end() || !std::holds_alternative<CheckGradients>(first->op))
+      graph_.nodes.insert(first, check_gradients(graph_, 0));
   }
 
   Graph& graph_;

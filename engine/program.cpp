@@ -14,6 +14,7 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
       stream_(backend_->make_stream()) {
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
+  store_sums_like_parameters(graph_);
   make_calls();
   allocate();
   slots_.assign(graph_.inputs.size(), nullptr);
@@ -124,6 +125,7 @@ float Program::loss() const {
 }
 
 std::int32_t Program::correct() const {
+  if (graph_.correct < 0) return 0;
   wait();
   std::int32_t count = 0;
   backend_->read(graph_.value(graph_.correct), address(graph_.correct),

@@ -50,9 +50,9 @@ class Program {
 
   void* address(int value) const;  // null for a value that is not computed
   std::vector<float> read(
-      int value) const;  // a float value in the plain layout; waits for the streams
-  float loss() const;    // of the last step; waits
-  std::int32_t correct() const;
+      int value) const;          // a float value in the plain layout; waits for the streams
+  float loss() const;            // of the last step; waits
+  std::int32_t correct() const;  // 0 in a graph that counts none
 
   // Fills every buffer whose last reader was this call with NaN patterns: a later read of it shows
   // in the result. The streams must be idle.

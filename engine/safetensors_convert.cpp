@@ -60,7 +60,8 @@ std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& option
                        ConvertReport& report) {
   std::vector<Move> moves;
   for (const StoredTensor& tensor : file.tensors()) {
-    if (options.drop_optimizer && tensor.name.starts_with(optimizer_prefix)) {
+    if (options.drop_optimizer &&
+        (tensor.name.starts_with(optimizer_prefix) || tensor.name.starts_with(average_prefix))) {
       ++report.dropped;
       continue;
     }

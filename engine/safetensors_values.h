@@ -52,7 +52,8 @@ class ValueChecksum {
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 inline constexpr std::string_view checksum_prefix = "warpstep.checksum.";  // of metadata
-// The optimiser's tensors in our checkpoints.
+// The optimiser's tensors in our checkpoints, and the average of the weights.
 inline constexpr std::string_view optimizer_prefix = "optimizer.";
+inline constexpr std::string_view average_prefix = "ema.";
 
 }  // namespace warpstep

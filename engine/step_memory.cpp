@@ -7,6 +7,12 @@
 
 namespace warpstep {
 
+void store_sums_like_parameters(Graph& graph) {
+  for (const Parameter& parameter : graph.parameters)
+    for (const int kept : {parameter.accumulator, parameter.average})
+      if (kept >= 0) graph.value(kept).layout = graph.value(parameter.value).layout;
+}
+
 // Two lanes keep some values alive longer: not at any price.
 LanePlan plan_lanes(const Graph& graph, const Backend& backend,
                     std::span<const std::size_t> workspaces) {
@@ -69,6 +75,7 @@ StepMemory plan_step(Graph graph, const Backend& backend, const Graph* shares) {
   StepMemory step;
   if (shares) share_layouts(graph, *shares);
   backend.choose_layouts(graph);
+  store_sums_like_parameters(graph);
   std::vector<std::size_t> workspaces(graph.nodes.size());
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     if (!is_view(graph.nodes[n].op))

@@ -14,6 +14,10 @@ struct OutOfMemory : DeviceError {
   using DeviceError::DeviceError;
 };
 
+// What is kept of a parameter in f32, sums of gradients and averages, is stored as the parameter
+// itself, at the same indices. The graph's layouts must be chosen.
+void store_sums_like_parameters(Graph& graph);
+
 struct LanePlan {
   Lanes lanes;
   MemoryPlan memory;

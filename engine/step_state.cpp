@@ -25,9 +25,9 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
 }
 
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
-          const LossScaling& scaling) {
+          const LossScaling& scaling, std::int64_t accumulate) {
   state.begin_ns = now_ns();
-  clock_tick(state, schedule, beta1, beta2, scaling);
+  clock_tick(state, schedule, beta1, beta2, scaling, accumulate);
 }
 
 StepReport report_of(float loss, std::int32_t correct, const StepState& state) {
@@ -38,6 +38,7 @@ StepReport report_of(float loss, std::int32_t correct, const StepState& state) {
           .loss_scale = state.loss_scale,
           .skipped = state.skipped,
           .overflow = state.overflow,
+          .gradient_norm = state.gradient_norm,
           .begin_ns = state.begin_ns,
           .end_ns = now_ns()};
 }

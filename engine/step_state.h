@@ -8,7 +8,8 @@
 
 namespace warpstep {
 
-// The learning rate as a function of the step. Counts are optimiser steps.
+// The learning rate as a function of the step. Counts are updates of the optimiser: with gradient
+// accumulation several steps, of a batch each, make one.
 struct Schedule {
   enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
   Kind kind = Kind::constant;
@@ -45,13 +46,14 @@ struct LossScaling {
 
 struct StepState {
   std::int64_t step = 0;     // begun so far: in the first step it is 1 once the clock has ticked
-  std::int64_t skipped = 0;  // of those before this one, without an update: a gradient overflowed
+  std::int64_t skipped = 0;  // updates before this one that were left out: a gradient overflowed
   float learning_rate = 0;
   float loss_scale = 1;
-  float bias_correction1 = 1;   // Adam: 1 - beta1^n in the n-th step that is not skipped
+  float bias_correction1 = 1;   // Adam: 1 - beta1^n in the n-th update that is not skipped
   float bias_correction2 = 1;   // Adam: 1 - beta2^n
   std::int32_t good_steps = 0;  // since the loss scale last changed
-  std::uint32_t overflow = 0;   // 1: a gradient of this step is not finite
+  std::uint32_t overflow = 0;   // 1: a gradient of this step, or of one that its update sums, is
+                                // not finite
   std::uint64_t begin_ns = 0;   // when the clock ticked, on a clock of the device
   std::uint64_t seed = 0;       // of the run, for dropout
   float gradient_factor = 1;    // what the update multiplies gradients by: unscaling and clipping
@@ -65,11 +67,12 @@ struct StepState {
 struct StepReport {
   std::int64_t step = 0;
   float loss = 0;
-  std::int32_t correct = 0;
+  std::int32_t correct = 0;  // 0 in a graph that counts none
   float learning_rate = 0;
   float loss_scale = 1;
-  std::int64_t skipped = 0;    // steps before this one
+  std::int64_t skipped = 0;    // updates before this step's
   std::uint32_t overflow = 0;  // 1: so is this one
+  float gradient_norm = 0;     // of the update's gradients; 0 where it is not computed
   std::uint64_t begin_ns = 0;  // first and last call, on one clock of the device
   std::uint64_t end_ns = 0;
 };
@@ -78,8 +81,9 @@ constexpr std::int64_t report_ring = 8;
 StepReport report_of(float loss, std::int32_t correct, const StepState& state);
 
 // The step's clock, on a host: looks at what became of the last step, advances `state` to the next
-// one and computes what depends on it.
+// one and computes what depends on it. Every `accumulate` steps share an update, which happens in
+// the last of them: learning rate, corrections and loss scale change from update to update alone.
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
-          const LossScaling& scaling = {});
+          const LossScaling& scaling = {}, std::int64_t accumulate = 1);
 
 }  // namespace warpstep

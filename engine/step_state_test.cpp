@@ -135,5 +135,28 @@ TEST(Clock, AdvancesRateAndCorrections) {
   }
 }
 
+// Three steps an update: what changes, changes with the update, and an overflow in any of the three
+// costs all of it.
+TEST(Clock, CountsUpdatesWhereStepsAccumulate) {
+  Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 10);
+  schedule.period_steps = 1;
+  const LossScaling scaling{.enabled = true, .initial = 8};
+  StepState state;
+  for (int i = 0; i < 9; ++i) {
+    tick(state, schedule, 0.9, 0.999, scaling, 3);
+    EXPECT_EQ(state.step, i + 1);
+    EXPECT_EQ(state.micro_step, i % 3);
+    EXPECT_EQ(state.update, i % 3 == 2 ? 1U : 0U);
+    EXPECT_FLOAT_EQ(state.learning_rate, static_cast<float>(0.1 * std::pow(0.1, i / 3)));
+    EXPECT_EQ(state.overflow, i == 4 || i == 5 ? 1U : 0U) << "of the update at hand";
+    EXPECT_EQ(state.skipped, i < 6 ? 0 : 1);
+    EXPECT_EQ(state.loss_scale, i < 6 ? 8 : 4);
+    EXPECT_EQ(state.gradient_factor, 1 / state.loss_scale);
+    const int updates = i < 3 ? 1 : 2;  // the second is left out
+    EXPECT_FLOAT_EQ(state.bias_correction1, static_cast<float>(1 - std::pow(0.9, updates)));
+    if (i == 3) state.overflow = 1;
+  }
+}
+
 }  // namespace
 }  // namespace warpstep

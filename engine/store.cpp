@@ -252,6 +252,8 @@ void Store::write(std::size_t parameter, std::span<const float> torch, Section s
   write_plain(parameter, plain, section);
   if (section == Section::parameter && !part(Section::copy).values.empty())
     write_plain(parameter, plain, Section::copy);
+  if (section == Section::parameter && !part(Section::average).values.empty())
+    write_plain(parameter, plain, Section::average);
 }
 
 void Store::write_plain(std::size_t parameter, std::span<const float> plain, Section section) {

@@ -58,7 +58,7 @@ class Store {
   std::size_t bytes() const;                         // of all sections and buffers
   std::size_t section_bytes(Section section) const;  // 0 if there is none
 
-  // In PyTorch's order. Writing parameters writes their copies too.
+  // In PyTorch's order. Writing parameters writes their copies too, and their average begins there.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);

@@ -1,13 +1,13 @@
 #include "engine/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/record.h"
 #include "engine/divergence.h"
+#include "engine/evaluate.h"
 
 namespace warpstep {
 namespace {
@@ -18,70 +18,26 @@ const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
     report_name{"read back", Kind::sync}, observers_name{"observers"},
     evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"};
 
-// Images and labels, and the rows' plans for a step that takes them.
-void set_batch(Program& program, const Batch& batch) {
-  if (program.graph().inputs.size() > 2 && batch.rows.empty())
-    fail<Error>("the step takes a plan for each row of a batch, and its source gives none");
-  const std::array<const void*, 3> slots{batch.images.data(), batch.labels.data(),
-                                         batch.rows.data()};
-  program.set_inputs(std::span(slots).first(std::min(slots.size(), program.graph().inputs.size())));
-}
-
-Score score_of(const Program& program, const Batch& batch) {
-  return {static_cast<double>(program.loss()) * static_cast<double>(batch.count), program.correct(),
-          batch.count};
-}
-
 std::uint64_t limited(std::uint64_t steps, std::uint64_t limit) {
   return limit == 0 ? steps : std::min(steps, limit);
+}
+
+bool scales_loss(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    const auto* clock = std::get_if<Clock>(&node.op);
+    return clock && clock->scaling.enabled;
+  });
 }
 
 }  // namespace
 
 TrainObserver::~TrainObserver() = default;
 
-StepTimes& StepTimes::operator+=(const StepTimes& other) {
-  data_ns += other.data_ns;
-  copies_ns += other.copies_ns;
-  kernels_ns += other.kernels_ns;
-  cpu_ns += other.cpu_ns;
-  other_ns += other.other_ns;
-  return *this;
-}
-
-Score& Score::operator+=(const Score& other) {
-  loss_sum += other.loss_sum;
-  correct += other.correct;
-  count += other.count;
-  return *this;
-}
-
-std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
-                                    Runner* runner) {
-  std::unique_ptr<Runner> own;
-  if (!runner) runner = (own = eager_runner(program)).get();
-  source.seek({});
-  Score total;
-  for (std::uint64_t i = 0; i < limited(source.steps_per_epoch(), limit_batches); ++i) {
-    if (stop) return std::nullopt;
-    const Batch& batch = source.next();
-    set_batch(program, batch);
-    runner->step();
-    total += score_of(program, batch);
-  }
-  return total;
-}
-
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches, Runner* runner) {
-  const std::atomic<bool> never{false};
-  return *evaluate_until(program, source, limit_batches, never, runner);
-}
-
 Trainer::Trainer(Parts parts, const TrainOptions& options)
     : parts_(std::move(parts)), options_(options) {
   if (options_.epochs == 0 && options_.max_steps == 0)
     fail<UsageError>("a run needs a number of epochs or of steps");
+  scales_loss_ = scales_loss(parts_.step.graph());
   if (!parts_.runner) {
     own_runner_ = graph_runner(parts_.step);
     parts_.runner = own_runner_.get();
@@ -168,7 +124,7 @@ void Trainer::launch() {
   const std::uint64_t begin = now_ns();
   {
     const record::Span span(step_name);
-    set_batch(parts_.step, batch);
+    give_batch(parts_.step, batch);
     parts_.runner->step();
   }
   const std::uint64_t mark = parts_.step.stream().mark();
@@ -192,7 +148,7 @@ void Trainer::land(Progress& progress) {
   flights_.erase(flights_.begin());
   const StepRecord record = record_of(progress, flight);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
-  require_sound(record, skipped_in_a_row_);
+  require_sound(record, scales_loss_, skipped_in_a_row_);
   last_step_end_ns_ = record.end_ns;
 
   progress.step = record.step;
@@ -217,6 +173,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .loss_scale = report.loss_scale,
                     .overflow = report.overflow != 0,
                     .skipped = report.skipped + (report.overflow != 0 ? 1 : 0),
+                    .gradient_norm = report.gradient_norm,
                     .score = {},
                     .epoch_score = progress.epoch_score,
                     .learning_rate = report.learning_rate,
@@ -262,6 +219,9 @@ void Trainer::end_epoch(Progress& progress) {
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const std::uint64_t begin = now_ns();
+  const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
+  if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
+    take_average(trained, parts_.evaluation->store());
   const std::optional<Score> score =
       evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop,
                      parts_.evaluation_runner);

@@ -47,7 +47,8 @@ struct StepRecord {
   float loss = 0;            // mean over the batch
   float loss_scale = 1;      // that its gradients were computed with
   bool overflow = false;     // a gradient was not finite: no update was made
-  std::int64_t skipped = 0;  // steps of the run so far that this happened to
+  std::int64_t skipped = 0;  // updates of the run so far that this happened to
+  float gradient_norm = 0;   // L2, of the update; 0 where it is not computed
   Score score;               // of this batch
   Score epoch_score;         // of the epoch so far
   float learning_rate = 0;
@@ -115,7 +116,9 @@ class Trainer {
   struct Parts {
     Program& step;  // a training step
     BatchSource& data;
-    Program* evaluation = nullptr;  // the forward half, sharing the step's store
+    // The forward half, sharing the step's store; with a store of its own it is given the average
+    // of the weights, if the step keeps one, before each evaluation.
+    Program* evaluation = nullptr;
     BatchSource* evaluation_data = nullptr;
     Runner* runner = nullptr;  // null: a graph_runner of the step
     std::vector<TrainObserver*> observers;
@@ -159,7 +162,8 @@ class Trainer {
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
-  std::vector<Flight> flights_;         // oldest first
+  std::vector<Flight> flights_;  // oldest first
+  bool scales_loss_ = false;
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one
   EpochRecord epoch_;

@@ -29,7 +29,8 @@ bool ends_in(std::string_view name, std::string_view last) {
 }
 
 bool is_ignored(std::string_view name) {
-  return ends_in(name, batch_count) || name.starts_with(optimizer_prefix);
+  return ends_in(name, batch_count) || name.starts_with(optimizer_prefix) ||
+         name.starts_with(average_prefix);
 }
 
 bool all_begin_with(const SafetensorsFile& file, std::string_view prefix) {
@@ -107,16 +108,22 @@ void load(const SafetensorsFile& file, const Found& found, Store& store, LoadRep
 std::vector<StateTensor> state_of(const Store& store) {
   std::vector<StateTensor> state;
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
-    state.push_back({store.parameters()[p].name, store.torch_shape(p), p});
+    state.push_back({store.parameters()[p].name, store.torch_shape(p), false, p});
+  for (std::size_t b = 0; b < store.buffers().size(); ++b)
+    if (store.buffers()[b].saved)
+      state.push_back({store.buffers()[b].name, store.buffer_shape(b), true, b});
   return state;
 }
 
 std::vector<float> read(const Store& store, const StateTensor& tensor) {
-  return store.read(tensor.index);
+  return tensor.buffer ? store.read_buffer(tensor.index) : store.read(tensor.index);
 }
 
 void write(Store& store, const StateTensor& tensor, std::span<const float> values) {
-  store.write(tensor.index, values);
+  if (tensor.buffer)
+    store.write_buffer(tensor.index, values);
+  else
+    store.write(tensor.index, values);
 }
 
 LoadReport load_weights(const std::filesystem::path& path, Store& store,

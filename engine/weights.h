@@ -16,7 +16,8 @@ namespace warpstep {
 struct StateTensor {
   std::string name;
   Shape shape;
-  std::size_t index = 0;  // in the store
+  bool buffer = false;    // else a parameter
+  std::size_t index = 0;  // of the store's parameters or buffers
 };
 std::vector<StateTensor> state_of(const Store& store);
 std::vector<float> read(const Store& store, const StateTensor& tensor);

@@ -88,7 +88,6 @@ TEST_F(Weights, AreLoadedByNameWhateverTheOrder) {
   EXPECT_TRUE(report.is_whole());
   EXPECT_EQ(report.loaded, 4U);
   EXPECT_EQ(report.elements, 108 + 4 + 192 + 3);
-  EXPECT_THAT(program_.store().read(0), testing::SizeIs(108));
   for (std::size_t i = 0; i < 108; ++i)
     ASSERT_EQ(program_.store().read(0)[i], 3 + static_cast<float>(i % 64));  // PyTorch's order
   EXPECT_EQ(first(1), 4);
@@ -215,10 +214,16 @@ TEST_F(Weights, BatchCountsBelongToRunningMeans) {
     EXPECT_EQ(batch_count_name(other), "") << other;
 }
 
-TEST_F(Weights, OfACheckpointHaveACountForEveryRunningMean) {
-  Graph graph = small(true);
-  graph.parameters[1].name = "bn.running_mean";
-  Program training(std::move(graph), open_backend("ref"));
+// Buffers beside the parameters: those of a batch norm, and a constant that no file has.
+Graph with_buffers(bool training) {
+  Graph graph = small(training);
+  graph.buffer("bn.running_mean", {4}, {0.5F});
+  graph.buffer("loss.weight", {3}, {1, 2, 3}, false);
+  return graph;
+}
+
+TEST_F(Weights, OfACheckpointHaveBuffersAndACountForEveryRunningMean) {
+  Program training(with_buffers(true), open_backend("ref"));
   training.store().initialize(3);
   Progress progress;
   progress.step = 41;
@@ -228,13 +233,26 @@ TEST_F(Weights, OfACheckpointHaveACountForEveryRunningMean) {
   EXPECT_EQ(count.type, StoredType::i64);
   EXPECT_THAT(count.shape, IsEmpty());
   EXPECT_EQ(read_values(file, count), std::vector<float>{41});
-  EXPECT_EQ(file.find("fc.num_batches_tracked"), nullptr);
+  EXPECT_EQ(read_values(file, file.at("bn.running_mean")), std::vector<float>(4, 0.5F));
+  EXPECT_EQ(file.find("loss.weight"), nullptr);
   for (const StoredTensor& tensor : file.tensors())
     EXPECT_EQ(tensor.offset % size_bytes(tensor.type), 0U) << tensor.name;
-
-  training.store().initialize(4);
+  training.store().write_buffer(0, std::vector<float>(4, 9));
   EXPECT_EQ(load_checkpoint(path_, training.store(), Optimizer::Kind::adam).step, 41U);
-  EXPECT_EQ(training.store().read(1), read_values(file, file.at("bn.running_mean")));
+  EXPECT_EQ(training.store().read_buffer(0), std::vector<float>(4, 0.5F));
+}
+
+TEST_F(Weights, BuffersAreLoadedAndMissedLikeParameters) {
+  Program program(with_buffers(false), open_backend("ref"));
+  auto tensors = state_dict();
+  tensors.push_back(tensor("bn.running_mean", {4}, 6));
+  write_safetensors(path_, tensors);
+  EXPECT_EQ(load_weights(path_, program.store()).loaded, 5U);
+  EXPECT_EQ(program.store().read_buffer(0), (std::vector<float>{6, 7, 8, 9}));
+  tensors.pop_back();
+  write_safetensors(path_, tensors);
+  EXPECT_THAT([&] { load_weights(path_, program.store()); },
+              ThrowsMessage<DataError>(HasSubstr("1 missing in the file: bn.running_mean")));
 }
 
 TEST_F(Weights, MomentsOfAnotherShapeAreRefused) {

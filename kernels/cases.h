@@ -40,12 +40,14 @@ struct Case {
   std::map<int, Fill> fills;  // of values; parameters without one are uniform in +-bound
   bool smooth = true;         // no kink or tie near the values: finite differences mean something
   std::string_view fusion{};  // the row that makes such nodes: for backends that want it
+  bool midway = false;        // of an accumulation of gradients: a step of it is done
   bool heavy = false;         // a product size, for benchmarks: too slow in plain loops
   std::map<int, int> gradients;  // value -> its gradient, filled by with_adjoint()
   int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output
 };
 
-// Every case of every folder, cheap: no values are made yet.
+// Every case, cheap: no values are made yet. Defined where the cases are: kernels/all_cases.cpp for
+// Warpstep's own ops, the file of cases of a user's project for that one's.
 std::vector<Case> all();
 
 // Whether the gradient of the case's last node can be asked for.

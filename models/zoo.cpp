@@ -103,7 +103,7 @@ Graph build(const Model& model, const BuildOptions& options) {
   const Inputs inputs = declare_inputs(graph, options, image);
   const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
   const bool mixed = options.rows || (planned && options.pixels->mix);
-  cross_entropy(logits, inputs.labels, mixed ? inputs.rows : Tensor{});
+  cross_entropy(logits, inputs.labels, mixed ? inputs.rows : Tensor{}, options.loss);
   return graph;
 }
 

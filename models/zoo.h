@@ -40,6 +40,7 @@ struct BuildOptions {
   Shape stored{};                     // of window and set: [H,W,C] of an image; empty: as `image`
   std::int64_t samples = 0;           // of a set
   bool rows = false;                  // labels are mixed though the plan, if any, mixes no pixels
+  LossOptions loss{};
   bool uploaded = false;  // the inputs are in the device's memory: a thread beside the step put
                           // them there
 };

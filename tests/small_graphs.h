@@ -33,6 +33,7 @@ struct Residual {
   std::int64_t batch = 4, size = 32;
   bool pool = true;
   double dropout = 0;
+  bool average = false;  // pool between the blocks
 };
 inline Graph residual(const Residual& options = {}) {
   Graph g;
@@ -54,6 +55,7 @@ inline Graph residual(const Residual& options = {}) {
     h = norm(block + ".conv3", h, {.out = 32, .kernel = 1});
     if (stride == 2) x = norm(block + ".shortcut", x, {.out = 32, .kernel = 1, .stride = 2});
     x = relu(add(h, x));
+    if (options.average && stride == 2) x = avg_pool(x, {.window = 3, .stride = 2, .padding = 1});
   }
   if (options.dropout > 0) x = dropout(x, options.dropout);
   x = flatten(global_avg_pool(x));

@@ -81,12 +81,15 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
       write(parameter.gradient, p, Section::gradient);
     for (std::size_t m = 0; m < parameter.moments.size(); ++m)
       write(parameter.moments[m], p, m == 0 ? Section::moment1 : Section::moment2);
+    if (parameter.accumulator >= 0) write(parameter.accumulator, p, Section::accumulator);
+    if (parameter.average >= 0) write(parameter.average, p, Section::average);
   }
   for (std::size_t b = 0; b < c.graph.buffers.size(); ++b)
     store.write_buffer(b, cases::values(c, c.graph.buffers[b].value, seed));
   StepState state;
   state.seed = seed;
   state.step = 3;  // as if the run were on its way: Adam's corrections are not those of a start
+  if (c.midway) state.update = 0;
   store.set_step_state(state);
 }
 
@@ -128,6 +131,8 @@ void Trial::read_store(std::vector<Result>& results) const {
     keep(Section::parameter, DType::f32);
     if (store.moment_count() > 0) keep(Section::moment1, DType::f32);
     if (store.moment_count() > 1) keep(Section::moment2, DType::f32);
+    if (graph.parameters[p].accumulator >= 0) keep(Section::accumulator, DType::f32);
+    if (graph.parameters[p].average >= 0) keep(Section::average, DType::f32);
     if (const int copy = graph.parameters[p].copy; copy >= 0)
       keep(Section::copy, graph.value(copy).type.dtype);
   }
@@ -139,6 +144,12 @@ void Trial::read_store(std::vector<Result>& results) const {
        {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
         state.bias_correction1, state.bias_correction2, static_cast<float>(state.overflow)},
        {}});
+  results.push_back({"factor and norm",
+                     DType::f32,
+                     1,
+                     {state.gradient_factor, state.gradient_norm,
+                      static_cast<float>(state.micro_step), static_cast<float>(state.update)},
+                     {}});
   if (program_.graph().report < 0) return;
   const StepReport report = store.report(state.step);
   results.push_back({"report",

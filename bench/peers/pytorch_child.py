@@ -113,6 +113,7 @@ def build_step(torch, models, args):
     device = torch.device(args.device)
     memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     model = models.build(args.model, args.seed).to(device).to(memory_format=memory)
+    model.image = (args.image, args.image, model.image[2])
     step = Step(torch, args, model, memory)
     batches = []
     for number in range(BATCHES):
@@ -159,8 +160,8 @@ def serve(torch, models, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("setting")
-    for option, kind in (("model", str), ("batch", int), ("seed", int), ("threads", int), ("device", str),
-                         ("precision", str)):
+    for option, kind in (("model", str), ("batch", int), ("image", int), ("seed", int), ("threads", int),
+                         ("device", str), ("precision", str)):
         parser.add_argument(f"--{option}", type=kind, required=True)
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests" / "golden"))

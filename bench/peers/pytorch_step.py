@@ -34,6 +34,8 @@ CPU_SETTINGS = ["eager-nchw-foreach-glibc", "eager-nchw-fused-keep", "eager-nhwc
                 "compile-nchw-fused-keep", "compile-nhwc-fused-keep", "tune-nhwc-fused-keep"]
 CUDA_SETTINGS = ["eager-nhwc-fused-glibc", "compile-nhwc-fused-glibc", "tune-nhwc-fused-glibc",
                  "graph-nhwc-fused-glibc"]
+MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "resnet18", "resnet34", "resnet50"]
+OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "resnet18": 224, "resnet34": 224, "resnet50": 224}  # others 32
 COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
 EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
@@ -62,7 +64,7 @@ def start(args, name, command, env):
 
 def start_torch(args, setting, cache):
     command = [sys.executable, str(HERE / "pytorch_child.py"), setting]
-    for option in ("model", "batch", "seed", "threads", "device", "precision"):
+    for option in ("model", "batch", "image", "seed", "threads", "device", "precision"):
         command += [f"--{option}", str(getattr(args, option))]
     env = {"OMP_NUM_THREADS": str(args.threads), "TORCHINDUCTOR_CACHE_DIR": cache,
            **(KEEP if setting.endswith("-keep") else {})}
@@ -143,7 +145,8 @@ def disturbance(args, result):
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="cifar10cnn", choices=["cifar10cnn", "mlp"])
+    parser.add_argument("--model", default="cifar10cnn", choices=MODELS)
+    parser.add_argument("--image", type=int, help="height and width; else the model's own")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -172,6 +175,7 @@ def parse(arguments=None):
     if args.peer_cmd and not shutil.which(shlex.split(args.peer_cmd)[0]):
         parser.error(f"--peer-cmd: no program {shlex.split(args.peer_cmd)[0]}")
     args.steps = args.steps or (10 if on_cpu else 2000)
+    args.image = args.image or OWN_IMAGE.get(args.model, 32)
     args.tolerance = args.tolerance or tolerance(args.precision)
     return args
 

@@ -16,12 +16,12 @@
 
 namespace warpstep {
 
-using AnyOp =
-    std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add, Reshape,
-                 Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, BatchNorm,
-                 BatchNormGrad, Dropout, Linear, LinearDataGrad, LinearWeightGrad, LogSoftmax,
-                 LogSoftmaxGrad, Nll, NllGrad, Top1, SoftmaxXent, Clock, Update, UpdateAll,
-                 CheckGradients, Accumulate, LarsScale, Average, Report, Augment, Custom>;
+using AnyOp = std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add,
+                           Reshape, Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
+                           BatchNorm, BatchNormGrad, Dropout, Linear, LinearDataGrad,
+                           LinearWeightGrad, LogSoftmax, LogSoftmaxGrad, Nll, NllGrad, Top1,
+                           SoftmaxXent, LossGrad, Clock, Update, UpdateAll, CheckGradients,
+                           Accumulate, LarsScale, Average, Report, Augment, Custom>;
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

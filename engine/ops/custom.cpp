@@ -7,7 +7,7 @@ namespace warpstep {
 CustomOp::~CustomOp() = default;
 
 void CustomOp::grad(Adjoint&) const {
-  fail<Error>("{} has no adjoint", name());
+  fail<NoAdjoint>("{} has no adjoint; override CustomOp::grad", name());
 }
 
 Types infer(const Custom& op, const Types& in) {

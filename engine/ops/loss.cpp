@@ -148,4 +148,16 @@ std::string text(const SoftmaxXent& op) {
                      options_text(op.mixed, op.smoothing, op.weighted, op.scaled));
 }
 
+Types infer(const LossGrad& op, const Types& in) {
+  const std::size_t inputs = op.scaled ? 1 : 0;
+  require_inputs(op.name, in, inputs, inputs);
+  return {scalar(DType::f32)};
+}
+Cost cost(const LossGrad&, const Types& in, const Types& out) {
+  return {0, bytes_of(out) + (in.empty() ? 0 : sizeof(float)), 1};
+}
+std::string text(const LossGrad& op) {
+  return op.scaled ? "+scale" : "";
+}
+
 }  // namespace warpstep

@@ -90,4 +90,15 @@ void grad(const SoftmaxXent& op, Adjoint& adjoint);
 Cost cost(const SoftmaxXent& op, const Types& in, const Types& out);
 std::string text(const SoftmaxXent& op);
 
+// state if scaled -> d_loss f32 [], the gradient of the loss itself: 1, or the state's loss scale.
+// Where the backward half of a loss that is no cross-entropy begins, see set_loss().
+struct LossGrad {
+  static constexpr std::string_view name = "loss.dgrad";
+  bool scaled = false;  // set by the precision
+  bool operator==(const LossGrad&) const = default;
+};
+Types infer(const LossGrad& op, const Types& in);
+Cost cost(const LossGrad& op, const Types& in, const Types& out);
+std::string text(const LossGrad& op);
+
 }  // namespace warpstep

@@ -149,11 +149,11 @@ std::string text(const Average& op) {
 }
 
 Types infer(const Report& op, const Types& in) {
-  require_inputs(op.name, in, 4, 4);
+  require_inputs(op.name, in, 3, 4);
   return {};
 }
 Cost cost(const Report&, const Types& in, const Types&) {
-  return {0, bytes_of(in) - static_cast<double>(in[3].bytes()) + sizeof(StepReport), 1};
+  return {0, bytes_of(in) - static_cast<double>(in.back().bytes()) + sizeof(StepReport), 1};
 }
 
 }  // namespace warpstep

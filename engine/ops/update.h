@@ -33,6 +33,7 @@ struct Clock {
   double beta1 = 0;
   double beta2 = 0;
   LossScaling scaling;
+  std::int64_t accumulate = 1;  // steps an update
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);
@@ -41,8 +42,7 @@ std::string text(const Clock& op);
 
 // parameter, gradient, state, moments..., copy if any: one parameter. The gradient is multiplied by
 // the state's gradient_factor first, and nothing happens in a step that overflowed or only
-// accumulates. The copy is the parameter in
-// the dtype that the step computes in.
+// accumulates. The copy is the parameter in the dtype that the step computes in.
 struct Update {
   static constexpr std::string_view name = "update";
   Optimizer optimizer;
@@ -69,8 +69,9 @@ std::string text(const UpdateAll& op);
 // state, gradients...: the state's overflow becomes 1 if one of them is not finite, its
 // gradient_norm the L2 norm of all of them together, without the loss scale. With clip_norm above 0
 // the state's gradient_factor shrinks so that the norm of what the update uses is at most that
-// (torch.nn.utils.clip_grad_norm_: factor clip_norm / (norm + 1e-6), at most 1). All gradients lie
-// in one section of the store; those that are summed over steps in another, f32.
+// (torch.nn.utils.clip_grad_norm_: factor clip_norm / (norm + 1e-6), at most 1). A step that only
+// accumulates looks for overflow alone. All gradients lie in one section of the store; those that
+// are summed over steps in another, f32.
 struct CheckGradients {
   static constexpr std::string_view name = "check_gradients";
   double clip_norm = 0;
@@ -119,7 +120,7 @@ Types infer(const Average& op, const Types& in);
 Cost cost(const Average& op, const Types& in, const Types& out);
 std::string text(const Average& op);
 
-// loss, top-1 count, state, ring: the last call of a training step, see StepReport.
+// loss, top-1 count if there is one, state, ring: the last call of a training step, see StepReport.
 struct Report {
   static constexpr std::string_view name = "report";
   bool operator==(const Report&) const = default;

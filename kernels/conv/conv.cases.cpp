@@ -68,6 +68,13 @@ void add_conv(List list) {
            Size{"depthwise", 3, 9, 8, 17, conv_op(17, 3, 1, 1, 1, 17)},
            Size{"depthwise of 32 channels", 3, 9, 8, 32, conv_op(32, 3, 2, 1, 1, 32)},
            Size{"no bias", 3, 8, 8, 16, conv_op(17, 3, 1, 1, 1, 1, false)},
+           Size{"1x1 of 2x2 pixels", 3, 2, 2, 24, conv_op(30, 1, 1, 0, 1, 1, false)},
+           Size{"1x1 stride 2 of 2x2 pixels", 5, 2, 2, 16, conv_op(32, 1, 2, 0, 1, 1, false)},
+           Size{"3x3 of 2x2 pixels", 5, 2, 2, 17, conv_op(24, 3, 1, 1, 1, 1, false)},
+           Size{"3x3 stride 2 of 2x2 pixels", 3, 2, 2, 16, conv_op(32, 3, 2, 1, 1, 1, false)},
+           Size{"3x3 of one pixel", 9, 1, 1, 32, conv_op(17, 3, 1, 1, 1, 1, false)},
+           Size{"3x3 dilation 2 of 1x4 pixels", 2, 1, 4, 6, conv_op(8, 3, 1, 2, 2, 1, false)},
+           Size{"2x2 of 2x1 pixels", 4, 2, 1, 5, conv_op(7, 2, 1, 1, 1, 1, false)},
            Size{"even kernel", 3, 9, 9, 5, conv_op(7, 2, 1, 1)},
            Size{"channels 1 to 1", 3, 6, 5, 1, conv_op(1, 3, 1, 1)},
        })

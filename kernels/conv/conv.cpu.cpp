@@ -1,5 +1,6 @@
 // Convolutions are oneDNN's; bound by arithmetic. Figures per layer: bench/RECORDS.md.
 #include "kernels/conv/eight_channels.h"
+#include "kernels/conv/small_maps.h"
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {
@@ -31,6 +32,8 @@ dnnl::memory::desc weight_descriptor(const Conv& op, const Value& weight) {
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
+  if (takes_small_maps(op, operands.in(0), operands.out()))
+    return small_map_conv(operands.context.engine, op, operands.in_shape(0), operands.out_shape());
   const ConvShapes s = shapes(op, operands.in(0), operands.in(1), operands.out());
   std::vector<Argument> arguments{
       {DNNL_ARG_SRC, s.x_md, false, 0},
@@ -41,6 +44,8 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  if (takes_small_maps(op.conv, operands.out(), operands.in(0)))
+    return small_map_data_grad(operands.context.engine, op.conv, op.input, operands.in_shape(0));
   if (takes_eight_channels(op.conv, operands.out(), operands.in(0)))
     return eight_channels_data_grad(eight_channels(operands.in_shape(0)));
   const ConvShapes s = shapes(op.conv, operands.out(), operands.in(1), operands.in(0));
@@ -51,6 +56,9 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  if (takes_small_maps(op.conv, operands.in(0), operands.in(1)))
+    return small_map_weight_grad(operands.context.engine, op.conv, operands.in_shape(0),
+                                 operands.in_shape(1));
   if (takes_eight_channels(op.conv, operands.in(0), operands.in(1)))
     return eight_channels_weight_grad(eight_channels(operands.in_shape(1)), op.conv.bias);
   const ConvShapes s = shapes(op.conv, operands.in(0), operands.out(), operands.in(1));

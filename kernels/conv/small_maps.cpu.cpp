@@ -13,7 +13,6 @@ namespace warpstep::cpu {
 namespace {
 
 constexpr std::int64_t most_pixels = 4;
-constexpr std::int64_t most_pixels_of_1x1 = 16;
 
 std::int64_t pixels(const Shape& image) {
   return image[1] * image[2];
@@ -142,9 +141,7 @@ std::unique_ptr<Kernel> product(const dnnl::engine& engine, const dnnl::memory::
 }  // namespace
 
 bool suits_small_maps(const Conv& op, const Shape& x, const Shape& z) {
-  if (op.groups != 1 || op.bias) return false;
-  if (is_product(op)) return pixels(x) <= most_pixels_of_1x1;
-  return pixels(x) <= most_pixels && pixels(z) <= most_pixels;
+  return op.groups == 1 && !op.bias && pixels(x) <= most_pixels && pixels(z) <= most_pixels;
 }
 
 bool takes_small_maps(const Conv& op, const Value& x, const Value& z) {

@@ -7,8 +7,7 @@
 
 namespace warpstep::cpu {
 
-// One group, no bias, plain layouts, and at most four pixels in and out; or a 1x1 kernel without
-// stride and padding on at most sixteen.
+// One group, no bias, plain layouts, and at most four pixels in and out.
 bool takes_small_maps(const Conv& op, const Value& x, const Value& z);
 // The same of shapes alone: whether it would with plain layouts.
 bool suits_small_maps(const Conv& op, const Shape& x, const Shape& z);

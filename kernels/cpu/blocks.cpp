@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/conv/small_maps.h"
+
 namespace warpstep::cpu {
 namespace {
 
@@ -23,7 +25,8 @@ class Planner {
       if (node.out.empty() || node.in.empty()) continue;
       const bool in = blocks[idx(node.in[0])];
       if (const auto* conv = std::get_if<Conv>(&node.op))
-        blocks[idx(node.out[0])] = in ? fills_blocks(context_, conv->out) : begins(*conv, node);
+        blocks[idx(node.out[0])] = !is_small(*conv, node) &&
+                                   (in ? fills_blocks(context_, conv->out) : begins(*conv, node));
       else if (std::holds_alternative<MaxPool>(node.op))
         blocks[idx(node.out[0])] = wants(node.out[0]);
       else if (const auto* pool = std::get_if<AvgPool>(&node.op))
@@ -35,6 +38,11 @@ class Planner {
   }
 
  private:
+  bool is_small(const Conv& op, const Node& node) const {
+    return suits_small_maps(op, graph_.value(node.in[0]).type.shape,
+                            graph_.value(node.out[0]).type.shape);
+  }
+
   template <class Op>
   bool used_by(int id) const {
     return std::any_of(users_[idx(id)].begin(), users_[idx(id)].end(),
@@ -54,6 +62,7 @@ class Planner {
     bool gains = false;
     for (const Node* user : users_[idx(id)]) {
       if (const auto* conv = std::get_if<Conv>(&user->op)) {
+        if (is_small(*conv, *user)) continue;
         if (!fills_blocks(context_, conv->out)) return false;
         gains = true;
       } else if (keeps_layout(user->op) || std::holds_alternative<MaxPool>(user->op)) {

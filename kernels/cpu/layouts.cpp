@@ -9,6 +9,7 @@
 #include <map>
 
 #include "kernels/conv/eight_channels.h"
+#include "kernels/conv/small_maps.h"
 #include "kernels/cpu/blocks.h"
 
 namespace warpstep::cpu {
@@ -96,8 +97,8 @@ class LayoutPass {
         if (index == node.in[1]) store_like(node.out[0], x);
     } else if (std::holds_alternative<AvgPoolGrad>(node.op)) {
       if (const int like = forward_like(node.out[0]); like >= 0) store_like(node.out[0], like);
-    } else if (is_view(node.op)) {
-      node.in[0] = plain(node, 0);
+    } else if (is_view(node.op) || std::holds_alternative<Custom>(node.op)) {
+      for (int i = 0; i < static_cast<int>(node.in.size()); ++i) node.in[idx(i)] = plain(node, i);
     } else if (keeps_layout(node.op)) {
       place_alike(node);
     }
@@ -110,6 +111,7 @@ class LayoutPass {
 
   // All images of the node in one layout.
   void place_alike(Node& node) {
+    if (graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
     const int like = node.in[idx(leader(node))];
     const Shape& shape = graph_.value(like).type.shape;
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
@@ -135,7 +137,23 @@ class LayoutPass {
     return {op, x.type, weight.type, z.type, descriptor(x), descriptor(z), std::nullopt};
   }
 
+  // Where a convolution, or its adjoint, is a product of plain matrices.
+  bool place_small_map(Node& node) {
+    const auto shape = [&](int id) -> const Shape& { return graph_.value(id).type.shape; };
+    const auto* conv = std::get_if<Conv>(&node.op);
+    const auto* data = std::get_if<ConvDataGrad>(&node.op);
+    const auto* weight = std::get_if<ConvWeightGrad>(&node.op);
+    const bool small = conv ? suits_small_maps(*conv, shape(node.in[0]), shape(node.out[0]))
+                       : data
+                           ? suits_small_maps(data->conv, shape(node.out[0]), shape(node.in[0]))
+                           : suits_small_maps(weight->conv, shape(node.in[0]), shape(node.in[1]));
+    if (!small) return false;
+    for (const int i : {0, 1}) node.in[idx(i)] = plain(node, i);
+    return true;
+  }
+
   void place_conv(Node& node) {
+    if (place_small_map(node)) return;
     if (const auto* conv = std::get_if<Conv>(&node.op)) {
       if (!fills_blocks(context_, conv->out)) node.in[0] = plain(node, 0);
       if (plan_.blocks[idx(node.out[0])]) use_planes(node);
@@ -182,7 +200,7 @@ class LayoutPass {
                      ? plan_.beginning.at(node.in[0])
                      : layout(x, target(node.in[0], b && plan_.blocks[idx(node.in[0])]));
       z.layout = layout(z, target(node.out[0], b));
-      if (takes_eight_channels(*conv, x, z)) continue;  // plain
+      if (takes_eight_channels(*conv, x, z) || takes_small_maps(*conv, x, z)) continue;  // plain
       Conv plain = *conv;
       plain.relu = false;
       const PrimitivePlan plan =
@@ -199,6 +217,10 @@ class LayoutPass {
     for (const int moment : parameter.moments) graph_.value(moment).layout = chosen;
     for (const int kept : {parameter.accumulator, parameter.average})
       if (kept >= 0) graph_.value(kept).layout = chosen;
+    for (Value& value : graph_.values)  // parts of the gradient
+      if (value.role == Role::activation &&
+          value.parameter == graph_.value(parameter.value).parameter)
+        value.layout = chosen;
   }
 
   Graph& graph_;

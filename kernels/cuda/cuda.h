@@ -4,11 +4,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <utility>
-
 #include "kernels/cuda/dnn.h"
+#include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/matmul.h"
-#include "kernels/cuda/runtime.h"
 #include "kernels/kernel.h"
 
 namespace warpstep::cuda {
@@ -40,33 +38,6 @@ struct Operands : warpstep::Operands {
 
 inline std::int64_t rows_of(const Shape& shape) {
   return shape.count() / std::max<std::int64_t>(1, shape.back());
-}
-
-// A kernel from a callable (const Buffers&, CudaStream&) that only launches.
-template <class Run>
-class LaunchKernel final : public Kernel {
- public:
-  LaunchKernel(std::string implementation, std::size_t workspace_bytes, Run run)
-      : implementation_(std::move(implementation)),
-        workspace_bytes_(workspace_bytes),
-        run_(std::move(run)) {}
-  void enqueue(Stream& stream, const Buffers& buffers) const override {
-    run_(buffers, static_cast<CudaStream&>(stream));
-  }
-  std::string implementation() const override { return implementation_; }
-  std::size_t workspace_bytes() const override { return workspace_bytes_; }
-
- private:
-  std::string implementation_;
-  std::size_t workspace_bytes_;
-  Run run_;
-};
-
-template <class Run>
-std::unique_ptr<Kernel> launch_kernel(std::string implementation, Run run,
-                                      std::size_t workspace_bytes = 0) {
-  return std::make_unique<LaunchKernel<Run>>(std::move(implementation), workspace_bytes,
-                                             std::move(run));
 }
 
 // A word of the device, or several, 0 whenever no kernel runs, see kernels/cuda/reduce.cuh. They
@@ -109,6 +80,7 @@ std::unique_ptr<Kernel> bind(const Nll&, const Operands&);
 std::unique_ptr<Kernel> bind(const NllGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const Top1&, const Operands&);
 std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
+std::unique_ptr<Kernel> bind(const LossGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
 std::unique_ptr<Kernel> bind(const Update&, const Operands&);
 std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);

@@ -68,7 +68,11 @@ class LayoutPass {
   // A parameter with all that is kept for it.
   void store_parameter(int id, const Shape& shape) {
     const int p = graph_.value(id).parameter;
-    if (p < 0 || fixed_[idx(id)]) return;
+    if (p < 0) return;
+    for (std::size_t v = 0; v < graph_.values.size(); ++v)  // parts of the gradient
+      if (graph_.values[v].parameter == p && graph_.values[v].role == Role::activation)
+        store(static_cast<int>(v), fixed_[idx(id)] ? stored(id) : shape);
+    if (fixed_[idx(id)]) return;
     const Parameter& parameter = graph_.parameters[idx(p)];
     for (const int kept : {parameter.value, parameter.gradient, parameter.copy})
       if (kept >= 0) store(kept, shape);
@@ -159,6 +163,7 @@ class LayoutPass {
   void place(const ReluGrad&, Node& node) { place_pair(node); }
   void place(const Add&, Node& node) { place_pair(node); }
   void place_pair(Node& node) {
+    if (graph_.value(node.out[0]).parameter >= 0) return;  // all stored as the parameter
     want(node, 0, stored(node.in[1]));
     store_like(node.out[0], node.in[1]);
     store_sums(node);
@@ -221,6 +226,10 @@ class LayoutPass {
   }
   void place(const LogSoftmaxGrad&, Node& node) { store(node.out[0], padded(node.out[0])); }
 
+  void place(const Custom&, Node& node) {
+    for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
+      want(node, i, logical(node.in[idx(i)]));
+  }
   void place(const Reshape&, Node& node) { want(node, 0, logical(node.in[0])); }
 
   Graph& graph_;

@@ -5,6 +5,13 @@
 namespace warpstep::cuda {
 
 std::unique_ptr<Kernel> bind(const Custom& op, const Operands& operands) {
+  for (const int id : operands.node.out)
+    if (!operands.graph.value(id).layout.tag.empty())
+      fail<Error>(
+          "cuda: {} gives a part of the gradient of a parameter that a layer stores as {}; a "
+          "custom "
+          "op writes plain values, give it parameters of its own",
+          operands.node.title(), operands.graph.value(id).layout.tag);
   std::unique_ptr<Kernel> kernel = op.op->bind("cuda", operands.graph, operands.node);
   if (!kernel)
     fail<DeviceError>("cuda: {} has no kernel for this backend; its bind() gives none",

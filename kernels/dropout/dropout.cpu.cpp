@@ -1,5 +1,6 @@
 // Dropout in both layouts: an element's word depends on where it is in the logical shape, not on
-// where it is stored. Sixteen draws at once, as many as a vector register takes.
+// where it is stored. Many draws at once, so that they fill vector registers.
+#include <bit>
 #include <cmath>
 
 #include "engine/core/random.h"
@@ -10,7 +11,7 @@
 namespace warpstep::cpu {
 namespace {
 
-constexpr std::int64_t draws = 16;          // at once, of four elements each
+constexpr std::int64_t draws = 32;          // at once, of four elements each
 constexpr std::int64_t chunk = 64 * draws;  // elements of a task
 
 // Where four elements that are stored together are in the logical shape. In rows of channels they
@@ -31,7 +32,7 @@ struct Words {
   alignas(64) std::uint32_t lane[4][draws];  // in and out: a counter, and what is drawn with it
 };
 
-// philox() for sixteen counters.
+// philox() for all counters.
 WARPSTEP_CLONES void philox_all(Words& words, std::uint64_t seed) {
   auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -46,6 +47,17 @@ WARPSTEP_CLONES void philox_all(Words& words, std::uint64_t seed) {
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
+}
+
+// Keeps what the words say of `count` elements, in the order of the draws.
+WARPSTEP_CLONES void keep(const Words& words, std::uint32_t threshold, float scale, const float* x,
+                          float* y, std::int64_t count) {
+  alignas(64) std::uint32_t kept[4 * draws];
+  for (std::int64_t i = 0; i < draws; ++i)
+    for (std::int64_t l = 0; l < 4; ++l)
+      kept[4 * i + l] = words.lane[l][i] >> 8 >= threshold ? ~std::uint32_t{0} : 0;
+  for (std::int64_t e = 0; e < count; ++e)
+    y[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[e] * scale) & kept[e]);
 }
 
 struct Dropping {
@@ -68,9 +80,7 @@ struct Dropping {
         words.lane[3][i] = static_cast<std::uint32_t>(Purpose::dropout);
       }
       philox_all(words, state.seed);
-      const std::int64_t count = std::min(4 * draws, end - first);
-      for (std::int64_t e = 0; e < count; ++e)
-        y[first + e] = words.lane[e % 4][e / 4] >> 8 >= threshold ? x[first + e] * scale : 0;
+      keep(words, threshold, scale, x + first, y + first, std::min(4 * draws, end - first));
     }
   }
 };

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "kernels/cases.h"
 
 namespace warpstep::cases {
@@ -69,9 +71,62 @@ void add_mixed(List& list, const Size& size) {
              });
 }
 
+struct Weighing {
+  const char* label;
+  double smoothing;
+  bool weighted;
+  Fill weights{Fill::Kind::positive, 3};
+};
+
+// Labels, plans of mixed rows and weights behind x, as far as there are any.
+std::vector<Tensor> weighed(Case& c, const Tensor& x, const Size& size, const Weighing& weighing,
+                            bool mix) {
+  std::vector<Tensor> in = mix ? mixed(c, x, size) : std::vector<Tensor>{x, labels(c, size)};
+  if (!weighing.weighted) return in;
+  in.push_back(c.graph.buffer("loss.weight", {size.classes}, {1}, false));
+  c.fills[in.back().id] = weighing.weights;
+  return in;
+}
+
+void add_weighed(List& list, const Size& size, const Weighing& weighing, bool mix) {
+  const std::string label = fmt::format("{}{} {}", weighing.label, mix ? " mixed" : "", size.label);
+  const Nll nll{
+      .mixed = mix, .smoothing = weighing.smoothing, .weighted = weighing.weighted, .raw = false};
+  const Fill positive{Fill::Kind::positive, 3};  // means that nearly cancel say nothing
+  list.add("nll " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    c.fills[x.id] = positive;
+    record(c, nll, weighed(c, x, size, weighing, mix));
+  });
+  list.add("log_softmax and nll " + label, [&](Case& c) {
+    const Tensor x = record(c, LogSoftmax{}, {logits(c, size)});
+    record(c, nll, weighed(c, x, size, weighing, mix));
+  });
+  list.add("softmax_xent with gradient " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    const SoftmaxXent op{.gradient = true,
+                         .mixed = mix,
+                         .smoothing = weighing.smoothing,
+                         .weighted = weighing.weighted};
+    record(c, op, weighed(c, x, size, weighing, mix));
+  });
+  // Of a network's outputs, which a step of 16 bits has in 16 bits.
+  list.add("raw nll " + label, [&](Case& c) {
+    const Tensor x = input(c, "x", {DType::f32, {size.rows, 7}}, positive);
+    const Tensor y = linear("fc", x, {.out = size.classes});
+    for (const Parameter& parameter : c.graph.parameters) c.fills[parameter.value] = positive;
+    Nll raw = nll;
+    raw.raw = true;
+    record(c, raw, weighed(c, y, size, weighing, mix));
+  });
+}
+
 }  // namespace
 
 void add_loss(List list) {
+  list.add("loss.dgrad", [](Case& c) { record(c, LossGrad{}, {}); });
+  list.add("loss.dgrad scaled",
+           [](Case& c) { record(c, LossGrad{.scaled = true}, {c.graph.step_state()}); });
   using Kind = Fill::Kind;
   for (const Size& size : {
            Size{"of 128x10", 128, 10, {Kind::centered, 3}},
@@ -97,6 +152,25 @@ void add_loss(List list) {
            Size{"with padding rows", 11, 10, {Kind::centered, 3}, Kind::padded},
        })
     add_mixed(list, size);
+  for (const Weighing& weighing : {
+           Weighing{"plainly", 0, false},
+           Weighing{"smoothed", 0.1, false},
+           Weighing{"weighted", 0, true},
+           Weighing{"smoothed and weighted", 0.25, true},
+           Weighing{"weighted by 0", 0.25, true, {Kind::constant, 0}},
+       })
+    for (const Size& size : {
+             Size{"of 128x10", 128, 10, {Kind::centered, 3}},
+             Size{"of 5x2", 5, 2, {Kind::centered, 2}},
+             Size{"of 3x1000", 3, 1000, {Kind::centered, 4}},
+             Size{"of 7x3000", 7, 3000, {Kind::centered, 4}},
+             Size{"with padding rows", 11, 17, {Kind::centered, 3}, Kind::padded},
+             Size{"of padding rows alone", 5, 10, {Kind::centered, 3}, Kind::none},
+         })
+      for (const bool mix : {false, true}) {
+        if (weighing.smoothing == 0 && !weighing.weighted && size.rows != 11) continue;
+        add_weighed(list, size, weighing, mix);
+      }
 }
 
 }  // namespace warpstep::cases

@@ -16,22 +16,8 @@ float log_sum_exp(const float* row, std::int64_t classes) {
   return largest + std::log(sum);
 }
 
-std::int64_t counted(const std::int32_t* labels, std::int64_t rows) {
-  return std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
-}
-
 bool hit(const float* row, std::int64_t classes, std::int32_t label) {
   return label >= 0 && std::max_element(row, row + classes) - row == label;
-}
-
-// The weighted mean of what `row` has for a row's targets.
-float mean_of(const Targets& t, const float* row) {
-  return t.pair < 0 ? row[t.label] : t.weight * row[t.label] + t.rest * row[t.pair];
-}
-
-// Of the one that class k has to be.
-float share(const Targets& t, std::int64_t k) {
-  return (k == t.label ? t.weight : 0) + (k == t.pair ? t.rest : 0);
 }
 
 // Rows and classes of the first input.
@@ -47,13 +33,17 @@ void for_rows(const Extent& e, Run run) {
   for (std::int64_t n = 0; n < e.rows; ++n) run(n);
 }
 
-// One row's negative log-likelihood, and its d_logits if asked for.
-float row_loss(const float* row, std::int64_t classes, const Targets& t, float scale,
-               float* d_row) {
-  const float log_sum = log_sum_exp(row, classes);
+// One row's loss, and its d_logits if asked for.
+float row_loss(const Criterion<float>& criterion, const float* row, std::int64_t classes,
+               const Targets& t, float scale, float* d_row) {
+  if (t.label < 0) {
+    if (d_row) std::fill_n(d_row, classes, 0.0F);
+    return 0;
+  }
+  const float log_sum = log_sum_exp(row, classes), total = criterion.total(t);
   for (std::int64_t k = 0; d_row && k < classes; ++k)
-    d_row[k] = t.label < 0 ? 0 : scale * (std::exp(row[k] - log_sum) - share(t, k));
-  return t.label < 0 ? 0 : log_sum - mean_of(t, row);
+    d_row[k] = scale * (total * std::exp(row[k] - log_sum) - criterion.wanted(t, k));
+  return total * log_sum - criterion.of(t, row);
 }
 
 }  // namespace
@@ -85,29 +75,38 @@ std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
   return host_kernel("loops", [op, e = Extent(operands)](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[1]);
-    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
+    const auto criterion = criterion_of<float>(op, b.in, 1, e.classes);
     double sum = 0;
     for (std::int64_t n = 0; n < e.rows; ++n)
       if (labels[n] >= 0)
         sum -= static_cast<double>(
-            mean_of(targets_of(labels, plans, n), as<float>(b.in[0]) + n * e.classes));
-    *as<float>(b.out[0]) = static_cast<float>(
-        sum / static_cast<double>(std::max<std::int64_t>(1, counted(labels, e.rows))));
+            criterion.of(criterion.targets(labels, n), as<float>(b.in[0]) + n * e.classes));
+    const double mean = criterion.mean(labels, e.rows);
+    *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? 0 : sum * mean);
   });
 }
 
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   return host_kernel("loops", [op, rows = operands.in_shape(0)[0]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[0]);
-    float* d_x = as<float>(b.out[0]);
-    std::fill_n(d_x, rows * op.classes, 0.0F);
-    const float value = -1 / static_cast<float>(std::max<std::int64_t>(1, counted(labels, rows)));
-    const auto* plans = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
+    const auto criterion = criterion_of<float>(op, b.in, 0, op.classes);
+    const auto scale = static_cast<float>(criterion.mean(labels, rows));
     for (std::int64_t n = 0; n < rows; ++n) {
-      const Targets t = targets_of(labels, plans, n);
-      if (t.label >= 0) d_x[n * op.classes + t.label] = value * share(t, t.label);
-      if (t.pair >= 0) d_x[n * op.classes + t.pair] = value * share(t, t.pair);
+      float* row = as<float>(b.out[0]) + n * op.classes;
+      const Targets t = criterion.targets(labels, n);
+      std::fill_n(row, op.classes, 0.0F);
+      if (t.label < 0) continue;
+      if (op.smoothing != 0)
+        for (std::int64_t k = 0; k < op.classes; ++k) row[k] = -scale * criterion.wanted(t, k);
+      row[t.label] = -scale * criterion.wanted(t, t.label);
+      if (t.pair >= 0) row[t.pair] = -scale * criterion.wanted(t, t.pair);
     }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return host_kernel("loss_grad", [op](const Buffers& b) {
+    *as<float>(b.out[0]) = op.scaled ? as<StepState>(b.in[0])->loss_scale : 1;
   });
 }
 
@@ -127,14 +126,13 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
       [op, e](const Buffers& b) {
         const float* logits = as<float>(b.in[0]);
         const auto* labels = as<std::int32_t>(b.in[1]);
-        const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
+        const auto criterion = criterion_of<float>(op, b.in, 1, e.classes);
         auto* losses = as<float>(b.workspace);
-        const double rows = static_cast<double>(std::max<std::int64_t>(1, counted(labels, e.rows)));
-        const auto scale = static_cast<float>(1 / rows);
+        const double mean = criterion.mean(labels, e.rows);
         for_rows(e, [&](std::int64_t n) {
           float* d_row = op.gradient ? as<float>(b.out[2]) + n * e.classes : nullptr;
-          losses[n] = row_loss(logits + n * e.classes, e.classes, targets_of(labels, plans, n),
-                               scale, d_row);
+          losses[n] = row_loss(criterion, logits + n * e.classes, e.classes,
+                               criterion.targets(labels, n), static_cast<float>(mean), d_row);
         });
         double sum = 0;
         std::int32_t correct = 0;
@@ -142,7 +140,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
           sum += static_cast<double>(losses[n]);
           correct += hit(logits + n * e.classes, e.classes, labels[n]);
         }
-        *as<float>(b.out[0]) = static_cast<float>(sum / rows);
+        *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? 0 : sum * mean);
         *as<std::int32_t>(b.out[1]) = correct;
       },
       idx(e.rows) * sizeof(float));

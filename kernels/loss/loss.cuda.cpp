@@ -9,6 +9,17 @@ RowsShape rows_shape(const Shape& logical, std::int64_t pitch, std::int64_t log_
   return {.rows = logical[0], .classes = logical[1], .pitch = pitch, .log_pitch = log_pitch};
 }
 
+// Of a loss whose labels are input `labels`; row plans and weights follow.
+template <class Op>
+const RowPlan* plans_of(const Op& op, const Buffers& b, std::size_t labels) {
+  return op.mixed ? as<RowPlan>(b.in[labels + 1]) : nullptr;
+}
+template <class Op>
+Criterion criterion_of(const Op& op, const Buffers& b, std::size_t labels) {
+  const float* weights = op.weighted ? as<float>(b.in[labels + (op.mixed ? 2 : 1)]) : nullptr;
+  return {static_cast<float>(op.smoothing), weights};
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const LogSoftmax&, const Operands& operands) {
@@ -31,19 +42,25 @@ std::unique_ptr<Kernel> bind(const LogSoftmaxGrad&, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.in_shape(0), 0, operands.stored_in(0).back());
-  return launch_kernel("nll", [shape, mixed = op.mixed](const Buffers& b, CudaStream& s) {
-    const auto* rows = mixed ? as<RowPlan>(b.in[2]) : nullptr;
-    nll(shape, as<float>(b.in[0]), as<std::int32_t>(b.in[1]), rows, as<float>(b.out[0]),
-        s.handle());
-  });
+  return launch_kernel("nll",
+                       [shape, op, dtype = operands.dtype_in(0)](const Buffers& b, CudaStream& s) {
+                         nll(shape, b.in[0], as<std::int32_t>(b.in[1]), plans_of(op, b, 1),
+                             criterion_of(op, b, 1), as<float>(b.out[0]), dtype, s.handle());
+                       });
 }
 
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.out_shape(), 0, operands.stored_out().back());
   return launch_kernel("nll_grad", [shape, op](const Buffers& b, CudaStream& s) {
-    const auto* rows = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
     const auto* state = op.scaled ? as<StepState>(b.in.back()) : nullptr;
-    nll_grad(shape, as<std::int32_t>(b.in[0]), rows, state, as<float>(b.out[0]), s.handle());
+    nll_grad(shape, as<std::int32_t>(b.in[0]), plans_of(op, b, 0), criterion_of(op, b, 0), state,
+             b.out[0], op.dtype, s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return launch_kernel("loss_grad", [op](const Buffers& b, CudaStream& s) {
+    loss_grad(op.scaled ? as<StepState>(b.in[0]) : nullptr, as<float>(b.out[0]), s.handle());
   });
 }
 
@@ -64,7 +81,8 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
         softmax_xent(shape,
                      {.logits = b.in[0],
                       .labels = as<std::int32_t>(b.in[1]),
-                      .rows = op.mixed ? as<RowPlan>(b.in[2]) : nullptr,
+                      .rows = plans_of(op, b, 1),
+                      .criterion = criterion_of(op, b, 1),
                       .loss = as<float>(b.out[0]),
                       .correct = as<std::int32_t>(b.out[1]),
                       .d_logits = op.gradient ? b.out[2] : nullptr,

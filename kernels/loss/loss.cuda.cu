@@ -34,13 +34,6 @@ __device__ inline int lane() {
   return static_cast<int>(threadIdx.x % warp_lanes);
 }
 
-// Rows with a label, known to all threads of the block.
-__device__ inline int count_labels(const std::int32_t* labels, unsigned rows) {
-  int counted = 0;
-  for (unsigned row = threadIdx.x; row < rows; row += blockDim.x) counted += labels[row] >= 0;
-  return block_reduce(counted, 0, Sum{});
-}
-
 template <class T>
 __global__ void __launch_bounds__(threads)
     log_softmax_kernel(Rows shape, const T* __restrict__ logits, float* __restrict__ y) {
@@ -71,36 +64,53 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// One block: a row is one scattered load of 4 bytes, and a batch has a few thousand.
+// One block: without smoothing a row is one scattered load, and a batch has a few thousand.
+template <class T>
 __global__ void __launch_bounds__(threads)
-    nll_kernel(Rows shape, const float* __restrict__ log_probabilities,
-               const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ rows,
-               float* loss) {
+    nll_kernel(Rows shape, const T* __restrict__ x, const std::int32_t* __restrict__ labels,
+               const RowPlan* __restrict__ rows, Criterion criterion, float* loss) {
   float sum = 0;
   for (unsigned row = threadIdx.x; row < shape.rows; row += blockDim.x) {
     const Targets of = targets_of(labels, rows, row);
-    const float* log_p = log_probabilities + row * shape.log_pitch;
-    if (of.label >= 0) sum -= of.weight * log_p[of.label];
-    if (of.pair >= 0) sum -= of.rest * log_p[of.pair];
+    const T* own = x + row * shape.log_pitch;
+    if (of.label >= 0) sum -= of.weight * weight_of(criterion, of.label) * widen(own[of.label]);
+    if (of.pair >= 0) sum -= of.rest * weight_of(criterion, of.pair) * widen(own[of.pair]);
+  }
+  if (criterion.smoothing != 0) {
+    float all = 0;
+    each_row(shape, [&](unsigned row) {
+      if (labels[row] < 0) return;
+      for (int k = lane(); k < shape.classes; k += warp_lanes)
+        all -= weight_of(criterion, k) * widen(x[row * shape.log_pitch + k]);
+    });
+    sum = (1 - criterion.smoothing) * sum +
+          criterion.smoothing / static_cast<float>(shape.classes) * all;
   }
   sum = block_reduce(sum, 0.0F, Sum{});
-  const int counted = count_labels(labels, shape.rows);
-  if (threadIdx.x == 0) *loss = sum / static_cast<float>(max(counted, 1));
+  const float weights = label_weights(criterion, labels, rows, shape.rows);
+  if (threadIdx.x == 0) *loss = weights > 0 ? sum / weights : 0;
 }
 
+template <class T>
 __global__ void __launch_bounds__(threads)
     nll_grad_kernel(Rows shape, const std::int32_t* __restrict__ labels,
-                    const RowPlan* __restrict__ rows, const StepState* __restrict__ state,
-                    float* __restrict__ d_x) {
-  const int counted = count_labels(labels, shape.rows);
+                    const RowPlan* __restrict__ rows, Criterion criterion,
+                    const StepState* __restrict__ state, T* __restrict__ d_x) {
+  const float weights = label_weights(criterion, labels, rows, shape.rows);
   const float scale = state != nullptr ? state->loss_scale : 1;
-  const float value = -scale / static_cast<float>(max(counted, 1));
+  const float value = weights > 0 ? -scale / weights : 0;
   each_row(shape, [&](unsigned row) {
     const Targets of = targets_of(labels, rows, row);
-    for (int k = lane(); k < shape.log_pitch; k += warp_lanes)
-      d_x[row * shape.log_pitch + k] =
-          value * ((k == of.label ? of.weight : 0) + (k == of.pair ? of.rest : 0));
+    for (int k = lane(); k < shape.log_pitch; k += warp_lanes) {
+      const bool counts = of.label >= 0 && k < shape.classes;
+      const float d = counts ? value * wanted(criterion, of, k, shape.classes) : 0;
+      d_x[row * shape.log_pitch + k] = narrow<T>(d);
+    }
   });
+}
+
+__global__ void __launch_bounds__(1) loss_grad_kernel(const StepState* state, float* d_loss) {
+  *d_loss = state != nullptr ? state->loss_scale : 1;
 }
 
 __global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
@@ -164,18 +174,27 @@ void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log
   });
 }
 
-void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
-         const RowPlan* rows, float* loss, cudaStream_t stream) {
-  launch("nll", nll_kernel, {.grid = 1, .block = threads, .stream = stream}, checked("nll", shape),
-         log_probabilities, labels, rows, loss);
+void nll(const RowsShape& shape, const void* x, const std::int32_t* labels, const RowPlan* rows,
+         const Criterion& criterion, float* loss, DType dtype, cudaStream_t stream) {
+  dispatch("nll", dtype, [&]<class T>() {
+    launch("nll", nll_kernel<T>, {.grid = 1, .block = threads, .stream = stream},
+           checked("nll", shape), static_cast<const T*>(x), labels, rows, criterion, loss);
+  });
 }
 
 void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
-              const StepState* state, float* d_log_probabilities, cudaStream_t stream) {
+              const Criterion& criterion, const StepState* state, void* d_x, DType dtype,
+              cudaStream_t stream) {
   const Rows extent = checked("nll_grad", shape);
   if (extent.rows == 0) return;
-  launch("nll_grad", nll_grad_kernel, over(extent, stream), extent, labels, rows, state,
-         d_log_probabilities);
+  dispatch("nll_grad", dtype, [&]<class T>() {
+    launch("nll_grad", nll_grad_kernel<T>, over(extent, stream), extent, labels, rows, criterion,
+           state, static_cast<T*>(d_x));
+  });
+}
+
+void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream) {
+  launch("loss_grad", loss_grad_kernel, {.grid = 1, .block = 1, .stream = stream}, state, d_loss);
 }
 
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,

@@ -22,6 +22,13 @@ struct RowsShape {
   std::int64_t log_pitch = 0;  // of log-probabilities and their gradient
 };
 
+// How the losses weigh classes; plain where both are as here.
+struct Criterion {
+  float smoothing = 0;             // of the labels, 0 to 1
+  const float* weights = nullptr;  // [classes]; null: all are 1
+  bool plain() const { return smoothing == 0 && weights == nullptr; }
+};
+
 // One pass: loss, top-1 count and, where d_logits is not null, the gradient of the mean loss, times
 // the loss scale of `state` where that is not null. One block a few rows; sums over rows in a fixed
 // order by the last block. `workspace` and `ticket` as for column_sums().
@@ -29,6 +36,7 @@ struct XentBuffers {
   const void* logits = nullptr;
   const std::int32_t* labels = nullptr;
   const RowPlan* rows = nullptr;  // of mixed rows; null: none is mixed
+  Criterion criterion{};
   float* loss = nullptr;
   std::int32_t* correct = nullptr;
   void* d_logits = nullptr;
@@ -45,11 +53,17 @@ void log_softmax(const RowsShape& shape, const void* logits, float* log_probabil
                  cudaStream_t stream);
 void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
                       void* d_logits, DType dtype, cudaStream_t stream);
-void nll(const RowsShape& shape, const float* log_probabilities, const std::int32_t* labels,
-         const RowPlan* rows, float* loss, cudaStream_t stream);
+// x: log-probabilities, f32, or a network's output itself, in any dtype; d_x likewise. One block:
+// with smoothing it reads all of x, which takes 0.2 ms for 4096x1000.
+void nll(const RowsShape& shape, const void* x, const std::int32_t* labels, const RowPlan* rows,
+         const Criterion& criterion, float* loss, DType dtype, cudaStream_t stream);
 void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
-              const StepState* state, float* d_log_probabilities, cudaStream_t stream);
+              const Criterion& criterion, const StepState* state, void* d_x, DType dtype,
+              cudaStream_t stream);
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream);
+
+// d_loss: 1, or the loss scale of `state` where that is not null.
+void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream);
 
 }  // namespace warpstep::cuda

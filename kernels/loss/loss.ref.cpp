@@ -14,30 +14,6 @@ double log_sum_exp(const double* row, std::int64_t classes) {
   return largest + std::log(sum);
 }
 
-std::int64_t counted(const std::int32_t* labels, std::int64_t rows) {
-  return std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
-}
-
-// What a loss is of, in double.
-struct Mixed {
-  explicit Mixed(const Targets& t)
-      : label(t.label),
-        pair(t.pair),
-        weight(static_cast<double>(t.weight)),
-        rest(t.pair < 0 ? 0 : 1 - weight) {}
-
-  // The weighted mean of what `row` has for the targets.
-  double of(const double* row) const {
-    return pair < 0 ? row[label] : weight * row[label] + rest * row[pair];
-  }
-  double share(std::int64_t k) const {  // of the one that class k has to be
-    return (k == label ? weight : 0) + (k == pair ? rest : 0);
-  }
-
-  std::int64_t label, pair;
-  double weight, rest;
-};
-
 double loss_scale(const void* state) {
   return static_cast<double>(static_cast<const StepState*>(state)->loss_scale);
 }
@@ -83,27 +59,31 @@ std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
   return host_kernel("loops", [op, rows = operands.in_shape(0)[0],
                                classes = operands.in_shape(0)[1]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[1]);
-    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
+    const auto criterion = criterion_of<double>(op, b.in, 1, classes);
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n)
       if (labels[n] >= 0)
-        sum -= Mixed(targets_of(labels, plans, n)).of(as<double>(b.in[0]) + n * classes);
-    *as<double>(b.out[0]) =
-        sum / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
+        sum -= criterion.of(criterion.targets(labels, n), as<double>(b.in[0]) + n * classes);
+    const double mean = criterion.mean(labels, rows);
+    *as<double>(b.out[0]) = mean == 0 ? 0 : sum * mean;
   });
 }
 
 std::unique_ptr<Kernel> bind(const NllGrad& op, const Operands& operands) {
   return host_kernel("loops", [op, rows = operands.in_shape(0)[0]](const Buffers& b) {
     const auto* labels = as<std::int32_t>(b.in[0]);
-    const auto* plans = op.mixed ? as<RowPlan>(b.in[1]) : nullptr;
-    const double scale = op.scaled ? loss_scale(b.in.back()) : 1;
-    double* d_x = as<double>(b.out[0]);
-    std::fill_n(d_x, rows * op.classes, 0.0);
+    const auto criterion = criterion_of<double>(op, b.in, 0, op.classes);
+    const double scale = criterion.mean(labels, rows) * (op.scaled ? loss_scale(b.in.back()) : 1);
     for (std::int64_t n = 0; n < rows; ++n)
-      for (std::int64_t k = 0; labels[n] >= 0 && k < op.classes; ++k)
-        d_x[n * op.classes + k] = -scale * Mixed(targets_of(labels, plans, n)).share(k) /
-                                  static_cast<double>(counted(labels, rows));
+      for (std::int64_t k = 0; k < op.classes; ++k)
+        as<double>(b.out[0])[n * op.classes + k] =
+            labels[n] < 0 ? 0 : -scale * criterion.wanted(criterion.targets(labels, n), k);
+  });
+}
+
+std::unique_ptr<Kernel> bind(const LossGrad& op, const Operands&) {
+  return host_kernel("loss_grad", [op](const Buffers& b) {
+    *as<double>(b.out[0]) = op.scaled ? loss_scale(b.in[0]) : 1;
   });
 }
 
@@ -120,20 +100,23 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
                                classes = operands.in_shape(0)[1]](const Buffers& b) {
     const double* logits = as<double>(b.in[0]);
     const auto* labels = as<std::int32_t>(b.in[1]);
-    const double scale = 1 / static_cast<double>(std::max<std::int64_t>(1, counted(labels, rows)));
-    const double d_scale = op.scaled ? scale * loss_scale(b.in.back()) : scale;
-    const auto* plans = op.mixed ? as<RowPlan>(b.in[2]) : nullptr;
+    const auto criterion = criterion_of<double>(op, b.in, 1, classes);
+    const double mean = criterion.mean(labels, rows);
+    const double d_scale = op.scaled ? mean * loss_scale(b.in.back()) : mean;
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n) {
       const double* row = logits + n * classes;
       const double log_sum = log_sum_exp(row, classes);
-      const Mixed of(targets_of(labels, plans, n));
-      if (labels[n] >= 0) sum += log_sum - of.of(row);
+      const Targets of = criterion.targets(labels, n);
+      const double total = labels[n] < 0 ? 0 : criterion.total(of);
+      if (labels[n] >= 0) sum += total * log_sum - criterion.of(of, row);
       for (std::int64_t k = 0; op.gradient && k < classes; ++k)
         as<double>(b.out[2])[n * classes + k] =
-            labels[n] < 0 ? 0 : d_scale * (std::exp(row[k] - log_sum) - of.share(k));
+            labels[n] < 0
+                ? 0
+                : d_scale * (total * std::exp(row[k] - log_sum) - criterion.wanted(of, k));
     }
-    *as<double>(b.out[0]) = sum * scale;
+    *as<double>(b.out[0]) = mean == 0 ? 0 : sum * mean;
     *as<std::int32_t>(b.out[1]) = top1(logits, labels, rows, classes);
   });
 }

@@ -187,8 +187,10 @@ TEST_P(LossCuda, OpByOp) {
       const Array<float> log_p(b.rows() * log_pitch), d_log_p(b.rows() * log_pitch), loss(1);
       log_softmax(b.shape, logits.data(), log_p.data(), dtype(), nullptr);
       const Array<RowPlan> plans(b.plans);
-      nll(b.shape, log_p.data(), labels.data(), b.rows_of(plans), loss.data(), nullptr);
-      nll_grad(b.shape, labels.data(), b.rows_of(plans), nullptr, d_log_p.data(), nullptr);
+      nll(b.shape, log_p.data(), labels.data(), b.rows_of(plans), {}, loss.data(), DType::f32,
+          nullptr);
+      nll_grad(b.shape, labels.data(), b.rows_of(plans), {}, nullptr, d_log_p.data(), DType::f32,
+               nullptr);
       log_softmax_grad(b.shape, d_log_p.data(), log_p.data(), d_logits.data(), dtype(), nullptr);
       top1(b.shape, logits.data(), labels.data(), correct.data(), dtype(), nullptr);
       expect_near(log_p.values(), padded(e.log_p, b.classes(), log_pitch), 1e-5, 1e-5);
@@ -204,8 +206,8 @@ TEST_P(LossCuda, OpByOpOfNoRows) {
   const Array<float> loss(1);
   const Array<std::int32_t> correct(1);
   log_softmax(b.shape, nullptr, nullptr, dtype(), nullptr);
-  nll(b.shape, nullptr, nullptr, nullptr, loss.data(), nullptr);
-  nll_grad(b.shape, nullptr, nullptr, nullptr, nullptr, nullptr);
+  nll(b.shape, nullptr, nullptr, nullptr, {}, loss.data(), dtype(), nullptr);
+  nll_grad(b.shape, nullptr, nullptr, {}, nullptr, nullptr, dtype(), nullptr);
   log_softmax_grad(b.shape, nullptr, nullptr, nullptr, dtype(), nullptr);
   top1(b.shape, nullptr, nullptr, correct.data(), dtype(), nullptr);
   EXPECT_EQ(loss.value(), 0.0F);

@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/vector.cuh"
+#include "kernels/loss/logit_row.cuh"
 #include "kernels/loss/loss.cuda.h"
 #include "kernels/loss/targets.cuh"
 
@@ -45,43 +45,6 @@ __device__ inline T reduce(T value, T identity, Op op) {
 __device__ inline Score block_sum(const Score& own) {
   return {block_reduce(own.loss, 0.0F, Sum{}), block_reduce(own.correct, 0, Sum{})};
 }
-
-// A row of logits as the lanes of a group hold it: -inf behind the classes.
-template <class T>
-class LogitRow {
- public:
-  static constexpr int width = vector_width<T>;
-
-  __device__ LogitRow(const T* row, unsigned vectors, int classes, unsigned lane, unsigned lanes)
-      : row_(row), vectors_(vectors), classes_(classes), lane_(lane), lanes_(lanes) {
-    if (lane < vectors) fetch(lane, first_);
-  }
-  // f(class of the first element, width elements) for each vector of the lane.
-  template <class F>
-  __device__ void each(F f) const {
-    if (lane_ >= vectors_) return;
-    f(lane_ * width, first_);
-    for (unsigned v = lane_ + lanes_; v < vectors_; v += lanes_) {
-      float x[width];
-      fetch(v, x);
-      f(v * width, x);
-    }
-  }
-
- private:
-  __device__ void fetch(unsigned vector, float (&x)[width]) const {
-    load(row_ + std::size_t{vector} * width, x);
-#pragma unroll
-    for (int i = 0; i < width; ++i)
-      if (static_cast<int>(vector * width) + i >= classes_) x[i] = -INFINITY;
-  }
-
-  const T* row_;
-  unsigned vectors_;
-  int classes_;
-  unsigned lane_, lanes_;
-  float first_[width];
-};
 
 // log sum exp x is largest + log(sum); `own` is the label's logit.
 struct Normalizer {
@@ -116,40 +79,110 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
   return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
 }
 
-template <bool mixed, class T>
+// plain: a label a row; mixed: rows may have pairs; general: and classes weights and a share of
+// each label. Kernels of their own: mixed rows need a third more registers, weights as many again.
+enum class Form { plain, mixed, general };
+
+// `total` and `scale`: of what is wanted of all classes together, and of the gradient.
+template <Form form, class T>
 __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& of,
-                                      const Targets& targets, int classes, float scale, T* d_row) {
+                                      const Targets& targets, const Criterion& criterion,
+                                      int classes, float total, float scale, T* d_row) {
   constexpr int width = LogitRow<T>::width;
-  const float factor = scale / of.sum;
+  const float factor = scale * total / of.sum;
   row.each([&](unsigned first, const float(&x)[width]) {
     float d[width];
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const int k = static_cast<int>(first) + i;
+      const bool counts = targets.label >= 0 && k < classes;
       const float softmax = expf(x[i] - of.largest) * factor;
-      float wanted = k == targets.label ? scale : 0;
-      if constexpr (mixed)
-        wanted = wanted * targets.weight + (k == targets.pair ? scale * targets.rest : 0);
-      d[i] = targets.label < 0 || k >= classes ? 0 : softmax - wanted;
+      float own = k == targets.label ? scale : 0;
+      if constexpr (form == Form::mixed)
+        own = own * targets.weight + (k == targets.pair ? scale * targets.rest : 0);
+      if constexpr (form == Form::general)
+        own = counts ? scale * wanted(criterion, targets, k, classes) : 0;
+      d[i] = counts ? softmax - own : 0;
     }
     store(d_row + first, d);
   });
 }
 
-// mixed: rows may have pairs. A kernel of its own, as it needs a third more registers: 4 blocks a
-// multiprocessor, 64 registers: left to itself ptxas spills a word to have a fifth.
-template <class T, int group, bool mixed>
-__global__ void __launch_bounds__(threads, mixed ? 4 : 0)
+// The sum of the classes' weights times how far each logit is below the largest one.
+template <int group, class T>
+__device__ inline float weighted_distance(const LogitRow<T>& row, const Criterion& criterion,
+                                          int classes, float largest) {
+  constexpr int width = LogitRow<T>::width;
+  float sum = 0;
+  row.each([&](unsigned first, const float(&x)[width]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const int k = static_cast<int>(first) + i;
+      if (k < classes) sum += weight_of(criterion, k) * (largest - x[i]);
+    }
+  });
+  return reduce<group>(sum, 0.0F, Sum{});
+}
+
+// The row's loss but for what smoothing adds to it; `total` as above.
+template <Form form, class T>
+__device__ inline float label_loss(const T* logits, const Normalizer& of, const Targets& targets,
+                                   const Criterion& criterion, float total) {
+  if constexpr (form == Form::general) {
+    float sum = targets.weight * weight_of(criterion, targets.label) * (of.largest - of.own);
+    if (targets.pair >= 0)
+      sum += targets.rest * weight_of(criterion, targets.pair) *
+             (of.largest - widen(logits[targets.pair]));
+    return (1 - criterion.smoothing) * sum + total * logf(of.sum);
+  }
+  float logit = of.own;
+  if (form == Form::mixed && targets.pair >= 0)
+    logit = targets.weight * logit + targets.rest * widen(logits[targets.pair]);
+  return of.largest - logit + logf(of.sum);
+}
+
+// What smoothing wants of all classes together.
+template <Form form>
+__device__ inline float smooth_total(const Criterion& criterion, int classes) {
+  if (form != Form::general || criterion.smoothing == 0) return 0;
+  float sum = 0;
+  for (int k = static_cast<int>(threadIdx.x); k < classes; k += static_cast<int>(blockDim.x))
+    sum += weight_of(criterion, k);
+  return criterion.smoothing / static_cast<float>(classes) * block_reduce(sum, 0.0F, Sum{});
+}
+
+// What the mean divides by; 0 where no row counts.
+template <Form form>
+__device__ inline float divisor(const Criterion& criterion, const std::int32_t* labels,
+                                const RowPlan* plans, unsigned rows) {
+  if constexpr (form == Form::general) return label_weights(criterion, labels, plans, rows);
+  int counted = 0;
+  for (unsigned r = threadIdx.x; r < rows; r += blockDim.x) counted += labels[r] >= 0;
+  return static_cast<float>(block_reduce(counted, 0, Sum{}));
+}
+
+struct XentOut {
+  Score* scores;
+  std::uint32_t* ticket;
+  float* loss;
+  std::int32_t* correct;
+};
+
+// 4 blocks a multiprocessor, 64 registers, where rows are mixed, 3 where classes have weights: left
+// to itself ptxas spills some words to have another.
+template <class T, int group, Form form>
+__global__ void __launch_bounds__(threads, form == Form::plain   ? 0
+                                           : form == Form::mixed ? 4
+                                                                 : 3)
     softmax_xent_kernel(Rows shape, const T* __restrict__ logits,
                         const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
-                        T* __restrict__ d_logits, const StepState* __restrict__ state,
-                        Score* scores, std::uint32_t* ticket, float* loss, std::int32_t* correct) {
+                        Criterion criterion, T* __restrict__ d_logits,
+                        const StepState* __restrict__ state, XentOut out) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_a_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
-  int counted = 0;
-  for (unsigned r = threadIdx.x; r < shape.rows; r += blockDim.x) counted += labels[r] >= 0;
-  const auto rows = static_cast<float>(max(block_reduce(counted, 0, Sum{}), 1));
-  const float scale = (state != nullptr ? state->loss_scale : 1) / rows;
+  const float rows = divisor<form>(criterion, labels, plans, shape.rows);
+  const float smooth = smooth_total<form>(criterion, shape.classes);
+  const float scale = rows > 0 ? (state != nullptr ? state->loss_scale : 1) / rows : 0;
 
   Score own{};
   for (unsigned first = blockIdx.x * rows_a_block; first < shape.rows;
@@ -161,32 +194,45 @@ __global__ void __launch_bounds__(threads, mixed ? 4 : 0)
         inside ? std::size_t{r} * shape.vectors * LogitRow<T>::width : std::size_t{0};
     const LogitRow<T> row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
     const Normalizer of = normalizer<group>(row, logits + offset, label);
+    float far = 0;
+    if (form == Form::general && criterion.smoothing != 0)
+      far = weighted_distance<group>(row, criterion, shape.classes, of.largest);
     Targets targets{label, -1, 1, 0};  // read late: held through the reduction it would spill
-    if (mixed && inside) targets = targets_of(labels, plans, r);
+    if (form != Form::plain && inside) targets = targets_of(labels, plans, r);
+    float total = 1;
+    if (form == Form::general && label >= 0)
+      total = (1 - criterion.smoothing) * weight_of(criterion, targets) + smooth;
     if (d_logits != nullptr)
-      write_gradient<mixed>(row, of, targets, shape.classes, scale, d_logits + offset);
+      write_gradient<form>(row, of, targets, criterion, shape.classes, total, scale,
+                           d_logits + offset);
     if (lane != 0 || targets.label < 0) continue;
-    float logit = of.own;
-    if (mixed && targets.pair >= 0)
-      logit = targets.weight * logit + targets.rest * widen(logits[offset + targets.pair]);
-    own.loss += of.largest - logit + logf(of.sum);
+    own.loss += label_loss<form>(logits + offset, of, targets, criterion, total);
+    if (form == Form::general)
+      own.loss += criterion.smoothing / static_cast<float>(shape.classes) * far;
     own.correct += of.top ? 1 : 0;
   }
 
   Score total = block_sum(own);
   if (gridDim.x > 1) {
-    if (threadIdx.x == 0) scores[blockIdx.x] = total;
-    if (!last_block(ticket)) return;
+    if (threadIdx.x == 0) out.scores[blockIdx.x] = total;
+    if (!last_block(out.ticket)) return;
     Score sum{};
     for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
-      sum.loss += scores[b].loss;
-      sum.correct += scores[b].correct;
+      sum.loss += out.scores[b].loss;
+      sum.correct += out.scores[b].correct;
     }
     total = block_sum(sum);
   }
   if (threadIdx.x != 0) return;
-  *loss = total.loss / rows;
-  *correct = total.correct;
+  *out.loss = rows > 0 ? total.loss / rows : 0;
+  *out.correct = total.correct;
+}
+
+template <class T, int group>
+auto kernel_of(const XentBuffers& buffers) {
+  if (!buffers.criterion.plain()) return softmax_xent_kernel<T, group, Form::general>;
+  return buffers.rows != nullptr ? softmax_xent_kernel<T, group, Form::mixed>
+                                 : softmax_xent_kernel<T, group, Form::plain>;
 }
 
 template <class T, int group>
@@ -197,13 +243,12 @@ void launch_groups(const Rows& shape, const XentBuffers& buffers, cudaStream_t s
   const unsigned rows_a_block = group == whole_block ? 1 : threads / (group > 0 ? group : 1);
   const unsigned wanted = blocks_for(shape.rows, rows_a_block);
   const unsigned blocks = wanted < most_blocks ? wanted : most_blocks;
-  const auto kernel = buffers.rows != nullptr ? softmax_xent_kernel<T, group, true>
-                                              : softmax_xent_kernel<T, group, false>;
-  launch("softmax_xent", kernel,
+  const XentOut out{static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
+                    buffers.correct};
+  launch("softmax_xent", kernel_of<T, group>(buffers),
          {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
-         static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows,
-         static_cast<T*>(buffers.d_logits), buffers.state, static_cast<Score*>(buffers.workspace),
-         buffers.ticket, buffers.loss, buffers.correct);
+         static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows, buffers.criterion,
+         static_cast<T*>(buffers.d_logits), buffers.state, out);
 }
 
 }  // namespace

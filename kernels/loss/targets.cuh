@@ -3,6 +3,8 @@
 
 #include "engine/core/pixels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/loss/loss.cuda.h"
 
 namespace warpstep::cuda {
 
@@ -19,6 +21,32 @@ __device__ inline Targets targets_of(const std::int32_t* labels, const RowPlan* 
   const int pair = rows[row].pair_label;
   if (weight < 1 && pair >= 0) t = {t.label, pair, weight, 1 - weight};
   return t;
+}
+
+__device__ inline float weight_of(const Criterion& criterion, int k) {
+  return criterion.weights != nullptr ? criterion.weights[k] : 1;
+}
+
+// Of the labels.
+__device__ inline float weight_of(const Criterion& criterion, const Targets& t) {
+  const float first = t.weight * weight_of(criterion, t.label);
+  return t.pair < 0 ? first : first + t.rest * weight_of(criterion, t.pair);
+}
+
+// What is wanted of class k: the factor of -log p.
+__device__ inline float wanted(const Criterion& criterion, const Targets& t, int k, int classes) {
+  const float share = (k == t.label ? t.weight : 0) + (k == t.pair ? t.rest : 0);
+  const float smooth = criterion.smoothing / static_cast<float>(classes);
+  return weight_of(criterion, k) * ((1 - criterion.smoothing) * share + smooth);
+}
+
+// The sum of the labels' weights, by which the mean divides; all threads of the block get it.
+__device__ inline float label_weights(const Criterion& criterion, const std::int32_t* labels,
+                                      const RowPlan* plans, unsigned rows) {
+  float sum = 0;
+  for (unsigned row = threadIdx.x; row < rows; row += blockDim.x)
+    if (labels[row] >= 0) sum += weight_of(criterion, targets_of(labels, plans, row));
+  return block_reduce(sum, 0.0F, Sum{});
 }
 
 }  // namespace warpstep::cuda

@@ -1,4 +1,5 @@
-// What a row's loss is taken of: its label and, in a mixed row, its pair's. For the host's kernels.
+// What a row's loss is taken of: its label and, in a mixed row, its pair's, smoothed over the
+// classes and weighted by them. For the host's kernels.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,71 @@ inline Targets targets_of(const std::int32_t* labels, const RowPlan* rows, std::
   t.weight = rows[n].weight;
   t.rest = 1 - t.weight;
   return t;
+}
+
+// The loss of a row is the sum over classes of wanted() times -log p.
+template <class Real>
+class Criterion {
+ public:
+  // `weights` [classes]; null: all are 1. `rows` as above.
+  Criterion(double smoothing, const Real* weights, std::int64_t classes, const RowPlan* rows)
+      : smoothing_(static_cast<Real>(smoothing)),
+        weights_(weights),
+        classes_(classes),
+        rows_(rows) {}
+
+  Targets targets(const std::int32_t* labels, std::int64_t n) const {
+    return targets_of(labels, rows_, n);
+  }
+  Real wanted(const Targets& t, std::int64_t k) const {
+    const Real share = (k == t.label ? first(t) : 0) + (k == t.pair ? rest(t) : 0);
+    return weight(k) * ((1 - smoothing_) * share + smoothing_ / static_cast<Real>(classes_));
+  }
+  // The sum of wanted() times row[k].
+  Real of(const Targets& t, const Real* row) const {
+    Real sum = first(t) * weight(t.label) * row[t.label];
+    if (t.pair >= 0) sum += rest(t) * weight(t.pair) * row[t.pair];
+    if (smoothing_ == 0) return sum;
+    Real all = 0;
+    for (std::int64_t k = 0; k < classes_; ++k) all += weight(k) * row[k];
+    return (1 - smoothing_) * sum + smoothing_ / static_cast<Real>(classes_) * all;
+  }
+  Real total(const Targets& t) const {  // of wanted()
+    if (smoothing_ == 0) return of_labels(t);
+    Real all = 0;
+    for (std::int64_t k = 0; k < classes_; ++k) all += weight(k);
+    return (1 - smoothing_) * of_labels(t) + smoothing_ / static_cast<Real>(classes_) * all;
+  }
+  // What makes the sum of the losses of so many rows their mean: 1 over the sum of their labels'
+  // weights; 0 where that is 0.
+  double mean(const std::int32_t* labels, std::int64_t count) const {
+    double sum = 0;
+    for (std::int64_t n = 0; n < count; ++n)
+      if (labels[n] >= 0) sum += weights_ ? static_cast<double>(of_labels(targets(labels, n))) : 1;
+    return sum > 0 ? 1 / sum : 0;
+  }
+
+ private:
+  static Real first(const Targets& t) { return static_cast<Real>(t.weight); }
+  static Real rest(const Targets& t) { return t.pair < 0 ? 0 : 1 - first(t); }
+  Real weight(std::int64_t k) const { return weights_ ? weights_[k] : 1; }
+  Real of_labels(const Targets& t) const {
+    return first(t) * weight(t.label) + (t.pair < 0 ? 0 : rest(t) * weight(t.pair));
+  }
+
+  Real smoothing_;
+  const Real* weights_;
+  std::int64_t classes_;
+  const RowPlan* rows_;
+};
+
+// That of a loss whose labels are operand `labels` of `in`; row plans and weights follow.
+template <class Real, class Op, class Operands>
+Criterion<Real> criterion_of(const Op& op, const Operands& in, std::size_t labels,
+                             std::int64_t classes) {
+  const std::size_t weights = labels + (op.mixed ? 2 : 1);
+  return {op.smoothing, op.weighted ? static_cast<const Real*>(in[weights]) : nullptr, classes,
+          op.mixed ? static_cast<const RowPlan*>(in[labels + 1]) : nullptr};
 }
 
 }  // namespace warpstep

@@ -54,12 +54,8 @@ Apply apply_of(const BatchNorm& op) {
 
 // The first `channels` of `width` columns, again in the others.
 void repeat(float* columns, std::int64_t channels, std::int64_t width) {
-  for (std::int64_t c = channels; c < width; ++c) columns[c] = columns[c - channels];
-}
-
-// Column sums of folded rows, put together in the first `channels`.
-void unfold(float* columns, std::int64_t channels, std::int64_t width) {
-  for (std::int64_t c = channels; c < width; ++c) columns[c % channels] += columns[c];
+  for (std::int64_t at = channels; at < width; at += channels)
+    std::copy_n(columns, channels, columns + at);
 }
 
 struct Norm {
@@ -102,8 +98,8 @@ void Norm::statistics(const Buffers& b, const NormRows::Chunk& chunk) const {
   repeat(shift, channels, width);
   for (std::int64_t r = 0; r < chunk.runs; ++r)
     sums_of(x + r * rows.run_stride(), shift, sum, squares, chunk.rows * channels, width);
-  unfold(sum, channels, width);
-  unfold(squares, channels, width);
+  rows.unfold(sum);
+  rows.unfold(squares);
 }
 
 // The statistics of channels [begin, end) of a group from its chunks', in a fixed order.

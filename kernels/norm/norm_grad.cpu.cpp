@@ -2,6 +2,7 @@
 // over rows and once for d_x; the shortcut's gradient is written in the first pass and read in the
 // second instead of what made it.
 #include <array>
+#include <bit>
 
 #include "kernels/cpu/simd.h"
 #include "kernels/norm/norm_rows.h"
@@ -20,55 +21,52 @@ struct Operand {
   }
 };
 
+// 0 where y is not above 0, by its bits: a branch here would keep the loops from vector registers.
+template <bool sum, bool relu>
+inline __attribute__((always_inline)) float gradient(const float* d_y, const float* d_y2,
+                                                     const float* y, std::int64_t i) {
+  const float g = sum ? d_y[i] + d_y2[i] : d_y[i];
+  if (!relu) return g;
+  const std::uint32_t kept = y[i] > 0 ? ~std::uint32_t{0} : 0;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & kept);
+}
+
 // Sums of g and of g (x - mean), column by column; gives g where the shortcut wants it.
 template <bool sum, bool relu, bool shortcut>
-WARPSTEP_CLONES void sums_of(const Operand& o, const float* __restrict params,
+WARPSTEP_CLONES void sums_of(const float* __restrict d_y, const float* __restrict d_y2,
+                             const float* __restrict y, const float* __restrict x,
+                             const float* __restrict mean, float* __restrict d_shortcut,
                              float* __restrict sum_g, float* __restrict sum_gx, std::int64_t count,
                              std::int64_t width) {
-  const float* __restrict d_y = o.d_y, * __restrict d_y2 = o.d_y2, * __restrict y = o.y, * __restrict x = o.x, * __restrict mean = params;
-  float* __restrict d_shortcut = o.d_shortcut;
-  const auto gradient = [&](std::int64_t i) __attribute__((always_inline)) {
-    float g = d_y[i];
-    if (sum) g += d_y2[i];
-    if (relu) g = y[i] > 0 ? g : 0;
-    if (shortcut) d_shortcut[i] = g;
-    return g;
-  };
-  std::int64_t i = 0;
-  for (; i + 2 * width <= count; i += 2 * width)
-    for (std::int64_t c = 0; c < width; ++c) {
-      const float a = gradient(i + c), b = gradient(i + width + c);
-      sum_g[c] += a + b;
-      sum_gx[c] += a * (x[i + c] - mean[c]) + b * (x[i + width + c] - mean[c]);
-    }
-  for (; i < count; i += width)
+  for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float a = gradient(i + c);
-      sum_g[c] += a;
-      sum_gx[c] += a * (x[i + c] - mean[c]);
+      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
+      if (shortcut) d_shortcut[i + c] = g;
+      sum_g[c] += g;
+      sum_gx[c] += g * (x[i + c] - mean[c]);
     }
 }
 
 // d_x = scale g + (slope (x - mean) + shift)
 template <bool sum, bool relu>
-WARPSTEP_CLONES void apply(const Operand& o, const float* __restrict params, std::int64_t count,
-                           std::int64_t width) {
-  const float* __restrict d_y = o.d_y, * __restrict d_y2 = o.d_y2, * __restrict y = o.y, * __restrict x = o.x;
+WARPSTEP_CLONES void apply(const float* __restrict d_y, const float* __restrict d_y2,
+                           const float* __restrict y, const float* __restrict x,
+                           const float* __restrict params, float* __restrict d_x,
+                           std::int64_t count, std::int64_t width) {
   const float *mean = params, *scale = params + width, *slope = params + 2 * width,
               *shift = params + 3 * width;
-  float* __restrict d_x = o.d_x;
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      float g = d_y[i + c];
-      if (sum) g += d_y2[i + c];
-      if (relu) g = y[i + c] > 0 ? g : 0;
+      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
       d_x[i + c] = scale[c] * g + (slope[c] * (x[i + c] - mean[c]) + shift[c]);
     }
 }
 
 struct Loops {
-  void (*sums_of)(const Operand&, const float*, float*, float*, std::int64_t, std::int64_t);
-  void (*apply)(const Operand&, const float*, std::int64_t, std::int64_t);
+  void (*sums_of)(const float*, const float*, const float*, const float*, const float*, float*,
+                  float*, float*, std::int64_t, std::int64_t);
+  void (*apply)(const float*, const float*, const float*, const float*, const float*, float*,
+                std::int64_t, std::int64_t);
 };
 
 Loops loops_of(const BatchNormGrad& op) {
@@ -96,14 +94,13 @@ void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Ch
   float* sum_g = workspace.part_of(b.workspace, chunk.task);
   float* sum_gx = sum_g + width;
   std::fill_n(sum_g, 2 * width, 0.0F);
-  for (std::int64_t r = 0; r < chunk.runs; ++r)
-    loops.sums_of(operand.behind(chunk.offset + r * rows.run_stride()),
-                  workspace.params_of(b.workspace, chunk.group), sum_g, sum_gx,
-                  chunk.rows * channels, width);
-  for (std::int64_t c = channels; c < width; ++c) {
-    sum_g[c % channels] += sum_g[c];
-    sum_gx[c % channels] += sum_gx[c];
+  for (std::int64_t r = 0; r < chunk.runs; ++r) {
+    const Operand o = operand.behind(chunk.offset + r * rows.run_stride());
+    loops.sums_of(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace, chunk.group),
+                  o.d_shortcut, sum_g, sum_gx, chunk.rows * channels, width);
   }
+  rows.unfold(sum_g);
+  rows.unfold(sum_gx);
 }
 
 // d_gamma and d_beta of channels [begin, end) of a group from its chunks' sums, in a fixed order,
@@ -165,10 +162,11 @@ void run(const NormGrad& grad, const Buffers& b) {
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t t = 0; t < tasks; ++t) {
     const NormRows::Chunk chunk = rows.at(t);
-    for (std::int64_t r = 0; r < chunk.runs; ++r)
-      grad.loops.apply(operand.behind(chunk.offset + r * rows.run_stride()),
-                       grad.workspace.params_of(b.workspace, chunk.group),
-                       chunk.rows * rows.channels, width);
+    for (std::int64_t r = 0; r < chunk.runs; ++r) {
+      const Operand o = operand.behind(chunk.offset + r * rows.run_stride());
+      grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, grad.workspace.params_of(b.workspace, chunk.group),
+                       o.d_x, chunk.rows * rows.channels, width);
+    }
   }
 }
 

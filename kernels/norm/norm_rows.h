@@ -46,6 +46,12 @@ struct NormRows {
   std::int64_t panels() const { return (channels + panel - 1) / panel; }  // of a group
   std::int64_t run_stride() const { return groups * channels * run; }
 
+  // Puts column sums of folded rows together in the first `channels`.
+  void unfold(float* columns) const {
+    for (std::int64_t at = channels; at < width(); at += channels)
+      for (std::int64_t c = 0; c < channels; ++c) columns[c] += columns[at + c];
+  }
+
   struct Chunk {
     std::int64_t task, group;
     std::int64_t offset;      // of its first element

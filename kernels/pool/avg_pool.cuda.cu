@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(threads, 4)
   const Windows columns = windows_over(pool, at.column, pool.out_width);
   float sum[width] = {};
   for (int i = rows.first; i <= rows.last; ++i)
+#pragma unroll 1  // unrolled it spills in f32 on one of the architectures
     for (int j = columns.first; j <= columns.last; ++j) {
       float d[width];
       load(d_y + place(at, i, j, pool.out_height, pool.out_width, pool.vectors) * width, d);

@@ -37,6 +37,7 @@ std::unique_ptr<Kernel> bind(const Nll&, const Operands&);
 std::unique_ptr<Kernel> bind(const NllGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const Top1&, const Operands&);
 std::unique_ptr<Kernel> bind(const SoftmaxXent&, const Operands&);
+std::unique_ptr<Kernel> bind(const LossGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const Clock&, const Operands&);
 std::unique_ptr<Kernel> bind(const Update&, const Operands&);
 std::unique_ptr<Kernel> bind(const UpdateAll&, const Operands&);

@@ -8,7 +8,7 @@ UpdateRule update_rule(const Optimizer& o) {
   UpdateRule rule;
   const bool decoupled = o.kind == Optimizer::Kind::adamw;
   (decoupled ? rule.decoupled_decay : rule.decay) = static_cast<float>(o.weight_decay);
-  if (o.kind == Optimizer::Kind::sgd) {
+  if (!o.adaptive()) {
     rule.momentum = static_cast<float>(o.momentum);
     rule.kind = o.moments() == 0 ? Kind::sgd : o.nesterov ? Kind::nesterov : Kind::momentum;
     return rule;

@@ -25,16 +25,19 @@ void parameter(Case& c, const std::string& name, Shape shape) {
                               .initial = {Initial::Kind::uniform, 0.5}});
 }
 
-void add(List& list, const std::string& label, const Optimizer& optimizer,
-         const Schedule& schedule) {
+void add(List& list, const std::string& label, const Optimizer& optimizer, const Schedule& schedule,
+         const UpdateOptions& options = {}, bool midway = false) {
   for (const bool fused : {false, true})
     list.add(label + (fused ? " all at once" : ""), [&](Case& c) {
+      c.midway = midway;
       parameter(c, "conv.weight", {24, 3, 3, 5});
       parameter(c, "conv.bias", {24});
       parameter(c, "one", {1});
       parameter(c, "fc.weight", {17, 30});
-      c.graph = add_optimizer(std::move(c.graph), optimizer, schedule);
+      c.graph = add_optimizer(std::move(c.graph), optimizer, schedule, options);
       if (fused) c.graph = fuse_updates(std::move(c.graph), {});
+      if (options.average_decay > 0)
+        c.graph = add_average(std::move(c.graph), options.average_decay);
       for (const Value& value : c.graph.values)
         if (value.role == Role::moment)
           c.fills[static_cast<int>(&value - c.graph.values.data())] =
@@ -60,17 +63,38 @@ void add_product(List& list) {
 }
 
 // The gradients of a step, one of which may be `number`; the state tells.
-void add_check(List& list, const std::string& label, double number) {
+void add_check(List& list, const std::string& label, double number, double clip_norm = 0) {
   list.add("check_gradients " + label, [&](Case& c) {
     parameter(c, "fc.weight", {17, 30});
     parameter(c, "fc.bias", {17});
     c.graph.state = c.graph.add_value({DType::u8, {std::int64_t{sizeof(StepState)}}}, Role::state,
                                       "step_state");
-    std::vector<Tensor> in{{&c.graph, c.graph.state}};
-    for (const Parameter& p : c.graph.parameters) in.push_back({&c.graph, p.gradient});
     c.fills[c.graph.parameters[1].gradient] = {Fill::Kind::constant, number};
-    c.graph.record(Phase::update, CheckGradients{}, in, "", Where::current());
+    c.graph.nodes.push_back(check_gradients(c.graph, clip_norm));
   });
+}
+
+// What may stand beside the updates.
+void add_beside(List& list, const Schedule& schedule) {
+  Optimizer sgd, lars;
+  sgd.kind = Optimizer::Kind::sgd;
+  lars.kind = Optimizer::Kind::lars;
+  lars.trust = 1;
+  add(list, "clipped adam", {}, schedule, {.clip_norm = 0.5});
+  add(list, "sgd below its clip", sgd, schedule, {.clip_norm = 1e4});
+  add(list, "sgd averaged", sgd, schedule, {.average_decay = 0.75});
+  add(list, "lars", lars, schedule);
+  lars.momentum = 0.9;
+  lars.weight_decay = 0.05;
+  add(list, "lars with momentum and weight decay", lars, schedule);
+  add(list, "lars clipped", lars, schedule, {.clip_norm = 0.5});
+  const UpdateOptions all{.clip_norm = 0.5, .accumulate = 2, .average_decay = 0.75};
+  for (const bool midway : {false, true}) {
+    const std::string of = midway ? " in the last of two steps" : " in the first of two steps";
+    add(list, "adam" + of, {}, schedule, {.accumulate = 2}, midway);
+    add(list, "adam with all" + of, {}, schedule, all, midway);
+    add(list, "lars with all" + of, lars, schedule, all, midway);
+  }
 }
 
 void add_report_case(List& list) {
@@ -90,6 +114,9 @@ void add_update(List list) {
   add_check(list, "of finite ones", 1);
   add_check(list, "with an infinity", std::numeric_limits<double>::infinity());
   add_check(list, "that are not numbers", std::numeric_limits<double>::quiet_NaN());
+  add_check(list, "clipped", 1, 2);
+  add_check(list, "below the clip", 1, 1e3);
+  add_check(list, "with an infinity and a clip", std::numeric_limits<double>::infinity(), 1);
   add_report_case(list);
   Schedule constant;
   constant.peak = 1e-2;
@@ -114,6 +141,7 @@ void add_update(List list) {
   adam.beta2 = 0.95;
   adam.epsilon = 1e-4;
   add(list, "adamw", adam, constant);
+  add_beside(list, constant);
   add_product(list);
 }
 

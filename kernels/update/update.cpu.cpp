@@ -6,18 +6,20 @@
 #include "engine/store.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/update/gradients.h"
 
 namespace warpstep::cpu {
 namespace {
 
 struct AdamFactors {
-  float decay, keep, one_minus_beta1, beta2, one_minus_beta2, root_scale, rate, epsilon;
+  float factor, decay, keep, one_minus_beta1, beta2, one_minus_beta2, root_scale, rate, epsilon;
 };
 
 AdamFactors adam_factors(const Optimizer& o, const StepState& state) {
   const double rate = static_cast<double>(state.learning_rate);
   const bool decoupled = o.kind == Optimizer::Kind::adamw;
   return {
+      .factor = state.gradient_factor,
       .decay = static_cast<float>(decoupled ? 0 : o.weight_decay),
       .keep = static_cast<float>(decoupled ? 1 - rate * o.weight_decay : 1),
       .one_minus_beta1 = static_cast<float>(1 - o.beta1),
@@ -32,7 +34,7 @@ WARPSTEP_CLONES void adam(const AdamFactors& f, float* __restrict p,
                           const float* __restrict gradient, float* __restrict m,
                           float* __restrict v, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] + f.decay * p[i];
+    const float g = f.factor * gradient[i] + f.decay * p[i];
     m[i] += f.one_minus_beta1 * (g - m[i]);
     v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
     p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
@@ -40,14 +42,14 @@ WARPSTEP_CLONES void adam(const AdamFactors& f, float* __restrict p,
 }
 
 struct SgdFactors {
-  float decay, momentum, nesterov, rate;
+  float factor, decay, momentum, nesterov, rate;
 };
 
 WARPSTEP_CLONES void sgd_with_momentum(const SgdFactors& f, float* __restrict p,
                                        const float* __restrict gradient, float* __restrict m,
                                        std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] + f.decay * p[i];
+    const float g = f.factor * gradient[i] + f.decay * p[i];
     m[i] = f.momentum * m[i] + g;
     p[i] -= f.rate * (f.nesterov != 0 ? g + f.momentum * m[i] : m[i]);
   }
@@ -55,16 +57,19 @@ WARPSTEP_CLONES void sgd_with_momentum(const SgdFactors& f, float* __restrict p,
 
 WARPSTEP_CLONES void sgd(const SgdFactors& f, float* __restrict p, const float* __restrict gradient,
                          std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) p[i] -= f.rate * (gradient[i] + f.decay * p[i]);
+  for (std::int64_t i = 0; i < count; ++i)
+    p[i] -= f.rate * (f.factor * gradient[i] + f.decay * p[i]);
 }
 
 constexpr std::int64_t chunk = 16384;
 
 void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
   const StepState state = *as<StepState>(b.in[2]);
+  if (!updates(state)) return;
   const AdamFactors factors = adam_factors(o, state);
-  const SgdFactors sgd_factors{static_cast<float>(o.weight_decay), static_cast<float>(o.momentum),
-                               o.nesterov ? 1.0F : 0.0F, state.learning_rate};
+  const SgdFactors sgd_factors{state.gradient_factor, static_cast<float>(o.weight_decay),
+                               static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F,
+                               state.learning_rate};
   float *p = as<float>(b.in[0]), *g = as<float>(b.in[1]);
   float* m = o.moments() > 0 ? as<float>(b.in[3]) : nullptr;
   float* v = o.moments() > 1 ? as<float>(b.in[4]) : nullptr;
@@ -84,28 +89,16 @@ void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling);
-  });
-}
-
-std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
-  std::vector<std::size_t> counts;
-  for (std::size_t i = 1; i < operands.node.in.size(); ++i)
-    counts.push_back(operands.in(static_cast<int>(i)).layout.bytes / sizeof(float));
-  return host_kernel("loops", [counts](const Buffers& b) {
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      const float* g = as<float>(b.in[i + 1]);
-      if (!std::all_of(g, g + counts[i], [](float x) { return std::isfinite(x); }))
-        as<StepState>(b.in[0])->overflow = 1;
-    }
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate);
   });
 }
 
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   return host_kernel("report", [](const Buffers& b) {
-    const auto& state = *as<StepState>(b.in[2]);
-    as<StepReport>(b.in[3])[state.step % report_ring] =
-        report_of(*as<float>(b.in[0]), *as<std::int32_t>(b.in[1]), state);
+    const auto& state = *as<StepState>(b.in[b.in.size() - 2]);
+    const std::int32_t correct = b.in.size() == 4 ? *as<std::int32_t>(b.in[1]) : 0;
+    as<StepReport>(b.in.back())[state.step % report_ring] =
+        report_of(*as<float>(b.in[0]), correct, state);
   });
 }
 

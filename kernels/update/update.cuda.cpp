@@ -16,8 +16,9 @@ std::int64_t section_elements(const Graph& graph) {
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
   return launch_kernel(std::string(name(op.optimizer.kind)),
-                       [op, count, rule = update_rule(op.optimizer), dtype = operands.dtype_in(1)](
-                           const Buffers& b, CudaStream& s) {
+                       [op, count, rule = update_rule(op.optimizer), dtype = operands.dtype_in(1),
+                        copies = operands.dtype_in(op.copy ? static_cast<int>(op.operands()) - 1
+                                                           : 1)](const Buffers& b, CudaStream& s) {
                          const int moments = op.optimizer.moments();
                          update(rule,
                                 {.parameters = as<float>(b.in[0]),
@@ -26,7 +27,7 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                  .first = moments > 0 ? as<float>(b.in[3]) : nullptr,
                                  .second = moments > 1 ? as<float>(b.in[4]) : nullptr,
                                  .copy = op.copy ? b.in[op.operands() - 1] : nullptr},
-                                count, dtype, s.handle());
+                                count, dtype, copies, s.handle());
                        });
 }
 
@@ -34,7 +35,8 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return launch_kernel("clock", [op](const Buffers& b, CudaStream& s) {
-    clock(op.schedule, op.beta1, op.beta2, op.scaling, as<StepState>(b.in[0]), s.handle());
+    clock(op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate, as<StepState>(b.in[0]),
+          s.handle());
   });
 }
 
@@ -47,18 +49,11 @@ std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
   return bind_update({op.optimizer, op.copy}, operands, section_elements(operands.graph));
 }
 
-std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
-  return launch_kernel("check_gradients",
-                       [count = section_elements(operands.graph), dtype = operands.dtype_in(1)](
-                           const Buffers& b, CudaStream& s) {
-                         check_gradients(b.in[1], count, dtype, as<StepState>(b.in[0]), s.handle());
-                       });
-}
-
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   return launch_kernel("report", [](const Buffers& b, CudaStream& s) {
-    report(as<float>(b.in[0]), as<std::int32_t>(b.in[1]), as<StepState>(b.in[2]),
-           as<StepReport>(b.in[3]), s.handle());
+    const auto* correct = b.in.size() == 4 ? as<std::int32_t>(b.in[1]) : nullptr;
+    report(as<float>(b.in[0]), correct, as<StepState>(b.in[b.in.size() - 2]),
+           as<StepReport>(b.in.back()), s.handle());
   });
 }
 

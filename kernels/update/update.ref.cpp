@@ -3,6 +3,7 @@
 
 #include "engine/store.h"
 #include "kernels/ref/ref.h"
+#include "kernels/update/gradients.h"
 
 namespace warpstep::ref {
 namespace {
@@ -31,13 +32,13 @@ void adam(const Optimizer& o, const StepState& state, double& p, double g, doubl
 void update(const Update& op, const Buffers& b, std::int64_t count, DType copied) {
   const Optimizer& o = op.optimizer;
   const StepState state = *as<StepState>(b.in[2]);
-  if (state.overflow != 0) return;
+  if (!updates(state)) return;
   double* first = o.moments() > 0 ? as<double>(b.in[3]) : nullptr;
   double* second = o.moments() > 1 ? as<double>(b.in[4]) : nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     double& p = as<double>(b.in[0])[i];
-    const double g = as<double>(b.in[1])[i] / static_cast<double>(state.loss_scale);
-    if (o.kind == Optimizer::Kind::sgd)
+    const double g = as<double>(b.in[1])[i] * static_cast<double>(state.gradient_factor);
+    if (!o.adaptive())
       sgd(o, static_cast<double>(state.learning_rate), p, g, first ? first + i : nullptr);
     else
       adam(o, state, p, g, first[i], second[i]);
@@ -49,7 +50,7 @@ void update(const Update& op, const Buffers& b, std::int64_t count, DType copied
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling);
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate);
   });
 }
 
@@ -70,24 +71,12 @@ std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
                      [each, copied, count](const Buffers& b) { update(each, b, count, copied); });
 }
 
-std::unique_ptr<Kernel> bind(const CheckGradients&, const Operands& operands) {
-  std::vector<std::int64_t> counts;
-  for (std::size_t i = 1; i < operands.node.in.size(); ++i)
-    counts.push_back(operands.in_shape(static_cast<int>(i)).count());
-  return host_kernel("loops", [counts](const Buffers& b) {
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      const double* g = as<double>(b.in[i + 1]);
-      if (!std::all_of(g, g + counts[i], [](double x) { return std::isfinite(x); }))
-        as<StepState>(b.in[0])->overflow = 1;
-    }
-  });
-}
-
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   return host_kernel("report", [](const Buffers& b) {
-    const auto& state = *as<StepState>(b.in[2]);
-    as<StepReport>(b.in[3])[state.step % report_ring] =
-        report_of(static_cast<float>(*as<double>(b.in[0])), *as<std::int32_t>(b.in[1]), state);
+    const auto& state = *as<StepState>(b.in[b.in.size() - 2]);
+    const std::int32_t correct = b.in.size() == 4 ? *as<std::int32_t>(b.in[1]) : 0;
+    as<StepReport>(b.in.back())[state.step % report_ring] =
+        report_of(static_cast<float>(*as<double>(b.in[0])), correct, state);
   });
 }
 

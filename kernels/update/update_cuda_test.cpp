@@ -69,6 +69,7 @@ StepState third_step() {
   state.step = 3;
   state.learning_rate = 1e-2F;
   state.loss_scale = 512;
+  state.gradient_factor = 1.0F / 512;
   state.bias_correction1 = 0.271F;
   state.bias_correction2 = 0.003F;
   return state;
@@ -136,7 +137,7 @@ TEST_P(UpdateCuda, StepsAsTheReference) {
       const auto run = [&] {
         const Stored stored(dtype(), count);
         update(update_rule(o), buffers(o, stored, gradients, on_device, copies),
-               static_cast<std::int64_t>(count), dtype(), nullptr);
+               static_cast<std::int64_t>(count), dtype(), dtype(), nullptr);
         return stored.all();
       };
       std::vector<float> after = settled(run);
@@ -158,7 +159,8 @@ TEST_P(UpdateCuda, LeavesEverythingAfterAnOverflow) {
   for (const Optimizer& o : optimizers()) {
     const Stored stored(dtype(), 1027);
     const std::vector<float> before = stored.all();
-    update(update_rule(o), buffers(o, stored, gradients, on_device, true), 1027, dtype(), nullptr);
+    update(update_rule(o), buffers(o, stored, gradients, on_device, true), 1027, dtype(), dtype(),
+           nullptr);
     EXPECT_EQ(stored.all(), before);
   }
 }
@@ -168,8 +170,11 @@ TEST_P(UpdateCuda, FindsGradientsThatAreNotFinite) {
   const auto overflow = [&](const std::vector<float>& values) {
     const Floats gradients(dtype(), values);
     const Array<StepState> state(std::vector<StepState>{StepState{}});
-    check_gradients(gradients.data(), static_cast<std::int64_t>(values.size()), dtype(),
-                    state.data(), nullptr);
+    const auto count = static_cast<std::int64_t>(values.size());
+    const testing::Memory workspace(check_gradients_workspace(count, dtype()));
+    const Array<std::uint32_t> ticket(std::vector<std::uint32_t>{0});
+    check_gradients({gradients.data(), state.data(), workspace.data(), ticket.data()}, count,
+                    dtype(), 0, nullptr);
     return state.value().overflow;
   };
   // The largest of f16; below it a bf16 with all but the last bit of the exponent.
@@ -204,7 +209,7 @@ TEST(ClockCuda, TicksAsTheHost) {
     const Array<StepState> state(std::vector<StepState>{expected});
     for (int step = 0; step < 25; ++step) {
       tick(expected, schedule, 0.9, 0.999, scaling);
-      clock(schedule, 0.9, 0.999, scaling, state.data(), nullptr);
+      clock(schedule, 0.9, 0.999, scaling, 1, state.data(), nullptr);
       const StepState actual = state.value();
       EXPECT_EQ(actual.step, expected.step);
       EXPECT_FLOAT_EQ(actual.learning_rate, expected.learning_rate);

@@ -1,4 +1,5 @@
-# Installs into one folder, moves it to another, builds docs/example against it there and runs both programs.
+# Installs into one folder, moves it to another, builds docs/example and docs/custom_op against it there
+# and runs their programs and the installed one.
 file(REMOVE_RECURSE "${WORK_DIR}")
 set(prefix "${WORK_DIR}/moved here")  # a blank in the path, as users have them
 
@@ -22,6 +23,17 @@ run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/example" -B "${WO
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
 run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")
 run(COMMAND "${WORK_DIR}/example/example" OUTPUT "conv1/conv 3x3 p1 .*update_all adam")
+# An op from outside: what tries Warpstep's own ops tries it, the benchmark lists it, and a training with it learns.
+run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/custom_op" -B "${WORK_DIR}/custom_op"
+            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+            -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DBENCH=ON)
+run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/custom_op")
+run(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${WORK_DIR}/custom_op" --output-on-failure -j 2 -E "op/cuda/"
+    OUTPUT "100% tests passed, 0 tests failed out of [3-9][0-9]")
+run(COMMAND "${WORK_DIR}/custom_op/siamese" cpu 100
+    OUTPUT "loss/cosine_embedding margin 0.2.*step +1  loss 0[.][2-9].*step  100  loss 0[.]0.* %.*cosine_embedding.dgrad")
+run(COMMAND "${WORK_DIR}/custom_op/op_bench" --backends cpu --benchmark_list_tests
+    OUTPUT "cosine_embedding/forward/f32/of_4096x512/cpu.*cosine_embedding/dgrad/f32/of_4096x512/cpu")
 # The backends are loaded by name: the program must find them where they were moved to.
 run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +oneDNN")
 # Of the build, nothing may be needed once it is installed.

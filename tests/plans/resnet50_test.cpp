@@ -47,34 +47,47 @@ Graph resnet50(const Size& size) {
   return g;
 }
 
-class Resnet50Plans : public testing::TestWithParam<std::tuple<Size, Precision>> {};
+bool is_convolution(const AnyOp& op) {
+  return std::holds_alternative<Conv>(op) || std::holds_alternative<ConvDataGrad>(op) ||
+         std::holds_alternative<ConvWeightGrad>(op);
+}
+
+class Resnet50Plans : public testing::TestWithParam<std::tuple<Size, Precision>> {
+ protected:
+  void expect_plans(BackendOptions options) const {
+    const auto& [size, precision] = GetParam();
+    options.assumed_device = "sm_90";
+    options.tf32 = precision == Precision::tf32;
+    const auto backend = open_backend("cuda", options);
+    const StepOptions step = options_for(*backend, {.precision = precision});
+    Graph graph = compile_step(resnet50(size), step);
+    backend->choose_layouts(graph);
+    EXPECT_EQ(testing_support::count<Reorder>(graph), 0);
+    EXPECT_EQ(testing_support::count<BatchNorm>(graph), 53);
+    std::size_t convolutions = 0;
+    for (const Node& node : graph.nodes) {
+      if (is_view(node.op)) continue;
+      const auto kernel = backend->bind(graph, node);
+      const std::string how = node.title() + ": " + kernel->implementation();
+      EXPECT_LE(kernel->workspace_bytes(), options.workspace_cap) << how;
+      if (!is_convolution(node.op)) continue;
+      ++convolutions;
+      EXPECT_NE(how.find(": cudnn engine"), how.npos) << how;
+      const bool on_tensor_cores = how.find("tensor cores") != how.npos;
+      if (precision != Precision::tf32) {  // which may compute in full f32
+        EXPECT_EQ(on_tensor_cores, precision != Precision::fp32) << how;
+      }
+    }
+    EXPECT_EQ(convolutions, 53U * 3 - 1);  // the images want no gradient
+  }
+};
 
 TEST_P(Resnet50Plans, CoverEveryConvolution) {
-  const auto& [size, precision] = GetParam();
-  BackendOptions options;
-  options.assumed_device = "sm_90";
-  options.tf32 = precision == Precision::tf32;
-  const auto backend = open_backend("cuda", options);
-  const StepOptions step = options_for(*backend, {.precision = precision});
-  Graph graph = compile_step(resnet50(size), step);
-  backend->choose_layouts(graph);
-  EXPECT_EQ(testing_support::count<Reorder>(graph), 0);
-  EXPECT_EQ(testing_support::count<BatchNorm>(graph), 53);
-  std::size_t convolutions = 0;
-  for (const Node& node : graph.nodes) {
-    if (is_view(node.op)) continue;
-    const auto kernel = backend->bind(graph, node);
-    EXPECT_LE(kernel->workspace_bytes(), options.workspace_cap) << node.title();
-    if (!std::holds_alternative<Conv>(node.op) && !std::holds_alternative<ConvDataGrad>(node.op) &&
-        !std::holds_alternative<ConvWeightGrad>(node.op))
-      continue;
-    ++convolutions;
-    const std::string how = kernel->implementation();
-    EXPECT_TRUE(how.starts_with("cudnn engine")) << node.title() << ": " << how;
-    const bool on_tensor_cores = how.find("tensor cores") != std::string::npos;
-    EXPECT_EQ(on_tensor_cores, precision != Precision::fp32) << node.title() << ": " << how;
-  }
-  EXPECT_EQ(convolutions, 53U * 3 - 1);  // the images want no gradient
+  expect_plans({});
+}
+
+TEST_P(Resnet50Plans, CoverEveryConvolutionDeterministically) {
+  expect_plans({.deterministic = true});
 }
 
 INSTANTIATE_TEST_SUITE_P(, Resnet50Plans,

@@ -27,6 +27,7 @@ struct EvalRequest {
   std::string logits;
   std::string split = "test";
   bool check_numerics = false;
+  bool raw_weights = false;
   bool json = false;
 };
 
@@ -77,8 +78,9 @@ void require_normalization(RunOptions& options, const Source& source) {
 }
 
 void load(const Subject& subject, const EvalRequest& request, Store& store) {
+  store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
   if (request.weights.file.empty())
-    load_parameters(subject.checkpoint, store);
+    load_parameters(subject.checkpoint, store, !request.raw_weights);
   else
     load_start_weights(request.weights, store);
 }
@@ -160,6 +162,8 @@ Run declare(CLI::App& app) {
   app.add_option("--logits", request->logits,
                  "write the logits and labels of all images to this safetensors file");
   app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
+  app.add_flag("--no-ema", request->raw_weights,
+               "the weights themselves, where the checkpoint also has their average");
   app.add_flag("--json", request->json, "the result as JSON");
   app.footer(
       "Examples:\n  warpstep eval runs/first --checkpoint best\n"

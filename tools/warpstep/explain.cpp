@@ -11,6 +11,7 @@
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -104,10 +105,10 @@ Run declare(CLI::App& app) {
   app.add_option("--classes", options->classes, "classes of the last layer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--optimizer", run.optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+  app.add_option("--optimizer", run.optimizer, "sgd, adam, adamw or lars")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw", "lars"}))
       ->capture_default_str();
-  app.add_option("--momentum", run.momentum, "of sgd; above 0 each parameter has a moment")
+  app.add_option("--momentum", run.momentum, "of sgd and lars; above 0 each parameter has a moment")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   declare_recompute(app, run);

@@ -70,9 +70,10 @@ void ProgressLine::on_step(const StepRecord& r) {
   const double step_seconds =
       static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
   const std::string line = fmt::format(
-      "epoch {}{}  step {}/{}  loss {}  accuracy {}  {} images/s  {} left", r.epoch,
+      "epoch {}{}  step {}/{}  loss {}  accuracy {}  {}{} images/s  {} left", r.epoch,
       epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
       loss_text(r.epoch_score.loss()), percent(r.epoch_score.accuracy()),
+      r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
       grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
       clock_text(step_seconds *
                  static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));

@@ -6,6 +6,7 @@
 #include "engine/loss_scaling.h"
 #include "models/zoo.h"
 #include "tools/warpstep/data_options.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 
@@ -77,6 +78,9 @@ void require_same_run(const Resumed& resumed, const RunOptions& options) {
                      what, now, resumed.run.string(), before);
   };
   if (options.model != then.model) refuse("model", options.model, then.model);
+  if (options.accumulate != then.accumulate)  // the schedule counts updates
+    refuse("--accumulate", fmt::format("{}", options.accumulate),
+           fmt::format("{}", then.accumulate));
   if (options.optimizer != then.optimizer) refuse("--optimizer", options.optimizer, then.optimizer);
 }
 

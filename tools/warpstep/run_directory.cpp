@@ -180,6 +180,7 @@ void RunDirectory::on_step(const StepRecord& r) {
             {"learning_rate", r.learning_rate}};
   if (r.loss_scale != 1 || r.skipped > 0)
     line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});
+  if (r.gradient_norm > 0) line["gradient_norm"] = r.gradient_norm;
   line.update(times_json(r.times));
   append(line);
 }

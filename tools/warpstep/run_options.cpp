@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "engine/core/error.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -31,6 +32,13 @@ void visit_fields(Options& o, Visit visit) {
   visit("weight_decay", o.weight_decay);
   visit("betas", o.betas);
   visit("epsilon", o.epsilon);
+  visit("trust", o.trust);
+  visit("loss", o.loss);
+  visit("label_smoothing", o.label_smoothing);
+  visit("class_weights", o.class_weights);
+  visit("clip_norm", o.clip_norm);
+  visit("accumulate", o.accumulate);
+  visit("ema", o.ema);
   visit("lr_schedule", o.lr_schedule);
   visit("warmup_steps", o.warmup_steps);
   visit("lr_step_epochs", o.lr_step_epochs);
@@ -173,15 +181,15 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
                  "end each epoch and evaluation after so many batches; 0: all")
       ->capture_default_str()
       ->check(whole_number());
-  app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
+  app.add_option("--optimizer", o.optimizer, "sgd, adam, adamw or lars")
       ->capture_default_str()
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
+      ->check(CLI::IsMember({"sgd", "adam", "adamw", "lars"}));
   app.add_option("--lr", o.lr, "learning rate; the model's own when not given")
       ->check(number_from_zero());
-  app.add_option("--momentum", o.momentum, "of sgd")
+  app.add_option("--momentum", o.momentum, "of sgd and lars")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd");
+  app.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd and lars");
   app.add_option("--weight-decay", o.weight_decay, "added to the gradient; decoupled with adamw")
       ->capture_default_str()
       ->check(number_from_zero());
@@ -192,10 +200,11 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--epsilon", o.epsilon, "of adam and adamw")
       ->capture_default_str()
       ->check(number_from_zero());
+  declare_update_options(app, o);
   app.add_option("--lr-schedule", o.lr_schedule, "constant, step, cosine or one-cycle")
       ->capture_default_str()
       ->check(CLI::IsMember({"constant", "step", "cosine", "one-cycle"}));
-  app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up before the schedule")
+  app.add_option("--warmup-steps", o.warmup_steps, "updates of linear warm-up before the schedule")
       ->capture_default_str()
       ->check(whole_number());
   app.add_option("--lr-step-epochs", o.lr_step_epochs, "step schedule: epochs between two cuts")
@@ -251,40 +260,21 @@ RunOptions overridden(const CLI::App& app, const RunOptions& typed,
   return merged.get<RunOptions>();
 }
 
-Optimizer optimizer_of(const RunOptions& o) {
-  Optimizer optimizer{.momentum = o.momentum,
-                      .nesterov = o.nesterov,
-                      .weight_decay = o.weight_decay,
-                      .beta1 = o.betas.at(0),
-                      .beta2 = o.betas.at(1),
-                      .epsilon = o.epsilon};
-  optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
-                   : o.optimizer == "adam" ? Optimizer::Kind::adam
-                                           : Optimizer::Kind::adamw;
-  const bool sgd = optimizer.kind == Optimizer::Kind::sgd;
-  if (!sgd && (o.momentum != 0 || o.nesterov))
-    fail<UsageError>("--momentum and --nesterov go with --optimizer sgd; {} has --betas",
-                     o.optimizer);
-  if (sgd && o.nesterov && o.momentum == 0)
-    fail<UsageError>("--nesterov needs a --momentum above 0");
-  if (!sgd && (o.betas[0] >= 1 || o.betas[1] >= 1)) fail<UsageError>("--betas must be below 1");
-  return optimizer;
-}
-
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
+  const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
   Schedule schedule{.peak = o.lr,
                     .warmup_steps = o.warmup_steps,
-                    .total_steps = total_steps,
-                    .period_steps = o.lr_step_epochs * steps_per_epoch,
+                    .total_steps = updates,
+                    .period_steps = o.lr_step_epochs * steps_per_epoch / o.accumulate,
                     .gamma = o.lr_gamma};
   using Kind = Schedule::Kind;
   schedule.kind = o.lr_schedule == "step"        ? Kind::step
                   : o.lr_schedule == "cosine"    ? Kind::cosine
                   : o.lr_schedule == "one-cycle" ? Kind::one_cycle
                                                  : Kind::constant;
-  if (o.warmup_steps >= total_steps && o.warmup_steps > 0)
-    fail<UsageError>("--warmup-steps {} is longer than the run of {} steps", o.warmup_steps,
-                     total_steps);
+  if (o.warmup_steps >= updates && o.warmup_steps > 0)
+    fail<UsageError>("--warmup-steps {} is longer than the run of {} {}", o.warmup_steps, updates,
+                     o.accumulate > 1 ? "updates" : "steps");
   return schedule;
 }
 

@@ -33,6 +33,13 @@ struct RunOptions {
   double weight_decay = 0;
   std::vector<double> betas{0.9, 0.999};
   double epsilon = 1e-8;
+  double trust = 0.001;
+  std::string loss = "cross_entropy";
+  double label_smoothing = 0;
+  std::vector<double> class_weights;
+  double clip_norm = 0;
+  std::int64_t accumulate = 1;
+  double ema = 0;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   std::int64_t lr_step_epochs = 30;
@@ -90,8 +97,7 @@ void declare_data_options(CLI::App& app, RunOptions& options);  // loader, trans
 RunOptions overridden(const CLI::App& app, const RunOptions& typed,
                       const nlohmann::ordered_json& stored);
 
-Optimizer optimizer_of(const RunOptions& options);  // UsageError for what cannot be meant
-// `total_steps` and `steps_per_epoch` as the data give them.
+// `total_steps` and `steps_per_epoch` as the data give them; the schedule counts updates.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
                      std::int64_t steps_per_epoch);
 

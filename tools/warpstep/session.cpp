@@ -9,6 +9,7 @@
 #include "engine/step_memory.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -17,6 +18,7 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
   StepOptions step{.training = training,
                    .optimizer = {},
                    .schedule = {},
+                   .update = {},
                    .precision = parse_precision(options.precision),
                    .no_fuse = {},
                    .recompute = options.recompute};
@@ -43,6 +45,7 @@ Graph training_graph(const RunOptions& options, const Source& source, const Back
   StepOptions step = step_options(options, backend, true);
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
+  step.update = update_options(options);
   return compile_step(
       models::build(models::find(options.model), build_options(options, source, backend)), step);
 }
@@ -94,6 +97,11 @@ struct Loading {
   }
 };
 
+// The average of the weights goes to a store of the evaluation's own before each of them.
+bool averages(const RunOptions& options) {
+  return options.ema > 0;
+}
+
 // The run's two steps as they would be with any batch; nothing is allocated.
 struct Rebatched {
   const RunOptions& options;
@@ -108,15 +116,16 @@ struct Rebatched {
       return {step.input_bytes, evaluation.input_bytes};
     }
     std::uint64_t bytes(const Loading& loading) const {
-      return step.persistent_bytes + step.plan.arena_bytes + evaluation.plan.arena_bytes +
-             loading.bytes(input_bytes());
+      return step.persistent_bytes + step.plan.arena_bytes + evaluation.persistent_bytes +
+             evaluation.plan.arena_bytes + loading.bytes(input_bytes());
     }
   };
   Plans plans(std::int64_t batch) const {
     RunOptions other = options;
     other.batch = batch;
     Plans made{plan_step(training_graph(other, training, backend, schedule), backend), {}};
-    made.evaluation = plan_step(evaluation_graph(other, test, backend), backend, &made.step.graph);
+    const Graph* shared = averages(options) ? nullptr : &made.step.graph;
+    made.evaluation = plan_step(evaluation_graph(other, test, backend), backend, shared);
     return made;
   }
 };
@@ -155,7 +164,8 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
   Programs programs;
   try {
     programs.step = training_program(options, training, backend, schedule);
-    programs.evaluation = evaluation_program(options, test, backend, programs.step->shared_store());
+    programs.evaluation = evaluation_program(
+        options, test, backend, averages(options) ? nullptr : programs.step->shared_store());
   } catch (const OutOfMemory&) {
     programs = {};
     require_fit(run, free);
@@ -165,6 +175,7 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
   const std::array<std::uint64_t, 2> inputs{slot_bytes(step), slot_bytes(evaluation)};
   const std::uint64_t bytes = persistent_bytes(step) + programs.step->plan().arena_bytes +
                               programs.evaluation->plan().arena_bytes +
+                              (averages(options) ? persistent_bytes(evaluation) : 0) +
                               Loading(*backend, {&training, &test}, inputs).bytes(inputs);
   if (bytes > free) require_fit(run, free);
   return programs;

@@ -8,6 +8,7 @@
 #include "data/statistics.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/data_options.h"
+#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -225,6 +226,7 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
                              .classes = static_cast<std::int64_t>(source.dataset->classes().size()),
                              .mean = {options.mean.begin(), options.mean.end()},
                              .std = {options.std.begin(), options.std.end()}};
+  build.loss = loss_options(options, build.classes);
   build.uploaded = has_memory_of_its_own(backend);
   if (options.normalize == "cpu") {
     build.images = models::Images::floats;

@@ -23,6 +23,7 @@
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/summary.h"
+#include "tools/warpstep/update_options.h"
 #include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {

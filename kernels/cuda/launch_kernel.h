@@ -1,0 +1,40 @@
+// How host code of the CUDA backend makes a Kernel of a launcher.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/kernel.h"
+
+namespace warpstep::cuda {
+
+// A kernel from a callable (const Buffers&, CudaStream&) that only launches.
+template <class Run>
+class LaunchKernel final : public Kernel {
+ public:
+  LaunchKernel(std::string implementation, std::size_t workspace_bytes, Run run)
+      : implementation_(std::move(implementation)),
+        workspace_bytes_(workspace_bytes),
+        run_(std::move(run)) {}
+  void enqueue(Stream& stream, const Buffers& buffers) const override {
+    run_(buffers, static_cast<CudaStream&>(stream));
+  }
+  std::string implementation() const override { return implementation_; }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+ private:
+  std::string implementation_;
+  std::size_t workspace_bytes_;
+  Run run_;
+};
+
+template <class Run>
+std::unique_ptr<Kernel> launch_kernel(std::string implementation, Run run,
+                                      std::size_t workspace_bytes = 0) {
+  return std::make_unique<LaunchKernel<Run>>(std::move(implementation), workspace_bytes,
+                                             std::move(run));
+}
+
+}  // namespace warpstep::cuda

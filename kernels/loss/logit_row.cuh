@@ -1,0 +1,47 @@
+// Logits in registers.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/vector.cuh"
+
+namespace warpstep::cuda {
+
+// A row of logits as the lanes of a group hold it: -inf behind the classes.
+template <class T>
+class LogitRow {
+ public:
+  static constexpr int width = vector_width<T>;
+
+  __device__ LogitRow(const T* row, unsigned vectors, int classes, unsigned lane, unsigned lanes)
+      : row_(row), vectors_(vectors), classes_(classes), lane_(lane), lanes_(lanes) {
+    if (lane < vectors) fetch(lane, first_);
+  }
+  // f(class of the first element, width elements) for each vector of the lane.
+  template <class F>
+  __device__ void each(F f) const {
+    if (lane_ >= vectors_) return;
+    f(lane_ * width, first_);
+    for (unsigned v = lane_ + lanes_; v < vectors_; v += lanes_) {
+      float x[width];
+      fetch(v, x);
+      f(v * width, x);
+    }
+  }
+
+ private:
+  __device__ void fetch(unsigned vector, float (&x)[width]) const {
+    load(row_ + std::size_t{vector} * width, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i)
+      if (static_cast<int>(vector * width) + i >= classes_) x[i] = -INFINITY;
+  }
+
+  const T* row_;
+  unsigned vectors_;
+  int classes_;
+  unsigned lane_, lanes_;
+  float first_[width];
+};
+
+}  // namespace warpstep::cuda

@@ -1,0 +1,50 @@
+// What the host's kernels of the gradients share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/graph.h"
+#include "engine/step_state.h"
+
+namespace warpstep {
+
+// Whether the step updates at all: it does not while it only accumulates, nor after an overflow.
+inline bool updates(const StepState& state) {
+  return state.update != 0 && state.overflow == 0;
+}
+
+// Leaves in the state what CheckGradients tells: `squares`, the sum of the squares of what is
+// stored, and whether all of it is finite.
+inline void settle_norm(StepState& state, double squares, bool finite, double clip_norm) {
+  if (!finite) state.overflow = 1;
+  if (!updates(state)) return;
+  const double norm = std::sqrt(squares) / static_cast<double>(state.loss_scale);
+  state.gradient_norm = static_cast<float>(norm);
+  if (clip_norm > 0)
+    state.gradient_factor *= static_cast<float>(std::min(1.0, clip_norm / (norm + 1e-6)));
+}
+
+// The factor and the decay of LARS for one parameter: what is stored of its gradient becomes
+// factor * (stored + decay * parameter). A factor of 0: it stays.
+struct LarsFactor {
+  double factor = 0, decay = 0;
+};
+inline LarsFactor lars_factor(const LarsScale& op, const StepState& state, double parameter_squares,
+                              double stored_squares) {
+  const double scale = static_cast<double>(state.loss_scale);
+  const double w = std::sqrt(parameter_squares), g = std::sqrt(stored_squares) / scale;
+  if (w == 0 || g == 0) return {};
+  return {op.trust * w / (g + op.weight_decay * w + op.epsilon), op.weight_decay * scale};
+}
+
+// The inputs of a LarsScale node that it scales, as indices of its parameters: matrices and
+// filters, not biases and norms.
+inline std::vector<std::size_t> lars_inputs(const Graph& graph, const Node& node) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 1; i < node.in.size(); i += 2)
+    if (graph.value(node.in[i]).type.shape.rank() >= 2) found.push_back(i);
+  return found;
+}
+
+}  // namespace warpstep

@@ -1,0 +1,40 @@
+// What pools do with numbers that no case has.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "engine/core/error.h"
+#include "tests/tested_backend.h"
+#include "tests/trial.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::Result;
+using testing_support::Trial;
+
+// A run that diverges must end with a message, not with writes beside the image.
+TEST(Pool, OfNotANumberPointsIntoTheImage) {
+  std::shared_ptr<Backend> backend;
+  try {
+    backend = testing_support::open_tested_backend(testing_support::tested_backend());
+  } catch (const DeviceError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  cases::Case c;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x =
+      cases::input(c, "x", {DType::f32, {1, 5, 4, 16}}, {cases::Fill::Kind::constant, nan});
+  max_pool(x, {.window = 3, .stride = 2, .padding = 1});
+  const std::vector<Result> results = Trial(c, backend).run();
+  ASSERT_EQ(results[1].integers.size(), 3U * 2 * 16);
+  for (std::size_t o = 0; o < results[1].integers.size(); ++o) {
+    const auto pixel = static_cast<int>(o / 16);
+    const int h = pixel / 2 * 2 - 1 + results[1].integers[o] / 3;
+    const int w = pixel % 2 * 2 - 1 + results[1].integers[o] % 3;
+    EXPECT_TRUE(h >= 0 && h < 5 && w >= 0 && w < 4) << "output " << o;
+  }
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,113 @@
+// The options of loss and update in a run of the program: what is written, evaluated and resumed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class UpdateOptions : public testing::Test {
+ protected:
+  void SetUp() override { make_set(data_); }
+
+  std::vector<std::string> with_all(const std::string& out) const {
+    return with(short_run(data_, out, "mlp"), "--optimizer", "lars", "--momentum", "0.9", "--trust",
+                "0.02", "--weight-decay", "1e-4", "--label-smoothing", "0.1", "--class-weights",
+                weights_, "--clip-norm", "0.5", "--accumulate", "4", "--ema", "0.8",
+                "--checkpoint-every", "3", "--keep-checkpoints", "0");
+  }
+  Json evaluated(const std::string& out, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"eval", out, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return Json::parse(ended.out);
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data";
+  const std::string out_ = folder_ / "run";
+  const std::string weights_ = "1,2,0.5";
+};
+
+TEST_F(UpdateOptions, ARunHasThemAll) {
+  const Ended ended = run(with_all(out_));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Json config = read_json(out_ + "/config.json");
+  EXPECT_EQ(config["options"]["class_weights"].size(), 3U);
+  EXPECT_EQ(config["options"]["ema"], 0.8);
+  Json validation;
+  int updates = 0;
+  for (const Json& line : metrics(out_)) {
+    if (line["kind"] == "evaluation") validation = line;
+    if (line["kind"] != "step") continue;
+    const bool update = line["step"].get<int>() % 4 == 0;
+    EXPECT_EQ(line.contains("gradient_norm"), update) << line.dump();
+    updates += update ? 1 : 0;
+  }
+  EXPECT_GT(updates, 1);
+  // The average is what was evaluated, by the run and by eval.
+  EXPECT_NEAR(evaluated(out_, {})["loss"].get<double>(), validation["loss"].get<double>(), 1e-9);
+  EXPECT_NE(evaluated(out_, {"--no-ema"})["loss"], validation["loss"]);
+  const Tensors saved = tensors(checkpoints(out_).back());
+  EXPECT_TRUE(saved.contains("ema.fc1.weight"));
+  EXPECT_TRUE(saved.contains("optimizer.momentum_buffer.fc1.weight"));
+}
+
+// In the middle of an accumulation, too.
+TEST_F(UpdateOptions, AResumedRunEndsWithTheSameBits) {
+  const std::string alone = folder_ / "alone";
+  ASSERT_EQ(run(with_all(alone)).exit_code, 0);
+  ASSERT_EQ(run(with(with_all(out_), "--steps", "7")).exit_code, 0);
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "0"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
+  const Ended refused = run({"train", "--resume", out_, "--accumulate", "2", "--epochs", "9"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--accumulate 2: the run in " + out_ + " has 4"));
+}
+
+TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
+  struct Wrong {
+    std::vector<std::string> options;
+    std::string message;
+  };
+  for (const Wrong& wrong : std::vector<Wrong>{
+           {{"--class-weights", "1,2"}, "--class-weights has 2 values, but the data have 3"},
+           {{"--class-weights", "1,-2"}, "'-2' is not a number from 0 on"},
+           {{"--label-smoothing", "1.5"}, "'1.5' is not a number from 0 to 1"},
+           {{"--ema", "1"}, "'1' is not a number from 0 to below 1"},
+           {{"--accumulate", "0"}, "'0' is not a whole number from 1 on"},
+           {{"--clip-norm", "-1"}, "'-1' is not a number from 0 on"},
+           {{"--loss", "mse"}, "mse not in {cross_entropy,nll}"},
+           {{"--optimizer", "lars", "--trust", "0"}, "nothing but biases would be trained"},
+           {{"--warmup-steps", "3", "--accumulate", "4", "--steps", "10"},
+            "--warmup-steps 3 is longer than the run of 3 updates"}}) {
+    std::vector<std::string> arguments{"train", "mlp", "--data", data_, "--out", out_};
+    arguments.insert(arguments.end(), wrong.options.begin(), wrong.options.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(wrong.message));
+  }
+}
+
+TEST_F(UpdateOptions, GradientsThatAreNotFiniteEndTheRun) {
+  std::vector<std::string> arguments =
+      with(short_run(data_, out_), "--optimizer", "sgd", "--clip-norm", "1e9");
+  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e38";
+  const Ended ended = run(arguments);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("gradients are not finite in step "),
+                               HasSubstr("training diverged")));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

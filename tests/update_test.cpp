@@ -1,0 +1,276 @@
+// What stands beside the loss and the update, on the reference and on the CPU: numbers of PyTorch
+// and numbers by hand, order of a step's last calls, an accumulation against one large batch, and a
+// resumed one.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/checkpoint.h"
+#include "engine/evaluate.h"
+#include "tests/small_graphs.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::count;
+using testing_support::model_step;
+using testing_support::Stepping;
+
+class On : public testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<Backend> backend() const { return open_backend(GetParam(), {.threads = 2}); }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, On, testing::Values("ref", "cpu"));
+
+void enqueue_all(Program& program) {
+  for (std::size_t call = 0; call < program.calls().size(); ++call) program.enqueue(call);
+}
+
+// ---- updates of given gradients
+
+Optimizer sgd() {
+  Optimizer o;
+  o.kind = Optimizer::Kind::sgd;
+  return o;
+}
+
+// A matrix [1,2] and a bias [2], whose gradients the test writes.
+Graph two_parameters(const Optimizer& optimizer, const UpdateOptions& options) {
+  Graph graph;
+  for (const Shape& shape : {Shape{1, 2}, Shape{2}}) {
+    const int p = static_cast<int>(graph.parameters.size());
+    const int value = graph.add_value({DType::f32, shape}, Role::parameter, "p");
+    const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_p");
+    graph.value(value).parameter = graph.value(gradient).parameter = p;
+    graph.parameters.push_back({.name = p == 0 ? "weight" : "bias",
+                                .value = value,
+                                .gradient = gradient,
+                                .moments = {},
+                                .view = shape,
+                                .permutation = p == 0 ? std::vector{0, 1} : std::vector{0},
+                                .initial = {}});
+  }
+  Schedule schedule;
+  schedule.peak = 0.5;
+  graph = fuse_updates(add_optimizer(std::move(graph), optimizer, schedule, options), {});
+  return options.average_decay > 0 ? add_average(std::move(graph), options.average_decay)
+                                   : std::move(graph);
+}
+
+struct Given {
+  std::array<float, 2> weight, bias;
+};
+
+void set(Store& store, const Given& values, Store::Section section = Store::Section::parameter) {
+  store.write(0, values.weight, section);
+  store.write(1, values.bias, section);
+}
+
+void expect(const Store& store, const Given& values,
+            Store::Section section = Store::Section::parameter) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(store.read(0, section)[i], values.weight[i], 1e-6F) << "weight " << i;
+    EXPECT_NEAR(store.read(1, section)[i], values.bias[i], 1e-6F) << "bias " << i;
+  }
+}
+
+// By hand: the gradient (3, 4; 0, 0) has norm 5, clipped to 2 it is (1.2, 1.6), times the rate 0.5.
+TEST_P(On, ClippingShortensGradientsThatAreTooLong) {
+  Program program(two_parameters(sgd(), {.clip_norm = 2}), backend());
+  Store& store = program.store();
+  set(store, {{1, 1}, {1, 1}});
+  set(store, {{3, 4}, {0, 0}}, Store::Section::gradient);
+  enqueue_all(program);
+  expect(store, {{0.4F, 0.2F}, {1, 1}});
+  EXPECT_NEAR(store.step_state().gradient_norm, 5, 1e-6);
+  set(store, {{1, 1}, {1, 1}});
+  set(store, {{0.6F, 0}, {0, 0.8F}}, Store::Section::gradient);  // norm 1: as it is
+  enqueue_all(program);
+  expect(store, {{0.7F, 1}, {1, 0.6F}});
+  set(store, {{1, INFINITY}, {0, 0}}, Store::Section::gradient);
+  enqueue_all(program);
+  expect(store, {{0.7F, 1}, {1, 0.6F}});
+  EXPECT_EQ(store.step_state().overflow, 1U);
+}
+
+// By hand: averages begin as they are written, and take a quarter of the new weights.
+TEST_P(On, TheAverageFollowsTheWeights) {
+  Program program(two_parameters(sgd(), {.average_decay = 0.75}), backend());
+  Store& store = program.store();
+  set(store, {{1, 2}, {3, 4}});
+  set(store, {{1, 2}, {3, 4}}, Store::Section::average);
+  set(store, {{2, 0}, {0, -2}}, Store::Section::gradient);
+  enqueue_all(program);
+  expect(store, {{0, 2}, {3, 5}});
+  expect(store, {{0.75F, 2}, {3, 4.25F}}, Store::Section::average);
+  enqueue_all(program);
+  expect(store, {{0.75F * 0.75F - 0.25F, 2}, {3, 0.75F * 4.25F + 1.5F}}, Store::Section::average);
+}
+
+// By hand: |w| = 5, |g| = 10, decay 0.1, trust 0.5: g becomes 0.5 * 5 / (10 + 0.5) times (g + 0.1
+// w); biases keep their gradient and have no decay.
+TEST_P(On, LarsScalesMatricesAlone) {
+  Optimizer lars = sgd();
+  lars.kind = Optimizer::Kind::lars;
+  lars.trust = 0.5;
+  lars.weight_decay = 0.1;
+  lars.momentum = 0.9;
+  Program program(two_parameters(lars, {}), backend());
+  Store& store = program.store();
+  const Given start{{3, 4}, {1, 2}};
+  set(store, start);
+  set(store, {{-6, 8}, {1, -1}}, Store::Section::gradient);
+  enqueue_all(program);
+  const float f = 2.5F / 10.5F;
+  expect(store, {{3 - 0.5F * f * -5.7F, 4 - 0.5F * f * 8.4F}, {0.5F, 2.5F}});
+  expect(store, {{f * -5.7F, f * 8.4F}, {1, -1}}, Store::Section::moment1);
+  set(store, start);
+  set(store, {{0, 0}, {0, 0}}, Store::Section::gradient);  // stays as it is, without decay
+  set(store, {{0, 0}, {0, 0}}, Store::Section::moment1);
+  enqueue_all(program);
+  expect(store, start);
+}
+
+// ---- accumulation
+
+StepOptions accumulating(std::int64_t steps, const Backend& backend) {
+  StepOptions options;
+  options.optimizer = sgd();
+  options.optimizer.momentum = 0.9;
+  options.schedule.kind = Schedule::Kind::step;
+  options.schedule.peak = 0.05;
+  options.schedule.period_steps = 2;
+  options.update = {.clip_norm = 0.5, .accumulate = steps, .average_decay = 0.5};
+  return options_for(backend, options);
+}
+
+// Part `part` of the `parts` of one made-up batch of 32.
+void load_part(Stepping& step, std::uint64_t seed, std::int64_t part, std::int64_t parts) {
+  const Graph& graph = step.program.graph();
+  const std::int64_t rows = 32 / parts;
+  for (const int id : graph.inputs) {
+    const Type& type = graph.value(id).type;
+    const std::int64_t row = type.shape.count() / rows;
+    std::vector<std::byte> plain(type.bytes());
+    for (std::int64_t i = 0; i < type.shape.count(); ++i) {
+      const auto at = static_cast<std::uint64_t>(part * rows * row + i);
+      const std::uint32_t word =
+          draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(type.shape.rank()), at)[0];
+      const auto label = static_cast<std::int32_t>(below(word, 10));
+      if (type.dtype == DType::u8)
+        plain[idx(i)] = static_cast<std::byte>(below(word, 256));
+      else
+        std::memcpy(&plain[idx(i) * sizeof(label)], &label, sizeof(label));
+    }
+    step.program.backend().write(graph.value(id), step.program.address(id), plain);
+  }
+}
+
+void train(Stepping& step, std::int64_t first, std::int64_t last, std::int64_t parts) {
+  for (std::int64_t s = first; s < last; ++s) {
+    load_part(step, static_cast<std::uint64_t>(s / parts), s % parts, parts);
+    enqueue_all(step.program);
+  }
+}
+
+TEST_P(On, AnAccumulationIsOneLargeBatch) {
+  const auto backend = this->backend();
+  Stepping large(model_step("mlp", 32, accumulating(1, *backend)), backend);
+  Stepping small(model_step("mlp", 8, accumulating(4, *backend)), backend);
+  for (Stepping* step : {&large, &small}) step->program.store().initialize(1);
+  train(large, 0, 3, 1);
+  train(small, 0, 11, 4);
+  const std::vector<std::vector<float>> before = small.parameters();
+  EXPECT_EQ(small.program.store().step_state().update, 0U);
+  train(small, 11, 12, 4);
+  EXPECT_NE(before, small.parameters()) << "the update is in the last step";
+  const StepState a = large.program.store().step_state(), b = small.program.store().step_state();
+  EXPECT_EQ(b.step, 12);
+  EXPECT_EQ(a.learning_rate, b.learning_rate) << "the schedule counts updates";
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-4F * a.gradient_norm);
+  for (const auto section : {Store::Section::parameter, Store::Section::average})
+    for (std::size_t p = 0; p < large.program.store().parameters().size(); ++p) {
+      const std::vector<float> one = large.program.store().read(p, section);
+      const std::vector<float> four = small.program.store().read(p, section);
+      for (std::size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], four[i], 2e-6F);
+    }
+}
+
+TEST(Accumulation, GoesOnFromACheckpointInItsMiddle) {
+  const auto backend = open_backend("cpu", {.threads = 2});
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_update_test_{}.safetensors", ::getpid());
+  Stepping alone(model_step("mlp", 8, accumulating(4, *backend)), backend);
+  alone.program.store().initialize(1);
+  train(alone, 0, 6, 4);
+  save_checkpoint(path, alone.program.store(), Optimizer::Kind::sgd, {}, {"mlp", "{}"});
+  Stepping resumed(model_step("mlp", 8, accumulating(4, *backend)), backend);
+  load_checkpoint(path, resumed.program.store(), Optimizer::Kind::sgd);
+  EXPECT_EQ(resumed.program.store().step_state().micro_step, 1);
+  for (Stepping* step : {&alone, &resumed}) train(*step, 6, 9, 4);
+  EXPECT_EQ(alone.parameters(), resumed.parameters());
+  for (std::size_t p = 0; p < alone.parameters().size(); ++p)
+    EXPECT_EQ(alone.program.store().read(p, Store::Section::average),
+              resumed.program.store().read(p, Store::Section::average));
+  std::filesystem::remove(path);
+}
+
+TEST_P(On, AnEvaluationTakesTheAverage) {
+  const auto backend = this->backend();
+  Stepping step(model_step("mlp", 32, accumulating(1, *backend)), backend);
+  step.program.store().initialize(1);
+  train(step, 0, 2, 1);
+  StepOptions forward;
+  forward.training = false;
+  Stepping evaluation(model_step("mlp", 32, options_for(*backend, forward)), backend);
+  take_average(step.program.store(), evaluation.program.store());
+  EXPECT_EQ(evaluation.program.store().read(0),
+            step.program.store().read(0, Store::Section::average));
+  EXPECT_NE(evaluation.program.store().read(0), step.program.store().read(0));
+}
+
+// ---- the order of the last calls
+
+template <class Op>
+std::ptrdiff_t place_of(const Graph& graph) {
+  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return std::holds_alternative<Op>(node.op);
+  });
+  return found - graph.nodes.begin();
+}
+
+TEST(Step, SumsChecksScalesUpdatesAndAverages) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    StepOptions options = accumulating(4, *open_backend("ref"));
+    options.optimizer.kind = Optimizer::Kind::lars;
+    options.precision = precision;
+    const Graph g = model_step("mlp", 8, options);
+    EXPECT_EQ(count<CheckGradients>(g), 1);
+    EXPECT_LT(place_of<Accumulate>(g), place_of<CheckGradients>(g));
+    EXPECT_LT(place_of<CheckGradients>(g), place_of<LarsScale>(g));
+    EXPECT_LT(place_of<LarsScale>(g), place_of<UpdateAll>(g));
+    EXPECT_LT(place_of<UpdateAll>(g), place_of<Average>(g));
+    EXPECT_LT(place_of<Average>(g), place_of<Report>(g));
+    for (const Node& node : g.nodes)
+      for (const int id : node.in) {
+        const Role role = g.value(id).role;
+        if (role != Role::accumulator && role != Role::average) continue;
+        EXPECT_EQ(g.value(id).type.dtype, DType::f32);
+      }
+    options.update = {};
+    const Graph plain = model_step("mlp", 8, options);
+    EXPECT_EQ(count<CheckGradients>(plain), precision == Precision::fp16 ? 1 : 0);
+    EXPECT_EQ(count<Accumulate>(plain) + count<Average>(plain), 0);
+    if (precision != Precision::fp16) continue;
+    EXPECT_LT(place_of<CheckGradients>(plain), place_of<LarsScale>(plain));
+  }
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -109,7 +109,8 @@ class SpreadKernel final : public Kernel {
 
   void enqueue(Stream& stream, const Buffers& b) const override {
     auto* matrix = as<float>(b.workspace);
-    void* rest = as<std::byte>(b.workspace) + matrix_bytes();
+    void* rest =
+        product_->workspace_bytes() > 0 ? as<std::byte>(b.workspace) + matrix_bytes() : nullptr;
     if (of_weights_) {
       const std::array<void*, 1> out{matrix};
       product_->enqueue(stream, {b.in, out, rest});

@@ -113,7 +113,7 @@ class LayoutPass {
   void place_alike(Node& node) {
     if (graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
     const int like = node.in[idx(leader(node))];
-    const Shape& shape = graph_.value(like).type.shape;
+    const Shape shape = graph_.value(like).type.shape;  // a copy: reorders add values
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
       if (graph_.value(node.in[idx(i)]).type.shape == shape) match(node, i, like);
     for (const int id : node.out)

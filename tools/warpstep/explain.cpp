@@ -19,6 +19,7 @@ namespace {
 struct Options {
   RunOptions run;
   std::int64_t classes = 10;
+  std::int64_t image = 0;  // height and width; 0: the model's own
   bool evaluate = false;
   bool json = false;
   bool plans = false;
@@ -79,6 +80,7 @@ int explain_model(const Options& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
+  if (options.image > 0) build.image = {options.image, options.image, model.image[2]};
   const std::shared_ptr<Backend> backend = backend_of(options);
   StepOptions step = step_options(options, model, *backend);
   const Program program(compile_step(models::build(model, build), step), backend);
@@ -104,6 +106,9 @@ Run declare(CLI::App& app) {
   declare_model_options(app, run);
   app.add_option("--classes", options->classes, "classes of the last layer")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--image", options->image, "height and width of the images; 0: the model's own")
+      ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   app.add_option("--optimizer", run.optimizer, "sgd, adam, adamw or lars")
       ->check(CLI::IsMember({"sgd", "adam", "adamw", "lars"}))

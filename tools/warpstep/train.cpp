@@ -273,7 +273,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
 
 Run declare(CLI::App& app) {
   auto request = std::make_shared<TrainRequest>();
-  app.add_option("model", request->options.model, "a model of the zoo: cifar10cnn, mlp, toynet");
+  app.add_option("model", request->options.model, "a model by name: cifar10cnn, resnet50, ...");
   app.add_option("--data", request->options.data,
                  "folder with the images; docs/data.md has the layouts");
   declare_model_options(app, request->options);

@@ -81,7 +81,7 @@ profiler_(sampler|recorder|trigger|trigger_socket|cupti_.*)_test)$")
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [PROPERTIES ...]): a GoogleTest program; every
 # test of it gets the tier as label, and the target tier_TIER builds it. With SHARDS, a program of very many tests runs in
-# n processes under sanitizers, whose start takes longer than a test.
+# n processes, whose start takes longer than a test.
 function(warpstep_test name)
   cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -99,17 +99,19 @@ function(warpstep_test name)
     return()
   endif()
   add_dependencies(tier_${arg_TIER} ${name})
-  if(WARPSTEP_SANITIZE AND arg_SHARDS)
+  if(arg_SHARDS)
     # What dtype a kernel computes in changes little of its accesses, and less of its races.
-    set(filter "-*_in_bf16*:*DeterministicOp*_in_fp16*")
+    set(filter "*")
     if(WARPSTEP_SANITIZE STREQUAL "thread")
       set(filter "-*_in_bf16*:*_in_fp16*:*DeterministicOp*")
+    elseif(WARPSTEP_SANITIZE)
+      set(filter "-*_in_bf16*:*DeterministicOp*_in_fp16*")
     endif()
     math(EXPR last "${arg_SHARDS} - 1")
     foreach(shard RANGE ${last})
       add_test(NAME ${name}/shard_${shard} COMMAND ${name})
       set_tests_properties(${name}/shard_${shard} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200
-                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};GTEST_FILTER=${filter}")
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};GTEST_FILTER=${filter}")
     endforeach()
     return()
   endif()

@@ -10,7 +10,7 @@ target_link_libraries(warpstep_any_trial PUBLIC warpstep::engine GTest::gtest PR
 file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/*/*.cases.cpp")
 add_library(warpstep_trial STATIC "${root}/kernels/all_cases.cpp" ${case_sources})
 target_link_libraries(warpstep_trial PUBLIC warpstep_any_trial PRIVATE warpstep_options)
-warpstep_test(adjoint_test TIER host SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
+warpstep_test(adjoint_test TIER host SHARDS 2 SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
 add_dependencies(adjoint_test warpstep_ref)
 # One driver a backend; on the reference itself it shows repeatability and the memory plan.
 set(op_tiers ref:host cpu:cpu)

@@ -14,6 +14,14 @@ namespace warpstep::system_test {
 namespace {
 
 namespace fs = std::filesystem;
+
+// OpenMP's runtime is not instrumented: its loops look like races to ThreadSanitizer.
+#ifdef __SANITIZE_THREAD__
+constexpr const char* several_threads = "1";
+#else
+constexpr const char* several_threads = "2";
+#endif
+
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
@@ -132,7 +140,7 @@ TEST_F(Numerics, AreTheSameInEveryRunWithAsManyThreads) {
     for (int i = 0; i < 2; ++i) {
       std::vector<std::string> arguments =
           with(short_run(data_, out_, model), "--deterministic", "--overwrite", "--workers", "2");
-      *std::next(std::find(arguments.begin(), arguments.end(), "--threads")) = "2";
+      *std::next(std::find(arguments.begin(), arguments.end(), "--threads")) = several_threads;
       const Ended ended = run(arguments);
       ASSERT_EQ(ended.exit_code, 0) << ended.err;
       const std::string bytes = read_file(checkpoints(out_).back());

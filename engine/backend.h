@@ -69,7 +69,7 @@ struct BackendOptions {
   std::string assumed_device;        // "sm_90": plan for such a device, without one; cannot run
 };
 
-class Backend {
+class Backend : public std::enable_shared_from_this<Backend> {
  public:
   virtual ~Backend();
   virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda"
@@ -86,6 +86,9 @@ class Backend {
   virtual std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const = 0;
   // Whether a row of fusion_table() pays here; bind() may refuse what a row makes that does not.
   virtual bool wants(std::string_view /*fusion*/) const { return true; }
+  // Whether bind() computes an op of engine/ops/norm_conv.h on such inputs: libraries have engines
+  // for some of them.
+  virtual bool computes(const AnyOp&, const Types& /*in*/) const { return false; }
 
   virtual std::shared_ptr<std::byte> allocate(
       std::size_t bytes) const = 0;  // zero-filled; DeviceError when too large

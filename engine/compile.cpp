@@ -9,6 +9,9 @@ namespace warpstep {
 StepOptions options_for(const Backend& backend, StepOptions options) {
   for (const FusionRow& row : fusion_table())
     if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
+  options.computes = [open = backend.shared_from_this()](const AnyOp& op, const Types& in) {
+    return open->computes(op, in);
+  };
   return options;
 }
 
@@ -27,6 +30,8 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = add_report(std::move(graph));
   }
   graph = apply_precision(std::move(graph), options.precision);
+  if (options.training && options.computes)
+    graph = fuse_norm_conv(std::move(graph), fusion, options.computes);
   return schedule(std::move(graph));
 }
 

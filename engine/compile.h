@@ -4,6 +4,7 @@
 #include "engine/autodiff.h"
 #include "engine/backend.h"
 #include "engine/fuse.h"
+#include "engine/fuse_norm_conv.h"
 #include "engine/precision.h"
 
 namespace warpstep {
@@ -16,13 +17,16 @@ struct StepOptions {
   Precision precision = Precision::fp32;
   std::set<std::string, std::less<>> no_fuse;
   std::vector<std::string> recompute = {};  // scopes, see engine/recompute.h
+  // Which ops of engine/ops/norm_conv.h may be made; without it none.
+  Computes computes = {};
 };
 
-// `options` without the fusions that do not pay on `backend`.
+// `options` without the fusions that do not pay on `backend`, and with those that it computes.
 StepOptions options_for(const Backend& backend, StepOptions options);
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
-// report -> precision -> schedule. Without training only the forward half.
+// report -> precision -> fuse norms and convolutions -> schedule. Without training only the forward
+// half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "engine/compile.h"
 #include "engine/program.h"
 
 namespace warpstep {
@@ -22,6 +23,12 @@ std::string explain_plans(const Program& program);
 // The same for machines: exact numbers, sizes in bytes; keys `backend`, `inputs`, `calls`, `memory`
 // and `totals`.
 nlohmann::json explain_json(const Program& program);
+
+// What fusions save of the step that compile_step() makes of `model`: calls and bytes without any,
+// with all, and for each row the step that leaves it out alone. For machines keys `unfused`,
+// `fused` and `rows`.
+std::string explain_fusions(const Graph& model, const StepOptions& options);
+nlohmann::json fusions_json(const Graph& model, const StepOptions& options);
 
 // Bytes as people read them: "64 B", "392.0 KiB", "16.00 MiB".
 std::string size_text(double bytes);

@@ -10,7 +10,7 @@
 namespace warpstep {
 namespace {
 
-constexpr std::array<FusionRow, 10> table{{
+constexpr std::array<FusionRow, 14> table{{
     {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
     {"conv+relu",
      "the convolution clamps what it writes; its adjoint reads the mask from its output"},
@@ -30,6 +30,18 @@ constexpr std::array<FusionRow, 10> table{{
      "the shortcut's gradient, too"},
     {"add+norm.dgrad",
      "the norm's adjoint adds the gradients of its output's two users while it reads them"},
+    {"conv+statistics",
+     "the convolution sums what it writes for the batch norm behind it, which need not read it for "
+     "its statistics"},
+    {"norm+conv",
+     "the convolution normalises and clamps what it reads, and so does its weight gradient: what "
+     "the norm gives is never written"},
+    {"join+conv",
+     "the same with a residual block's shortcut; the sum is written on the way, for who else reads "
+     "it"},
+    {"dgrad+norm.dgrad",
+     "the convolution's data gradient is masked and summed for the norm in front of it as it is "
+     "written"},
     {"updates", "every parameter's update in one call over one arena"},
 }};
 

@@ -46,7 +46,10 @@ bool wants_f32(const AnyOp& op) {
 // whole channel costs accuracy. So does what works on the parameters beside the updates.
 bool takes_masters(const AnyOp& op) {
   return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
-         std::holds_alternative<LarsScale>(op) || std::holds_alternative<Average>(op);
+         std::holds_alternative<NormFinalize>(op) || std::holds_alternative<NormApply>(op) ||
+         std::holds_alternative<NormConvDataGrad>(op) ||
+         std::holds_alternative<NormGradApply>(op) || std::holds_alternative<LarsScale>(op) ||
+         std::holds_alternative<Average>(op);
 }
 
 class Lowering {
@@ -104,6 +107,7 @@ class Lowering {
     if (auto* augment = std::get_if<Augment>(&node.op)) augment->dtype = storage_;
     if (auto* d = std::get_if<LogSoftmaxGrad>(&node.op)) d->dtype = storage_;
     if (auto* d = std::get_if<NllGrad>(&node.op); d && d->raw) d->dtype = storage_;
+    if (auto* finalize = std::get_if<NormFinalize>(&node.op)) finalize->dtype = storage_;
     for (int& id : node.in)
       if (graph_.value(id).role == Role::parameter && !takes_masters(node.op))
         id = graph_.parameters[idx(graph_.value(id).parameter)].copy;

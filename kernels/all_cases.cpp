@@ -10,6 +10,7 @@ std::vector<Case> all() {
   add_linear(List(cases, "linear"));
   add_loss(List(cases, "loss"));
   add_norm(List(cases, "norm"));
+  add_norm_conv(List(cases, "norm_conv"));
   add_pixels(List(cases, "pixels"));
   add_pointwise(List(cases, "pointwise"));
   add_pool(List(cases, "pool"));

@@ -22,7 +22,10 @@ constexpr bool is_adjoint_or_update =
     std::is_same_v<Op, LossGrad> || std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> ||
     std::is_same_v<Op, UpdateAll> || std::is_same_v<Op, CheckGradients> ||
     std::is_same_v<Op, Accumulate> || std::is_same_v<Op, LarsScale> ||
-    std::is_same_v<Op, Average> || std::is_same_v<Op, Report>;
+    std::is_same_v<Op, Average> || std::is_same_v<Op, Report> || std::is_same_v<Op, NormConv> ||
+    std::is_same_v<Op, NormFinalize> || std::is_same_v<Op, NormApply> ||
+    std::is_same_v<Op, NormConvDataGrad> || std::is_same_v<Op, NormGradApply> ||
+    std::is_same_v<Op, NormConvWeightGrad>;
 
 bool is_loss(const AnyOp& op) {
   return std::holds_alternative<Nll>(op) || std::holds_alternative<SoftmaxXent>(op);

@@ -81,6 +81,7 @@ void add_dropout(List list);
 void add_linear(List list);
 void add_loss(List list);
 void add_norm(List list);
+void add_norm_conv(List list);
 void add_pixels(List list);
 void add_pointwise(List list);
 void add_pool(List list);

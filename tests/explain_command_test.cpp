@@ -43,6 +43,20 @@ TEST(ExplainCommand, FollowsItsOptions) {
   EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
 }
 
+TEST(ExplainCommand, TellsWhatFusionsSave) {
+  const std::string text = run("cifar10cnn --device ref").text;
+  EXPECT_THAT(text, testing::ContainsRegex("fusions +calls +bytes"));
+  EXPECT_THAT(text, testing::ContainsRegex("step without any +[0-9]+ +[0-9.]+ MiB +100.0 %"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n    relu.pool +-[0-9]+ +-[0-9.]+ MiB +-[0-9.]+ %"));
+  EXPECT_THAT(text, Not(HasSubstr("norm+relu"))) << "the model has no norms";
+  const auto json = nlohmann::json::parse(run("cifar10cnn --device ref --json").text);
+  const auto& fusions = json["fusions"];
+  EXPECT_EQ(fusions["fused"]["calls"], json["totals"]["step"]["calls"]);
+  EXPECT_GT(fusions["unfused"]["bytes"], fusions["fused"]["bytes"]);
+  for (const auto& row : fusions["rows"])
+    EXPECT_GE(row["without"]["bytes"], fusions["fused"]["bytes"]);
+}
+
 TEST(ExplainCommand, TellsWhatRecomputingGives) {
   EXPECT_THAT(run("cifar10cnn --device ref --recompute conv1 --recompute conv2").text,
               testing::ContainsRegex("recompute conv1, conv2: arena [0-9.]+ -> [0-9.]+ MiB, "

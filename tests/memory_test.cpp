@@ -121,6 +121,12 @@ void PrintTo(const Step& step, std::ostream* out) {
   *out << step.model << " batch " << step.batch << (step.training ? " training" : " evaluation");
 }
 
+// Rows that no step without StepOptions::computes has.
+bool is_asked_for(std::string_view row) {
+  return row == "conv+statistics" || row == "norm+conv" || row == "join+conv" ||
+         row == "dgrad+norm.dgrad";
+}
+
 class PlanOfModel : public testing::TestWithParam<Step> {};
 
 // The bound that the project holds itself to: 2 % above what is alive at once. Workspaces of any
@@ -132,7 +138,8 @@ TEST_P(PlanOfModel, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
   for (int round = 0; round < 40; ++round) {
     options.no_fuse.clear();
     for (const FusionRow& row : fusion_table())
-      if (round > 0 && dice.below(3) == 0) options.no_fuse.emplace(row.name);
+      if (!is_asked_for(row.name) && round > 0 && dice.below(3) == 0)
+        options.no_fuse.emplace(row.name);
     Graph graph = testing_support::model_step(GetParam().model, GetParam().batch, options);
     for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
     std::vector<std::size_t> workspaces(graph.nodes.size());

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/runner.h"
+#include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -92,11 +93,28 @@ TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
     if (cpu->wants(row.name)) continue;
     StepOptions options = options_for(*cpu, {});
     options.no_fuse.erase(std::string(row.name));
+    const bool of_norms = row.name.find("norm") != row.name.npos || row.name == "join+conv" ||
+                          row.name == "conv+statistics";
+    if (of_norms) {  // made where a backend computes them, and this one does not
+      options.no_fuse.clear();
+      EXPECT_NO_THROW(Program(compile_step(testing_support::residual(), options), cpu));
+      continue;
+    }
     const Graph graph = model_step("cifar10cnn", 2, options);
     EXPECT_THAT([&] { Program(graph, cpu); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(fmt::format(
                     "made by the fusion {}, which the CPU backend does not want", row.name))));
   }
+}
+
+TEST(ModelOnCpuAlone, RefusesNormsThatAreFusedWithConvolutions) {
+  StepOptions options = options_for(*open_backend("cpu"), {});
+  options.no_fuse.clear();
+  options.computes = [](const AnyOp&, const Types&) { return true; };
+  EXPECT_THAT(
+      [&] { Program(compile_step(testing_support::residual(), options), open_backend("cpu")); },
+      testing::ThrowsMessage<Error>(
+          testing::HasSubstr("made by the fusion conv+statistics, which the CPU backend")));
 }
 
 TEST_P(ModelOnCpu, EvaluatesLikeTheReference) {

@@ -30,6 +30,9 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
+// Whether the case is of a fused op that the backend may decline, and does.
+bool lacks_engine(const cases::Case& c, const Backend& backend);
+
 class Trial {
  public:
   // Fills the operands from `seed`.

@@ -26,7 +26,8 @@ Cost cost(const AnyOp& op, const Types& in, const Types& out) {
 std::vector<int> in_place_inputs(const AnyOp& op) {
   if (std::holds_alternative<Add>(op)) return {0, 1};
   if (std::holds_alternative<Relu>(op) || std::holds_alternative<ReluGrad>(op) ||
-      std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Dropout>(op))
+      std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Dropout>(op) ||
+      std::holds_alternative<NormGradApply>(op))
     return {0};
   if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->in_place_inputs();
   return {};

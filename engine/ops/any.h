@@ -9,6 +9,7 @@
 #include "engine/ops/linear.h"
 #include "engine/ops/loss.h"
 #include "engine/ops/norm.h"
+#include "engine/ops/norm_conv.h"
 #include "engine/ops/pixels.h"
 #include "engine/ops/pointwise.h"
 #include "engine/ops/pool.h"
@@ -16,12 +17,14 @@
 
 namespace warpstep {
 
-using AnyOp = std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add,
-                           Reshape, Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
-                           BatchNorm, BatchNormGrad, Dropout, Linear, LinearDataGrad,
-                           LinearWeightGrad, LogSoftmax, LogSoftmaxGrad, Nll, NllGrad, Top1,
-                           SoftmaxXent, LossGrad, Clock, Update, UpdateAll, CheckGradients,
-                           Accumulate, LarsScale, Average, Report, Augment, Custom>;
+using AnyOp =
+    std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add, Reshape,
+                 Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, BatchNorm,
+                 BatchNormGrad, Dropout, Linear, LinearDataGrad, LinearWeightGrad, LogSoftmax,
+                 LogSoftmaxGrad, Nll, NllGrad, Top1, SoftmaxXent, LossGrad, Clock, Update,
+                 UpdateAll, CheckGradients, Accumulate, LarsScale, Average, Report, Augment, Custom,
+                 NormConv, NormFinalize, NormApply, NormConvDataGrad, NormGradApply,
+                 NormConvWeightGrad>;
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

@@ -1,13 +1,12 @@
 #include "kernels/conv/conv_graph.cuda.h"
 
 namespace warpstep::cuda {
-namespace {
 
-dnn::Tensor tensor(std::int64_t uid, DType dtype, const Shape& shape) {
+dnn::Tensor tensor_of(std::int64_t uid, DType dtype, const Shape& shape) {
   return dnn::nhwc(uid, dtype, shape[0], shape[1], shape[2], shape[3]);
 }
 
-dnn::Convolution convolution(const Conv& op, dnn::Convolution::Direction direction) {
+dnn::Convolution convolution_of(const Conv& op, dnn::Convolution::Direction direction) {
   return {.direction = direction,
           .x = ConvShape::x_uid,
           .w = ConvShape::w_uid,
@@ -17,14 +16,12 @@ dnn::Convolution convolution(const Conv& op, dnn::Convolution::Direction directi
           .dilation = op.dilation};
 }
 
-}  // namespace
-
 dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shape, bool fused) {
-  dnn::Convolution conv = convolution(op, dnn::Convolution::Direction::forward);
-  const dnn::Tensor y = tensor(ConvShape::y_uid, shape.dtype, shape.y);
+  dnn::Convolution conv = convolution_of(op, dnn::Convolution::Direction::forward);
+  const dnn::Tensor y = tensor_of(ConvShape::y_uid, shape.dtype, shape.y);
   dnn::Graph graph{.name = std::move(name),
-                   .tensors = {tensor(ConvShape::x_uid, shape.dtype, shape.x),
-                               tensor(ConvShape::w_uid, shape.dtype, shape.w), y},
+                   .tensors = {tensor_of(ConvShape::x_uid, shape.dtype, shape.x),
+                               tensor_of(ConvShape::w_uid, shape.dtype, shape.w), y},
                    .operations = {}};
   const bool bias = fused && op.bias, relu = fused && op.relu;
   std::int64_t next = ConvShape::bias_uid + 1;
@@ -52,10 +49,10 @@ dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shap
 dnn::Graph gradient_graph(std::string name, const Conv& op, const ConvShape& shape,
                           dnn::Convolution::Direction direction) {
   return {.name = std::move(name),
-          .tensors = {tensor(ConvShape::x_uid, shape.dtype, shape.x),
-                      tensor(ConvShape::w_uid, shape.dtype, shape.w),
-                      tensor(ConvShape::y_uid, shape.dtype, shape.y)},
-          .operations = {convolution(op, direction)}};
+          .tensors = {tensor_of(ConvShape::x_uid, shape.dtype, shape.x),
+                      tensor_of(ConvShape::w_uid, shape.dtype, shape.w),
+                      tensor_of(ConvShape::y_uid, shape.dtype, shape.y)},
+          .operations = {convolution_of(op, direction)}};
 }
 
 }  // namespace warpstep::cuda

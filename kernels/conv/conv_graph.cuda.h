@@ -15,6 +15,9 @@ struct ConvShape {
   Shape x, w, y;
 };
 
+dnn::Tensor tensor_of(std::int64_t uid, DType dtype, const Shape& stored);  // images or a weight
+dnn::Convolution convolution_of(const Conv& op, dnn::Convolution::Direction direction);
+
 // y = conv(x, w), and with `fused` what the op adds to it: bias and relu.
 dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shape, bool fused);
 

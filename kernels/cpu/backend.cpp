@@ -14,8 +14,11 @@ namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-// oneDNN's weight gradients give the bias's in the same pass, and it knows no masks.
-constexpr std::array<std::string_view, 2> unwanted{"dgrad+bias", "linear.dgrad+relu"};
+// oneDNN's weight gradients give the bias's in the same pass, and it knows no masks; nor does it
+// know anything of norms while it convolves.
+constexpr std::array<std::string_view, 6> unwanted{"dgrad+bias",      "linear.dgrad+relu",
+                                                   "conv+statistics", "norm+conv",
+                                                   "join+conv",       "dgrad+norm.dgrad"};
 
 std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";

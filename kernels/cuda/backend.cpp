@@ -54,6 +54,10 @@ class Cuda final : public Backend {
         node.op);
   }
 
+  bool computes(const AnyOp& op, const Types& in) const override {
+    return cuda::computes(op, in, context_);
+  }
+
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
     return context_.allocate(bytes);
   }

@@ -52,6 +52,9 @@ class Ticket {
   std::shared_ptr<std::byte> word_;
 };
 
+// Whether the library has an engine for an op of engine/ops/norm_conv.h.
+bool computes(const AnyOp& op, const Types& in, const Context& context);
+
 // One overload an op, defined in kernels/*/*.cuda.cpp. An op without one does not compile, and the
 // message names it.
 std::unique_ptr<Kernel> bind(const Normalize&, const Operands&);
@@ -70,6 +73,12 @@ std::unique_ptr<Kernel> bind(const AvgPool&, const Operands&);
 std::unique_ptr<Kernel> bind(const AvgPoolGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const BatchNorm&, const Operands&);
 std::unique_ptr<Kernel> bind(const BatchNormGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormConv&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormFinalize&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormApply&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormConvDataGrad&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormGradApply&, const Operands&);
+std::unique_ptr<Kernel> bind(const NormConvWeightGrad&, const Operands&);
 std::unique_ptr<Kernel> bind(const Dropout&, const Operands&);
 std::unique_ptr<Kernel> bind(const Linear&, const Operands&);
 std::unique_ptr<Kernel> bind(const LinearDataGrad&, const Operands&);

@@ -12,12 +12,47 @@ namespace {
 
 constexpr std::array direction_names{"forward", "data_grad", "weight_grad"};
 
-// uids that the operation names; a relu has no second operand, whatever its b says.
-std::vector<std::int64_t> uids_of(const Operation& operation) {
-  if (const auto* conv = std::get_if<Convolution>(&operation)) return {conv->x, conv->w, conv->y};
-  const auto& pointwise = std::get<Pointwise>(operation);
-  if (pointwise.mode == Pointwise::Mode::relu) return {pointwise.x, pointwise.y};
-  return {pointwise.x, pointwise.b, pointwise.y};
+constexpr std::array mode_names{"add", "subtract", "multiply", "relu", "relu_grad"};
+
+using Uids = std::vector<std::int64_t>;
+
+// What each operation reads, then what it writes; a relu has no second operand, whatever its b
+// says.
+std::pair<Uids, Uids> operands(const Convolution& conv) {
+  switch (conv.direction) {
+    case Convolution::Direction::forward: break;
+    case Convolution::Direction::data_grad: return {{conv.y, conv.w}, {conv.x}};
+    case Convolution::Direction::weight_grad: return {{conv.y, conv.x}, {conv.w}};
+  }
+  return {{conv.x, conv.w}, {conv.y}};
+}
+std::pair<Uids, Uids> operands(const Pointwise& op) {
+  if (op.mode == Pointwise::Mode::relu) return {{op.x}, {op.y}};
+  return {{op.x, op.b}, {op.y}};
+}
+std::pair<Uids, Uids> operands(const ChannelSums& op) {
+  return {{op.x}, {op.sum, op.squares}};
+}
+std::pair<Uids, Uids> operands(const NormGradSums& op) {
+  return {{op.x, op.d_y, op.mean, op.inv_std, op.scale},
+          {op.d_scale, op.d_bias, op.by_d_y, op.by_x, op.constant}};
+}
+std::pair<Uids, Uids> operands(const Operation& operation) {
+  return std::visit([](const auto& op) { return operands(op); }, operation);
+}
+
+std::string attributes(const Convolution& conv) {
+  return fmt::format("{}p{}s{}d{}", direction_names[idx(static_cast<int>(conv.direction))],
+                     conv.padding, conv.stride, conv.dilation);
+}
+std::string attributes(const Pointwise& op) {
+  return mode_names[idx(static_cast<int>(op.mode))];
+}
+std::string attributes(const ChannelSums&) {
+  return "channel_sums";
+}
+std::string attributes(const NormGradSums&) {
+  return "norm_grad_sums";
 }
 
 std::string text(const Tensor& tensor) {
@@ -27,16 +62,21 @@ std::string text(const Tensor& tensor) {
 }
 
 std::string text(const Operation& operation) {
-  const std::string operands = fmt::format("({})", fmt::join(uids_of(operation), ","));
-  if (const auto* conv = std::get_if<Convolution>(&operation)) {
-    return fmt::format("{}{}p{}s{}d{}", direction_names[idx(static_cast<int>(conv->direction))],
-                       operands, conv->padding, conv->stride, conv->dilation);
-  }
-  const bool is_relu = std::get<Pointwise>(operation).mode == Pointwise::Mode::relu;
-  return (is_relu ? "relu" : "add") + operands;
+  const auto [reads, writes] = operands(operation);
+  return fmt::format("{}({}|{})",
+                     std::visit([](const auto& op) { return attributes(op); }, operation),
+                     fmt::join(reads, ","), fmt::join(writes, ","));
 }
 
 }  // namespace
+
+Uids read_by(const Operation& operation) {
+  return operands(operation).first;
+}
+
+Uids written_by(const Operation& operation) {
+  return operands(operation).second;
+}
 
 Tensor nhwc(std::int64_t uid, DType dtype, std::int64_t n, std::int64_t h, std::int64_t w,
             std::int64_t c) {
@@ -60,7 +100,8 @@ const Tensor& Graph::tensor(std::int64_t uid) const {
 std::string Graph::key() const {
   std::vector<std::int64_t> uids;
   for (const Operation& operation : operations)
-    std::ranges::copy(uids_of(operation), std::back_inserter(uids));
+    for (const Uids& named : {read_by(operation), written_by(operation)})
+      std::ranges::copy(named, std::back_inserter(uids));
   std::ranges::sort(uids);
   uids.erase(std::unique(uids.begin(), uids.end()), uids.end());
 

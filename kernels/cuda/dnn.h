@@ -45,14 +45,32 @@ struct Convolution {
   bool operator==(const Convolution&) const = default;
 };
 
+// y = x + b, x - b or x b, with b broadcast where its extent is 1; max(0, x); or of the last b
+// where x is above 0, else 0.
 struct Pointwise {
-  enum class Mode : std::uint8_t { add, relu };
+  enum class Mode : std::uint8_t { add, subtract, multiply, relu, relu_grad };
   Mode mode = Mode::add;
-  std::int64_t x = 0, b = 0, y = 0;  // y = x + b, b broadcast where its extent is 1; or max(0, x)
+  std::int64_t x = 0, b = 0, y = 0;
   bool operator==(const Pointwise&) const = default;
 };
 
-using Operation = std::variant<Convolution, Pointwise>;
+// Of each channel of x: the sum of its numbers and of their squares, f32 {1,C,1,1}.
+struct ChannelSums {
+  std::int64_t x = 0, sum = 0, squares = 0;
+  bool operator==(const ChannelSums&) const = default;
+};
+
+// What the adjoint of a batch norm of x needs of its gradient d_y, all f32 {1,C,1,1}: d_scale,
+// d_bias, and the three coefficients of d_x = by_d_y d_y + by_x x + constant.
+struct NormGradSums {
+  std::int64_t x = 0, d_y = 0, mean = 0, inv_std = 0, scale = 0;
+  std::int64_t d_scale = 0, d_bias = 0, by_d_y = 0, by_x = 0, constant = 0;
+  bool operator==(const NormGradSums&) const = default;
+};
+
+using Operation = std::variant<Convolution, Pointwise, ChannelSums, NormGradSums>;
+std::vector<std::int64_t> read_by(const Operation& operation);  // uids
+std::vector<std::int64_t> written_by(const Operation& operation);
 
 struct Graph {
   std::string name;  // for people: "conv2/conv"; not part of the key
@@ -90,7 +108,9 @@ class Library {
  public:
   virtual ~Library();
   virtual Planned plan(const Graph& graph) = 0;  // throws DeviceError only when the device fails
-  virtual std::string version() const = 0;       // "cuDNN 9.19.0"
+  // Whether plan() would find one, without measuring any.
+  virtual bool supports(const Graph& graph) = 0;
+  virtual std::string version() const = 0;  // "cuDNN 9.19.0"
 };
 
 // For the device and the settings of the backend.

@@ -79,6 +79,7 @@ class CudnnLibrary final : public Library {
   }
 
   Planned plan(const Graph& graph) override;
+  bool supports(const Graph& graph) override;
   std::string version() const override { return cudnn_version(); }
 
  private:
@@ -98,7 +99,8 @@ class CudnnLibrary final : public Library {
   Descriptor device_;
   PlanCache cache_;
   std::shared_ptr<Handles> handles_;
-  std::optional<Stopwatch> stopwatch_;  // of all measurements: its stream has a handle
+  std::map<std::string, bool> supported_;  // by key
+  std::optional<Stopwatch> stopwatch_;     // of all measurements: its stream has a handle
 };
 
 Planned CudnnLibrary::plan(const Graph& graph) {
@@ -122,6 +124,19 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   if (chosen == nullptr) return {nullptr, verdicts.text()};
   cache_.keep(graph.key(), chosen->saved());
   return {std::move(chosen), {}};
+}
+
+bool CudnnLibrary::supports(const Graph& graph) {
+  const auto [known, is_new] = supported_.try_emplace(graph.key(), false);
+  if (!is_new) return known->second;
+  Verdicts verdicts;
+  try {
+    const OperationGraph operations(graph);
+    known->second =
+        restore(graph) != nullptr || !usable(graph, operations.descriptor(), 1, verdicts).empty();
+  } catch (const DeviceError&) {  // whatever the engine: it stays unsupported
+  }
+  return known->second;
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) const {

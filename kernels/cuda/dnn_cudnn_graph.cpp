@@ -82,6 +82,17 @@ constexpr ConvolutionNames names(Convolution::Direction direction) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
 }
 
+cudnnPointwiseMode_t mode_of(const Pointwise& pointwise) {
+  switch (pointwise.mode) {
+    case Pointwise::Mode::add: return CUDNN_POINTWISE_ADD;
+    case Pointwise::Mode::subtract: return CUDNN_POINTWISE_SUB;
+    case Pointwise::Mode::multiply: return CUDNN_POINTWISE_MUL;
+    case Pointwise::Mode::relu: return CUDNN_POINTWISE_RELU_FWD;
+    case Pointwise::Mode::relu_grad: break;
+  }
+  return CUDNN_POINTWISE_RELU_BWD;
+}
+
 }  // namespace
 
 OperationGraph::OperationGraph(const Graph& graph)
@@ -116,18 +127,49 @@ void OperationGraph::add(const Convolution& conv) {
 }
 
 void OperationGraph::add(const Pointwise& pointwise) {
-  const bool is_relu = pointwise.mode == Pointwise::Mode::relu;
+  using enum Pointwise::Mode;
   Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  parameters
-      .set(CUDNN_ATTR_POINTWISE_MODE, is_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_ADD)
+  parameters.set(CUDNN_ATTR_POINTWISE_MODE, mode_of(pointwise))
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
       .finalize("a pointwise operation's parameters");
   Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parameters)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensor(pointwise.x));
-  if (!is_relu) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(pointwise.b));
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensor(pointwise.y))
-      .finalize("a pointwise operation");
+  if (pointwise.mode == relu_grad) {
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, tensor(pointwise.b))
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, tensor(pointwise.y));
+  } else {
+    if (pointwise.mode != relu)
+      operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(pointwise.b));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensor(pointwise.y));
+  }
+  operation.finalize("a pointwise operation");
+}
+
+void OperationGraph::add(const ChannelSums& sums) {
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, tensor(sums.x))
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, tensor(sums.sum))
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, tensor(sums.squares))
+      .finalize("sums of channels");
+}
+
+void OperationGraph::add(const NormGradSums& sums) {
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, tensor(sums.mean))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, tensor(sums.inv_std))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, tensor(sums.scale))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, tensor(sums.x))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, tensor(sums.d_y))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, tensor(sums.d_scale))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, tensor(sums.d_bias))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, tensor(sums.by_d_y))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, tensor(sums.by_x))
+      .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, tensor(sums.constant))
+      .finalize("sums of a batch norm's gradient");
 }
 
 }  // namespace warpstep::cuda::dnn

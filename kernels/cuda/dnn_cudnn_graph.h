@@ -26,6 +26,8 @@ class OperationGraph {
   const Descriptor& tensor(std::int64_t uid) const;
   void add(const Convolution& conv);
   void add(const Pointwise& pointwise);
+  void add(const ChannelSums& sums);
+  void add(const NormGradSums& sums);
 
   std::vector<NamedTensor> tensors_;
   std::vector<Descriptor> parameters_;  // of operations: padding and strides, kinds of arithmetic

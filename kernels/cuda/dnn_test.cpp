@@ -77,6 +77,31 @@ TEST(DnnGraph, KeyTellsApartWhatComputesSomethingElse) {
   EXPECT_EQ(keys.size(), variants.size());
 }
 
+TEST(DnnGraph, OperationsSayWhatTheyReadAndWrite) {
+  using Uids = std::vector<std::int64_t>;
+  EXPECT_EQ(read_by(dnn::NormGradSums{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), (Uids{1, 2, 3, 4, 5}));
+  EXPECT_EQ(written_by(dnn::NormGradSums{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), (Uids{6, 7, 8, 9, 10}));
+  EXPECT_EQ(written_by(dnn::ChannelSums{1, 2, 3}), (Uids{2, 3}));
+  EXPECT_EQ(read_by(Pointwise{Pointwise::Mode::relu, 1, 2, 3}), (Uids{1}));
+  EXPECT_EQ(read_by(Pointwise{Pointwise::Mode::relu_grad, 1, 2, 3}), (Uids{1, 2}));
+  EXPECT_EQ(written_by(Convolution{Convolution::Direction::weight_grad, 1, 2, 3}), (Uids{2}));
+  // One pair of sums is not another's, nor a mode another mode.
+  Graph graph = fused_convolution();
+  graph.tensors.push_back(nhwc(8, DType::f32, 1, 1, 1, 64));
+  graph.tensors.push_back(nhwc(9, DType::f32, 1, 1, 1, 64));
+  graph.operations.push_back(dnn::ChannelSums{5, 8, 9});
+  const std::string key = graph.key();
+  graph.operations.back() = dnn::ChannelSums{5, 9, 8};
+  EXPECT_NE(graph.key(), key);
+  std::set<std::string> keys;
+  for (const auto mode : {Pointwise::Mode::add, Pointwise::Mode::subtract,
+                          Pointwise::Mode::multiply, Pointwise::Mode::relu_grad}) {
+    std::get<Pointwise>(graph.operations[1]).mode = mode;
+    keys.insert(graph.key());
+  }
+  EXPECT_EQ(keys.size(), 4U);
+}
+
 TEST(DnnGraph, ATensorThatIsMissingIsNamed) {
   Graph graph = fused_convolution();
   graph.tensors.pop_back();

@@ -197,8 +197,8 @@ struct OwnChannels {
 // The second pass over x, or inference's only one.
 template <class T, bool training, bool adds>
 __global__ void __launch_bounds__(norm_threads, resident)
-    batch_norm_apply(const T* __restrict__ x, const T* __restrict__ shortcut, T* __restrict__ y,
-                     NormRows matrix, Channels channels, bool relu) {
+    batch_norm_pass(const T* __restrict__ x, const T* __restrict__ shortcut, T* __restrict__ y,
+                    NormRows matrix, Channels channels, bool relu) {
   constexpr int width = vector_width<T>;
   const OwnChannels<training, width> own(channels, matrix);
   Packed<T, width> from_x[at_once], from_shortcut[at_once];
@@ -223,14 +223,22 @@ __global__ void __launch_bounds__(norm_threads, resident)
 }
 
 template <class T, bool training>
-void launch_apply(const NormRows& matrix, const NormBuffers& buffers, const Channels& channels,
-                  bool relu, cudaStream_t stream) {
-  const auto kernel = buffers.shortcut != nullptr ? batch_norm_apply<T, training, true>
-                                                  : batch_norm_apply<T, training, false>;
+void launch_pass(const NormRows& matrix, const NormBuffers& buffers, const Channels& channels,
+                 bool relu, cudaStream_t stream) {
+  const auto kernel = buffers.shortcut != nullptr ? batch_norm_pass<T, training, true>
+                                                  : batch_norm_pass<T, training, false>;
   launch("batch_norm", kernel,
          norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident), stream),
          static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.shortcut),
          static_cast<T*>(buffers.y), matrix, channels, relu);
+}
+
+template <class T>
+void launch_trained(const NormRows& matrix, const NormShape& shape, const NormBuffers& buffers,
+                    cudaStream_t stream) {
+  launch_pass<T, true>(matrix, buffers,
+                       {buffers.gamma, buffers.beta, buffers.mean, buffers.inv_std, 0}, shape.relu,
+                       stream);
 }
 
 bool is_empty(const NormShape& shape) {
@@ -260,9 +268,15 @@ void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype,
            NormPartials{static_cast<float*>(workspace), tickets},
            Statistics{buffers.mean, buffers.inv_std, buffers.running_mean, buffers.running_var,
                       shape.epsilon, shape.momentum});
-    launch_apply<T, true>(matrix, buffers,
-                          {buffers.gamma, buffers.beta, buffers.mean, buffers.inv_std, 0},
-                          shape.relu, stream);
+    launch_trained<T>(matrix, shape, buffers, stream);
+  });
+}
+
+void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                      cudaStream_t stream) {
+  dispatch("batch_norm", dtype, [&]<class T>() {
+    if (is_empty(shape)) return;
+    launch_trained<T>(norm_rows<T>("batch_norm", shape), shape, buffers, stream);
   });
 }
 
@@ -270,7 +284,7 @@ void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DT
                           cudaStream_t stream) {
   dispatch("batch_norm", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
-    launch_apply<T, false>(
+    launch_pass<T, false>(
         norm_rows<T>("batch_norm", shape), buffers,
         {buffers.gamma, buffers.beta, buffers.running_mean, buffers.running_var, shape.epsilon},
         shape.relu, stream);

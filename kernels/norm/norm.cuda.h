@@ -38,6 +38,9 @@ struct NormBuffers {
 std::size_t batch_norm_workspace(const NormShape& shape, DType dtype);
 void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
                 std::uint32_t* tickets, cudaStream_t stream);
+// The second of the two alone: y from the mean and inv_std that are there.
+void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                      cudaStream_t stream);
 // y from the running statistics: one launch.
 void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DType dtype,
                           cudaStream_t stream);

@@ -56,7 +56,9 @@ std::vector<cases::Case> light_cases() {
 TEST(CudaEnqueue, AllocatesNothingAndWaitsForNothing) {
   const auto backend = open_tested_backend(backend_name);
   std::size_t launches = 0;
-  for (const cases::Case& c : light_cases()) {
+  for (cases::Case& c : light_cases()) {
+    if (testing_support::lacks_engine(c, *backend))  // in f32
+      c.graph = apply_precision(std::move(c.graph), Precision::fp16);
     Trial trial(c, backend);
     trial.enqueue_all();  // the streams' events are made with their first use
     fake_cuda::reset_counts();

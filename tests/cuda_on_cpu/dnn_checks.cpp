@@ -10,19 +10,6 @@
 namespace warpstep::cuda::dnn {
 namespace {
 
-std::vector<std::int64_t> read_by(const Operation& operation) {
-  if (const auto* conv = std::get_if<Convolution>(&operation)) {
-    switch (conv->direction) {
-      case Convolution::Direction::forward: return {conv->x, conv->w};
-      case Convolution::Direction::data_grad: return {conv->y, conv->w};
-      case Convolution::Direction::weight_grad: return {conv->y, conv->x};
-    }
-  }
-  const auto& pointwise = std::get<Pointwise>(operation);
-  if (pointwise.mode == Pointwise::Mode::relu) return {pointwise.x};
-  return {pointwise.x, pointwise.b};
-}
-
 // The elements of a tensor lie at different places, and its outermost axis is one of them.
 void check_tensor(const Graph& graph, const Tensor& tensor) {
   const auto who = graph.name + ": tensor " + std::to_string(tensor.uid);
@@ -63,7 +50,11 @@ void check_convolution(const Graph& graph, const Convolution& conv) {
   }
 }
 
-void check_pointwise(const Graph& graph, const Pointwise& pointwise) {
+void check_operation(const Graph& graph, const Convolution& conv) {
+  check_convolution(graph, conv);
+}
+
+void check_operation(const Graph& graph, const Pointwise& pointwise) {
   const Tensor &x = graph.tensor(pointwise.x), &y = graph.tensor(pointwise.y);
   if (x.dims != y.dims) fail<Error>("{}: a pointwise result of another shape", graph.name);
   if (pointwise.mode == Pointwise::Mode::relu) return;
@@ -71,6 +62,27 @@ void check_pointwise(const Graph& graph, const Pointwise& pointwise) {
   for (std::size_t axis = 0; axis < y.dims.size(); ++axis)
     if (b.dims[axis] != 1 && b.dims[axis] != y.dims[axis])
       fail<Error>("{}: b cannot be broadcast on axis {}", graph.name, axis);
+}
+
+// One f32 a channel of `images`.
+void check_channels(const Graph& graph, std::int64_t uid, const Tensor& images) {
+  const Tensor& channels = graph.tensor(uid);
+  if (channels.dtype != DType::f32 || channels.dims != Extents{1, images.dims[1], 1, 1})
+    fail<Error>("{}: tensor {} is not one f32 a channel of tensor {}", graph.name, uid, images.uid);
+}
+
+void check_operation(const Graph& graph, const ChannelSums& sums) {
+  for (const std::int64_t uid : {sums.sum, sums.squares})
+    check_channels(graph, uid, graph.tensor(sums.x));
+}
+
+void check_operation(const Graph& graph, const NormGradSums& sums) {
+  const Tensor& x = graph.tensor(sums.x);
+  if (graph.tensor(sums.d_y).dims != x.dims)
+    fail<Error>("{}: a gradient of another shape than its images", graph.name);
+  for (const std::int64_t uid : {sums.mean, sums.inv_std, sums.scale, sums.d_scale, sums.d_bias,
+                                 sums.by_d_y, sums.by_x, sums.constant})
+    check_channels(graph, uid, x);
 }
 
 Piece piece_of(const Tensor& tensor, const void* address) {
@@ -82,17 +94,6 @@ Piece piece_of(const Tensor& tensor, const void* address) {
 }
 
 }  // namespace
-
-std::int64_t written_by(const Operation& operation) {
-  if (const auto* conv = std::get_if<Convolution>(&operation)) {
-    switch (conv->direction) {
-      case Convolution::Direction::forward: return conv->y;
-      case Convolution::Direction::data_grad: return conv->x;
-      case Convolution::Direction::weight_grad: return conv->w;
-    }
-  }
-  return std::get<Pointwise>(operation).y;
-}
 
 void check_graph(const Graph& graph) {
   if (graph.operations.empty()) fail<Error>("{}: no operations", graph.name);
@@ -108,16 +109,16 @@ void check_graph(const Graph& graph) {
       if (graph.tensor(uid).is_virtual && !written.contains(uid))
         fail<Error>("{}: virtual tensor {} is read before it is written", graph.name, uid);
     }
-    used.insert(written_by(operation));
-    if (!written.insert(written_by(operation)).second)
-      fail<Error>("{}: tensor {} is written twice", graph.name, written_by(operation));
-    if (const auto* conv = std::get_if<Convolution>(&operation))
-      check_convolution(graph, *conv);
-    else
-      check_pointwise(graph, std::get<Pointwise>(operation));
+    for (const std::int64_t uid : written_by(operation)) {
+      used.insert(uid);
+      if (!written.insert(uid).second)
+        fail<Error>("{}: tensor {} is written twice", graph.name, uid);
+    }
+    std::visit([&](const auto& op) { check_operation(graph, op); }, operation);
   }
-  if (graph.tensor(written_by(graph.operations.back())).is_virtual)
-    fail<Error>("{}: the last operation's result is virtual", graph.name);
+  for (const std::int64_t uid : written_by(graph.operations.back()))
+    if (graph.tensor(uid).is_virtual)
+      fail<Error>("{}: the last operation's result is virtual", graph.name);
   for (const std::int64_t uid : uids)
     if (!used.contains(uid)) fail<Error>("{}: no operation uses tensor {}", graph.name, uid);
 }
@@ -125,7 +126,8 @@ void check_graph(const Graph& graph) {
 void check_call(const Graph& graph, std::span<const Binding> bindings, const void* workspace,
                 std::size_t workspace_bytes) {
   std::set<std::int64_t> results, bound;
-  for (const Operation& operation : graph.operations) results.insert(written_by(operation));
+  for (const Operation& operation : graph.operations)
+    for (const std::int64_t uid : written_by(operation)) results.insert(uid);
   std::vector<Piece> read{{"the workspace", workspace, workspace_bytes}}, written;
   require_aligned(graph.name, read.front());
   for (const auto& [uid, address] : bindings) {

@@ -11,6 +11,5 @@ void check_graph(const Graph& graph);
 // The bindings are those of a graph that check_graph() passed.
 void check_call(const Graph& graph, std::span<const Binding> bindings, const void* workspace,
                 std::size_t workspace_bytes);
-std::int64_t written_by(const Operation& operation);  // the uid
 
 }  // namespace warpstep::cuda::dnn

@@ -1,5 +1,7 @@
 // dnn::Library by plain loops over the same description that cuDNN is given: sums in double, each
 // result rounded once to its tensor's dtype, virtual tensors in f32.
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -100,26 +102,32 @@ class Run {
     for (const auto& [uid, address] : bindings) addresses_[uid] = address;
   }
   void operator()() {
-    for (const Operation& operation : graph_.operations)
-      write(graph_.tensor(written_by(operation)),
-            std::visit([this](const auto& o) { return compute(o); }, operation));
+    for (const Operation& operation : graph_.operations) {
+      const std::vector<Dense> results =
+          std::visit([this](const auto& o) { return compute(o); }, operation);
+      const std::vector<std::int64_t> uids = written_by(operation);
+      for (std::size_t i = 0; i < uids.size(); ++i) write(graph_.tensor(uids[i]), results[i]);
+    }
   }
 
  private:
-  Dense compute(const Convolution& conv) const {
+  using Results = std::vector<Dense>;  // in the order of written_by()
+
+  Results compute(const Convolution& conv) const {
     using enum Convolution::Direction;
     const Tensor &x = graph_.tensor(conv.x), &w = graph_.tensor(conv.w), &y = graph_.tensor(conv.y);
     const Dense none;
     const Dense dense_x = conv.direction == data_grad ? none : read(x);
     const Dense dense_w = conv.direction == weight_grad ? none : read(w);
     const Dense dense_y = conv.direction == forward ? none : read(y);
-    return convolve(conv, x, w, y, {dense_x, dense_w, dense_y});
+    return {convolve(conv, x, w, y, {dense_x, dense_w, dense_y})};
   }
-  Dense compute(const Pointwise& pointwise) const {
+  Results compute(const Pointwise& pointwise) const {
+    using enum Pointwise::Mode;
     Dense result = read(graph_.tensor(pointwise.x));
-    if (pointwise.mode == Pointwise::Mode::relu) {
+    if (pointwise.mode == relu) {
       for (float& value : result) value = value > 0 || value != value ? value : 0;  // NaN stays
-      return result;
+      return {result};
     }
     const Tensor &b = graph_.tensor(pointwise.b), &y = graph_.tensor(pointwise.y);
     const Dense dense_b = read(b);
@@ -127,9 +135,53 @@ class Run {
     const Tensor packed{.dims = b.dims,
                         .strides = {h_count * w_count * c_count, 1, w_count * c_count, c_count}};
     for_each_element(y, [&](std::size_t dense, const Extents& at) {
-      result[dense] += dense_b[idx(place(packed, at))];
+      const float operand = dense_b[idx(place(packed, at))];
+      float& value = result[dense];
+      switch (pointwise.mode) {
+        case add: value += operand; break;
+        case subtract: value -= operand; break;
+        case multiply: value *= operand; break;
+        case relu: break;
+        case relu_grad: value = value > 0 ? operand : 0; break;
+      }
     });
-    return result;
+    return {result};
+  }
+
+  // Channels are innermost in what read() gives.
+  Results compute(const ChannelSums& sums) const {
+    const Dense x = read(graph_.tensor(sums.x));
+    const std::size_t channels = idx(graph_.tensor(sums.x).dims[1]);
+    std::vector<double> sum(channels), squares(channels);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      sum[i % channels] += static_cast<double>(x[i]);
+      squares[i % channels] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+    return {{sum.begin(), sum.end()}, {squares.begin(), squares.end()}};
+  }
+
+  Results compute(const NormGradSums& op) const {
+    const Dense x = read(graph_.tensor(op.x)), d_y = read(graph_.tensor(op.d_y));
+    const Dense mean = read(graph_.tensor(op.mean)), inv_std = read(graph_.tensor(op.inv_std));
+    const Dense scale = read(graph_.tensor(op.scale));
+    const std::size_t channels = mean.size();
+    const double rows = static_cast<double>(x.size()) / static_cast<double>(channels);
+    std::vector<double> sum(channels), product(channels);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t c = i % channels;
+      const auto g = static_cast<double>(d_y[i]);
+      sum[c] += g;
+      product[c] += g * (static_cast<double>(x[i]) - mean[c]) * inv_std[c];
+    }
+    Results all(5, Dense(channels));
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double by_d_y = static_cast<double>(scale[c]) * inv_std[c];
+      const double by_x = -by_d_y * inv_std[c] * product[c] / rows;
+      const std::array numbers{product[c], sum[c], by_d_y, by_x,
+                               -by_d_y * sum[c] / rows - by_x * mean[c]};
+      for (std::size_t i = 0; i < numbers.size(); ++i) all[i][c] = static_cast<float>(numbers[i]);
+    }
+    return all;
   }
 
   Dense read(const Tensor& tensor) const {
@@ -141,9 +193,9 @@ class Run {
     });
     return dense;
   }
-  void write(const Tensor& tensor, Dense dense) {
+  void write(const Tensor& tensor, const Dense& dense) {
     if (tensor.is_virtual) {
-      virtual_[tensor.uid] = std::move(dense);
+      virtual_[tensor.uid] = dense;
       return;
     }
     void* base = addresses_.at(tensor.uid);
@@ -156,6 +208,32 @@ class Run {
   std::map<std::int64_t, void*> addresses_;
   std::map<std::int64_t, Dense> virtual_;
 };
+
+// What cuDNN 9 has no engine for where convolutions and batch norms meet: anything but f16; a norm
+// with a shortcut in front of any but a 1x1 convolution of stride 1.
+std::string refused_with_norms(const Graph& graph) {
+  const auto is_of_norms = [](const Operation& operation) {
+    const auto* pointwise = std::get_if<Pointwise>(&operation);
+    return std::holds_alternative<ChannelSums>(operation) ||
+           std::holds_alternative<NormGradSums>(operation) ||
+           (pointwise && pointwise->mode == Pointwise::Mode::multiply);
+  };
+  if (std::ranges::none_of(graph.operations, is_of_norms)) return {};
+  bool joins = false;
+  for (const Operation& operation : graph.operations) {
+    if (const auto* pointwise = std::get_if<Pointwise>(&operation))
+      joins = joins || (pointwise->mode == Pointwise::Mode::add &&
+                        graph.tensor(pointwise->b).dims == graph.tensor(pointwise->x).dims);
+    const auto* conv = std::get_if<Convolution>(&operation);
+    if (!conv) continue;
+    for (const std::int64_t uid : read_by(operation))
+      if (graph.tensor(uid).dtype != DType::f16) return "norms are fused in f16 alone";
+    const Tensor& w = graph.tensor(conv->w);
+    if (joins && (w.dims[2] != 1 || conv->stride != 1 || conv->padding != 0))
+      return "a shortcut is fused into 1x1 convolutions alone";
+  }
+  return {};
+}
 
 class EmulatedPlan final : public Plan {
  public:
@@ -191,8 +269,10 @@ class EmulatedLibrary final : public Library {
     // As a library that fuses nothing, so that what the backend then does itself is seen too.
     if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
       return {nullptr, "it is told to refuse graphs of several operations"};
+    if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }
+  bool supports(const Graph& graph) override { return plan(graph).plan != nullptr; }
   std::string version() const override { return "emulated cuDNN"; }
 
  private:

@@ -126,6 +126,64 @@ TEST(EmulatedDnn, FusesBiasAndReluAndRoundsOnce) {
   }
 }
 
+// Two pixels of two channels: what arrives at the norm's gradient, against the formulas by hand.
+TEST(EmulatedDnn, SumsChannelsAndNormsGradients) {
+  const dnn::Tensor images = dnn::nhwc(1, DType::f32, 1, 1, 2, 2);
+  dnn::Tensor d_y = images;
+  d_y.uid = 2;
+  Graph graph{.name = "sums", .tensors = {images, d_y}, .operations = {}};
+  for (std::int64_t uid = 3; uid <= 12; ++uid)
+    graph.tensors.push_back(dnn::nhwc(uid, DType::f32, 1, 1, 1, 2));
+  graph.operations = {dnn::ChannelSums{1, 3, 4},
+                      dnn::NormGradSums{1, 2, 5, 6, 7, 8, 9, 10, 11, 12}};
+  const std::vector<float> x{1, 10, 3, 30};
+  std::map<std::int64_t, Memory> memory;
+  memory.emplace(1, Memory(DType::f32, x));
+  memory.emplace(2, Memory(DType::f32, {4, 0.5F, -2, 1.5F}));
+  memory.emplace(5, Memory(DType::f32, {2, 20}));    // mean
+  memory.emplace(6, Memory(DType::f32, {1, 0.1F}));  // inv_std
+  memory.emplace(7, Memory(DType::f32, {3, 2}));     // gamma
+  std::map<std::int64_t, void*> addresses;
+  for (const std::int64_t uid : {3, 4, 8, 9, 10, 11, 12})
+    memory.emplace(uid, Memory(DType::f32, 2));
+  for (const auto& [uid, values] : memory) addresses[uid] = values.data();
+  run(graph, addresses);
+  const auto of = [&](std::int64_t uid) { return memory.at(uid).values(); };
+  EXPECT_THAT(of(3), ElementsAre(4, 40));
+  EXPECT_THAT(of(4), ElementsAre(10, 1000));
+  EXPECT_THAT(of(8), ElementsAre(-6, testing::FloatNear(1, 1e-6F)));  // sum d_y (x - mean) inv_std
+  EXPECT_THAT(of(9), ElementsAre(2, 2));
+  // d_x = by_d_y d_y + by_x x + constant sums to 0 and is orthogonal to x - mean.
+  for (const std::size_t c : {0U, 1U}) {
+    double sum = 0, product = 0;
+    for (const std::size_t i : {c, c + 2}) {
+      const double d_x = static_cast<double>(of(10)[c]) * memory.at(2).values()[i] +
+                         static_cast<double>(of(11)[c]) * x[i] + of(12)[c];
+      sum += d_x;
+      product += d_x * (x[i] - memory.at(5).values()[c]);
+    }
+    EXPECT_NEAR(sum, 0, 1e-5);
+    EXPECT_NEAR(product, 0, 1e-4);
+  }
+}
+
+TEST(EmulatedDnn, KnowsItsPointwiseOperations) {
+  const dnn::Tensor images = dnn::nhwc(1, DType::f32, 1, 1, 2, 2);
+  const Memory x(DType::f32, {1, -2, 0, 4}), b(DType::f32, {10, 100}), y(DType::f32, 4);
+  const auto result = [&](Pointwise::Mode mode) {
+    dnn::Tensor out = images;
+    out.uid = 3;
+    run({.name = "pointwise",
+         .tensors = {images, dnn::nhwc(2, DType::f32, 1, 1, 1, 2), out},
+         .operations = {Pointwise{mode, 1, 2, 3}}},
+        {{1, x.data()}, {2, b.data()}, {3, y.data()}});
+    return y.values();
+  };
+  EXPECT_THAT(result(Pointwise::Mode::add), ElementsAre(11, 98, 10, 104));
+  EXPECT_THAT(result(Pointwise::Mode::subtract), ElementsAre(-9, -102, -10, -96));
+  EXPECT_THAT(result(Pointwise::Mode::relu_grad), ElementsAre(10, 0, 0, 100));
+}
+
 TEST(EmulatedDnn, RefusesWhatTheLibraryRefuses) {
   const Geometry g{1, 3, 3, 1, 1, 2, 0, 1, 1, 1};
   const auto library = dnn::open_library({});
@@ -140,6 +198,13 @@ TEST(EmulatedDnn, RefusesWhatTheLibraryRefuses) {
   refused([](Graph& graph) { graph.tensors[0].is_virtual = true; }, "before it is written");
   refused([](Graph& graph) { graph.tensors[2].is_virtual = true; }, "is virtual");
   refused([](Graph& graph) { graph.tensors[2].dims[2] = 3; }, "axis 2 of 3 becomes 3");
+  refused(
+      [](Graph& graph) {
+        graph.tensors.push_back(dnn::nhwc(7, DType::f16, 1, 1, 1, 1));
+        graph.tensors.push_back(dnn::nhwc(8, DType::f32, 1, 1, 1, 1));
+        graph.operations.push_back(dnn::ChannelSums{3, 8, 7});
+      },
+      "tensor 7 is not one f32 a channel");
   EXPECT_EQ(dnn::open_library({.workspace_cap = 10})
                 ->plan(conv_graph(g, Convolution::Direction::forward))
                 .plan,

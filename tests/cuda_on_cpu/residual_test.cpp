@@ -133,5 +133,65 @@ INSTANTIATE_TEST_SUITE_P(, Residual,
                          testing::Values(Precision::fp32, Precision::bf16, Precision::fp16),
                          [](const auto& of) { return std::string(name(of.param)); });
 
+std::vector<float> all_parameters(const Stepping& step) {
+  std::vector<float> all;
+  for (const std::vector<float>& one : step.parameters())
+    all.insert(all.end(), one.begin(), one.end());
+  return all;
+}
+
+// The network of bottlenecks, whose norms f16 fuses into the convolutions beside them.
+std::unique_ptr<Stepping> bottlenecks(const std::string& backend, bool fused,
+                                      Precision precision = Precision::fp16) {
+  StepOptions options;
+  options.precision = precision;
+  options.schedule.peak = 1e-3;
+  const auto cuda = open_tested_backend(backend_name);
+  if (fused) options = options_for(*cuda, options);
+  auto step = std::make_unique<Stepping>(compile_step(testing_support::residual(), options),
+                                         backend == backend_name ? cuda : open_backend(backend));
+  step->program.store().initialize(1);
+  return step;
+}
+
+TEST(FusedNorms, AgreeWithTheReferenceCallByCall) {
+  const auto ours = bottlenecks(backend_name, true), theirs = bottlenecks("ref", true);
+  const Graph& graph = ours->program.graph();
+  EXPECT_EQ(count<NormConv>(graph), 7) << "all but the stem";
+  EXPECT_EQ(count<NormApply>(graph), 1) << "the network's end";
+  EXPECT_EQ(count<BatchNorm>(graph), 1);
+  EXPECT_EQ(count<NormConvDataGrad>(graph), 4);
+  EXPECT_EQ(count<NormConvWeightGrad>(graph), 4);
+  EXPECT_EQ(count<Reorder>(graph), 0);
+  const auto check = check_runner(ours->program, theirs->program);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    ours->load(step, step == 1);
+    theirs->load(step, step == 1);
+    ASSERT_NO_THROW(check->step()) << "step " << step;
+  }
+  EXPECT_LT(relative_difference(buffers(*ours), buffers(*theirs)), 2e-2);
+}
+
+// A norm by itself rounds once, what it writes; fused, its scale, its bias and what the convolution
+// reads: that costs no more than three times as much.
+TEST(FusedNorms, TrainAsNormsByThemselvesDo) {
+  const auto fused = bottlenecks(backend_name, true), apart = bottlenecks(backend_name, false),
+             exact = bottlenecks(backend_name, false, Precision::fp32);
+  EXPECT_EQ(count<NormConv>(apart->program.graph()), 0);
+  for (Stepping* step : {fused.get(), apart.get(), exact.get()}) {
+    const auto runner = graph_runner(step->program);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      step->load(i);
+      runner->step();
+      step->program.wait();
+    }
+  }
+  const auto apart_from_exact = [&](const Stepping& step, auto all) {
+    return relative_difference(all(step), all(*exact));
+  };
+  EXPECT_LT(apart_from_exact(*fused, all_parameters), 3 * apart_from_exact(*apart, all_parameters));
+  EXPECT_LT(apart_from_exact(*fused, buffers), 3 * apart_from_exact(*apart, buffers));
+}
+
 }  // namespace
 }  // namespace warpstep

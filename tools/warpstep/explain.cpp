@@ -82,20 +82,24 @@ int explain_model(const Options& options) {
   build.classes = options.classes;
   if (options.image > 0) build.image = {options.image, options.image, model.image[2]};
   const std::shared_ptr<Backend> backend = backend_of(options);
-  StepOptions step = step_options(options, model, *backend);
-  const Program program(compile_step(models::build(model, build), step), backend);
+  const StepOptions step = step_options(options, model, *backend);
+  const Graph graph = models::build(model, build);
+  const Program program(compile_step(graph, step), backend);
   std::string title = heading(options, model);
   if (step.training && !step.recompute.empty()) {
-    step.recompute.clear();
-    title += "\n" + recompute_line(options.run.recompute,
-                                   compile_step(models::build(model, build), step), program);
+    StepOptions plain = step;
+    plain.recompute.clear();
+    title += "\n" + recompute_line(step.recompute, compile_step(graph, plain), program);
   }
-  if (options.json)
-    fmt::print("{}\n", explain_json(program).dump(2));
-  else if (options.plans)
+  if (options.json) {
+    nlohmann::json all = explain_json(program);
+    all["fusions"] = fusions_json(graph, step);
+    fmt::print("{}\n", all.dump(2));
+  } else if (options.plans) {
     fmt::print("{}\non {}\n\n{}", title, program.backend().describe(), explain_plans(program));
-  else
-    fmt::print("{}\n{}", title, explain(program));
+  } else {
+    fmt::print("{}\n{}\n{}", title, explain(program), explain_fusions(graph, step));
+  }
   return done;
 }
 

@@ -1,0 +1,31 @@
+// oneDNN has no engine that computes a convolution and the statistics of its output at once, and on
+// a CPU, whose caches hold what a convolution has just written, little would be gained.
+#include "kernels/cpu/cpu.h"
+
+namespace warpstep::cpu {
+
+std::unique_ptr<Kernel> bind(const NormConv&, const Operands& operands) {
+  refuse_fusion(operands, "conv+statistics");
+}
+
+std::unique_ptr<Kernel> bind(const NormFinalize&, const Operands& operands) {
+  refuse_fusion(operands, "conv+statistics");
+}
+
+std::unique_ptr<Kernel> bind(const NormApply&, const Operands& operands) {
+  refuse_fusion(operands, "conv+statistics");
+}
+
+std::unique_ptr<Kernel> bind(const NormConvDataGrad&, const Operands& operands) {
+  refuse_fusion(operands, "dgrad+norm.dgrad");
+}
+
+std::unique_ptr<Kernel> bind(const NormGradApply&, const Operands& operands) {
+  refuse_fusion(operands, "dgrad+norm.dgrad");
+}
+
+std::unique_ptr<Kernel> bind(const NormConvWeightGrad&, const Operands& operands) {
+  refuse_fusion(operands, "norm+conv");
+}
+
+}  // namespace warpstep::cpu

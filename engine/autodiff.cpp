@@ -90,6 +90,14 @@ Graph differentiate(Graph graph) {
       fail<Error>("the loss does not depend on parameter {}; remove the layer or use its output",
                   parameter.name);
     Value& gradient = graph.value(parameter.gradient);
+    // The store keeps each parameter's gradient apart.
+    const int producer = graph.producers()[idx(parameter.gradient)];
+    if (gradient.role == Role::gradient || is_view(graph.nodes[idx(producer)].op))
+      fail<Error>(
+          "the gradient of parameter {} is at the same time that of another value ({}): sums and "
+          "reshapes of parameters themselves are not trained; compute them in an op of your own "
+          "(docs/custom-op.md)",
+          parameter.name, gradient.name);
     gradient.role = Role::gradient;
     gradient.name = "d_" + parameter.name;
     gradient.parameter = graph.value(parameter.value).parameter;

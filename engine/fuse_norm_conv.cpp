@@ -78,7 +78,7 @@ void Fusing::statistics() {
     }
     conv.op = fused;
     add_outputs(conv, {"sums", "squares"});
-    const Type& x = graph_.value(node.in[0]).type;
+    const Type x = graph_.value(node.in[0]).type;
     Node finalize = node, apply = node;
     BatchNorm alone = *norm;
     alone.add = alone.relu = false;
@@ -114,7 +114,10 @@ void Fusing::norm_gradients() {
     const int beta = finalize ? finalize->in[3] : norm->in[2];
     const std::vector<int> in{dgrad->in[0], dgrad->in[1], node.in[1], node.in[2],
                               beta,         mean,         node.in[4]};
-    if (!computes(fused, in)) continue;
+    // What a recomputed scope ends in is made again for the norm's gradient, behind the dgrad.
+    const bool ready =
+        std::ranges::all_of(in, [&](int value) { return rewriter.is_made_before(value, *dgrad); });
+    if (!ready || !computes(fused, in)) continue;
     dgrad->op = fused;
     dgrad->in = in;
     add_outputs(*dgrad, {"d_gamma", "d_beta", "by_g", "by_x", "constant"});
@@ -130,7 +133,8 @@ Channels Fusing::channels_of(Rewriter& rewriter, const Node& apply) const {
 }
 
 // norm_apply with a relu, norm_conv -> norm_conv with a prologue, and the same for its weight
-// gradient, if nothing else reads what the norm gives.
+// gradient (which reads another copy where a scope is recomputed), if nothing else reads what the
+// norm gives.
 void Fusing::prologues() {
   Rewriter rewriter(graph_);
   for (Node& apply : graph_.nodes) {
@@ -142,18 +146,22 @@ void Fusing::prologues() {
       if (std::holds_alternative<NormConv>(reader->op)) conv = reader;
       if (std::holds_alternative<ConvWeightGrad>(reader->op)) wgrad = reader;
     }
-    if (!conv || !wgrad || readers.size() != 2 || graph_.logits == apply.out[0]) continue;
+    const std::size_t known = wgrad ? 2 : 1;
+    if (!conv || readers.size() != known || graph_.logits == apply.out[0]) continue;
     const auto [scale, bias] = channels_of(rewriter, apply);
     NormConv forward = std::get<NormConv>(conv->op);
     forward.prologue = Prologue::norm;
-    const NormConvWeightGrad backward{forward.conv};
-    const std::vector<int> forward_in{apply.in[0], conv->in[1], scale, bias},
-        backward_in{apply.in[0], scale, bias, wgrad->in[1]};
-    if (!computes(forward, forward_in) || !computes(backward, backward_in)) continue;
+    const std::vector<int> forward_in{apply.in[0], conv->in[1], scale, bias};
+    if (!computes(forward, forward_in)) continue;
+    if (wgrad) {
+      const NormConvWeightGrad backward{forward.conv};
+      const std::vector<int> backward_in{apply.in[0], scale, bias, wgrad->in[1]};
+      if (!computes(backward, backward_in)) continue;
+      wgrad->op = backward;
+      wgrad->in = backward_in;
+    }
     conv->op = forward;
     conv->in = forward_in;
-    wgrad->op = backward;
-    wgrad->in = backward_in;
     rewriter.drop(apply);
   }
 }

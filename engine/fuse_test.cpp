@@ -17,10 +17,12 @@ namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::all_numbers;
 using testing_support::count;
 using testing_support::model_step;
 using testing_support::residual;
 using testing_support::Stepping;
+using testing_support::texts;
 using testing_support::two_branches;
 
 std::vector<AnyOp> ops(const Graph& graph) {
@@ -54,17 +56,6 @@ bool applies(std::string_view row, std::string_view model) {
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
   if (model == "mlp" && of_convolutions.contains(row)) return false;
   return !of_norms.contains(row);
-}
-
-std::vector<float> all_numbers(const Stepping& step) {
-  std::vector<float> all;
-  const auto append = [&](const std::vector<float>& more) {
-    all.insert(all.end(), more.begin(), more.end());
-  };
-  for (const std::vector<float>& parameter : step.parameters()) append(parameter);
-  const Store& store = step.program.store();
-  for (std::size_t b = 0; b < store.buffers().size(); ++b) append(store.read_buffer(b));
-  return all;
 }
 
 // Steps of the reference backend, where a fusion may change nothing but the order of a few double
@@ -174,13 +165,6 @@ TEST(FuseGradients, SumsTheColumnsOfAValueOnce) {
   EXPECT_EQ(with_bias, 1);
 }
 
-std::vector<std::string> texts(const Graph& graph, std::string_view op) {
-  std::vector<std::string> texts;
-  for (const Node& node : graph.nodes)
-    if (name(node.op) == op) texts.push_back(node.scope + ": " + text(node.op));
-  return texts;
-}
-
 // The stem's relu goes into the pool; the first block's end adds the shortcut's norm, which is
 // ready before, the second's what came into the block.
 TEST(FuseNorms, MakesAResidualNetworksBlocks) {
@@ -214,66 +198,6 @@ TEST(FuseNorms, LeavesAValueAloneThatSomethingElseReads) {
   const Graph fused = fuse(std::move(g), {});
   EXPECT_EQ(texts(fused, "batch_norm"), (std::vector<std::string>{"a: ", "b: +add +relu"}));
   EXPECT_EQ(count<Relu>(fused), 1);
-}
-
-// All that a library could be asked for: the pool's output is made by a norm of its own, as is what
-// ends the last block; gradients that meet at a block's end are the norm's own affair.
-TEST(FuseNormConv, MakesAResidualNetworksBlocks) {
-  StepOptions options;
-  options.computes = [](const AnyOp&, const Types&) { return true; };
-  const Graph g = compile_step(residual(), options);
-  EXPECT_EQ(
-      texts(g, "norm_conv"),
-      (std::vector<std::string>{"stem: 7x7 s2 p3 +statistics", "block1.conv1: 1x1 +statistics",
-                                "block1.conv2: 3x3 s2 p1 norm in front, +statistics",
-                                "block1.conv3: 1x1 norm in front, +statistics",
-                                "block1.shortcut: 1x1 s2 +statistics",
-                                "block2.conv1: 1x1 join of two norms in front, +statistics",
-                                "block2.conv2: 3x3 p1 norm in front, +statistics",
-                                "block2.conv3: 1x1 norm in front, +statistics"}));
-  EXPECT_EQ(texts(g, "norm_apply"),
-            (std::vector<std::string>{"stem.bn: ", "block2.conv3.bn: +add +relu"}));
-  EXPECT_EQ(texts(g, "norm_conv.dgrad").size(), 4U);
-  EXPECT_EQ(texts(g, "norm_conv.wgrad").size(), 4U);
-  EXPECT_EQ(
-      texts(g, "batch_norm.dgrad"),
-      (std::vector<std::string>{"block2.conv3.bn: +add +relu", "block1.conv3.bn: +add +relu +sum",
-                                "block1.shortcut.bn: ", "stem.bn: "}));
-  EXPECT_EQ(count<BatchNorm>(g), 0);
-  for (const Node& node : g.nodes)
-    EXPECT_EQ(infer(node.op, g.types(node.in)), g.types(node.out)) << node.title();
-}
-
-// What is refused stays as it was, whatever else is computed.
-TEST(FuseNormConv, AsksForEachPlace) {
-  const auto made = [](auto refuses) {
-    StepOptions options;
-    options.computes = [&](const AnyOp& op, const Types&) { return !refuses(op); };
-    return compile_step(residual(), options);
-  };
-  const auto prologue_is = [](Prologue prologue) {
-    return [prologue](const AnyOp& op) {
-      const auto* conv = std::get_if<NormConv>(&op);
-      return conv && conv->prologue == prologue;
-    };
-  };
-  const Graph alone = made(prologue_is(Prologue::none));
-  EXPECT_EQ(count<NormConv>(alone) + count<NormFinalize>(alone) + count<NormApply>(alone), 0);
-  EXPECT_EQ(count<NormConvDataGrad>(alone), 4) << "its mask is made of the plain norm's statistics";
-  const Graph no_prologue = made(prologue_is(Prologue::norm));
-  EXPECT_EQ(count<NormApply>(no_prologue), 6);
-  EXPECT_EQ(count<NormConvWeightGrad>(no_prologue), 0);
-  const Graph one_norm = made(prologue_is(Prologue::join_norms));
-  EXPECT_EQ(texts(one_norm, "norm_apply"),
-            (std::vector<std::string>{
-                "stem.bn: ", "block1.shortcut.bn: ", "block2.conv3.bn: +add +relu"}));
-  const Graph no_wgrad =
-      made([](const AnyOp& op) { return std::holds_alternative<NormConvWeightGrad>(op); });
-  EXPECT_EQ(count<NormApply>(no_wgrad), 6) << "the weight gradient reads what the norm gives";
-  const Graph no_dgrad =
-      made([](const AnyOp& op) { return std::holds_alternative<NormConvDataGrad>(op); });
-  EXPECT_EQ(count<BatchNormGrad>(no_dgrad), 8);
-  EXPECT_EQ(count<NormApply>(no_dgrad), 6) << "the norm's gradient reads its mask from it";
 }
 
 }  // namespace

@@ -163,6 +163,29 @@ TEST(Precision, IsNamed) {
                   "no precision is called 'fp8'; there are fp32, tf32, bf16 and fp16"));
 }
 
+TEST(Differentiate, RefusesParametersWhoseGradientsAreNotTheirOwn) {
+  const auto ends_in = [](auto weight) {
+    Graph g;
+    const Tensor x = g.input("x", {DType::f32, {4, 1, 1, 6}});
+    const Tensor h = add(flatten(x), weight(g));
+    cross_entropy(linear("fc", h, {.out = 3}), g.input("labels", {DType::i32, {4}}));
+    differentiate(std::move(g));
+  };
+  const auto named = [](Graph& g, const char* name, const Shape& shape) {
+    return parameter(g, name, shape, {});
+  };
+  EXPECT_NO_THROW(ends_in([&](Graph& g) { return named(g, "p", {4, 6}); }));
+  EXPECT_THAT(
+      [&] { ends_in([&](Graph& g) {
+              return add(named(g, "p", {4, 6}), named(g, "q", {4, 6}));
+            }); },
+      ThrowsMessage<Error>(HasSubstr("is at the same time that of another value (d_")));
+  EXPECT_THAT([&] { ends_in([&](Graph& g) {
+                      return flatten(named(g, "p", {4, 1, 1, 6}));
+                    }); },
+              ThrowsMessage<Error>(HasSubstr("the gradient of parameter p")));
+}
+
 // ---- schedule
 
 TEST(Schedule, DropsWhatNothingNeeds) {

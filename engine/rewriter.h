@@ -31,6 +31,10 @@ class Rewriter {
     if (node < 0 || !std::holds_alternative<Op>(graph_.nodes[idx(node)].op)) return nullptr;
     return &graph_.nodes[idx(node)];
   }
+  // Whether `node` could read `value` where it stands.
+  bool is_made_before(int value, const Node& node) const {
+    return producers_[idx(value)] < &node - graph_.nodes.data();
+  }
   void drop(const Node& node) { gone_[idx(&node - graph_.nodes.data())] = true; }
 
  private:

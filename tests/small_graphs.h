@@ -15,6 +15,14 @@ std::ptrdiff_t count(const Graph& graph) {
                        [](const Node& node) { return std::holds_alternative<Op>(node.op); });
 }
 
+// "scope: attributes" of every node of the op that is called so.
+inline std::vector<std::string> texts(const Graph& graph, std::string_view op) {
+  std::vector<std::string> texts;
+  for (const Node& node : graph.nodes)
+    if (name(node.op) == op) texts.push_back(node.scope + ": " + text(node.op));
+  return texts;
+}
+
 // h is used by the relu and by the sum.
 inline Graph two_branches() {
   Graph g;

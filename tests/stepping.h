@@ -69,4 +69,16 @@ class Stepping {
   Program program;
 };
 
+// Every parameter, then every buffer.
+inline std::vector<float> all_numbers(const Stepping& step) {
+  std::vector<float> all;
+  const auto append = [&](const std::vector<float>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const std::vector<float>& parameter : step.parameters()) append(parameter);
+  const Store& store = step.program.store();
+  for (std::size_t b = 0; b < store.buffers().size(); ++b) append(store.read_buffer(b));
+  return all;
+}
+
 }  // namespace warpstep::testing_support

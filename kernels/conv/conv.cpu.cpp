@@ -55,11 +55,14 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
                {DNNL_ARG_DIFF_SRC, s.x_md, true, 0}});
 }
 
+// Where a scope is recomputed, its images may be stored otherwise than the forward half's, by which
+// the weight's layout was chosen: the kernels of our own write plain weights alone.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
-  if (takes_small_maps(op.conv, operands.in(0), operands.in(1)))
+  const bool plain = operands.out().layout.tag.empty();
+  if (plain && takes_small_maps(op.conv, operands.in(0), operands.in(1)))
     return small_map_weight_grad(operands.context.engine, op.conv, operands.in_shape(0),
                                  operands.in_shape(1));
-  if (takes_eight_channels(op.conv, operands.in(0), operands.in(1)))
+  if (plain && takes_eight_channels(op.conv, operands.in(0), operands.in(1)))
     return eight_channels_weight_grad(eight_channels(operands.in_shape(1)), op.conv.bias);
   const ConvShapes s = shapes(op.conv, operands.in(0), operands.out(), operands.in(1));
   std::vector<Argument> arguments{

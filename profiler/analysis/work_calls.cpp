@@ -9,7 +9,7 @@ namespace {
 
 // Whether an op is a product of matrices, which tensor cores are for.
 bool is_product(std::string_view op) {
-  return op.starts_with("conv") || op.starts_with("linear") ||
+  return op.starts_with("conv") || op.starts_with("norm_conv") || op.starts_with("linear") ||
          op.find("matmul") != std::string_view::npos ||
          op.find("attention") != std::string_view::npos;
 }

@@ -1,5 +1,5 @@
 // dnn::Library by plain loops over the same description that cuDNN is given: sums in double, each
-// result rounded once to its tensor's dtype, virtual tensors in f32.
+// result rounded once to its tensor's dtype, in memory or not.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -193,9 +193,17 @@ class Run {
     });
     return dense;
   }
+  static Dense rounded(DType dtype, Dense dense) {
+    for (float& value : dense) {
+      float stored = 0;
+      store(&stored, dtype, 0, value);
+      value = load(&stored, dtype, 0);
+    }
+    return dense;
+  }
   void write(const Tensor& tensor, const Dense& dense) {
     if (tensor.is_virtual) {
-      virtual_[tensor.uid] = dense;
+      virtual_[tensor.uid] = rounded(tensor.dtype, dense);
       return;
     }
     void* base = addresses_.at(tensor.uid);

@@ -195,7 +195,8 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
   expect_refused(with(short_run(data_, folder_ / "new"), "--allow-missing"), 2,
                  HasSubstr("--allow-missing goes with --weights"));
   expect_refused(with(short_run(data_, folder_ / "new"), "--weights", folder_ / "no"), 1,
-                 HasSubstr("/no: cannot open"));
+                 HasSubstr("/no: there is no such file"));
+  expect_refused({"eval", "mlp", "--weights", folder_ / "no"}, 1, HasSubstr("no such file"));
   expect_refused({"eval", "mpl", "--weights", weights_, "--data", data_}, 2,
                  HasSubstr("did you mean mlp?"));
   expect_refused({"eval", "mlp", "--weights", weights_}, 2, HasSubstr("which data?"));

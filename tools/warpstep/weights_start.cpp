@@ -24,6 +24,8 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
     if (weights.allow_missing) fail<UsageError>("--allow-missing goes with --weights");
     return;
   }
+  if (!std::filesystem::exists(weights.file))
+    fail<DataError>("--weights {}: there is no such file", weights.file);
   if (resumes)
     fail<UsageError>(
         "--weights does not go with --resume: the run goes on with its own; a new run can start "

@@ -216,7 +216,7 @@ TEST_P(Parity, StepsAgreeWithPyTorch) {
 std::vector<Way> ways() {
   std::vector<Way> all{{"resnet18"}, {"resnet34"}, {"resnet50"}};
   if (testing_support::tested_backend() == std::string_view("ref")) return all;
-  for (const char* model : {"cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9"})
+  for (const char* model : {"cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "toynet"})
     all.push_back({model});
   for (const char* model : {"cifar10cnn", "airbench"}) all.push_back({model, false});
   return all;

@@ -19,6 +19,7 @@ SGD = {"kind": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}
 SIZES = {"batch": 128, "steps": 10, "samples": 512}
 # Of models whose step in plain loops takes seconds, or that have very many parameters.
 SMALLER = {
+    "toynet": {"batch": 2, "steps": 3, "samples": 64},
     "airbench": {"batch": 16, "steps": 3, "samples": 64},
     "resnet9": {"batch": 8, "steps": 3, "samples": 64},
     "resnet18": {"batch": 8, "steps": 2, "samples": 32},

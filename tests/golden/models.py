@@ -129,6 +129,24 @@ class Airbench(nn.Module):
         return self.head(nn.functional.max_pool2d(x, 3).flatten(1))
 
 
+class Toynet(nn.Module):
+    image = (256, 256, 3)
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 30, 3, padding=1)
+        for layer in range(2, 10):
+            setattr(self, f"conv{layer}", nn.Conv2d(30, 30, 3, padding=1))
+        self.conv10 = nn.Conv2d(30, 10, 1)
+
+    def forward(self, x):
+        x = torch.relu(self.conv1(x))
+        for layer in range(2, 10):
+            x = nn.functional.max_pool2d(torch.relu(getattr(self, f"conv{layer}")(x)), 2)
+        return self.conv10(x).flatten(1)
+
+
 def torchvision_resnet(name):
     """A class of ours around torchvision's function: small images, as the goldens are made on CPUs."""
     def make():
@@ -144,7 +162,8 @@ def torchvision_resnet(name):
 
 
 MODELS = {"cifar10cnn": Cifar10Cnn, "mlp": Mlp, "mnist_cnn": MnistCnn, "airbench": Airbench,
-          "resnet9": Resnet9, **{n: torchvision_resnet(n) for n in ("resnet18", "resnet34", "resnet50")}}
+          "resnet9": Resnet9, "toynet": Toynet,
+          **{n: torchvision_resnet(n) for n in ("resnet18", "resnet34", "resnet50")}}
 
 
 def build(name, seed):

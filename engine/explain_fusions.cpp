@@ -1,7 +1,9 @@
 // What each row of the table of fusions saves in one model's step.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/explain.h"

@@ -77,7 +77,7 @@ endif()
 # leaves them out. tests/threads.py counts the threads that each program starts, and lists those that are missing here.
 set(WARPSTEP_THREADED "^(system_.*|data_(loader|ring|batch_maker|pack|data_errors|synthetic|mutation|tar_set|tier)_test|\
 engine_test|record_test|file_test|profile_command_test|\
-profiler_(sampler|recorder|trigger|trigger_socket|cupti_.*)_test)$")
+profiler_(sampler|recorder|rank_clock|trigger|trigger_socket|cupti_.*)_test)$")
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [PROPERTIES ...]): a GoogleTest program; every
 # test of it gets the tier as label, and the target tier_TIER builds it. With SHARDS, a program of very many tests runs in

@@ -51,7 +51,7 @@ TIERS = [
     Tier("tsan", ("host", "cpu"), "tsan", SANITIZED, environment={"OMP_NUM_THREADS": "1"}),
     # Bounds and alignment of the CUDA kernels' accesses, and races between their threads.
     Tier("asan-cuda", ("cuda-on-cpu",), "asan", SANITIZED, optional=True),
-    Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True),
+    Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True, environment={"OMP_NUM_THREADS": "1"}),
 ]
 
 

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "profiler/analysis/fields.h"
 #include "profiler/export/export.h"
 #include "profiler/export/lanes.h"
 #include "profiler/export/perfetto_device.h"
@@ -74,13 +75,18 @@ class Writer {
     packets_.describe(ProtoMessage().message(packet::track_descriptor, track));
   }
 
+  std::string process_name() const {
+    const std::int64_t rank = fields::whole(session_.stamp, "rank", -1);
+    return rank < 0 ? "warpstep" : fmt::format("warpstep, rank {}", rank);
+  }
+
   void describe_process() {
     process_ = new_track();
     describe_track(ProtoMessage()
                        .varint(track::uuid, process_)
                        .message(track::process, ProtoMessage()
                                                     .varint(track::process_pid, facts_.pid)
-                                                    .text(track::process_name, "warpstep"))
+                                                    .text(track::process_name, process_name()))
                        .varint(track::child_ordering, track::explicit_order));
   }
 

@@ -49,6 +49,7 @@ struct Recorder::Parts {
   RecorderOptions options;
   SessionThread session;
   std::unique_ptr<TriggerListener> listener;
+  std::unique_ptr<RankClock> rank_clock;
   std::optional<Window> window;
   std::atomic<bool> recording{false};  // a window is open
   bool on = false;                     // sources give entries
@@ -172,6 +173,10 @@ Recorder::Recorder(RecorderOptions options) : parts_(std::make_unique<Parts>(std
   Parts& parts = *parts_;
   if (parts.options.level == Level::deep && !parts.options.trace.why.empty())
     note(parts.options.trace.why);
+  if (parts.options.rank)
+    parts.rank_clock = std::make_unique<RankClock>(
+        RankClockOptions{.address = *parts.options.rank,
+                         .tell = [&parts](const PeerClock& clock) { parts.session.add(clock); }});
   if (!parts.options.listens) return;
   parts.listener = std::make_unique<TriggerListener>(
       [&parts](const TriggerRequest& request) { return parts.answer(request); });
@@ -238,6 +243,10 @@ void Recorder::finish() {
   if (std::exchange(parts.finished, true)) return;
   parts.listener.reset();
   end_windows();
+  if (parts.rank_clock) {
+    parts.rank_clock->finish();
+    for (const std::string& text : parts.rank_clock->notes()) note(text);
+  }
   parts.session.finish();
 }
 

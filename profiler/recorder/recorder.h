@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "profiler/recorder/rank_clock.h"
 #include "profiler/recorder/schedule.h"
 #include "profiler/session/session.h"
 #include "profiler/sources/device_trace.h"
@@ -31,6 +33,7 @@ struct RecorderOptions {
   bool listens = true;                // for `warpstep profile PID`
   bool samples = true;                // the machine
   bool samples_gpus = false;          // and its GPUs, through NVML
+  std::optional<RankAddress> rank;    // of a job of several processes: which, and whose clock
 };
 
 // Where in its epoch a step is.

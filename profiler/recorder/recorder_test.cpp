@@ -207,5 +207,20 @@ TEST(Level, IsOneOfFour) {
   EXPECT_THROW(parse_level("all"), UsageError);
 }
 
+TEST(Recorder, KeepsWhatItSeesOfRankZerosClock) {
+  const RankClock zero({.address = parse_rank("0@127.0.0.1:0")});
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "rank1.prof";
+  RecorderOptions options;
+  options.path = path;
+  options.listens = options.samples = false;
+  options.rank = RankAddress{1, "127.0.0.1", std::to_string(zero.port())};
+  Recorder recorder(std::move(options));
+  recorder.finish();
+  const Session session = read_session(path);
+  ASSERT_FALSE(session.peer_clocks.empty());
+  EXPECT_GT(session.peer_clocks.front().round_trip_ns, 0U);
+  EXPECT_THAT(session.notes, IsEmpty());
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -54,6 +54,11 @@ void SessionThread::add(const ClockReading& clocks) {
   if (!stop_) next_.clocks.push_back(clocks);
 }
 
+void SessionThread::add(const PeerClock& clock) {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) next_.peer_clocks.push_back(clock);
+}
+
 void SessionThread::add(const std::vector<Device>& devices) {
   const std::lock_guard lock(mutex_);
   if (!stop_) next_.devices.insert(next_.devices.end(), devices.begin(), devices.end());
@@ -143,6 +148,7 @@ void SessionThread::carry_out(Order order) {
   if (!order.devices.empty()) write_names();
   writer_->write(Chunk::devices, order.devices);
   writer_->write(Chunk::clocks, order.clocks);
+  writer_->write(Chunk::peer_clocks, order.peer_clocks);
   writer_->write(Chunk::steps, order.steps);
   write_samples();
   gather_entries();

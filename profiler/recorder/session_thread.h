@@ -28,6 +28,7 @@ class SessionThread {
   void add(const Step& step);
   void add(Chunk type, const Json& json);
   void add(const ClockReading& clocks);
+  void add(const PeerClock& clock);
   void add(const std::vector<Device>& devices);
   void add_note(const std::string& text);
   void open(const Window& window);  // entries from window.begin_ns on are kept
@@ -51,6 +52,7 @@ class SessionThread {
     std::vector<std::pair<Chunk, Json>> objects;
     std::vector<std::string> notes;
     std::vector<ClockReading> clocks;
+    std::vector<PeerClock> peer_clocks;
     std::vector<Device> devices;
     std::vector<Event> events;
   };

@@ -33,20 +33,6 @@ Descriptor new_socket() {
   return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Waits until `events` are there; false at the deadline or when `stop` is readable.
-bool wait_for(const Descriptor& socket, short events, Deadline deadline, int stop) {
-  for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    std::array<pollfd, 2> waited{pollfd{socket.number(), events, 0}, pollfd{stop, POLLIN, 0}};
-    const int ready = ::poll(waited.data(), waited.size(), static_cast<int>(left.count()));
-    if (ready < 0 && errno != EINTR) return false;
-    if (ready <= 0) continue;
-    return waited[1].revents == 0;
-  }
-}
-
 bool try_again(ssize_t result) {
   return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
@@ -136,6 +122,19 @@ std::optional<uid_t> peer_of(const Descriptor& socket) {
   if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
     return std::nullopt;
   return peer.uid;
+}
+
+bool wait_for(const Descriptor& socket, short events, Deadline deadline, int stop) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    std::array<pollfd, 2> waited{pollfd{socket.number(), events, 0}, pollfd{stop, POLLIN, 0}};
+    const int ready = ::poll(waited.data(), waited.size(), static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready <= 0) continue;
+    return waited[1].revents == 0;
+  }
 }
 
 std::optional<std::string> receive_line(const Descriptor& socket, std::size_t most_bytes,

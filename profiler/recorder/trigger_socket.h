@@ -47,6 +47,10 @@ std::optional<uid_t> peer_of(const Descriptor& socket);
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// Waits until one of poll()'s `events` is there; false at the deadline, or when `stop` (a
+// descriptor, or -1) is readable.
+bool wait_for(const Descriptor& socket, short events, Deadline deadline, int stop);
+
 // A line without its end, by the deadline; nothing when it is longer than `most_bytes`, when the
 // peer goes away before its end, or when `stop` (a descriptor, or -1) becomes readable.
 std::optional<std::string> receive_line(const Descriptor& socket, std::size_t most_bytes,

@@ -92,6 +92,13 @@ struct ClockReading {
   std::uint64_t error_ns = 0;   // how long the reading took
 };
 
+// What rank 0's clock had, as this process saw it over the network: see recorder/rank_clock.h.
+struct PeerClock {
+  std::uint64_t at_ns = 0;          // here, halfway between question and answer
+  std::uint64_t peer_ns = 0;        // there; the error is at most half of the round trip
+  std::uint64_t round_trip_ns = 0;  // of the shortest exchange
+};
+
 // Steps that were recorded with spans.
 struct Window {
   std::uint64_t first_step = 0, last_step = 0;  // of the run, both included
@@ -158,6 +165,7 @@ struct Session {
   std::vector<Sample> samples;       // by time
   std::vector<ClockReading> clocks;
   std::vector<GraphNode> graph_nodes;
+  std::vector<PeerClock> peer_clocks;  // in order; of ranks but 0
   Losses losses;
 
   const std::string& name(std::uint32_t id) const { return names[id].text; }

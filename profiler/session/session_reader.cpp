@@ -76,6 +76,7 @@ class Reader {
       case Chunk::samples: return records(header, payload, session_.samples);
       case Chunk::clocks: return records(header, payload, session_.clocks);
       case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
+      case Chunk::peer_clocks: return records(header, payload, session_.peer_clocks);
       case Chunk::losses: {
         std::vector<Losses> losses;
         records(header, payload, losses);

@@ -81,6 +81,7 @@ void SessionWriter::write(const Session& session) {
   write(Chunk::samples, session.samples);
   write(Chunk::clocks, session.clocks);
   write(Chunk::graph_nodes, session.graph_nodes);
+  write(Chunk::peer_clocks, session.peer_clocks);
   write(Chunk::losses, std::vector{session.losses});
 }
 

@@ -30,6 +30,7 @@ enum class Chunk : std::uint32_t {
   clocks,
   graph_nodes,  // records
   losses,       // a record; the last one counts
+  peer_clocks,  // records
 };
 
 class SessionWriter {

@@ -154,6 +154,7 @@ Json machine_stamp(const path& root, const NvmlFunctions& nvml) {
   put(json, "affinity", value_of(status, "Cpus_allowed_list", ':'));
   put_part(json, "cgroup", control_group(root));
   put(json, "kernel", first_line(root / "proc/sys/kernel/osrelease"));
+  put(json, "boot", first_line(root / "proc/sys/kernel/random/boot_id"));
   put_part(json, "load_average", load_average(root));
   put(json, "transparent_huge_pages",
       chosen(first_line(root / "sys/kernel/mm/transparent_hugepage/enabled")));

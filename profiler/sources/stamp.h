@@ -10,7 +10,8 @@ struct NvmlFunctions;
 
 // {"cpu": {"model", "cores", "governor", "frequency_mhz", "max_frequency_mhz", "numa_nodes"},
 //  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "memory_limit_bytes"}, "kernel",
-//  "load_average": [of 1, 5 and 15 minutes], "transparent_huge_pages": "madvise",
+//  "boot": an id of the machine's start, "load_average": [of 1, 5 and 15 minutes],
+//  "transparent_huge_pages": "madvise",
 //  "libraries": {"libcudnn": "9.13.0", ...} of those loaded by now,
 //  "gpus": [{"name", "driver", "power_limit_w", "persistence": true, "sm_clock_mhz",
 //  "max_sm_clock_mhz", "memory_clock_mhz", "max_memory_clock_mhz", "ecc": true}, ...]}.

@@ -24,6 +24,7 @@ void write_machine(Tree& tree) {
           "processor\t: 1\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C\ncpu MHz\t: 2700.0\n")
       .write("proc/self/status", "Name:\twarpstep\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1,4\n")
       .write("proc/sys/kernel/osrelease", "6.1.0-28-cloud-amd64\n")
+      .write("proc/sys/kernel/random/boot_id", "5bf3b2a6-0d0c-4e3c\n")
       .write("proc/loadavg", "0.52 1.25 3.00 2/345 6789\n")
       .write("proc/self/maps",
              "7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libcudnn.so.9.13.0\n"
@@ -51,6 +52,7 @@ TEST(MachineStamp, NamesEverythingThatTheKernelTells) {
     "affinity": "0-1,4",
     "cgroup": {"cpu_quota_cores": 1.5, "memory_limit_bytes": 8589934592},
     "kernel": "6.1.0-28-cloud-amd64",
+    "boot": "5bf3b2a6-0d0c-4e3c",
     "load_average": [0.52, 1.25, 3.0],
     "transparent_huge_pages": "madvise",
     "libraries": {"libcudnn": "9.13.0", "libdnnl": "3.1"}})"));

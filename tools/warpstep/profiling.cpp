@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "engine/core/error.h"
@@ -47,6 +48,11 @@ void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   fs::rename(path, earlier);
 }
 
+std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {
+  if (options.profile_rank.empty()) return std::nullopt;
+  return profiler::parse_rank(options.profile_rank);
+}
+
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const std::string kind = source.dataset->kind();
@@ -88,6 +94,10 @@ void check_profile_options(const RunOptions& options) {
       profiler::parse_level(options.profile) != profiler::Level::deep)
     fail<UsageError>("--profile-raw keeps what CUPTI tells, which --profile deep asks: not {}",
                      options.profile);
+  if (options.profile_rank.empty()) return;
+  profiler::parse_rank(options.profile_rank);
+  if (profiler::parse_level(options.profile) == profiler::Level::off)
+    fail<UsageError>("--profile-rank is for a profile, which --profile off does not make");
 }
 
 Profiling::Profiling(const RunOptions& options)
@@ -130,8 +140,10 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
       .path = run_ / "session.prof",
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
       .trace = std::move(trace_),
-      .samples_gpus = step.backend().name() == "cuda"});
+      .samples_gpus = step.backend().name() == "cuda",
+      .rank = rank_of(options_)});
   Json stamp = config;
+  if (const auto rank = rank_of(options_)) stamp["rank"] = rank->rank;
   stamp.update(profiler::machine_stamp());
   stamp["host"]["name"] = host().name;
   stamp["profiler"] = {{"level", profiler::name(level_)},

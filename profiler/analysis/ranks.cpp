@@ -1,0 +1,257 @@
+#include "profiler/analysis/ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "engine/core/error.h"
+#include "profiler/analysis/fields.h"
+#include "profiler/analysis/table_parts.h"
+
+namespace warpstep::profiler {
+namespace {
+
+// Less than this share of a step is no straggling, but noise.
+constexpr double least_share = 0.02;
+// A rank that is like the others is above their median in half of the steps: this many standard
+// deviations of that count more are no chance (0.5 % for one rank).
+constexpr double least_deviations = 2.58;
+
+// A step as one rank had it.
+struct Place {
+  std::uint64_t end_ns = 0;  // of rank 0's clock
+  std::uint64_t own_ns = 0;
+  Parts parts{};
+};
+using Places = std::map<std::uint64_t, Place>;  // by step
+
+std::uint64_t part(const Parts& parts, Category category) {
+  return parts[static_cast<std::size_t>(category)];
+}
+
+Places places(const Session& session, const ClockMap& map) {
+  Places of;
+  for (const StepParts& step : break_down(session).steps)
+    of[step.step] = {
+        map(step.time.end_ns),
+        step.time.end_ns - step.time.begin_ns - part(step.parts, Category::communication),
+        step.parts};
+  return of;
+}
+
+std::vector<std::uint64_t> common_steps(std::span<const Places> ranks) {
+  std::vector<std::uint64_t> steps;
+  for (const auto& [step, place] : ranks.front())
+    if (std::all_of(ranks.begin(), ranks.end(),
+                    [step = step](const Places& of) { return of.contains(step); }))
+      steps.push_back(step);
+  if (steps.size() < 2)
+    fail<DataError>("these sessions have {} step{} in common: they are not of one job",
+                    steps.size(), steps.size() == 1 ? "" : "s");
+  steps.erase(steps.begin());  // which starts things up
+  return steps;
+}
+
+double median(std::vector<double> values) {
+  const std::size_t half = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
+                   values.end());
+  const double upper = values[half];
+  if (values.size() % 2 == 1) return upper;
+  return (upper +
+          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
+         2;
+}
+
+// What a rank's step is more than the median of the others' same step.
+template <class Of>
+double excess(std::span<const Places> ranks, std::uint64_t step, std::size_t rank, Of of) {
+  std::vector<double> others;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (i != rank) others.push_back(static_cast<double>(of(ranks[i].at(step))));
+  return static_cast<double>(of(ranks[rank].at(step))) - median(std::move(others));
+}
+
+double own_excess(std::span<const Places> ranks, std::uint64_t step, std::size_t rank) {
+  return excess(ranks, step, rank, [](const Place& place) { return place.own_ns; });
+}
+
+// Of each part but communication, summed over steps.
+std::array<double, categories> excess_by_part(std::span<const Places> ranks,
+                                              std::span<const std::uint64_t> steps,
+                                              std::size_t rank) {
+  std::array<double, categories> sums{};
+  for (std::size_t c = 0; c < categories; ++c)
+    if (static_cast<Category>(c) != Category::communication)
+      for (const std::uint64_t step : steps)
+        sums[c] += excess(ranks, step, rank, [c](const Place& place) { return place.parts[c]; });
+  return sums;
+}
+
+Straggle straggle(std::span<const Places> ranks, std::uint64_t step, std::size_t slowest) {
+  const auto parts = excess_by_part(ranks, std::span(&step, 1), slowest);
+  const auto most = std::max_element(parts.begin(), parts.end());
+  return {.step = step,
+          .rank = static_cast<std::uint32_t>(slowest),
+          .own_ns = ranks[slowest].at(step).own_ns,
+          .excess_ns = own_excess(ranks, step, slowest),
+          .part = static_cast<Category>(most - parts.begin()),
+          .part_excess_ns = *most};
+}
+
+std::string shown_ns(double ns) {
+  return shown(Cell(ns), Unit::ns);
+}
+
+std::string verdict(const RanksView& view, std::span<const Places> ranks,
+                    std::span<const std::uint64_t> steps) {
+  const auto worst = std::max_element(
+      view.ranks.begin(), view.ranks.end(),
+      [](const RankRow& a, const RankRow& b) { return a.excess_ns < b.excess_ns; });
+  const auto index = static_cast<std::size_t>(worst - view.ranks.begin());
+  const auto above = std::count_if(steps.begin(), steps.end(), [&](std::uint64_t step) {
+    return own_excess(ranks, step, index) > 0;
+  });
+  const auto count = static_cast<double>(steps.size());
+  const bool is_chance =
+      static_cast<double>(above) < count / 2 + least_deviations * std::sqrt(count) / 2;
+  if (is_chance || worst->excess_ns < least_share * worst->own_ns)
+    return fmt::format(
+        "No rank keeps the others waiting: over {} steps none is slower than the others by {:.0f} "
+        "% of a step more often than by chance.",
+        steps.size(), 100 * least_share);
+  const auto parts = excess_by_part(ranks, steps, index);
+  const auto longest = std::max_element(parts.begin(), parts.end()) - parts.begin();
+  return fmt::format(
+      "Rank {} ({}) keeps the others waiting: it is the slowest in {} of {} steps, by {} of its {} "
+      "(medians, communication left out), most of it {}.",
+      worst->rank, worst->host, worst->slowest, steps.size(), shown_ns(worst->excess_ns),
+      shown_ns(worst->own_ns), name(static_cast<Category>(longest)));
+}
+
+RankRow row(const Session& session, std::size_t index) {
+  return {.rank = static_cast<std::uint32_t>(
+              fields::whole(session.stamp, "rank", static_cast<std::int64_t>(index))),
+          .host = fields::text(fields::child(session.stamp, "host"), "name", "host")};
+}
+
+}  // namespace
+
+void sort_by_rank(std::vector<Session>& sessions) {
+  if (sessions.size() < 2)
+    fail<DataError>("ranks are compared with each other: give the runs of at least two");
+  const auto rank = [](const Session& session) { return fields::whole(session.stamp, "rank", -1); };
+  const auto told = std::count_if(sessions.begin(), sessions.end(),
+                                  [&](const Session& session) { return rank(session) >= 0; });
+  if (told == 0) return;
+  if (static_cast<std::size_t>(told) != sessions.size())
+    fail<DataError>(
+        "{} of {} sessions tell which rank they are, the others do not: record all with "
+        "--profile-rank RANK@HOST:PORT",
+        told, sessions.size());
+  std::stable_sort(sessions.begin(), sessions.end(),
+                   [&](const Session& a, const Session& b) { return rank(a) < rank(b); });
+  for (std::size_t i = 1; i < sessions.size(); ++i)
+    if (rank(sessions[i]) == rank(sessions[i - 1]))
+      fail<DataError>("two of the sessions are rank {}'s: give each rank's run once",
+                      rank(sessions[i]));
+}
+
+RanksView rank_view(std::span<const Session> sessions) {
+  RanksView view;
+  std::vector<Places> ranks;
+  for (const Session& session : sessions) {
+    view.ranks.push_back(row(session, ranks.size()));
+    view.ranks.back().clock = clock_map(session, sessions.front());
+    ranks.push_back(places(session, view.ranks.back().clock));
+  }
+  const std::vector<std::uint64_t> steps = common_steps(ranks);
+  std::vector<std::vector<double>> own(ranks.size()), more(ranks.size()), behind(ranks.size());
+  for (const std::uint64_t step : steps) {
+    std::uint64_t first_end = UINT64_MAX;
+    std::size_t slowest = 0;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const Place& place = ranks[i].at(step);
+      first_end = std::min(first_end, place.end_ns);
+      if (place.own_ns > ranks[slowest].at(step).own_ns) slowest = i;
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const Place& place = ranks[i].at(step);
+      own[i].push_back(static_cast<double>(place.own_ns));
+      more[i].push_back(own_excess(ranks, step, i));
+      behind[i].push_back(static_cast<double>(place.end_ns - first_end));
+      for (std::size_t c = 0; c < categories; ++c) view.ranks[i].mean[c] += place.parts[c];
+    }
+    ++view.ranks[slowest].slowest;
+    view.straggles.push_back(straggle(ranks, step, slowest));
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    view.ranks[i].own_ns = median(std::move(own[i]));
+    view.ranks[i].excess_ns = median(std::move(more[i]));
+    view.ranks[i].behind_ns = median(std::move(behind[i]));
+    for (std::uint64_t& ns : view.ranks[i].mean) ns /= steps.size();
+  }
+  view.verdict = verdict(view, ranks, steps);
+  for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;
+  return view;
+}
+
+Table ranks_table(const RanksView& view) {
+  using analysis::cell;
+  Table table{"ranks",
+              "Ranks",
+              "Over the steps that all ranks have, but the first; a step's time is without its "
+              "communication, in which ranks wait for each other.",
+              {{"rank", "rank"},
+               {"host", "host"},
+               {"slowest_steps", "slowest in", Unit::count},
+               {"own_ns", "step", Unit::ns},
+               {"excess_ns", "more than others", Unit::ns},
+               {"behind_ns", "ends behind", Unit::ns}},
+              {}};
+  for (std::size_t c = 0; c < categories; ++c) {
+    const std::string key(name(static_cast<Category>(c)));
+    table.columns.push_back({key + "_ns", key, Unit::ns});
+  }
+  table.columns.push_back({"clock_offset_ns", "clock off by", Unit::ns});
+  table.columns.push_back({"clock_error_ns", "within", Unit::ns});
+  table.columns.push_back({"clock", "clock from"});
+  for (const RankRow& rank : view.ranks) {
+    std::vector<Cell> row{
+        std::int64_t{rank.rank}, rank.host,     cell(std::uint64_t{rank.slowest}), rank.own_ns,
+        rank.excess_ns,          rank.behind_ns};
+    for (const std::uint64_t ns : rank.mean) row.push_back(static_cast<double>(ns));
+    row.push_back(static_cast<double>(rank.clock.offset_ns));
+    row.emplace_back();
+    if (rank.clock.error_ns) row.back() = static_cast<double>(*rank.clock.error_ns);
+    row.push_back(rank.clock.how);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table straggles_table(const RanksView& view) {
+  std::vector<Straggle> sorted = view.straggles;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Straggle& a, const Straggle& b) { return a.excess_ns > b.excess_ns; });
+  Table table{"stragglers",
+              "Stragglers",
+              "Each step's slowest rank, what it took more than the median of the others, and the "
+              "part of the step that is most of that.",
+              {{"step", "step"},
+               {"rank", "rank"},
+               {"own_ns", "took", Unit::ns},
+               {"excess_ns", "more than others", Unit::ns},
+               {"part", "most of it"},
+               {"part_excess_ns", "of which", Unit::ns}},
+              {}};
+  for (const Straggle& one : sorted)
+    table.rows.push_back({analysis::cell(one.step), std::int64_t{one.rank},
+                          analysis::cell(one.own_ns), one.excess_ns, std::string(name(one.part)),
+                          one.part_excess_ns});
+  return table;
+}
+
+}  // namespace warpstep::profiler

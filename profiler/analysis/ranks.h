@@ -1,0 +1,54 @@
+// The processes of one job beside each other: which of them the others wait for, and why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/rank_clocks.h"
+#include "profiler/analysis/table.h"
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+struct RankRow {
+  std::uint32_t rank = 0;
+  std::string host;
+  ClockMap clock;
+  // Over the steps that all ranks have, but the first:
+  double own_ns = 0;        // median of a step without its communication, in which ranks wait
+  double excess_ns = 0;     // median of what that is more than the median of the others' same step
+  double behind_ns = 0;     // median of the time after the first rank's end of the same step
+  Parts mean{};             // ns of a step by Category
+  std::size_t slowest = 0;  // steps in which it took the longest
+};
+
+// A step of the rank that took the longest in it.
+struct Straggle {
+  std::uint64_t step = 0;
+  std::uint32_t rank = 0;
+  std::uint64_t own_ns = 0;  // without communication
+  double excess_ns = 0;      // more than the median of the other ranks
+  Category part{};           // that is most of it
+  double part_excess_ns = 0;
+};
+
+struct RanksView {
+  std::vector<RankRow> ranks;       // by rank
+  std::vector<Straggle> straggles;  // a step each, by step
+  std::string verdict;              // a sentence or two
+};
+
+// Sessions by rank as the stamp tells ("rank", of train --profile-rank), or in the order given
+// where none does. Throws DataError for fewer than two sessions, for a rank that is there twice,
+// where only some tell theirs, and when no two steps are the same in all.
+void sort_by_rank(std::vector<Session>& sessions);
+RanksView rank_view(std::span<const Session> sessions);  // sorted, of any clock
+
+Table ranks_table(const RanksView& view);
+Table straggles_table(const RanksView& view);  // the largest excess first
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,159 @@
+#include "profiler/recorder/rank_clock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "profiler/recorder/clock_server.h"
+#include "profiler/recorder/tcp_socket.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::uint64_t ahead_ns = 7'000'000'000;
+
+std::uint64_t other_clock() {
+  return now_ns() + ahead_ns;
+}
+
+// What a rank was told, waited for.
+class Looks {
+ public:
+  std::function<void(const PeerClock&)> tell() {
+    return [this](const PeerClock& look) {
+      const std::lock_guard lock(mutex_);
+      looks_.push_back(look);
+      changed_.notify_all();
+    };
+  }
+  std::vector<PeerClock> wait_for(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, 20s, [&] { return looks_.size() >= count; });
+    return looks_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<PeerClock> looks_;
+};
+
+TEST(RankAddress, IsRankHostAndPort) {
+  const RankAddress name = parse_rank("3@node0:29555");
+  EXPECT_EQ(name.rank, 3U);
+  EXPECT_EQ(name.host, "node0");
+  EXPECT_EQ(name.port, "29555");
+  EXPECT_EQ(parse_rank("0@[::1]:80").host, "::1");
+  for (const char* wrong : {"", "1", "node0:29555", "1@node0", "x@node0:1", "1@:1", "1@node0:x",
+                            "1@node0:70000", "-1@node0:1", "1@node0:"}) {
+    SCOPED_TRACE(wrong);
+    try {
+      parse_rank(wrong);
+      FAIL() << "was taken";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("1@node0:29555"));
+    }
+  }
+}
+
+TEST(ShortestExchange, IsTheOneThatSaysMost) {
+  const std::array<ClockExchange, 3> exchanges{
+      {{.asked_ns = 100, .told_ns = 1000, .answered_ns = 200},
+       {.asked_ns = 300, .told_ns = 1190, .answered_ns = 340},
+       {.asked_ns = 400, .told_ns = 1300, .answered_ns = 470}}};
+  const PeerClock best = shortest(exchanges);
+  EXPECT_EQ(best.at_ns, 320U);
+  EXPECT_EQ(best.peer_ns, 1190U);
+  EXPECT_EQ(best.round_trip_ns, 40U);
+}
+
+TEST(RankClock, LooksAtRankZerosAtOnceAgainAndAtTheEnd) {
+  const RankClock zero({.address = parse_rank("0@127.0.0.1:0"), .clock = other_clock});
+  ASSERT_THAT(zero.notes(), IsEmpty());
+  Looks looks;
+  RankClock one({.address = {1, "127.0.0.1", std::to_string(zero.port())},
+                 .tell = looks.tell(),
+                 .period = 5ms});
+  const std::size_t before = looks.wait_for(3).size();
+  ASSERT_GE(before, 3U);
+  one.finish();
+  const auto all = looks.wait_for(before + 1);
+  ASSERT_GE(all.size(), before + 1);
+  EXPECT_THAT(one.notes(), IsEmpty());
+  for (const PeerClock& look : all) {
+    // The other clock is exactly so far ahead: a look is wrong by half of its way at most.
+    const auto wrong = static_cast<std::int64_t>(look.peer_ns - look.at_ns - ahead_ns);
+    EXPECT_LE(std::abs(wrong), static_cast<std::int64_t>(look.round_trip_ns / 2 + 1));
+  }
+}
+
+TEST(RankClock, SaysThatNobodyAnswersAndStillFindsWhoComesLater) {
+  // A port that was free a moment ago.
+  std::string port;
+  {
+    const ClockServer server("127.0.0.1", "0", now_ns);
+    port = std::to_string(server.port());
+  }
+  Looks looks;
+  RankClock one({.address = {1, "127.0.0.1", port}, .tell = looks.tell(), .period = 20ms});
+  for (int i = 0; i < 1000 && one.notes().empty(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("is rank 0 there, with --profile-rank 0@127")));
+  const RankClock zero({.address = {0, "127.0.0.1", port}, .clock = other_clock});
+  ASSERT_THAT(zero.notes(), IsEmpty());
+  EXPECT_FALSE(looks.wait_for(1).empty());
+  EXPECT_THAT(one.notes(), IsEmpty());
+}
+
+TEST(RankClock, EndsAtOnceWhereNobodyAnswers) {
+  std::string why;
+  // Listens, and never answers.
+  const Descriptor silent = listen_tcp("127.0.0.1", "0", &why);
+  ASSERT_TRUE(silent) << why;
+  const auto began = std::chrono::steady_clock::now();
+  {
+    RankClock one({.address = {1, "127.0.0.1", std::to_string(port_of(silent))},
+                   .tell = [](const PeerClock&) { FAIL() << "nothing was told"; }});
+    one.finish();
+    EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("does not tell its clock")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);  // half a second, on a busy machine
+}
+
+TEST(RankClock, TwoRanksZeroOfOnePlace) {
+  const RankClock first({.address = parse_rank("0@127.0.0.1:0")});
+  const RankClock second({.address = {0, "127.0.0.1", std::to_string(first.port())}});
+  EXPECT_THAT(second.notes(), ElementsAre(HasSubstr("nothing can listen at 127.0.0.1")));
+  const RankClock nowhere({.address = parse_rank("0@no-such-host.invalid:0")});
+  EXPECT_THAT(nowhere.notes(), ElementsAre(HasSubstr("no-such-host.invalid")));
+}
+
+TEST(ClockServer, ClosesOnWhoAsksForSomethingElse) {
+  const ClockServer server("127.0.0.1", "0", [] { return std::uint64_t{42}; });
+  ASSERT_EQ(server.why(), "");
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  const auto ask = [&](std::string_view line) {
+    std::string why;
+    const Descriptor socket =
+        connect_tcp("127.0.0.1", std::to_string(server.port()), deadline, -1, &why);
+    EXPECT_TRUE(socket) << why;
+    EXPECT_TRUE(send_line(socket, line, deadline));
+    return receive_line(socket, clock_line_bytes, deadline);
+  };
+  EXPECT_EQ(ask("clock"), "42");
+  EXPECT_EQ(ask("GET / HTTP/1.1"), std::nullopt);
+  EXPECT_EQ(ask(std::string(5000, 'x')), std::nullopt);
+  EXPECT_EQ(ask("clock"), "42") << "it still answers the others";
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

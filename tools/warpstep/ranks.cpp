@@ -1,0 +1,108 @@
+// warpstep ranks: the processes of one job beside each other, on one clock.
+#include "profiler/analysis/ranks.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tar.h"
+#include "engine/core/file.h"
+#include "profiler/export/export.h"
+#include "tools/warpstep/command.h"
+#include "tools/warpstep/profiled_run.h"
+
+namespace warpstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string perfetto;
+  bool json = false;
+};
+
+constexpr std::size_t shown_straggles = 10;
+
+void append_member(std::string& archive, const std::string& name, std::string_view content) {
+  const auto header = data::tar_header(name, content.size());
+  archive.append(reinterpret_cast<const char*>(header.data()), header.size());
+  archive.append(content);
+  const std::size_t over = archive.size() % data::tar_block_bytes;
+  if (over != 0) archive.append(data::tar_block_bytes - over, '\0');
+}
+
+// A trace a rank, all on rank 0's clock, behind the manifest that Perfetto (58 and later) lays
+// several traces over each other by: https://perfetto.dev/docs/reference/perfetto-manifest.
+std::string perfetto_archive(std::vector<profiler::Session>& sessions,
+                             const profiler::RanksView& view) {
+  Json files = Json::array();
+  std::vector<std::string> traces;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    const profiler::RankRow& rank = view.ranks[i];
+    if (i > 0) profiler::move_to_clock(sessions[i], rank.clock, sessions.front());
+    files.push_back({{"path", fmt::format("rank-{}.pftrace", rank.rank)},
+                     {"machine", {{"name", fmt::format("rank {} on {}", rank.rank, rank.host)}}}});
+    traces.push_back(profiler::perfetto_trace(sessions[i]));
+  }
+  const Json manifest{{"perfetto_manifest", {{"version", 1}, {"files", files}}}};
+  std::string archive;
+  append_member(archive, "perfetto_manifest.json",
+                manifest.dump(1, ' ', false, Json::error_handler_t::replace));
+  for (std::size_t i = 0; i < traces.size(); ++i)
+    append_member(archive, files[i]["path"].get<std::string>(), traces[i]);
+  archive.append(2 * data::tar_block_bytes, '\0');
+  return archive;
+}
+
+void print(const profiler::RanksView& view) {
+  const profiler::Table ranks = ranks_table(view), straggles = straggles_table(view);
+  fmt::print("{}\n\n{}\n{}\n\n{}\n{}\n", view.verdict, to_text(ranks), ranks.note,
+             to_text(straggles, shown_straggles), straggles.note);
+}
+
+int compare_ranks(const Options& options) {
+  std::vector<profiler::Session> sessions;
+  for (const std::string& run : options.runs)
+    sessions.push_back(std::move(open_profiled_run(run).session));
+  profiler::sort_by_rank(sessions);
+  const profiler::RanksView view = profiler::rank_view(sessions);
+  if (options.json)
+    fmt::print("{}\n", Json{{"verdict", view.verdict},
+                            {"ranks", to_json(ranks_table(view))},
+                            {"stragglers", to_json(straggles_table(view))}}
+                           .dump(2, ' ', false, Json::error_handler_t::replace));
+  else
+    print(view);
+  if (!options.perfetto.empty()) {
+    write_atomically(options.perfetto, perfetto_archive(sessions, view));
+    fmt::print(stderr, "wrote {}\n", options.perfetto);
+  }
+  return done;
+}
+
+Run declare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("runs", options->runs,
+                 "run directories with a session.prof, or .prof files: one of each rank")
+      ->required()
+      ->type_name("RUN");
+  app.add_option("--perfetto", options->perfetto,
+                 "write an archive with every rank's trace on one time line, for ui.perfetto.dev")
+      ->type_name("FILE.tar");
+  app.add_flag("--json", options->json, "the tables as JSON, in base units");
+  app.footer(
+      "Ranks are what train --profile-rank said, or the order of the runs.\n"
+      "Example:\n  warpstep ranks runs/rank0 runs/rank1 --perfetto job.tar");
+  return [options] { return compare_ranks(*options); };
+}
+
+const Command command("ranks", "the processes of one job beside each other: which is waited for",
+                      declare);
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -69,6 +69,7 @@ void visit_fields(Options& o, Visit visit) {
   visit("profile", o.profile);
   visit("profile_schedule", o.profile_schedule);
   visit("profile_raw", o.profile_raw);
+  visit("profile_counters", o.profile_counters);
   visit("log_every", o.log_every);
   visit("checkpoint_every", o.checkpoint_every);
   visit("keep_checkpoints", o.keep_checkpoints);
@@ -232,6 +233,9 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--profile-raw", o.profile_raw,
                  "with deep: a file that CUPTI's raw buffers are kept in, for replaying");
+  app.add_flag("--profile-counters", o.profile_counters,
+               "with spans or deep: sample the GPU's own counters in windows (multiprocessors, "
+               "tensor pipe, DRAM); locks the GPU's clocks");
   app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")
       ->capture_default_str()
       ->check(whole_number(1));

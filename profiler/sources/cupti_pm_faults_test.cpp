@@ -12,6 +12,7 @@ namespace warpstep::profiler {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::FakeCupti;
 using testing::FakePm;
@@ -229,6 +230,16 @@ TEST_F(CuptiPmFaults, AWindowThatIsTooLong) {
   EXPECT_EQ(measured.samples.size(), 15U);
   EXPECT_THAT(measured.notes,
               ElementsAre(HasSubstr("3 samples of the GPU's counters are missing")));
+}
+
+// Training waits for the end of a window: that must come.
+TEST_F(CuptiPmFaults, AReaderThatNeverSaysThatItIsDone) {
+  settings.between_decodes = std::chrono::milliseconds(1);
+  settings.most_samples = 100;
+  const OpenedPmSampling opened = open();
+  pm.faults.endless = true;
+  const Measured measured = window(*opened.sampling, 200);
+  EXPECT_THAT(measured.notes, Contains(HasSubstr("the window was too long for them")));
 }
 
 // Were the samples' clock another one than we think, the report would say that none is in place.

@@ -11,6 +11,11 @@
 #include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
+namespace {
+
+constexpr int most_reads = 10'000;  // when a window ends: training waits for them
+
+}  // namespace
 
 void PmSampler::begin() {
   if (started_ || !broken_.empty()) return;
@@ -51,8 +56,7 @@ Measured PmSampler::end(std::uint64_t from_ns, std::uint64_t to_ns) {
 void PmSampler::finish() noexcept {
   try {
     stop();
-    while (broken_.empty() && decode()) {
-    }
+    for (int reads = 0; reads < most_reads && broken_.empty() && decode();) ++reads;
   } catch (const std::exception& error) {
     break_off(error.what());
   }
@@ -87,6 +91,11 @@ void PmSampler::stop_thread() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool PmSampler::is_stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
 void PmSampler::work() noexcept {
   using Clock = std::chrono::steady_clock;
   try {
@@ -96,7 +105,7 @@ void PmSampler::work() noexcept {
         std::unique_lock lock(mutex_);
         if (wake_.wait_for(lock, settings_.between_decodes, [this] { return stopping_; })) return;
       }
-      while (decode()) {
+      while (decode() && !is_stopping()) {
       }
       if (Clock::now() - read_at < settings_.between_readings) continue;
       clocks_.push_back(read_clocks(cupti_));

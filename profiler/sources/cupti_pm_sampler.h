@@ -63,6 +63,7 @@ class PmSampler final : public PmSampling {
   void finish() noexcept;
   void work() noexcept;
   void stop_thread();
+  bool is_stopping();
   bool decode();
   void clear_counter_data();
   void read(std::size_t sample);

@@ -191,6 +191,7 @@ struct FakePm::Functions {
     Header header;
     std::memcpy(&header, p->pCounterDataImage, sizeof header);
     auto& buffer = current->buffer_;
+    if (current->faults.endless) buffer.push_back({current->now(), current->now() + 1, {}});
     for (; header.completed < header.room && !buffer.empty(); ++header.completed) {
       std::memcpy(p->pCounterDataImage + sizeof header + header.completed * sizeof(Raw),
                   &buffer.front(), sizeof(Raw));
@@ -199,6 +200,7 @@ struct FakePm::Functions {
     std::memcpy(p->pCounterDataImage, &header, sizeof header);
     p->decodeStopReason = buffer.empty() ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS
                                          : CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
+    if (current->faults.endless) p->decodeStopReason = CUPTI_PM_SAMPLING_DECODE_STOP_REASON_OTHER;
     if (!std::exchange(current->overflowed_, false)) return CUPTI_SUCCESS;
     if (current->faults.overflow_is_an_error) return CUPTI_ERROR_OUT_OF_MEMORY;
     p->overflow = 1;

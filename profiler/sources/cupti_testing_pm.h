@@ -24,7 +24,8 @@ struct PmFaults {
   std::size_t hardware_samples = 100'000;  // that fit into the buffer
   bool overflow_is_an_error = false;       // instead of a flag
   bool no_times = false;
-  double value = -1;  // of all metrics, instead of their own
+  bool endless = false;  // each reading finds a sample, and says that it stopped before the end
+  double value = -1;     // of all metrics, instead of their own
 };
 
 struct PmValues {

@@ -54,6 +54,10 @@ void differences(const std::string& path, const Json& before, const Json& after,
   for (const auto& [key, value] : after.items()) visit(key);
 }
 
+bool samples_counters(const Session& session) {
+  return !fields::text(fields::child(session.stamp, "profiler"), "counters").empty();
+}
+
 void told_losses(const char* which, const Session& session, std::vector<std::string>& warnings) {
   const std::uint64_t lost = session.losses.entries + session.losses.activities;
   if (lost > 0)
@@ -82,8 +86,14 @@ std::vector<std::string> check_comparable(const Session& before, const Session& 
   // Where a run goes, how long it is and what it is called do not change a step.
   differences("", fields::child(before.stamp, "options"), fields::child(after.stamp, "options"),
               {"out", "model", "batch", "device", "seed", "epochs", "steps", "profile",
-               "profile_schedule", "resume"},
+               "profile_schedule", "profile_counters", "resume"},
               warnings);
+  if (samples_counters(before) != samples_counters(after))
+    warnings.push_back(
+        fmt::format("the GPU's clocks were locked by PM sampling in the run {} only: give "
+                    "--profile-counters to "
+                    "both or to none",
+                    samples_counters(before) ? "before" : "after"));
   for (const char* const key : {"cpu", "affinity", "cgroup", "kernel", "libraries", "gpus",
                                 "version", "commit", "versions"}) {
     const auto side = [&](const Session& session) {

@@ -13,7 +13,9 @@ namespace warpstep::profiler {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::layer;
 using testing::planned;
 using testing::Planned;
@@ -174,6 +176,16 @@ TEST(Compare, WarnsOfWhatElseDiffers) {
   EXPECT_EQ(warnings[0], "precision: fp32 before, bf16 after");
   EXPECT_THAT(warnings[1], HasSubstr("gpus: not told before"));
   EXPECT_THAT(warnings[2], HasSubstr("lost 3 records"));
+}
+
+TEST(Compare, WarnsWhenOneRunOnlyHadItsClocksLocked) {
+  Session before = planned({}, 1), after = planned({}, 2);
+  after.stamp["options"]["profile_counters"] = true;
+  after.stamp["profiler"]["counters"] = "DRAM %";
+  const auto warned = ElementsAre(HasSubstr("locked by PM sampling in the run after only"));
+  EXPECT_THAT(compare(before, after).warnings, warned);
+  before.stamp["profiler"]["counters"] = "SM active %, DRAM %";
+  EXPECT_THAT(compare(before, after).warnings, IsEmpty());
 }
 
 TEST(Compare, NeedsEnoughSteps) {

@@ -150,7 +150,9 @@ double share(double part_ns, double of_ns) {
 
 DeviceMetrics metrics_of(const Session& session, const Device& device, const StepIndex& steps,
                          const Launches& launches) {
-  DeviceMetrics metrics{.device = device.id, .name = session.name(device.name)};
+  DeviceMetrics metrics{.device = device.id,
+                        .name = session.name(device.name),
+                        .measured = measured_shares(session, device.id)};
   const std::vector<Interval> windows = window_times(session, steps);
   if (windows.empty()) return metrics;
   Ran ran = find_ran(session, device, windows);

@@ -1,6 +1,7 @@
 // What a device was asked to do: how busy it was, how full, and on which units.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,19 @@ Occupancy occupancy(const Device& device, const Launch& launch);
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 
+// What a GPU's own counters said (sources/pm_sampling.h): means over the complete windows, of 1.
+// None: not sampled there.
+struct MeasuredShares {
+  std::optional<double> sm_active;    // multiprocessors that had a warp
+  std::optional<double> tensor_pipe;  // cycles in which it was active
+  std::optional<double> dram;         // of its peak throughput
+  bool any() const { return sm_active || tensor_pipe || dram; }
+};
+MeasuredShares measured_shares(const Session& session, std::uint32_t device);
+
+// Whether kernels were recorded: without them the figures that are taken from them are unknown.
+bool tells_kernels(const Session& session);
+
 struct DeviceMetrics {  // over the complete windows: first step's begin to the last one's end
   std::uint32_t device = 0;
   std::string name;
@@ -42,6 +56,7 @@ struct DeviceMetrics {  // over the complete windows: first step's begin to the 
   // Gaps between kernels inside steps.
   std::uint64_t launch_gap_ns = 0;  // the next launch was made after the device had run dry
   std::uint64_t other_gap_ns = 0;
+  MeasuredShares measured;
 };
 // One a device; on a session that computes on the host one for it, without the figures that only a
 // GPU has (0), where "kernels" are calls.

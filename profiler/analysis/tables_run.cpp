@@ -15,6 +15,24 @@ std::vector<Cell> memory_row(const MemoryOwner& owner, Cell first, Cell last, Ce
           std::move(offset),  std::string(is_at_peak ? "yes" : "no")};
 }
 
+Cell of(const std::optional<double>& share) {
+  if (!share) return {};
+  return *share;
+}
+
+// Columns of their own, beside what is estimated or goes by names.
+void add_measured(const std::vector<DeviceMetrics>& devices, Table& table) {
+  if (std::ranges::none_of(devices, [](const DeviceMetrics& m) { return m.measured.any(); }))
+    return;
+  table.columns.push_back({"sm_active", "multiprocessors active, measured", Unit::share});
+  table.columns.push_back({"tensor_pipe", "tensor pipe active, measured", Unit::share});
+  table.columns.push_back({"dram", "DRAM throughput, measured", Unit::share});
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    for (const std::optional<double>& share :
+         {devices[i].measured.sm_active, devices[i].measured.tensor_pipe, devices[i].measured.dram})
+      table.rows[i].push_back(of(share));
+}
+
 }  // namespace
 
 Table memory_table(const Analysis& analysis) {
@@ -119,11 +137,14 @@ Table devices_table(const Session& session, const Analysis& analysis) {
                {"other_gap_ns", "other gaps between kernels", Unit::ns}},
               {}};
   const bool is_gpu = !session.computes_on_host();
-  const auto of_gpu = [&](double value) { return is_gpu ? Cell(value) : Cell(); };
+  const bool is_known = !is_gpu || tells_kernels(session);
+  const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
   for (const DeviceMetrics& m : analysis.devices)
-    table.rows.push_back({std::int64_t{m.device}, m.name, m.utilization, of_gpu(m.sm_efficiency),
-                          of_gpu(m.occupancy), of_gpu(m.tensor_core_share), of_gpu(m.copy_share),
-                          is_gpu ? cell(m.launch_gap_ns) : Cell(), cell(m.other_gap_ns)});
+    table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
+                          of_gpu(m.sm_efficiency), of_gpu(m.occupancy), of_gpu(m.tensor_core_share),
+                          of_gpu(m.copy_share), is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
+                          is_known ? cell(m.other_gap_ns) : Cell()});
+  add_measured(analysis.devices, table);
   return table;
 }
 

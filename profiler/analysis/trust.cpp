@@ -65,6 +65,15 @@ void note_windows(const Session& session, std::vector<std::string>& notes) {
     notes.emplace_back("no step was recorded with spans: parts are those that every step tells");
 }
 
+void note_counters(const Session& session, std::vector<std::string>& notes) {
+  const std::string what = fields::text(fields::child(session.stamp, "profiler"), "counters");
+  if (!what.empty())
+    notes.push_back(fmt::format(
+        "the GPU's clocks were locked by PM sampling, for --profile-counters ({}): times are not "
+        "those of a run without it",
+        what));
+}
+
 void note_machine(const Session& session, std::vector<std::string>& notes) {
   for (const advice::Throttle& gpu : advice::throttled(session))
     notes.push_back(fmt::format("GPU {} held its clocks back in {} of the samples ({})", gpu.gpu,
@@ -98,6 +107,7 @@ Trust find_trust(const Session& session, const Breakdown& breakdown) {
     trust.notes.push_back(
         fmt::format("host and device times may be off by {} against each other",
                     advice::time_text(static_cast<double>(trust.clock_error_ns))));
+  note_counters(session, trust.notes);
   note_machine(session, trust.notes);
   return trust;
 }

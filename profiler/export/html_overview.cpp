@@ -98,9 +98,25 @@ std::string card(const std::string& value, std::string_view title, const std::st
   return html + fmt::format("<small>{}</small></li>\n", escaped(note));
 }
 
+// Which GPU a card is of, where there are several.
+std::string owner(const Analysis& analysis, const DeviceMetrics& device) {
+  return analysis.devices.size() > 1 ? fmt::format("GPU {}: ", device.device) : std::string();
+}
+
+// What the GPU's own counters said, where they were sampled.
+std::string measured_cards(const Analysis& analysis, const DeviceMetrics& device) {
+  const auto share = [&](std::string_view title, std::optional<double> value, const char* note) {
+    if (!value) return std::string();
+    return card(quantity(*value, Unit::share), title, owner(analysis, device) + note, *value);
+  };
+  return share("SM active", device.measured.sm_active,
+               "measured: of the multiprocessors' time a warp is there") +
+         share("Tensor pipe", device.measured.tensor_pipe, "measured: of the time it is active") +
+         share("DRAM", device.measured.dram, "measured: of its peak throughput");
+}
+
 std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) {
-  const std::string of =
-      analysis.devices.size() > 1 ? fmt::format("GPU {}: ", device.device) : std::string();
+  const std::string of = owner(analysis, device);
   const auto share = [&](std::string_view title, double value, std::string_view note) {
     return card(quantity(value, Unit::share), title, of + std::string(note), value);
   };
@@ -164,12 +180,13 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
     about =
         "<p class=\"note\">This run computed on the host, so there is no GPU whose utilisation, "
         "multiprocessors, occupancy or tensor cores could be told.</p>\n";
-  else if (analysis.devices.empty())
+  else if (!tells_kernels(session))
     about =
         "<p class=\"note\">No window with device activities is complete: record one with "
         "<code>--profile deep</code> to see how busy and how full the GPU is.</p>\n";
   else
     for (const DeviceMetrics& device : analysis.devices) cards += device_cards(analysis, device);
+  for (const DeviceMetrics& device : analysis.devices) cards += measured_cards(analysis, device);
   return section("figures", "Key figures", "",
                  "<ul class=\"cards\">\n" + cards + "</ul>\n" + about);
 }

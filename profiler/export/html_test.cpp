@@ -87,6 +87,27 @@ TEST(HtmlReport, HasEverySection) {
   EXPECT_THAT(all[3], HasSubstr("No step was recorded"));
 }
 
+TEST(HtmlReport, ShowsTheGpusCountersWhereTheyWereSampled) {
+  const auto card = [](const char* title) {
+    return HasSubstr("<span class=\"what\">" + std::string(title) + "</span>");
+  };
+  Example gpu = gpu_example();
+  for (const char* title : {"SM active", "Tensor pipe", "DRAM"})
+    EXPECT_THAT(html_report(gpu.session, gpu.analysis), Not(card(title)));
+  gpu.analysis.devices[0].measured = {.sm_active = 0.81, .dram = 0.375};
+  std::string page = html_report(gpu.session, gpu.analysis);
+  EXPECT_THAT(page, card("SM active"));
+  EXPECT_THAT(page, HasSubstr("DRAM</span><b>37.5 %</b>"));
+  EXPECT_THAT(page, Not(card("Tensor pipe")));
+  EXPECT_THAT(page, card("Tensor cores"));
+  EXPECT_EQ(unbalanced(page), "");
+  gpu.session.activities.clear();  // --profile spans: only the counters know the GPU
+  page = html_report(gpu.session, gpu.analysis);
+  EXPECT_THAT(page, card("DRAM"));
+  EXPECT_THAT(page, Not(card("GPU utilisation")));
+  EXPECT_THAT(page, HasSubstr("No window with device activities is complete"));
+}
+
 TEST(HtmlReport, LinksLeadToWhatIsThere) {
   for (const std::string& page : pages()) {
     std::set<std::string> ids;

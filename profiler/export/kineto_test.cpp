@@ -68,6 +68,17 @@ TEST(Kineto, TheGoldenTraceSaysWhatTheSessionHas) {
   EXPECT_EQ(events[8]["bp"], "e");
 }
 
+TEST(Kineto, HasTheGpusCounters) {
+  const Json trace =
+      Json::parse(kineto_json(device_session(1).sample("gpu 0 DRAM %", 1501, 42.5).build()));
+  std::vector<Json> found;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "C" && event["name"] == "gpu 0 DRAM %") found.push_back(event);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0]["ts"], 1501.0);
+  EXPECT_EQ(found[0]["args"].front(), 42.5);
+}
+
 TEST(Kineto, TheSameSessionGivesTheSameBytes) {
   const Session session = device_session().build();
   EXPECT_EQ(kineto_json(session), kineto_json(session));

@@ -205,11 +205,13 @@ TEST(Perfetto, ArrowsGoFromABatchThatIsReadyToItsWait) {
 }
 
 TEST(Perfetto, HasCounters) {
-  const Decoded shown = decoded(device_session(1).build());
+  const Decoded shown =
+      decoded(device_session(1).sample("gpu 0 tensor pipe %", 1501, 42.5).build());
   EXPECT_THAT(shown.counters,
               ElementsAre(std::tuple("batches ready", real_us(1182), 1.0),
                           std::tuple("cpu %", real_us(1500), 73.5),
-                          std::tuple("process rss bytes", real_us(1500), 123456789.0)));
+                          std::tuple("process rss bytes", real_us(1500), 123456789.0),
+                          std::tuple("gpu 0 tensor pipe %", real_us(1501), 42.5)));
 }
 
 TEST(Perfetto, KernelsTellTheirLaunch) {

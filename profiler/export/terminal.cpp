@@ -124,19 +124,37 @@ std::string calls_text(const Work& work) {
   return text;
 }
 
-std::string devices_text(const std::vector<DeviceMetrics>& devices) {
+// What the GPU's own counters said; "" where they were not sampled.
+std::string measured_text(const DeviceMetrics& device) {
   std::string text;
+  const auto add = [&](const char* what, std::optional<double> share) {
+    if (share)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, quantity(*share, Unit::share));
+  };
+  add("multiprocessors active", device.measured.sm_active);
+  add("tensor pipe", device.measured.tensor_pipe);
+  add("DRAM throughput", device.measured.dram);
+  if (text.empty()) return text;
+  return wrapped(fmt::format("{} {}, measured: {}.", device.name, device.device, text), 0) + "\n";
+}
+
+std::string kernels_text(const DeviceMetrics& device) {
+  return wrapped(fmt::format("{} {}: kernels run {} of the time, on {} of the multiprocessors "
+                             "(estimated), {} of their time on tensor cores; occupancy {} "
+                             "(estimated).",
+                             device.name, device.device, quantity(device.utilization, Unit::share),
+                             quantity(device.sm_efficiency, Unit::share),
+                             quantity(device.tensor_core_share, Unit::share),
+                             quantity(device.occupancy, Unit::share)),
+                 0) +
+         "\n";
+}
+
+std::string devices_text(const Session& session, const std::vector<DeviceMetrics>& devices) {
+  std::string text;
+  const bool is_traced = tells_kernels(session);
   for (const DeviceMetrics& device : devices)
-    text +=
-        wrapped(fmt::format("{} {}: kernels run {} of the time, on {} of the multiprocessors "
-                            "(estimated), {} of their time on tensor cores; occupancy {} "
-                            "(estimated).",
-                            device.name, device.device, quantity(device.utilization, Unit::share),
-                            quantity(device.sm_efficiency, Unit::share),
-                            quantity(device.tensor_core_share, Unit::share),
-                            quantity(device.occupancy, Unit::share)),
-                0) +
-        "\n";
+    text += (is_traced ? kernels_text(device) : "") + measured_text(device);
   return text.empty() ? text : fmt::format("\n{}", text);
 }
 
@@ -167,7 +185,7 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
   if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis.breakdown);
   if (const std::string outside = outside_steps(session); !outside.empty())
     text += fmt::format("  {}\n", wrapped(outside, 2));
-  if (!session.computes_on_host()) text += devices_text(analysis.devices);
+  if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
   text += calls_text(analysis.work) + findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
   for (const std::string& note : analysis.trust.notes)

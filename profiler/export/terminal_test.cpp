@@ -80,6 +80,19 @@ TEST(TerminalReport, HasTheGpuAndStaysIn80Columns) {
   EXPECT_LE(widest(text), 80U);
 }
 
+TEST(TerminalReport, TellsWhatTheGpusCountersSaid) {
+  Example example = gpu_example();
+  example.analysis.devices[0].measured = {.sm_active = 0.81, .tensor_pipe = 0.3, .dram = 0.375};
+  std::string text = terminal_report(example.session, example.analysis);
+  EXPECT_THAT(text, ::testing::HasSubstr("occupancy 37.4 % (estimated).\nNVIDIA H200 0, measured: "
+                                         "multiprocessors active 81.0 %, tensor pipe 30.0 %, DRAM\n"
+                                         "throughput 37.5 %.\n"));
+  example.session.activities.clear();
+  text = terminal_report(example.session, example.analysis);
+  EXPECT_EQ(text.find("kernels run"), std::string::npos);
+  EXPECT_THAT(text, ::testing::HasSubstr("\n\nNVIDIA H200 0, measured: "));
+}
+
 TEST(TerminalReport, PrintsNothingThatATerminalWouldObey) {
   Example example = cpu_example();
   example.analysis.work.calls.front().title = "a\x1b[31mred\nline";

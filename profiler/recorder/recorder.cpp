@@ -1,7 +1,9 @@
 #include "profiler/recorder/recorder.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -54,6 +56,7 @@ struct Recorder::Parts {
   std::atomic<bool> recording{false};  // a window is open
   bool on = false;                     // sources give entries
   bool tracing = false;                // a trace was begun and not ended
+  bool counting = false;               // and the GPU's counters
   Action current = Action::none;       // of the step at hand
   std::uint64_t seen = 0;              // steps of this process that are done
   std::uint64_t resumed = 0;           // batches of the first epoch that were done before
@@ -94,6 +97,10 @@ struct Recorder::Parts {
     if (to && traces) options.trace.trace->begin();
     if (!to && tracing) options.trace.trace->end();  // a warm-up that nothing came of
     tracing = to && traces;
+    const bool counts = options.counters.sampling != nullptr;
+    if (to && counts) options.counters.sampling->begin();
+    if (!to && counting) options.counters.sampling->end(0, 0);
+    counting = to && counts;
     record::keep_entries(to);
     if (to) session.wake();
   }
@@ -110,6 +117,11 @@ struct Recorder::Parts {
     window->complete = 1;
     Traced traced;
     if (std::exchange(tracing, false)) traced = options.trace.trace->end();
+    if (std::exchange(counting, false)) {
+      Measured measured = options.counters.sampling->end(window->begin_ns, window->end_ns);
+      traced.samples = std::move(measured.samples);
+      std::ranges::move(measured.notes, std::back_inserter(traced.notes));
+    }
     traced.clocks.push_back(read_clocks());
     session.close(*std::exchange(window, std::nullopt), std::move(traced));
     turn(false);
@@ -177,6 +189,7 @@ Recorder::Recorder(RecorderOptions options) : parts_(std::make_unique<Parts>(std
     parts.rank_clock = std::make_unique<RankClock>(
         RankClockOptions{.address = *parts.options.rank,
                          .tell = [&parts](const PeerClock& clock) { parts.session.add(clock); }});
+  if (!parts.options.counters.why.empty()) note(parts.options.counters.why);
   if (!parts.options.listens) return;
   parts.listener = std::make_unique<TriggerListener>(
       [&parts](const TriggerRequest& request) { return parts.answer(request); });

@@ -12,6 +12,7 @@
 #include "profiler/recorder/schedule.h"
 #include "profiler/session/session.h"
 #include "profiler/sources/device_trace.h"
+#include "profiler/sources/pm_sampling.h"
 
 namespace warpstep::profiler {
 
@@ -30,6 +31,7 @@ struct RecorderOptions {
   std::filesystem::path path;         // the session file
   std::uint64_t steps_in_flight = 0;  // that are enqueued when a step is told
   OpenedTrace trace;                  // of Level::deep
+  OpenedPmSampling counters;          // of windows, on request
   bool listens = true;                // for `warpstep profile PID`
   bool samples = true;                // the machine
   bool samples_gpus = false;          // and its GPUs, through NVML

@@ -25,11 +25,12 @@ const record::Name work{"work", Kind::call};
 class RecordedRun {
  public:
   RecordedRun(const std::string& name, Level level, const std::string& schedule,
-              std::uint64_t batches = 100)
+              std::uint64_t batches = 100, OpenedPmSampling counters = {})
       : path_(std::filesystem::path(::testing::TempDir()) / (name + ".prof")), batches_(batches) {
     recorder_ = std::make_unique<Recorder>(RecorderOptions{.level = level,
                                                            .schedule = parse_schedule(schedule),
                                                            .path = path_,
+                                                           .counters = std::move(counters),
                                                            .listens = false,
                                                            .samples = false});
     recorder_->begin(1, {0, batches_});
@@ -199,6 +200,49 @@ TEST(Recorder, RecordsOnDemand) {
   steps(31, 40);
   recorder.finish();
   EXPECT_THAT(spanned(read_session(path)), ElementsAre(13, 14, 15, 33, 34));
+}
+
+// A GPU's counters: one sample at the window's end, and what was asked.
+class Counters final : public PmSampling {
+ public:
+  explicit Counters(std::vector<std::string>& calls) : calls_(calls) {}
+  void begin() override { calls_.emplace_back("begin"); }
+  Measured end(std::uint64_t from_ns, std::uint64_t to_ns) override {
+    calls_.emplace_back(to_ns > from_ns ? "window" : "nothing");
+    if (to_ns <= from_ns) return {};
+    return {{{to_ns, record::Name("gpu 0 DRAM %", Kind::metric).id(), 0, 42}}, {"a note"}};
+  }
+  std::string what() const override { return "DRAM %"; }
+
+ private:
+  std::vector<std::string>& calls_;
+};
+
+TEST(Recorder, KeepsTheGpusCountersOfItsWindows) {
+  std::vector<std::string> calls;
+  RecordedRun run("counters", Level::spans, "skip_first=1,wait=1,warmup=1,active=2,repeat=2", 100,
+                  {std::make_unique<Counters>(calls), "in part"});
+  run.steps(20);
+  run.recorder().finish();
+  EXPECT_THAT(calls, ElementsAre("begin", "window", "begin", "window"));
+  const Session session = run.session();
+  ASSERT_EQ(session.samples.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(session.name(session.samples[i].name), "gpu 0 DRAM %");
+    EXPECT_EQ(session.samples[i].at_ns, session.windows[i].end_ns);
+    EXPECT_EQ(session.samples[i].value, 42);
+  }
+  EXPECT_THAT(session.notes, ElementsAre("in part", "a note", "a note"));
+}
+
+TEST(Recorder, StopsTheGpusCountersWhenTheRunEndsInAWarmup) {
+  std::vector<std::string> calls;
+  RecordedRun run("warmup", Level::spans, "skip_first=1,wait=0,warmup=5,active=2,repeat=1", 100,
+                  {std::make_unique<Counters>(calls), ""});
+  run.steps(3);
+  run.recorder().finish();
+  EXPECT_THAT(calls, ElementsAre("begin", "nothing"));
+  EXPECT_THAT(run.session().samples, IsEmpty());
 }
 
 TEST(Level, IsOneOfFour) {

@@ -1,13 +1,10 @@
 #include "profiler/sources/cupti_api.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <time.h>
 
-#include <cstdlib>
-#include <vector>
-
 #include "engine/core/clock.h"
+#include "profiler/sources/cupti_library.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -19,46 +16,8 @@ std::uint64_t read_realtime() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-class Library {
- public:
-  // The first of the names that can be loaded. It is never unloaded: threads of its own may run.
-  explicit Library(const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-      handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-      if (handle_) break;
-      const char* error = ::dlerror();
-      if (why_.empty()) why_ = error ? error : name + " cannot be loaded";
-    }
-    if (handle_) why_.clear();
-  }
-
-  template <class Function>
-  void get(const char* name, Function& function) {
-    if (!handle_) return;
-    function = reinterpret_cast<Function>(::dlsym(handle_, name));
-    if (!function && why_.empty()) why_ = fmt::format("the library has no {}", name);
-  }
-  const std::string& why() const { return why_; }  // empty: all is there
-
- private:
-  void* handle_ = nullptr;
-  std::string why_;
-};
-
-std::vector<std::string> cupti_paths() {
-  const std::string name = "libcupti.so.13";
-  std::vector<std::string> paths{name};
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* root = std::getenv(variable))
-      for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"})
-        paths.push_back(root + (folder + name));
-  for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"})
-    paths.push_back("/usr/local/cuda" + (folder + name));
-  return paths;
-}
-
 void load_driver(CuptiApi& api) {
-  Library driver({"libcuda.so.1"});
+  CuptiLibrary driver({"libcuda.so.1"});
   driver.get("cuInit", api.init);
   driver.get("cuDeviceGetCount", api.device_count);
   driver.get("cuDeviceGet", api.device_get);
@@ -74,7 +33,7 @@ void load_driver(CuptiApi& api) {
 }
 
 void load_cupti(CuptiApi& api) {
-  Library cupti(cupti_paths());
+  CuptiLibrary cupti(cupti_paths());
   cupti.get("cuptiGetVersion", api.get_version);
   cupti.get("cuptiGetResultString", api.get_result_string);
   cupti.get("cuptiSubscribe_v2", api.subscribe);
@@ -121,6 +80,33 @@ std::string explain_failure(const CuptiApi& api, const std::string& function, CU
         ": it needs root, CAP_SYS_ADMIN, or a driver loaded with "
         "NVreg_RestrictProfilingToAdminUsers=0";
   return sentence;
+}
+
+std::string why_no_device(const CuptiApi& api) {
+  if (!api.init) return fmt::format("there is no NVIDIA driver ({})", api.why_no_driver);
+  if (const CUresult result = api.init(0); result != CUDA_SUCCESS)
+    return fmt::format("the NVIDIA driver finds no GPU: cuInit gave {}", static_cast<int>(result));
+  int count = 0;
+  if (api.device_count(&count) != CUDA_SUCCESS || count == 0)
+    return "the NVIDIA driver finds no GPU";
+  return {};
+}
+
+std::string why_no_library(const CuptiApi& api) {
+  if (!api.get_version)
+    return fmt::format(
+        "CUPTI cannot be loaded ({}); install the package cuda-cupti-13-0, or add the folder of "
+        "libcupti.so.13 to LD_LIBRARY_PATH",
+        api.why_no_cupti);
+  std::uint32_t version = 0;
+  if (const CUptiResult result = api.get_version(&version); result != CUPTI_SUCCESS)
+    return explain_failure(api, "cuptiGetVersion", result);
+  if (!knows_cupti_version(version))
+    return fmt::format(
+        "libcupti has version {}, and this build knows the records of {} to {}; install "
+        "cuda-cupti-13-0, or build Warpstep with that version's headers",
+        version, CUPTI_API_VERSION / 100 * 100, CUPTI_API_VERSION / 100 * 100 + 99);
+  return {};
 }
 
 }  // namespace warpstep::profiler

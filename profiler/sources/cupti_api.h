@@ -59,4 +59,10 @@ constexpr bool knows_cupti_version(std::uint32_t version) {
 // "cuptiSubscribe_v2 gave CUPTI_ERROR_UNKNOWN (999)", with the fix where there is one.
 std::string explain_failure(const CuptiApi& api, const std::string& function, CUptiResult result);
 
+// Why there is no device, or no library of a version that is known, to go on with; empty: there is.
+// CUPTI's functions give success, and nothing else, where there is no driver: so that is asked
+// first.
+std::string why_no_device(const CuptiApi& api);
+std::string why_no_library(const CuptiApi& api);
+
 }  // namespace warpstep::profiler

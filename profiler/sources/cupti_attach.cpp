@@ -32,35 +32,6 @@ void CUPTIAPI on_resource(void* tracer, CUpti_CallbackDomain domain, CUpti_Callb
         event, *static_cast<const CUpti_ResourceData*>(data));
 }
 
-// CUPTI's functions give success, and nothing else, where there is no driver: so that is asked
-// before.
-std::string why_no_device(const CuptiApi& api) {
-  if (!api.init) return fmt::format("there is no NVIDIA driver ({})", api.why_no_driver);
-  if (const CUresult result = api.init(0); result != CUDA_SUCCESS)
-    return fmt::format("the NVIDIA driver finds no GPU: cuInit gave {}", static_cast<int>(result));
-  int count = 0;
-  if (api.device_count(&count) != CUDA_SUCCESS || count == 0)
-    return "the NVIDIA driver finds no GPU";
-  return {};
-}
-
-std::string why_no_library(const CuptiApi& api) {
-  if (!api.get_version)
-    return fmt::format(
-        "CUPTI cannot be loaded ({}); install the package cuda-cupti-13-0, or add the folder of "
-        "libcupti.so.13 to LD_LIBRARY_PATH",
-        api.why_no_cupti);
-  std::uint32_t version = 0;
-  if (const CUptiResult result = api.get_version(&version); result != CUPTI_SUCCESS)
-    return explain_failure(api, "cuptiGetVersion", result);
-  if (!knows_cupti_version(version))
-    return fmt::format(
-        "libcupti has version {}, and this build knows the records of {} to {}; install "
-        "cuda-cupti-13-0, or build Warpstep with that version's headers",
-        version, CUPTI_API_VERSION / 100 * 100, CUPTI_API_VERSION / 100 * 100 + 99);
-  return {};
-}
-
 // Nothing of it reaches the training: what is thrown becomes a note.
 class CuptiTrace final : public DeviceTrace {
  public:

@@ -156,7 +156,7 @@ struct FakeCupti::Functions {
   }
   static CUresult device_get(CUdevice* device, int ordinal) {
     *device = ordinal;
-    return CUDA_SUCCESS;
+    return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
   }
   static CUresult device_name(char* name, int bytes, CUdevice) {
     std::strncpy(name, "NVIDIA H200", static_cast<std::size_t>(bytes));

@@ -18,6 +18,7 @@ struct Traced {                        // since the last begin()
   std::vector<GraphNode> graph_nodes;  // all known so far
   std::vector<ClockReading> clocks;    // at begin and end, and each half second between
   Losses losses;
+  std::vector<Sample> samples;  // of the GPU's counters, where they are sampled (pm_sampling.h)
   std::vector<std::string> notes;
 };
 

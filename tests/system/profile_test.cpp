@@ -128,6 +128,30 @@ TEST_F(Profile, RefusesAScheduleBeforeAnythingIsDone) {
   EXPECT_FALSE(fs::exists(other));
 }
 
+// Without a GPU a run goes on and says so.
+TEST_F(Profile, TrainsOnWhereThereAreNoCounters) {
+  const std::string other = *folder_ / "counters";
+  const std::vector<std::string> asked =
+      with(short_run(data(), other), "--profile", "spans", "--profile-counters");
+  const Ended ended = run(with(asked, "--profile-schedule", window));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("--profile-counters samples a GPU's counters; cpu has none"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("clocks were locked")));
+  EXPECT_EQ(read_json(other + "/config.json")["options"]["profile_counters"], true);
+}
+
+TEST_F(Profile, RefusesCountersWithoutWindows) {
+  const std::string other = *folder_ / "windowless";
+  for (const char* level : {"off", "steps"}) {
+    const Ended ended =
+        run(with(short_run(data(), other), "--profile", level, "--profile-counters"));
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_THAT(ended.err,
+                HasSubstr("which --profile spans or deep record: not " + std::string(level)));
+    EXPECT_FALSE(fs::exists(other));
+  }
+}
+
 TEST_F(Profile, LeavesNoTraceWhenOff) {
   const std::string other = *folder_ / "off";
   ASSERT_EQ(run(with(short_run(data(), other), "--profile", "off")).exit_code, 0);

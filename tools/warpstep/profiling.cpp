@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <thread>
 
@@ -53,6 +54,14 @@ std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {
   return profiler::parse_rank(options.profile_rank);
 }
 
+// "cuda:1" is 1; others are of the first GPU.
+int ordinal_of(const std::string& device) {
+  int ordinal = 0;
+  if (const std::size_t at = device.find(':'); at != std::string::npos)
+    std::from_chars(device.data() + at + 1, device.data() + device.size(), ordinal);
+  return ordinal;
+}
+
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const std::string kind = source.dataset->kind();
@@ -94,6 +103,11 @@ void check_profile_options(const RunOptions& options) {
       profiler::parse_level(options.profile) != profiler::Level::deep)
     fail<UsageError>("--profile-raw keeps what CUPTI tells, which --profile deep asks: not {}",
                      options.profile);
+  if (options.profile_counters && profiler::parse_level(options.profile) < profiler::Level::spans)
+    fail<UsageError>(
+        "--profile-counters samples the GPU in windows, which --profile spans or deep record: not "
+        "{}",
+        options.profile);
   if (options.profile_rank.empty()) return;
   profiler::parse_rank(options.profile_rank);
   if (profiler::parse_level(options.profile) == profiler::Level::off)
@@ -102,12 +116,17 @@ void check_profile_options(const RunOptions& options) {
 
 Profiling::Profiling(const RunOptions& options)
     : options_(options), level_(profiler::parse_level(options.profile)) {
-  if (level_ != profiler::Level::deep) return;
-  if (options.device == "cpu" || options.device == "ref")
+  const bool on_host = options.device == "cpu" || options.device == "ref";
+  if (level_ == profiler::Level::deep && on_host)
     trace_.why =
         "--profile deep traces GPUs; on " + options.device + " the spans of the calls tell as much";
-  else
+  else if (level_ == profiler::Level::deep)
     trace_ = profiler::open_device_trace({.dump = options.profile_raw});
+  if (!options.profile_counters) return;
+  if (on_host)
+    counters_.why = "--profile-counters samples a GPU's counters; " + options.device + " has none";
+  else
+    counters_ = profiler::open_pm_sampling(ordinal_of(options.device));
 }
 
 Profiling::~Profiling() {
@@ -134,12 +153,14 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
   const bool windows = level_ >= profiler::Level::spans;
   keep_earlier_session(run_ / "session.prof", progress.step);
   const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
+  const std::string counters = counters_.sampling ? counters_.sampling->what() : "";
   recorder_ = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
       .level = level_,
       .schedule = profiler::parse_schedule(options_.profile_schedule),
       .path = run_ / "session.prof",
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
       .trace = std::move(trace_),
+      .counters = std::move(counters_),
       .samples_gpus = step.backend().name() == "cuda",
       .rank = rank_of(options_)});
   Json stamp = config;
@@ -150,6 +171,7 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
                        {"schedule", windows ? options_.profile_schedule : "every step's parts"},
                        {"pid", ::getpid()},
                        {"span_ns", span_ns}};
+  if (!counters.empty()) stamp["profiler"]["counters"] = counters;  // and the clocks are locked
   recorder_->tell_stamp(stamp);
   recorder_->tell_program(explain_json(step));
   if (step.backend().name() == "cuda") recorder_->tell_devices(profiler::query_devices());

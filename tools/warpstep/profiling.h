@@ -40,6 +40,7 @@ class Profiling final : public TrainObserver {
   RunOptions options_;
   profiler::Level level_;
   profiler::OpenedTrace trace_;
+  profiler::OpenedPmSampling counters_;
   std::filesystem::path run_;
   std::unique_ptr<profiler::Recorder> recorder_;  // null: off
   bool has_windows_ = false;

@@ -70,6 +70,7 @@ void visit_fields(Options& o, Visit visit) {
   visit("profile_schedule", o.profile_schedule);
   visit("profile_raw", o.profile_raw);
   visit("profile_rank", o.profile_rank);
+  visit("profile_counters", o.profile_counters);
   visit("log_every", o.log_every);
   visit("checkpoint_every", o.checkpoint_every);
   visit("keep_checkpoints", o.keep_checkpoints);
@@ -237,6 +238,9 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
                  "of a job of several processes: which this is, and where rank 0 tells its clock, "
                  "so that `warpstep ranks` can lay their profiles over each other")
       ->type_name("RANK@HOST:PORT");
+  app.add_flag("--profile-counters", o.profile_counters,
+               "with spans or deep: sample the GPU's own counters in windows (multiprocessors, "
+               "tensor pipe, DRAM); locks the GPU's clocks");
   app.add_option("--log-every", o.log_every, "steps between two lines of metrics.jsonl")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -70,6 +70,7 @@ struct RunOptions {
   std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";
   std::string profile_raw;
   std::string profile_rank;
+  bool profile_counters = false;
   std::uint64_t log_every = 10;
   std::uint64_t checkpoint_every = 0;
   std::uint64_t keep_checkpoints = 2;

@@ -1,0 +1,219 @@
+#include "profiler/sources/cupti_pm_sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/core/record.h"
+#include "profiler/sources/cupti_clock.h"
+#include "profiler/sources/quiet_thread.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr int most_reads = 10'000;  // when a window ends: training waits for them
+
+}  // namespace
+
+void PmSampler::begin() {
+  if (started_ || !broken_.empty()) return;
+  try {
+    raw_.clear();
+    clocks_.assign(1, read_clocks(cupti_));
+    overflows_ = without_times_ = without_values_ = dropped_ = 0;
+    first_ = is_used_ = true;
+    stopping_ = false;
+    start();
+    started_ = true;
+    // Without a thread end() reads what the hardware's buffer holds.
+    start_quiet_thread(thread_, "gpu counters", [this] { work(); });
+  } catch (const std::exception& error) {
+    break_off(error.what());
+  }
+}
+
+Measured PmSampler::end(std::uint64_t from_ns, std::uint64_t to_ns) {
+  Measured measured;
+  try {
+    if (std::exchange(started_, false)) {
+      stop_thread();
+      finish();
+      clocks_.push_back(read_clocks(cupti_));
+      measured = map(from_ns, to_ns);
+    }
+  } catch (const std::exception& error) {
+    break_off(error.what());
+  }
+  if (!broken_.empty() && !std::exchange(told_, true))
+    measured.notes.push_back(
+        fmt::format("The GPU's counters are not sampled any more: {}.", broken_));
+  return measured;
+}
+
+// Stops, and reads what is left; what was read before stays good if that fails.
+void PmSampler::finish() noexcept {
+  try {
+    stop();
+    for (int reads = 0; reads < most_reads && broken_.empty() && decode();) ++reads;
+  } catch (const std::exception& error) {
+    break_off(error.what());
+  }
+}
+
+void PmSampler::break_off(const char* why) noexcept {
+  try {
+    if (broken_.empty()) broken_ = why;
+  } catch (...) {  // no memory for the reason
+    broken_ = "memory";
+  }
+}
+
+void PmSampler::start() {
+  auto p = sized<CUpti_PmSampling_Start_Params>(CUpti_PmSampling_Start_Params_STRUCT_SIZE);
+  p.pPmSamplingObject = object_;
+  check("cuptiPmSamplingStart", pm_.start(&p), true);
+}
+
+void PmSampler::stop() {
+  auto p = sized<CUpti_PmSampling_Stop_Params>(CUpti_PmSampling_Stop_Params_STRUCT_SIZE);
+  p.pPmSamplingObject = object_;
+  check("cuptiPmSamplingStop", pm_.stop(&p));
+}
+
+void PmSampler::stop_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool PmSampler::is_stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void PmSampler::work() noexcept {
+  using Clock = std::chrono::steady_clock;
+  try {
+    auto read_at = Clock::now();
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        if (wake_.wait_for(lock, settings_.between_decodes, [this] { return stopping_; })) return;
+      }
+      while (decode() && !is_stopping()) {
+      }
+      if (Clock::now() - read_at < settings_.between_readings) continue;
+      clocks_.push_back(read_clocks(cupti_));
+      read_at = Clock::now();
+    }
+  } catch (const std::exception& error) {
+    break_off(error.what());
+  } catch (...) {
+    break_off("for an unknown reason");
+  }
+}
+
+void PmSampler::clear_counter_data() {
+  auto image = sized<CUpti_PmSampling_CounterDataImage_Initialize_Params>(
+      CUpti_PmSampling_CounterDataImage_Initialize_Params_STRUCT_SIZE);
+  image.pPmSamplingObject = object_;
+  image.counterDataSize = counter_data_.size();
+  image.pCounterData = counter_data_.data();
+  check("cuptiPmSamplingCounterDataImageInitialize", pm_.initialize_counter_data(&image));
+  is_used_ = false;
+}
+
+// Takes out what the hardware's buffer holds. True: there may be more.
+bool PmSampler::decode() {
+  if (is_used_) clear_counter_data();
+  auto p =
+      sized<CUpti_PmSampling_DecodeData_Params>(CUpti_PmSampling_DecodeData_Params_STRUCT_SIZE);
+  p.pPmSamplingObject = object_;
+  p.pCounterDataImage = counter_data_.data();
+  p.counterDataImageSize = counter_data_.size();
+  const CUptiResult result = pm_.decode(&p);
+  // An overflow is told in both ways, and what was kept can be read nevertheless.
+  if (p.overflow != 0 || result == CUPTI_ERROR_OUT_OF_MEMORY)
+    ++overflows_;
+  else
+    check("cuptiPmSamplingDecodeData", result);
+  auto info = sized<CUpti_PmSampling_GetCounterDataInfo_Params>(
+      CUpti_PmSampling_GetCounterDataInfo_Params_STRUCT_SIZE);
+  info.pCounterDataImage = counter_data_.data();
+  info.counterDataImageSize = counter_data_.size();
+  check("cuptiPmSamplingGetCounterDataInfo", pm_.counter_data_info(&info));
+  is_used_ = info.numCompletedSamples > 0;
+  for (std::size_t i = 0; i < info.numCompletedSamples; ++i) read(i);
+  // It also stops for other reasons that nobody names, with samples that are good.
+  return is_used_ && p.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS;
+}
+
+void PmSampler::read(std::size_t sample) {
+  // It began before the counters were started, and counts from nobody knows when.
+  if (std::exchange(first_, false)) return;
+  if (raw_.size() >= settings_.most_samples) {
+    ++dropped_;
+    return;
+  }
+  auto p = sized<CUpti_PmSampling_CounterData_GetSampleInfo_Params>(
+      CUpti_PmSampling_CounterData_GetSampleInfo_Params_STRUCT_SIZE);
+  p.pPmSamplingObject = object_;
+  p.pCounterDataImage = counter_data_.data();
+  p.counterDataImageSize = counter_data_.size();
+  p.sampleIndex = sample;
+  check("cuptiPmSamplingCounterDataGetSampleInfo", pm_.sample_info(&p));
+  if (p.startTimestamp == 0 || p.endTimestamp <= p.startTimestamp) {
+    ++without_times_;
+    return;
+  }
+  Raw raw{p.startTimestamp, p.endTimestamp, {}};
+  check("cuptiProfilerHostEvaluateToGpuValues",
+        host_->evaluate(counter_data_, sample, std::span(raw.values)));
+  raw_.push_back(raw);
+}
+
+// CUPTI's guide calls the times of samples "CPU based", and its makers say that they come through
+// the same conversion as those of activities: so they are CLOCK_REALTIME's, and mapped alike. That
+// was not proved on a GPU; were they of another clock, no sample would lie in a window, and a note
+// would say so.
+Measured PmSampler::map(std::uint64_t from_ns, std::uint64_t to_ns) {
+  Measured measured;
+  const ClockMap clock(clocks_);
+  std::vector<std::uint32_t> names;
+  for (const std::string& shown : host_->shown())
+    names.push_back(record::Name(fmt::format("gpu {} {}", device_, shown), Kind::metric).id());
+  std::size_t within = 0;
+  for (const Raw& raw : raw_) {
+    const std::uint64_t begin = clock.to_monotonic(raw.begin_ns);
+    const std::uint64_t end = clock.to_monotonic(raw.end_ns);
+    if (begin < from_ns || end > to_ns) continue;
+    ++within;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (std::isfinite(raw.values[i]))
+        measured.samples.push_back({end, names[i], 0, raw.values[i]});
+      else
+        ++without_values_;
+  }
+  std::ranges::stable_sort(measured.samples, {}, &Sample::at_ns);
+  if (to_ns <= from_ns) return measured;  // of no window
+  const auto note = [&](std::uint64_t count, const char* text) {
+    if (count > 0) measured.notes.push_back(fmt::format(fmt::runtime(text), count));
+  };
+  note(overflows_,
+       "The buffer of the GPU's counters overflowed ({} readings saw it): samples are missing.");
+  note(without_times_, "{} samples of the GPU's counters came without times and are left out.");
+  note(without_values_, "{} values of the GPU's counters are no numbers and are left out.");
+  note(dropped_, "{} samples of the GPU's counters are missing: the window was too long for them.");
+  if (within == 0 && broken_.empty())
+    measured.notes.push_back(fmt::format(
+        "No sample of the GPU's counters lies in the window of {:.1f} ms: {} were read.",
+        static_cast<double>(to_ns - from_ns) * 1e-6, raw_.size()));
+  return measured;
+}
+
+}  // namespace warpstep::profiler

@@ -24,17 +24,17 @@ std::int64_t offset(const PeerClock& look) {
   return static_cast<std::int64_t>(look.peer_ns - look.at_ns);
 }
 
-ClockMap from_looks(std::span<const PeerClock> looks) {
+RankClockMap from_looks(std::span<const PeerClock> looks) {
   const std::size_t half = (looks.size() + 1) / 2;
   const PeerClock& early = best(looks.first(half));
   const PeerClock& late = looks.size() > half ? best(looks.subspan(half)) : early;
   const bool drifts = late.at_ns >= early.at_ns + long_enough_for_drift_ns;
   const PeerClock& one = drifts || early.round_trip_ns < late.round_trip_ns ? early : late;
-  ClockMap map{.offset_ns = offset(one),
-               .at_ns = one.at_ns,
-               .error_ns = one.round_trip_ns / 2,
-               .how = fmt::format("{} look{} at rank 0's clock", looks.size(),
-                                  looks.size() == 1 ? "" : "s")};
+  RankClockMap map{.offset_ns = offset(one),
+                   .at_ns = one.at_ns,
+                   .error_ns = one.round_trip_ns / 2,
+                   .how = fmt::format("{} look{} at rank 0's clock", looks.size(),
+                                      looks.size() == 1 ? "" : "s")};
   if (drifts) {
     map.drift = static_cast<double>(offset(late) - offset(early)) /
                 static_cast<double>(late.at_ns - early.at_ns);
@@ -49,13 +49,13 @@ std::string machine(const Session& session) {
 
 }  // namespace
 
-std::uint64_t ClockMap::operator()(std::uint64_t ns) const {
+std::uint64_t RankClockMap::operator()(std::uint64_t ns) const {
   const double since =
       ns >= at_ns ? static_cast<double>(ns - at_ns) : -static_cast<double>(at_ns - ns);
   return ns + static_cast<std::uint64_t>(offset_ns + std::llround(drift * since));
 }
 
-ClockMap clock_map(const Session& session, const Session& first) {
+RankClockMap clock_map(const Session& session, const Session& first) {
   if (&session == &first) return {.error_ns = 0, .how = "rank 0's own"};
   if (!machine(session).empty() && machine(session) == machine(first))
     return {.error_ns = 0, .how = "the same machine's clock"};
@@ -73,7 +73,7 @@ ClockMap clock_map(const Session& session, const Session& first) {
           .how = "wall clocks, as exact as NTP keeps them"};
 }
 
-void move_to_clock(Session& session, const ClockMap& map, const Session& first) {
+void move_to_clock(Session& session, const RankClockMap& map, const Session& first) {
   const auto move = [&map](auto&... times) { ((times = map(times)), ...); };
   // The parts of a step are a clock's differences: what drift adds to it, or takes, is in `other`,
   // or in its longest part.

@@ -10,7 +10,7 @@
 namespace warpstep::profiler {
 
 // From a session's clock to rank 0's: ns -> ns + offset_ns + drift * (ns - at_ns).
-struct ClockMap {
+struct RankClockMap {
   std::int64_t offset_ns = 0;
   double drift = 0;         // ns a ns
   std::uint64_t at_ns = 0;  // of the session's clock
@@ -25,9 +25,9 @@ struct ClockMap {
 // Else by the looks that it took at rank 0's clock (the line through the best of the first and of
 // the second half of them), else by the wall clocks of both, which are as exact as NTP keeps them.
 // Throws DataError when there are none.
-ClockMap clock_map(const Session& session, const Session& first);
+RankClockMap clock_map(const Session& session, const Session& first);
 
 // All of the session's times by rank 0's clock; its wall clock is rank 0's too.
-void move_to_clock(Session& session, const ClockMap& map, const Session& first);
+void move_to_clock(Session& session, const RankClockMap& map, const Session& first);
 
 }  // namespace warpstep::profiler

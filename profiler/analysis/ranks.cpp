@@ -31,7 +31,7 @@ std::uint64_t part(const Parts& parts, Category category) {
   return parts[static_cast<std::size_t>(category)];
 }
 
-Places places(const Session& session, const ClockMap& map) {
+Places places(const Session& session, const RankClockMap& map) {
   Places of;
   for (const StepParts& step : break_down(session).steps)
     of[step.step] = {

@@ -17,7 +17,7 @@ namespace warpstep::profiler {
 struct RankRow {
   std::uint32_t rank = 0;
   std::string host;
-  ClockMap clock;
+  RankClockMap clock;
   // Over the steps that all ranks have, but the first:
   double own_ns = 0;        // median of a step without its communication, in which ranks wait
   double excess_ns = 0;     // median of what that is more than the median of the others' same step

@@ -52,7 +52,7 @@ PeerClock look(const SkewedClock& here, const SkewedClock& there, std::uint64_t 
   return best;
 }
 
-TEST(ClockMap, FindsOffsetAndDriftWithinHalfARoundTrip) {
+TEST(RankClockMap, FindsOffsetAndDriftWithinHalfARoundTrip) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const SkewedClock zero{random() * std::uint64_t{1000}, 1};
@@ -62,7 +62,7 @@ TEST(ClockMap, FindsOffsetAndDriftWithinHalfARoundTrip) {
     const std::uint64_t looks = 1 + random() % 6, apart = 10'000'000'000;
     for (std::uint64_t i = 0; i < looks; ++i)
       session.peer_clocks.push_back(look(rank, zero, i * apart, random));
-    const ClockMap map = clock_map(session, first);
+    const RankClockMap map = clock_map(session, first);
     ASSERT_TRUE(map.error_ns.has_value());
     EXPECT_LT(*map.error_ns, 200'000U);
     if (looks < 2) continue;  // a single look says nothing of the drift
@@ -74,14 +74,14 @@ TEST(ClockMap, FindsOffsetAndDriftWithinHalfARoundTrip) {
   }
 }
 
-TEST(ClockMap, BetweenTwoLooksIsWithinHalfARoundTrip) {
+TEST(RankClockMap, BetweenTwoLooksIsWithinHalfARoundTrip) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     const SkewedClock zero{5'000'000'000, 1}, rank{random() * std::uint64_t{1000}, 1 + 5e-5};
     Session first, session;
     const std::uint64_t end = 60'000'000'000;
     session.peer_clocks = {look(rank, zero, 0, random), look(rank, zero, end, random)};
-    const ClockMap map = clock_map(session, first);
+    const RankClockMap map = clock_map(session, first);
     for (std::uint64_t ns = 0; ns <= end; ns += end / 16)
       EXPECT_LE(std::abs(static_cast<std::int64_t>(map(rank(ns)) - zero(ns))),
                 static_cast<std::int64_t>(*map.error_ns + 60))  // and what clocks differ in a way
@@ -89,23 +89,23 @@ TEST(ClockMap, BetweenTwoLooksIsWithinHalfARoundTrip) {
   }
 }
 
-TEST(ClockMap, OfOneMachineIsNone) {
+TEST(RankClockMap, OfOneMachineIsNone) {
   Session first, session;
   first.stamp = {{"boot", "5bf3"}};
   session.stamp = {{"boot", "5bf3"}};
   session.peer_clocks = {{1000, 5000, 10}};
-  const ClockMap map = clock_map(session, first);
+  const RankClockMap map = clock_map(session, first);
   EXPECT_EQ(map(123'456), 123'456U);
   EXPECT_EQ(map.error_ns, 0U);
   session.stamp["boot"] = "another";
   EXPECT_EQ(clock_map(session, first)(1000), 5000U);
 }
 
-TEST(ClockMap, OfOtherMachinesThatNeverAskedIsTheWallClocks) {
+TEST(RankClockMap, OfOtherMachinesThatNeverAskedIsTheWallClocks) {
   Session first, session;
   first.clocks = {{.monotonic_ns = 1'000, .realtime_ns = 1'000'000}};
   session.clocks = {{.monotonic_ns = 5'000, .realtime_ns = 1'000'500}};
-  const ClockMap map = clock_map(session, first);
+  const RankClockMap map = clock_map(session, first);
   EXPECT_EQ(map(5'000), 1'500U);
   EXPECT_FALSE(map.error_ns.has_value());
   EXPECT_THAT(map.how, HasSubstr("NTP"));
@@ -113,14 +113,14 @@ TEST(ClockMap, OfOtherMachinesThatNeverAskedIsTheWallClocks) {
   EXPECT_THROW(clock_map(session, first), DataError);
 }
 
-TEST(ClockMap, MovesASessionThatStaysSound) {
+TEST(RankClockMap, MovesASessionThatStaysSound) {
   SessionBuilder builder;
   builder.step(1, 0, 1000, 300, 200, 100).step(2, 1000, 2000, 300, 200, 100, 50);
   builder.span(Kind::call, "conv", 10, 900).window(1, 2, 0, 2000).sample("cpu %", 500, 40);
   Session session = builder.build();
   Session first;
   first.clocks = {{.monotonic_ns = 1, .realtime_ns = 2}};
-  const ClockMap map{.offset_ns = 4'000'000, .drift = 1e-4, .at_ns = SessionBuilder::at(0)};
+  const RankClockMap map{.offset_ns = 4'000'000, .drift = 1e-4, .at_ns = SessionBuilder::at(0)};
   move_to_clock(session, map, first);
   finish_session(session, "moved");  // throws unless parts add up
   EXPECT_EQ(session.steps[0].begin_ns, SessionBuilder::at(4000));

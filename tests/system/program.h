@@ -20,9 +20,15 @@ struct Ended {
   std::string out, err;
 };
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr double enough_seconds = 480;
+#else
+inline constexpr double enough_seconds = 120;
+#endif
+
 struct Setting {
   std::string program;               // its path; empty: this build's warpstep
-  double seconds = 120;              // then it is killed
+  double seconds = enough_seconds;   // then it is killed
   std::uint64_t max_file_bytes = 0;  // a write beyond fails as on a full disk; 0: no limit
 };
 

@@ -4,6 +4,22 @@
 #include "engine/core/error.h"
 
 namespace warpstep {
+namespace {
+
+// What images x [N,H,W,C] become; a window at least 1.
+template <class Pool>
+Shape pooled(const Pool& op, const Shape& x) {
+  if (x[1] + 2 * op.padding < op.window || x[2] + 2 * op.padding < op.window)
+    fail<ShapeError>(
+        "a {0}x{0} window does not fit images of {1}x{2}; they are pooled too often for their size",
+        op.window, x[1], x[2]);
+  const auto extent = [&](std::int64_t n) {
+    return (n + 2 * op.padding - op.window) / op.stride + 1;
+  };
+  return {x[0], extent(x[1]), extent(x[2]), x[3]};
+}
+
+}  // namespace
 
 Types infer(const MaxPool& op, const Types& in) {
   require_inputs(op.name, in, 1, 1);
@@ -13,14 +29,7 @@ Types infer(const MaxPool& op, const Types& in) {
       2 * op.padding > op.window)
     fail<ShapeError>("max_pool {}: window must be 1 to 15 and padding at most half of it",
                      text(op));
-  if (x[1] + 2 * op.padding < op.window || x[2] + 2 * op.padding < op.window)
-    fail<ShapeError>(
-        "a {0}x{0} window does not fit images of {1}x{2}; they are pooled too often for their size",
-        op.window, x[1], x[2]);
-  const auto extent = [&](std::int64_t n) {
-    return (n + 2 * op.padding - op.window) / op.stride + 1;
-  };
-  const Shape y{x[0], extent(x[1]), extent(x[2]), x[3]};
+  const Shape y = pooled(op, x);
   return {{in[0].dtype, y}, {DType::u8, y}};
 }
 
@@ -68,14 +77,7 @@ Types infer(const AvgPool& op, const Types& in) {
   if (op.window < 0 || op.stride < 1 || op.padding < 0 || 2 * op.padding > op.window)
     fail<ShapeError>("avg_pool {}: stride must be at least 1 and padding at most half the window",
                      text(op));
-  if (x[1] + 2 * op.padding < op.window || x[2] + 2 * op.padding < op.window)
-    fail<ShapeError>(
-        "a {0}x{0} window does not fit images of {1}x{2}; they are pooled too often for their size",
-        op.window, x[1], x[2]);
-  const auto extent = [&](std::int64_t n) {
-    return (n + 2 * op.padding - op.window) / op.stride + 1;
-  };
-  return {{in[0].dtype, {x[0], extent(x[1]), extent(x[2]), x[3]}}};
+  return {{in[0].dtype, pooled(op, x)}};
 }
 
 void grad(const AvgPool& op, Adjoint& adjoint) {

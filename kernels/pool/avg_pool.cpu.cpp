@@ -1,7 +1,7 @@
 // Average pooling. Of whole images it is sums of columns in either layout; smaller windows go pixel
 // by pixel. Bound by memory.
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/pool/pool.cpu.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -40,22 +40,9 @@ WARPSTEP_CLONES void spread_rows(const float* __restrict d_y, float* __restrict 
     for (std::int64_t c = 0; c < width; ++c) d_x[r * width + c] = d_y[c] * share;
 }
 
-// Pixel (h, w) of block g of image n starts at n * image + g * group + h * row + w * pixel.
-struct View {
-  std::int64_t image, group, row, pixel;
-  std::int64_t height, width;
-};
-
-View view(const Value& value, std::int64_t lanes) {
-  const Shape& s = value.type.shape;
-  const std::int64_t h = s[1], w = s[2], c = s[3];
-  if (value.layout.tag.empty()) return {h * w * c, lanes, w * c, c, h, w};
-  return {h * w * c, h * w * lanes, w * lanes, lanes, h, w};
-}
-
 struct Windows {
   AvgPool op;
-  View x, y;  // stand for d_x and d_y in the adjoint
+  PixelView x, y;  // stand for d_x and d_y in the adjoint
   std::int64_t images, groups, lanes;
 };
 
@@ -100,7 +87,7 @@ Windows windows_of(const AvgPool& op, const Operands& operands, const Value& x, 
   const std::int64_t channels = x.type.shape[3];
   const bool plain = x.layout.tag.empty() && y.layout.tag.empty();
   const std::int64_t lanes = plain ? channels : operands.context.block;
-  return {op, view(x, lanes), view(y, lanes), x.type.shape[0], channels / lanes, lanes};
+  return {op, pixel_view(x, lanes), pixel_view(y, lanes), x.type.shape[0], channels / lanes, lanes};
 }
 
 }  // namespace

@@ -3,23 +3,6 @@
 #include "kernels/cuda/cuda.h"
 
 namespace warpstep::cuda {
-namespace {
-
-PoolShape pool_shape(const AvgPool& op, const Shape& x, const Shape& y) {
-  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
-  return {.batch = extent(x[0]),
-          .height = extent(x[1]),
-          .width = extent(x[2]),
-          .channels = extent(x[3]),
-          .out_height = extent(y[1]),
-          .out_width = extent(y[2]),
-          .window = extent(op.window),
-          .stride = extent(op.stride),
-          .padding = extent(op.padding)};
-}
-
-}  // namespace
-
 std::unique_ptr<Kernel> bind(const AvgPool& op, const Operands& operands) {
   const PoolShape shape = pool_shape(op, operands.stored_in(0), operands.stored_out());
   return launch_kernel("avg_pool",

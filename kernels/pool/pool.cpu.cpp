@@ -4,29 +4,15 @@
 #include <cstring>
 
 #include "engine/core/error.h"
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/pool/pool.cpu.h"
 
 namespace warpstep::cpu {
 namespace {
 
-// Where the `lanes` channels of group g of pixel (n, h, w) start: n * image + g * group + h * row +
-// w * pixel.
-struct View {
-  std::int64_t image, group, row, pixel;
-  std::int64_t height, width;
-};
-
-View view(const Value& value, std::int64_t lanes) {
-  const Shape& s = value.type.shape;
-  const std::int64_t h = s[1], w = s[2], c = s[3];
-  if (value.layout.tag.empty()) return {h * w * c, lanes, w * c, c, h, w};
-  return {h * w * c, h * w * lanes, w * lanes, lanes, h, w};
-}
-
 struct Pooling {
   MaxPool op;
-  View x, y, index;  // x and y stand for d_x and d_y in the adjoint
+  PixelView x, y, index;  // x and y stand for d_x and d_y in the adjoint
   std::int64_t images, groups;
 };
 
@@ -182,17 +168,18 @@ struct Unpool {
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
   const Shape& y = operands.out_shape();
   const std::int64_t lanes = common_lanes(operands, y[3]);
-  return with_lanes<Pool>(lanes, {op, view(operands.in(0), lanes), view(operands.out(0), lanes),
-                                  view(operands.out(1), lanes), y[0], y[3] / lanes});
+  return with_lanes<Pool>(
+      lanes, {op, pixel_view(operands.in(0), lanes), pixel_view(operands.out(0), lanes),
+              pixel_view(operands.out(1), lanes), y[0], y[3] / lanes});
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
   if (op.bias_gradient) refuse_fusion(operands, "dgrad+bias");
   const Shape& y = operands.in_shape(0);
   const std::int64_t lanes = common_lanes(operands, y[3]);
-  return with_lanes<Unpool>(lanes,
-                            {op.pool, view(operands.out(), lanes), view(operands.in(0), lanes),
-                             view(operands.in(1), lanes), y[0], y[3] / lanes});
+  return with_lanes<Unpool>(
+      lanes, {op.pool, pixel_view(operands.out(), lanes), pixel_view(operands.in(0), lanes),
+              pixel_view(operands.in(1), lanes), y[0], y[3] / lanes});
 }
 
 }  // namespace warpstep::cpu

@@ -6,20 +6,6 @@
 namespace warpstep::cuda {
 namespace {
 
-PoolShape pool_shape(const MaxPool& op, const Shape& x, const Shape& y) {
-  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
-  return {.batch = extent(x[0]),
-          .height = extent(x[1]),
-          .width = extent(x[2]),
-          .channels = extent(x[3]),
-          .out_height = extent(y[1]),
-          .out_width = extent(y[2]),
-          .window = extent(op.window),
-          .stride = extent(op.stride),
-          .padding = extent(op.padding),
-          .relu = op.relu};
-}
-
 // The adjoint with the sums of what it writes. Those of a convolution in groups are not padded as
 // d_x is: a pass of their own.
 std::unique_ptr<Kernel> bind_with_sums(const PoolShape& shape, const Operands& operands) {

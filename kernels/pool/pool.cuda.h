@@ -20,6 +20,22 @@ struct PoolShape {
   int window = 2, stride = 2, padding = 0;
   bool relu = false;
 };
+template <class Pool>  // MaxPool, AvgPool
+PoolShape pool_shape(const Pool& op, const Shape& x, const Shape& y) {
+  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
+  PoolShape shape{.batch = extent(x[0]),
+                  .height = extent(x[1]),
+                  .width = extent(x[2]),
+                  .channels = extent(x[3]),
+                  .out_height = extent(y[1]),
+                  .out_width = extent(y[2]),
+                  .window = extent(op.window),
+                  .stride = extent(op.stride),
+                  .padding = extent(op.padding)};
+  if constexpr (requires { op.relu; }) shape.relu = op.relu;
+  return shape;
+}
+
 void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* index, DType dtype,
               cudaStream_t stream);
 // Every element of d_x is written. Where windows do not overlap, one pass over d_x; elsewhere each

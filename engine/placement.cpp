@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "engine/core/types.h"
 
@@ -11,6 +13,7 @@ namespace warpstep {
 namespace {
 
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t enough_looks = 40'000'000;  // of Search: about 0.3 s
 
 using Order = std::vector<std::size_t>;
 
@@ -41,7 +44,8 @@ class Search {
   std::size_t end(const Placement& placement, std::size_t i) const {
     return placement.offsets[i] + bytes_[i];
   }
-  void consider(const Order& order, const Placement& placement);
+  void keep_better(const Placement& placement);
+  void climb_from(Order order, std::mt19937& random);
   Order pillars(const Placement& placement) const;
 
   std::span<const Lifetime> lifetimes_;
@@ -49,8 +53,8 @@ class Search {
   std::size_t bound_;
   Order by_offset_;  // placed so far
   Placement now_, next_, best_;
-  Order best_order_;
-  std::size_t looks_ = 0;  // at other buffers: what searching costs
+  std::vector<std::pair<std::size_t, Order>> starts_;  // bytes and order, to climb from
+  std::size_t looks_ = 0;                              // at other buffers: what searching costs
 };
 
 std::size_t Search::gap(std::size_t i, Fit fit, const Placement& placement) {
@@ -85,26 +89,27 @@ bool Search::place(const Order& order, Fit fit, std::size_t limit, Placement& pl
   return true;
 }
 
-void Search::consider(const Order& order, const Placement& placement) {
-  if (placement.bytes >= best_.bytes) return;
-  best_ = placement;
-  best_order_ = order;
+void Search::keep_better(const Placement& placement) {
+  if (placement.bytes < best_.bytes) best_ = placement;
 }
 
 // Places in `order`, and again and again with the buffer that ends highest moved to the front,
 // where it finds the most room.
 void Search::promote_highest(Order order) {
   constexpr int rounds = 15;
+  std::pair start{no_limit, order};
   for (int round = 0; round < rounds && !done(); ++round) {
     for (const Fit fit : {Fit::lowest, Fit::tightest}) {
       place(order, fit, no_limit, now_);
-      consider(order, now_);
+      keep_better(now_);
+      if (now_.bytes < start.first) start = {now_.bytes, order};
     }
     const auto highest =
         std::max_element(order.begin(), order.end(),
                          [&](std::size_t a, std::size_t b) { return end(now_, a) < end(now_, b); });
     std::rotate(order.begin(), highest, highest + 1);
   }
+  starts_.push_back(std::move(start));
 }
 
 // The buffers that end highest, what they lie on, and so on down to the bottom: without a change
@@ -125,19 +130,16 @@ Order Search::pillars(const Placement& placement) const {
   return found;
 }
 
-// Moves one of the pillars ahead in the best order, keeps what is not worse, until the bound is
-// met or the search has cost enough. Placing lowest first, some order gives the least placement:
-// that of its offsets.
-void Search::climb() {
-  constexpr int rounds = 4000;
-  constexpr std::size_t enough_looks = 40'000'000;
-  if (done() || best_order_.empty()) return;
-  std::mt19937 random(1);  // the standard fixes its numbers, not those of its distributions
+// Moves one of the pillars ahead in the order, keeps what is not worse, until the bound is met, the
+// search has cost enough or nothing got better for a while. Placing lowest first, some order gives
+// the least placement: that of its offsets.
+void Search::climb_from(Order order, std::mt19937& random) {
+  constexpr int patience = 1500;  // rounds; longer climbs find less than further ones
   const auto below = [&](std::size_t n) { return random() % n; };
-  Order order = best_order_;
   place(order, Fit::lowest, no_limit, now_);
   Order candidates = pillars(now_);
-  for (int round = 0; round < rounds && looks_ < enough_looks && !done(); ++round) {
+  std::size_t least = now_.bytes;
+  for (int round = 0; round < patience && looks_ < enough_looks && !done(); ++round) {
     Order changed = order;
     const auto from =
         std::find(changed.begin(), changed.end(), candidates[below(candidates.size())]);
@@ -153,9 +155,22 @@ void Search::climb() {
     if (!place(changed, Fit::lowest, limit, next_)) continue;
     order = std::move(changed);
     std::swap(now_, next_);
-    consider(order, now_);
+    keep_better(now_);
     candidates = pillars(now_);
+    if (now_.bytes >= least) continue;
+    least = now_.bytes;
+    round = 0;
   }
+}
+
+// Climbs from what each start came to, the best first, each time with other random numbers.
+void Search::climb() {
+  constexpr int turns = 640;
+  std::mt19937 random(1);  // the standard fixes its numbers, not those of its distributions
+  std::stable_sort(starts_.begin(), starts_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (int turn = 0; turn < turns && looks_ < enough_looks && !done(); ++turn)
+    climb_from(starts_[static_cast<std::size_t>(turn) % starts_.size()].second, random);
 }
 
 }  // namespace

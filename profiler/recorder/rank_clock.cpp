@@ -175,7 +175,8 @@ RankClock::~RankClock() {
 }
 
 void RankClock::finish() {
-  if (parts_->end()) parts_->look(within(500ms), -1);
+  // Who was never there is not waited for.
+  if (parts_->end() && notes().empty()) parts_->look(within(500ms), -1);
 }
 
 std::vector<std::string> RankClock::notes() const {

@@ -52,7 +52,8 @@ class RankClock {
   RankClock(const RankClock&) = delete;
   RankClock& operator=(const RankClock&) = delete;
 
-  // Looks a last time, for half a second at most, and ends. Once; the destructor only ends.
+  // Looks a last time, for half a second at most, unless rank 0 was never there; and ends. Once;
+  // the destructor only ends.
   void finish();
   // Why there are no answers: one sentence each; empty when all went well.
   std::vector<std::string> notes() const;

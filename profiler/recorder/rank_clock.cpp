@@ -122,7 +122,7 @@ struct RankClock::Parts {
     std::string why;
     const Descriptor socket =
         connect_tcp(options.address.host, options.address.port, deadline, until, &why);
-    if (!socket) return missed(why);
+    if (!socket) return missed(why, until);
     std::vector<ClockExchange> exchanges;
     for (int i = 0; i < exchanges_a_look; ++i) {
       ClockExchange one{.asked_ns = options.clock()};
@@ -134,7 +134,7 @@ struct RankClock::Parts {
       one.told_ns = *told;
       exchanges.push_back(one);
     }
-    if (exchanges.empty()) return missed("it is no rank 0: it does not tell its clock");
+    if (exchanges.empty()) return missed("it is no rank 0: it does not tell its clock", until);
     {
       const std::lock_guard lock(mutex);
       answered = true;
@@ -144,7 +144,9 @@ struct RankClock::Parts {
     return true;
   }
 
-  bool missed(const std::string& why) {
+  bool missed(const std::string& why, int until) {
+    // A look that the end cut off says nothing of rank 0.
+    if (until >= 0 && over) return false;
     const std::lock_guard lock(mutex);
     if (!answered)
       notes = {
@@ -176,7 +178,7 @@ RankClock::~RankClock() {
 
 void RankClock::finish() {
   // Who was never there is not waited for.
-  if (parts_->end() && notes().empty()) parts_->look(within(500ms), -1);
+  if (parts_->end() && notes().empty()) parts_->look(within(parts_->options.at_end), -1);
 }
 
 std::vector<std::string> RankClock::notes() const {

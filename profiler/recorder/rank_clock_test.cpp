@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -127,6 +129,32 @@ TEST(RankClock, EndsAtOnceWhereNobodyAnswers) {
     EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("does not tell its clock")));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);  // half a second, on a busy machine
+}
+
+TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
+  std::promise<void> asked, answer;
+  std::once_flag first_question, first_release;
+  const RankClock zero({.address = parse_rank("0@127.0.0.1:0"), .clock = [&] {
+                          std::call_once(first_question, [&] {
+                            asked.set_value();
+                            answer.get_future().wait();
+                          });
+                          return other_clock();
+                        }});
+  std::atomic<bool> ends{false};
+  Looks looks;
+  RankClock one({.address = {1, "127.0.0.1", std::to_string(zero.port())},
+                 .tell = looks.tell(),
+                 .at_end = 20s,
+                 .clock = [&] {  // read again only once the question is given up
+                   if (ends) std::call_once(first_release, [&] { answer.set_value(); });
+                   return now_ns();
+                 }});
+  asked.get_future().wait();
+  ends = true;
+  one.finish();
+  EXPECT_EQ(looks.wait_for(1).size(), 1U);
+  EXPECT_THAT(one.notes(), IsEmpty());
 }
 
 TEST(RankClock, TwoRanksZeroOfOnePlace) {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "engine/core/clock.h"
 #include "engine/core/record.h"
 #include "profiler/session/chunk.h"
 #include "profiler/sources/quiet_thread.h"
@@ -123,6 +124,7 @@ void SessionThread::run() {
       woken_ = false;
       last = stop_;
       order = std::exchange(next_, {});
+      order.taken_ns = now_ns();
     }
     try {
       carry_out(std::move(order));
@@ -161,7 +163,8 @@ void SessionThread::carry_out(Order order) {
       window_.reset();
     }
   }
-  if (window_) write_entries(~std::uint64_t{0});
+  // Not later ones: the window may have been closed, and another warm-up begun, since then.
+  if (window_) write_entries(order.taken_ns);
 }
 
 void SessionThread::gather_entries() {
@@ -192,9 +195,10 @@ void SessionThread::write_names() {
 void SessionThread::write_entries(std::uint64_t until_ns) {
   std::vector<Span> spans, later;
   for (const Span& span : pending_) {
-    if (span.begin_ns > until_ns)
+    // A step begins at the time at which the one before ended, and its window with it.
+    if (span.begin_ns >= until_ns)
       later.push_back(span);
-    else if (span.end_ns >= window_->begin_ns)
+    else if (span.end_ns > window_->begin_ns || span.begin_ns == window_->begin_ns)
       spans.push_back(span);
   }
   pending_ = std::move(later);

@@ -48,6 +48,7 @@ class SessionThread {
     std::optional<Traced> closed;
   };
   struct Order {  // things to write, in order
+    std::uint64_t taken_ns = 0;
     std::vector<Step> steps;
     std::vector<std::pair<Chunk, Json>> objects;
     std::vector<std::string> notes;

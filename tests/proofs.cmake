@@ -31,11 +31,12 @@ set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
           ${engine}/optimizer_test.cpp placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
-          ${engine}/graph_test.cpp ${engine}/feeder_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp
+          ${engine}/graph_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp
           ${engine}/fuse_norm_conv_test.cpp
           ${engine}/inference_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp ${engine}/numerics_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
+warpstep_test(feeder_test TIER host SOURCES ${engine}/feeder_test.cpp LINK warpstep::engine)
 
 warpstep_test(weights_test TIER host SOURCES ${engine}/weights_test.cpp LINK warpstep::models warpstep::data)
 add_dependencies(weights_test warpstep_ref)

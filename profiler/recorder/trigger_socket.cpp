@@ -158,14 +158,15 @@ std::optional<std::string> receive_line(const Descriptor& socket, std::size_t mo
 bool send_line(const Descriptor& socket, std::string_view line, Deadline deadline, int stop) {
   std::string rest(line);
   rest += '\n';
-  while (!rest.empty()) {
+  for (;;) {
+    // At once: a deadline that a busy machine has let pass is only for what must be waited for.
+    const ssize_t sent =
+        ::send(socket.number(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && !try_again(sent)) return false;
+    if (sent > 0) rest.erase(0, static_cast<std::size_t>(sent));
+    if (rest.empty()) return true;
     if (!wait_for(socket, POLLOUT, deadline, stop)) return false;
-    const ssize_t sent = ::send(socket.number(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (try_again(sent)) continue;
-    if (sent < 0) return false;
-    rest.erase(0, static_cast<std::size_t>(sent));
   }
-  return true;
 }
 
 std::string one_clean_line(std::string text) {

@@ -55,7 +55,7 @@ bool wait_for(const Descriptor& socket, short events, Deadline deadline, int sto
 // peer goes away before its end, or when `stop` (a descriptor, or -1) becomes readable.
 std::optional<std::string> receive_line(const Descriptor& socket, std::size_t most_bytes,
                                         Deadline deadline, int stop = -1);
-// False when it could not be sent whole. No SIGPIPE.
+// False when it could not be sent whole. What the kernel takes at once has no deadline. No SIGPIPE.
 bool send_line(const Descriptor& socket, std::string_view line, Deadline deadline, int stop = -1);
 
 // Bytes that a terminal would act on become '?'.

@@ -39,7 +39,7 @@ struct RankClockOptions {
   RankAddress address;
   std::function<void(const PeerClock&)> tell;  // each look at rank 0's clock; from another thread
   std::chrono::milliseconds period{10'000};    // between looks
-  std::chrono::milliseconds at_end{500};       // the last look may take so long
+  std::chrono::milliseconds at_end{500};       // what the last look may take
   std::function<std::uint64_t()> clock = now_ns;  // of a test: another one
 };
 
@@ -53,7 +53,7 @@ class RankClock {
   RankClock(const RankClock&) = delete;
   RankClock& operator=(const RankClock&) = delete;
 
-  // Looks a last time, for as long as it may take, unless rank 0 was never there; and ends. Once;
+  // Looks a last time, for `at_end`, unless rank 0 was never there; and ends. Once;
   // the destructor only ends.
   void finish();
   // Why there are no answers: one sentence each; empty when all went well.

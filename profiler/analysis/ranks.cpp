@@ -157,6 +157,9 @@ void sort_by_rank(std::vector<Session>& sessions) {
     if (rank(sessions[i]) == rank(sessions[i - 1]))
       fail<DataError>("two of the sessions are rank {}'s: give each rank's run once",
                       rank(sessions[i]));
+  // What the others know of each other's clocks is what each knows of rank 0's.
+  if (rank(sessions.front()) != 0)
+    fail<DataError>("rank 0's run is missing: the others' clocks are told by its");
 }
 
 RanksView rank_view(std::span<const Session> sessions) {

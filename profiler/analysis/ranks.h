@@ -44,9 +44,11 @@ struct RanksView {
 
 // Sessions by rank as the stamp tells ("rank", of train --profile-rank), or in the order given
 // where none does. Throws DataError for fewer than two sessions, for a rank that is there twice,
-// where only some tell theirs, and when no two steps are the same in all.
+// where only some tell theirs or rank 0's is missing.
 void sort_by_rank(std::vector<Session>& sessions);
-RanksView rank_view(std::span<const Session> sessions);  // sorted, of any clock
+// Of sorted sessions, each by its own clock. Throws DataError where they have no two steps in
+// common.
+RanksView rank_view(std::span<const Session> sessions);
 
 Table ranks_table(const RanksView& view);
 Table straggles_table(const RanksView& view);  // the largest excess first

@@ -239,6 +239,7 @@ TEST(Ranks, RefusesWhatIsNoJob) {
   Session untold = rank(1, 0);
   untold.stamp.erase("rank");
   EXPECT_THAT(refused({rank(0, 0), untold}), HasSubstr("1 of 2 sessions tell"));
+  EXPECT_THAT(refused({rank(2, 0), rank(1, 0)}), HasSubstr("rank 0's run is missing"));
   Session later = rank(1, 0);
   for (Step& step : later.steps) step.step += 100;
   EXPECT_THAT(refused({rank(0, 0), later}), HasSubstr("0 steps in common"));

@@ -81,8 +81,9 @@ class SlowTransform final : public data::Transform {
 
 class SlowRunner final : public Runner {
  public:
-  SlowRunner(Program& program, std::uint64_t us) : inner_(eager_runner(program)), us_(us) {}
-  void step() override {
+  SlowRunner(Program& program, std::uint64_t us)
+      : Runner(program), inner_(eager_runner(program)), us_(us) {}
+  void run() override {
     inner_->step();
     sleep_us(us_);
   }

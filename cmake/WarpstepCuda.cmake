@@ -39,7 +39,7 @@ if(NOT CUDNN_FOUND)
 endif()
 
 if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${WARPSTEP_COMPILER_LAUNCHER}")
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the module and the libraries it uses share one runtime
 enable_language(CUDA)

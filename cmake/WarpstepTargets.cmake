@@ -11,12 +11,20 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+# The build tree has the paths of the installed one. With others, CMake pads them for the rewriting at installation, and the
+# loader takes an empty entry for the current directory: standing in a downloaded data set would load its libraries.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+list(REMOVE_DUPLICATES CMAKE_INSTALL_RPATH)
 
+# What one checkout compiled serves the others: paths count relative to the source tree.
 find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(WARPSTEP_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+                                 "${CCACHE_PROGRAM}")
+endif()
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${WARPSTEP_COMPILER_LAUNCHER}")
 endif()
 
 find_package(Threads REQUIRED)
@@ -92,7 +100,7 @@ endif()
 # The host's and the CPU's test programs that start threads: the others have no races to find, and ThreadSanitizer's build
 # leaves them out. tests/threads.py counts the threads that each program starts, and lists those that are missing here.
 set(WARPSTEP_THREADED "^(system_.*|data_(loader|ring|batch_maker|pack|data_errors|synthetic|mutation|tar_set|tier)_test|\
-feeder_test|record_test|file_test|profile_command_test|\
+feeder_test|signal_thread_test|signals_test|record_test|file_test|profile_command_test|\
 profiler_(sampler|recorder|rank_clock|trigger|trigger_socket|cupti_.*)_test)$")
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [TSAN_FILTER f] [PROPERTIES ...]): a GoogleTest

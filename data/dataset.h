@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,10 @@ class Dataset {
   virtual std::string name(std::uint64_t index) const = 0;  // file (and record), for messages
   // Of names, sizes and labels: a checkpoint that was made with another set is told by it.
   virtual std::uint64_t fingerprint() const = 0;
+  // Visits the files whose times tell whether they were written to since: none where all bytes are
+  // read when the set is opened.
+  using FileVisitor = std::function<void(const std::string& path, std::int64_t modified_ns)>;
+  virtual void each_file(const FileVisitor& /*visit*/) const {}
   // The sample's bytes, valid until the next fetch() with this scratch. Throws DataError that names
   // the file, what is wrong with it and what to do.
   virtual Sample fetch(std::uint64_t index, Scratch& scratch) const = 0;
@@ -57,6 +62,7 @@ class Dataset {
 
 struct OpenOptions {
   Io io = Io::mmap;  // of formats that hold many samples a file: .npy, safetensors, tar
+  std::uint64_t memory_bytes = 0;  // most that a set that is read whole may take; 0: what there is
 };
 
 // Opens one split of the folder `spec` (docs/data.md has the layouts of all formats). Throws

@@ -16,18 +16,32 @@
 
 namespace warpstep::data {
 int Descriptor::close() {
-  return ::close(std::exchange(number_, -1));
+  return ::close(release());
+}
+
+int Descriptor::release() {
+  return std::exchange(number_, -1);
+}
+
+Descriptor open_regular(const std::string& path, struct ::stat* status) {
+  struct ::stat own {};
+  if (status == nullptr) status = &own;
+  // O_NONBLOCK: opening a FIFO by mistake must not hang.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.number() < 0 || ::fstat(file.number(), status) != 0)
+    fail<DataError>("{}: cannot be read: {}", path, std::strerror(errno));
+  if (!S_ISREG(status->st_mode)) fail<DataError>("{}: is not a file", path);
+  return file;
+}
+
+std::int64_t modified_ns(const struct ::stat& status) {
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
                std::uint64_t limit_bytes) {
-  // O_NONBLOCK: opening a FIFO by mistake must not hang.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
-    fail<DataError>("{}: cannot be read: {}", path, std::strerror(errno));
-  }
-  if (!S_ISREG(status.st_mode)) fail<DataError>("{}: is not a file", path);
+  struct ::stat status {};
+  const Descriptor file = open_regular(path, &status);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > limit_bytes) {
     fail<DataError>("{}: has {} bytes, more than the {} that such a file may have", path, size,
@@ -75,8 +89,8 @@ std::vector<Entry> list_folder(const std::string& path) {
     if (::fstatat(::dirfd(folder.get()), found->d_name, &status, 0) != 0) {
       fail<DataError>("{}/{}: cannot be read: {}", path, found->d_name, std::strerror(errno));
     }
-    entries.push_back(
-        {found->d_name, S_ISDIR(status.st_mode), static_cast<std::uint64_t>(status.st_size)});
+    entries.push_back({found->d_name, S_ISDIR(status.st_mode),
+                       static_cast<std::uint64_t>(status.st_size), modified_ns(status)});
   }
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.name < b.name; });

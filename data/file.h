@@ -1,6 +1,8 @@
 // Files and folders, with errors that name the path.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,16 +22,22 @@ class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
   Descriptor(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
     if (number_ >= 0) close();
   }
   int number() const { return number_; }  // -1: there is none
   int close();                            // what close(2) gives
+  int release();                          // to another owner
 
  private:
   int number_;
 };
+
+// Opens a regular file for reading. Throws DataError at once for a FIFO or a device, which would
+// keep a reader waiting. `status`, if not null, receives what fstat(2) says.
+Descriptor open_regular(const std::string& path, struct ::stat* status = nullptr);
 
 // Reads a whole regular file into `bytes`, whose capacity is kept: the loader reads a file for
 // every sample. Throws DataError when it cannot be read or is longer than `limit_bytes`.
@@ -44,6 +52,7 @@ struct Entry {
   std::string name;
   bool folder = false;
   std::uint64_t bytes = 0;
+  std::int64_t modified_ns = 0;  // the last write, since 1970
 };
 
 // What a folder holds, sorted by name; names that begin with a dot are left out. Throws DataError.
@@ -52,6 +61,9 @@ std::vector<Entry> list_folder(const std::string& path);
 // Whether a folder holds a name that ends so; false when there is no such folder. Looks at names
 // alone: a folder of a million files takes 0.2 s.
 bool has_name_ending(const std::string& path, std::string_view ending);
+
+// The last write that fstat(2) tells of.
+std::int64_t modified_ns(const struct ::stat& status);
 
 bool is_folder(const std::string& path);
 bool exists(const std::string& path);

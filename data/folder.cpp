@@ -56,6 +56,9 @@ class ImageFolder : public Dataset {
     return path_ + "/" + folder_.files[index].name;
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  void each_file(const FileVisitor& visit) const override {
+    for (const LabelledFile& file : folder_.files) visit(path_ + "/" + file.name, file.modified_ns);
+  }
   std::uint64_t max_fetched_bytes() const override { return longest_; }
   std::uint64_t memory_bytes() const override { return memory_bytes_; }
   std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }

@@ -9,6 +9,7 @@
 
 #include "data/file.h"
 #include "data/memory.h"
+#include "data/tier.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -17,17 +18,18 @@ namespace {
 constexpr std::int64_t max_side = 16384;          // pixels
 constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
 constexpr std::uint64_t max_expansion = 1032;     // of deflate
+constexpr std::uint64_t usual_expansion = 8;      // MNIST's images have 4.8
 
 // An IDX file, plain or gzipped: zlib reads both alike.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path) : path_(path) {
-    std::vector<std::uint8_t> whole;
-    for (const Entry& entry : list_folder(path.substr(0, path.rfind('/')))) {
-      if (path.ends_with("/" + entry.name)) file_bytes_ = entry.bytes;
-    }
-    file_.reset(gzopen(path.c_str(), "rb"));
+    struct ::stat status {};
+    Descriptor descriptor = open_regular(path, &status);
+    file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+    file_.reset(gzdopen(descriptor.number(), "rb"));
     if (!file_) fail<DataError>("{}: cannot be read", path);
+    descriptor.release();
     gzbuffer(file_.get(), 1 << 17);
   }
 
@@ -40,6 +42,19 @@ class IdxFile {
       at_ += static_cast<std::uint64_t>(got);
       bytes -= static_cast<std::uint64_t>(got);
     }
+  }
+  // All that the header promises. Room for it is made as the bytes come: a small zipped file can
+  // promise a thousand times its size and have none of it.
+  std::vector<std::uint8_t> read_promised(std::uint64_t bytes) {
+    expect_bytes(bytes);
+    std::vector<std::uint8_t> all;
+    while (all.size() < bytes) {
+      const std::size_t had = all.size();
+      all.resize(std::min(bytes, std::max<std::uint64_t>(file_bytes_ * usual_expansion, 2 * had)));
+      read(all.data() + had, all.size() - had);
+    }
+    expect_end();
+    return all;
   }
   std::uint32_t word() {
     std::array<std::uint8_t, 4> b{};
@@ -119,14 +134,16 @@ std::vector<std::uint8_t> read_labels(const std::string& folder, Split split) {
   file.expect_magic(0x00000801, "labels");
   const std::uint32_t count = file.word();
   if (count == 0) fail<DataError>("{}: byte 4: has no labels", file.path());
-  file.expect_bytes(count);
-  std::vector<std::uint8_t> labels(count);
-  file.read(labels.data(), count);
-  file.expect_end();
-  return labels;
+  return file.read_promised(count);
 }
 
-void read_images(const std::string& path, MemoryParts& parts) {
+// What a set that is read whole may take.
+std::uint64_t most_bytes(const OpenOptions& options) {
+  const std::uint64_t machine = 4 * host_budget_bytes();
+  return options.memory_bytes > 0 ? std::min(options.memory_bytes, machine) : machine;
+}
+
+void read_images(const std::string& path, const OpenOptions& options, MemoryParts& parts) {
   IdxFile file(path);
   file.expect_magic(0x00000803, "images");
   const std::uint64_t count = file.word();
@@ -145,11 +162,14 @@ void read_images(const std::string& path, MemoryParts& parts) {
     fail<DataError>("{}: byte 4: has {} images, but there are {} labels", path, count,
                     parts.labels.size());
   }
-  file.expect_bytes(bytes);
+  if (const std::uint64_t most = most_bytes(options); bytes > most)
+    fail<DataError>(
+        "{}: its {} images of {} x {} take {} bytes of memory, more than the {} that {}; as an "
+        ".npy file they are mapped and take none",
+        path, count, height, width, bytes, most,
+        options.memory_bytes == most ? "--memory allows" : "this process may use");
   parts.shape = Shape{height, width, 1};
-  parts.pixels.resize(bytes);
-  file.read(parts.pixels.data(), bytes);
-  file.expect_end();
+  parts.pixels = file.read_promised(bytes);
 }
 
 }  // namespace
@@ -158,7 +178,8 @@ bool has_idx_files(const std::string& folder, Split split) {
   return !find_file(folder, split, "images", "idx3").empty();
 }
 
-std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split) {
+std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split,
+                                  const OpenOptions& options) {
   MemoryParts parts;
   parts.kind = "IDX";
   parts.path = need_file(folder, split, "images", "idx3");
@@ -176,7 +197,7 @@ std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split) {
     }
   }
   for (int i = 0; i < classes; ++i) parts.classes.push_back(std::to_string(i));
-  read_images(parts.path, parts);
+  read_images(parts.path, options, parts);
   return std::make_unique<MemoryDataset>(std::move(parts));
 }
 

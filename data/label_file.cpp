@@ -5,6 +5,8 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "data/file.h"
 #include "data/pickle.h"
@@ -41,32 +43,50 @@ bool is_header(std::string_view first_field) {
 
 }  // namespace
 
-std::vector<LabelRow> read_label_pickle(std::span<const std::uint8_t> file,
-                                        const std::string& path) {
-  std::vector<LabelRow> rows;
-  for (auto& [key, value] : read_pickle(file, path).items) {
-    LabelRow row;
-    row.is_number = std::holds_alternative<std::int64_t>(key);
-    row.name = row.is_number ? std::to_string(std::get<std::int64_t>(key))
-                             : std::move(std::get<std::string>(key));
-    row.label = std::move(value);
-    rows.push_back(std::move(row));
-  }
-  for (const LabelRow& row : rows) {
-    if (row.label.index() != rows[0].label.index()) {
-      fail<DataError>("{}: '{}' has a {} as label and '{}' a {}; use one kind for all", path,
-                      printable(rows[0].name), rows[0].label.index() == 0 ? "number" : "name",
-                      printable(row.name), row.label.index() == 0 ? "number" : "name");
-    }
-  }
-  return rows;
+std::string LabelRows::name(const LabelRow& row) const {
+  return row.is_number ? std::to_string(row.name) : texts[static_cast<std::size_t>(row.name)];
 }
 
-std::vector<LabelRow> read_label_csv(std::span<const std::uint8_t> file, const std::string& path) {
+const std::string& LabelRows::class_name(const LabelRow& row) const {
+  return texts[static_cast<std::size_t>(row.label)];
+}
+
+LabelRows read_label_pickle(std::span<const std::uint8_t> file, const std::string& path) {
+  PickleDict dict = read_pickle(file, path);
+  LabelRows result{std::move(dict.texts), {}, !dict.items.empty() && dict.items[0].second.is_text};
+  result.rows.reserve(dict.items.size());
+  for (const auto& [key, value] : dict.items) {
+    result.rows.push_back({!key.is_text, key.value, value.value});
+    if (value.is_text != result.named)
+      fail<DataError>("{}: '{}' has a {} as label and '{}' a {}; use one kind for all", path,
+                      printable(result.name(result.rows[0])), result.named ? "name" : "number",
+                      printable(result.name(result.rows.back())),
+                      value.is_text ? "name" : "number");
+  }
+  return result;
+}
+
+namespace {
+
+// Labels that are all integers are class numbers.
+void number_labels(LabelRows& labels) {
+  for (const LabelRow& row : labels.rows)
+    if (!as_integer(labels.class_name(row))) return;
+  for (LabelRow& row : labels.rows) row.label = *as_integer(labels.class_name(row));
+  labels.named = false;
+}
+
+}  // namespace
+
+LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& path) {
   std::string_view rest(reinterpret_cast<const char*>(file.data()), file.size());
   if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // the mark of Windows editors
-  std::vector<LabelRow> rows;
-  bool all_integers = true;
+  LabelRows result{{}, {}, true};
+  std::unordered_map<std::string_view, std::int64_t> places;  // of labels
+  const auto add = [&](std::string_view text) {
+    result.texts.emplace_back(text);
+    return static_cast<std::int64_t>(result.texts.size()) - 1;
+  };
   for (int line_number = 1; !rest.empty(); ++line_number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
@@ -82,12 +102,12 @@ std::vector<LabelRow> read_label_csv(std::span<const std::uint8_t> file, const s
                       printable(line));
     }
     if (line_number == 1 && is_header(name)) continue;
-    all_integers = all_integers && as_integer(label).has_value();
-    rows.push_back({std::string(name), false, std::string(label)});
+    const auto [place, is_new] = places.emplace(label, 0);
+    if (is_new) place->second = add(label);
+    result.rows.push_back({false, add(name), place->second});
   }
-  if (!all_integers) return rows;
-  for (LabelRow& row : rows) row.label = *as_integer(std::get<std::string>(row.label));
-  return rows;
+  number_labels(result);
+  return result;
 }
 
 }  // namespace warpstep::data

@@ -1,6 +1,7 @@
 #include "data/labels.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -12,6 +13,7 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::int64_t max_classes = 65536;
+constexpr std::uint64_t max_label_bytes = std::uint64_t{1} << 29;  // ten million names of 50 bytes
 
 void check_image_name(const std::string& path) {
   if (has_png_name(path) || has_jpeg_name(path)) return;
@@ -22,14 +24,13 @@ void check_image_name(const std::string& path) {
 }
 
 // Numbers: 0 to the highest one that occurs. Names: sorted.
-Classes find_classes(const std::vector<LabelRow>& rows, const std::string& path) {
+Classes find_classes(const LabelRows& labels, const std::string& path) {
   Classes classes;
-  classes.numbered = std::holds_alternative<std::int64_t>(rows[0].label);
+  classes.numbered = !labels.named;
   if (!classes.numbered) {
-    for (const LabelRow& row : rows) classes.names.push_back(std::get<std::string>(row.label));
-    std::sort(classes.names.begin(), classes.names.end());
-    classes.names.erase(std::unique(classes.names.begin(), classes.names.end()),
-                        classes.names.end());
+    std::set<std::string_view> names;
+    for (const LabelRow& row : labels.rows) names.insert(labels.class_name(row));
+    classes.names.assign(names.begin(), names.end());
     if (classes.names.size() > static_cast<std::size_t>(max_classes)) {
       fail<DataError>("{}: has {} classes, at most {} are allowed", path, classes.names.size(),
                       max_classes);
@@ -37,48 +38,48 @@ Classes find_classes(const std::vector<LabelRow>& rows, const std::string& path)
     return classes;
   }
   std::int64_t highest = 0;
-  for (const LabelRow& row : rows) {
-    const auto label = std::get<std::int64_t>(row.label);
-    if (label < 0 || label >= max_classes) {
+  for (const LabelRow& row : labels.rows) {
+    if (row.label < 0 || row.label >= max_classes) {
       fail<DataError>("{}: '{}' has label {}; labels go from 0 to {} at most", path,
-                      printable(row.name), label, max_classes - 1);
+                      printable(labels.name(row)), row.label, max_classes - 1);
     }
-    highest = std::max(highest, label);
+    highest = std::max(highest, row.label);
   }
   for (std::int64_t i = 0; i <= highest; ++i) classes.names.push_back(std::to_string(i));
   return classes;
 }
 
-std::int32_t class_of(const LabelRow& row, const Classes& classes, const std::string& path) {
-  if (classes.numbered != std::holds_alternative<std::int64_t>(row.label)) {
+std::int32_t class_of(const LabelRows& labels, const LabelRow& row, const Classes& classes,
+                      const std::string& path) {
+  if (classes.numbered == labels.named) {
     fail<DataError>("{}: '{}' has a {} as label, but the training split has {}", path,
-                    printable(row.name), classes.numbered ? "name" : "number",
+                    printable(labels.name(row)), classes.numbered ? "name" : "number",
                     classes.numbered ? "numbers" : "names");
   }
   if (classes.numbered) {
-    const auto label = std::get<std::int64_t>(row.label);
-    if (label < 0 || label >= static_cast<std::int64_t>(classes.names.size())) {
+    if (row.label < 0 || row.label >= static_cast<std::int64_t>(classes.names.size())) {
       fail<DataError>("{}: '{}' has label {}, but the data set has {} classes: 0 to {}", path,
-                      printable(row.name), label, classes.names.size(), classes.names.size() - 1);
+                      printable(labels.name(row)), row.label, classes.names.size(),
+                      classes.names.size() - 1);
     }
-    return static_cast<std::int32_t>(label);
+    return static_cast<std::int32_t>(row.label);
   }
-  const auto& name = std::get<std::string>(row.label);
+  const std::string& name = labels.class_name(row);
   const auto found = std::lower_bound(classes.names.begin(), classes.names.end(), name);
   if (found == classes.names.end() || *found != name) {
     fail<DataError>("{}: '{}' is of class '{}', which the training split does not have", path,
-                    printable(row.name), printable(name));
+                    printable(labels.name(row)), printable(name));
   }
   return static_cast<std::int32_t>(found - classes.names.begin());
 }
 
-std::vector<LabelRow> read_label_file(const std::string& path) {
+LabelRows read_label_file(const std::string& path) {
   std::vector<std::uint8_t> file;
-  read_into(file, path);
-  std::vector<LabelRow> rows =
+  read_into(file, path, max_label_bytes);
+  LabelRows labels =
       path.ends_with(".pkl") ? read_label_pickle(file, path) : read_label_csv(file, path);
-  if (rows.empty()) fail<DataError>("{}: holds no labels", path);
-  return rows;
+  if (labels.rows.empty()) fail<DataError>("{}: holds no labels", path);
+  return labels;
 }
 
 // The row of every file, by the file's name or, for int keys, by its name without its ending.
@@ -99,13 +100,14 @@ struct Rows {
   static std::string number_key(const std::string& number) { return number + "/"; }  // no file's
 };
 
-Rows rows_by_name(const std::vector<LabelRow>& rows, const std::string& path) {
+Rows rows_by_name(const LabelRows& labels, const std::string& path) {
   Rows result;
-  result.by_name.reserve(rows.size());
-  for (const LabelRow& row : rows) {
+  result.by_name.reserve(labels.rows.size());
+  for (const LabelRow& row : labels.rows) {
+    const std::string name = labels.name(row);
     result.by_number |= row.is_number;
-    if (!result.by_name.emplace(row.is_number ? Rows::number_key(row.name) : row.name, &row).second)
-      fail<DataError>("{}: the name '{}' stands twice", path, printable(row.name));
+    if (!result.by_name.emplace(row.is_number ? Rows::number_key(name) : name, &row).second)
+      fail<DataError>("{}: the name '{}' stands twice", path, printable(name));
   }
   return result;
 }
@@ -113,10 +115,10 @@ Rows rows_by_name(const std::vector<LabelRow>& rows, const std::string& path) {
 LabelledFolder from_label_file(const std::string& folder, const std::vector<Entry>& entries,
                                const std::string& label_name, const std::optional<Classes>& known) {
   const std::string path = folder + "/" + label_name;
-  const std::vector<LabelRow> rows = read_label_file(path);
+  const LabelRows labels = read_label_file(path);
   LabelledFolder result;
-  result.classes = known ? *known : find_classes(rows, path);
-  Rows left = rows_by_name(rows, path);
+  result.classes = known ? *known : find_classes(labels, path);
+  Rows left = rows_by_name(labels, path);
   std::vector<std::string> unlabelled;
   for (const Entry& entry : entries) {
     if (entry.name == label_name) continue;
@@ -126,7 +128,8 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
     }
     check_image_name(folder + "/" + entry.name);
     if (const LabelRow* row = left.take(entry.name)) {
-      result.files.push_back({entry.name, entry.bytes, class_of(*row, result.classes, path)});
+      result.files.push_back({entry.name, entry.bytes, entry.modified_ns,
+                              class_of(labels, *row, result.classes, path)});
     } else {
       unlabelled.push_back(entry.name);
     }
@@ -137,7 +140,7 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
   }
   if (!left.by_name.empty()) {
     std::vector<std::string> missing;
-    for (const auto& [name, row] : left.by_name) missing.push_back(row->name);
+    for (const auto& [name, row] : left.by_name) missing.push_back(labels.name(*row));
     std::sort(missing.begin(), missing.end());
     fail<DataError>("{}: {} labels have no file: {}; copy the files again or remove the labels",
                     path, missing.size(), first_few(missing));
@@ -166,7 +169,7 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
                         name);
       }
       check_image_name(folder + "/" + name);
-      result.files.push_back({name, file.bytes, label});
+      result.files.push_back({name, file.bytes, file.modified_ns, label});
     }
   }
   if (known && (known->numbered || known->names != result.classes.names)) {

@@ -19,6 +19,7 @@ struct Classes {
 struct LabelledFile {
   std::string name;  // below the split's folder: "7_frog.png" or "frog/7.png"
   std::uint64_t bytes = 0;
+  std::int64_t modified_ns = 0;
   std::int32_t label = 0;
 };
 

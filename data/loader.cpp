@@ -1,19 +1,17 @@
 #include "data/loader.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "data/worker_spans.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/thread.h"
 
 namespace warpstep::data {
 namespace {
@@ -141,23 +139,16 @@ void Loader::start(std::uint64_t batch) {
   ring_->reset(batch);
   for (Slot& slot : slots_) slot.bad.clear();
   for (auto& state : states_) state->epoch = ~std::uint64_t{0};
-  // Workers take no signals: SIGINT belongs to the thread that can act on it.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  sigdelset(&all, SIGBUS);  // of a mapped file that was cut: must reach its handler
-  pthread_sigmask(SIG_BLOCK, &all, &before);
   try {
     for (std::uint32_t i = 0; i < states_.size(); ++i)
-      threads_.emplace_back([this, i] { work(i); });
-  } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      threads_.push_back(
+          start_thread(fmt::format("{} {}", options_.thread_name, i), [this, i] { work(i); }));
+  } catch (const Error& error) {
     const std::size_t started = threads_.size();
     stop();
-    fail<UsageError>("only {} of {} data workers could be started: {}; use fewer", started,
-                     states_.size(), error.what());
+    fail<UsageError>("only {} of {} data workers could be started: {}; use fewer --workers",
+                     started, states_.size(), error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Loader::stop() {
@@ -168,7 +159,6 @@ void Loader::stop() {
 
 void Loader::work(std::uint32_t worker) {
   yield_to_the_trainer();
-  record::name_thread(fmt::format("{} {}", options_.thread_name, worker));
   MakerState& state = *states_[worker];
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;

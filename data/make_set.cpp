@@ -100,14 +100,10 @@ bool make_dataset(const std::string& folder, const SyntheticOptions& options,
   const std::string mark_path = folder + "/made.json";
   const nlohmann::json found = read_mark(mark_path);
   if (found == mark(options, true)) return false;
-  const bool ours = found.is_object() && found.value("made_by", "") == "warpstep data make";
-  for (const char* split : {"train", "test"}) {
-    const std::string path = folder + "/" + split;
-    if (!ours && exists(path)) {
-      fail<DataError>("{}: is there already and was not made by this command; name another folder",
-                      path);
-    }
-  }
+  const bool ours =
+      found.is_object() && found.contains("made_by") && found.at("made_by") == "warpstep data make";
+  if (!ours && exists(folder) && (!is_folder(folder) || !std::filesystem::is_empty(folder)))
+    fail<DataError>("{}: is there already and is not an empty folder; name another one", folder);
   std::filesystem::create_directories(folder);
   write_atomically(mark_path, mark(options, false).dump() + "\n");
   std::mutex mutex;

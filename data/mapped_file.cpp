@@ -104,11 +104,7 @@ int take_slot() {
 }  // namespace
 
 MappedFile::MappedFile(std::string path, Io io)
-    : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // no waiting for a FIFO
-  if (file_.number() < 0 || ::fstat(file_.number(), &status_) != 0)
-    fail<DataError>("{}: cannot be read: {}", path_, std::strerror(errno));
-  if (!S_ISREG(status_.st_mode)) fail<DataError>("{}: is not a file", path_);
+    : path_(std::move(path)), file_(open_regular(path_, &status_)) {
   bytes_ = static_cast<std::uint64_t>(status_.st_size);
   if (io == Io::pread || bytes_ == 0) return;
   slot_ = take_slot();

@@ -1,8 +1,6 @@
 // A read-only file as memory, or read piece by piece where mapping is no good (network mounts).
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,7 +22,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   const std::string& path() const { return path_; }
-  std::uint64_t bytes() const { return bytes_; }  // when it was opened
+  std::uint64_t bytes() const { return bytes_; }                           // when it was opened
+  std::int64_t modified_ns() const { return data::modified_ns(status_); }  // when it was opened
   bool is_mapped() const { return memory_ != nullptr; }
 
   // Bytes [offset, offset + bytes): of the mapping, or of `scratch`, which is made long enough and
@@ -38,8 +37,8 @@ class MappedFile {
 
  private:
   std::string path_;
-  Descriptor file_;
   struct ::stat status_ {};
+  Descriptor file_;
   std::uint64_t bytes_ = 0;
   const std::uint8_t* memory_ = nullptr;
   int slot_ = -1;  // in the handler's table

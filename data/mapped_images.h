@@ -35,6 +35,9 @@ class MappedImages : public Dataset, public Checksums {
   const std::vector<std::string>& classes() const override { return parts_.classes; }
   std::string name(std::uint64_t index) const override;
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  void each_file(const FileVisitor& visit) const override {
+    visit(path(), parts_.file->modified_ns());
+  }
   Sample fetch(std::uint64_t index, Scratch& scratch) const override;
   void will_need(std::uint64_t index) const override;
   void check_unchanged() const override { parts_.file->check_unchanged(); }

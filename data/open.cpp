@@ -1,4 +1,5 @@
 #include <array>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ constexpr std::array formats{
     Format{"tar shards", has_tar_shards, open_tar},
     Format{"safetensors files", has_safetensors, open_safetensors},
     Format{".npy files", has_npy_files, open_npy},
-    Format{"IDX files", has_idx_files, plainly<open_idx>},
+    Format{"IDX files", has_idx_files, open_idx},
     Format{"CIFAR-10 batches", has_cifar_files, plainly<open_cifar>}};
 
 [[noreturn]] void nothing_found(const std::string& spec) {
@@ -75,7 +76,11 @@ std::string_view name(Split split) {
 }
 
 std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options) {
-  return format_of(spec).open(spec, split, options);
+  try {
+    return format_of(spec).open(spec, split, options);
+  } catch (const std::bad_alloc&) {
+    fail<DataError>("{}: out of memory while the {} images were opened", spec, name(split));
+  }
 }
 
 bool has_split(const std::string& spec, Split split) {

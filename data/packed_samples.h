@@ -40,6 +40,9 @@ class PackedSamples : public Dataset, public Checksums {
   const std::vector<std::string>& classes() const override { return parts_.classes; }
   std::string name(std::uint64_t index) const override;
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  void each_file(const FileVisitor& visit) const override {
+    for (const auto& file : parts_.files) visit(file->path(), file->modified_ns());
+  }
   Sample fetch(std::uint64_t index, Scratch& scratch) const override;
   void will_need(std::uint64_t index) const override;
   void check_unchanged() const override;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t max_text_bytes = 255;  // of a name: Linux allows no more for a file
 
-// The part of Python's pickle machine that builds one dict. Every item on its stack is 16 bytes and
-// texts are kept once, so memory stays within a small multiple of the file.
+// The part of Python's pickle machine that builds one dict. An item on its stack is 16 bytes and
+// texts are kept once, also for the caller: memory stays within a small multiple of the file.
 class Reader {
  public:
   Reader(std::span<const std::uint8_t> file, const std::string& path) : file_(file), path_(path) {}
@@ -25,12 +25,8 @@ class Reader {
   PickleDict read() {
     while (step()) {
     }
-    PickleDict dict;
-    dict.items.reserve(items_.size());
-    for (const auto& [key, value] : items_) {
-      dict.items.emplace_back(materialise(key), materialise(value));
-    }
-    return dict;
+    refuse_repeated_keys();
+    return {std::move(texts_), std::move(items_)};
   }
 
  private:
@@ -138,24 +134,18 @@ class Reader {
     stack_.push_back(found->second);
   }
 
-  PickleValue materialise(const Item& item) const {
-    if (item.kind == Kind::integer) return item.value;
-    return texts_[static_cast<std::size_t>(item.value)];
-  }
   void add(const Item& key, const Item& value) {
     for (const Item& item : {key, value}) {
       if (item.kind != Kind::integer && item.kind != Kind::text) {
         refuse("a key or value is neither a name nor an integer");
       }
     }
-    const PickleValue name = materialise(key);
-    if (!keys_.insert(name).second) {
-      refuse("the name '{}' stands twice in the dict", key.kind == Kind::text
-                                                           ? printable(std::get<std::string>(name))
-                                                           : std::to_string(key.value));
-    }
-    items_.emplace_back(key, value);
+    const auto kept = [](const Item& item) {
+      return PickleItem{item.kind == Kind::text, item.value};
+    };
+    items_.emplace_back(kept(key), kept(value));
   }
+  void refuse_repeated_keys() const;
   void set_items();                // SETITEMS: everything above the mark
   void set_item();                 // SETITEM: the two topmost
   std::size_t above_mark() const;  // the first item above the topmost mark
@@ -170,9 +160,20 @@ class Reader {
   std::vector<Item> stack_;
   std::vector<std::string> texts_;
   std::unordered_map<std::uint64_t, Item> memo_;
-  std::unordered_set<PickleValue> keys_;
-  std::vector<std::pair<Item, Item>> items_;
+  std::vector<std::pair<PickleItem, PickleItem>> items_;
 };
+
+void Reader::refuse_repeated_keys() const {
+  std::unordered_set<std::string_view> names;
+  std::unordered_set<std::int64_t> numbers;
+  for (const auto& [key, value] : items_) {
+    const auto place = static_cast<std::size_t>(key.value);
+    if (key.is_text ? names.insert(texts_[place]).second : numbers.insert(key.value).second)
+      continue;
+    refuse("the name '{}' stands twice in the dict",
+           key.is_text ? printable(texts_[place]) : std::to_string(key.value));
+  }
+}
 
 std::size_t Reader::above_mark() const {
   for (std::size_t i = stack_.size(); i > 0; --i) {
@@ -268,6 +269,11 @@ bool Reader::step() {
 }
 
 }  // namespace
+
+PickleValue PickleDict::value(const PickleItem& item) const {
+  if (item.is_text) return texts[static_cast<std::size_t>(item.value)];
+  return item.value;
+}
 
 PickleDict read_pickle(std::span<const std::uint8_t> file, const std::string& path) {
   return Reader(file, path).read();

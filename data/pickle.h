@@ -10,11 +10,20 @@
 
 namespace warpstep::data {
 
+// A number, or a text by its place: many labels share one, and a file of a few bytes a label must
+// not become one of a few hundred in memory.
+struct PickleItem {
+  bool is_text = false;
+  std::int64_t value = 0;  // the number, or the place in PickleDict::texts
+};
 using PickleValue = std::variant<std::int64_t, std::string>;  // bytes are read as str
 
 // A pickled dict in the order of its items; keys are unique.
 struct PickleDict {
-  std::vector<std::pair<PickleValue, PickleValue>> items;
+  std::vector<std::string> texts;
+  std::vector<std::pair<PickleItem, PickleItem>> items;
+
+  PickleValue value(const PickleItem& item) const;
 };
 
 // Reads protocols 0 to 5. Throws DataError naming `path`, the byte and the opcode for everything

@@ -19,8 +19,9 @@ using Dict = std::map<PickleValue, PickleValue>;
 
 Dict read(std::span<const std::uint8_t> file) {
   Dict dict;
-  for (const auto& [key, value] : read_pickle(file, "labels.pkl").items) {
-    EXPECT_TRUE(dict.emplace(key, value).second);
+  const PickleDict items = read_pickle(file, "labels.pkl");
+  for (const auto& [key, value] : items.items) {
+    EXPECT_TRUE(dict.emplace(items.value(key), items.value(value)).second);
   }
   return dict;
 }
@@ -158,6 +159,21 @@ TEST(Pickle, RefusesBrokenMachines) {
   EXPECT_THAT(refusal("}X\xff\xff\xff\x7f"), HasSubstr("2147483647 more bytes expected, 0 left"));
   EXPECT_THAT(refusal("}X" + std::string("\0\1\0\0", 4) + std::string(256, 'a') + "K\1s."),
               HasSubstr("a name of 256 bytes"));
+}
+
+// A few bytes an item must not become a few hundred.
+TEST(Pickle, KeepsATextThatManyShareOnce) {
+  std::string file = "}X" + std::string("\xff\0\0\0", 4) + std::string(255, 'a') + "q\1";
+  file = "}(" + file.substr(1) + std::string("K\0", 2);  // a name and its label
+  for (char i = 1; i < 100; ++i) file += std::string("K") + i + "h\1";
+  const std::vector<std::uint8_t> bytes = [&] {
+    const std::string whole = file + "u.";
+    return std::vector<std::uint8_t>(whole.begin(), whole.end());
+  }();
+  const PickleDict dict = read_pickle(bytes, "labels.pkl");
+  EXPECT_EQ(dict.items.size(), 100U);
+  EXPECT_EQ(dict.texts.size(), 1U);
+  EXPECT_EQ(dict.value(dict.items[57].second), text(std::string(255, 'a')));
 }
 
 TEST(Pickle, WritesWhatItReads) {

@@ -42,7 +42,7 @@ struct SyntheticOptions {
 // Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
 // Each split is written aside and renamed when whole. A folder that already holds this very set is
 // left alone (false); one that holds another set made here, or an interrupted one, is replaced.
-// Throws DataError when the folder has a train or test of other origin, or cannot be written.
+// Throws DataError when the folder holds anything else, or cannot be written.
 // `progress` is told the number of files written, from one thread at a time.
 bool make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);

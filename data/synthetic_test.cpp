@@ -122,7 +122,8 @@ TEST(MakeSet, LeavesWhatItDidNotMakeAlone) {
   const auto refusal = [&](const SyntheticOptions& options, const std::string& path) {
     return message_of<Error>([&] { make_dataset(path, options, nullptr); });
   };
-  EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()), HasSubstr("was not made by this command"));
+  EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()),
+              HasSubstr("is there already and is not an empty folder"));
   EXPECT_TRUE(std::filesystem::exists(folder / "train/mine.png"));
   EXPECT_THAT(refusal({0, 1, 0, 1}, folder / "new"), HasSubstr("0 train and 1 test"));
   put(folder / "file", std::string("x"));

@@ -97,6 +97,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
     return allocate(bytes);
   }
   virtual std::unique_ptr<Stream> make_stream() const = 0;
+  // Around the calls of a step, in the thread that enqueues them: the CPU's floating-point mode.
+  virtual void begin_step() const {}
+  virtual void end_step() const {}
   // Streams that may run side by side in one step; 1: the calls of a step run one after the other.
   virtual int lanes() const { return 1; }
   // Steps that may be on their way when the next one is enqueued; 0: enqueue() computes at once.

@@ -1,8 +1,6 @@
 #include "engine/checkpoint.h"
 
-#include <cstdlib>
-#include <nlohmann/json.hpp>
-
+#include "engine/checkpoint_progress.h"
 #include "engine/core/error.h"
 #include "engine/safetensors_values.h"
 #include "engine/weights.h"
@@ -35,57 +33,6 @@ std::vector<Section> kept_sections(const Store& store) {
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
   if (section == Section::average) return fmt::format("{}{}", average_prefix, parameter.name);
   return fmt::format("{}{}.{}", optimizer_prefix, moment_name(optimizer, section), parameter.name);
-}
-
-std::string exact(double value) {
-  return fmt::format("{:a}", value);
-}
-
-double parse_exact(const nlohmann::json& text) {
-  return std::strtod(text.get<std::string>().c_str(), nullptr);
-}
-
-nlohmann::json to_json(const Score& score) {
-  return {{"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
-}
-
-Score score_from(const nlohmann::json& json) {
-  return {parse_exact(json.at("loss_sum")), json.at("correct").get<std::int64_t>(),
-          json.at("count").get<std::int64_t>()};
-}
-
-nlohmann::json to_json(const Progress& progress, const StepState& state) {
-  nlohmann::json json{{"step", progress.step},
-                      {"next_epoch", progress.next.epoch},
-                      {"next_step", progress.next.step},
-                      {"epoch_score", to_json(progress.epoch_score)},
-                      {"optimizer_step", state.step},
-                      {"skipped_steps", state.skipped},
-                      {"good_steps", state.good_steps},
-                      {"micro_step", state.micro_step},
-                      {"only_accumulated", state.update == 0},
-                      {"overflow", state.overflow != 0},
-                      {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
-  if (progress.evaluation)
-    json["evaluation"] = {{"epoch", progress.evaluation->epoch},
-                          {"step", progress.evaluation->step},
-                          {"score", to_json(progress.evaluation->score)}};
-  return json;
-}
-
-Progress progress_from(const nlohmann::json& json) {
-  Progress progress;
-  progress.step = json.at("step").get<std::uint64_t>();
-  progress.next = {json.at("next_epoch").get<std::uint64_t>(),
-                   json.at("next_step").get<std::uint64_t>()};
-  progress.epoch_score = score_from(json.at("epoch_score"));
-  if (json.contains("evaluation")) {
-    const nlohmann::json& e = json.at("evaluation");
-    progress.evaluation =
-        EvaluationRecord{e.at("epoch").get<std::uint64_t>(), e.at("step").get<std::uint64_t>(),
-                         score_from(e.at("score")), 0};
-  }
-  return progress;
 }
 
 std::string metadata_entry(const SafetensorsFile& file, const std::string& key) {
@@ -164,7 +111,7 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                     {"warpstep.model", info.model},
                     {"warpstep.config", info.config_json},
                     {"warpstep.optimizer", std::string(name(optimizer))},
-                    {"warpstep.progress", to_json(progress, store.step_state()).dump()}};
+                    {progress_key, progress_text(progress, store.step_state())}};
   metadata.merge(kept.checksums);
   write_safetensors(path, kept.tensors, metadata);
 }
@@ -189,23 +136,12 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
   load_weights(path, store);
   if (store.section_bytes(Section::average) > 0 && has_average(file, store))
     load_section(file, store, optimizer, Section::average, Section::average);
-  try {
-    const auto json = nlohmann::json::parse(metadata_entry(file, "warpstep.progress"));
-    StepState state = store.step_state();
-    state.step = json.at("optimizer_step").get<std::int64_t>();
-    state.skipped = json.value("skipped_steps", std::int64_t{0});
-    state.good_steps = json.value("good_steps", 0);
-    state.overflow = json.value("overflow", false) ? 1 : 0;
-    state.micro_step = json.value("micro_step", 0);
-    state.update = json.value("only_accumulated", false) ? 0 : 1;
-    state.loss_scale = static_cast<float>(parse_exact(json.at("loss_scale")));
-    store.set_step_state(state);
-    for (const Section section : kept_sections(store))
-      load_section(file, store, optimizer, section, section);
-    return progress_from(json);
-  } catch (const nlohmann::json::exception& error) {
-    fail<DataError>("{}: metadata 'warpstep.progress' is broken: {}", path.string(), error.what());
-  }
+  StepState state = store.step_state();
+  const Progress progress = parse_progress(metadata_entry(file, progress_key), path, state);
+  store.set_step_state(state);
+  for (const Section section : kept_sections(store))
+    load_section(file, store, optimizer, section, section);
+  return progress;
 }
 
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {

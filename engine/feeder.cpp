@@ -1,13 +1,11 @@
 #include "engine/feeder.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
+#include "engine/core/thread.h"
 
 namespace warpstep {
 namespace {
@@ -52,18 +50,7 @@ void Feeder::start() {
   taken_ = 0;
   stop_ = false;
   position_ = source_.position();
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);         // SIGINT belongs to the thread that can act on it
-  sigdelset(&all, SIGBUS);  // of a mapped file that was cut: must reach its handler
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread("copier", [this] { run(); });
 }
 
 void Feeder::stop() {
@@ -114,7 +101,6 @@ const Batch& Feeder::next() {
 }
 
 void Feeder::run() {
-  record::name_thread("copier");
   for (std::uint64_t i = 0;; ++i) {
     Buffer& buffer = ring_[i % buffers];
     std::optional<std::uint64_t> mark;

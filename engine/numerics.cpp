@@ -48,12 +48,13 @@ std::string model_line(const Node& node) {
 class Numerics final : public Runner {
  public:
   explicit Numerics(Program& program)
-      : program_(program),
+      : Runner(program),
+        program_(program),
         graph_(program.graph()),
         scaled_(scaled_values(graph_)),
         kinds_(graph_.values.size()) {}
 
-  void step() override {
+  void run() override {
     begin();
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
       program_.enqueue(i);

@@ -46,7 +46,7 @@ void Program::allocate() {
     if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
     arena_ = backend_->allocate(plan_.arena_bytes);
   } catch (const DeviceError& error) {
-    fail<OutOfMemory>("{}; {}", error.what(), peak_text(graph_, plan_));
+    fail<OutOfMemory>("{}; {}", error.what(), memory_text(graph_, plan_));
   }
 }
 

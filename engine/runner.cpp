@@ -14,11 +14,17 @@ namespace warpstep {
 CallObserver::~CallObserver() = default;
 Runner::~Runner() = default;
 
+void Runner::step() {
+  const StepScope scope(backend_);
+  run();
+}
+
 namespace {
 
 class Eager final : public Runner {
  public:
-  Eager(Program& program, CallObserver* observer) : program_(program), observer_(observer) {
+  Eager(Program& program, CallObserver* observer)
+      : Runner(program), program_(program), observer_(observer) {
     // Calls of a step are told by their index; an evaluation's are another program's.
     const bool trains = program.graph().report >= 0;
     for (const Call& call : program.calls())
@@ -26,7 +32,7 @@ class Eager final : public Runner {
                           trains ? record::Kind::call : record::Kind::range);
   }
 
-  void step() override {
+  void run() override {
     std::int64_t begin = observer_ ? static_cast<std::int64_t>(now_ns()) : 0;
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
       const record::Span span(names_[i], i);
@@ -47,10 +53,11 @@ class Eager final : public Runner {
 
 class GraphReplay final : public Runner {
  public:
-  explicit GraphReplay(Program& program) : program_(program), eager_(program, nullptr) {}
+  explicit GraphReplay(Program& program)
+      : Runner(program), program_(program), eager_(program, nullptr) {}
 
-  void step() override {
-    if (!std::exchange(warm_, true)) return eager_.step();
+  void run() override {
+    if (!std::exchange(warm_, true)) return eager_.run();
     const std::vector<const void*> slots(program_.inputs().begin(), program_.inputs().end());
     auto found = recordings_.find(slots);
     if (found == recordings_.end()) {
@@ -58,10 +65,10 @@ class GraphReplay final : public Runner {
       const record::Span span(name);
       found = recordings_
                   .emplace(slots,
-                           program_.backend().record(program_.stream(), [this] { eager_.step(); }))
+                           program_.backend().record(program_.stream(), [this] { eager_.run(); }))
                   .first;
     }
-    if (!found->second) return eager_.step();
+    if (!found->second) return eager_.run();
     static const record::Name name{"launch"};
     const record::Span span(name);
     found->second->launch(program_.stream());
@@ -76,9 +83,9 @@ class GraphReplay final : public Runner {
 
 class Poisoning final : public Runner {
  public:
-  explicit Poisoning(Program& program) : program_(program) {}
+  explicit Poisoning(Program& program) : Runner(program), program_(program) {}
 
-  void step() override {
+  void run() override {
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
       program_.enqueue(i);
       program_.wait();
@@ -92,9 +99,10 @@ class Poisoning final : public Runner {
 
 class Check final : public Runner {
  public:
-  Check(Program& program, Program& reference) : program_(program), reference_(reference) {}
+  Check(Program& program, Program& reference)
+      : Runner(program), program_(program), reference_(reference) {}
 
-  void step() override {
+  void run() override {
     std::size_t theirs = 0;
     for (std::size_t ours = 0; ours < program_.calls().size(); ++ours) {
       const Node& mine = node(program_, ours);

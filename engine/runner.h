@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/core/signals.h"
 #include "engine/program.h"
 
 namespace warpstep {
@@ -16,11 +17,31 @@ class CallObserver {
   virtual void on_call(const Call& call, std::int64_t begin_ns, std::int64_t end_ns) = 0;
 };
 
+// What a thread holds while it enqueues the calls of a step: it handles no signal (core/signals.h),
+// so that those that come wait for the step's end, and has the backend's floating-point mode.
+class StepScope {
+ public:
+  explicit StepScope(const Backend& backend) : backend_(backend) { backend_.begin_step(); }
+  ~StepScope() { backend_.end_step(); }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  SignalsBlocked blocked_;
+  const Backend& backend_;
+};
+
 class Runner {
  public:
+  explicit Runner(const Program& program) : backend_(program.backend()) {}
   virtual ~Runner();
-  // Enqueues the whole step on the program's inputs.
-  virtual void step() = 0;
+  // Enqueues the whole step on the program's inputs, in a StepScope.
+  void step();
+
+ private:
+  virtual void run() = 0;
+
+  const Backend& backend_;
 };
 
 // Calls one after the other, each in a range of its own for profilers; with an observer each call

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -173,11 +174,13 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   write_atomically(path, parts);
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) try : file_(path) {
   Header header = read_header(file_);
   metadata_ = std::move(header.metadata);
   tensors_ = std::move(header.tensors);
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+} catch (const std::bad_alloc&) {
+  fail<DataError>("{}: out of memory while its header was read", path.string());
 }
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {

@@ -27,8 +27,10 @@ struct LanePlan {
 LanePlan plan_lanes(const Graph& graph, const Backend& backend,
                     std::span<const std::size_t> workspaces);
 
-// "layer1.0.bn1 is the peak with 9.1 GiB alive: layer1.0.bn1.0 (1.5 GiB), ..."; the three largest.
-std::string peak_text(const Graph& graph, const MemoryPlan& plan);
+// What takes most of a step's memory: "layer1.0.bn1 is the peak with 9.1 GiB alive, the largest of
+// it layer1.0.bn1.0 (1.5 GiB), ...", or what persists: "parameters (12.9 GiB), gradients (12.9
+// GiB), moments (25.8 GiB), of which fc1.weight has ..."; both where both count.
+std::string memory_text(const Graph& graph, const MemoryPlan& plan);
 
 // Of parameters and what is kept of them, and of buffers, as a Store places them.
 std::size_t persistent_bytes(const Graph& graph);

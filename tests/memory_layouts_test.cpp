@@ -95,6 +95,31 @@ TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
   }
 }
 
+// A large picture into a dense layer: the weights are the memory, not the call with the largest
+// values.
+TEST(MemoryText, NamesWhatIsLarge) {
+  const auto backend = open_backend("ref");  // in double
+  const auto text_of = [&](std::int64_t extent, std::int64_t batch) {
+    models::BuildOptions build;
+    build.batch = batch;
+    build.image = {extent, extent, 3};
+    const StepMemory step = plan_step(
+        compile_step(models::build(models::find("mlp"), build), options_for(*backend, {})),
+        *backend);
+    return memory_text(step.graph, step.plan);
+  };
+  const std::string large = text_of(1500, 2);
+  EXPECT_THAT(large, testing::AllOf(testing::HasSubstr("parameters (26"),
+                                    testing::HasSubstr("gradients (26"),
+                                    testing::HasSubstr("moments of the optimiser (52"),
+                                    testing::HasSubstr(" of it for fc1.weight"),
+                                    testing::Not(testing::HasSubstr("is the peak"))));
+  EXPECT_THAT(text_of(8, 1 << 16), testing::AllOf(testing::HasSubstr("is the peak with "),
+                                                  testing::Not(testing::HasSubstr("moments"))));
+  EXPECT_THAT(text_of(32, 256), testing::AllOf(testing::HasSubstr("is the peak with "),
+                                               testing::HasSubstr("moments")));
+}
+
 // What is planned without a program is what the programs of a run take.
 TEST(PlanStep, SaysWhatProgramsTake) {
   for (const char* model : {"cifar10cnn", "resnet18"}) {

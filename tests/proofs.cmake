@@ -47,10 +47,15 @@ warpstep_test(update_test TIER cpu SOURCES update_test.cpp loss_test.cpp LINK wa
 add_dependencies(update_test warpstep_ref warpstep_cpu)
 warpstep_test(recompute_test TIER cpu SOURCES recompute_test.cpp LINK warpstep::models)
 add_dependencies(recompute_test warpstep_ref warpstep_cpu)
+find_package(OpenMP REQUIRED)
+warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::models OpenMP::OpenMP_CXX
+              PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
+add_dependencies(signals_test warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
-warpstep_test(cpu_layouts_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" LINK warpstep::models)
-add_dependencies(cpu_layouts_test warpstep_ref)
+warpstep_test(cpu_backend_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" "${root}/kernels/cpu/team_test.cpp"
+              LINK warpstep::models OpenMP::OpenMP_CXX)
+add_dependencies(cpu_backend_test warpstep_ref)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
 if(TARGET warpstep_cuda_emulated)

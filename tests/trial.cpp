@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "engine/core/error.h"
+#include "engine/runner.h"
 
 namespace warpstep::cases {
 void PrintTo(const Case& c, std::ostream* out) {
@@ -173,6 +174,7 @@ void Trial::read_store(std::vector<Result>& results) const {
 }
 
 std::vector<Result> Trial::run(bool poison) {
+  const StepScope scope(*backend_);
   std::vector<Result> results;
   const Graph& graph = program_.graph();
   std::size_t call = 0, expected = 0;
@@ -222,6 +224,7 @@ void Trial::set_exact(int value, std::span<const double> numbers) {
 }
 
 void Trial::enqueue_all() {
+  const StepScope scope(*backend_);
   for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
 }
 

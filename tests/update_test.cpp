@@ -209,7 +209,7 @@ TEST(Accumulation, GoesOnFromACheckpointInItsMiddle) {
   Stepping alone(model_step("mlp", 8, accumulating(4, *backend)), backend);
   alone.program.store().initialize(1);
   train(alone, 0, 6, 4);
-  save_checkpoint(path, alone.program.store(), Optimizer::Kind::sgd, {}, {"mlp", "{}"});
+  save_checkpoint(path, alone.program.store(), Optimizer::Kind::sgd, {.step = 6}, {"mlp", "{}"});
   Stepping resumed(model_step("mlp", 8, accumulating(4, *backend)), backend);
   load_checkpoint(path, resumed.program.store(), Optimizer::Kind::sgd);
   EXPECT_EQ(resumed.program.store().step_state().micro_step, 1);

@@ -1,6 +1,7 @@
 """Builds and runs every tier of tests that this machine can run, and says what it skipped and why.
 
-The tiers are CTest labels, except those named asan and tsan, which are others built with sanitizers.
+The tiers are CTest labels, except those named asan and tsan, which are others built with sanitizers. tools/check, which
+starts this, looks at the arguments first: a new one belongs there too.
 Ends with one line 'N passed, N failed, N skipped': tests, where a tier that was left out as a whole counts the
 tests it would have run. Exit code 1 if anything failed, or if a tier that belongs here had no tests.
 """
@@ -33,13 +34,19 @@ class Tier:
     targets: tuple = ()  # none: everything
     optional: bool = False  # some trees and machines have no such tests
     environment: dict = dataclasses.field(default_factory=dict)
+    tests: str = ""  # a regular expression of names; empty: all of its labels
 
 
 SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # what is built with sanitizers
+# Every op, the losses of whole models and a training run: what an instruction set can change.
+OLD_CPU = "^(op_cpu_test|parity_test|model_test)/"
 TIERS = [
     Tier("style", ("style",)),
     Tier("host", ("host",)),
     Tier("cpu", ("cpu",)),
+    # What works with this CPU's instructions may be refused, or wrong, with those of another one.
+    Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}),
+    Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
     Tier("plans", ("plans",), optional=True),
     Tier("gpu", ("gpu",), optional=True),
@@ -141,12 +148,21 @@ def cuda_device_missing():
     return None
 
 
+def has_avx512():
+    """Whether the tier cpu runs with AVX-512 here (engine/core/cpu_isa.cpp asks for the same flags)."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
+    return all(f" {flag} " in cpuinfo.replace("\n", " ") for flag in
+               ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
+
+
 def why_not(tier, counts):
     """Why an optional tier cannot run here, or None."""
     if not tier.optional:
         return None
     if tier.name == "gpu" and (missing := cuda_device_missing()):
         return missing
+    if tier.name == "cpu-avx2" and not has_avx512():
+        return "this CPU has no AVX-512, so the tier cpu has run with what it has"
     if sum(counts[label] for label in tier.labels) == 0:
         if tier.name in ("gpu", "plans") and not shutil.which("nvcc"):
             return "no CUDA toolkit (nvcc is not on PATH), so no CUDA code was built"
@@ -190,9 +206,10 @@ def run_tests(tier):
     with tempfile.TemporaryDirectory() as folder:
         junit = pathlib.Path(folder) / "junit.xml"
         labels = "|".join(tier.labels)
+        chosen = ["-R", tier.tests] if tier.tests else []
         ran = subprocess.run(
             [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(CORES),
-             "-L", f"^({labels})$", "--output-junit", str(junit), "--test-output-size-failed", "200000"],
+             "-L", f"^({labels})$", *chosen, "--output-junit", str(junit), "--test-output-size-failed", "200000"],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False)
         if not junit.exists():

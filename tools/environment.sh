@@ -4,6 +4,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 least_gcc=12
 least_cmake=3.25
 
+print_header() {  # of a script: the comment that it begins with
+  sed -n '2,/^[^#]/s/^#\( \|$\)//p' "$1"
+}
+
 at_least() {  # at_least FOUND WANTED: version numbers
   [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }

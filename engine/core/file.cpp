@@ -26,7 +26,59 @@ std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+int sync(int descriptor) {
+  for (;;) {
+    const int result = ::fsync(descriptor);
+    if (result == 0 || errno != EINTR) return result;
+  }
+}
+
 }  // namespace
+
+// A new name is durable once its directory is. Some file systems refuse to sync a directory, and
+// some users may not read theirs: there is nothing to be done then. Anything else is a failing
+// disk.
+void sync_name(const std::filesystem::path& path) {
+  const auto failed = [&path](int error) {
+    fail<DataError>(
+        "{}: the file is whole, but its directory cannot be brought to the disk: {}; a power cut "
+        "may take back its name",
+        path.string(), reason(error));
+  };
+  int directory = -1;
+  do {
+    directory = ::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  } while (directory < 0 && errno == EINTR);
+  if (directory < 0 && errno == EACCES) return;
+  if (directory < 0) failed(errno);
+  const int error = sync(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  const bool is_refusal = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+  if (error != 0 && !is_refusal) failed(error);
+}
+
+int create_file(const std::filesystem::path& path) {
+  struct stat status = {};
+  const bool is_there = ::lstat(path.c_str(), &status) == 0;
+  // A device stays one; without O_NONBLOCK a pipe would be waited for.
+  if (is_there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
+    return ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (is_there && ::unlink(path.c_str()) != 0) return -1;
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others) {
+  const auto problem = [&folder](std::string_view what) {
+    return fmt::format("{}: {}", folder.string(), what);
+  };
+  struct stat status = {};
+  if (::lstat(folder.c_str(), &status) != 0) return problem(reason(errno));
+  if (!S_ISDIR(status.st_mode)) return problem("is no folder");
+  if (status.st_uid != ::geteuid()) return problem("belongs to somebody else");
+  if ((status.st_mode & not_for_others) != 0)
+    return problem("is open to others; remove it, or give it mode 0700");
+  return {};
+}
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   // O_NONBLOCK: a pipe is refused below and not waited for; regular files do not heed it.
@@ -137,16 +189,12 @@ void AtomicFile::write(std::span<const std::byte> part) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0) fail_with(errno, "bring to the disk");
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail_with(errno, "close");
+  if (sync(descriptor_) != 0) fail_with(errno, "bring to the disk");
+  // After EINTR, Linux has closed it; its bytes are on the disk.
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_with(errno, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");
   temporary_.clear();
-  // The new name itself is durable once its directory is. The bytes are safe by now, and some file
-  // systems refuse to sync a directory, so this one failure is not an error.
-  const int directory = ::open(directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  ::fsync(directory);
-  ::close(directory);
+  sync_name(path_);
 }
 
 void write_atomically(const std::filesystem::path& path,

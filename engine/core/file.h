@@ -38,6 +38,19 @@ class InputFile {
   std::uint64_t bytes_ = 0;
 };
 
+// Opens a new file to be written as one goes: a file or a link that has the name is replaced, and
+// no link is followed, so that nobody can direct the bytes elsewhere. -1, with errno, without one.
+int create_file(const std::filesystem::path& path);
+
+// Why this is no folder of the calling user's alone: a link, another owner, or a mode with one of
+// the bits of `not_for_others` (022: nobody else may change it; 077: nor look into it). Empty: it
+// is.
+std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others);
+
+// Brings the directory of a file to the disk, so that a power cut does not take back the file's
+// name. Throws DataError that says so; a file system that cannot do that is taken as it is.
+void sync_name(const std::filesystem::path& path);
+
 // Writes beside `path` under a temporary name; commit() makes the bytes durable and gives them the
 // name in one step. Whoever opens `path` sees the old file or the new one, whole, even after a
 // power cut. Without a commit the temporary is removed by the destructor; only a process that is
@@ -53,7 +66,9 @@ class AtomicFile {
 
   void write(std::span<const std::byte> part);
   void write(std::string_view part) { write(std::as_bytes(std::span(part))); }
-  void commit();  // fsync, rename, fsync of the directory; call it once, last
+  // fsync, rename, fsync of the directory; call it once, last. Where only the last one fails, the
+  // error says that the new file is whole and may lose its name in a power cut.
+  void commit();
 
  private:
   [[noreturn]] void fail_with(int error, std::string_view doing) const;

@@ -4,14 +4,34 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <thread>
 #include <vector>
 
 #include "engine/core/error.h"
+
+namespace {
+// What the next calls of fsync() answer: an errno each, 0 for the system's own answer.
+std::vector<int> fsync_errors;
+}  // namespace
+
+// The program's own comes before the C library's, for the library under test too.
+extern "C" int fsync(int descriptor) {
+  if (!fsync_errors.empty()) {
+    const int error = fsync_errors.front();
+    fsync_errors.erase(fsync_errors.begin());
+    if (error != 0) {
+      errno = error;
+      return -1;
+    }
+  }
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 
 namespace warpstep {
 namespace {
@@ -181,6 +201,58 @@ TEST_F(FileTest, ADirectoryOfThatNameIsNotReplaced) {
   EXPECT_THAT([&] { write_atomically(directory_ / "out", "text"); },
               ThrowsMessage<DataError>(AllOf(HasSubstr("rename"), HasSubstr("directory"))));
   EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, AnInterruptedFsyncIsCalledAgain) {
+  fsync_errors = {EINTR, EINTR, 0, EINTR};
+  write_atomically(directory_ / "out", "text");
+  EXPECT_TRUE(fsync_errors.empty());
+  EXPECT_EQ(read_file(directory_ / "out"), "text");
+}
+
+TEST_F(FileTest, AFileThatDoesNotReachTheDiskLeavesTheOldOne) {
+  const fs::path path = make("out", "old");
+  fsync_errors = {EIO};
+  EXPECT_THAT(
+      [&] { write_atomically(path, "new"); },
+      ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("Input/output error"),
+                                     HasSubstr("the file of that name is unchanged"))));
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_THAT(names(), testing::ElementsAre("out"));
+}
+
+TEST_F(FileTest, ADirectoryThatDoesNotReachTheDiskIsAnErrorAndOneThatRefusesIsNot) {
+  const fs::path path = directory_ / "out";
+  fsync_errors = {0, EIO};
+  EXPECT_THAT(
+      [&] { write_atomically(path, "new"); },
+      ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("the file is whole"),
+                                     HasSubstr("Input/output error"))));
+  EXPECT_EQ(read_file(path), "new");
+  for (const int refusal : {EINVAL, ENOSYS, EOPNOTSUPP}) {
+    fsync_errors = {0, refusal};
+    EXPECT_NO_THROW(write_atomically(path, "newer"));
+    EXPECT_TRUE(fsync_errors.empty());
+  }
+}
+
+TEST_F(FileTest, ANewFileReplacesWhatHasItsNameAndFollowsNoLink) {
+  const fs::path victim = make("victim", "mine"), path = directory_ / "out";
+  for (const fs::path& target : {victim, directory_ / "dangling"}) {
+    fs::create_symlink(target, path);
+    const int file = create_file(path);
+    ASSERT_GE(file, 0);
+    EXPECT_EQ(::write(file, "new", 3), 3);
+    ::close(file);
+    EXPECT_FALSE(fs::is_symlink(path));
+    EXPECT_EQ(read_file(path), "new");
+    fs::remove(path);
+  }
+  EXPECT_EQ(read_file(victim), "mine");
+  EXPECT_FALSE(fs::exists(directory_ / "dangling"));
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(create_file(path), -1) << "nobody reads the pipe";
+  EXPECT_EQ(create_file(directory_), -1);
 }
 
 TEST_F(FileTest, ConcurrentWritersOfOneNameLeaveOneOfTheContents) {

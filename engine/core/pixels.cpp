@@ -208,19 +208,21 @@ struct Plain {
 
 std::vector<PixelsVariant> pixels_variants() {
   std::vector<PixelsVariant> variants;
-  const bool has_fma = __builtin_cpu_supports("fma");
-  if (has_fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    variants.push_back({"AVX-512", apply_variant<Avx512>});
-  if (has_fma && __builtin_cpu_supports("avx2")) variants.push_back({"AVX2", apply_variant<Avx2>});
-  variants.push_back({"plain", apply_variant<Plain>});
+  const CpuIsa isa = best_cpu_isa();
+  if (isa >= CpuIsa::avx512) variants.push_back({CpuIsa::avx512, apply_variant<Avx512>});
+  if (isa >= CpuIsa::avx2) variants.push_back({CpuIsa::avx2, apply_variant<Avx2>});
+  variants.push_back({CpuIsa::sse41, apply_variant<Plain>});
   return variants;
 }
 
 void apply_pixels(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
                   const std::uint8_t* images, ImageExtent source, ImageExtent out, float* y) {
-  static const auto best = pixels_variants().front().apply;
-  best(plan, rows, r, images, source, out, y);
+  static const auto chosen = [] {
+    for (const PixelsVariant& variant : pixels_variants())
+      if (variant.isa <= cpu_isa()) return variant.apply;
+    return &apply_variant<Plain>;
+  }();
+  chosen(plan, rows, r, images, source, out, y);
 }
 
 }  // namespace warpstep

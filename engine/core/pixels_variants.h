@@ -2,15 +2,15 @@
 // compare.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/core/pixels.h"
 
 namespace warpstep {
 
 struct PixelsVariant {
-  std::string_view name;
+  CpuIsa isa;
   decltype(&apply_pixels) apply;
 };
 

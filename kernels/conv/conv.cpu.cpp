@@ -1,5 +1,8 @@
-// Convolutions are oneDNN's; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+// Convolutions are oneDNN's where it has a kernel for the shape on this CPU, products of matrices
+// elsewhere; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+#include "engine/core/error.h"
 #include "kernels/conv/eight_channels.h"
+#include "kernels/conv/im2col.h"
 #include "kernels/conv/small_maps.h"
 #include "kernels/cpu/cpu.h"
 
@@ -14,11 +17,20 @@ dnnl::memory::desc bias_descriptor(const Conv& op) {
   return {{op.out}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
 
+// By oneDNN, else by im2col(conv, shape of x, shape of z). Where oneDNN has nothing, layouts.cpp
+// leaves all operands plain.
+using Im2col = std::unique_ptr<Kernel> (*)(const Conv&, const Shape&, const Shape&);
 std::unique_ptr<Kernel> make(const Operands& operands, const ConvShapes& s, ConvDirection direction,
-                             std::vector<Argument> arguments) {
-  return primitive_kernel(
-      operands.context.engine,
-      plan_conv(operands.context.engine, s, direction, operands.context.exact_math), arguments);
+                             std::vector<Argument> arguments, Im2col im2col) {
+  const Context& context = operands.context;
+  if (auto plan = plan_conv(context.engine, s, direction, context.exact_math))
+    return primitive_kernel(context.engine, *plan, arguments);
+  for (const auto* ids : {&operands.node.in, &operands.node.out})
+    for (const int id : *ids)
+      if (const Value& value = operands.graph.value(id); !value.layout.tag.empty())
+        fail<Error>("cpu: {} has no kernel for {} stored as {}", operands.node.title(), value.name,
+                    value.layout.tag);
+  return im2col(s.op, s.x.shape, s.z.shape);
 }
 
 EightChannels eight_channels(const Shape& z) {
@@ -40,7 +52,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
       {DNNL_ARG_WEIGHTS, weight_descriptor(op, operands.in(1)), false, 1},
       {DNNL_ARG_DST, s.z_md, true, 0}};
   if (op.bias) arguments.push_back({DNNL_ARG_BIAS, bias_descriptor(op), false, 2});
-  return make(operands, s, ConvDirection::forward, std::move(arguments));
+  return make(operands, s, ConvDirection::forward, std::move(arguments), im2col_conv);
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
@@ -52,7 +64,8 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   return make(operands, s, ConvDirection::data,
               {{DNNL_ARG_DIFF_DST, s.z_md, false, 0},
                {DNNL_ARG_WEIGHTS, weight_descriptor(op.conv, operands.in(1)), false, 1},
-               {DNNL_ARG_DIFF_SRC, s.x_md, true, 0}});
+               {DNNL_ARG_DIFF_SRC, s.x_md, true, 0}},
+              im2col_data_grad);
 }
 
 // Where a scope is recomputed, its images may be stored otherwise than the forward half's, by which
@@ -70,7 +83,7 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
       {DNNL_ARG_DIFF_DST, s.z_md, false, 1},
       {DNNL_ARG_DIFF_WEIGHTS, weight_descriptor(op.conv, operands.out()), true, 0}};
   if (op.conv.bias) arguments.push_back({DNNL_ARG_DIFF_BIAS, bias_descriptor(op.conv), true, 1});
-  return make(operands, s, ConvDirection::weights, std::move(arguments));
+  return make(operands, s, ConvDirection::weights, std::move(arguments), im2col_weight_grad);
 }
 
 }  // namespace warpstep::cpu

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "engine/core/cpu_isa.h"
+
 namespace warpstep::cpu {
 namespace {
 
@@ -32,7 +34,7 @@ struct Loops {
 };
 
 Loops best_loops() {
-  if (__builtin_cpu_supports("avx512f"))
+  if (cpu_isa() == CpuIsa::avx512)
     return {avx512::data_grad_row, avx512::weight_grad_row, "eight channels, AVX-512", 32};
   return {avx2::data_grad_row, avx2::weight_grad_row, "eight channels, AVX2", 16};
 }
@@ -52,9 +54,8 @@ void pack(const EightChannels& s, const float* weight, float* packed) {
 
 bool takes_eight_channels(const Conv& op, const Value& x, const Value& z) {
   return op.kernel == 3 && op.stride == 1 && op.padding == 1 && op.dilation == 1 &&
-         op.groups == 1 && x.type.shape[3] == 8 && __builtin_cpu_supports("avx2") &&
-         __builtin_cpu_supports("fma") && op.out % best_loops().out_multiple == 0 &&
-         x.layout.tag.empty() && z.layout.tag.empty();
+         op.groups == 1 && x.type.shape[3] == 8 && cpu_isa() >= CpuIsa::avx2 &&
+         op.out % best_loops().out_multiple == 0 && x.layout.tag.empty() && z.layout.tag.empty();
 }
 
 std::unique_ptr<Kernel> eight_channels_data_grad(const EightChannels& s) {

@@ -6,8 +6,11 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/room.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -26,7 +29,26 @@ std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core_vnni) return "AVX-512 with VNNI";
   if (isa == dnnl::cpu_isa::avx512_core) return "AVX-512";
   if (isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni) return "AVX2";
-  return "SSE4.1 or AVX";
+  if (isa == dnnl::cpu_isa::avx) return "AVX";
+  return "SSE4.1";
+}
+
+// oneDNN takes a limit once, before its first primitive; DNNL_MAX_CPU_ISA sets one for it alone.
+void limit_onednn() {
+  const std::optional<CpuIsa> limit = cpu_isa_limit();
+  if (limit == CpuIsa::avx2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+  if (limit == CpuIsa::sse41) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+}
+
+// What is used, and what for: oneDNN and our loops may differ where one of them is limited.
+std::string isa_text() {
+  const std::string_view library = isa_name(dnnl::get_effective_cpu_isa());
+  std::string text = library.starts_with(name(cpu_isa()))
+                         ? std::string(library)
+                         : fmt::format("{}, own loops {}", library, name(cpu_isa()));
+  if (cpu_isa() < best_cpu_isa())
+    text += fmt::format(" by WARPSTEP_CPU_ISA, of {}", name(best_cpu_isa()));
+  return text;
 }
 
 // Before oneDNN is asked, which would only say that it has nothing fast for it.
@@ -38,12 +60,17 @@ void require_f32(const Graph& graph, const Node& node) {
                           node.title(), warpstep::name(dtype));
 }
 
+// Channels of oneDNN's fast blocked layout, which our loops take a register at a time.
+std::int64_t block_of(std::string_view library) {
+  if (library.starts_with("AVX-512") && cpu_isa() == CpuIsa::avx512) return 16;
+  return library == "AVX2" && cpu_isa() >= CpuIsa::avx2 ? 8 : 0;
+}
+
 class Cpu final : public Backend {
  public:
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
-    const auto isa = dnnl::get_effective_cpu_isa();
-    context_.block = isa_name(isa).starts_with("AVX-512") ? 16 : isa_name(isa) == "AVX2" ? 8 : 0;
+    context_.block = block_of(isa_name(dnnl::get_effective_cpu_isa()));
     // oneDNN splits its work when a primitive is made, so the team is settled once, before the
     // first.
     if (options.threads > 0) omp_set_num_threads(options.threads);
@@ -54,8 +81,7 @@ class Cpu final : public Backend {
   std::string describe() const override {
     const dnnl_version_t* v = dnnl::version();
     return fmt::format("oneDNN {}.{}.{} ({}), {} thread{}", v->major, v->minor, v->patch,
-                       isa_name(dnnl::get_effective_cpu_isa()), omp_get_max_threads(),
-                       omp_get_max_threads() == 1 ? "" : "s");
+                       isa_text(), omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
   }
 
   void choose_layouts(Graph& graph) const override {
@@ -64,6 +90,7 @@ class Cpu final : public Backend {
   }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
+    require_room();
     const Operands operands{{graph, node}, context_};
     return std::visit(
         [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
@@ -95,7 +122,11 @@ class Cpu final : public Backend {
     return {aligned, [memory, rounded](std::byte*) { munmap(memory, rounded + huge_page_bytes); }};
   }
 
+  void begin_step() const override { flush_denormals(); }
+  void end_step() const override { restore_denormals(); }
+
   std::unique_ptr<Stream> make_stream() const override {
+    settle_team();
     return std::make_unique<CpuStream>(context_.engine);
   }
 
@@ -116,6 +147,7 @@ class Cpu final : public Backend {
       std::memcpy(target, source, plain_bytes);
       return;
     }
+    require_room();
     const auto [source_md, target_md] = with_equal_dimensions(from, to);
     dnnl::memory in(source_md, context_.engine, source), out(target_md, context_.engine, target);
     CpuStream stream(context_.engine);
@@ -138,5 +170,6 @@ void refuse_fusion(const Operands& operands, std::string_view fusion) {
 }  // namespace warpstep::cpu
 
 extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions& options) {
+  warpstep::cpu::limit_onednn();  // throws before oneDNN has an engine
   return new warpstep::cpu::Cpu(options);
 }

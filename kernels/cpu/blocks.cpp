@@ -25,8 +25,8 @@ class Planner {
       if (node.out.empty() || node.in.empty()) continue;
       const bool in = blocks[idx(node.in[0])];
       if (const auto* conv = std::get_if<Conv>(&node.op))
-        blocks[idx(node.out[0])] = !is_small(*conv, node) &&
-                                   (in ? fills_blocks(context_, conv->out) : begins(*conv, node));
+        blocks[idx(node.out[0])] =
+            !is_small(*conv, node) && (in ? suits_blocks(*conv, node) : begins(*conv, node));
       else if (std::holds_alternative<MaxPool>(node.op))
         blocks[idx(node.out[0])] = wants(node.out[0]);
       else if (const auto* pool = std::get_if<AvgPool>(&node.op))
@@ -63,7 +63,7 @@ class Planner {
     for (const Node* user : users_[idx(id)]) {
       if (const auto* conv = std::get_if<Conv>(&user->op)) {
         if (is_small(*conv, *user)) continue;
-        if (!fills_blocks(context_, conv->out)) return false;
+        if (!suits_blocks(*conv, *user)) return false;
         gains = true;
       } else if (keeps_layout(user->op) || std::holds_alternative<MaxPool>(user->op)) {
         gains = gains || wants(user->out[0]);
@@ -72,6 +72,31 @@ class Planner {
       }
     }
     return gains;
+  }
+
+  // Blocks fit both images of a convolution, and oneDNN has kernels for them in all directions of
+  // the step.
+  bool suits_blocks(const Conv& op, const Node& node) {
+    if (!fills_blocks(context_, op.out)) return false;
+    const Value &x = graph_.value(node.in[0]), &z = graph_.value(node.out[0]);
+    std::vector<ConvDirection> directions{ConvDirection::forward};
+    if (used_by<ConvDataGrad>(node.in[1])) directions.push_back(ConvDirection::data);
+    if (used_by<ConvWeightGrad>(node.in[0])) directions.push_back(ConvDirection::weights);
+    return computes(op, node, blocked_descriptor(x.type, context_.block),
+                    blocked_descriptor(z.type, context_.block), directions);
+  }
+
+  bool computes(const Conv& op, const Node& node, const dnnl::memory::desc& x_md,
+                const dnnl::memory::desc& z_md,
+                const std::vector<ConvDirection>& directions) const {
+    Conv plain = op;
+    plain.relu = false;
+    const Value &x = graph_.value(node.in[0]), &weight = graph_.value(node.in[1]),
+                &z = graph_.value(node.out[0]);
+    const ConvShapes shapes{plain, x.type, weight.type, z.type, x_md, z_md, std::nullopt};
+    return std::all_of(directions.begin(), directions.end(), [&](ConvDirection direction) {
+      return plan_conv(context_.engine, shapes, direction, context_.exact_math).has_value();
+    });
   }
 
   // A network's first convolution, of images with a few channels, in front of a batch norm: oneDNN
@@ -83,17 +108,9 @@ class Planner {
       return false;
     const Value& x = graph_.value(node.in[0]);
     const dnnl::memory::desc planes = planes_descriptor(x.type);
-    Conv plain = op;
-    plain.relu = false;
-    const ConvShapes shapes{plain,
-                            x.type,
-                            graph_.value(weight).type,
-                            graph_.value(z).type,
-                            planes,
-                            blocked_descriptor(graph_.value(z).type, context_.block),
-                            std::nullopt};
-    for (const ConvDirection direction : {ConvDirection::forward, ConvDirection::weights})
-      if (!supports_conv(context_.engine, shapes, direction, context_.exact_math)) return false;
+    if (!computes(op, node, planes, blocked_descriptor(graph_.value(z).type, context_.block),
+                  {ConvDirection::forward, ConvDirection::weights}))
+      return false;
     plan_.beginning[node.in[0]] = layout(x, planes);
     return true;
   }

@@ -5,7 +5,11 @@
 //            that one writes blocks, and they stay through norms, joins and convolutions to the end
 //   weights  as the weight gradient wants them, so that the optimiser works on what the gradient is
 //            written to; a convolution that wants them otherwise gets a visible Reorder
+// What oneDNN has kernels for depends on the CPU: an image is stored in blocks only where all that
+// is computed of it has one, and what has none at all is a product of plain matrices
+// (kernels/conv/im2col.h).
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "kernels/conv/eight_channels.h"
@@ -45,6 +49,10 @@ class LayoutPass {
   void store_blocked(int id) {
     Value& value = graph_.value(id);
     value.layout = layout(value, blocked_descriptor(value.type, context_.block));
+  }
+  void store_plain(int id) {
+    Value& value = graph_.value(id);
+    value.layout = layout(value, plain_descriptor(value.type));
   }
   void store_like(int id, int other) {
     if (blocked(other)) store_blocked(id);
@@ -154,25 +162,65 @@ class LayoutPass {
 
   void place_conv(Node& node) {
     if (place_small_map(node)) return;
-    if (const auto* conv = std::get_if<Conv>(&node.op)) {
-      if (!fills_blocks(context_, conv->out)) node.in[0] = plain(node, 0);
-      if (plan_.blocks[idx(node.out[0])]) use_planes(node);
-      place_planned(node);
-      const ConvShapes s = shapes(*conv, graph_.value(node.in[0]), graph_.value(node.in[1]),
-                                  graph_.value(node.out[0]));
-      use_weights(node, 1, s, ConvDirection::forward);
-    } else if (const auto* grad = std::get_if<ConvDataGrad>(&node.op)) {
-      store_like(node.out[0], node.in[0]);
-      if (takes_eight_channels(grad->conv, graph_.value(node.out[0]), graph_.value(node.in[0]))) {
-        node.in[1] = plain(node, 1);
-        return;
-      }
-      const ConvShapes s = shapes(grad->conv, graph_.value(node.out[0]), graph_.value(node.in[1]),
-                                  graph_.value(node.in[0]));
-      use_weights(node, 1, s, ConvDirection::data);
-    } else if (!blocked(node.in[1]) || !use_planes(node)) {
-      match(node, 1, node.in[0]);
+    if (const auto* conv = std::get_if<Conv>(&node.op))
+      place_forward(node, *conv);
+    else if (const auto* data = std::get_if<ConvDataGrad>(&node.op))
+      place_data_grad(node, data->conv);
+    else
+      place_weight_grad(node, std::get<ConvWeightGrad>(node.op).conv);
+  }
+
+  void place_forward(Node& node, const Conv& conv) {
+    if (!plan_.blocks[idx(node.out[0])])
+      node.in[0] = plain(node, 0);
+    else
+      use_planes(node);
+    place_planned(node);
+    if (!use_weights(node, conv, node.in[0], node.out[0], ConvDirection::forward))
+      node.in[1] = plain(node, 1);
+  }
+
+  void place_data_grad(Node& node, const Conv& conv) {
+    store_like(node.out[0], node.in[0]);
+    if (!takes_eight_channels(conv, graph_.value(node.out[0]), graph_.value(node.in[0]))) {
+      if (use_weights(node, conv, node.out[0], node.in[0], ConvDirection::data)) return;
+      node.in[0] = plain(node, 0);
+      store_plain(node.out[0]);
+      if (use_weights(node, conv, node.out[0], node.in[0], ConvDirection::data)) return;
     }
+    node.in[1] = plain(node, 1);
+  }
+
+  // d_z as x is stored, else both in whatever layouts there is a kernel for: the weight's is
+  // settled.
+  void place_weight_grad(Node& node, const Conv& conv) {
+    if (blocked(node.in[1]) && use_planes(node)) return;
+    const bool as_x = blocked(node.in[0]);
+    using Blocks = std::array<bool, 2>;
+    for (const Blocks& blocks : {Blocks{as_x, as_x}, Blocks{as_x, !as_x}, Blocks{!as_x, as_x},
+                                 Blocks{!as_x, !as_x}, Blocks{false, false}}) {
+      if (!computes_weight_grad(node, conv, blocks) && blocks != Blocks{false, false}) continue;
+      for (const int i : {0, 1}) {
+        const Value& value = graph_.value(node.in[idx(i)]);
+        node.in[idx(i)] =
+            reorder(node.in[idx(i)], layout(value, target(node.in[idx(i)], blocks[idx(i)])), node);
+      }
+      return;
+    }
+  }
+
+  // Whether there is a fast kernel for x and d_z as plain rows or blocks.
+  bool computes_weight_grad(const Node& node, const Conv& conv, std::array<bool, 2> blocks) const {
+    std::array<Value, 2> images{graph_.value(node.in[0]), graph_.value(node.in[1])};
+    for (const std::size_t i : {0U, 1U}) {
+      if (blocks[i] && !fills_blocks(context_, images[i].type.shape[3])) return false;
+      images[i].layout = layout(images[i], target(node.in[i], blocks[i]));
+    }
+    const Value& weight = graph_.value(node.out[0]);
+    if (weight.layout.tag.empty() && takes_eight_channels(conv, images[0], images[1])) return true;
+    ConvShapes s = shapes(conv, images[0], weight, images[1]);
+    s.weight_md = descriptor(weight);
+    return plan_conv(context_.engine, s, ConvDirection::weights, context_.exact_math).has_value();
   }
 
   // Of images with such a layout.
@@ -183,10 +231,15 @@ class LayoutPass {
     return true;
   }
 
-  void use_weights(Node& node, int i, const ConvShapes& s, ConvDirection direction) {
-    const PrimitivePlan plan = plan_conv(context_.engine, s, direction, context_.exact_math);
-    const Value& weight = graph_.value(node.in[idx(i)]);
-    node.in[idx(i)] = reorder(node.in[idx(i)], layout(weight, plan.weights), node);
+  // Gives input 1, the weight, the layout that oneDNN wants for these images; false where it has no
+  // kernel.
+  bool use_weights(Node& node, const Conv& conv, int x, int z, ConvDirection direction) {
+    const Value& weight = graph_.value(node.in[1]);
+    const auto plan =
+        plan_conv(context_.engine, shapes(conv, graph_.value(x), weight, graph_.value(z)),
+                  direction, context_.exact_math);
+    if (plan) node.in[1] = reorder(node.in[1], layout(weight, plan->weights), node);
+    return plan.has_value();
   }
 
   void fix_weights(const std::vector<Node>& nodes) {
@@ -203,10 +256,9 @@ class LayoutPass {
       if (takes_eight_channels(*conv, x, z) || takes_small_maps(*conv, x, z)) continue;  // plain
       Conv plain = *conv;
       plain.relu = false;
-      const PrimitivePlan plan =
-          plan_conv(context_.engine, shapes(plain, x, graph_.value(node.in[1]), z),
-                    ConvDirection::weights, context_.exact_math);
-      store_parameter(graph_.parameters[idx(p)], plan.weights);
+      const auto plan = plan_conv(context_.engine, shapes(plain, x, graph_.value(node.in[1]), z),
+                                  ConvDirection::weights, context_.exact_math);
+      if (plan) store_parameter(graph_.parameters[idx(p)], plan->weights);
     }
   }
 

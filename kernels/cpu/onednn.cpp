@@ -1,4 +1,5 @@
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/room.h"
 
 #include <algorithm>
 
@@ -104,6 +105,7 @@ std::optional<PrimitivePlan> finish(const Descriptor& pd, const memory::desc& we
 
 std::optional<PrimitivePlan> try_conv(const dnnl::engine& engine, const ConvShapes& s,
                                       ConvDirection direction, algorithm alg) {
+  require_room();
   try {
     const ConvArguments a = conv_arguments(s, alg);
     if (direction == ConvDirection::forward) {
@@ -133,15 +135,6 @@ std::optional<PrimitivePlan> try_conv(const dnnl::engine& engine, const ConvShap
   } catch (const dnnl::error&) {
     return std::nullopt;
   }
-}
-
-std::optional<PrimitivePlan> find_conv(const dnnl::engine& engine, const ConvShapes& s,
-                                       ConvDirection direction, bool exact_math) {
-  std::optional<PrimitivePlan> plan;
-  if (!exact_math && winograd_pays(s))
-    plan = try_conv(engine, s, direction, algorithm::convolution_winograd);
-  if (!plan) plan = try_conv(engine, s, direction, algorithm::convolution_direct);
-  return plan;
 }
 
 }  // namespace
@@ -209,18 +202,13 @@ dnnl::primitive_attr attributes(bool relu) {
   return attr;
 }
 
-PrimitivePlan plan_conv(const dnnl::engine& engine, const ConvShapes& s, ConvDirection direction,
-                        bool exact_math) {
-  if (auto plan = find_conv(engine, s, direction, exact_math)) return *plan;
-  fail<DeviceError>(
-      "cpu: oneDNN has no fast convolution for input {}, weight {}, output {} ({}); it is left out "
-      "of this library's kernels",
-      s.x.text(), s.weight.text(), s.z.text(), text(s.op));
-}
-
-bool supports_conv(const dnnl::engine& engine, const ConvShapes& s, ConvDirection direction,
-                   bool exact_math) {
-  return find_conv(engine, s, direction, exact_math).has_value();
+std::optional<PrimitivePlan> plan_conv(const dnnl::engine& engine, const ConvShapes& s,
+                                       ConvDirection direction, bool exact_math) {
+  std::optional<PrimitivePlan> plan;
+  if (!exact_math && winograd_pays(s))
+    plan = try_conv(engine, s, direction, algorithm::convolution_winograd);
+  if (!plan) plan = try_conv(engine, s, direction, algorithm::convolution_direct);
+  return plan;
 }
 
 PrimitivePlan plan_matmul(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,

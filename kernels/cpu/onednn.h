@@ -55,13 +55,9 @@ struct ConvShapes {
   std::optional<dnnl::memory::desc> weight_md;  // fixed; otherwise left to oneDNN
 };
 // The fastest implementation that is not a reference loop: Winograd where it pays (unless
-// exact_math), else direct, else by matrix product. Throws DeviceError naming the shapes when there
-// is none.
-PrimitivePlan plan_conv(const dnnl::engine& engine, const ConvShapes& shapes,
-                        ConvDirection direction, bool exact_math);
-// Whether plan_conv succeeds.
-bool supports_conv(const dnnl::engine& engine, const ConvShapes& shapes, ConvDirection direction,
-                   bool exact_math);
+// exact_math), else direct. None where oneDNN has none for these shapes and layouts on this CPU.
+std::optional<PrimitivePlan> plan_conv(const dnnl::engine& engine, const ConvShapes& shapes,
+                                       ConvDirection direction, bool exact_math);
 
 // c [m,n] = a [m,k] b [k,n] (+ bias [1,n]) with any strides, relu at the end if asked for.
 PrimitivePlan plan_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,

@@ -1,6 +1,8 @@
 #include "kernels/cuda/plan_cache.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <system_error>
@@ -14,7 +16,8 @@ namespace {
 constexpr std::string_view format_name = "warpstep plan 1";
 constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;  // plans have 4 to 74 KiB
 
-// FNV-1a: names files and detects damage; not against forgery.
+// FNV-1a: names files and detects damage. It is not against forgery: who may write to the folder
+// may bring any plan, so that the folder must be the user's alone.
 std::uint64_t hash(std::string_view text) {
   std::uint64_t value = 0xcbf29ce484222325u;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -26,7 +29,15 @@ std::string header(std::string_view key, std::string_view plan) {
   return fmt::format("{}\n{}\n{:016x}\n", format_name, key, hash(plan));
 }
 
+// A regular file of the user's that nobody else may change.
+bool is_ours(const std::filesystem::path& path) {
+  struct stat status = {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_uid == ::geteuid() && (status.st_mode & 022) == 0;
+}
+
 std::optional<std::string> read_plan(const std::filesystem::path& path, std::string_view key) {
+  if (!is_ours(path)) return std::nullopt;
   std::string content;
   try {
     content = read_file(path, max_bytes);
@@ -61,10 +72,14 @@ std::filesystem::path PlanCache::file(std::string_view subject, Choice choice) c
   return folder_ / fmt::format("{:016x}.plan", hash(key(subject, choice)));
 }
 
+bool PlanCache::is_safe() const {
+  return !folder_.empty() && folder_problem(folder_, 022).empty();
+}
+
 std::optional<std::string> PlanCache::find(std::string_view subject) const {
   const auto found = kept_.find(std::string(subject));
   if (found != kept_.end()) return found->second;
-  if (folder_.empty()) return std::nullopt;
+  if (!is_safe()) return std::nullopt;
   const auto look_up = [&](Choice choice) {
     return read_plan(file(subject, choice), key(subject, choice));
   };
@@ -77,9 +92,11 @@ void PlanCache::keep(std::string_view subject, std::string_view plan) {
   kept_[std::string(subject)] = plan;
   if (folder_.empty()) return;
   try {
-    std::filesystem::create_directories(folder_);
-    write_atomically(file(subject, choice_),
-                     header(key(subject, choice_), plan) + std::string(plan));
+    if (folder_.has_parent_path()) std::filesystem::create_directories(folder_.parent_path());
+    if (::mkdir(folder_.c_str(), 0700) != 0 && !is_safe()) return;
+    const std::filesystem::path path = file(subject, choice_);
+    write_atomically(path, header(key(subject, choice_), plan) + std::string(plan));
+    std::filesystem::permissions(path, std::filesystem::perms(0600));  // whatever the umask is
   } catch (const DataError&) {  // a full disk, a folder that is read only: plan anew next time
   } catch (const std::filesystem::filesystem_error&) {
   }

@@ -18,8 +18,9 @@ enum class Choice { heuristic, measured };
 
 // A folder with a small file a plan; and in memory, so that a model's equal layers are planned once
 // even without a folder. Nothing here is ever an error: a file that is missing, truncated, damaged
-// or of another key is no plan, and a folder that cannot be written keeps none. Processes may share
-// a folder; an object of this class belongs to one thread.
+// or of another key is no plan, and a folder that cannot be written keeps none. So does one that
+// others than the user may write to, or that is a link: what a plan does on the device is not
+// checked. Processes may share a folder; an object of this class belongs to one thread.
 class PlanCache {
  public:
   // `library` with its version: "cuDNN 9.19.0". Plans of another version, another kind of device
@@ -34,6 +35,7 @@ class PlanCache {
   std::filesystem::path file(std::string_view subject, Choice choice) const;  // for tests
 
  private:
+  bool is_safe() const;
   std::string key(std::string_view subject, Choice choice) const;
 
   std::filesystem::path folder_;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/plan_cache.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -114,6 +115,47 @@ TEST_F(PlanCacheTest, AFolderThatCannotBeMadeKeepsInMemoryAlone) {
   PlanCache cache = open();
   cache.keep(subject, plan);
   EXPECT_EQ(cache.find(subject), plan);
+  EXPECT_EQ(open().find(subject), std::nullopt);
+}
+
+TEST_F(PlanCacheTest, AFolderThatOthersMayWriteToIsNotUsed) {
+  using std::filesystem::perms;
+  open().keep(subject, plan);
+  ASSERT_EQ(open().find(subject), plan);
+  EXPECT_EQ(std::filesystem::status(settings_.cache).permissions(), perms(0700));
+  for (const unsigned mode : {0770U, 0702U, 01777U}) {
+    std::filesystem::permissions(settings_.cache, perms(mode));
+    EXPECT_EQ(open().find(subject), std::nullopt) << std::oct << mode;
+    open().keep("another", plan);
+    EXPECT_FALSE(std::filesystem::exists(open().file("another", Choice::heuristic)));
+  }
+  std::filesystem::permissions(settings_.cache, perms(0755));
+  EXPECT_EQ(open().find(subject), plan);
+}
+
+TEST_F(PlanCacheTest, NoLinkIsFollowed) {
+  const std::filesystem::path file = kept_file(), moved = file.string() + "_moved";
+  const std::filesystem::path real = settings_.cache, link = real.string() + "_link";
+  std::filesystem::remove(link);
+  std::filesystem::create_directory_symlink(real, link);
+  settings_.cache = link;
+  EXPECT_EQ(open().find(subject), std::nullopt);
+  std::filesystem::remove(link);
+  settings_.cache = real;
+  EXPECT_EQ(open().find(subject), plan);
+  std::filesystem::rename(file, moved);
+  std::filesystem::create_symlink(moved, file);
+  EXPECT_EQ(open().find(subject), std::nullopt);
+}
+
+TEST_F(PlanCacheTest, AFileThatOthersMayWriteToOrOwnIsNoPlan) {
+  const std::filesystem::path file = kept_file();
+  std::filesystem::permissions(file, std::filesystem::perms(0666));
+  EXPECT_EQ(open().find(subject), std::nullopt);
+  std::filesystem::permissions(file, std::filesystem::perms(0600));
+  EXPECT_EQ(open().find(subject), plan);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give files away";
+  ASSERT_EQ(::chown(file.c_str(), 65534, 65534), 0);
   EXPECT_EQ(open().find(subject), std::nullopt);
 }
 

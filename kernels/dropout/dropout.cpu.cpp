@@ -33,7 +33,7 @@ struct Words {
 };
 
 // philox() for all counters.
-WARPSTEP_CLONES void philox_all(Words& words, std::uint64_t seed) {
+WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
   auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
     for (std::int64_t i = 0; i < draws; ++i) {
@@ -48,10 +48,11 @@ WARPSTEP_CLONES void philox_all(Words& words, std::uint64_t seed) {
     key1 += 0xBB67AE85;
   }
 }
+const auto philox_all = vectorized<philox_all_loop>();
 
 // Keeps what the words say of `count` elements, in the order of the draws.
-WARPSTEP_CLONES void keep(const Words& words, std::uint32_t threshold, float scale, const float* x,
-                          float* y, std::int64_t count) {
+WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale,
+                             const float* x, float* y, std::int64_t count) {
   alignas(64) std::uint32_t kept[4 * draws];
   for (std::int64_t i = 0; i < draws; ++i)
     for (std::int64_t l = 0; l < 4; ++l)
@@ -59,6 +60,7 @@ WARPSTEP_CLONES void keep(const Words& words, std::uint32_t threshold, float sca
   for (std::int64_t e = 0; e < count; ++e)
     y[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[e] * scale) & kept[e]);
 }
+const auto keep = vectorized<keep_loop>();
 
 struct Dropping {
   std::uint32_t layer;

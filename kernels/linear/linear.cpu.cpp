@@ -15,12 +15,13 @@ dnnl::memory::desc transposed(std::int64_t rows,
   return {{rows, columns}, dnnl::memory::data_type::f32, {std::int64_t{1}, rows}};
 }
 
-WARPSTEP_CLONES void add_rows(const float* x, std::int64_t rows, std::int64_t columns,
-                              std::int64_t begin, std::int64_t end, float* sums) {
+WARPSTEP_LOOP void add_rows_loop(const float* x, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t begin, std::int64_t end, float* sums) {
   for (std::int64_t c = begin; c < end; ++c) sums[c] = 0;
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = begin; c < end; ++c) sums[c] += x[r * columns + c];
 }
+const auto add_rows = vectorized<add_rows_loop>();
 
 // sums[c] = sum over rows of x[r, c], each column in order of the rows.
 void column_sums(const float* x, std::int64_t rows, std::int64_t columns, float* sums) {

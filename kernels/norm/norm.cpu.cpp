@@ -10,9 +10,9 @@ namespace warpstep::cpu {
 namespace {
 
 // Sums of x - shift and of its square, column by column.
-WARPSTEP_CLONES void sums_of(const float* __restrict x, const float* __restrict shift,
-                             float* __restrict sum, float* __restrict squares, std::int64_t count,
-                             std::int64_t width) {
+WARPSTEP_LOOP void sums_of_loop(const float* __restrict x, const float* __restrict shift,
+                                float* __restrict sum, float* __restrict squares,
+                                std::int64_t count, std::int64_t width) {
   std::int64_t i = 0;
   for (; i + 4 * width <= count; i += 4 * width)
     for (std::int64_t c = 0; c < width; ++c) {
@@ -29,11 +29,12 @@ WARPSTEP_CLONES void sums_of(const float* __restrict x, const float* __restrict 
       squares[c] += a * a;
     }
 }
+const auto sums_of = vectorized<sums_of_loop>();
 
 template <bool add, bool relu>
-WARPSTEP_CLONES void apply(const float* __restrict x, const float* __restrict shortcut,
-                           float* __restrict y, const float* __restrict params, std::int64_t count,
-                           std::int64_t width) {
+WARPSTEP_LOOP void apply(const float* __restrict x, const float* __restrict shortcut,
+                         float* __restrict y, const float* __restrict params, std::int64_t count,
+                         std::int64_t width) {
   const float *mean = params, *scale = params + width, *shift = params + 2 * width;
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
@@ -48,8 +49,8 @@ using Apply = void (*)(const float*, const float*, float*, const float*, std::in
                        std::int64_t);
 
 Apply apply_of(const BatchNorm& op) {
-  if (op.add) return op.relu ? apply<true, true> : apply<true, false>;
-  return op.relu ? apply<false, true> : apply<false, false>;
+  if (op.add) return op.relu ? vectorized<apply<true, true>>() : vectorized<apply<true, false>>();
+  return op.relu ? vectorized<apply<false, true>>() : vectorized<apply<false, false>>();
 }
 
 // The first `channels` of `width` columns, again in the others.

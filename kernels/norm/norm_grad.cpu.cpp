@@ -33,11 +33,11 @@ inline __attribute__((always_inline)) float gradient(const float* d_y, const flo
 
 // Sums of g and of g (x - mean), column by column; gives g where the shortcut wants it.
 template <bool sum, bool relu, bool shortcut>
-WARPSTEP_CLONES void sums_of(const float* __restrict d_y, const float* __restrict d_y2,
-                             const float* __restrict y, const float* __restrict x,
-                             const float* __restrict mean, float* __restrict d_shortcut,
-                             float* __restrict sum_g, float* __restrict sum_gx, std::int64_t count,
-                             std::int64_t width) {
+WARPSTEP_LOOP void sums_of(const float* __restrict d_y, const float* __restrict d_y2,
+                           const float* __restrict y, const float* __restrict x,
+                           const float* __restrict mean, float* __restrict d_shortcut,
+                           float* __restrict sum_g, float* __restrict sum_gx, std::int64_t count,
+                           std::int64_t width) {
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
       const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
@@ -49,10 +49,10 @@ WARPSTEP_CLONES void sums_of(const float* __restrict d_y, const float* __restric
 
 // d_x = scale g + (slope (x - mean) + shift)
 template <bool sum, bool relu>
-WARPSTEP_CLONES void apply(const float* __restrict d_y, const float* __restrict d_y2,
-                           const float* __restrict y, const float* __restrict x,
-                           const float* __restrict params, float* __restrict d_x,
-                           std::int64_t count, std::int64_t width) {
+WARPSTEP_LOOP void apply(const float* __restrict d_y, const float* __restrict d_y2,
+                         const float* __restrict y, const float* __restrict x,
+                         const float* __restrict params, float* __restrict d_x, std::int64_t count,
+                         std::int64_t width) {
   const float *mean = params, *scale = params + width, *slope = params + 2 * width,
               *shift = params + 3 * width;
   for (std::int64_t i = 0; i < count; i += width)
@@ -71,12 +71,16 @@ struct Loops {
 
 Loops loops_of(const BatchNormGrad& op) {
   if (op.gives_shortcut())
-    return {op.sum ? sums_of<true, true, true> : sums_of<false, true, true>, apply<false, false>};
+    return {
+        op.sum ? vectorized<sums_of<true, true, true>>() : vectorized<sums_of<false, true, true>>(),
+        vectorized<apply<false, false>>()};
   if (op.norm.relu)
-    return op.sum ? Loops{sums_of<true, true, false>, apply<true, true>}
-                  : Loops{sums_of<false, true, false>, apply<false, true>};
-  return op.sum ? Loops{sums_of<true, false, false>, apply<true, false>}
-                : Loops{sums_of<false, false, false>, apply<false, false>};
+    return op.sum
+               ? Loops{vectorized<sums_of<true, true, false>>(), vectorized<apply<true, true>>()}
+               : Loops{vectorized<sums_of<false, true, false>>(), vectorized<apply<false, true>>()};
+  return op.sum
+             ? Loops{vectorized<sums_of<true, false, false>>(), vectorized<apply<true, false>>()}
+             : Loops{vectorized<sums_of<false, false, false>>(), vectorized<apply<false, false>>()};
 }
 
 struct NormGrad {

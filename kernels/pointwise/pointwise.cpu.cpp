@@ -38,17 +38,21 @@ void normalize_each(const X* x, float* y, std::int64_t pixels, std::int64_t chan
       y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
 }
 
-WARPSTEP_CLONES void relu(const float* x, float* y, std::int64_t count) {
+WARPSTEP_LOOP void relu_loop(const float* x, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : 0;
 }
+const auto relu = vectorized<relu_loop>();
 
-WARPSTEP_CLONES void relu_grad(const float* d_y, const float* y, float* d_x, std::int64_t count) {
+WARPSTEP_LOOP void relu_grad_loop(const float* d_y, const float* y, float* d_x,
+                                  std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) d_x[i] = y[i] > 0 ? d_y[i] : 0;
 }
+const auto relu_grad = vectorized<relu_grad_loop>();
 
-WARPSTEP_CLONES void add(const float* a, const float* b, float* sum, std::int64_t count) {
+WARPSTEP_LOOP void add_loop(const float* a, const float* b, float* sum, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
+const auto add = vectorized<add_loop>();
 
 // Elements as stored: a blocked layout's padding is zero and stays zero.
 std::int64_t stored_count(const Operands& operands) {

@@ -18,8 +18,8 @@ Planes planes_of(const Value& x, std::int64_t block) {
   return {s[0] * s[3] / block, s[1] * s[2], block};
 }
 
-WARPSTEP_CLONES void mean_rows(const float* __restrict x, float* __restrict y, std::int64_t rows,
-                               std::int64_t width) {
+WARPSTEP_LOOP void mean_rows_loop(const float* __restrict x, float* __restrict y, std::int64_t rows,
+                                  std::int64_t width) {
   for (std::int64_t c = 0; c < width; ++c) y[c] = 0;
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4)
@@ -32,13 +32,15 @@ WARPSTEP_CLONES void mean_rows(const float* __restrict x, float* __restrict y, s
   const float share = 1 / static_cast<float>(rows);
   for (std::int64_t c = 0; c < width; ++c) y[c] *= share;
 }
+const auto mean_rows = vectorized<mean_rows_loop>();
 
-WARPSTEP_CLONES void spread_rows(const float* __restrict d_y, float* __restrict d_x,
-                                 std::int64_t rows, std::int64_t width) {
+WARPSTEP_LOOP void spread_rows_loop(const float* __restrict d_y, float* __restrict d_x,
+                                    std::int64_t rows, std::int64_t width) {
   const float share = 1 / static_cast<float>(rows);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < width; ++c) d_x[r * width + c] = d_y[c] * share;
 }
+const auto spread_rows = vectorized<spread_rows_loop>();
 
 struct Windows {
   AvgPool op;
@@ -49,7 +51,7 @@ struct Windows {
 // Calls run(x, y) for every pixel of y and each pixel of x in its window, with the indices of their
 // first channels; images side by side.
 template <class Run>
-void for_each_tap(const Windows& p, std::int64_t n, Run run) {
+WARPSTEP_LOOP void for_each_tap(const Windows& p, std::int64_t n, Run run) {
   for (std::int64_t g = 0; g < p.groups; ++g)
     for (std::int64_t i = 0; i < p.y.height; ++i)
       for (std::int64_t j = 0; j < p.y.width; ++j) {
@@ -63,8 +65,8 @@ void for_each_tap(const Windows& p, std::int64_t n, Run run) {
       }
 }
 
-WARPSTEP_CLONES void pool_image(const Windows& p, std::int64_t n, const float* __restrict x,
-                                float* __restrict y) {
+WARPSTEP_LOOP void pool_image_loop(const Windows& p, std::int64_t n, const float* __restrict x,
+                                   float* __restrict y) {
   const float share = 1 / static_cast<float>(p.op.window * p.op.window);
   std::fill_n(y + n * p.y.image, p.y.image, 0.0F);
   for_each_tap(p, n, [&](std::int64_t from, std::int64_t to) {
@@ -72,15 +74,17 @@ WARPSTEP_CLONES void pool_image(const Windows& p, std::int64_t n, const float* _
   });
   for (std::int64_t i = 0; i < p.y.image; ++i) y[n * p.y.image + i] *= share;
 }
+const auto pool_image = vectorized<pool_image_loop>();
 
-WARPSTEP_CLONES void unpool_image(const Windows& p, std::int64_t n, const float* __restrict d_y,
-                                  float* __restrict d_x) {
+WARPSTEP_LOOP void unpool_image_loop(const Windows& p, std::int64_t n, const float* __restrict d_y,
+                                     float* __restrict d_x) {
   const float share = 1 / static_cast<float>(p.op.window * p.op.window);
   std::fill_n(d_x + n * p.x.image, p.x.image, 0.0F);
   for_each_tap(p, n, [&](std::int64_t to, std::int64_t from) {
     for (std::int64_t l = 0; l < p.lanes; ++l) d_x[to + l] += share * d_y[from + l];
   });
 }
+const auto unpool_image = vectorized<unpool_image_loop>();
 
 // Channels lie together in blocks where either side has them, else all of them.
 Windows windows_of(const AvgPool& op, const Operands& operands, const Value& x, const Value& y) {

@@ -32,8 +32,8 @@ inline __attribute__((always_inline)) void load(V& vector, const void* from) {
 
 // One row of outputs of one channel group.
 template <int lanes>
-WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
-                              std::int64_t i) {
+WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
+                            std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   using Bytes = typename Vector<lanes>::Bytes;
@@ -68,8 +68,8 @@ WARPSTEP_CLONES void pool_row(const Pooling& p, const float* x, float* y, std::u
 // The adjoint where windows do not overlap: every element of d_x belongs to at most one window and
 // is written once.
 template <int lanes>
-WARPSTEP_CLONES void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
-                                float* d_x, std::int64_t i) {
+WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
+                              float* d_x, std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   using Bytes = typename Vector<lanes>::Bytes;
@@ -91,8 +91,8 @@ WARPSTEP_CLONES void unpool_row(const Pooling& p, const float* d_y, const std::u
 
 // The adjoint in general: d_x is zero, windows add to it in order.
 template <int lanes>
-WARPSTEP_CLONES void scatter_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
-                                 float* d_x, std::int64_t i) {
+WARPSTEP_LOOP void scatter_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
+                               float* d_x, std::int64_t i) {
   for (std::int64_t j = 0; j < p.y.width; ++j)
     for (int l = 0; l < lanes; ++l) {
       const std::int64_t k = index[j * p.index.pixel + l];
@@ -105,12 +105,12 @@ WARPSTEP_CLONES void scatter_row(const Pooling& p, const float* d_y, const std::
 
 template <int lanes>
 void pool(const Pooling& p, const Buffers& b) {
+  static const auto row = vectorized<pool_row<lanes>>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.y.height; ++i)
       for (std::int64_t g = 0; g < p.groups; ++g)
-        pool_row<lanes>(
-            p, as<float>(b.in[0]) + n * p.x.image + g * p.x.group,
+        row(p, as<float>(b.in[0]) + n * p.x.image + g * p.x.group,
             as<float>(b.out[0]) + n * p.y.image + g * p.y.group + i * p.y.row,
             as<std::uint8_t>(b.out[1]) + n * p.index.image + g * p.index.group + i * p.index.row,
             i);
@@ -118,6 +118,8 @@ void pool(const Pooling& p, const Buffers& b) {
 
 template <int lanes>
 void unpool(const Pooling& p, const Buffers& b) {
+  static const auto tile_row = vectorized<unpool_row<lanes>>();
+  static const auto any_row = vectorized<scatter_row<lanes>>();
   const bool tiles = p.op.stride == p.op.window && p.op.padding == 0;
   const bool covered =
       tiles && p.y.height * p.op.window == p.x.height && p.y.width * p.op.window == p.x.width;
@@ -130,18 +132,21 @@ void unpool(const Pooling& p, const Buffers& b) {
         const float* d_y = as<float>(b.in[0]) + n * p.y.image + g * p.y.group + i * p.y.row;
         const std::uint8_t* index =
             as<std::uint8_t>(b.in[1]) + n * p.index.image + g * p.index.group + i * p.index.row;
-        (tiles ? unpool_row<lanes> : scatter_row<lanes>)(p, d_y, index, image + g * p.x.group, i);
+        (tiles ? tile_row : any_row)(p, d_y, index, image + g * p.x.group, i);
       }
   }
 }
 
-// Channels that every layout of the node keeps together.
+// Channels that every layout of the node keeps together, a vector register at most: the compiler
+// keeps wider vectors in memory.
 std::int64_t common_lanes(const Operands& operands, std::int64_t channels) {
   const std::int64_t block = operands.context.block;
   for (const auto* ids : {&operands.node.in, &operands.node.out})
     for (const int id : *ids)
       if (!operands.graph.value(id).layout.tag.empty()) return block;
-  return channels % 16 == 0 ? 16 : channels % 8 == 0 ? 8 : 1;
+  for (std::int64_t lanes = vector_lanes(); lanes >= 4; lanes /= 2)
+    if (channels % lanes == 0) return lanes;
+  return 1;
 }
 
 template <template <int> class Run>
@@ -150,6 +155,7 @@ std::unique_ptr<Kernel> with_lanes(std::int64_t lanes, const Pooling& pooling) {
   switch (lanes) {
     case 16: return host_kernel(name, [pooling](const Buffers& b) { Run<16>()(pooling, b); });
     case 8: return host_kernel(name, [pooling](const Buffers& b) { Run<8>()(pooling, b); });
+    case 4: return host_kernel(name, [pooling](const Buffers& b) { Run<4>()(pooling, b); });
     default: return host_kernel(name, [pooling](const Buffers& b) { Run<1>()(pooling, b); });
   }
 }

@@ -28,7 +28,7 @@ void for_chunks(std::int64_t count, Run run) {
   for (std::int64_t i = 0; i < count; i += chunk) run(i, std::min(chunk, count - i));
 }
 
-WARPSTEP_CLONES double squares_of(const float* x, std::int64_t count) {
+WARPSTEP_LOOP double squares_of_loop(const float* x, std::int64_t count) {
   constexpr std::int64_t lanes = 16;
   double sums[lanes] = {};
   const std::int64_t whole = count / lanes * lanes;
@@ -41,6 +41,7 @@ WARPSTEP_CLONES double squares_of(const float* x, std::int64_t count) {
     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   return sum;
 }
+const auto squares_of = vectorized<squares_of_loop>();
 
 // `partial` has an element a chunk. Not finite where an element is not: the squares of f32 do not
 // overflow in double.
@@ -52,16 +53,18 @@ double squares(const float* x, std::int64_t count, double* partial) {
   return sum;
 }
 
-WARPSTEP_CLONES void accumulate(float* __restrict sum, const float* __restrict gradient, float keep,
-                                float share, std::int64_t count) {
+WARPSTEP_LOOP void accumulate_loop(float* __restrict sum, const float* __restrict gradient,
+                                   float keep, float share, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) sum[i] = keep * sum[i] + share * gradient[i];
 }
+const auto accumulate = vectorized<accumulate_loop>();
 
-WARPSTEP_CLONES void scale(float* __restrict gradient, const float* __restrict parameter,
-                           float factor, float decay, std::int64_t count) {
+WARPSTEP_LOOP void scale_loop(float* __restrict gradient, const float* __restrict parameter,
+                              float factor, float decay, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
     gradient[i] = factor * (gradient[i] + decay * parameter[i]);
 }
+const auto scale = vectorized<scale_loop>();
 
 }  // namespace
 

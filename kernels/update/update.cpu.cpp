@@ -30,9 +30,9 @@ AdamFactors adam_factors(const Optimizer& o, const StepState& state) {
       .epsilon = static_cast<float>(o.epsilon)};
 }
 
-WARPSTEP_CLONES void adam(const AdamFactors& f, float* __restrict p,
-                          const float* __restrict gradient, float* __restrict m,
-                          float* __restrict v, std::int64_t count) {
+WARPSTEP_LOOP void adam_loop(const AdamFactors& f, float* __restrict p,
+                             const float* __restrict gradient, float* __restrict m,
+                             float* __restrict v, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = f.factor * gradient[i] + f.decay * p[i];
     m[i] += f.one_minus_beta1 * (g - m[i]);
@@ -40,26 +40,29 @@ WARPSTEP_CLONES void adam(const AdamFactors& f, float* __restrict p,
     p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
   }
 }
+const auto adam = vectorized<adam_loop>();
 
 struct SgdFactors {
   float factor, decay, momentum, nesterov, rate;
 };
 
-WARPSTEP_CLONES void sgd_with_momentum(const SgdFactors& f, float* __restrict p,
-                                       const float* __restrict gradient, float* __restrict m,
-                                       std::int64_t count) {
+WARPSTEP_LOOP void sgd_with_momentum_loop(const SgdFactors& f, float* __restrict p,
+                                          const float* __restrict gradient, float* __restrict m,
+                                          std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = f.factor * gradient[i] + f.decay * p[i];
     m[i] = f.momentum * m[i] + g;
     p[i] -= f.rate * (f.nesterov != 0 ? g + f.momentum * m[i] : m[i]);
   }
 }
+const auto sgd_with_momentum = vectorized<sgd_with_momentum_loop>();
 
-WARPSTEP_CLONES void sgd(const SgdFactors& f, float* __restrict p, const float* __restrict gradient,
-                         std::int64_t count) {
+WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p,
+                            const float* __restrict gradient, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
     p[i] -= f.rate * (f.factor * gradient[i] + f.decay * p[i]);
 }
+const auto sgd = vectorized<sgd_loop>();
 
 constexpr std::int64_t chunk = 16384;
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "profiler/analysis/table.h"
@@ -10,7 +11,19 @@ namespace {
 
 constexpr std::size_t widest = 64;  // characters of a cell on the terminal
 
+bool is_decimal(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+// A spreadsheet computes what begins like a formula, unless an apostrophe makes it text: names come
+// from sessions that others may have sent.
 std::string field_text(std::string_view text) {
+  constexpr std::string_view formula = "=+-@\t\r";
+  if (!text.empty() && formula.find(text[0]) != formula.npos && !is_decimal(text))
+    return field_text(fmt::format("'{}", text));
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string field = "\"";
   for (const char c : text) {

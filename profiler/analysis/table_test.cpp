@@ -55,6 +55,25 @@ TEST(Csv, QuotesAsRfc4180Wants) {
   EXPECT_EQ(to_csv({}), "\r\n");
 }
 
+TEST(Csv, NamesAreNoFormulas) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"=1+1", "'=1+1"},
+      {"+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"},
+      {"-2+3", "'-2+3"},
+      {"@SUM(A1)", "'@SUM(A1)"},
+      {"\tx", "'\tx"},
+      {"\r=1", "\"'\r=1\""},
+      {"=HYPERLINK(\"x\",\"y\")", "\"'=HYPERLINK(\"\"x\"\",\"\"y\"\")\""},
+      {"-inf", "'-inf"},
+      {"-1.5", "-1.5"},
+      {"+2e-3", "+2e-3"},
+      {"a=b", "a=b"}};
+  for (const auto& [name, field] : cases)
+    EXPECT_EQ(to_csv({"t", "t", "", {{"x", "x"}}, {{name}}}), "x\r\n" + field + "\r\n");
+  EXPECT_EQ(to_csv({"t", "t", "", {{"x", "x"}}, {{-1.5}, {std::int64_t{-3}}}}),
+            "x\r\n-1.5\r\n-3\r\n");
+}
+
 TEST(Csv, KeepsEveryDigit) {
   Table table{"t", "t", "", {{"x", "x"}}, {{1.0 / 3}, {1e-300}, {std::nan("")}}};
   EXPECT_EQ(to_csv(table), "x\r\n0.3333333333333333\r\n1e-300\r\n\r\n");

@@ -54,6 +54,12 @@ void note_losses(const Losses& losses, std::vector<std::string>& notes) {
   if (losses.cut_bytes > 0)
     notes.push_back("the session's file was cut off: its last " + many(losses.cut_bytes, "byte") +
                     " are left out");
+  if (losses.damaged_chunks > 0)
+    notes.push_back(fmt::format(
+        "the session's file was damaged after it was written: {} of it ({}) cannot be read, and {} "
+        "cannot be understood without them: all of these are left out",
+        many(losses.damaged_chunks, "chunk"), many(losses.damaged_bytes, "byte"),
+        many(losses.damaged_records, "record")));
 }
 
 void note_windows(const Session& session, std::vector<std::string>& notes) {

@@ -6,6 +6,7 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -64,6 +65,13 @@ TEST(Trust, PassesOnWhatWasLost) {
   EXPECT_THAT(trust.notes,
               ElementsAre("no NVML", HasSubstr("1 span found"), HasSubstr("2 device records were"),
                           HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
+}
+
+TEST(Trust, TellsOfDamage) {
+  SessionBuilder builder = quiet();
+  builder.raw().losses = {.damaged_chunks = 2, .damaged_bytes = 80, .damaged_records = 1};
+  EXPECT_THAT(trust_of(builder).notes,
+              Contains(AllOf(HasSubstr("2 chunks"), HasSubstr("80 bytes"), HasSubstr("1 record"))));
 }
 
 TEST(Trust, TellsOfWindowsThatDidNotEnd) {

@@ -41,6 +41,7 @@ std::string losses_text(const Losses& losses) {
   add(losses.activities, "device activities");
   add(losses.without_times, "activities without times");
   add(losses.cut_bytes, "bytes at the file's end");
+  add(losses.damaged_bytes, "bytes of damaged chunks");
   return text;
 }
 

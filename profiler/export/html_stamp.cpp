@@ -58,7 +58,8 @@ Table counts(const Session& session) {
                    {"entries lost", whole(session.losses.entries)},
                    {"activities lost", whole(session.losses.activities)},
                    {"activities without times", whole(session.losses.without_times)},
-                   {"bytes cut at the file's end", whole(session.losses.cut_bytes)}}};
+                   {"bytes cut at the file's end", whole(session.losses.cut_bytes)},
+                   {"bytes of damaged chunks", whole(session.losses.damaged_bytes)}}};
 }
 
 Table windows(const Session& session) {

@@ -186,7 +186,9 @@ std::string sentence(std::string text) {
 }
 
 bool lost_something(const Losses& losses) {
-  return losses.entries + losses.activities + losses.without_times + losses.cut_bytes > 0;
+  return losses.entries + losses.activities + losses.without_times + losses.cut_bytes +
+             losses.damaged_chunks >
+         0;
 }
 
 std::string trust_line(const Analysis& analysis) {
@@ -204,6 +206,7 @@ std::string trust_line(const Analysis& analysis) {
   add(trust.losses.activities, "activities dropped by CUPTI");
   add(trust.losses.without_times, "activities without times");
   add(trust.losses.cut_bytes, "bytes at the end of the file");
+  add(trust.losses.damaged_bytes, "bytes of damaged chunks");
   text += lost.empty() ? "nothing was lost" : fmt::format("lost: {}", lost);
   if (trust.clock_error_ns > 0)
     text += fmt::format("; clocks agree within {}",

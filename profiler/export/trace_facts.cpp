@@ -38,17 +38,6 @@ std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
   return static_cast<std::uint32_t>(pid);
 }
 
-std::uint64_t earliest(const Session& session) {
-  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
-  if (!session.clocks.empty()) first = session.clocks.front().monotonic_ns;
-  for (const Step& step : session.steps) first = std::min(first, step.begin_ns);
-  for (const Span& span : session.spans) first = std::min(first, span.begin_ns);
-  for (const Activity& activity : session.activities)
-    if (has_times(activity)) first = std::min(first, activity.start_ns);
-  for (const Sample& sample : session.samples) first = std::min(first, sample.at_ns);
-  return first == std::numeric_limits<std::uint64_t>::max() ? 0 : first;
-}
-
 // CUpti_ActivityMemoryKind
 std::string_view memory_name(std::uint8_t kind) {
   constexpr std::array<std::string_view, 8> names{"Unknown",       "Pageable",      "Pinned",
@@ -75,7 +64,7 @@ TraceFacts trace_facts(const Session& session) {
   for (char& c : facts.host)  // it becomes part of a file's name
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   if (facts.host.empty()) facts.host = "host";
-  facts.base_ns = earliest(session);
+  facts.base_ns = earliest_ns(session);
   if (!session.clocks.empty())
     facts.realtime_offset_ns = static_cast<std::int64_t>(session.clocks.front().realtime_ns -
                                                          session.clocks.front().monotonic_ns);

@@ -29,11 +29,7 @@ TraceFacts trace_facts(const Session& session);
 // Whether a step lies in a window that was recorded to its end.
 bool in_complete_window(const Session& session, const Step& step);
 
-// Whether an activity has times; CUPTI gives 0 when its buffers ran out.
-inline bool has_times(const Activity& activity) {
-  return activity.start_ns != 0 && activity.end_ns != 0;
-}
-// Whether it is the device's own work, not a host thread's.
+// Whether an activity is the device's own work, not a host thread's.
 inline bool is_device_work(const Activity& activity) {
   return activity.what == What::kernel || activity.what == What::copy ||
          activity.what == What::set || activity.what == What::graph;

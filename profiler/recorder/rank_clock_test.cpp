@@ -2,11 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <ctime>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -181,6 +188,99 @@ TEST(ClockServer, ClosesOnWhoAsksForSomethingElse) {
   EXPECT_EQ(ask("GET / HTTP/1.1"), std::nullopt);
   EXPECT_EQ(ask(std::string(5000, 'x')), std::nullopt);
   EXPECT_EQ(ask("clock"), "42") << "it still answers the others";
+}
+
+class Asker {
+ public:
+  explicit Asker(const ClockServer& server)
+      : port_(std::to_string(server.port())), socket_(connect()) {}
+
+  std::optional<std::string> ask() const {
+    EXPECT_TRUE(send_line(socket_, clock_question, deadline()));
+    return receive_line(socket_, clock_line_bytes, deadline());
+  }
+  // The server closed it.
+  bool was_dropped() const {
+    std::array<char, 1> byte{};
+    return wait_for(socket_, POLLIN, deadline(), -1) &&
+           ::recv(socket_.number(), byte.data(), byte.size(), 0) == 0;
+  }
+
+ private:
+  static Deadline deadline() { return std::chrono::steady_clock::now() + 20s; }
+  Descriptor connect() const {
+    std::string why;
+    Descriptor socket = connect_tcp("127.0.0.1", port_, deadline(), -1, &why);
+    EXPECT_TRUE(socket) << why;
+    return socket;
+  }
+  std::string port_;
+  Descriptor socket_;
+};
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+std::uint64_t answer_42() {
+  return 42;
+}
+
+TEST(ClockServer, SilentConnectionsKeepNobodyOutAndTakeFewDescriptors) {
+  const ClockServer server("127.0.0.1", "0", answer_42, {.connections = 8, .idle = 1h});
+  ASSERT_EQ(server.why(), "");
+  const auto before = open_descriptors();
+  std::vector<Asker> silent;
+  for (int i = 0; i < 200; ++i) silent.emplace_back(server);
+  EXPECT_EQ(Asker(server).ask(), "42");
+  // The 200 are this test's own ends; the listing has one of its own before and now.
+  EXPECT_LE(open_descriptors(), before + 200 + 8);
+}
+
+TEST(ClockServer, DropsWhoAsksNothing) {
+  const ClockServer server("127.0.0.1", "0", answer_42, {.idle = 20ms});
+  ASSERT_EQ(server.why(), "");
+  EXPECT_TRUE(Asker(server).was_dropped());
+  EXPECT_EQ(Asker(server).ask(), "42");
+}
+
+TEST(ClockServer, TakesAnEighthOfTheDescriptorsAtMost) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit low{std::min<rlim_t>(limit.rlim_cur, 80), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const ClockServer server("127.0.0.1", "0", answer_42, {.idle = 1h});
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_EQ(server.why(), "");
+  const auto before = open_descriptors();
+  std::vector<Asker> silent;
+  for (int i = 0; i < 40; ++i) silent.emplace_back(server);
+  EXPECT_EQ(Asker(server).ask(), "42");
+  EXPECT_LE(open_descriptors(), before + 40 + 10);
+}
+
+TEST(ClockServer, RestsWhereNoDescriptorIsFreeAndGoesOnAfterwards) {
+  const ClockServer server("127.0.0.1", "0", answer_42);
+  ASSERT_EQ(server.why(), "");
+  const auto used_ns = [] {
+    timespec used{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+  };
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // The asker has its descriptor; the server finds none for its end.
+  std::string why;
+  const Descriptor listener = listen_tcp("127.0.0.1", "0", &why);
+  const rlimit none{static_cast<rlim_t>(listener.number()) + 2, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Asker asker(server);
+  const auto before = used_ns();
+  std::this_thread::sleep_for(300ms);
+  const auto used = used_ns() - before;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_LT(used, 150ms) << "it span";
+  EXPECT_EQ(asker.ask(), "42");
 }
 
 }  // namespace

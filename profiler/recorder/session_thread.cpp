@@ -131,6 +131,7 @@ void SessionThread::run() {
       if (last && writer_) {
         write_samples();
         writer_->write(Chunk::losses, std::vector{losses_});
+        writer_->close();
       }
     } catch (const std::exception& error) {
       record::keep_entries(false);

@@ -69,7 +69,7 @@ Descriptor listen_tcp(const std::string& host, const std::string& port, std::str
                         const int on = 1;
                         ::setsockopt(s.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
                         return ::bind(s.number(), address.ai_addr, address.ai_addrlen) == 0 &&
-                               ::listen(s.number(), 64) == 0;
+                               ::listen(s.number(), SOMAXCONN) == 0;
                       });
 }
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/core/file.h"
+
 namespace warpstep::profiler {
 namespace {
 
@@ -67,18 +69,9 @@ path socket_path(const path& folder, pid_t job) {
 }
 
 std::string folder_problem(const path& folder, bool make) {
-  const auto problem = [&folder](const char* what) {
-    return fmt::format("{}: {}", folder.string(), what);
-  };
   if (make && ::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return problem(std::strerror(errno));
-  struct stat status {};
-  if (::lstat(folder.c_str(), &status) != 0) return problem(std::strerror(errno));
-  if (!S_ISDIR(status.st_mode)) return problem("is no folder");
-  if (status.st_uid != ::geteuid()) return problem("belongs to somebody else");
-  if ((status.st_mode & 077) != 0)
-    return problem("is open to others; remove it, or give it mode 0700");
-  return {};
+    return fmt::format("{}: {}", folder.string(), std::strerror(errno));
+  return warpstep::folder_problem(folder, 077);
 }
 
 Descriptor connect_to(const path& path, int* error) {

@@ -1,6 +1,7 @@
 #include "profiler/session/session.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "engine/core/error.h"
@@ -12,6 +13,7 @@ class Checker {
  public:
   Checker(const Session& session, const std::string& path) : session_(session), path_(path) {}
 
+  // After sorting.
   void run() const {
     for (const Step& step : session_.steps) check_step(step);
     for (const Span& span : session_.spans) {
@@ -21,20 +23,44 @@ class Checker {
         fail<DataError>("{}: a span is of thread {}, but there are {}", path_, span.thread,
                         session_.threads.size());
     }
-    for (const Activity& activity : session_.activities) {
-      require_order("an activity", activity.start_ns, activity.end_ns);
-      require_name("an activity", activity.name);
-      if (activity.what > What::overhead)
-        fail<DataError>("{}: an activity is of the kind {}, which is none", path_,
-                        static_cast<int>(activity.what));
-    }
+    for (const Activity& activity : session_.activities) check_activity(activity);
     for (const Sample& sample : session_.samples) require_name("a sample", sample.name);
     for (const Device& device : session_.devices) require_name("a device", device.name);
     for (const Window& window : session_.windows)
       require_order("a window", window.begin_ns, window.end_ns);
   }
 
+  // What no run writes, and no export can tell.
+  void run_strictly() const {
+    const Step* before = nullptr;
+    for (const Step& step : session_.steps) {
+      require_time("a step", step.end_ns);
+      if (before) require_succession(*before, step);
+      before = &step;
+    }
+    for (const Span& span : session_.spans) require_time("a span", span.end_ns);
+    for (const Activity& activity : session_.activities) {
+      require_time("an activity", activity.end_ns);
+      if (!has_device(session_, activity))
+        fail<DataError>("{}: an activity is of device {}, which is not described", path_,
+                        activity.device);
+    }
+    for (const Sample& sample : session_.samples) require_time("a sample", sample.at_ns);
+    for (const Window& window : session_.windows) require_time("a window", window.end_ns);
+    for (const ClockReading& clock : session_.clocks) {
+      require_time("a reading of the clocks", clock.monotonic_ns);
+      if (clock.realtime_ns >= std::uint64_t{1} << 63)
+        fail<DataError>("{}: a wall clock shows {} ns", path_, clock.realtime_ns);
+    }
+  }
+
  private:
+  // In exports times count from the first one, as numbers of 53 bits.
+  void require_time(const char* what, std::uint64_t ns) const {
+    if (ns > first_ns_ && ns - first_ns_ >= std::uint64_t{1} << 53)
+      fail<DataError>("{}: {} has a time of {} ns, more than 104 days after the first one of {} ns",
+                      path_, what, ns, first_ns_);
+  }
   void require_order(const char* what, std::uint64_t begin, std::uint64_t end) const {
     if (begin > end)
       fail<DataError>("{}: {} ends at {} ns, before it begins at {} ns", path_, what, end, begin);
@@ -43,6 +69,20 @@ class Checker {
     if (name >= session_.names.size())
       fail<DataError>("{}: {} has the name {}, but there are {}", path_, what, name,
                       session_.names.size());
+  }
+  void require_succession(const Step& before, const Step& step) const {
+    if (step.step <= before.step)
+      fail<DataError>("{}: step {} comes after step {}", path_, step.step, before.step);
+    if (step.begin_ns < before.end_ns)
+      fail<DataError>("{}: step {} begins at {} ns, before step {} ends at {} ns", path_, step.step,
+                      step.begin_ns, before.step, before.end_ns);
+  }
+  void check_activity(const Activity& activity) const {
+    if (has_times(activity)) require_order("an activity", activity.start_ns, activity.end_ns);
+    require_name("an activity", activity.name);
+    if (activity.what > What::overhead)
+      fail<DataError>("{}: an activity is of the kind {}, which is none", path_,
+                      static_cast<int>(activity.what));
   }
   void check_step(const Step& step) const {
     require_order("a step", step.begin_ns, step.end_ns);
@@ -60,12 +100,31 @@ class Checker {
 
   const Session& session_;
   const std::string& path_;
+  const std::uint64_t first_ns_ = earliest_ns(session_);
 };
 
 }  // namespace
 
+std::uint64_t earliest_ns(const Session& session) {
+  constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t first = session.clocks.empty() ? none : session.clocks.front().monotonic_ns;
+  for (const Step& step : session.steps) first = std::min(first, step.begin_ns);
+  for (const Span& span : session.spans) first = std::min(first, span.begin_ns);
+  for (const Activity& activity : session.activities)
+    if (has_times(activity)) first = std::min(first, activity.start_ns);
+  for (const Sample& sample : session.samples) first = std::min(first, sample.at_ns);
+  return first == none ? 0 : first;
+}
+
+bool has_device(const Session& session, const Activity& activity) {
+  const bool is_of_device =
+      activity.what == What::kernel || activity.what == What::copy || activity.what == What::set;
+  return !is_of_device ||
+         std::any_of(session.devices.begin(), session.devices.end(),
+                     [&](const Device& device) { return device.id == activity.device; });
+}
+
 void finish_session(Session& session, const std::string& path) {
-  Checker(session, path).run();
   std::stable_sort(session.steps.begin(), session.steps.end(),
                    [](const Step& a, const Step& b) { return a.begin_ns < b.begin_ns; });
   std::stable_sort(session.spans.begin(), session.spans.end(), [](const Span& a, const Span& b) {
@@ -76,6 +135,11 @@ void finish_session(Session& session, const std::string& path) {
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   std::stable_sort(session.samples.begin(), session.samples.end(),
                    [](const Sample& a, const Sample& b) { return a.at_ns < b.at_ns; });
+  Checker(session, path).run();
+}
+
+void refuse_impossible(const Session& session, const std::string& path) {
+  Checker(session, path).run_strictly();
 }
 
 }  // namespace warpstep::profiler

@@ -134,6 +134,8 @@ struct Losses {
   std::uint64_t activities = 0;     // dropped by CUPTI
   std::uint64_t without_times = 0;  // activities whose start or end is 0
   std::uint64_t cut_bytes = 0;      // at the end of a file that a killed process left
+  // Of a file that was damaged since, and records that name what only those chunks told.
+  std::uint64_t damaged_chunks = 0, damaged_bytes = 0, damaged_records = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<Activity> && sizeof(Activity) == 104);
@@ -173,14 +175,28 @@ struct Session {
   bool computes_on_host() const { return devices.empty(); }
 };
 
+// CUPTI gives 0 when its buffers ran out.
+inline bool has_times(const Activity& activity) {
+  return activity.start_ns != 0 && activity.end_ns != 0;
+}
+
+// Of steps, spans, activities, samples and the first reading of the clocks; 0 without any.
+std::uint64_t earliest_ns(const Session& session);
+
+// Whether the activity is of the host, or of a device that the session describes.
+bool has_device(const Session& session, const Activity& activity);
+
 // Reads a session file: complete chunks up to its end or to where a killed process stopped
-// (Losses::cut_bytes). Throws DataError that names file and byte for anything else that is not
-// sound: a wrong checksum, a name or thread that is not there, end before begin.
+// (Losses::cut_bytes). A chunk with a wrong checksum is left out (Losses::damaged_chunks). Throws
+// DataError that names the file for what no run writes: a name, a thread or a device that is not
+// there, an end before its begin, steps that overlap or count wrong, times further apart than the
+// 2^53 ns (104 days) that readers of an export can tell from each other.
 Session read_session(const std::filesystem::path& path);
 Session parse_session(std::string_view bytes, const std::string& path);  // the path for messages
 
-// Sorts what a session wants in order, and checks what read_session() checks; for sessions made in
-// memory.
+// Sorts what a session wants in order, and checks names, threads and the order of times; for
+// sessions made in memory. What read_session() checks beyond that is the second.
 void finish_session(Session& session, const std::string& path);
+void refuse_impossible(const Session& session, const std::string& path);
 
 }  // namespace warpstep::profiler

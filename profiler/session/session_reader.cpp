@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t most_records = std::uint64_t{1} << 28;
 constexpr int most_depth = 64;  // of JSON
+constexpr std::size_t npos = std::string_view::npos;
 
 // The text with what is not UTF-8 replaced: JSON could not hold it.
 std::string readable(std::string_view text) {
@@ -24,36 +26,106 @@ class Reader {
   Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
 
   Session run() {
-    std::uint32_t id = 0;
-    while (at_ < bytes_.size() && next(id)) ++id;
-    if (id == 0) fail<DataError>("{}: is no session file of warpstep", path_);
-    session_.losses.cut_bytes = bytes_.size() - at_;
+    while (at_ < bytes_.size() && next()) {
+    }
+    if (next_id_ == 0) fail<DataError>("{}: is no session file of warpstep", path_);
+    lost_.cut_bytes = bytes_.size() - at_;
+    drop_what_lost_its_name();
+    session_.losses.cut_bytes = lost_.cut_bytes;
+    session_.losses.damaged_chunks = lost_.damaged_chunks;
+    session_.losses.damaged_bytes = lost_.damaged_bytes;
+    session_.losses.damaged_records = lost_.damaged_records;
     finish_session(session_, path_);
+    refuse_impossible(session_, path_);
     return std::move(session_);
   }
 
  private:
   // False when the rest is a chunk that was being written when its process ended.
-  bool next(std::uint32_t id) {
-    ChunkHeader header;
-    const std::size_t left = bytes_.size() - at_;
-    if (left < sizeof header) return false;
-    std::memcpy(&header, bytes_.data() + at_, sizeof header);
-    if (header.magic != ChunkHeader{}.magic || header.header_crc != header_checksum(header))
-      fail<DataError>("{}: at byte {} there is no sound chunk; the file was damaged", path_, at_);
-    if (header.id != id)
-      fail<DataError>("{}: the chunk at byte {} is number {}, expected {}", path_, at_, header.id,
-                      id);
-    if (header.bytes > left - sizeof header) return false;
-    const std::string_view payload = bytes_.substr(at_ + sizeof header, header.bytes);
-    if (checksum(std::as_bytes(std::span(payload))) != header.payload_crc)
-      fail<DataError>(
-          "{}: the chunk at byte {} has another checksum than it was written with; the "
-          "file was damaged",
-          path_, at_);
-    take(header, payload);
-    at_ += sizeof header + payload.size();
+  bool next() {
+    if (bytes_.size() - at_ < sizeof(ChunkHeader)) return false;
+    const std::optional<ChunkHeader> header = header_at(at_);
+    if (!header) return skip_to(next_sound(at_ + 1), bytes_.size());
+    if (header->id < next_id_)
+      fail<DataError>("{}: the chunk at byte {} is number {}, expected {}", path_, at_, header->id,
+                      next_id_);
+    if (header->id > next_id_) lose(header->id - next_id_, std::nullopt);
+    next_id_ = header->id;
+    const std::size_t begin = at_ + sizeof *header;
+    if (header->bytes > bytes_.size() - begin) {
+      const std::size_t later = next_sound(begin);
+      return later != npos && skip_to(later, later);
+    }
+    const std::string_view payload = bytes_.substr(begin, header->bytes);
+    if (checksum(std::as_bytes(std::span(payload))) == header->payload_crc) {
+      take(*header, payload);
+    } else {
+      if (next_id_ == 0) fail<DataError>("{}: its header was damaged", path_);
+      lose(1, static_cast<Chunk>(header->type));
+      lost_.damaged_bytes += sizeof *header + payload.size();
+    }
+    at_ = begin + payload.size();
+    ++next_id_;
     return true;
+  }
+
+  std::optional<ChunkHeader> header_at(std::size_t at) const {
+    ChunkHeader header;
+    if (bytes_.size() - at < sizeof header) return std::nullopt;
+    std::memcpy(&header, bytes_.data() + at, sizeof header);
+    if (header.magic != ChunkHeader{}.magic || header.header_crc != header_checksum(header))
+      return std::nullopt;
+    return header;
+  }
+
+  // Where the next chunk begins that was written after this one.
+  std::size_t next_sound(std::size_t from) const {
+    const ChunkHeader sample;
+    const std::string_view magic(reinterpret_cast<const char*>(&sample.magic), sizeof sample.magic);
+    for (std::size_t at = bytes_.find(magic, from); at != npos; at = bytes_.find(magic, at + 1))
+      if (const auto header = header_at(at); header && header->id > next_id_) return at;
+    return npos;
+  }
+
+  // The chunk here has no sound header: goes on at the next one, or else at `otherwise`.
+  bool skip_to(std::size_t later, std::size_t otherwise) {
+    if (next_id_ == 0)
+      fail<DataError>("{}: at byte {} there is no sound chunk; the file was damaged", path_, at_);
+    const std::size_t to = later == npos ? otherwise : later;
+    if (later == npos) lose(1, std::nullopt);  // else the next one's number says how many
+    lost_.damaged_bytes += to - at_;
+    at_ = to;
+    return true;
+  }
+
+  // Names and threads are counted over all chunks: after a lost one, later ones have no numbers.
+  void lose(std::uint64_t chunks, std::optional<Chunk> type) {
+    if (next_id_ == 0) fail<DataError>("{}: its header is missing; the file was damaged", path_);
+    lost_.damaged_chunks += chunks;
+    lost_names_ = lost_names_ || !type || type == Chunk::names;
+    lost_threads_ = lost_threads_ || !type || type == Chunk::threads;
+    lost_devices_ = lost_devices_ || !type || type == Chunk::devices;
+  }
+
+  void drop_what_lost_its_name() {
+    const auto drop = [this](auto& records, auto is_lost) {
+      lost_.damaged_records += std::erase_if(records, is_lost);
+    };
+    const auto unnamed = [this](const auto& record) {
+      return record.name >= session_.names.size();
+    };
+    if (lost_names_) {
+      drop(session_.devices, unnamed);
+      drop(session_.spans, unnamed);
+      drop(session_.activities, unnamed);
+      drop(session_.samples, unnamed);
+    }
+    if (lost_threads_)
+      drop(session_.spans,
+           [this](const Span& span) { return span.thread >= session_.threads.size(); });
+    if (lost_devices_ || lost_names_)
+      drop(session_.activities,
+           [this](const Activity& activity) { return !has_device(session_, activity); });
   }
 
   void take(const ChunkHeader& header, std::string_view payload) {
@@ -66,8 +138,9 @@ class Reader {
       case Chunk::loader: session_.loader = parse(payload); return;
       case Chunk::peaks: session_.peaks = parse(payload); return;
       case Chunk::note: session_.notes.push_back(readable(payload)); return;
-      case Chunk::names: return take_names(parse(payload));
-      case Chunk::threads: return take_threads(parse(payload));
+      case Chunk::names: return lost_names_ ? lose(1, Chunk::names) : take_names(parse(payload));
+      case Chunk::threads:
+        return lost_threads_ ? lose(1, Chunk::threads) : take_threads(parse(payload));
       case Chunk::devices: return records(header, payload, session_.devices);
       case Chunk::steps: return records(header, payload, session_.steps);
       case Chunk::windows: return records(header, payload, session_.windows);
@@ -157,6 +230,9 @@ class Reader {
   std::string_view bytes_;
   const std::string& path_;
   std::size_t at_ = 0;
+  std::uint32_t next_id_ = 0;
+  Losses lost_;
+  bool lost_names_ = false, lost_threads_ = false, lost_devices_ = false;
   Session session_;
 };
 

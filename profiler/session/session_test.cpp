@@ -1,13 +1,31 @@
 #include "profiler/session/session.h"
 
 #include <gmock/gmock.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "profiler/session/chunk.h"
 #include "profiler/session/session_writer.h"
 #include "profiler/session/testing_builder.h"
+
+namespace {
+int close_error = 0;  // what the next close() answers, once
+}  // namespace
+
+// The program's own comes before the C library's, for the library under test too.
+extern "C" int close(int descriptor) {
+  const auto result = static_cast<int>(::syscall(SYS_close, descriptor));
+  if (close_error == 0) return result;
+  errno = std::exchange(close_error, 0);
+  return -1;
+}
 
 namespace warpstep::profiler {
 namespace {
@@ -81,18 +99,92 @@ TEST(SessionFile, ReadsEveryPrefixUpToTheLastWholeChunk) {
   EXPECT_EQ(steps, 2U);
 }
 
-TEST(SessionFile, NamesTheByteOfAnyDamage) {
-  const std::string whole = written(sample_session());
+std::size_t records_of(const Session& session) {
+  return session.devices.size() + session.steps.size() + session.windows.size() +
+         session.spans.size() + session.activities.size() + session.samples.size() +
+         session.clocks.size() + session.graph_nodes.size();
+}
+
+TEST(SessionFile, AFlippedByteCostsItsChunkAndIsTold) {
+  const Session session = sample_session();
+  const std::string whole = written(session);
+  const std::size_t header_ends = sizeof(ChunkHeader) + Json{{"schema", 1}}.dump().size();
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    try {
-      parse_session(damaged, "test.prof");
-      FAIL() << "byte " << at << " may be anything";
-    } catch (const DataError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("test.prof")) << at;
+    if (at < header_ends) {
+      EXPECT_THROW(parse_session(damaged, "test.prof"), DataError) << at;
+      continue;
     }
+    const Session read = parse_session(damaged, "test.prof");
+    EXPECT_GE(read.losses.damaged_chunks, 1U) << at;
+    EXPECT_GT(read.losses.damaged_bytes, sizeof(ChunkHeader)) << at;
+    EXPECT_EQ(read.losses.cut_bytes, 0U) << at;
+    EXPECT_LE(records_of(read), records_of(session)) << at;
   }
+}
+
+// The chunks of a file, in order.
+std::vector<std::pair<Chunk, std::string>> chunks_of(const std::string& file) {
+  std::vector<std::pair<Chunk, std::string>> chunks;
+  ChunkHeader header;
+  for (std::size_t at = 0; at < file.size(); at += sizeof header + header.bytes) {
+    std::memcpy(&header, file.data() + at, sizeof header);
+    chunks.emplace_back(static_cast<Chunk>(header.type),
+                        file.substr(at, sizeof header + header.bytes));
+  }
+  return chunks;
+}
+
+TEST(SessionFile, ReadsWhatComesAfterADamagedChunk) {
+  for (const bool is_header : {false, true}) {
+    std::string file;
+    for (auto [type, bytes] : chunks_of(written(sample_session()))) {
+      if (type == Chunk::windows) bytes[is_header ? 0 : bytes.size() - 1] ^= 1;
+      file += bytes;
+    }
+    const Session read = parse_session(file, "test");
+    EXPECT_TRUE(read.windows.empty());
+    EXPECT_EQ(read.losses.damaged_chunks, 1U);
+    EXPECT_EQ(read.losses.damaged_bytes, sizeof(ChunkHeader) + sizeof(Window));
+    EXPECT_EQ(read.losses.damaged_records, 0U);
+    EXPECT_EQ(read.steps.size(), 2U);
+    EXPECT_EQ(read.spans.size(), 2U);
+    EXPECT_EQ(read.samples.size(), 1U);
+    EXPECT_EQ(read.graph_nodes.size(), 1U);
+  }
+}
+
+// A later chunk's names have no numbers any more: the records that use them go, the others stay.
+TEST(SessionFile, NamesAfterLostOnesNameNothing) {
+  const std::filesystem::path path = temporary("names.prof");
+  {
+    SessionWriter writer(path);
+    for (const char* name : {"first", "lost", "later"})
+      writer.write(Chunk::names, Json::array({Json::array({name, 0})}));
+    writer.write(Chunk::threads, Json::array({Json::array({1, "main"})}));
+    std::vector<Span> spans(3);
+    for (std::uint32_t i = 0; i < 3; ++i) spans[i].name = i;
+    writer.write(Chunk::spans, spans);
+  }
+  std::string file;
+  for (auto [type, bytes] : chunks_of(read_file(path)))
+    file += bytes.find("lost") == bytes.npos ? bytes : bytes.replace(bytes.find("lost"), 1, "x");
+  const Session read = parse_session(file, "test");
+  ASSERT_EQ(read.spans.size(), 1U);
+  EXPECT_EQ(read.name(read.spans[0].name), "first");
+  EXPECT_EQ(read.losses.damaged_chunks, 2U);
+  EXPECT_EQ(read.losses.damaged_records, 2U);
+}
+
+TEST(SessionFile, ReplacesALinkAndLeavesWhatItPointsTo) {
+  const std::filesystem::path path = temporary("link.prof"), victim = temporary("victim");
+  std::filesystem::remove(path);
+  std::ofstream(victim) << "mine";
+  std::filesystem::create_symlink(victim, path);
+  SessionWriter(path).write(sample_session());
+  EXPECT_EQ(read_file(victim), "mine");
+  EXPECT_EQ(read_session(path).steps.size(), 2U);
 }
 
 TEST(SessionFile, RefusesWhatIsNotASession) {
@@ -133,6 +225,19 @@ TEST(SessionFile, RefusesWhatCannotBe) {
   session = sample_session();
   session.steps[0].other_ns += 1;
   EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.steps[1].step = session.steps[0].step;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.steps[1].begin_ns -= 200'000;  // before the first one ends
+  session.steps[1].other_ns += 200'000;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.activities[1].device = 5;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  session = sample_session();
+  session.samples[0].at_ns = std::uint64_t{1} << 63;
+  EXPECT_THROW(parse_session(written(session), "test"), DataError);
 }
 
 TEST(SessionFile, RefusesPartsThatAddUpOnlyByWrappingAround) {
@@ -158,6 +263,19 @@ TEST(SessionFile, GivesNotesThatJsonCanHold) {
     writer.write(Chunk::note, std::string_view("a\xff"));
   }
   EXPECT_NO_THROW(Json(read_session(path).notes).dump());
+}
+
+TEST(SessionWriter, SaysThatBytesWereLostAtTheEnd) {
+  const std::filesystem::path path = temporary("close.prof");
+  SessionWriter interrupted(path);
+  close_error = EINTR;
+  EXPECT_NO_THROW(interrupted.close());
+  SessionWriter writer(path);
+  close_error = EIO;
+  EXPECT_THAT([&] { writer.close(); },
+              ::testing::ThrowsMessage<DataError>(
+                  ::testing::AllOf(HasSubstr(path.string()), HasSubstr("Input/output error"))));
+  EXPECT_NO_THROW(writer.close()) << "once";
 }
 
 TEST(SessionWriter, SaysWhenTheDiskIsFull) {

@@ -1,6 +1,5 @@
 #include "profiler/session/session_writer.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -9,12 +8,13 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "profiler/session/chunk.h"
 
 namespace warpstep::profiler {
 
 SessionWriter::SessionWriter(std::filesystem::path path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = create_file(path_);
   if (file_ < 0)
     fail<DataError>("{}: cannot be written ({})", path_.string(), std::strerror(errno));
   write(Chunk::header, Json{{"schema", session_schema}});
@@ -22,6 +22,13 @@ SessionWriter::SessionWriter(std::filesystem::path path) : path_(std::move(path)
 
 SessionWriter::~SessionWriter() {
   if (file_ >= 0) ::close(file_);
+}
+
+void SessionWriter::close() {
+  // After EINTR, Linux has closed it.
+  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0 && errno != EINTR)
+    fail<DataError>("{}: cannot be closed ({}); its end may be missing", path_.string(),
+                    std::strerror(errno));
 }
 
 void SessionWriter::write(Chunk type, const Json& json) {

@@ -35,7 +35,8 @@ enum class Chunk : std::uint32_t {
 
 class SessionWriter {
  public:
-  // Creates the file, or empties it. Throws DataError that names it.
+  // Creates the file, in the place of one of that name or of a link. Throws DataError that names
+  // it.
   explicit SessionWriter(std::filesystem::path path);
   ~SessionWriter();
   SessionWriter(const SessionWriter&) = delete;
@@ -54,6 +55,9 @@ class SessionWriter {
   void write(Chunk type, const std::vector<Record>& records) {
     write(type, std::span<const Record>(records));
   }
+
+  // Nothing more is written. DataError when the system says only now that bytes were lost.
+  void close();
 
   // Everything of a session in memory.
   void write(const Session& session);

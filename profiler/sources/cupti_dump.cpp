@@ -1,6 +1,5 @@
 #include "profiler/sources/cupti_dump.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "profiler/session/chunk.h"
 #include "profiler/sources/cupti_dump_format.h"
 #include "profiler/sources/cupti_graphs.h"
@@ -28,7 +28,7 @@ void append_bytes(std::vector<std::byte>& to, std::span<const std::byte> bytes) 
 }  // namespace
 
 DumpWriter::DumpWriter(std::filesystem::path path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = create_file(path_);
   if (file_ < 0) fail<DataError>("{}: cannot be created: {}", path_.string(), std::strerror(errno));
   try {
     append(static_cast<std::uint32_t>(DumpChunk::layout), bytes_of(DumpLayout{}));

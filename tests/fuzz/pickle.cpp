@@ -17,7 +17,8 @@ void run(Input input) {
   const data::PickleDict dict = data::read_pickle(input, "input");
   std::set<data::PickleValue> keys;
   std::vector<Label> labels;
-  for (const auto& [key, value] : dict.items) {
+  for (const auto& item : dict.items) {
+    const data::PickleValue key = dict.value(item.first), value = dict.value(item.second);
     promise(keys.insert(key).second, "keys are unique");
     const auto* name = std::get_if<std::string>(&key);
     const auto* label = std::get_if<std::int64_t>(&value);
@@ -28,8 +29,9 @@ void run(Input input) {
   const data::PickleDict again = data::read_pickle(data::write_pickle(labels), "written");
   promise(again.items.size() == labels.size(), "a written dict is read whole");
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    promise(again.items[i].first == data::PickleValue(labels[i].first), "names survive");
-    promise(again.items[i].second == data::PickleValue(std::int64_t{labels[i].second}),
+    promise(again.value(again.items[i].first) == data::PickleValue(labels[i].first),
+            "names survive");
+    promise(again.value(again.items[i].second) == data::PickleValue(std::int64_t{labels[i].second}),
             "labels survive");
   }
 }

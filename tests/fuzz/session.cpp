@@ -67,7 +67,8 @@ void check(Input file) {
   std::optional<Session> session = parsed(file);
   if (!session) return;
   check(*session, file.size());
-  session->losses.cut_bytes = 0;  // of this file, not of the next
+  profiler::Losses& losses = session->losses;  // of this file, not of the next
+  losses.cut_bytes = losses.damaged_chunks = losses.damaged_bytes = losses.damaged_records = 0;
   const Bytes once = written(*session);
   const std::optional<Session> again = parsed(once);
   promise(again.has_value(), "what was read is written as a sound file");

@@ -2,6 +2,7 @@
 
     python tests/golden/make_parity.py [MODEL...]
 """
+import itertools
 import json
 import math
 import pathlib
@@ -12,7 +13,6 @@ import torch
 
 import models
 
-SEED = 1
 ADAM = {"kind": "adam", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
 # For networks with many batch norms: Adam divides by gradients that are rounding noise.
 SGD = {"kind": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}
@@ -21,7 +21,7 @@ SIZES = {"batch": 128, "steps": 10, "samples": 512}
 SMALLER = {
     "toynet": {"batch": 2, "steps": 3, "samples": 64},
     "airbench": {"batch": 16, "steps": 3, "samples": 64},
-    "resnet9": {"batch": 8, "steps": 3, "samples": 64},
+    "resnet9": {"batch": 1, "steps": 2, "samples": 64, "clear": 16},
     "resnet18": {"batch": 8, "steps": 2, "samples": 32},
     "resnet34": {"batch": 8, "steps": 2, "samples": 16},
     "resnet50": {"batch": 8, "steps": 2, "samples": 16},
@@ -44,14 +44,73 @@ def size_of(name, what):
     return SMALLER.get(name, SIZES)[what]
 
 
-def train(name, dtype):
+class Decisions:
+    """Records what the ReLUs and max pools of a model are given, while it is entered."""
+
+    def __init__(self):
+        self.relus, self.windows = [], []
+
+    def __enter__(self):
+        self.before = torch.relu, torch.nn.functional.max_pool2d
+        relu, max_pool = self.before
+
+        def recording_relu(x):
+            self.relus.append(x.detach().double())
+            return relu(x)
+
+        def recording_pool(x, size):
+            planes = x.detach().double().reshape(-1, 1, *x.shape[2:])
+            self.windows.append(torch.nn.functional.unfold(planes, size, stride=size))
+            return max_pool(x, size)
+
+        torch.relu, torch.nn.functional.max_pool2d = recording_relu, recording_pool
+        return self
+
+    def __exit__(self, *_):
+        torch.relu, torch.nn.functional.max_pool2d = self.before
+
+
+def clearance(truth, single):
+    """How far the nearest ReLU or max pool is from deciding otherwise, in root mean squares of what
+    float32 rounds there."""
+    nearest = math.inf
+    for exact, rounded32 in zip(truth.relus, single.relus):
+        error = (exact - rounded32).square().mean().sqrt()
+        nearest = min(nearest, float(exact.abs().min() / error))
+    for exact, rounded32 in zip(truth.windows, single.windows):
+        error = (exact - rounded32).square().mean().sqrt()
+        best = exact.topk(2, dim=1).values
+        margin = best[:, 0] - best[:, 1]
+        nearest = min(nearest, float(margin[margin > 0].min() / error))  # equal ones are zeros
+    return nearest
+
+
+def seed_of(name):
+    """The first seed in whose run every decision is clear of float32's rounding on any CPU: one that
+    hangs on the last bit sends a gradient elsewhere, by hundredths."""
+    wanted = SMALLER.get(name, {}).get("clear")
+    if not wanted:
+        return 1
+    for seed in itertools.count(1):
+        for steps in range(1, size_of(name, "steps") + 1):
+            with Decisions() as truth:
+                train(name, seed, torch.float64, steps)
+            with Decisions() as single:
+                train(name, seed, torch.float32, steps)
+            if clearance(truth, single) < wanted:
+                break
+        else:
+            return seed
+
+
+def train(name, seed, dtype, steps=None):
     """Losses, correct counts, margins, the first step's gradients, first and final values."""
-    model = models.build(name, SEED).to(dtype)
+    model = models.build(name, seed).to(dtype)
     optimizer = make_optimizer(optimizer_of(name), list(model.parameters()))
     copy = lambda tensors: [t.detach().double().reshape(-1).numpy().copy() for t in tensors]
     out = {"losses": [], "correct": [], "margins": [], "initial": copy(model.parameters())}
-    for step in range(size_of(name, "steps")):
-        x, label = models.batch(model, SEED, step, size_of(name, "batch"), dtype)
+    for step in range(steps or size_of(name, "steps")):
+        x, label = models.batch(model, seed, step, size_of(name, "batch"), dtype)
         logits = model(x)
         loss = torch.nn.functional.cross_entropy(logits, label)
         optimizer.zero_grad(set_to_none=True)
@@ -96,7 +155,8 @@ def describe(truth, single, stride):
 
 
 def golden(name):
-    truth, single = train(name, torch.float64), train(name, torch.float32)
+    seed = seed_of(name)
+    truth, single = train(name, seed, torch.float64), train(name, seed, torch.float32)
     parameters = []
     for i, (label, value) in enumerate(models.MODELS[name]().named_parameters()):
         stride = stride_of(value.shape, size_of(name, "samples"))
@@ -116,7 +176,7 @@ def golden(name):
     spread = [abs(a - b) / a for a, b in zip(truth["losses"], single["losses"])]
     model = models.MODELS[name]
     return {
-        "model": name, "seed": SEED, "batch": size_of(name, "batch"),
+        "model": name, "seed": seed, "batch": size_of(name, "batch"),
         "steps": size_of(name, "steps"), "image": list(model.image),
         "mean": list(model.mean), "std": list(model.std), "optimizer": optimizer_of(name),
         "made_with": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__,

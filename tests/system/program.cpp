@@ -28,15 +28,36 @@ std::string content(std::FILE* file) {
   }
 }
 
-// In the child: from here to exec only calls that are allowed after a fork.
-[[noreturn]] void become(char* const* arguments, int out, int err, std::uint64_t max_file_bytes) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives a killed test
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  if (::dup2(nothing, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(126);
-  if (max_file_bytes > 0) {
-    const rlimit limit{max_file_bytes, max_file_bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+void limit(int resource, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const rlimit both{bytes, bytes};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
+}
+
+bool set_stream(int number, int kept, Standard wanted) {
+  int ends[2];
+  if (wanted == Standard::closed) return ::close(number) == 0;
+  if (wanted == Standard::full) kept = ::open("/dev/full", O_WRONLY);
+  if (wanted == Standard::gone) {
+    if (::pipe(ends) != 0) return false;
+    ::close(ends[0]);
+    kept = ends[1];
   }
+  return ::dup2(kept, number) == number && (wanted == Standard::kept || ::close(kept) == 0);
+}
+
+// In the child: from here to exec only calls that are allowed after a fork.
+[[noreturn]] void become(char* const* arguments, int out, int err, const Setting& setting) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives a killed test
+  // Tests may run in a shell's background, which ignores them.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (!set_stream(0, nothing, setting.in) || !set_stream(1, out, setting.out) ||
+      !set_stream(2, err, setting.err))
+    ::_exit(126);
+  limit(RLIMIT_FSIZE, setting.max_file_bytes);
+  limit(RLIMIT_STACK, setting.max_stack_bytes);
+  limit(RLIMIT_AS, setting.max_address_bytes);
   ::execv(arguments[0], arguments);
   ::_exit(127);
 }
@@ -56,8 +77,7 @@ Program::Program(const std::vector<std::string>& arguments, const Setting& setti
   pointers.push_back(nullptr);
   process_ = ::fork();
   if (process_ < 0) throw std::runtime_error("cannot fork");
-  if (process_ == 0)
-    become(pointers.data(), ::fileno(out_.get()), ::fileno(err_.get()), setting.max_file_bytes);
+  if (process_ == 0) become(pointers.data(), ::fileno(out_.get()), ::fileno(err_.get()), setting);
 }
 
 Program::~Program() {

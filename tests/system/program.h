@@ -26,10 +26,17 @@ inline constexpr double enough_seconds = 480;
 inline constexpr double enough_seconds = 120;
 #endif
 
+// What a standard stream of the program is: the test's own, closed, on a full disk, or a pipe whose
+// reader went away.
+enum class Standard { kept, closed, full, gone };
+
 struct Setting {
   std::string program;               // its path; empty: this build's warpstep
   double seconds = enough_seconds;   // then it is killed
   std::uint64_t max_file_bytes = 0;  // a write beyond fails as on a full disk; 0: no limit
+  Standard in = Standard::kept, out = Standard::kept, err = Standard::kept;
+  std::uint64_t max_stack_bytes = 0;    // 0: as here
+  std::uint64_t max_address_bytes = 0;  // 0: as here
 };
 
 // A started program. Its environment has the CPU alone, and kernels that share cores politely.

@@ -13,6 +13,7 @@ namespace warpstep::system_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 // A run left alone, and what others start from; each with a checkpoint in every mid-epoch.
@@ -75,6 +76,7 @@ TEST_F(Resume, AfterASignalInMidEpoch) {
     ASSERT_TRUE(
         program.wait_until([&] { return has_line(out_, "{\"kind\":\"step\",\"step\":8,"); }));
     program.signal(number);
+    program.signal(number);  // timeout(1) sends it twice: that is one request
     const Ended ended = program.wait();
     EXPECT_EQ(ended.exit_code, 130);
     EXPECT_THAT(ended.err, HasSubstr("interrupted; go on with: warpstep train --resume " + out_));
@@ -114,6 +116,7 @@ TEST(Interrupt, EndsAnEvaluationAtOnce) {
     const Ended resumed = run({"train", "--resume", out});
     ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
     expect_equal_runs(alone, out);
+    EXPECT_GT(read_json(out + "/summary.json").at("step_ms"), 0) << "also of an evaluation alone";
   }
 }
 
@@ -151,8 +154,17 @@ TEST_F(Resume, UnfinishedFilesDoNoHarm) {
   const std::string leftover = out_ + "/.checkpoint-00000036.safetensors.tmp-1-0";
   put(leftover, std::string("half a file"));
   put(out_ + "/.notes.tmp-1", std::string("not ours"));
-  { std::ofstream(out_ + "/metrics.jsonl", std::ios::app) << "{\"kind\":\"st"; }
-  resume(out_);
+  put(out_ + "/checkpoint-zzz.safetensors", std::string("not ours either"));
+  {
+    std::ofstream(out_ + "/metrics.jsonl", std::ios::app)
+        << "5\nnull\n{\"kind\":5,\"step\":1}\n{\"kind\":\"step\"}\n{\"kind\":\"st";
+    std::ofstream(out_ + "/bad_samples.jsonl") << "[]\n{\"run_step\":\"x\"}\n";
+  }
+  const Ended ended = run({"train", "--resume", out_});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("metrics.jsonl: 5 lines that "),
+                               HasSubstr("bad_samples.jsonl: 2 lines that ")));
+  fs::remove(out_ + "/checkpoint-zzz.safetensors");
   expect_equal_runs(alone_, out_);
   EXPECT_FALSE(fs::exists(leftover));
   EXPECT_TRUE(fs::exists(out_ + "/.notes.tmp-1"));
@@ -217,7 +229,8 @@ TEST_F(Resume, RefusesDataThatChanged) {
   };
   const std::string moved = folder_ / "moved";
   fs::rename(data_, moved);
-  EXPECT_THAT(run({"train", "--resume", out_}).err, HasSubstr(data_ + ": there is no such folder"));
+  EXPECT_THAT(run({"train", "--resume", out_}).err,
+              AllOf(HasSubstr(data_ + ": there is no such folder"), HasSubstr("--data FOLDER")));
   const Ended ended = run({"train", "--resume", out_, "--data", moved, "--epochs", "7"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;  // the same set in another place
   make_set(data_, 63);
@@ -228,6 +241,12 @@ TEST_F(Resume, RefusesDataThatChanged) {
   make_set(data_);
   put(data_ + "/train/" + file_name(7), data::testing::some_png({8, 8, 3}));
   expect_refused("training");
+  fs::remove_all(data_);
+  make_set(data_);  // a faithful copy, with other times
+  const std::string changed = data_ + "/test/" + file_name(2);
+  const auto bytes = fs::file_size(changed);
+  put(changed, std::string(bytes, 'x'));  // of the same size
+  expect_refused("test");
   expect_equal_runs(alone_, out_);
 }
 

@@ -48,6 +48,12 @@ std::vector<std::string> short_run(const std::string& data, const std::string& o
           "--threads", "1",   "--log-every", "1",    "--device", "cpu"};
 }
 
+std::vector<std::string> endless_run(const std::string& data, const std::string& out) {
+  std::vector<std::string> arguments = short_run(data, out);
+  *(std::find(arguments.begin(), arguments.end(), "--epochs") + 1) = "1000000";
+  return arguments;
+}
+
 Tensors tensors(const fs::path& checkpoint) {
   const SafetensorsFile file(checkpoint);
   Tensors result;

@@ -27,6 +27,9 @@ std::string file_name(int index);  // of the training files, in their order
 std::vector<std::string> short_run(const std::string& data, const std::string& out,
                                    const std::string& model = "mlp");
 
+// The same for as long as a test needs it.
+std::vector<std::string> endless_run(const std::string& data, const std::string& out);
+
 template <class... More>
 std::vector<std::string> with(std::vector<std::string> arguments, const More&... more) {
   (arguments.emplace_back(more), ...);

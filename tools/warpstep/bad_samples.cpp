@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 
@@ -21,7 +22,7 @@ BadSampleLog::~BadSampleLog() {
     write(training_, all);
     write(test_, all);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    say("{}\n", error.what());
   }
 }
 
@@ -38,7 +39,6 @@ void BadSampleLog::on_evaluation(const EvaluationRecord& record) {
 
 void BadSampleLog::write(Split& split, Position end) {
   if (split.loader->bad_count() == split.written) return;
-  if (!out_.is_open()) out_.open(file_, std::ios::app);
   for (const data::BadSample& sample : split.loader->bad_samples(split.written)) {
     const Position& at = sample.position;
     if (at.epoch > end.epoch || (at.epoch == end.epoch && at.step >= end.step)) break;
@@ -46,14 +46,10 @@ void BadSampleLog::write(Split& split, Position end) {
                                       {"sample", sample.index}, {"epoch", at.epoch + 1},
                                       {"step", at.step + 1},    {"row", sample.row},
                                       {"error", sample.message}};
-    out_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+    file_.append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     ++split.written;
     ++rows_;
   }
-  out_.flush();
-  if (!out_)
-    fail<DataError>("{}: writing failed; is the disk full? What was saved before is whole",
-                    file_.string());
 }
 
 }  // namespace warpstep::tools

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "engine/trainer.h"
+#include "tools/warpstep/line_file.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
@@ -28,11 +28,10 @@ class BadSampleLog final : public TrainObserver {
   // Loaders run ahead: of what they met, that before `end`.
   void write(Split& split, Position end);
 
-  std::filesystem::path file_;
+  LineFile file_;
   Split training_, test_;
   std::uint64_t step_ = 0;  // of the run
   std::size_t rows_ = 0;
-  std::ofstream out_;  // opened with the first line
 };
 
 }  // namespace warpstep::tools

@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <tuple>
 #include <vector>
 
+#include "engine/checkpoint_progress.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
-#include "engine/safetensors.h"
 #include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 
@@ -28,32 +28,10 @@ Scored scored_of(const EvaluationRecord& evaluation) {
 // What a checkpoint says of itself: its step, and its score if its own weights were evaluated.
 // DataError when it cannot be read.
 std::pair<std::uint64_t, std::optional<Scored>> read_score(const fs::path& checkpoint) {
-  const SafetensorsFile file(checkpoint);
-  const auto entry = file.metadata().find("warpstep.progress");
-  const Json progress =
-      entry == file.metadata().end() ? Json() : Json::parse(entry->second, nullptr, false);
-  try {
-    const auto step = progress.at("step").get<std::uint64_t>();
-    if (!progress.contains("evaluation") || progress.at("evaluation").at("step") != step)
-      return {step, std::nullopt};
-    const Json& evaluation = progress.at("evaluation");
-    const Json& score = evaluation.at("score");
-    const Score sums{std::strtod(score.at("loss_sum").get<std::string>().c_str(), nullptr),
-                     score.at("correct").get<std::int64_t>(),
-                     score.at("count").get<std::int64_t>()};
-    return {step,
-            scored_of({evaluation.at("epoch").get<std::uint64_t>(), step, sums, std::uint64_t{0}})};
-  } catch (const Json::exception& error) {
-    fail<DataError>("{}: it does not say how far the run was: {}", checkpoint.string(),
-                    error.what());
-  }
-}
-
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
-  ::close(descriptor);
+  const Progress progress = read_progress(checkpoint);
+  if (!progress.evaluation || progress.evaluation->step != progress.step)
+    return {progress.step, std::nullopt};
+  return {progress.step, scored_of(*progress.evaluation)};
 }
 
 void copy_bytes(const fs::path& from, const fs::path& to) {
@@ -77,16 +55,18 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
   fs::remove(aside, error);
   fs::create_hard_link(from, aside, error);
   if (error) return copy_bytes(from, to);
-  fs::rename(aside, to);
-  fs::remove(aside, error);  // is still there if both were names of one file
-  sync_folder(to.parent_path());
+  std::error_code ignored;
+  fs::rename(aside, to, error);
+  fs::remove(aside, ignored);  // it failed, or both were names of one file
+  if (error) fail<DataError>("{}: cannot rename into place: {}", to.string(), error.message());
+  sync_name(to);
 }
 
 void rename_aside(const fs::path& path, std::string_view why) {
   fs::path aside = path;
   aside += set_aside;
   fs::rename(path, aside);
-  fmt::print(stderr, "{}: renamed to {}\n", why, aside.filename().string());
+  say("{}: renamed to {}\n", why, aside.filename().string());
 }
 
 // Of best.safetensors, unless it is not the run's any more.
@@ -127,20 +107,30 @@ BestCheckpoint BestCheckpoint::reopen(const fs::path& run, std::uint64_t step, b
 }
 
 void BestCheckpoint::offer(const fs::path& checkpoint, const Progress& progress) {
+  if (!waiting_.empty()) keep(waiting_, *best_);
   if (!progress.evaluation || progress.evaluation->step != progress.step || progress.step == 0)
     return;
   const Scored scored = scored_of(*progress.evaluation);
   if (!best_ || scored.better_than(*best_)) keep(checkpoint, scored);
 }
 
+// The checkpoint itself is whole, so a disk that refuses a second name for it does not end a run.
 void BestCheckpoint::keep(const fs::path& checkpoint, const Scored& scored) {
-  link_or_copy(checkpoint, run_ / best_name);
   best_ = scored;
+  try {
+    link_or_copy(checkpoint, run_ / best_name);
+    waiting_.clear();
+  } catch (const DataError& error) {
+    if (waiting_ != checkpoint)
+      say("{}; {} is kept, and tried again with each checkpoint\n", error.what(),
+          checkpoint.filename().string());
+    waiting_ = checkpoint;
+  }
 }
 
 Json BestCheckpoint::json() const {
   if (!best_) return {};
-  return {{"checkpoint", best_name},
+  return {{"checkpoint", waiting_.empty() ? std::string(best_name) : waiting_.filename().string()},
           {"step", best_->step},
           {"epoch", best_->epoch},
           {"accuracy", best_->accuracy},

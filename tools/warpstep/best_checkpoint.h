@@ -32,10 +32,12 @@ class BestCheckpoint {
   static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep);
 
   // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and none
-  // before were better. DataError when the disk refuses; what was kept stays.
+  // before were better. When the disk refuses, that is said on stderr and the checkpoint waits: it
+  // must not be removed, and is tried again with the next offer.
   void offer(const std::filesystem::path& checkpoint, const Progress& progress);
 
   const std::optional<Scored>& best() const { return best_; }
+  const std::filesystem::path& waiting() const { return waiting_; }  // empty: none does
   nlohmann::ordered_json json() const;  // for summary.json; null without one
 
  private:
@@ -43,6 +45,7 @@ class BestCheckpoint {
 
   std::filesystem::path run_;
   std::optional<Scored> best_;
+  std::filesystem::path waiting_;
 };
 
 }  // namespace warpstep::tools

@@ -72,6 +72,36 @@ TEST_F(BestOfRun, IsCopiedWhereThereAreNoLinks) {
   EXPECT_EQ(best(), read_file(first));
 }
 
+TEST_F(BestOfRun, WaitsWhereTheDiskRefusesIt) {
+  fs::create_directories(run_ / best_name / "full");  // which no file can replace
+  BestCheckpoint kept(run_);
+  const fs::path first = save(1, 5);
+  kept.offer(first, progress_);
+  EXPECT_EQ(kept.waiting(), first);
+  EXPECT_EQ(kept.json()["checkpoint"], first.filename().string());
+  for (const auto& entry : fs::directory_iterator(run_))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+  fs::remove_all(run_ / best_name);
+  kept.offer(save(2, 4), progress_);
+  EXPECT_TRUE(kept.waiting().empty());
+  EXPECT_EQ(best(), read_file(first));
+}
+
+TEST(CheckpointFiles, AreThoseOfTheirNamesAlone) {
+  EXPECT_TRUE(is_checkpoint_name("checkpoint-00000012.safetensors"));
+  EXPECT_TRUE(is_checkpoint_name("checkpoint-123456789.safetensors"));
+  for (const char* name :
+       {"checkpoint-zzz.safetensors", "checkpoint-.safetensors", "checkpoint-12.safetensors",
+        "checkpoint-000000012.safetensors", "checkpoint--0000012.safetensors",
+        "checkpoint-safetensors", "checkpoint-12345678901234567890123.safetensors"})
+    EXPECT_FALSE(is_checkpoint_name(name)) << name;
+  const data::testing::TemporaryFolder folder;
+  for (const std::uint64_t step : {99'999'999U, 7U, 100'000'000U})
+    write_atomically(checkpoint_path(folder.path(), step), "x");
+  write_atomically(folder / "checkpoint-zzz.safetensors", "x");
+  EXPECT_EQ(step_of(newest_checkpoint(folder.path())), 100'000'000U) << "by number, not by text";
+}
+
 TEST_F(BestOfRun, IsFoundAgainAmongTheOthers) {
   save(1, 7);
   save(2, 8);

@@ -1,7 +1,8 @@
 #include "tools/warpstep/checkpoint_files.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
+#include <optional>
 #include <string>
 
 #include "engine/core/error.h"
@@ -14,10 +15,23 @@ namespace {
 
 constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors";
 
+// The step in a name that checkpoint_path() gives, and in no other: a file that somebody put there
+// must not be taken for the newest.
+std::optional<std::uint64_t> step_in(std::string_view name) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) ||
+      name.size() <= prefix.size() + suffix.size())
+    return std::nullopt;
+  const char* end = name.data() + name.size() - suffix.size();
+  std::uint64_t step = 0;
+  const auto [at, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  if (error != std::errc() || at != end || checkpoint_path({}, step) != name) return std::nullopt;
+  return step;
+}
+
 }  // namespace
 
 bool is_checkpoint_name(std::string_view name) {
-  return name.starts_with(prefix) && name.ends_with(suffix);
+  return step_in(name).has_value();
 }
 
 fs::path checkpoint_path(const fs::path& run, std::uint64_t step) {
@@ -25,14 +39,14 @@ fs::path checkpoint_path(const fs::path& run, std::uint64_t step) {
 }
 
 std::uint64_t step_of(const fs::path& checkpoint) {
-  return std::strtoull(checkpoint.filename().string().substr(prefix.size()).c_str(), nullptr, 10);
+  return step_in(checkpoint.filename().string()).value_or(0);
 }
 
 std::vector<fs::path> checkpoints(const fs::path& run) {
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(run))
     if (is_checkpoint_name(entry.path().filename().string())) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());  // the names carry the step with leading zeros
+  std::ranges::sort(paths, {}, step_of);
   return paths;
 }
 

@@ -12,12 +12,14 @@
 #include <filesystem>
 #include <istream>
 #include <new>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -82,7 +84,16 @@ class ConfigFile : public CLI::ConfigTOML {
     std::vector<std::string> known = option_names(command);
     for (const CLI::Option* option : command.get_options())
       if (option->get_positional()) known.push_back(option->get_single_name());
-    std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(input);
+    // The parser takes time in the square of a line's length.
+    constexpr std::streamsize most = 1 << 16;
+    std::string text(most + 1, '\0');
+    input.read(text.data(), most + 1);
+    if (input.gcount() > most)
+      fail<UsageError>("--config: the file has more than {} bytes; a file of options is small",
+                       most);
+    text.resize(static_cast<std::size_t>(input.gcount()));
+    std::istringstream small(text);
+    std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(small);
     for (CLI::ConfigItem& item : read) {
       if (!item.parents.empty())
         fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
@@ -125,8 +136,8 @@ std::string help(const CLI::App& command) {
 
 int report(const CLI::App& app, std::string_view message, ExitCode code) {
   const CLI::App& command = innermost(app);
-  fmt::print(stderr, "{}: {}\n", full_name(command), message);
-  if (code == usage) fmt::print(stderr, "Try '{} --help'.\n", full_name(command));
+  say("{}: {}\n", full_name(command), message);
+  if (code == usage) say("Try '{} --help'.\n", full_name(command));
   return code;
 }
 
@@ -141,7 +152,7 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::string unexpected = unexpected_argument(command);
   if (!unexpected.empty()) return report(app, unexpected, usage);
   if (!subcommand_names(command).empty()) {
-    fmt::print(stderr, "{}", help(command));
+    say("{}", help(command));
     return usage;
   }
   return report(app, error.what(), usage);
@@ -170,6 +181,11 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
   } catch (const std::system_error& error) {
     // A reader of stdout that went away (`| head`) has all it wanted.
     if (error.code() == std::errc::broken_pipe && std::ferror(stdout)) return done;
+    if (error.code() == std::errc::resource_unavailable_try_again)
+      return report(app,
+                    "a thread cannot be started; the limits are those of processes (ulimit -u), of "
+                    "memory (ulimit -v) and of the container (pids.max)",
+                    failed);
     return report(app, error.what(), failed);
   } catch (const std::exception& error) {
     return report(app, fmt::format("internal error: {}", error.what()), failed);
@@ -178,11 +194,11 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
 
 // Results that did not reach stdout are a failure, unless its reader went away.
 int flushed(const CLI::App& app, int code) {
-  const bool broken = std::ferror(stdout) != 0;
   errno = 0;
-  if (std::fflush(stdout) == 0 && !broken) return code;
-  if (code != done || errno == EPIPE || (broken && errno == 0)) return code;
-  return report(app, fmt::format("standard output: {}", std::strerror(errno)), failed);
+  if (std::fflush(stdout) != 0 && output::stdout_error == 0) output::stdout_error = errno;
+  const int error = std::exchange(output::stdout_error, 0);
+  if (code != done || error == 0 || error == EPIPE) return code;
+  return report(app, fmt::format("standard output: {}", std::strerror(error)), failed);
 }
 
 }  // namespace
@@ -204,8 +220,10 @@ Run declare_group(CLI::App& app, std::initializer_list<Spec> specs) {
   };
 }
 
-int run_program(std::initializer_list<std::string> order, std::span<const char* const> arguments) {
+int run_program(std::initializer_list<std::string> order,
+                std::span<const char* const> arguments) try {
   std::signal(SIGPIPE, SIG_IGN);  // writing to a closed pipe is an error like any other
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file at its limit
   CLI::App app("Warpstep trains neural networks and explains every step.", "warpstep");
   return flushed(
       app, guarded(app, [&] {
@@ -229,6 +247,9 @@ int run_program(std::initializer_list<std::string> order, std::span<const char* 
                                         [](const auto& run) { return run.first->parsed(); });
         return given->second();
       }));
+} catch (...) {  // of a message itself
+  std::fputs("warpstep: out of memory\n", stderr);
+  return failed;
 }
 
 }  // namespace warpstep::tools

@@ -100,6 +100,13 @@ TEST(Program, RunsASubcommand) {
   EXPECT_EQ(outcome.err, "");
 }
 
+TEST(Program, RefusesAConfigFileThatIsNone) {
+  const std::string path = config_file(std::string(70'000, 'a'));
+  const Outcome outcome = run({"paint", "house", "--config", path.c_str()});
+  EXPECT_EQ(outcome.code, usage);
+  EXPECT_THAT(outcome.err, HasSubstr("--config: the file has more than 65536 bytes"));
+}
+
 TEST(Program, RunsASubcommandOfASubcommand) {
   EXPECT_EQ(run({"box", "close", "--size", "4"}).out, "size 4\n");
 }

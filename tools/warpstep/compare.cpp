@@ -10,6 +10,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -44,7 +45,7 @@ void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) 
   const std::filesystem::path page = run.directory() / "comparison.html";
   write_atomically(page,
                    profiler::html_report(run.session, profiler::analyse(run.session), &comparison));
-  fmt::print(stderr, "wrote {}\n", page.string());
+  say("wrote {}\n", page.string());
 }
 
 int compare_runs(const Options& options) {

@@ -10,6 +10,7 @@
 
 #include "data/synthetic.h"
 #include "engine/core/error.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 void show_progress(std::uint64_t done, std::uint64_t all) {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || (done % 500 != 0 && done != all)) return;
-  fmt::print(stderr, "\r{} of {} files{}", done, all, done == all ? "\n" : "");
+  say("\r{} of {} files{}", done, all, done == all ? "\n" : "");
   std::fflush(stderr);
 }
 

@@ -111,9 +111,11 @@ void declare_data_options(CLI::App& app, RunOptions& o) {
       ->capture_default_str()
       ->check(CLI::IsMember({"device", "cpu"}));
   app.add_option("--mean", o.mean, "of x/255, one a channel; measured when not given")
-      ->expected(1, 4);
+      ->expected(1, 4)
+      ->check(finite_number());
   app.add_option("--std", o.std, "of x/255, one a channel; measured when not given")
-      ->expected(1, 4);
+      ->expected(1, 4)
+      ->check(number_from_zero());
   app.add_option("--shuffle", o.shuffle,
                  "full, none, or window[:SAMPLES], which reads neighbours together: for sets that "
                  "do not fit into memory")

@@ -8,6 +8,7 @@
 #include "data/pack.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/data.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -25,7 +26,7 @@ struct Options {
 void show_progress(std::uint64_t done, std::uint64_t all) {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || (done % 100 != 0 && done != all)) return;
-  fmt::print(stderr, "\r{} of {} samples{}", done, all, done == all ? "\n" : "");
+  say("\r{} of {} samples{}", done, all, done == all ? "\n" : "");
   std::fflush(stderr);
 }
 

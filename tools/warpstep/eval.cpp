@@ -8,12 +8,15 @@
 
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/numerics.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/logits.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
@@ -60,11 +63,11 @@ Subject subject_of(const CLI::App& app, const EvalRequest& request) {
   if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
     return named_subject(request);
   Subject subject{checkpoint_of(app, request), {}};
-  const std::string config = read_checkpoint_info(subject.checkpoint).config_json;
-  const Json stored = Json::parse(config, nullptr, false);
-  if (stored.is_discarded() || !stored.contains("options"))
-    fail<DataError>("{}: its configuration is broken", subject.checkpoint.string());
-  subject.options = overridden(app, request.options, stored.at("options"));
+  const std::string file = subject.checkpoint.string();
+  const auto config = parse_json<Json>(read_checkpoint_info(file).config_json);
+  subject.options =
+      overridden(app, request.options, stored_options(config, file, app, request.options));
+  locate_data(config, file, app, subject.options);
   return subject;
 }
 
@@ -89,7 +92,7 @@ Score score_of(Program& program, Source& source, const EvalRequest& request,
                std::uint64_t limit_batches) {
   std::unique_ptr<Runner> runner;  // null: the usual one
   if (request.check_numerics) {
-    fmt::print(stderr, "{}\n", slow_check);
+    say("{}\n", slow_check);
     runner = numerics_runner(program);
   }
   if (request.logits.empty())
@@ -135,7 +138,7 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   load(subject, request, program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
-    fmt::print(stderr, "the loss is not finite; --check-numerics names the call that made it so\n");
+    say("the loss is not finite; --check-numerics names the call that made it so\n");
   print(request, subject, score);
   return done;
 }

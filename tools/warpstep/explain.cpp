@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/update_options.h"
 
@@ -43,13 +44,11 @@ std::shared_ptr<Backend> backend_of(const Options& all) {
     return open_device(options).backend;
   } catch (const DeviceError& error) {
     if (all.plans && options.device.starts_with("cuda")) {
-      fmt::print(stderr, "warpstep explain: {}; planning for {}, see --assume\n", error.what(),
-                 default_assumed);
+      say("warpstep explain: {}; planning for {}, see --assume\n", error.what(), default_assumed);
       return assumed(options, default_assumed);
     }
     if (options.device != "auto") throw;
-    fmt::print(stderr, "warpstep explain: {}; explaining the step of the ref backend\n",
-               error.what());
+    say("warpstep explain: {}; explaining the step of the ref backend\n", error.what());
     return open_backend("ref");
   }
 }

@@ -1,8 +1,11 @@
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/process.h"
 
 int main(int argc, char** argv) {
-  return warpstep::tools::run_program(
-      {"train", "eval", "explain", "data", "weights", "report", "compare", "export", "check-trace",
-       "profile", "replay", "info"},
-      {argv, static_cast<std::size_t>(argc)});
+  using namespace warpstep::tools;
+  open_standard_descriptors();
+  if (!settle_stacks()) return failed;
+  return run_program({"train", "eval", "explain", "data", "weights", "report", "compare", "export",
+                      "check-trace", "profile", "replay", "info"},
+                     {argv, static_cast<std::size_t>(argc)});
 }

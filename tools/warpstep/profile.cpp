@@ -11,6 +11,7 @@
 #include "engine/core/error.h"
 #include "profiler/recorder/trigger.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -44,7 +45,7 @@ int list(const Options& options) {
   }
   for (const Json& job : jobs)
     fmt::print("{:<8} {}\n", job.at("pid").get<pid_t>(), job.at("command").get<std::string>());
-  if (jobs.empty()) fmt::print(stderr, "no job of yours listens now\n");
+  if (jobs.empty()) say("no job of yours listens now\n");
   return done;
 }
 

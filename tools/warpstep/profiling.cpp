@@ -17,6 +17,7 @@
 #include "profiler/sources/stamp.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/peaks.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/told_step.h"
 
 namespace warpstep::tools {
@@ -133,7 +134,7 @@ Profiling::~Profiling() {
   if (!recorder_ || finished_) return;
   recorder_->note("the run ended by an error");
   recorder_->finish();
-  fmt::print(stderr, "profile: what was recorded until then: warpstep report {}\n", run_.string());
+  say("profile: what was recorded until then: warpstep report {}\n", run_.string());
 }
 
 void Profiling::start(const fs::path& run, const Json& config, const Program& step,
@@ -144,7 +145,7 @@ void Profiling::start(const fs::path& run, const Json& config, const Program& st
     begin(config, step, progress, steps_per_epoch);
   } catch (const std::exception& error) {  // a run is worth more than its profile
     recorder_.reset();
-    fmt::print(stderr, "profile: nothing is recorded: {}\n", error.what());
+    say("profile: nothing is recorded: {}\n", error.what());
   }
 }
 
@@ -194,11 +195,11 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
     recorder_->note(fmt::format("the run ended before the first window of --profile-schedule {}",
                                 options_.profile_schedule));
   recorder_->finish();
-  for (const std::string& note : recorder_->notes()) fmt::print(stderr, "profile: {}\n", note);
+  for (const std::string& note : recorder_->notes()) say("profile: {}\n", note);
   try {
     print();
   } catch (const std::exception& error) {  // the run itself is done and saved
-    fmt::print(stderr, "profile: no report: {}\n", error.what());
+    say("profile: no report: {}\n", error.what());
   }
 }
 
@@ -208,13 +209,13 @@ void Profiling::print() const {
   if (!has_windows_) {
     constexpr std::size_t most = 3;
     for (std::size_t i = 0; i < std::min(most, analysis.findings.size()); ++i)
-      fmt::print("  finding    {} {}: {}\n", analysis.findings[i].text,
-                 analysis.findings[i].evidence, analysis.findings[i].advice);
+      tell("  finding    {} {}: {}\n", analysis.findings[i].text, analysis.findings[i].evidence,
+           analysis.findings[i].advice);
     return;
   }
-  fmt::print("\n{}", profiler::terminal_report(session, analysis));
   write_atomically(run_ / "report.html", profiler::html_report(session, analysis));
-  fmt::print("  wrote      {}/report.html\n", run_.string());
+  tell("\n{}", profiler::terminal_report(session, analysis));
+  tell("  wrote      {}/report.html\n", run_.string());
 }
 
 }  // namespace warpstep::tools

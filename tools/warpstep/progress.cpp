@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "engine/core/clock.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -55,7 +56,7 @@ ProgressLine::~ProgressLine() {
 }
 
 void ProgressLine::clear() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+  if (shown_) say("\r\033[K");
   shown_ = false;
 }
 
@@ -78,9 +79,9 @@ void ProgressLine::on_step(const StepRecord& r) {
       clock_text(step_seconds *
                  static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
   if (terminal_)
-    fmt::print(stderr, "\r\033[K{}", line);
+    say("\r\033[K{}", line);
   else
-    fmt::print(stderr, "{}\n", line);
+    say("{}\n", line);
   std::fflush(stderr);
   shown_ = terminal_;
 }
@@ -88,10 +89,10 @@ void ProgressLine::on_step(const StepRecord& r) {
 void ProgressLine::on_epoch(const EpochRecord& r) {
   clear();
   epoch_end_step_ = r.step;
-  fmt::print(stderr, "epoch {}{}  training    loss {}  accuracy {:>7}  {} images/s\n", r.epoch,
-             epochs_ ? fmt::format("/{}", epochs_) : "", loss_text(r.score.loss()),
-             percent(r.score.accuracy()),
-             grouped(static_cast<std::int64_t>(images_per_second(r.images, r.times))));
+  say("epoch {}{}  training    loss {}  accuracy {:>7}  {} images/s\n", r.epoch,
+      epochs_ ? fmt::format("/{}", epochs_) : "", loss_text(r.score.loss()),
+      percent(r.score.accuracy()),
+      grouped(static_cast<std::int64_t>(images_per_second(r.images, r.times))));
 }
 
 void ProgressLine::on_evaluation(const EvaluationRecord& r) {
@@ -101,8 +102,8 @@ void ProgressLine::on_evaluation(const EvaluationRecord& r) {
       : r.step != epoch_end_step_
           ? fmt::format("step {}", r.step)
           : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
-  fmt::print(stderr, "{}  validation  loss {}  accuracy {:>7}  on {} images\n", epoch,
-             loss_text(r.score.loss()), percent(r.score.accuracy()), grouped(r.score.count));
+  say("{}  validation  loss {}  accuracy {:>7}  on {} images\n", epoch, loss_text(r.score.loss()),
+      percent(r.score.accuracy()), grouped(r.score.count));
 }
 
 }  // namespace warpstep::tools

@@ -14,6 +14,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -80,7 +81,7 @@ int compare_ranks(const Options& options) {
     print(view);
   if (!options.perfetto.empty()) {
     write_atomically(options.perfetto, perfetto_archive(sessions, view));
-    fmt::print(stderr, "wrote {}\n", options.perfetto);
+    say("wrote {}\n", options.perfetto);
   }
   return done;
 }

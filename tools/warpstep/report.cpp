@@ -9,6 +9,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -49,7 +50,7 @@ int report(const Options& options) {
                as_json(run.session, analysis).dump(2, ' ', false, Json::error_handler_t::replace));
   else
     fmt::print("{}", profiler::terminal_report(run.session, analysis));
-  fmt::print(stderr, "wrote {}\n", page.string());
+  say("wrote {}\n", page.string());
   return done;
 }
 

@@ -1,11 +1,15 @@
 #include "tools/warpstep/resume.h"
 
+#include "data/content.h"
 #include "data/recipe.h"
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/loss_scaling.h"
 #include "models/zoo.h"
 #include "tools/warpstep/data_options.h"
+#include "tools/warpstep/say.h"
+#include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
@@ -29,50 +33,107 @@ std::string older_hint(const Resumed& resumed) {
 
 }  // namespace
 
-Resumed find_resumed(const fs::path& spec) {
-  Resumed resumed{spec, spec, {}};
-  if (fs::is_regular_file(spec))
-    resumed.run = spec.has_parent_path() ? spec.parent_path() : fs::path(".");
-  else
-    resumed.checkpoint = newest_checkpoint(spec);
+fs::path run_of(const fs::path& spec) {
+  if (!fs::is_regular_file(spec)) return spec;
+  return spec.has_parent_path() ? spec.parent_path() : fs::path(".");
+}
+
+Resumed find_resumed(const fs::path& spec, const CLI::App& app, const RunOptions& typed) {
+  Resumed resumed{run_of(spec), spec, {}, {}};
+  if (!fs::is_regular_file(spec)) resumed.checkpoint = newest_checkpoint(spec);
   try {
     const CheckpointInfo info = read_checkpoint_info(resumed.checkpoint);
-    resumed.config = Json::parse(info.config_json, nullptr, false);
-    if (resumed.config.is_discarded() || !resumed.config.contains("options") ||
-        !resumed.config.contains("data"))
-      fail<DataError>("{}: its configuration is broken", resumed.checkpoint.string());
+    const std::string file = resumed.checkpoint.string();
+    resumed.config = parse_json<Json>(info.config_json);
+    resumed.options = stored_options(resumed.config, file, app, typed);
+    if (!resumed.config.contains("data") || !resumed.config.at("data").is_object())
+      fail<DataError>("{}: its configuration is broken: it has no object 'data'", file);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
   return resumed;
 }
 
-Json data_json(const data::Dataset& training, const data::Dataset& test) {
+Json data_json(const RunOptions& options, const data::Dataset& training,
+               const data::Dataset& test) {
   const auto hex = [](std::uint64_t value) { return fmt::format("{:016x}", value); };
-  return {{"kind", training.kind()},       {"path", training.path()},
-          {"images", training.size()},     {"image_shape", training.image_shape().text()},
-          {"classes", training.classes()}, {"fingerprint", hex(training.fingerprint())},
-          {"test_images", test.size()},    {"test_fingerprint", hex(test.fingerprint())}};
+  Json json{{"kind", training.kind()},
+            {"path", training.path()},
+            {"folder", data_folder(options)},
+            {"images", training.size()},
+            {"image_shape", training.image_shape().text()},
+            {"classes", training.classes()}};
+  for (const data::Dataset* set : {&training, &test}) {
+    const std::string of = set == &test ? "test_" : "";
+    const data::Content content = data::content_of(*set);
+    json[of + "images"] = set->size();
+    json[of + "fingerprint"] = hex(set->fingerprint());
+    json[of + "content"] = hex(content.sample);
+    if (content.times == 0) continue;
+    json[of + "times"] = hex(content.times);
+    json[of + "newest_ns"] = content.newest_ns;
+  }
+  return json;
 }
 
-void require_same_data(const Resumed& resumed, const Json& data) {
+namespace {
+
+// A field's text or number as text, for comparing and for messages; "none" where it is neither.
+std::string text_at(const Json& json, const std::string& key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_structured()) return "none";
+  return found->is_string() ? found->get<std::string>() : brief(*found);
+}
+
+// Where the times of files say that they may have changed.
+void note_times(const Resumed& resumed, const Json& data, const std::string& of,
+                const data::Dataset& set) {
   const Json& then = resumed.config.at("data");
-  for (const auto& [split, size, fingerprint] :
-       {std::tuple{"training", "images", "fingerprint"},
-        std::tuple{"test", "test_images", "test_fingerprint"}}) {
-    if (then.value(fingerprint, "") == data.at(fingerprint)) continue;
-    fail<DataError>(
-        "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} when "
-        "{} was saved; give back the files that it had (names, sizes and labels count), go on "
-        "with these by --allow-changed-data, or start a new run with another --out",
-        data.at("path").get<std::string>(), split, data.at(size).get<std::uint64_t>(),
-        data.at(fingerprint).get<std::string>(), then.value(size, std::uint64_t{0}),
-        then.value(fingerprint, "none"), resumed.checkpoint.filename().string());
+  const std::string times = text_at(then, of + "times");
+  if (times == "none" || times == text_at(data, of + "times")) return;
+  const auto newest = then.find(of + "newest_ns");
+  const std::vector<std::string> written = data::written_after(
+      set, newest != then.end() && newest->is_number_integer() ? newest->get<std::int64_t>() : 0);
+  say("{}: {}; the samples that were compared have the bytes that they had, so the run "
+      "goes on\n",
+      set.path(),
+      written.empty()
+          ? std::string("files have other times than when the run was saved")
+          : fmt::format(
+                "{} written since the run was saved ({})",
+                written.size() == 1 ? "a file was" : fmt::format("{} files were", written.size()),
+                data::first_few(written)));
+}
+
+}  // namespace
+
+void require_same_data(const Resumed& resumed, const Json& data, const data::Dataset& training,
+                       const data::Dataset& test) {
+  const Json& then = resumed.config.at("data");
+  for (const data::Dataset* set : {&training, &test}) {
+    const std::string of = set == &test ? "test_" : "";
+    const std::string split = set == &test ? "test" : "training";
+    constexpr const char* ways_out =
+        "go on with these by --allow-changed-data, or start a new run with another --out";
+    if (text_at(then, of + "fingerprint") != text_at(data, of + "fingerprint"))
+      fail<DataError>(
+          "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} "
+          "when {} was saved; give back the files that it had (names, sizes and labels count), {}",
+          training.path(), split, text_at(data, of + "images"), text_at(data, of + "fingerprint"),
+          text_at(then, of + "images"), text_at(then, of + "fingerprint"),
+          resumed.checkpoint.filename().string(), ways_out);
+    const std::string content = text_at(then, of + "content");
+    if (content != "none" && content != text_at(data, of + "content"))
+      fail<DataError>(
+          "{}: the {} data are not those of the run: names, sizes and labels are, but not the "
+          "bytes of the images; give back the files that it had when {} was saved, {}",
+          training.path(), split, resumed.checkpoint.filename().string(), ways_out);
+    note_times(resumed, data, of, *set);
   }
 }
 
 void require_same_run(const Resumed& resumed, const RunOptions& options) {
-  const auto then = resumed.config.at("options").get<RunOptions>();
+  const RunOptions& then = resumed.options;
   const auto refuse = [&](const char* what, const std::string& now, const std::string& before) {
     fail<UsageError>("{} {}: the run in {} has {}, which --resume cannot change; a new run can",
                      what, now, resumed.run.string(), before);
@@ -97,10 +158,9 @@ std::string recipe_of(const RunOptions& options) {
 void go_on_in_precision(Precision from, Precision to, Store& store) {
   if (from == to) return;
   store.set_step_state(in_precision(store.step_state(), from, to));
-  fmt::print(stderr,
-             "--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
-             "on as they are{}, but the bits will not be those of a run in one precision\n",
-             name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
+  say("--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
+      "on as they are{}, but the bits will not be those of a run in one precision\n",
+      name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
 }
 
 }  // namespace
@@ -112,7 +172,7 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
-  const auto then = resumed.config.at("options").get<RunOptions>();
+  const RunOptions& then = resumed.options;
   go_on_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
   const auto refuse = [&](const char* option, auto now, auto before) {

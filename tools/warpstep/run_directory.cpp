@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "tools/warpstep/run_lock.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 
@@ -14,10 +15,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::string_view metrics_name = "metrics.jsonl";
+
 bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
   return is_checkpoint_name(name) || name == best_name || name == "config.json" ||
-         name == "metrics.jsonl" || name == "summary.json" || name == "bad_samples.jsonl" ||
+         name == metrics_name || name == "summary.json" || name == "bad_samples.jsonl" ||
          name == "curves.png" || name == "report.html" || name == "report-tb.html" ||
          name == "comparison.html" || (name.starts_with("session") && name.ends_with(".prof"));
 }
@@ -51,9 +54,14 @@ void set_aside_after(const fs::path& run, std::uint64_t step) {
     fs::path aside = path;
     aside += set_aside;
     fs::rename(path, aside);
-    fmt::print(stderr, "{} is after the checkpoint resumed from: renamed to {}\n", path.string(),
-               aside.filename().string());
+    say("{} is after the checkpoint resumed from: renamed to {}\n", path.string(),
+        aside.filename().string());
   }
+}
+
+// Throws Json::exception where there is no such number.
+std::uint64_t count_at(const Json& line, const char* key) {
+  return line.at(key).get_ref<const Json::number_unsigned_t&>();
 }
 
 double milliseconds(std::uint64_t ns) {
@@ -71,16 +79,13 @@ Json times_json(const StepTimes& times) {
 // Those of later steps will be met again.
 void forget_bad_samples(const fs::path& path, std::uint64_t step) {
   if (!fs::exists(path)) return;
-  std::istringstream lines(read_file(path));
-  std::string kept;
-  for (std::string line; std::getline(lines, line);) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_discarded() && json.value("run_step", step + 1) <= step) kept += line + "\n";
-  }
-  write_atomically(path, kept);
+  keep_lines(path, [step](const Json& line) { return count_at(line, "run_step") <= step; });
 }
 
 }  // namespace
+
+RunDirectory::RunDirectory(fs::path path)
+    : path_(std::move(path)), metrics_(path_ / metrics_name) {}
 
 RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   std::error_code error;
@@ -89,6 +94,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
     fail<DataError>("--out {}: cannot make this directory ({}); choose another --out",
                     path.string(), error ? error.message() : "it is a file");
   for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.path().filename() == lock_name) continue;  // this process's own
     if (!overwrite)
       fail<UsageError>(
           "--out {} is not empty; go on with it by --resume {}, replace it by --overwrite, or "
@@ -98,7 +104,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
     if (entry.path().filename() == "trace") remove_exports(entry.path());
   }
   RunDirectory run(path);
-  run.open_metrics();
+  run.metrics_.open();
   return run;
 }
 
@@ -110,61 +116,44 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
   for (const fs::path& leftover : leftovers) fs::remove(leftover);
   set_aside_after(path, progress.step);
   const auto known = [&](const Json& line) {
-    const auto step = line.value("step", std::uint64_t{0});
-    if (line.value("kind", "") != "evaluation" || step < progress.step)
-      return step <= progress.step;
+    const std::uint64_t step = count_at(line, "step");
+    if (line.at("kind") != "evaluation" || step < progress.step) return step <= progress.step;
     // Killed between an evaluation and its checkpoint: it will be made again.
     return progress.evaluation && progress.evaluation->step == step;
   };
-  const fs::path metrics = path / "metrics.jsonl";
-  std::string kept;
-  if (fs::exists(metrics)) {
-    std::istringstream lines(read_file(metrics));
-    for (std::string line; std::getline(lines, line);) {
-      const Json json = Json::parse(line, nullptr, false);  // a killed run's last line may be cut
-      if (json.is_discarded() || !known(json)) continue;
-      run.collect(json);
-      kept += line + "\n";
-    }
-  }
-  write_atomically(metrics, kept);
+  keep_lines(path / metrics_name, [&](const Json& line) {
+    if (!known(line)) return false;
+    run.collect(line);
+    return true;
+  });
   forget_bad_samples(path / "bad_samples.jsonl", progress.step);
-  run.open_metrics();
+  run.metrics_.open();
   return run;
 }
 
-void RunDirectory::open_metrics() {
-  metrics_.open(path_ / "metrics.jsonl", std::ios::app);
-  if (!metrics_)
-    fail<DataError>(
-        "--out {}: cannot write metrics.jsonl there; choose a directory that you may write",
-        path_.string());
-}
-
 void RunDirectory::append(const Json& line) {
-  metrics_ << line.dump() << '\n' << std::flush;
-  if (!metrics_)
-    fail<DataError>("{}: writing failed; is the disk full? What was saved before is whole",
-                    (path_ / "metrics.jsonl").string());
+  metrics_.append(line.dump());
   collect(line);
 }
 
+// Throws Json::exception for a line that is none of ours. JSON writes what is not finite as null.
 void RunDirectory::collect(const Json& line) {
-  const std::string kind = line.value("kind", "");
+  const auto kind = line.at("kind").get<std::string>();
   const auto number = [&](const char* key) {
-    return line.at(key).is_number() ? line.at(key).get<double>()
-                                    : std::numeric_limits<double>::quiet_NaN();
+    const Json& value = line.at(key);
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   };
-  if (kind == "step") curves_.step_loss.push_back({number("epochs_done"), number("loss")});
-  if (kind == "epoch") {
-    last_epoch_ = line;
-    curves_.train_loss.push_back({number("epoch"), number("loss")});
-    curves_.train_accuracy.push_back({number("epoch"), number("accuracy")});
+  const bool step = kind == "step", epoch = kind == "epoch";
+  if (!step && !epoch && kind != "evaluation") return;
+  const double at = number(step ? "epochs_done" : "epoch"), loss = number("loss");
+  const double accuracy = number("accuracy");
+  if (step) {
+    curves_.step_loss.push_back({at, loss});
+    return;
   }
-  if (kind == "evaluation") {
-    curves_.validation_loss.push_back({number("epoch"), number("loss")});
-    curves_.validation_accuracy.push_back({number("epoch"), number("accuracy")});
-  }
+  if (epoch) last_epoch_ = line;
+  (epoch ? curves_.train_loss : curves_.validation_loss).push_back({at, loss});
+  (epoch ? curves_.train_accuracy : curves_.validation_accuracy).push_back({at, accuracy});
 }
 
 void RunDirectory::on_step(const StepRecord& r) {
@@ -222,11 +211,11 @@ void RunDirectory::write_curves(const std::string& model, const std::string& dat
   draw_curves(curves, path_ / "curves.png");
 }
 
-void RunDirectory::prune_checkpoints(std::uint64_t keep) const {
+void RunDirectory::prune_checkpoints(std::uint64_t keep, const fs::path& besides) const {
   const std::vector<fs::path> all = checkpoints(path_);
   if (keep == 0 || all.size() <= keep) return;
   for (auto old = all.begin(); old != all.end() - static_cast<std::ptrdiff_t>(keep); ++old)
-    fs::remove(*old);
+    if (*old != besides) fs::remove(*old);
 }
 
 }  // namespace warpstep::tools

@@ -4,12 +4,12 @@
 
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/trainer.h"
 #include "tools/curves.h"
 #include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/line_file.h"
 
 namespace warpstep::tools {
 
@@ -30,23 +30,24 @@ class RunDirectory final : public TrainObserver {
   void write_config(const Json& config) const;
   void write_summary(const Json& summary) const;
   void write_curves(const std::string& model, const std::string& data) const;
+  // Before a checkpoint is written, so that it does not outlive a power cut without its lines.
+  void sync_metrics() { metrics_.sync(); }
   // Of metrics.jsonl; null before the first epoch has ended.
   const Json& last_epoch() const { return last_epoch_; }
-  // Removes all but the newest `keep` checkpoints; 0 keeps all.
-  void prune_checkpoints(std::uint64_t keep) const;
+  // Removes all but the newest `keep` checkpoints and `besides`; 0 keeps all.
+  void prune_checkpoints(std::uint64_t keep, const std::filesystem::path& besides = {}) const;
 
   void on_step(const StepRecord& record) override;
   void on_epoch(const EpochRecord& record) override;
   void on_evaluation(const EvaluationRecord& record) override;
 
  private:
-  explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
-  void open_metrics();
+  explicit RunDirectory(std::filesystem::path path);
   void append(const Json& line);
   void collect(const Json& line);
 
   std::filesystem::path path_;
-  std::ofstream metrics_;
+  LineFile metrics_;
   std::uint64_t log_every_ = 10;
   CurveData curves_;
   Json last_epoch_;

@@ -3,113 +3,56 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "engine/core/error.h"
+#include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/run_fields.h"
 #include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
 
-// One list of all fields serves both directions.
-template <class Options, class Visit>
-void visit_fields(Options& o, Visit visit) {
-  visit("model", o.model);
-  visit("data", o.data);
-  visit("device", o.device);
-  visit("precision", o.precision);
-  visit("batch", o.batch);
-  visit("epochs", o.epochs);
-  visit("steps", o.steps);
-  visit("limit_batches", o.limit_batches);
-  visit("optimizer", o.optimizer);
-  visit("lr", o.lr);
-  visit("momentum", o.momentum);
-  visit("nesterov", o.nesterov);
-  visit("weight_decay", o.weight_decay);
-  visit("betas", o.betas);
-  visit("epsilon", o.epsilon);
-  visit("trust", o.trust);
-  visit("loss", o.loss);
-  visit("label_smoothing", o.label_smoothing);
-  visit("class_weights", o.class_weights);
-  visit("clip_norm", o.clip_norm);
-  visit("accumulate", o.accumulate);
-  visit("ema", o.ema);
-  visit("lr_schedule", o.lr_schedule);
-  visit("warmup_steps", o.warmup_steps);
-  visit("lr_step_epochs", o.lr_step_epochs);
-  visit("lr_gamma", o.lr_gamma);
-  visit("workers", o.workers);
-  visit("prefetch", o.prefetch);
-  visit("tier", o.tier);
-  visit("transforms", o.transforms);
-  visit("eval_transforms", o.eval_transforms);
-  visit("normalize", o.normalize);
-  visit("shuffle", o.shuffle);
-  visit("data_errors", o.data_errors);
-  visit("max_bad", o.max_bad);
-  visit("memory", o.memory);
-  visit("data_io", o.data_io);
-  visit("threads", o.threads);
-  visit("seed", o.seed);
-  visit("exact_math", o.exact_math);
-  visit("deterministic", o.deterministic);
-  visit("autotune", o.autotune);
-  visit("no_graph", o.no_graph);
-  visit("workspace_mib", o.workspace_mib);
-  visit("plan_cache", o.plan_cache);
-  visit("no_fuse", o.no_fuse);
-  visit("recompute", o.recompute);
-  visit("mean", o.mean);
-  visit("std", o.std);
-  visit("profile", o.profile);
-  visit("profile_schedule", o.profile_schedule);
-  visit("profile_raw", o.profile_raw);
-  visit("profile_rank", o.profile_rank);
-  visit("profile_counters", o.profile_counters);
-  visit("log_every", o.log_every);
-  visit("checkpoint_every", o.checkpoint_every);
-  visit("keep_checkpoints", o.keep_checkpoints);
-  visit("keep_best", o.keep_best);
-  visit("out", o.out);
-}
+// Epochs times steps an epoch is a number of 64 bits.
+constexpr std::uint64_t most_epochs = 1'000'000'000;
 
 }  // namespace
 
 // The parser's own checks take "-1" for 2^64 - 1, "nan" for a number, and name a range of 309
 // digits.
-TextCheck whole_number(std::uint64_t least) {
-  return [least](const std::string& text) {
+TextCheck whole_number(std::uint64_t least, std::uint64_t most) {
+  return [least, most](const std::string& text) {
     std::uint64_t value = 0;
     const char* end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && at == end && value >= least) return std::string();
-    return fmt::format("'{}' is not a whole number from {} on", text, least);
+    const bool whole = error == std::errc() && at == end;
+    if (whole && value >= least && value <= most) return std::string();
+    return fmt::format("'{}' is not a whole number from {} {}", text, least,
+                       whole && value > most ? fmt::format("to {}", most) : "on");
+  };
+}
+
+TextCheck finite_number() {
+  return [](const std::string& text) {
+    char* at = nullptr;
+    const double value = std::strtod(text.c_str(), &at);
+    if (!text.empty() && *at == 0 && std::isfinite(value)) return std::string();
+    return fmt::format("'{}' is not a number", text);
   };
 }
 
 TextCheck number_from_zero() {
-  return [](const std::string& text) {
-    char* at = nullptr;
-    const double value = std::strtod(text.c_str(), &at);
-    if (!text.empty() && *at == 0 && std::isfinite(value) && value >= 0) return std::string();
+  return [finite = finite_number()](const std::string& text) {
+    if (finite(text).empty() && std::strtod(text.c_str(), nullptr) >= 0) return std::string();
     return fmt::format("'{}' is not a number from 0 on", text);
   };
 }
 
 void to_json(nlohmann::ordered_json& json, const RunOptions& options) {
   json = nlohmann::ordered_json::object();
-  visit_fields(options, [&](const char* key, const auto& value) { json[key] = value; });
-}
-
-void from_json(const nlohmann::ordered_json& json, RunOptions& options) {
-  visit_fields(options, [&](const char* key, auto& value) {
-    if (json.contains(key)) json.at(key).get_to(value);
-  });
+  visit_fields([&](const char* key, auto member) { json[key] = options.*member; });
 }
 
 namespace {
@@ -175,7 +118,7 @@ void declare_model_options(CLI::App& app, RunOptions& o) {
 void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--epochs", o.epochs, "passes over the training images; 0: until --steps")
       ->capture_default_str()
-      ->check(whole_number());
+      ->check(whole_number(0, most_epochs));
   app.add_option("--steps", o.steps, "stop after so many steps; 0: until --epochs")
       ->capture_default_str()
       ->check(whole_number());
@@ -211,7 +154,7 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
       ->check(whole_number());
   app.add_option("--lr-step-epochs", o.lr_step_epochs, "step schedule: epochs between two cuts")
       ->capture_default_str()
-      ->check(whole_number(1));
+      ->check(whole_number(1, most_epochs));
   app.add_option("--lr-gamma", o.lr_gamma, "step schedule: factor of a cut")
       ->capture_default_str()
       ->check(number_from_zero());
@@ -220,7 +163,7 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
       "CUDA: enqueue a step's calls one by one, each in a range for nsys, not as one graph");
   app.add_option("--seed", o.seed, "of weights and order")
       ->capture_default_str()
-      ->check(whole_number());
+      ->check(whole_number(0, UINT64_MAX));
   app.add_option(
          "--profile", o.profile,
          "what is recorded into RUN/session.prof: off, steps (each step's parts), spans (every "
@@ -257,16 +200,13 @@ void declare_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--out", o.out, "run directory; runs/MODEL-DATE-TIME when not given");
 }
 
-RunOptions overridden(const CLI::App& app, const RunOptions& typed,
-                      const nlohmann::ordered_json& stored) {
-  nlohmann::ordered_json merged = stored, given = typed;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0) continue;
-    std::string key = option->get_single_name();
-    std::replace(key.begin(), key.end(), '-', '_');
-    if (given.contains(key)) merged[key] = given[key];
-  }
-  return merged.get<RunOptions>();
+void declare_run_options(CLI::App& app, RunOptions& o) {
+  app.add_option("model", o.model, "a model by name: cifar10cnn, resnet50, ...");
+  app.add_option("--data", o.data, "folder with the images; docs/data.md has the layouts");
+  declare_model_options(app, o);
+  declare_training_options(app, o);
+  declare_recompute(app, o);
+  declare_data_options(app, o);
 }
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {

@@ -78,26 +78,23 @@ struct RunOptions {
   std::string out;
 };
 void to_json(nlohmann::ordered_json& json, const RunOptions& options);
-void from_json(const nlohmann::ordered_json& json, RunOptions& options);
 
-// Checks of an option's text; both refuse what is negative.
+// Checks of an option's text. The usual bound of a count leaves room for arithmetic.
 using TextCheck = std::function<std::string(const std::string&)>;  // what is wrong with it
-TextCheck whole_number(std::uint64_t least = 0);
+TextCheck whole_number(std::uint64_t least = 0, std::uint64_t most = 1'000'000'000'000);
+TextCheck finite_number();
 TextCheck number_from_zero();  // finite
 
 // What the options say of the backend; cuda:N is left in the device's name.
 BackendOptions backend_options(const RunOptions& options);
 
-// Declares the options on a subcommand's parser.
+// Declares options on a subcommand's parser: all that config.json has, or a part of them.
+void declare_run_options(CLI::App& app, RunOptions& options);
 void declare_model_options(CLI::App& app,
                            RunOptions& options);  // model, device, precision, batch, fusions
 void declare_training_options(CLI::App& app,
                               RunOptions& options);             // optimiser, schedule, output
 void declare_data_options(CLI::App& app, RunOptions& options);  // loader, transforms, failures
-
-// Those of `stored` that the command line does not name, those it names otherwise: for --resume.
-RunOptions overridden(const CLI::App& app, const RunOptions& typed,
-                      const nlohmann::ordered_json& stored);
 
 // `total_steps` and `steps_per_epoch` as the data give them; the schedule counts updates.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,

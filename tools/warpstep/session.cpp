@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/explain.h"
 #include "engine/feeder.h"
 #include "engine/step_memory.h"
@@ -28,11 +32,29 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
 
 }  // namespace
 
+namespace {
+
+// Plans may make a device do anything: those that others can change are not loaded.
+void tell_of_unused_cache(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (folder.empty() || !std::filesystem::exists(std::filesystem::symlink_status(folder, ignored)))
+    return;
+  if (const std::string problem = folder_problem(folder, 022); !problem.empty())
+    std::fputs(fmt::format("warpstep: the plan cache is not used: {}\n", problem).c_str(), stderr);
+}
+
+}  // namespace
+
 Device open_device(const RunOptions& options) {
   const BackendOptions backend = backend_options(options);
-  if (options.device != "auto") return {open_backend(options.device, backend), ""};
+  const auto open = [&](const std::string& device) -> Device {
+    auto opened = open_backend(device, backend);
+    if (device.starts_with("cuda")) tell_of_unused_cache(backend.plan_cache);
+    return {std::move(opened), ""};
+  };
+  if (options.device != "auto") return open(options.device);
   try {
-    return {open_backend("cuda", backend), ""};
+    return open("cuda");
   } catch (const DeviceError& error) {
     return {open_backend("cpu", backend), error.what()};
   }
@@ -148,7 +170,7 @@ void require_fit(const Rebatched& run, std::uint64_t free) {
   fail<DeviceError>(
       "{} with --batch {} takes {} of memory on {}, {} more than the {} that may be used: {}; {}",
       run.options.model, run.options.batch, size(bytes), run.backend.name(), size(bytes - free),
-      size(free), peak_text(asked.step.graph, asked.step.plan),
+      size(free), memory_text(asked.step.graph, asked.step.plan),
       fits > 0 ? fmt::format("the largest that fits is --batch {}", fits)
                : std::string("not even --batch 1 fits"));
 }

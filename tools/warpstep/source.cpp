@@ -105,8 +105,9 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
                    data::Split as) {
   Source source;
   source.recipe = recipe_of(options, model, as);
-  source.dataset = data::open(
-      options.data, split, {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap});
+  source.dataset = data::open(options.data, split,
+                              {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
+                               .memory_bytes = parse_bytes(options.memory)});
   source.read = source.dataset;
   data::Scratch scratch;
   source.encoding = source.dataset->fetch(0, scratch).encoding;

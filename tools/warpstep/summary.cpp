@@ -2,19 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <fstream>
 
 #include "engine/core/version.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/resume.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
 
 double share(std::uint64_t part, const StepTimes& times) {
   return times.total_ns() ? static_cast<double>(part) / static_cast<double>(times.total_ns()) : 0;
+}
+
+Json speed_json(const Totals& totals) {
+  const StepTimes& times = totals.times;
+  return {
+      {"images_per_second", images_per_second(totals.images, times)},
+      {"step_ms", static_cast<double>(times.total_ns()) * 1e-6 / static_cast<double>(totals.steps)},
+      {"step_time_share",
+       {{"data", share(times.data_ns, times)},
+        {"copies", share(times.copies_ns, times)},
+        {"kernels", share(times.kernels_ns, times)},
+        {"cpu", share(times.cpu_ns, times)},
+        {"other", share(times.other_ns, times)}}}};
 }
 
 Json stages_json(const std::vector<data::StageTime>& stages) {
@@ -25,12 +39,12 @@ Json stages_json(const std::vector<data::StageTime>& stages) {
 
 }  // namespace
 
-Json config_json(const RunOptions& options, const Device& device, const Source& training,
-                 const Source& test) {
+Json config_json(const RunOptions& options, const Device& device, const Json& data,
+                 const Source& training, const Source& test) {
   const Host machine = host();
   Json json{{"options", options}};
   json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
-  json["data"] = data_json(*training.dataset, *test.dataset);
+  json["data"] = data;
   json["loader"] = {{"workers", training.loader->workers()},
                     {"tier", data::name(training.tier.tier)},
                     {"tier_because", training.tier.why},
@@ -43,9 +57,15 @@ Json config_json(const RunOptions& options, const Device& device, const Source& 
   return json;
 }
 
+Json earlier_summary(const std::filesystem::path& run) {
+  std::ifstream file(run / "summary.json");
+  Json summary = Json::parse(file, nullptr, false);
+  return summary.is_object() ? summary : Json::object();
+}
+
 Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const Json& last_epoch, const std::filesystem::path& checkpoint) {
-  const double steps = static_cast<double>(std::max<std::uint64_t>(1, totals.steps));
+                  const Json& last_epoch, const std::filesystem::path& checkpoint,
+                  const std::filesystem::path& run) {
   Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
             {"epochs", progress.next.epoch},
             {"steps", progress.step}};
@@ -55,44 +75,51 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
                     {"images", progress.evaluation->score.count}};
   if (!last_epoch.is_null())
     json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
-  json["images_per_second"] = images_per_second(totals.images, totals.times);
-  json["step_ms"] = static_cast<double>(totals.times.total_ns()) * 1e-6 / steps;
-  json["step_time_share"] = {{"data", share(totals.times.data_ns, totals.times)},
-                             {"copies", share(totals.times.copies_ns, totals.times)},
-                             {"kernels", share(totals.times.kernels_ns, totals.times)},
-                             {"cpu", share(totals.times.cpu_ns, totals.times)},
-                             {"other", share(totals.times.other_ns, totals.times)}};
+  if (totals.steps > 0) {
+    json.update(speed_json(totals));
+  } else {
+    const Json earlier = earlier_summary(run);
+    for (const char* key : {"images_per_second", "step_ms", "step_time_share"})
+      if (earlier.contains(key)) json[key] = earlier[key];
+  }
   json["checkpoint"] = checkpoint.filename().string();
   return json;
 }
 
+namespace {
+
+void print_speed(const Json& summary) {
+  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
+  tell("  speed      {} images/s, {:.2f} ms a step\n",
+       grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
+  const Json& shares = summary.at("step_time_share");
+  const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
+  tell("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
+       part("data"), part("copies"), part("kernels"), part("cpu"), part("other"));
+}
+
+}  // namespace
+
 void print_summary(const Json& summary, const RunOptions& options,
                    const std::filesystem::path& run) {
-  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  fmt::print("\n{} on {}: {}, {}, {}\n", options.model, options.data,
-             counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
-             counted(summary.at("steps").get<std::int64_t>(), "step"),
-             summary.at("outcome").get<std::string>());
+  tell("\n{} on {}: {}, {}, {}\n", options.model, options.data,
+       counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
+       counted(summary.at("steps").get<std::int64_t>(), "step"),
+       summary.at("outcome").get<std::string>());
   if (summary.contains("test"))
-    fmt::print("  accuracy   {} of {} test images (loss {})\n",
-               percent(summary["test"]["accuracy"].get<double>()),
-               grouped(summary["test"]["images"].get<std::int64_t>()),
-               loss_text(summary["test"]["loss"].get<double>()));
+    tell("  accuracy   {} of {} test images (loss {})\n",
+         percent(summary["test"]["accuracy"].get<double>()),
+         grouped(summary["test"]["images"].get<std::int64_t>()),
+         loss_text(summary["test"]["loss"].get<double>()));
   // The last weights are the best ones as a rule.
   if (const auto best = summary.find("best");
       best != summary.end() && best->at("step") != summary.at("steps"))
-    fmt::print("  best       {} after step {}: {}/{}\n",
-               percent(best->at("accuracy").get<double>()),
-               grouped(best->at("step").get<std::int64_t>()), run.string(),
-               best->at("checkpoint").get<std::string>());
-  fmt::print("  speed      {} images/s, {:.2f} ms a step\n",
-             grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
-  const Json& shares = summary.at("step_time_share");
-  const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
-  fmt::print("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
-             part("data"), part("copies"), part("kernels"), part("cpu"), part("other"));
-  fmt::print("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
-             run.string(), summary.at("checkpoint").get<std::string>());
+    tell("  best       {} after step {}: {}/{}\n", percent(best->at("accuracy").get<double>()),
+         grouped(best->at("step").get<std::int64_t>()), run.string(),
+         best->at("checkpoint").get<std::string>());
+  if (summary.contains("images_per_second")) print_speed(summary);
+  tell("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n", run.string(),
+       summary.at("checkpoint").get<std::string>());
 }
 
 Json loading_json(const Source& training) {

@@ -26,12 +26,17 @@ class Totals final : public TrainObserver {
   std::uint64_t steps = 0;
 };
 
-// What a run was, as config.json keeps it.
-Json config_json(const RunOptions& options, const Device& device, const Source& training,
-                 const Source& test);
+// What a run was, as config.json keeps it; `data` is data_json()'s.
+Json config_json(const RunOptions& options, const Device& device, const Json& data,
+                 const Source& training, const Source& test);
 
+// summary.json as the run's last process left it; an empty object where it is missing or broken.
+Json earlier_summary(const std::filesystem::path& run);
+
+// `run` has the earlier summary, whose speed stays where this process has trained no step.
 Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const Json& last_epoch, const std::filesystem::path& checkpoint);
+                  const Json& last_epoch, const std::filesystem::path& checkpoint,
+                  const std::filesystem::path& run);
 
 // How loading went: workers by stage, the ring, the copies to the device.
 Json loading_json(const Source& training);

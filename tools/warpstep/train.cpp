@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 
 #include <array>
-#include <csignal>
 #include <ctime>
 #include <memory>
 
 #include "engine/checkpoint.h"
 #include "engine/core/error.h"
+#include "engine/core/signals.h"
 #include "engine/core/version.h"
 #include "engine/numerics.h"
 #include "tools/warpstep/bad_samples.h"
@@ -21,7 +21,11 @@
 #include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
+#include "tools/warpstep/run_length.h"
+#include "tools/warpstep/run_lock.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/summary.h"
 #include "tools/warpstep/update_options.h"
 #include "tools/warpstep/weights_start.h"
@@ -30,14 +34,6 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::atomic<bool> stop_requested{false};
-
-// The first signal lets the step finish and saves; a second one ends the program as usual.
-extern "C" void request_stop(int signal) {
-  stop_requested = true;
-  std::signal(signal, SIG_DFL);
-}
 
 struct TrainRequest {
   RunOptions options;
@@ -57,14 +53,6 @@ std::string default_out(const std::string& model) {
   return fmt::format("runs/{}-{}", model, text.data());
 }
 
-std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch) {
-  const std::uint64_t epoch =
-      options.limit_batches ? std::min(options.limit_batches, steps_per_epoch) : steps_per_epoch;
-  const std::uint64_t by_epochs = options.epochs * epoch;
-  if (options.steps == 0) return by_epochs;
-  return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
-}
-
 // A run's options: as typed, or for --resume the run's own with what was typed on top.
 RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
                            const std::optional<Resumed>& resumed) {
@@ -73,14 +61,14 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
     if (app.count("--out") > 0 || request.overwrite)
       fail<UsageError>("{} does not go with --resume: the run goes on in {}",
                        request.overwrite ? "--overwrite" : "--out", resumed->run.string());
-    options = overridden(app, request.options, resumed->config.at("options"));
+    options = overridden(app, request.options, resumed->options);
+    locate_data(resumed->config, resumed->checkpoint.string(), app, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
   } else if (request.allow_changed_data) {
     fail<UsageError>("--allow-changed-data goes with --resume");
-  } else if (app.count("--steps") > 0 && app.count("--epochs") == 0) {
-    options.epochs = 0;  // so many steps, however many epochs that takes
   }
+  settle_length(app, resumed.has_value(), options);
   if (options.model.empty())
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())
@@ -101,6 +89,7 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
 struct Job {
   RunOptions options;
   Device device;
+  Json data;  // of config.json
   std::uint64_t run_steps = 0;
   std::unique_ptr<Program> step, evaluation;
   Source training, test;  // end first: their threads copy for the programs' steps
@@ -115,7 +104,8 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   job.training = open_source(options, model, data::Split::train, data::Split::train);
   job.test = open_source(options, model, data::Split::test, data::Split::test);
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
-  if (resumed && !allow_changed_data) require_same_data(*resumed, data_json(training, test));
+  job.data = data_json(options, training, test);
+  if (resumed && !allow_changed_data) require_same_data(*resumed, job.data, training, test);
   resolve_normalization(options, job.training, job.test);
   start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
   start_loader(job.test, options, data::Split::test, job.device.backend, 0);
@@ -134,16 +124,15 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
 
 void announce(const Job& job) {
   const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
-  fmt::print(stderr, "{}: {} parameters, {} training and {} test images of {}\n", job.options.model,
-             grouped(job.step->store().parameter_count()),
-             grouped(static_cast<std::int64_t>(training.size())),
-             grouped(static_cast<std::int64_t>(test.size())), training.image_shape().text());
-  fmt::print(stderr, "device: {}, {}{}\n", job.device.backend->name(),
-             job.device.backend->describe(),
-             job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
-  fmt::print(stderr, "data: {}\n", describe(job.training));
+  say("{}: {} parameters, {} training and {} test images of {}\n", job.options.model,
+      grouped(job.step->store().parameter_count()),
+      grouped(static_cast<std::int64_t>(training.size())),
+      grouped(static_cast<std::int64_t>(test.size())), training.image_shape().text());
+  say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
+      job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
+  say("data: {}\n", describe(job.training));
   if (!job.options.recompute.empty())
-    fmt::print(stderr, "{}\n", recompute_line(job.options, job.training, *job.step));
+    say("{}\n", recompute_line(job.options, job.training, *job.step));
 }
 
 // What is told of a run, and what it leaves.
@@ -178,17 +167,18 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
 fs::path run_job(Job& job, bool check_numerics, const Following& following, const Json& config,
-                 Progress& progress, Outcome& outcome) {
+                 const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
   RunDirectory& run = following.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
+    run.sync_metrics();
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
     if (job.options.keep_best) following.best.offer(last_checkpoint, at);
-    run.prune_checkpoints(job.options.keep_checkpoints);
+    run.prune_checkpoints(job.options.keep_checkpoints, following.best.waiting());
     return last_checkpoint;
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
@@ -206,22 +196,31 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
                    .limit_batches = job.options.limit_batches,
                    .save_every_steps = job.options.checkpoint_every});
   try {
-    outcome = trainer.run(progress, stop_requested);
+    outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
     fail<NumericError>("{}{}", error.what(), after_divergence(run, check_numerics));
   }
   return last_checkpoint;
 }
 
-void handle_signals() {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error like any other
+// Everything is saved before anything of it is printed.
+void conclude(const Job& job, Profiling& profiling, const RunDirectory& run, const Json& summary) {
+  run.write_summary(summary);
+  run.write_curves(job.options.model, job.options.data);
+  print_summary(summary, job.options, run.path());
+  tell("  {}\n", diagnosis(job.training));
+  profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 
 int train(const CLI::App& app, const TrainRequest& request) {
+  static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
+  SignalThread signals;                            // before any other thread
+  RunLock lock;
   std::optional<Resumed> resumed;
-  if (!request.resume.empty()) resumed = find_resumed(request.resume);
+  if (!request.resume.empty()) {
+    lock = RunLock(run_of(request.resume));  // what is read next must not change
+    resumed = find_resumed(request.resume, app, request.options);
+  }
   RunOptions options = resolve_options(app, request, resumed);
   check_start_weights(request.weights, resumed.has_value());
   check_profile_options(options);  // refused before anything is done
@@ -231,18 +230,25 @@ int train(const CLI::App& app, const TrainRequest& request) {
   if (resumed) weights = resumed->config.value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
-  handle_signals();
+  if (const std::string why = resumed ? nothing_left(resumed->run, job.options, progress) : "";
+      !why.empty()) {
+    say("{}\n", why);
+    return done;
+  }
+  signals.stop_with(stop_requested);
+  if (!resumed) lock = lock_new_run(job.options.out);
   RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
                              : RunDirectory::create(job.options.out, request.overwrite);
   BestCheckpoint best =
       resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best)
               : BestCheckpoint(job.options.out);
+  if (resumed) run.prune_checkpoints(job.options.keep_checkpoints, best.waiting());
   run.set_log_every(job.options.log_every);
-  Json config = config_json(job.options, job.device, job.training, job.test);
+  Json config = config_json(job.options, job.device, job.data, job.training, job.test);
   if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
   announce(job);
-  if (request.check_numerics) fmt::print(stderr, "{}\n", slow_check);
+  if (request.check_numerics) say("{}\n", slow_check);
   job.training.loader->seek(progress.next);
   start_feeder(job.training, *job.step);
   start_feeder(job.test, *job.evaluation);
@@ -255,31 +261,21 @@ int train(const CLI::App& app, const TrainRequest& request) {
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
   fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},
-                                config, progress, outcome);
+                                config, stop_requested, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
-  Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint);
+  Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint, run.path());
   if (job.options.keep_best && best.best()) summary["best"] = best.json();
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
-  run.write_summary(summary);
-  run.write_curves(job.options.model, job.options.data);
-  print_summary(summary, job.options, run.path());
-  fmt::print("  {}\n", diagnosis(job.training));
-  profiling.finish(job.training, job.device.backend, summary["loading"]);
+  conclude(job, profiling, run, summary);
   if (outcome == Outcome::finished) return done;
-  fmt::print(stderr, "interrupted; go on with: warpstep train --resume {}\n", job.options.out);
+  say("interrupted; go on with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }
 
 Run declare(CLI::App& app) {
   auto request = std::make_shared<TrainRequest>();
-  app.add_option("model", request->options.model, "a model by name: cifar10cnn, resnet50, ...");
-  app.add_option("--data", request->options.data,
-                 "folder with the images; docs/data.md has the layouts");
-  declare_model_options(app, request->options);
-  declare_training_options(app, request->options);
-  declare_recompute(app, request->options);
-  declare_data_options(app, request->options);
+  declare_run_options(app, request->options);
   app.add_option(
       "--resume", request->resume,
       "go on with the run in this directory, or from one of its checkpoints; options given with it "

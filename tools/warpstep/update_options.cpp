@@ -44,7 +44,7 @@ void declare_update_options(CLI::App& app, RunOptions& o) {
       ->check(number_from_zero());
   app.add_option("--accumulate", o.accumulate, "batches whose gradients make one update")
       ->capture_default_str()
-      ->check(whole_number(1));
+      ->check(whole_number(1, 1'000'000'000));
   app.add_option("--ema", o.ema,
                  "keep an average of the weights that decays so, and evaluate it; 0: none")
       ->capture_default_str()

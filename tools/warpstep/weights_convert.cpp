@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/safetensors_convert.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/weights.h"
 
 namespace warpstep::tools {
@@ -45,10 +46,9 @@ int convert(const Request& request) {
   add(report.dropped, "of the optimiser left out");
   fmt::print("{}: {}\n", request.out, fmt::join(parts, ", "));
   if (report.infinite > 0)
-    fmt::print(stderr,
-               "warning: {} are beyond the range of {} and became infinite; bf16 has the range of "
-               "f32\n",
-               counted(static_cast<std::int64_t>(report.infinite), "value"), request.type);
+    say("warning: {} are beyond the range of {} and became infinite; bf16 has the range of "
+        "f32\n",
+        counted(static_cast<std::int64_t>(report.infinite), "value"), request.type);
   return done;
 }
 

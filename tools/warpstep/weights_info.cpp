@@ -59,8 +59,9 @@ Json describe(const SafetensorsFile& file) {
   Json tensors = Json::array();
   for (const StoredTensor& tensor : file.tensors()) tensors.push_back(describe(file, tensor));
   const Totals totals = totals_of(tensors);
-  Json metadata = Json::object();
-  for (const auto& [key, value] : file.metadata()) metadata[key] = value;
+  Json::object_t metadata;  // whose [] would look through all keys before
+  metadata.reserve(file.metadata().size());
+  for (const auto& [key, value] : file.metadata()) metadata.emplace_back(key, value);
   return {{"file", file.path().string()},
           {"tensors", std::move(tensors)},
           {"elements", totals.elements},

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/weights.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 
@@ -38,7 +39,7 @@ nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& st
       load_weights(weights.file, store,
                    {.allow_missing = weights.allow_missing,
                     .fix = "--allow-missing loads what fits and leaves the rest as initialised"});
-  for (const std::string& line : report.lines()) fmt::print(stderr, "{}\n", line);
+  for (const std::string& line : report.lines()) say("{}\n", line);
   return {{"file", std::filesystem::absolute(weights.file).string()},
           {"loaded", report.loaded},
           {"of", report.wanted}};

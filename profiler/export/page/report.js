@@ -58,11 +58,13 @@
   }
 
   function csv_of(table) {
+    // An apostrophe keeps spreadsheets from computing what begins like a formula.
+    const plain = text => /^[=+\-@\t\r]/.test(text) && !Number.isFinite(Number(text)) ? "'" + text : text;
     const quoted = text => /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
     const rows = [all("thead th", table).map(head => head.dataset.k)];
     for (const row of table.tBodies[0].rows)
       rows.push(Array.from(row.cells, cell => cell.dataset.v === undefined ? cell.textContent : cell.dataset.v));
-    return rows.map(row => row.map(quoted).join(",")).join("\r\n") + "\r\n";
+    return rows.map(row => row.map(plain).map(quoted).join(",")).join("\r\n") + "\r\n";
   }
 
   function download(table) {

@@ -1,0 +1,48 @@
+// The floating-point mode of a step on the CPU backend: denormals are zero in all threads that
+// compute, and the thread that steps has its own mode afterwards.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include "engine/core/error.h"
+#include "engine/layers.h"
+#include "engine/runner.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::int64_t elements = 1 << 20;  // enough for every thread of a team
+constexpr float denormal = std::numeric_limits<float>::min() / 4;
+
+bool flushes() {
+  const volatile float tiny = denormal;
+  return tiny * 2.0F == 0.0F;
+}
+
+TEST(FloatingPointMode, OfAStepFlushesDenormalsAndEndsWithIt) {
+  std::shared_ptr<Backend> backend;
+  try {
+    backend = open_backend("cpu");
+  } catch (const DeviceError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  Graph graph;
+  const Tensor x = graph.input("x", {DType::f32, {elements}});
+  const Tensor sum = add(x, x);
+  Program program(graph, backend);
+  std::vector<float> values(idx(elements), denormal);
+  const std::array<const void*, 1> slots{values.data()};
+  program.set_inputs(slots);
+  ASSERT_FALSE(flushes());
+  eager_runner(program)->step();
+  EXPECT_FALSE(flushes()) << "the step's mode is left behind";
+  const std::vector<float> sums = program.read(sum.id);
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0.0F), 0.0F)
+      << "of " << omp_get_max_threads() << " threads";
+}
+
+}  // namespace
+}  // namespace warpstep

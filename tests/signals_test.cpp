@@ -1,0 +1,138 @@
+// Signals that arrive while a step computes: no handler may run on a thread that computes, as
+// oneDNN's matrix products move the stack pointer into the heap. The program under test knows
+// nothing of that, like one that embeds the engine.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/core/signals.h"
+#include "engine/runner.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing_support::model_step;
+using testing_support::Stepping;
+
+std::atomic<pid_t> sending_thread{0};
+std::atomic<bool> in_a_step{false};
+std::atomic<int> handled{0}, handled_in_a_step{0}, handled_in_a_worker{0};
+
+void note(int) {
+  const pid_t thread = ::gettid();
+  ++handled;
+  if (thread == ::getpid() && in_a_step) ++handled_in_a_step;  // the main thread steps
+  if (thread != ::getpid() && thread != sending_thread) ++handled_in_a_worker;
+}
+
+// A step is under way between its first call's end and its last one's.
+class Steps : public CallObserver {
+ public:
+  explicit Steps(const Program& program) : last_(&program.calls().back()) {}
+  void on_call(const Call& call, std::int64_t, std::int64_t) override {
+    in_a_step = &call != last_;
+  }
+
+ private:
+  const Call* last_;
+};
+
+// Sends SIGUSR1 to the process and to each of its threads in turn, until its end.
+class Flood {
+ public:
+  Flood() : thread_([this] { send(); }) {
+    while (sending_thread == 0) std::this_thread::yield();
+  }
+  ~Flood() {
+    stop_ = true;
+    thread_.join();
+  }
+  int sent() const { return sent_; }
+
+ private:
+  void send() {
+    sending_thread = ::gettid();
+    while (!stop_) {
+      ::kill(::getpid(), SIGUSR1);
+      for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        const pid_t thread = std::stoi(task.path().filename().string());
+        if (thread != sending_thread && ::tgkill(::getpid(), thread, SIGUSR1) == 0) ++sent_;
+      }
+    }
+  }
+
+  std::atomic<bool> stop_{false};
+  std::atomic<int> sent_{0};
+  std::thread thread_;
+};
+
+class Handler {
+ public:
+  Handler() {
+    struct sigaction action {};
+    action.sa_handler = note;  // on whatever stack the thread has: no SA_ONSTACK
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGUSR1, &action, &before_);
+  }
+  ~Handler() { ::sigaction(SIGUSR1, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
+
+std::vector<float> trained(std::string_view model, int steps) {
+  Stepping step(model_step(model, 16, options_for(*open_backend("cpu"), {})),
+                open_backend("cpu", {.threads = 2}));
+  step.program.store().initialize(1);
+  Steps steps_seen(step.program);
+  const auto runner = eager_runner(step.program, &steps_seen);
+  for (int i = 0; i < steps; ++i) {
+    step.load(static_cast<std::uint64_t>(i));
+    runner->step();
+  }
+  return all_numbers(step);
+}
+
+TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer runs handlers later than they are due";
+#endif
+#pragma omp parallel num_threads(2)  // makes threads with open signals, as an embedding program may
+  in_a_step = false;
+  for (const auto& [model, steps] : {std::pair{"mlp", 20}, std::pair{"cifar10cnn", 6}}) {
+    SCOPED_TRACE(model);
+    const std::vector<float> alone = trained(model, steps);
+    const Handler handler;
+    handled = handled_in_a_step = handled_in_a_worker = 0;
+    std::vector<float> flooded;
+    {
+      const Flood flood;
+      flooded = trained(model, steps);
+      EXPECT_GT(flood.sent(), 1000) << "too few to tell";
+    }
+    EXPECT_GT(handled, 100) << "too few to tell";
+    EXPECT_EQ(handled_in_a_step, 0) << "in the thread that steps";
+    EXPECT_EQ(handled_in_a_worker, 0) << "in a thread of OpenMP";
+    EXPECT_TRUE(alone == flooded) << "the parameters differ from those of a run without signals";
+  }
+}
+
+TEST(Signals, AreAsBeforeWhenAStepIsDone) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  trained("mlp", 1);
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < NSIG; ++signal)
+    EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;
+}
+
+}  // namespace
+}  // namespace warpstep

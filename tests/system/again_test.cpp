@@ -1,0 +1,98 @@
+// A second command for a run directory: while a process trains there, and when its run is complete.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Again : public testing::Test {
+ protected:
+  void SetUp() override { make_set(data_); }
+
+  // Every file's content and time.
+  std::map<std::string, std::string> snapshot() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(out_)) {
+      std::ostringstream text;
+      text << entry.last_write_time().time_since_epoch().count() << '\n'
+           << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+      files[entry.path().filename().string()] = text.str();
+    }
+    return files;
+  }
+
+  // Nothing to do, as `option` ends the run.
+  void expect_nothing_to_do(const std::vector<std::string>& command, const std::string& option) {
+    const auto before = snapshot();
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_THAT(ended.err, HasSubstr("nothing to do and nothing changed"));
+    EXPECT_THAT(ended.err, HasSubstr("its " + option + " ends it"));
+    EXPECT_TRUE(snapshot() == before);
+  }
+
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "data", out_ = folder_ / "run";
+};
+
+TEST_F(Again, NobodyTrainsWhereAnotherProcessDoes) {
+  Program first(endless_run(data_, out_));
+  ASSERT_TRUE(first.wait_until([&] { return !checkpoints(out_).empty(); }));
+  EXPECT_EQ(run({"eval", out_}).exit_code, 0) << "readers need no lock";
+  first.signal(SIGSTOP);
+  const auto before = snapshot();
+  for (const auto& second : {short_run(data_, out_),
+                             with(short_run(data_, out_), "--overwrite"),
+                             {"train", "--resume", out_}}) {
+    const Ended ended = run(second);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.err, HasSubstr("process " + std::to_string(first.id()) + " on "));
+    EXPECT_THAT(ended.err, HasSubstr("trains into this directory"));
+  }
+  EXPECT_TRUE(snapshot() == before);
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait().signal, SIGKILL);
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "1"});
+  EXPECT_EQ(resumed.exit_code, 0) << "a killed process locks nothing: " << resumed.err;
+  EXPECT_FALSE(fs::exists(out_ + "/.lock"));
+}
+
+TEST_F(Again, ACompleteRunIsLeftAlone) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  expect_nothing_to_do({"train", "--resume", out_}, "--epochs 2");
+  expect_nothing_to_do({"train", "--resume", out_, "--epochs", "1"}, "--epochs 1");
+  expect_nothing_to_do({"train", "--resume", out_, "--steps", "7"}, "--steps 7");
+}
+
+TEST_F(Again, TheLengthThatIsTypedWins) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--steps", "2")).exit_code, 0);
+  expect_nothing_to_do({"train", "--resume", out_}, "--steps 2");
+  ASSERT_EQ(run({"train", "--resume", out_, "--epochs", "1"}).exit_code, 0);
+  EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 6);
+  ASSERT_EQ(run({"train", "--resume", out_, "--steps", "8"}).exit_code, 0);
+  EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
+}
+
+// Killed when all was saved but the summary.
+TEST_F(Again, ALostSummaryIsWrittenWithoutASpeed) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const Json whole = timeless_summary(out_);
+  fs::remove(out_ + "/summary.json");
+  ASSERT_EQ(run({"train", "--resume", out_}).exit_code, 0);
+  EXPECT_EQ(timeless_summary(out_), whole);
+  EXPECT_FALSE(read_json(out_ + "/summary.json").contains("images_per_second"));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

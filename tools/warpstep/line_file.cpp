@@ -1,0 +1,85 @@
+#include "tools/warpstep/line_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "engine/core/json_text.h"
+#include "tools/warpstep/say.h"
+
+namespace warpstep::tools {
+
+using Json = nlohmann::ordered_json;
+
+LineFile::~LineFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+LineFile::LineFile(LineFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+void LineFile::fail_with(int error, const char* doing) const {
+  fail<DataError>("{}: cannot {}: {}; what was saved before is whole", path_.string(), doing,
+                  std::generic_category().message(error));
+}
+
+void LineFile::open() {
+  if (descriptor_ >= 0) return;
+  do {
+    descriptor_ =
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) fail_with(errno, "open it for writing");
+}
+
+void LineFile::append(std::string_view line) {
+  open();
+  const std::string text = fmt::format("{}\n", line);
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t put = ::write(descriptor_, rest.data(), rest.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_with(errno, "write");
+    rest.remove_prefix(static_cast<std::size_t>(put));
+  }
+}
+
+void LineFile::sync() {
+  if (descriptor_ < 0) return;
+  while (::fdatasync(descriptor_) != 0) {
+    if (errno == EINVAL || errno == EROFS) return;  // a file system that has no such thing
+    if (errno != EINTR) fail_with(errno, "bring to the disk");
+  }
+}
+
+void keep_lines(const std::filesystem::path& path, const std::function<bool(const Json&)>& keep) {
+  std::string kept;
+  std::size_t foreign = 0;
+  if (std::filesystem::exists(path)) {
+    std::istringstream lines(read_file(path));
+    for (std::string line; std::getline(lines, line);) {
+      const Json json = parse_json<Json>(line);
+      try {
+        if (!json.is_object())
+          ++foreign;
+        else if (keep(json))
+          kept += line + "\n";
+      } catch (const Json::exception&) {
+        ++foreign;
+      }
+    }
+  }
+  if (foreign > 0)
+    say("{}: {} that this program did not write, or was killed while writing, {} dropped\n",
+        path.string(), foreign == 1 ? "a line" : fmt::format("{} lines", foreign),
+        foreign == 1 ? "is" : "are");
+  write_atomically(path, kept);
+}
+
+}  // namespace warpstep::tools

@@ -1,4 +1,5 @@
-// What becomes of a batch with samples that cannot be decoded, and options that do not go together.
+// What becomes of a batch with samples that cannot be decoded, and plain_options that do not go
+// together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ using testing::message_of;
 using testing::put_png_split;
 using testing::TemporaryFolder;
 
-LoaderOptions options(std::int64_t batch, const std::string& recipe = "") {
+LoaderOptions plain_options(std::int64_t batch, const std::string& recipe = "") {
   LoaderOptions result;
   result.batch = batch;
   result.workers = 2;
@@ -42,7 +43,7 @@ class Zoom final : public Transform {
 
 TEST(LoaderOptions, AUsersGeometryIsNotGatheredFromAResidentSet) {
   const auto set = testing::in_memory(16);
-  auto with = options(4);
+  auto with = plain_options(4);
   with.recipe = Recipe(std::vector<TransformPtr>{std::make_shared<Zoom>()});
   EXPECT_FALSE(with.recipe.is_gathered());
   with.resident = set->all_pixels();
@@ -52,7 +53,7 @@ TEST(LoaderOptions, AUsersGeometryIsNotGatheredFromAResidentSet) {
 // Sample 17 of 40 is broken.
 struct Broken {
   explicit Broken(DataErrors errors, double max_bad = 1) {
-    with = options(8, "");
+    with = plain_options(8, "");
     with.errors = errors;
     with.max_bad = max_bad;
     set = std::make_shared<testing::Uneven>(40, 17);
@@ -145,7 +146,7 @@ TEST(DataErrorPolicy, JudgesABrokenImageByItsWindowInEveryTier) {
     testing::put(folder / fmt::format("train/a/{}.jpg", i), file);
   }
   const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
-  auto with = options(6, "random-crop=24");
+  auto with = plain_options(6, "random-crop=24");
   with.errors = DataErrors::mask;
   with.max_bad = 1;
   Loader decoded(set, with), mapped(std::make_shared<CachedDataset>(set), with);
@@ -164,7 +165,7 @@ TEST(DataErrorPolicy, NamesAnImageOfAnotherSize) {
   put_png_split(folder / "train", 6, 2);
   testing::put(folder / "train/3.png", testing::some_png({8, 9, 3}));
   const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
-  auto with = options(6, "");
+  auto with = plain_options(6, "");
   Loader plain(set, with);
   EXPECT_THAT(message_of([&] { plain.next(); }),
               AllOf(HasSubstr("3.png: is 9 x 8 pixels"), HasSubstr("--transforms"),
@@ -186,7 +187,7 @@ std::span<const std::uint8_t> a_resident_set() {
 TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
   const auto set = testing::in_memory(16);
   const auto refused = [&](auto&& change) {
-    auto with = options(4, "");
+    auto with = plain_options(4, "");
     change(with);
     return message_of<UsageError>([&] { Loader loader(set, with); });
   };
@@ -219,7 +220,7 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
 
 TEST(Loader, MakesNumbersWhereItIsAskedTo) {
   const auto set = testing::in_memory(16);
-  auto with = options(4, "random-mask=0.5:dilate");
+  auto with = plain_options(4, "random-mask=0.5:dilate");
   Loader bytes(set, with);
   with.pixels = with.recipe.pixels(3, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
   Loader numbers(set, with);

@@ -48,7 +48,7 @@ Bytes pixels_of(const Dataset& set, std::uint64_t index) {
   return pixels;
 }
 
-class Idx : public ::testing::Test {
+class IdxSet : public ::testing::Test {
  protected:
   std::string refusal(const Bytes& image_file, const Bytes& label_file,
                       const std::string& end = "") {
@@ -59,7 +59,7 @@ class Idx : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Idx, ReadsBothSpellingsPlainAndGzipped) {
+TEST_F(IdxSet, ReadsBothSpellingsPlainAndGzipped) {
   for (const bool gzip : {false, true}) {
     for (const char* joint : {"-", "."}) {
       const TemporaryFolder folder;
@@ -84,7 +84,7 @@ TEST_F(Idx, ReadsBothSpellingsPlainAndGzipped) {
   }
 }
 
-TEST_F(Idx, RefusesLyingHeaders) {
+TEST_F(IdxSet, RefusesLyingHeaders) {
   testing_support::forget_allocations();
   EXPECT_THAT(refusal(idx({0x803, 3, 16000, 16000}, {1, 2}), labels()),
               HasSubstr("cannot hold them"));
@@ -102,7 +102,7 @@ TEST_F(Idx, RefusesLyingHeaders) {
   EXPECT_THAT(refusal(images(0), labels({})), HasSubstr("has no labels"));
 }
 
-TEST_F(Idx, NamesTruncationAndExcess) {
+TEST_F(IdxSet, NamesTruncationAndExcess) {
   Bytes cut = images();
   cut.pop_back();
   EXPECT_THAT(refusal(cut, labels()), HasSubstr("promises 34 bytes, but the file of 33"));
@@ -113,7 +113,7 @@ TEST_F(Idx, NamesTruncationAndExcess) {
   EXPECT_THAT(refusal(more, labels()), HasSubstr("goes on after byte 34"));
 }
 
-TEST_F(Idx, NamesBrokenGzip) {
+TEST_F(IdxSet, NamesBrokenGzip) {
   const Bytes whole = gzipped(images());
   for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
     const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
@@ -124,7 +124,7 @@ TEST_F(Idx, NamesBrokenGzip) {
   EXPECT_THAT(refusal(broken, gzipped(labels()), ".gz"), HasSubstr("data check"));
 }
 
-TEST_F(Idx, NamesMissingFilesAndStrangeLabels) {
+TEST_F(IdxSet, NamesMissingFilesAndStrangeLabels) {
   put(folder_ / "train-images-idx3-ubyte", images());
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
               HasSubstr("train-labels-idx1-ubyte[.gz]: there is no such file"));

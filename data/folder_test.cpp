@@ -26,7 +26,7 @@ std::string refusal(const TemporaryFolder& folder, Split split = Split::train) {
   return message_of([&] { open(folder.path(), split); });
 }
 
-std::vector<std::uint8_t> pixels_of(const Dataset& set, std::uint64_t index) {
+std::vector<std::uint8_t> read_pixels(const Dataset& set, std::uint64_t index) {
   Scratch scratch;
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(set.image_shape().count()));
   set.read(index, scratch, pixels);
@@ -53,7 +53,7 @@ TEST(Folder, ReadsPngFilesWithAPickle) {
   for (std::uint64_t i = 0; i < 7; ++i) {
     EXPECT_EQ(train->label(i), static_cast<std::int32_t>(i % 3));
     EXPECT_EQ(train->name(i), folder / "train/" + std::to_string(i) + ".png");
-    EXPECT_EQ(pixels_of(*train, i), some_pixels(small, static_cast<std::uint32_t>(i)));
+    EXPECT_EQ(read_pixels(*train, i), some_pixels(small, static_cast<std::uint32_t>(i)));
   }
   const auto test = open(folder.path(), Split::test);
   EXPECT_EQ(test->size(), 4U);
@@ -108,8 +108,8 @@ TEST(Folder, ReadsJpegFilesOfEverySpellingWithThreeChannels) {
   EXPECT_EQ(set->image_shape(), (Shape{9, 7, 3}));
   EXPECT_EQ(set->size(), 4U);
   EXPECT_EQ(set->max_fetched_bytes(), std::max(gray.size(), colour.size()));
-  for (std::uint64_t i = 0; i < 4; ++i) pixels_of(*set, i);
-  const auto pixels = pixels_of(*set, 0);
+  for (std::uint64_t i = 0; i < 4; ++i) read_pixels(*set, i);
+  const auto pixels = read_pixels(*set, 0);
   for (std::size_t i = 0; i < pixels.size(); i += 3)
     EXPECT_TRUE(pixels[i] == pixels[i + 1] && pixels[i] == pixels[i + 2]);
   put(folder / "train/dog/0.png", some_png({9, 7, 3}));
@@ -123,9 +123,9 @@ TEST(Folder, TakesAFileForWhatItsContentIs) {
   put(folder / "train/a/2.jpg", jpeg);
   put(folder / "train/a/3.jpg", std::string("GIF89a"));
   const auto set = open(folder.path(), Split::train);
-  EXPECT_EQ(pixels_of(*set, 0), some_pixels({9, 7, 3}, 5));
-  pixels_of(*set, 1);
-  EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("3.jpg: is not a JPEG"));
+  EXPECT_EQ(read_pixels(*set, 0), some_pixels({9, 7, 3}, 5));
+  read_pixels(*set, 1);
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }), HasSubstr("3.jpg: is not a JPEG"));
 }
 
 TEST(Folder, ReadsAFileThatChangedItsSize) {
@@ -259,13 +259,14 @@ TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
   put(folder / "train/1.png", some_png({5, 4, 3}));
   put(folder / "train/2.png", std::string("GIF89a"));
   const auto set = open(folder.path(), Split::train);
-  EXPECT_THAT(message_of([&] { pixels_of(*set, 1); }),
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 1); }),
               AllOf(HasSubstr("1.png: is 4 x 5 pixels"), HasSubstr("is 5 x 4")));
   put(folder / "train/1.png", some_png({4, 5, 1}));
-  EXPECT_EQ(pixels_of(*set, 1), thrice(some_pixels({4, 5, 1}, 0)));
-  EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("2.png: is not a PNG file"));
+  EXPECT_EQ(read_pixels(*set, 1), thrice(some_pixels({4, 5, 1}, 0)));
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }), HasSubstr("2.png: is not a PNG file"));
   std::filesystem::remove(folder / "train/2.png");
-  EXPECT_THAT(message_of([&] { pixels_of(*set, 2); }), HasSubstr("2.png: cannot be read: No such"));
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }),
+              HasSubstr("2.png: cannot be read: No such"));
 }
 
 TEST(Folder, RefusesAColourFileInAGraySet) {
@@ -274,7 +275,7 @@ TEST(Folder, RefusesAColourFileInAGraySet) {
   put(folder / "train/1.png", some_png({4, 5, 3}));
   const auto set = open(folder.path(), Split::train);
   EXPECT_THAT(
-      message_of([&] { pixels_of(*set, 1); }),
+      message_of([&] { read_pixels(*set, 1); }),
       AllOf(HasSubstr("1.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
 }
 

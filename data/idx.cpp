@@ -15,9 +15,7 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::int64_t max_side = 16384;          // pixels
 constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
-constexpr std::uint64_t max_expansion = 1032;     // of deflate
 constexpr std::uint64_t usual_expansion = 8;      // MNIST's images have 4.8
 
 // An IDX file, plain or gzipped: zlib reads both alike.
@@ -70,7 +68,7 @@ class IdxFile {
   // Refuses a header that promises more than the file can hold, before memory is taken for it.
   void expect_bytes(std::uint64_t bytes) const {
     const std::uint64_t most =
-        gzdirect(file_.get()) != 0 ? file_bytes_ : file_bytes_ * max_expansion;
+        gzdirect(file_.get()) != 0 ? file_bytes_ : file_bytes_ * max_deflate_expansion;
     if (at_ + bytes > most) {
       fail<DataError>(
           "{}: the header promises {} bytes, but the file of {} cannot hold them; copy "
@@ -149,9 +147,9 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
   const std::uint64_t count = file.word();
   const std::int64_t height = file.word();
   const std::int64_t width = file.word();
-  if (height < 1 || width < 1 || height > max_side || width > max_side) {
+  if (height < 1 || width < 1 || height > max_image_side || width > max_image_side) {
     fail<DataError>("{}: byte 8: claims images of {} x {}, allowed are 1 to {} a side", path,
-                    height, width, max_side);
+                    height, width, max_image_side);
   }
   const std::uint64_t bytes = count * static_cast<std::uint64_t>(height * width);
   if (bytes > max_pixels) {

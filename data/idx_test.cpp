@@ -21,7 +21,7 @@ using testing::put;
 
 using Bytes = std::vector<std::uint8_t>;
 
-Bytes header(std::uint8_t kind, std::initializer_list<std::uint32_t> words) {
+Bytes idx_header(std::uint8_t kind, std::initializer_list<std::uint32_t> words) {
   Bytes bytes{0, 0, 8, kind};
   for (const std::uint32_t word : words)
     for (int shift = 24; shift >= 0; shift -= 8)
@@ -29,18 +29,18 @@ Bytes header(std::uint8_t kind, std::initializer_list<std::uint32_t> words) {
   return bytes;
 }
 
-class Idx : public ::testing::Test {
+class IdxMemory : public ::testing::Test {
  protected:
   static constexpr std::uint32_t count = 200;
 
   void SetUp() override {
-    Bytes labels = header(1, {count});
+    Bytes labels = idx_header(1, {count});
     labels.resize(labels.size() + count, 1);
     put(labels_, labels);
   }
   // So many bytes of images of 256 x 256, all zero.
   void put_images(std::size_t bytes) {
-    Bytes images = header(3, {count, 256, 256});
+    Bytes images = idx_header(3, {count, 256, 256});
     images.resize(images.size() + bytes);
     put(images_, gzipped(images));
   }
@@ -55,10 +55,10 @@ class Idx : public ::testing::Test {
 
 constexpr std::size_t all_bytes = 200 * 256 * 256;
 
-TEST_F(Idx, TakesMemoryAsBytesCome) {
+TEST_F(IdxMemory, TakesMemoryAsBytesCome) {
   put_images(all_bytes);
   EXPECT_EQ(open_idx(folder_.path(), Split::train)->size(), count);
-  // What follows the zipped bytes makes the file large enough to hold what its header promises.
+  // What follows the zipped bytes makes the file large enough to hold what its idx_header promises.
   put_images(1000);
   Bytes file;
   read_into(file, images_);
@@ -69,7 +69,7 @@ TEST_F(Idx, TakesMemoryAsBytesCome) {
   EXPECT_LT(testing_support::largest_allocation_bytes(), 1'000'000U);
 }
 
-TEST_F(Idx, HeedsTheMemoryThatItMayTake) {
+TEST_F(IdxMemory, HeedsTheMemoryThatItMayTake) {
   put_images(all_bytes);
   EXPECT_THAT(refusal({.memory_bytes = all_bytes - 1}),
               AllOf(HasSubstr(images_), HasSubstr("take 13107200 bytes of memory, more than the "
@@ -77,7 +77,7 @@ TEST_F(Idx, HeedsTheMemoryThatItMayTake) {
   EXPECT_EQ(open_idx(folder_.path(), Split::train, {.memory_bytes = all_bytes})->size(), count);
 }
 
-TEST_F(Idx, DoesNotWaitForAPipe) {
+TEST_F(IdxMemory, DoesNotWaitForAPipe) {
   put_images(all_bytes);
   for (const std::string& path : {images_, labels_}) {
     std::filesystem::remove(path);

@@ -8,6 +8,11 @@
 
 namespace warpstep::data {
 
+// Pixels; a larger image is refused before memory for it is allocated.
+constexpr std::int64_t max_image_side = 16384;
+// Deflate cannot expand more than 1032 times: a header that promises more than that is wrong.
+constexpr std::int64_t max_deflate_expansion = 1032;
+
 enum class Encoding : std::uint8_t { pixels, png, jpeg };
 
 // The bytes of one sample: a view into a mapped file, or into the Scratch that it was fetched with.

@@ -58,46 +58,47 @@ Bytes with_size(const Bytes& file, int height, int width) {
                static_cast<std::uint8_t>(width >> 8), static_cast<std::uint8_t>(width)});
 }
 
-std::string refusal(const Bytes& file) {
+std::string jpeg_refusal(const Bytes& file) {
   return message_of([&] { jpeg_shape(file, "a.jpg"); });
 }
 
 TEST(JpegHostile, NamesWhatIsNoJpegOrNotReadAndTheFix) {
   const Bytes file = some_jpeg({}, 32, 48);
   const std::size_t frame = find(file, 0xc0);
-  EXPECT_THAT(refusal({}), HasSubstr("a.jpg: is empty, expected a JPEG"));
-  EXPECT_THAT(refusal({0x89, 'P', 'N', 'G'}),
+  EXPECT_THAT(jpeg_refusal({}), HasSubstr("a.jpg: is empty, expected a JPEG"));
+  EXPECT_THAT(jpeg_refusal({0x89, 'P', 'N', 'G'}),
               AllOf(HasSubstr("is not a JPEG"), HasSubstr("mogrify -format jpg")));
-  EXPECT_THAT(refusal({0xff}), HasSubstr("is truncated"));
-  EXPECT_THAT(refusal(some_jpeg({.cmyk = true}, 32, 48)),
+  EXPECT_THAT(jpeg_refusal({0xff}), HasSubstr("is truncated"));
+  EXPECT_THAT(jpeg_refusal(some_jpeg({.cmyk = true}, 32, 48)),
               AllOf(HasSubstr("CMYK or YCCK"), HasSubstr("mogrify -colorspace sRGB")));
-  EXPECT_THAT(refusal(some_jpeg({.arithmetic = true}, 32, 48)),
+  EXPECT_THAT(jpeg_refusal(some_jpeg({.arithmetic = true}, 32, 48)),
               HasSubstr("is an arithmetic-coded"));
-  EXPECT_THAT(refusal(with(file, frame + 1, {0xc3})), HasSubstr("is a lossless JPEG"));
-  EXPECT_THAT(refusal(with(file, frame + 1, {0xc5})), HasSubstr("is a hierarchical JPEG"));
-  EXPECT_THAT(refusal(with(file, frame + 4, {12})),
+  EXPECT_THAT(jpeg_refusal(with(file, frame + 1, {0xc3})), HasSubstr("is a lossless JPEG"));
+  EXPECT_THAT(jpeg_refusal(with(file, frame + 1, {0xc5})), HasSubstr("is a hierarchical JPEG"));
+  EXPECT_THAT(jpeg_refusal(with(file, frame + 4, {12})),
               AllOf(HasSubstr("is a 12-bit JPEG"), HasSubstr("-depth 8")));
-  EXPECT_THAT(refusal(with(file, frame + 9, {2})), HasSubstr("a frame header of 17 bytes"));
-  EXPECT_THAT(refusal(with(file, frame + 11, {0x50})), HasSubstr("sampling factors 5 x 0"));
-  EXPECT_THAT(refusal(with(file, 2, {0})),
+  EXPECT_THAT(jpeg_refusal(with(file, frame + 9, {2})), HasSubstr("a frame header of 17 bytes"));
+  EXPECT_THAT(jpeg_refusal(with(file, frame + 11, {0x50})), HasSubstr("sampling factors 5 x 0"));
+  EXPECT_THAT(jpeg_refusal(with(file, 2, {0})),
               HasSubstr("byte 2: is a broken JPEG: 0x00 stands where"));
-  EXPECT_THAT(refusal(with(file, 4, {0, 1})), HasSubstr("a segment of 1 bytes"));
-  EXPECT_THAT(refusal(with(file, 3, {0xc8})), HasSubstr("marker 0xffc8 has no place"));
-  EXPECT_THAT(refusal(with(file, 3, {0xda})), HasSubstr("a scan before the frame header"));
-  EXPECT_THAT(refusal(with(file, find(file, 0xda) + 4, {4})),
+  EXPECT_THAT(jpeg_refusal(with(file, 4, {0, 1})), HasSubstr("a segment of 1 bytes"));
+  EXPECT_THAT(jpeg_refusal(with(file, 3, {0xc8})), HasSubstr("marker 0xffc8 has no place"));
+  EXPECT_THAT(jpeg_refusal(with(file, 3, {0xda})), HasSubstr("a scan before the frame header"));
+  EXPECT_THAT(jpeg_refusal(with(file, find(file, 0xda) + 4, {4})),
               HasSubstr("a scan header of 12 bytes"));
   Bytes twice = file;
   twice.insert(twice.begin() + 2, file.begin() + static_cast<std::ptrdiff_t>(frame),
                file.begin() + static_cast<std::ptrdiff_t>(frame) + 19);
-  EXPECT_THAT(refusal(twice), HasSubstr("it has two frames"));
+  EXPECT_THAT(jpeg_refusal(twice), HasSubstr("it has two frames"));
 }
 
 TEST(JpegHostile, RefusesSizesThatTheFileCannotHold) {
   const Bytes file = some_jpeg({}, 32, 48);
   JpegDecoder decoder;
   testing_support::forget_allocations();
-  EXPECT_THAT(refusal(with_size(file, 0, 48)), HasSubstr("claims 48 x 0 pixels, allowed are 1 to"));
-  EXPECT_THAT(refusal(with_size(file, 32, 16385)), HasSubstr("claims 16385 x 32"));
+  EXPECT_THAT(jpeg_refusal(with_size(file, 0, 48)),
+              HasSubstr("claims 48 x 0 pixels, allowed are 1 to"));
+  EXPECT_THAT(jpeg_refusal(with_size(file, 32, 16385)), HasSubstr("claims 16385 x 32"));
   for (const JpegRoute route : {JpegRoute::full, JpegRoute::partial, JpegRoute::seek}) {
     EXPECT_THAT(message_of([&] {
                   decode_window(decoder, with_size(file, 16384, 16384), {0, 0, 9, 9}, 3, route);
@@ -121,8 +122,8 @@ TEST(JpegHostile, BoundsWhatSeveralScansMayTake) {
   Bytes file = some_jpeg({.progressive = true}, 32, 48);
   file = with(file, find(file, 0xc2) + 5, {0x40, 0, 0x40, 0});
   file.resize(1 << 20);
-  EXPECT_THAT(refusal(file), AllOf(HasSubstr("need 768 MiB of coefficients, allowed are 512"),
-                                   HasSubstr("mogrify -interlace none")));
+  EXPECT_THAT(jpeg_refusal(file), AllOf(HasSubstr("need 768 MiB of coefficients, allowed are 512"),
+                                        HasSubstr("mogrify -interlace none")));
   JpegDecoder decoder;
   decode_whole(decoder, some_jpeg({.progressive = true, .single_scans = 30}, 32, 48), 3);
   EXPECT_THAT(message_of([&] {

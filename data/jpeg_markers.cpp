@@ -4,14 +4,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "data/image.h"
 #include "engine/core/error.h"
 #include "engine/core/types.h"
 
 namespace warpstep::data {
 namespace {
 
-constexpr std::int64_t max_side = 16384;  // pixels
-constexpr std::int64_t block_side = 8;    // samples
+constexpr std::int64_t block_side = 8;  // samples
 // Coefficients of files with several scans are kept as 128 bytes a block until all are read.
 constexpr std::int64_t block_bytes = 128;
 constexpr std::int64_t max_coefficient_bytes = std::int64_t{512} << 20;
@@ -152,10 +152,10 @@ class HeaderReader {
         broken(begin, "component {} has sampling factors {} x {}, allowed are 1 to 4", c,
                factors >> 4, factors & 15);
     }
-    if (header_.height < 1 || header_.width < 1 || header_.height > max_side ||
-        header_.width > max_side)
+    if (header_.height < 1 || header_.width < 1 || header_.height > max_image_side ||
+        header_.width > max_image_side)
       fail<DataError>("{}: byte {}: claims {} x {} pixels, allowed are 1 to {} a side", name_,
-                      begin, header_.width, header_.height, max_side);
+                      begin, header_.width, header_.height, max_image_side);
   }
 
   void read_scan(std::size_t begin, std::span<const std::uint8_t> body) {

@@ -57,7 +57,7 @@ std::optional<std::uint32_t> MappedImages::stored_crc32c(std::uint64_t index) co
 
 Shape image_shape_of(std::uint64_t height, std::uint64_t width, std::uint64_t channels,
                      const std::string& where) {
-  constexpr std::uint64_t max_side = 16384;
+  constexpr auto max_side = static_cast<std::uint64_t>(max_image_side);
   if (height < 1 || width < 1 || height > max_side || width > max_side)
     fail<DataError>("{}: holds images of {} x {}, allowed are 1 to {} a side", where, height, width,
                     max_side);

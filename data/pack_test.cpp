@@ -29,7 +29,7 @@ using testing::TemporaryFolder;
 using ::testing::UnorderedElementsAre;
 using Bytes = std::vector<std::uint8_t>;
 
-Bytes pixels_of(const Dataset& set, std::uint64_t index) {
+Bytes packed_pixels(const Dataset& set, std::uint64_t index) {
   Scratch scratch;
   Bytes pixels(static_cast<std::size_t>(set.image_shape().count()));
   set.read(index, scratch, pixels);
@@ -47,7 +47,7 @@ void expect_equal(const std::string& a, const std::string& b, Split split) {
   Scratch scratch;
   for (std::uint64_t i = 0; i < left->size(); ++i) {
     EXPECT_EQ(left->label(i), right->label(i));
-    EXPECT_EQ(pixels_of(*left, i), pixels_of(*right, i));
+    EXPECT_EQ(packed_pixels(*left, i), packed_pixels(*right, i));
     EXPECT_EQ(checksums->stored_crc32c(i), crc32c(right->fetch(i, scratch).bytes));
   }
 }

@@ -4,20 +4,15 @@
 #include <array>
 #include <cstring>
 
+#include "data/image.h"
+#include "data/png_fast.h"
 #include "data/png_libpng.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
 namespace {
 
-constexpr std::int64_t max_side = 16384;  // pixels
 constexpr std::size_t header_bytes = 33;  // signature, IHDR with its length and CRC
-// Deflate cannot expand more than 1032 times: more data than that is a lying header.
-constexpr std::int64_t max_expansion = 1032;
-
-std::uint32_t big_endian(const std::uint8_t* p) {
-  return std::uint32_t{p[0]} << 24 | std::uint32_t{p[1]} << 16 | std::uint32_t{p[2]} << 8 | p[3];
-}
 
 struct Colour {
   const char* name;
@@ -75,12 +70,12 @@ Shape png_shape(std::span<const std::uint8_t> file, const std::string& path) {
   const Colour& colour = check_colour(file, path);
   const std::int64_t width = big_endian(&file[16]);
   const std::int64_t height = big_endian(&file[20]);
-  if (width < 1 || height < 1 || width > max_side || height > max_side) {
+  if (width < 1 || height < 1 || width > max_image_side || height > max_image_side) {
     fail<DataError>("{}: byte 16: claims {} x {} pixels, allowed are 1 to {} a side", path, width,
-                    height, max_side);
+                    height, max_image_side);
   }
   const std::int64_t row_bytes = (width * colour.samples * file[24] + 7) / 8;
-  if (height * row_bytes > static_cast<std::int64_t>(file.size()) * max_expansion) {
+  if (height * row_bytes > static_cast<std::int64_t>(file.size()) * max_deflate_expansion) {
     fail<DataError>(
         "{}: byte 16: claims {} x {} pixels, but {} bytes cannot hold them; copy the "
         "file again",

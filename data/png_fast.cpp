@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "data/image.h"
 #include "data/png_filter.h"
 
 namespace warpstep::data {
@@ -15,14 +16,8 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-constexpr std::int64_t max_side = 16384;            // pixels, as in png_shape()
 constexpr std::size_t frame_bytes = 12;             // of a chunk: length, name, CRC
 constexpr std::size_t max_chunk_bytes = 8'000'000;  // libpng's limit for all but IDAT
-constexpr std::size_t max_expansion = 1032;         // of deflate
-
-constexpr std::uint32_t big_endian(const std::uint8_t* p) {
-  return std::uint32_t{p[0]} << 24 | std::uint32_t{p[1]} << 16 | std::uint32_t{p[2]} << 8 | p[3];
-}
 
 constexpr std::uint32_t tag(const char (&name)[5]) {
   std::uint32_t word = 0;
@@ -75,7 +70,7 @@ std::size_t pixel_bytes(const Chunk& header, const Shape& expected) {
   if (big_endian(p) != expected[1] || big_endian(p + 4) != expected[0]) return 0;
   const bool plain = p[8] == 8 && p[10] == 0 && p[11] == 0 && p[12] == 0;  // 8 bits, no interlace
   if (!plain || std::min(expected[0], expected[1]) < 1) return 0;
-  if (std::max(expected[0], expected[1]) > max_side) return 0;
+  if (std::max(expected[0], expected[1]) > max_image_side) return 0;
   const bool rgb = expected[2] == 3;
   if (!rgb && expected[2] != 1) return 0;
   switch (p[9]) {
@@ -151,7 +146,8 @@ Bytes PngFastReader::Impl::gather(Chunks& chunks, std::size_t raw_bytes) {
 }
 
 bool PngFastReader::Impl::inflate(Bytes stream, std::size_t raw_bytes) {
-  if (!is_usual_zlib(stream, raw_bytes) || raw_bytes / max_expansion > stream.size()) return false;
+  if (!is_usual_zlib(stream, raw_bytes) || raw_bytes / max_deflate_expansion > stream.size())
+    return false;
   if (raw.size() < raw_bytes + png_filter_slack_bytes)
     raw.resize(raw_bytes + png_filter_slack_bytes);
   std::size_t used = 0;

@@ -11,6 +11,11 @@
 
 namespace warpstep::data {
 
+// The number that PNG's chunks and zlib's trailer write most significant byte first.
+constexpr std::uint32_t big_endian(const std::uint8_t* p) {
+  return std::uint32_t{p[0]} << 24 | std::uint32_t{p[1]} << 16 | std::uint32_t{p[2]} << 8 | p[3];
+}
+
 // Owned by one worker: its buffers are kept from file to file.
 class PngFastReader {
  public:

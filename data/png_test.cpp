@@ -30,7 +30,7 @@ Bytes decode(const Bytes& file, const Shape& shape = small) {
   return pixels;
 }
 
-std::string refusal(const Bytes& file, const Shape& shape = small) {
+std::string png_refusal(const Bytes& file, const Shape& shape = small) {
   return message_of([&] { decode(file, shape); });
 }
 
@@ -169,27 +169,27 @@ TEST(Png, DecodesEveryKind) {
 }
 
 TEST(Png, RefusesWhatIsNoPng) {
-  EXPECT_THAT(refusal({0xFF, 0xD8, 0xFF, 0xE0}),
+  EXPECT_THAT(png_refusal({0xFF, 0xD8, 0xFF, 0xE0}),
               AllOf(HasSubstr("is not a PNG file"), HasSubstr("mogrify -format png")));
-  EXPECT_THAT(refusal({}), HasSubstr("is empty"));
+  EXPECT_THAT(png_refusal({}), HasSubstr("is empty"));
   Bytes file = some_png(small);
   file[24] = 4;
-  EXPECT_THAT(refusal(file), HasSubstr("byte 24: no RGB PNG has 4 bits a sample"));
+  EXPECT_THAT(png_refusal(file), HasSubstr("byte 24: no RGB PNG has 4 bits a sample"));
   file[25] = 5;
-  EXPECT_THAT(refusal(file), HasSubstr("byte 25: no PNG has colour type 5"));
+  EXPECT_THAT(png_refusal(file), HasSubstr("byte 25: no PNG has colour type 5"));
 }
 
 TEST(Png, RefusesAnotherSizeWithTheFix) {
-  EXPECT_THAT(refusal(some_png({5, 4, 3})),
+  EXPECT_THAT(png_refusal(some_png({5, 4, 3})),
               AllOf(HasSubstr("a.png: is 4 x 5 pixels, but 5 x 4 are wanted"),
                     HasSubstr("--transforms"), HasSubstr("-resize '5x4!'")));
 }
 
 TEST(Png, RefusesColourInAGraySet) {
   EXPECT_THAT(
-      refusal(some_png({4, 5, 3}), {4, 5, 1}),
+      png_refusal(some_png({4, 5, 3}), {4, 5, 1}),
       AllOf(HasSubstr("a.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
-  EXPECT_THAT(refusal(AnyPng(PNG_COLOR_TYPE_PALETTE, 8).file, {4, 5, 1}),
+  EXPECT_THAT(png_refusal(AnyPng(PNG_COLOR_TYPE_PALETTE, 8).file, {4, 5, 1}),
               HasSubstr("has colour (paletted PNG)"));
 }
 
@@ -207,7 +207,8 @@ TEST(Png, NamesEveryTruncation) {
   const Bytes whole = some_png(small);
   for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
     const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
-    EXPECT_THAT(refusal(cut), AllOf(HasSubstr("a.png: is truncated"), HasSubstr("copy"))) << bytes;
+    EXPECT_THAT(png_refusal(cut), AllOf(HasSubstr("a.png: is truncated"), HasSubstr("copy")))
+        << bytes;
   }
 }
 
@@ -216,7 +217,7 @@ TEST(Png, NamesEveryFlippedBit) {
   for (std::size_t bit = 0; bit < whole.size() * 8; bit += 13) {
     Bytes broken = whole;
     broken[bit / 8] ^= static_cast<std::uint8_t>(1U << (bit % 8));
-    EXPECT_THAT(refusal(broken, {32, 32, 3}), HasSubstr("a.png: ")) << bit;
+    EXPECT_THAT(png_refusal(broken, {32, 32, 3}), HasSubstr("a.png: ")) << bit;
   }
 }
 
@@ -228,7 +229,7 @@ TEST(Png, RefusesAWrongAdlerSum) {
   file[41 + length - 1] ^= 1;
   put_word(file, 41 + length,
            static_cast<std::uint32_t>(crc32(0, &file[37], static_cast<unsigned>(length + 4))));
-  EXPECT_THAT(refusal(file), HasSubstr("broken PNG: IDAT: incorrect data check"));
+  EXPECT_THAT(png_refusal(file), HasSubstr("broken PNG: IDAT: incorrect data check"));
 }
 
 TEST(Png, AllocatesNothingForALyingHeader) {

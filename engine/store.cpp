@@ -64,6 +64,10 @@ Sections sections(const Graph& graph) {
   return result;
 }
 
+std::int64_t section_elements(const Graph& graph, std::size_t element_bytes) {
+  return static_cast<std::int64_t>(sections(graph).bytes / element_bytes);
+}
+
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
     : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
   add_part(Section::parameter, graph, &Parameter::value);

@@ -24,6 +24,9 @@ struct Sections {
   std::size_t bytes = 0;             // of the section
 };
 Sections sections(const Graph& graph);
+// Elements of a section, of which each has `element_bytes`. The padding between parameters is zero
+// and stays so.
+std::int64_t section_elements(const Graph& graph, std::size_t element_bytes = sizeof(float));
 
 class Store {
  public:

@@ -35,3 +35,4 @@ warpstep_gpu_test(kernels_cuda_test
           ${kernels}/loss/loss_cuda_test.cpp ${kernels}/update/update_cuda_test.cpp
           device_memory.cuda.cpp needs_device.cuda.cpp "$<FILTER:$<TARGET_OBJECTS:warpstep_cuda>,INCLUDE,${objects}>"
   LINK warpstep::engine CUDA::cudart)
+set_target_properties(kernels_cuda_test PROPERTIES UNITY_BUILD OFF)  # every file has its shapes()

@@ -1,4 +1,5 @@
-# The profiler's tests: one program a file, profiler/FOLDER/NAME_test.cpp -> profiler_NAME_test.
+# The profiler's tests, profiler/FOLDER/NAME_test.cpp. Those that start threads are a program of their own, which
+# ThreadSanitizer runs.
 file(GLOB_RECURSE profiler_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiler/*_test.cpp")
 add_library(profiler_testing OBJECT "${PROJECT_SOURCE_DIR}/profiler/session/testing_builder.cpp"
             "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis.cpp"
@@ -13,18 +14,18 @@ if(has_cupti)
 else()
   list(FILTER profiler_tests EXCLUDE REGEX "/cupti[a-z_]*_test\\.cpp$")
 endif()
-foreach(source ${profiler_tests})
-  get_filename_component(name ${source} NAME_WE)
-  set(of_cupti "")
-  if(name MATCHES "^cupti_")
-    set(of_cupti profiler_cupti_testing)
-  endif()
-  set(tier host)
-  if(name STREQUAL "cupti_pm_chips_test")  # asks the real CUPTI, of chips that are assumed
-    set(tier plans)
-  endif()
-  warpstep_test(profiler_${name} TIER ${tier} SOURCES ${source}
-                LINK profiler_testing ${of_cupti} warpstep::profiler ZLIB::ZLIB)
-endforeach()
+set(threads ${profiler_tests})
+list(FILTER threads INCLUDE REGEX "/(sampler|recorder|rank_clock|trigger|trigger_socket|cupti_.*)_test[.]cpp$")
+list(REMOVE_ITEM profiler_tests ${threads})
+warpstep_test(profiler_test TIER host SOURCES ${profiler_tests} LINK profiler_testing warpstep::profiler ZLIB::ZLIB)
+if(has_cupti)
+  # Asks the real CUPTI, of chips that are assumed.
+  set(chips "${PROJECT_SOURCE_DIR}/profiler/sources/cupti_pm_chips_test.cpp")
+  list(REMOVE_ITEM threads "${chips}")
+  warpstep_test(profiler_chips_test TIER plans SOURCES "${chips}"
+                LINK profiler_testing profiler_cupti_testing warpstep::profiler)
+endif()
+warpstep_test(profiler_threads_test TIER host SOURCES ${threads}
+              LINK profiler_testing $<TARGET_NAME_IF_EXISTS:profiler_cupti_testing> warpstep::profiler ZLIB::ZLIB)
 warpstep_test(profile_command_test TIER host SOURCES profile_command_test.cpp LINK warpstep::profiler)
 add_dependencies(profile_command_test warpstep)

@@ -9,6 +9,7 @@ add_library(warpstep_any_trial STATIC trial.cpp "${root}/kernels/cases.cpp")
 target_link_libraries(warpstep_any_trial PUBLIC warpstep::engine GTest::gtest PRIVATE warpstep_options)
 file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/*/*.cases.cpp")
 add_library(warpstep_trial STATIC "${root}/kernels/all_cases.cpp" ${case_sources})
+set_target_properties(warpstep_trial PROPERTIES UNITY_BUILD OFF)  # every file of cases has a Size and an add()
 target_link_libraries(warpstep_trial PUBLIC warpstep_any_trial PRIVATE warpstep_options)
 warpstep_test(adjoint_test TIER host SHARDS 2 SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
 add_dependencies(adjoint_test warpstep_ref)
@@ -29,33 +30,33 @@ endforeach()
 # The engine's own parts, on the reference backend where they need one.
 set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
-  SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/step_state_test.cpp
+  SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
+          ${engine}/core/pixels_test.cpp ${engine}/step_state_test.cpp ${engine}/checkpoint_progress_test.cpp
+          ${engine}/safetensors_test.cpp ${engine}/safetensors_hostile_test.cpp ${engine}/safetensors_values_test.cpp
+          largest_allocation.cpp
           ${engine}/optimizer_test.cpp placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
           ${engine}/graph_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp
           ${engine}/fuse_norm_conv_test.cpp
           ${engine}/inference_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp ${engine}/numerics_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
-warpstep_test(feeder_test TIER host SOURCES ${engine}/feeder_test.cpp LINK warpstep::engine)
+warpstep_test(engine_threads_test TIER host
+  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/signals_test.cpp ${engine}/feeder_test.cpp
+  LINK warpstep::engine)
 
 warpstep_test(weights_test TIER host SOURCES ${engine}/weights_test.cpp LINK warpstep::models warpstep::data)
 add_dependencies(weights_test warpstep_ref)
 
-warpstep_test(memory_layouts_test TIER cpu SOURCES memory_layouts_test.cpp LINK warpstep::models)
-add_dependencies(memory_layouts_test warpstep_cpu)
-warpstep_test(update_test TIER cpu SOURCES update_test.cpp loss_test.cpp LINK warpstep::models)
-add_dependencies(update_test warpstep_ref warpstep_cpu)
-warpstep_test(recompute_test TIER cpu SOURCES recompute_test.cpp LINK warpstep::models)
-add_dependencies(recompute_test warpstep_ref warpstep_cpu)
 find_package(OpenMP REQUIRED)
 warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::models OpenMP::OpenMP_CXX
               PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_dependencies(signals_test warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
-warpstep_test(cpu_backend_test TIER cpu SOURCES "${root}/kernels/cpu/layouts_test.cpp" "${root}/kernels/cpu/team_test.cpp"
+warpstep_test(cpu_test TIER cpu SOURCES memory_layouts_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
+              "${root}/kernels/cpu/layouts_test.cpp" "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
-add_dependencies(cpu_backend_test warpstep_ref)
+add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
 if(TARGET warpstep_cuda_emulated)

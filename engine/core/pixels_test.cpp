@@ -12,14 +12,14 @@
 namespace warpstep {
 namespace {
 
-struct Batch {
+struct PixelBatch {
   PixelPlan plan;
   std::vector<RowPlan> rows;
   ImageExtent source, out;
   std::vector<std::uint8_t> images;
 };
 
-bool covers(const Batch& b, const RowPlan& row, std::int64_t y, std::int64_t x) {
+bool covers(const PixelBatch& b, const RowPlan& row, std::int64_t y, std::int64_t x) {
   const auto drawn = [&](std::int64_t i, std::int64_t j) {
     return i >= 0 && i < b.out.height && j >= 0 && j < b.out.width &&
            is_drawn(b.plan, row, static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j),
@@ -31,7 +31,8 @@ bool covers(const Batch& b, const RowPlan& row, std::int64_t y, std::int64_t x) 
 }
 
 // Pixel (i, j) before it is mixed, by the header's formula.
-std::array<float, 3> pixel(const Batch& b, const RowPlan& row, std::int64_t i, std::int64_t j) {
+std::array<float, 3> pixel(const PixelBatch& b, const RowPlan& row, std::int64_t i,
+                           std::int64_t j) {
   const std::int64_t y = row.y + i, x = row.x + (row.mirrored != 0 ? b.out.width - 1 - j : j);
   const bool inside = y >= 0 && y < b.source.height && x >= 0 && x < b.source.width;
   const bool covered = b.plan.mask_threshold > 0 && covers(b, row, i, j);
@@ -50,7 +51,7 @@ std::array<float, 3> pixel(const Batch& b, const RowPlan& row, std::int64_t i, s
   return result;
 }
 
-std::vector<float> expected(const Batch& b, std::size_t r) {
+std::vector<float> expected(const PixelBatch& b, std::size_t r) {
   std::vector<float> y;
   const RowPlan& row = b.rows[r];
   for (std::int64_t i = 0; i < b.out.height; ++i)
@@ -67,8 +68,9 @@ std::vector<float> expected(const Batch& b, std::size_t r) {
 
 // Three rows of a set of four images: one at the image's corner, one that is cut off at the top and
 // on the left, mirrored and mixed with it, one that hangs out below and on the right.
-Batch batch_of(int channels, ImageExtent source, ImageExtent out) {
-  Batch b{.plan = {.channels = channels}, .rows = {}, .source = source, .out = out, .images = {}};
+PixelBatch batch_of(int channels, ImageExtent source, ImageExtent out) {
+  PixelBatch b{
+      .plan = {.channels = channels}, .rows = {}, .source = source, .out = out, .images = {}};
   for (std::size_t o = 0; o < idx(channels); ++o) {
     b.plan.shift[o] = 0.3F - 0.4F * static_cast<float>(o);
     for (std::size_t c = 0; c < idx(channels); ++c)
@@ -106,7 +108,7 @@ std::vector<std::uint32_t> bits(const std::vector<float>& numbers) {
   return all;
 }
 
-void expect_formula(const Batch& b) {
+void expect_formula(const PixelBatch& b) {
   for (std::size_t r = 0; r < b.rows.size(); ++r) {
     const std::vector<std::uint32_t> wanted = bits(expected(b, r));
     for (const PixelsVariant& variant : pixels_variants()) {
@@ -127,7 +129,7 @@ TEST(Pixels, FollowTheFormulaInEveryVariant) {
       for (const std::uint32_t threshold : {0U, 16384U, 65536U})
         for (const bool dilate : {false, true})
           for (const bool mix : {false, true}) {
-            Batch b = batch_of(channels, {out.height + 1, out.width + 1}, out);
+            PixelBatch b = batch_of(channels, {out.height + 1, out.width + 1}, out);
             b.plan.mask_threshold = threshold;
             b.plan.dilate = dilate;
             b.plan.mix = mix;
@@ -139,7 +141,7 @@ TEST(Pixels, FollowTheFormulaInEveryVariant) {
 }
 
 TEST(Pixels, OfAWindowFarOutsideAreBytesOfZero) {
-  Batch b = batch_of(3, {4, 4}, {3, 70});
+  PixelBatch b = batch_of(3, {4, 4}, {3, 70});
   for (RowPlan& row : b.rows) {
     row.y = -32768;
     row.x = 32767;
@@ -152,7 +154,7 @@ TEST(Pixels, OfAWindowFarOutsideAreBytesOfZero) {
 
 // A quarter is drawn; a pixel stays if neither it nor one of its 4 neighbours is.
 TEST(Pixels, MasksCoverTheShareThatIsAskedFor) {
-  Batch b = batch_of(1, {256, 256}, {256, 256});
+  PixelBatch b = batch_of(1, {256, 256}, {256, 256});
   b.plan.mask_threshold = 16384;
   b.plan.shift[0] = 0;
   std::fill(b.images.begin(), b.images.end(), std::uint8_t{255});
@@ -167,7 +169,7 @@ TEST(Pixels, MasksCoverTheShareThatIsAskedFor) {
 }
 
 TEST(Pixels, HaveOneToThreeChannels) {
-  Batch b = batch_of(3, {4, 4}, {4, 4});
+  PixelBatch b = batch_of(3, {4, 4}, {4, 4});
   b.plan.channels = 4;
   std::vector<float> y(64);
   EXPECT_THROW(apply_pixels(b.plan, b.rows, 0, b.images.data(), b.source, b.out, y.data()),

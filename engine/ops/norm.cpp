@@ -17,10 +17,6 @@ void require_channels(std::string_view op, const Type& x, const Types& in, std::
                        in[i].text());
 }
 
-double rows(const Shape& x) {
-  return static_cast<double>(x.count() / std::max<std::int64_t>(1, x.back()));
-}
-
 }  // namespace
 
 Types infer(const BatchNorm& op, const Types& in) {
@@ -57,7 +53,7 @@ Cost cost(const BatchNorm& op, const Types& in, const Types& out) {
   const double count = static_cast<double>(in[0].shape.count());
   const double twice = op.training ? static_cast<double>(in[0].bytes()) : 0;
   return {count * (op.training ? 5 : 2), bytes_of(in) + bytes_of(out) + twice,
-          op.training ? rows(in[0].shape) : 1};
+          op.training ? row_count(in[0].shape) : 1};
 }
 
 std::string text(const BatchNorm& op) {
@@ -87,7 +83,7 @@ Cost cost(const BatchNormGrad& op, const Types& in, const Types& out) {
   const double image = static_cast<double>(in[0].bytes());
   const double again = op.gives_shortcut() ? 2 : static_cast<double>(in.size()) - 3;
   return {10 * static_cast<double>(in[0].shape.count()),
-          bytes_of(in) + bytes_of(out) + again * image, rows(in[0].shape)};
+          bytes_of(in) + bytes_of(out) + again * image, row_count(in[0].shape)};
 }
 
 std::string text(const BatchNormGrad& op) {

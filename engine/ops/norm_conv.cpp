@@ -35,10 +35,6 @@ std::size_t inputs(Prologue prologue) {
   return 7;
 }
 
-double rows(const Shape& images) {
-  return static_cast<double>(images[0] * images[1] * images[2]);
-}
-
 // A few numbers an element, every operand once.
 Cost elementwise(const Types& in, const Types& out, double flops) {
   return {flops * static_cast<double>(in[0].shape.count()), bytes_of(in) + bytes_of(out), 1};
@@ -76,7 +72,7 @@ Cost cost(const NormConv& op, const Types& in, const Types& out) {
   all.flops +=
       4 * static_cast<double>(out[0].shape.count()) +
       static_cast<double>(inputs(op.prologue) - 2) * static_cast<double>(in[0].shape.count());
-  all.depth += rows(out[0].shape);
+  all.depth += row_count(out[0].shape);
   return all;
 }
 
@@ -134,7 +130,7 @@ Cost cost(const NormConvDataGrad& op, const Types& in, const Types& out) {
   Cost all = cost(ConvDataGrad{op.conv, in[2].shape}, {in[0], in[1]}, {out[0]});
   all.bytes = bytes_of(in) + bytes_of(out);
   all.flops += 9 * static_cast<double>(out[0].shape.count());
-  all.depth += rows(out[0].shape);
+  all.depth += row_count(out[0].shape);
   return all;
 }
 

@@ -12,6 +12,10 @@ double bytes_of(const Types& types) {
   return bytes;
 }
 
+double row_count(const Shape& x) {
+  return static_cast<double>(x.count() / std::max<std::int64_t>(1, x.back()));
+}
+
 void add_column_sums(Cost& cost, const Shape& x) {
   cost.flops += static_cast<double>(x.count());
   cost.depth += static_cast<double>(x.count() / std::max<std::int64_t>(1, x.back()));

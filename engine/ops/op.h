@@ -26,6 +26,9 @@ struct Cost {
 
 double bytes_of(const Types& types);
 
+// How many rows of the last axis x has: N*H*W of images [N,H,W,C].
+double row_count(const Shape& x);
+
 // What an op adds to its cost that also sums the columns of `x`: the sum over all but the last
 // axis.
 void add_column_sums(Cost& cost, const Shape& x);

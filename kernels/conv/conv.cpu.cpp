@@ -19,9 +19,9 @@ dnnl::memory::desc bias_descriptor(const Conv& op) {
 
 // By oneDNN, else by im2col(conv, shape of x, shape of z). Where oneDNN has nothing, layouts.cpp
 // leaves all operands plain.
-using Im2col = std::unique_ptr<Kernel> (*)(const Conv&, const Shape&, const Shape&);
+using MakeIm2col = std::unique_ptr<Kernel> (*)(const Conv&, const Shape&, const Shape&);
 std::unique_ptr<Kernel> make(const Operands& operands, const ConvShapes& s, ConvDirection direction,
-                             std::vector<Argument> arguments, Im2col im2col) {
+                             std::vector<Argument> arguments, MakeIm2col im2col) {
   const Context& context = operands.context;
   if (auto plan = plan_conv(context.engine, s, direction, context.exact_math))
     return primitive_kernel(context.engine, *plan, arguments);

@@ -33,11 +33,11 @@ inline __attribute__((always_inline)) float gradient(const float* d_y, const flo
 
 // Sums of g and of g (x - mean), column by column; gives g where the shortcut wants it.
 template <bool sum, bool relu, bool shortcut>
-WARPSTEP_LOOP void sums_of(const float* __restrict d_y, const float* __restrict d_y2,
-                           const float* __restrict y, const float* __restrict x,
-                           const float* __restrict mean, float* __restrict d_shortcut,
-                           float* __restrict sum_g, float* __restrict sum_gx, std::int64_t count,
-                           std::int64_t width) {
+WARPSTEP_LOOP void gradient_sums(const float* __restrict d_y, const float* __restrict d_y2,
+                                 const float* __restrict y, const float* __restrict x,
+                                 const float* __restrict mean, float* __restrict d_shortcut,
+                                 float* __restrict sum_g, float* __restrict sum_gx,
+                                 std::int64_t count, std::int64_t width) {
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
       const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
@@ -49,10 +49,10 @@ WARPSTEP_LOOP void sums_of(const float* __restrict d_y, const float* __restrict 
 
 // d_x = scale g + (slope (x - mean) + shift)
 template <bool sum, bool relu>
-WARPSTEP_LOOP void apply(const float* __restrict d_y, const float* __restrict d_y2,
-                         const float* __restrict y, const float* __restrict x,
-                         const float* __restrict params, float* __restrict d_x, std::int64_t count,
-                         std::int64_t width) {
+WARPSTEP_LOOP void apply_gradient(const float* __restrict d_y, const float* __restrict d_y2,
+                                  const float* __restrict y, const float* __restrict x,
+                                  const float* __restrict params, float* __restrict d_x,
+                                  std::int64_t count, std::int64_t width) {
   const float *mean = params, *scale = params + width, *slope = params + 2 * width,
               *shift = params + 3 * width;
   for (std::int64_t i = 0; i < count; i += width)
@@ -63,24 +63,26 @@ WARPSTEP_LOOP void apply(const float* __restrict d_y, const float* __restrict d_
 }
 
 struct Loops {
-  void (*sums_of)(const float*, const float*, const float*, const float*, const float*, float*,
-                  float*, float*, std::int64_t, std::int64_t);
+  void (*gradient_sums)(const float*, const float*, const float*, const float*, const float*,
+                        float*, float*, float*, std::int64_t, std::int64_t);
   void (*apply)(const float*, const float*, const float*, const float*, const float*, float*,
                 std::int64_t, std::int64_t);
 };
 
 Loops loops_of(const BatchNormGrad& op) {
   if (op.gives_shortcut())
-    return {
-        op.sum ? vectorized<sums_of<true, true, true>>() : vectorized<sums_of<false, true, true>>(),
-        vectorized<apply<false, false>>()};
+    return {op.sum ? vectorized<gradient_sums<true, true, true>>()
+                   : vectorized<gradient_sums<false, true, true>>(),
+            vectorized<apply_gradient<false, false>>()};
   if (op.norm.relu)
-    return op.sum
-               ? Loops{vectorized<sums_of<true, true, false>>(), vectorized<apply<true, true>>()}
-               : Loops{vectorized<sums_of<false, true, false>>(), vectorized<apply<false, true>>()};
-  return op.sum
-             ? Loops{vectorized<sums_of<true, false, false>>(), vectorized<apply<true, false>>()}
-             : Loops{vectorized<sums_of<false, false, false>>(), vectorized<apply<false, false>>()};
+    return op.sum ? Loops{vectorized<gradient_sums<true, true, false>>(),
+                          vectorized<apply_gradient<true, true>>()}
+                  : Loops{vectorized<gradient_sums<false, true, false>>(),
+                          vectorized<apply_gradient<false, true>>()};
+  return op.sum ? Loops{vectorized<gradient_sums<true, false, false>>(),
+                        vectorized<apply_gradient<true, false>>()}
+                : Loops{vectorized<gradient_sums<false, false, false>>(),
+                        vectorized<apply_gradient<false, false>>()};
 }
 
 struct NormGrad {
@@ -100,8 +102,8 @@ void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Ch
   std::fill_n(sum_g, 2 * width, 0.0F);
   for (std::int64_t r = 0; r < chunk.runs; ++r) {
     const Operand o = operand.behind(chunk.offset + r * rows.run_stride());
-    loops.sums_of(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace, chunk.group),
-                  o.d_shortcut, sum_g, sum_gx, chunk.rows * channels, width);
+    loops.gradient_sums(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace, chunk.group),
+                        o.d_shortcut, sum_g, sum_gx, chunk.rows * channels, width);
   }
   rows.unfold(sum_g);
   rows.unfold(sum_gx);

@@ -1,22 +1,12 @@
 // Bound by memory: every operand is streamed once.
 #include <cstring>
 
+#include "kernels/cpu/chunks.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
 namespace warpstep::cpu {
 namespace {
-
-constexpr std::int64_t chunk = 16384;  // elements of a task: 64 KiB an operand
-
-// Calls run(begin, end) for chunks of [0, count) on the team; fixed chunks, so the same bits from
-// any team.
-template <class Run>
-void for_chunks(std::int64_t count, Run run) {
-#pragma omp parallel for schedule(static) if (count > 4 * chunk)
-  for (std::int64_t begin = 0; begin < count; begin += chunk)
-    run(begin, std::min(count, begin + chunk));
-}
 
 // The arithmetic of bytes is that of apply_pixels(), so that a batch has the same bits whoever
 // normalises it.

@@ -4,29 +4,13 @@
 #include <cmath>
 
 #include "engine/store.h"
+#include "kernels/cpu/chunks.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/update/gradients.h"
 
 namespace warpstep::cpu {
 namespace {
-
-constexpr std::int64_t chunk = 16384;
-
-// Elements of a section of the store, whose padding is zero and stays so.
-std::int64_t section_elements(const Operands& operands) {
-  return static_cast<std::int64_t>(sections(operands.graph).bytes / sizeof(float));
-}
-
-std::int64_t chunks(std::int64_t count) {
-  return (count + chunk - 1) / chunk;
-}
-
-template <class Run>
-void for_chunks(std::int64_t count, Run run) {
-#pragma omp parallel for schedule(static) if (count > 4 * chunk)
-  for (std::int64_t i = 0; i < count; i += chunk) run(i, std::min(chunk, count - i));
-}
 
 WARPSTEP_LOOP double squares_of_loop(const float* x, std::int64_t count) {
   constexpr std::int64_t lanes = 16;
@@ -46,8 +30,9 @@ const auto squares_of = vectorized<squares_of_loop>();
 // `partial` has an element a chunk. Not finite where an element is not: the squares of f32 do not
 // overflow in double.
 double squares(const float* x, std::int64_t count, double* partial) {
-  for_chunks(count,
-             [&](std::int64_t i, std::int64_t n) { partial[i / chunk] = squares_of(x + i, n); });
+  for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+    partial[i / chunk_elements] = squares_of(x + i, end - i);
+  });
   double sum = 0;
   for (std::int64_t c = 0; c < chunks(count); ++c) sum += partial[c];
   return sum;
@@ -69,7 +54,7 @@ const auto scale = vectorized<scale_loop>();
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
-  const std::int64_t count = section_elements(operands);
+  const std::int64_t count = section_elements(operands.graph);
   return host_kernel(
       "loops",
       [op, count](const Buffers& b) {
@@ -80,12 +65,13 @@ std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands)
 }
 
 std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = section_elements(operands)](const Buffers& b) {
+  return host_kernel("loops", [op, count = section_elements(operands.graph)](const Buffers& b) {
     const bool first = as<StepState>(b.in[0])->micro_step == 0;
     const float *gradient = as<float>(b.in[1]),
                 share = static_cast<float>(1.0 / static_cast<double>(op.steps));
     float* sum = as<float>(b.in[2]);
-    for_chunks(count, [&](std::int64_t i, std::int64_t n) {
+    for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+      const std::int64_t n = end - i;
       if (first) std::fill_n(sum + i, n, 0.0F);  // what it held may be infinite
       accumulate(sum + i, gradient + i, 1, share, n);
     });
@@ -113,7 +99,8 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
           const double w_squares = squares(w, counts[p], partial);
           const LarsFactor f = lars_factor(op, state, w_squares, squares(g, counts[p], partial));
           if (f.factor == 0) continue;
-          for_chunks(counts[p], [&](std::int64_t i, std::int64_t n) {
+          for_chunks(counts[p], [&](std::int64_t i, std::int64_t end) {
+            const std::int64_t n = end - i;
             scale(g + i, w + i, static_cast<float>(f.factor), static_cast<float>(f.decay), n);
           });
         }
@@ -122,11 +109,12 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = section_elements(operands)](const Buffers& b) {
+  return host_kernel("loops", [op, count = section_elements(operands.graph)](const Buffers& b) {
     if (!updates(*as<StepState>(b.in[0]))) return;
     const float* parameter = as<float>(b.in[1]);
     float* average = as<float>(b.in[2]);
-    for_chunks(count, [&](std::int64_t i, std::int64_t n) {
+    for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+      const std::int64_t n = end - i;
       accumulate(average + i, parameter + i, static_cast<float>(op.decay),
                  static_cast<float>(1 - op.decay), n);
     });

@@ -6,14 +6,6 @@
 #include "kernels/update/update.cuda.h"
 
 namespace warpstep::cuda {
-namespace {
-
-std::int64_t section_elements(const Graph& graph) {
-  return static_cast<std::int64_t>(sections(graph).bytes / sizeof(float));
-}
-
-}  // namespace
-
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
   const std::int64_t count = section_elements(operands.graph);
   const DType dtype = operands.dtype_in(1);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/store.h"
+#include "kernels/cpu/chunks.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/update/gradients.h"
@@ -64,8 +65,6 @@ WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p,
 }
 const auto sgd = vectorized<sgd_loop>();
 
-constexpr std::int64_t chunk = 16384;
-
 void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
@@ -76,16 +75,15 @@ void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
   float *p = as<float>(b.in[0]), *g = as<float>(b.in[1]);
   float* m = o.moments() > 0 ? as<float>(b.in[3]) : nullptr;
   float* v = o.moments() > 1 ? as<float>(b.in[4]) : nullptr;
-#pragma omp parallel for schedule(static) if (count > 4 * chunk)
-  for (std::int64_t i = 0; i < count; i += chunk) {
-    const std::int64_t n = std::min(chunk, count - i);
+  for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+    const std::int64_t n = end - i;
     if (v)
       adam(factors, p + i, g + i, m + i, v + i, n);
     else if (m)
       sgd_with_momentum(sgd_factors, p + i, g + i, m + i, n);
     else
       sgd(sgd_factors, p + i, g + i, n);
-  }
+  });
 }
 
 }  // namespace
@@ -113,7 +111,7 @@ std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
 // One sweep over the sections: padding between parameters and inside blocked layouts is zero, and
 // so are its gradient and moments, which keeps it zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  const auto count = static_cast<std::int64_t>(sections(operands.graph).bytes / sizeof(float));
+  const std::int64_t count = section_elements(operands.graph);
   return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
 }
 

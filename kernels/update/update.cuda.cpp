@@ -7,10 +7,6 @@ namespace warpstep::cuda {
 namespace {
 
 // Elements of a section of the store, padding included.
-std::int64_t section_elements(const Graph& graph) {
-  return static_cast<std::int64_t>(sections(graph).bytes / sizeof(float));
-}
-
 // Inputs as Update has them; for UpdateAll, whose parameters follow each other in every section,
 // the first parameter's stand for all.
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,

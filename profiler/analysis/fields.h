@@ -10,6 +10,8 @@ namespace warpstep::profiler::fields {
 
 using Json = nlohmann::ordered_json;
 
+// What stands under `key`; nullptr where there is nothing, or `object` is no object.
+const Json* member(const Json& object, std::string_view key);
 // The object or array under `key`; an empty object when there is none.
 const Json& child(const Json& object, std::string_view key);
 double number(const Json& object, std::string_view key, double otherwise = 0);

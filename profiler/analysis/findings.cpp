@@ -5,6 +5,7 @@
 
 #include "profiler/analysis/counted.h"
 #include "profiler/analysis/findings_rules.h"
+#include "profiler/analysis/stall_text.h"
 
 namespace warpstep::profiler {
 namespace advice {
@@ -24,6 +25,11 @@ std::string Facts::larger_batch() const {
 
 std::string Facts::smaller_batch() const {
   return batch() > 1 ? fmt::format("--batch {}", batch() / 2) : "";
+}
+
+std::string Facts::of_step(double ns) const {
+  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(step_ns),
+                     share_text(ns / step_ns));
 }
 
 double Facts::range_ns(std::string_view name) const {

@@ -21,11 +21,6 @@ constexpr double least_overhead = 0.50;       // host work that no kernel hides
 constexpr double least_utilization = 0.50;    // torch_tb_profiler's
 constexpr double least_communication = 0.10;  // torch_tb_profiler's
 
-std::string of_step(const Facts& facts, double ns) {
-  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(facts.step_ns),
-                     share_text(ns / facts.step_ns));
-}
-
 double launch_gaps(const Facts& facts) {
   double sum = 0;
   for (const DeviceMetrics& device : facts.analysis.devices)
@@ -86,7 +81,7 @@ void find_copies(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.on_host || facts.share(Category::copy) <= least_copies) return;
   Finding finding{.key = "copies-exposed",
                   .text = "The device copies while no kernel runs.",
-                  .evidence = of_step(facts, copies),
+                  .evidence = facts.of_step(copies),
                   .gain_ns = facts.unless_waiting(copies)};
   const std::string tier = fields::text(facts.session.loader, "tier", facts.option("tier"));
   if (fields::text(facts.session.loader, "normalize", facts.option("normalize")) == "cpu") {
@@ -119,7 +114,7 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   if (ns <= least_pageable * facts.step_ns) return;
   findings.push_back({.key = "pageable-copies",
                       .text = "Copies go through pageable memory.",
-                      .evidence = fmt::format("{} in {} copies", of_step(facts, ns), count),
+                      .evidence = fmt::format("{} in {} copies", facts.of_step(ns), count),
                       .advice =
                           "allocate the host's side pinned: the driver copies pageable memory "
                           "twice, and the host waits",
@@ -132,7 +127,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "launch-bound",
       .text = "The device runs dry between kernels: they end before the next is launched.",
-      .evidence = "launch gaps of " + of_step(facts, gaps)};
+      .evidence = "launch gaps of " + facts.of_step(gaps)};
   if (fields::flag(facts.options, "no_graph")) {
     finding.advice = "leave out --no-graph: a step is one launch then";
     finding.gain_ns = facts.unless_waiting(gaps);
@@ -152,7 +147,7 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
                   .text = range.empty()
                               ? "A host call waits for the device in each step."
                               : fmt::format("A host call waits for the device: in \"{}\".", range),
-                  .evidence = of_step(facts, ns),
+                  .evidence = facts.of_step(ns),
                   .advice = "read results some steps late instead of waiting for them",
                   .gain_ns = facts.unless_waiting(ns * share)};
   if (!range.empty()) finding.evidence += fmt::format(", {} of it there", share_text(share));
@@ -180,7 +175,7 @@ void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings)
   findings.push_back(
       {.key = "tiny-batch",
        .text = "Much of a step does not depend on its batch.",
-       .evidence = "the optimiser, and the host between calls: " + of_step(facts, fixed),
+       .evidence = "the optimiser, and the host between calls: " + facts.of_step(fixed),
        .advice = "a larger batch spreads it over more images",
        .flag = facts.larger_batch(),
        .gain_ns = facts.unless_waiting(fixed / 2)});
@@ -197,7 +192,7 @@ void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
       {.key = "tiny-batch",
        .text = "A step's kernels are short against what the host does for it.",
        .evidence = fmt::format("kernels {}, host alone {}", time_text(facts.part(Category::kernel)),
-                               of_step(facts, overhead)),
+                               facts.of_step(overhead)),
        .advice = "a larger batch spreads the host's work over more images",
        .flag = facts.larger_batch(),
        .gain_ns = facts.unless_waiting(overhead / 2)});
@@ -219,7 +214,7 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
         .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
                             share_text(device.utilization)),
         .evidence = fmt::format("{} without a kernel",
-                                of_step(facts, facts.step_ns - facts.part(Category::kernel))),
+                                facts.of_step(facts.step_ns - facts.part(Category::kernel))),
         .advice = is_data ? "make the loader faster first"
                           : "a larger batch gives each kernel more to do"};
     if (!is_data) finding.flag = facts.larger_batch();
@@ -232,7 +227,7 @@ void find_communication(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.share(Category::communication) <= least_communication) return;
   findings.push_back({.key = "communication",
                       .text = "Devices wait for each other's gradients.",
-                      .evidence = of_step(facts, ns),
+                      .evidence = facts.of_step(ns),
                       .advice = "a larger batch exchanges the same gradients for more images",
                       .flag = facts.larger_batch(),
                       .gain_ns = facts.unless_waiting(ns / 2)});

@@ -21,11 +21,6 @@ constexpr double least_checkpoints = 0.05;  // of a step, by the mean over the w
 constexpr double least_evaluation = 0.25;   // of the windows' time
 constexpr std::int64_t seldom_logged = 1000;
 
-std::string of_step(const Facts& facts, double ns) {
-  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(facts.step_ns),
-                     share_text(ns / facts.step_ns));
-}
-
 struct Memory {
   double used = 0, total = 0;  // bytes
   std::string what;
@@ -129,7 +124,7 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
   if (ns <= least_observers * facts.step_ns) return;
   Finding finding{.key = "slow-observers",
                   .text = "Telling of steps takes the trainer's time.",
-                  .evidence = "\"observers\": " + of_step(facts, ns),
+                  .evidence = "\"observers\": " + facts.of_step(ns),
                   .advice = "let them do less",
                   .gain_ns = facts.unless_waiting(0.9 * ns)};
   const std::int64_t every = fields::whole(facts.options, "log_every", 10);

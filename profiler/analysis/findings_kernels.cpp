@@ -33,11 +33,6 @@ bool is_eligible(const CallRow& call) {
   return has_any(call.op, {"conv", "linear", "matmul", "gemm", "attention", "dense"});
 }
 
-std::string of_step(const Facts& facts, double ns) {
-  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(facts.step_ns),
-                     share_text(ns / facts.step_ns));
-}
-
 const DeviceMetrics* first_device(const Facts& facts) {
   return facts.on_host || facts.analysis.devices.empty() ? nullptr
                                                          : &facts.analysis.devices.front();
@@ -66,7 +61,7 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings) {
        .evidence =
            fmt::format("--precision {}; convolutions and matrix products take {}, tensor "
                        "cores run for {} of the kernels' time",
-                       precision, of_step(facts, eligible), share_text(metrics->tensor_core_share)),
+                       precision, facts.of_step(eligible), share_text(metrics->tensor_core_share)),
        .advice = fmt::format("use {}", flag),
        .flag = flag,
        .gain_ns = facts.unless_waiting(eligible * (unused ? 0.5 : 0.25))});
@@ -86,7 +81,7 @@ void find_unaligned(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(
       {.key = "unaligned-channels",
        .text = "Channels that are not multiples of 8 keep calls off tensor cores.",
-       .evidence = fmt::format("{}; the longest is {} {} ({})", of_step(facts, ns), longest->title,
+       .evidence = fmt::format("{}; the longest is {} {} ({})", facts.of_step(ns), longest->title,
                                longest->phase, longest->tensor_cores.substr(4)),
        .advice = "round the model's channels up to multiples of 8",
        .gain_ns = facts.unless_waiting(ns / 2)});
@@ -108,7 +103,7 @@ void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings) 
   if (ns <= least_layout * facts.step_ns) return;
   Finding finding{.key = "layout-transposes",
                   .text = "Values are copied from one layout to another.",
-                  .evidence = fmt::format("{}, among them {}", of_step(facts, ns), example),
+                  .evidence = fmt::format("{}, among them {}", facts.of_step(ns), example),
                   .advice = "look in `warpstep explain` for the calls that want another layout",
                   .gain_ns = facts.unless_waiting(ns)};
   if (!facts.on_host && !fields::flag(facts.options, "autotune")) {
@@ -150,7 +145,7 @@ void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back(
         {.key = "slow-layer",
          .text = fmt::format("Layer {} is far from what this machine can do.", layer.layer),
-         .evidence = fmt::format("{}, at {} of what its work allows", of_step(facts, layer.ns),
+         .evidence = fmt::format("{}, at {} of what its work allows", facts.of_step(layer.ns),
                                  share_text(layer.of_peak)),
          .advice = "look at its calls' implementations and shapes in the table of calls"});
   }

@@ -14,7 +14,7 @@ namespace warpstep::profiler {
 namespace {
 
 // Less than this share of a step is no straggling, but noise.
-constexpr double least_share = 0.02;
+constexpr double least_wait_share = 0.02;
 // A rank that is like the others is above their median in half of the steps: this many standard
 // deviations of that count more are no chance (0.5 % for one rank).
 constexpr double least_deviations = 2.58;
@@ -117,11 +117,11 @@ std::string verdict(const RanksView& view, std::span<const Places> ranks,
   const auto count = static_cast<double>(steps.size());
   const bool is_chance =
       static_cast<double>(above) < count / 2 + least_deviations * std::sqrt(count) / 2;
-  if (is_chance || worst->excess_ns < least_share * worst->own_ns)
+  if (is_chance || worst->excess_ns < least_wait_share * worst->own_ns)
     return fmt::format(
         "No rank keeps the others waiting: over {} steps none is slower than the others by {:.0f} "
         "% of a step more often than by chance.",
-        steps.size(), 100 * least_share);
+        steps.size(), 100 * least_wait_share);
   const auto parts = excess_by_part(ranks, steps, index);
   const auto longest = std::max_element(parts.begin(), parts.end()) - parts.begin();
   return fmt::format(

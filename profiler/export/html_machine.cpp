@@ -13,7 +13,7 @@ namespace warpstep::profiler::html {
 namespace {
 
 constexpr std::size_t sample_points = 300;
-constexpr double height = 66, top = 16;
+constexpr double lane_height = 66, lane_top = 16;
 
 struct Metric {
   std::string title;
@@ -109,19 +109,21 @@ std::string small_chart(const std::string& name, const Metric& metric, double fi
       most = std::max(most, line[i].second);
       ++count;
       if (i % every == 0)
-        points.push_back({(line[i].first - first) / range,
-                          height - (line[i].second - low) / (high - low) * (height - top)});
+        points.push_back(
+            {(line[i].first - first) / range,
+             lane_height - (line[i].second - low) / (high - low) * (lane_height - lane_top)});
     }
-    body += html::line(metric.lines.size() > 1 ? "l-one" : "l-main", points, height);
+    body += html::line(metric.lines.size() > 1 ? "l-one" : "l-main", points, lane_height);
   }
   const std::string mean =
       value_text(name, sum / static_cast<double>(std::max<std::size_t>(count, 1)));
   return chart({.id = fmt::format("metric-{}", number),
                 .title = metric.title,
                 .summary = fmt::format("mean {}, highest {}", mean, value_text(name, most)),
-                .height = static_cast<int>(height) + 16,
-                .body = body + grid_line(top, value_text(name, high)) + grid_line(height, "") +
-                        text(0, height + 13, value_text(name, low), "tick", "start"),
+                .height = static_cast<int>(lane_height) + 16,
+                .body = body + grid_line(lane_top, value_text(name, high)) +
+                        grid_line(lane_height, "") +
+                        text(0, lane_height + 13, value_text(name, low), "tick", "start"),
                 .legend = fmt::format("<span>mean {}, highest {}</span>", escaped(mean),
                                       escaped(value_text(name, most))),
                 .table = table(metric_table(name, metric, first))});
@@ -135,8 +137,8 @@ std::string device_timeline(const DeviceMetrics& device) {
              .columns = {{"after_ns", "after", Unit::ns}, {"share", "utilisation", Unit::share}}};
   const double count = static_cast<double>(device.timeline.size());
   for (std::size_t i = 0; i < device.timeline.size(); ++i) {
-    const double tall = std::clamp(device.timeline[i], 0.0, 1.0) * (height - top);
-    body += bar("c-kernel", static_cast<double>(i) / count, height - tall, 0.9 / count, tall);
+    const double tall = std::clamp(device.timeline[i], 0.0, 1.0) * (lane_height - lane_top);
+    body += bar("c-kernel", static_cast<double>(i) / count, lane_height - tall, 0.9 / count, tall);
     data.rows.push_back(
         {static_cast<double>(i) * static_cast<double>(device.bucket_ns), device.timeline[i]});
   }
@@ -144,8 +146,8 @@ std::string device_timeline(const DeviceMetrics& device) {
                 .title = fmt::format("{} {}: kernels running", device.name, device.device),
                 .summary = fmt::format("The share of each {} in which some kernel ran.",
                                        quantity(static_cast<double>(device.bucket_ns), Unit::ns)),
-                .height = static_cast<int>(height) + 2,
-                .body = body + grid_line(top, "100 %") + grid_line(height, ""),
+                .height = static_cast<int>(lane_height) + 2,
+                .body = body + grid_line(lane_top, "100 %") + grid_line(lane_height, ""),
                 .table = table(data)});
 }
 

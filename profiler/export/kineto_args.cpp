@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "profiler/analysis/device.h"
+#include "profiler/analysis/fields.h"
 #include "profiler/export/json_text.h"
 #include "profiler/export/trace_facts.h"
 
@@ -24,12 +25,6 @@ std::string_view torch_type(std::string_view dtype) {
   const auto* const found = std::find_if(types.begin(), types.end(),
                                          [&](const auto& type) { return type.first == dtype; });
   return found == types.end() ? dtype : found->second;
-}
-
-const Json* member(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
 }
 
 std::uint64_t product(const std::array<std::uint32_t, 3>& extents) {
@@ -65,14 +60,14 @@ std::string kernel_args(const Session& session, const Activity& kernel) {
 }  // namespace
 
 std::string call_args(const Session& session, std::uint64_t call) {
-  const Json* calls = member(session.program, "calls");
+  const Json* calls = fields::member(session.program, "calls");
   if (calls == nullptr || !calls->is_array() || call >= calls->size()) return {};
-  const Json* inputs = member((*calls)[call], "in");
+  const Json* inputs = fields::member((*calls)[call], "in");
   if (inputs == nullptr || !inputs->is_array()) return {};
   Json shapes = Json::array(), types = Json::array();
   for (const Json& value : *inputs) {
-    const Json* shape = member(value, "shape");
-    const Json* dtype = member(value, "dtype");
+    const Json* shape = fields::member(value, "shape");
+    const Json* dtype = fields::member(value, "dtype");
     if (shape == nullptr || dtype == nullptr || !dtype->is_string()) return {};
     shapes.push_back(*shape);
     types.push_back(torch_type(dtype->get_ref<const std::string&>()));
@@ -95,7 +90,7 @@ std::string work_args(const Session& session, const Activity& activity, std::uin
 }
 
 std::string ticket_args(const Session& session, std::uint64_t ticket) {
-  const Json* batch = member(session.loader, "batch");
+  const Json* batch = fields::member(session.loader, "batch");
   if (batch == nullptr || !batch->is_number_integer()) return fmt::format("\"ticket\": {}", ticket);
   const auto rows =
       static_cast<std::uint64_t>(std::max<std::int64_t>(batch->get<std::int64_t>(), 1));

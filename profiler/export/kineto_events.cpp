@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
+#include "profiler/analysis/fields.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -26,12 +27,6 @@ enum Rule : int {
   bad_flow
 };
 
-const Json* member(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
 std::optional<std::int64_t> whole(const Json* value) {
   if (value == nullptr || !value->is_number_integer()) return std::nullopt;
   if (value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX) return std::nullopt;
@@ -47,7 +42,7 @@ std::optional<std::int64_t> ns_of(const Json* us) {
 }
 
 std::string_view text_of(const Json& event, const char* key) {
-  const Json* value = member(event, key);
+  const Json* value = fields::member(event, key);
   return value != nullptr && value->is_string()
              ? std::string_view(value->get_ref<const std::string&>())
              : std::string_view{};
@@ -111,12 +106,13 @@ class Reader {
   }
 
   void take_head(const Json& head) {
-    if (const Json* info = member(head, "distributedInfo"))
-      trace_.has_rank = whole(member(*info, "rank")).has_value();
-    const Json* devices = member(head, "deviceProperties");
+    if (const Json* info = fields::member(head, "distributedInfo"))
+      trace_.has_rank = whole(fields::member(*info, "rank")).has_value();
+    const Json* devices = fields::member(head, "deviceProperties");
     if (devices == nullptr || !devices->is_array()) return;
     for (const Json& device : *devices)
-      if (const auto id = whole(member(device, "id"))) trace_.described_devices.push_back(*id);
+      if (const auto id = whole(fields::member(device, "id")))
+        trace_.described_devices.push_back(*id);
   }
 
   void find(Rule rule, std::string_view what, std::string_view name) {
@@ -129,25 +125,26 @@ class Reader {
     if (!json.is_object()) return find(not_object, "is no object", "");
     const std::string_view phase = text_of(json, "ph"), name = text_of(json, "name");
     if (phase.empty()) return find(no_phase, "has no phase (ph)", name);
-    if (member(json, "name") == nullptr || !member(json, "name")->is_string())
+    if (fields::member(json, "name") == nullptr || !fields::member(json, "name")->is_string())
       return find(no_name, "has no name, without which torch_tb_profiler stops", "");
     if (phase == "X") return slice(json, name);
     if ((phase == "s" || phase == "f") && text_of(json, "cat") == "ac2g")
       return arrow(json, phase[0]);
     if (phase == "M" && name == "thread_name")
-      if (const Json* args = member(json, "args"))
+      if (const Json* args = fields::member(json, "args"))
         trace_.thread_names[track_name(json)] = text_of(*args, "name");
   }
 
   void slice(const Json& json, std::string_view name) {
-    const auto begin = ns_of(member(json, "ts")), length = ns_of(member(json, "dur"));
+    const auto begin = ns_of(fields::member(json, "ts")),
+               length = ns_of(fields::member(json, "dur"));
     if (!begin.has_value() || !length.has_value() || *length < 0)
       return find(no_time, "has no times (ts, and dur of at least 0)", name);
-    const Json* category = member(json, "cat");
+    const Json* category = fields::member(json, "cat");
     if (category == nullptr || !category->is_string())
       return find(no_category, "has no category (cat), without which torch_tb_profiler stops",
                   name);
-    if (member(json, "pid") == nullptr || member(json, "tid") == nullptr)
+    if (fields::member(json, "pid") == nullptr || fields::member(json, "tid") == nullptr)
       return find(no_track, "is of no process or thread (pid, tid)", name);
     // 2^53 ns in us: above it a double no longer tells nanoseconds apart
     if (*begin > (std::int64_t{1} << 53))
@@ -162,18 +159,18 @@ class Reader {
                      .track = id(track_ids_, trace_.tracks, track_name(json)),
                      .category = category_of(text_of(json, "cat")),
                      .phase = 'X',
-                     .pid = whole(member(json, "pid"))};
-    if (const Json* args = member(json, "args")) {
-      event.device = whole(member(*args, "device"));
-      event.stream = whole(member(*args, "stream"));
-      event.correlation = whole(member(*args, "correlation"));
-      event.external_id = whole(member(*args, "External id"));
+                     .pid = whole(fields::member(json, "pid"))};
+    if (const Json* args = fields::member(json, "args")) {
+      event.device = whole(fields::member(*args, "device"));
+      event.stream = whole(fields::member(*args, "stream"));
+      event.correlation = whole(fields::member(*args, "correlation"));
+      event.external_id = whole(fields::member(*args, "External id"));
     }
     trace_.events.push_back(event);
   }
 
   void arrow(const Json& json, char phase) {
-    const auto at = ns_of(member(json, "ts")), flow = whole(member(json, "id"));
+    const auto at = ns_of(fields::member(json, "ts")), flow = whole(fields::member(json, "id"));
     if (!at.has_value() || !flow.has_value())
       return find(bad_flow, "is an arrow without a time or a number (ts, id)", "");
     trace_.events.push_back({.index = index_,
@@ -190,8 +187,8 @@ class Reader {
   }
 
   static std::string track_name(const Json& json) {
-    return fmt::format("pid {}, tid {}", track_part(member(json, "pid")),
-                       track_part(member(json, "tid")));
+    return fmt::format("pid {}, tid {}", track_part(fields::member(json, "pid")),
+                       track_part(fields::member(json, "tid")));
   }
 
   static std::uint32_t id(std::unordered_map<std::string, std::uint32_t>& ids,

@@ -6,16 +6,12 @@
 #include <cctype>
 #include <limits>
 
+#include "profiler/analysis/fields.h"
+
 namespace warpstep::profiler {
 namespace {
 
-const Json* member(const Json* object, const char* key) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(key);
-  return found == object->end() ? nullptr : &*found;
-}
-
-std::string text_of(const Json* text) {
+std::string text_or_none(const Json* text) {
   return text != nullptr && text->is_string() ? text->get<std::string>() : std::string{};
 }
 
@@ -28,7 +24,7 @@ std::uint32_t trainer_of(const Session& session) {
 }
 
 std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
-  const Json* stamped = member(member(&session.stamp, "profiler"), "pid");
+  const Json* stamped = fields::member(fields::child(session.stamp, "profiler"), "pid");
   const std::uint64_t pid = stamped != nullptr && stamped->is_number_integer()
                                 ? stamped->get<std::uint32_t>()
                                 : trainer_id;
@@ -59,8 +55,9 @@ TraceFacts trace_facts(const Session& session) {
   facts.trainer = trainer_of(session);
   facts.trainer_id = session.threads.empty() ? 1 : session.threads[facts.trainer].system;
   facts.pid = pid_of(session, facts.trainer_id);
-  const Json* host = member(&session.stamp, "host");
-  facts.host = text_of(host != nullptr && host->is_object() ? member(host, "name") : host);
+  const Json* host = fields::member(session.stamp, "host");
+  facts.host =
+      text_or_none(host != nullptr && host->is_object() ? fields::member(*host, "name") : host);
   for (char& c : facts.host)  // it becomes part of a file's name
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   if (facts.host.empty()) facts.host = "host";
@@ -86,9 +83,9 @@ std::string activity_name(const Session& session, const Activity& activity) {
 }
 
 std::string call_title(const Session& session, std::uint64_t index) {
-  const Json* calls = member(&session.program, "calls");
+  const Json* calls = fields::member(session.program, "calls");
   if (calls == nullptr || !calls->is_array() || index >= calls->size()) return {};
-  return text_of(member(&(*calls)[index], "title"));
+  return text_or_none(fields::member((*calls)[index], "title"));
 }
 
 std::string counter_name(const Session& session, const Span& counter) {

@@ -118,7 +118,7 @@ bool same(const ProfileSchedule& a, const ProfileSchedule& b) {
 }
 
 TEST(ScheduleText, IsReadBack) {
-  EXPECT_EQ(to_text({}), "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run");
+  EXPECT_EQ(to_text(ProfileSchedule{}), "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run");
   for_all_small([](ProfileSchedule schedule) {
     EXPECT_TRUE(same(parse_schedule(to_text(schedule)), schedule)) << to_text(schedule);
     schedule.skip_first_wait = 0;

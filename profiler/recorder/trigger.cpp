@@ -26,7 +26,6 @@
 namespace warpstep::profiler {
 namespace {
 
-using Json = nlohmann::json;
 using std::filesystem::path;
 
 constexpr std::chrono::seconds patience{1};  // of a job with whoever asks
@@ -70,9 +69,9 @@ void remove_stale(const path& folder) {
     if (look_at(socket) == Found::dead) ::unlink(socket.c_str());
 }
 
-// Throws UsageError and Json's exceptions.
+// Throws UsageError and nlohmann::json's exceptions.
 TriggerRequest parse_request(const std::string& line) {
-  const Json json = Json::parse(line);
+  const nlohmann::json json = nlohmann::json::parse(line);
   if (!json.is_object()) fail<UsageError>("a request is a JSON object");
   TriggerRequest request;
   for (const auto& [key, value] : json.items()) {
@@ -237,7 +236,7 @@ std::string trigger(pid_t job, const TriggerRequest& request) {
   const auto peer = peer_of(socket);
   if (!peer || (*peer != user && *peer != 0))
     fail<UsageError>("the socket of process {} belongs to somebody else; {}", job, jobs_text());
-  const Json json{{"steps", request.steps}, {"deep", request.deep}};
+  const nlohmann::json json{{"steps", request.steps}, {"deep", request.deep}};
   if (send_line(socket, json.dump(), deadline))
     if (const auto answer = receive_line(socket, answer_bytes, deadline))
       return one_clean_line(*answer);

@@ -8,19 +8,16 @@
 #include <cerrno>
 #include <thread>
 
+#include "profiler/recorder/testing_socket.h"
 #include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::nobody;
+using testing::soon;
 using testing::Tree;
-
-constexpr uid_t nobody = 65534;
-
-Deadline soon() {
-  return std::chrono::steady_clock::now() + std::chrono::seconds(20);
-}
 
 TEST(SocketFolder, IsTheUsersAlone) {
   Tree tree;

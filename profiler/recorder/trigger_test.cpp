@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "engine/core/error.h"
+#include "profiler/recorder/testing_socket.h"
 #include "profiler/recorder/trigger_socket.h"
 #include "profiler/sources/testing_tree.h"
 
@@ -26,13 +27,9 @@ using std::filesystem::path;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::nobody;
+using testing::soon;
 using testing::Tree;
-
-constexpr uid_t nobody = 65534;
-
-Deadline soon() {
-  return std::chrono::steady_clock::now() + std::chrono::seconds(20);
-}
 
 unsigned mode_of(const path& path) {
   struct stat status {};

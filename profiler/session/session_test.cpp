@@ -56,7 +56,7 @@ Session sample_session() {
   return builder.build();
 }
 
-std::string written(const Session& session) {
+std::string file_of(const Session& session) {
   const std::filesystem::path path = temporary("session_test.prof");
   SessionWriter(path).write(session);
   return read_file(path);
@@ -64,7 +64,7 @@ std::string written(const Session& session) {
 
 TEST(SessionFile, HoldsEverything) {
   const Session before = sample_session();
-  const Session after = parse_session(written(before), "test");
+  const Session after = parse_session(file_of(before), "test");
   EXPECT_EQ(after.stamp, before.stamp);
   EXPECT_EQ(after.notes, before.notes);
   ASSERT_EQ(after.names.size(), before.names.size());
@@ -88,7 +88,7 @@ TEST(SessionFile, HoldsEverything) {
 
 // A process that is killed leaves any prefix of its file.
 TEST(SessionFile, ReadsEveryPrefixUpToTheLastWholeChunk) {
-  const std::string whole = written(sample_session());
+  const std::string whole = file_of(sample_session());
   std::size_t steps = 0;
   for (std::size_t size = 60; size < whole.size(); ++size) {
     const Session session = parse_session(std::string_view(whole).substr(0, size), "test");
@@ -107,7 +107,7 @@ std::size_t records_of(const Session& session) {
 
 TEST(SessionFile, AFlippedByteCostsItsChunkAndIsTold) {
   const Session session = sample_session();
-  const std::string whole = written(session);
+  const std::string whole = file_of(session);
   const std::size_t header_ends = sizeof(ChunkHeader) + Json{{"schema", 1}}.dump().size();
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
@@ -139,7 +139,7 @@ std::vector<std::pair<Chunk, std::string>> chunks_of(const std::string& file) {
 TEST(SessionFile, ReadsWhatComesAfterADamagedChunk) {
   for (const bool is_header : {false, true}) {
     std::string file;
-    for (auto [type, bytes] : chunks_of(written(sample_session()))) {
+    for (auto [type, bytes] : chunks_of(file_of(sample_session()))) {
       if (type == Chunk::windows) bytes[is_header ? 0 : bytes.size() - 1] ^= 1;
       file += bytes;
     }
@@ -215,36 +215,36 @@ TEST(SessionFile, RefusesALaterSchema) {
 TEST(SessionFile, RefusesWhatCannotBe) {
   Session session = sample_session();
   session.spans[0].name = 99;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.spans[0].thread = 99;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.activities[0].end_ns = 1;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.steps[0].other_ns += 1;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.steps[1].step = session.steps[0].step;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.steps[1].begin_ns -= 200'000;  // before the first one ends
   session.steps[1].other_ns += 200'000;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.activities[1].device = 5;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.samples[0].at_ns = std::uint64_t{1} << 63;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
 }
 
 TEST(SessionFile, RefusesPartsThatAddUpOnlyByWrappingAround) {
   Session session = sample_session();
   session.steps[0].data_ns = std::uint64_t{1} << 63;
   session.steps[0].copies_ns += std::uint64_t{1} << 63;
-  EXPECT_THROW(parse_session(written(session), "test"), DataError);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
 }
 
 TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {

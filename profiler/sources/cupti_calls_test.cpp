@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-const record::Name conv("conv1", Kind::call), pool("pool1", Kind::call), user("epoch");
+const record::Name calls_conv("conv1", Kind::call), pool("pool1", Kind::call), user("epoch");
 
 TEST(CuptiCalls, EagerCallsAreTold) {
   FakeCupti cupti;
@@ -21,7 +21,7 @@ TEST(CuptiCalls, EagerCallsAreTold) {
   for (int step = 0; step < 3; ++step) {
     const record::Span epoch(user, 99);  // of no call
     {
-      const record::Span span(conv, 0);
+      const record::Span span(calls_conv, 0);
       cupti.launch("_Z4gemmPfi");
       cupti.launch({.kernel = "_Z4biasPf", .by_runtime = false, .by_driver = true});
     }
@@ -45,7 +45,7 @@ TEST(CuptiCalls, OddOrderChangesNothing) {
     const auto trace = open(cupti);
     trace->begin();
     for (std::uint64_t i = 0; i < 20; ++i) {
-      const record::Span span(conv, i);
+      const record::Span span(calls_conv, i);
       cupti.launch({.stream = 7 + static_cast<std::uint32_t>(i % 3), .by_driver = i % 2 == 0});
     }
     return trace->end();
@@ -61,14 +61,14 @@ TEST(CuptiCalls, SpansMayCrossAWindowsEdges) {
   FakeCupti cupti;
   const auto trace = open(cupti);
   {
-    const record::Span early(conv, 3);
+    const record::Span early(calls_conv, 3);
     EXPECT_TRUE(testing::pushed_externals().empty());
     trace->begin();
     cupti.launch("_Z4gemmPfi");  // its id was not pushed
   }
   Traced traced;
   {
-    const record::Span late(conv, 4);
+    const record::Span late(calls_conv, 4);
     cupti.launch("_Z4gemmPfi");
     traced = trace->end();
     {
@@ -87,12 +87,13 @@ TEST(CuptiCalls, NestedAndDeepCallsEndWhereTheyBegan) {
   trace->begin();
   {
     std::vector<std::unique_ptr<record::Span>> spans;
-    for (std::uint64_t i = 0; i < 40; ++i) spans.push_back(std::make_unique<record::Span>(conv, i));
+    for (std::uint64_t i = 0; i < 40; ++i)
+      spans.push_back(std::make_unique<record::Span>(calls_conv, i));
     while (!spans.empty()) spans.pop_back();
   }
   EXPECT_TRUE(testing::pushed_externals().empty());
   {
-    const record::Span span(conv, 5);
+    const record::Span span(calls_conv, 5);
     cupti.launch("_Z4gemmPfi");
   }
   EXPECT_EQ(by_call(trace->end()), (std::map<std::uint64_t, std::uint64_t>{{5, 1000}}));
@@ -102,7 +103,7 @@ TEST(CuptiCalls, NestedAndDeepCallsEndWhereTheyBegan) {
 FakeGraph captured(FakeCupti& cupti) {
   FakeGraph graph;
   {
-    const record::Span span(conv, 0);
+    const record::Span span(calls_conv, 0);
     cupti.capture(graph, "_Z4gemmPfi");
     cupti.capture(graph, "_Z4biasPf");
   }
@@ -151,7 +152,7 @@ TEST(CuptiCalls, AnUpdatedGraphHasItsNewCalls) {
   FakeGraph executable = cupti.instantiate(captured(cupti));
   FakeGraph other;
   for (std::uint64_t call = 10; call < 13; ++call) {
-    const record::Span span(conv, call);
+    const record::Span span(calls_conv, call);
     cupti.capture(other, "_Z4nextv");
   }
   cupti.update(executable, other);
@@ -176,7 +177,7 @@ TEST(CuptiCalls, ThreadsDoNotShareCalls) {
   for (std::uint64_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
-        const record::Span span(conv, t);
+        const record::Span span(calls_conv, t);
         cupti.launch({.lasts_ns = 10 + t});
       }
     });

@@ -21,7 +21,7 @@ const record::Name conv("conv1", Kind::call);
 
 constexpr TraceSettings settings{.between_readings = std::chrono::hours(1)};
 
-OpenedTrace open(const FakeCupti& cupti, const TraceSettings& how = settings) {
+OpenedTrace open_faulty(const FakeCupti& cupti, const TraceSettings& how = settings) {
   return open_trace(cupti.api(), {}, how);
 }
 
@@ -45,7 +45,7 @@ TEST(CuptiFaults, WhatWorksInPartSaysSo) {
   cupti.faults.enable_callback = CUPTI_ERROR_UNKNOWN;
   cupti.faults.set_attribute = CUPTI_ERROR_UNKNOWN;
   cupti.faults.set_thread_id_type = CUPTI_ERROR_NOT_SUPPORTED;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   ASSERT_NE(opened.trace, nullptr);
   EXPECT_THAT(opened.why,
               AllOf(HasSubstr("recorded in part: kernels of CUDA graphs are not told"),
@@ -62,7 +62,7 @@ TEST(CuptiFaults, NoMoreListeners) {
       {[](std::uint32_t, Kind, std::uint64_t) noexcept {}, [](Kind) noexcept {}}};
   for (const record::Listener& other : others) ASSERT_TRUE(record::add_listener(other));
   {
-    const OpenedTrace opened = open(cupti);
+    const OpenedTrace opened = open_faulty(cupti);
     ASSERT_NE(opened.trace, nullptr);
     EXPECT_THAT(opened.why, HasSubstr("not told apart by call"));
     EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
@@ -72,7 +72,7 @@ TEST(CuptiFaults, NoMoreListeners) {
 
 TEST(CuptiFaults, AKindThatCannotBeHad) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.enable[CUPTI_ACTIVITY_KIND_MEMCPY] = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   opened.trace->begin();
   cupti.launch("_Z4gemmPfi");
@@ -89,7 +89,7 @@ TEST(CuptiFaults, AKindThatCannotBeHad) {
 
 TEST(CuptiFaults, NoKindAtAll) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   for (int kind = 0; kind < 60; ++kind)
     cupti.faults.enable[static_cast<CUpti_ActivityKind>(kind)] = CUPTI_ERROR_UNKNOWN;
   const Traced traced = window(cupti, *opened.trace);
@@ -99,7 +99,7 @@ TEST(CuptiFaults, NoKindAtAll) {
 
 TEST(CuptiFaults, DroppedRecordsAreCounted) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.dropped = 1000;  // before the window: not of it
   opened.trace->begin();
   cupti.faults.dropped = 17;
@@ -111,7 +111,7 @@ TEST(CuptiFaults, DroppedRecordsAreCounted) {
 
 TEST(CuptiFaults, NoTimes) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.no_times = true;
   const Traced traced = window(cupti, *opened.trace, 5);
   EXPECT_EQ(kernels(traced), 0U);
@@ -121,7 +121,7 @@ TEST(CuptiFaults, NoTimes) {
 
 TEST(CuptiFaults, AFlushThatFails) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.flush = CUPTI_ERROR_UNKNOWN;
   const Traced traced = window(cupti, *opened.trace);
   EXPECT_EQ(kernels(traced), 0U);
@@ -132,7 +132,7 @@ TEST(CuptiFaults, AFlushThatFails) {
 
 TEST(CuptiFaults, ADeviceThatIsLost) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.create_context(1);
   cupti.faults.synchronize = CUDA_ERROR_ILLEGAL_ADDRESS;
   const Traced traced = window(cupti, *opened.trace);
@@ -144,7 +144,7 @@ TEST(CuptiFaults, BuffersRunOut) {
   FakeCupti cupti;
   // No thread reads while the fake fills: it asks for the third buffer within one launch's lock,
   // but may get one back later, so only what is consistent is checked.
-  const OpenedTrace opened = open(
+  const OpenedTrace opened = open_faulty(
       cupti, {.buffers = {.bytes = 256, .count = 1}, .between_readings = std::chrono::hours(1)});
   opened.trace->begin();
   for (int i = 0; i < 200; ++i) cupti.launch("_Z4gemmPfi");
@@ -155,7 +155,7 @@ TEST(CuptiFaults, BuffersRunOut) {
 
 TEST(CuptiFaults, NoBufferAtAll) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(
+  const OpenedTrace opened = open_faulty(
       cupti, {.buffers = {.bytes = 4096, .count = 0}, .between_readings = std::chrono::hours(1)});
   const Traced traced = window(cupti, *opened.trace, 10);
   EXPECT_TRUE(traced.activities.empty());
@@ -165,7 +165,7 @@ TEST(CuptiFaults, NoBufferAtAll) {
 
 TEST(CuptiFaults, RecordsOfAnUnknownKind) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   opened.trace->begin();
   cupti.launch("_Z4gemmPfi");
   const std::uint64_t unknown = 4711;
@@ -178,7 +178,7 @@ TEST(CuptiFaults, RecordsOfAnUnknownKind) {
 
 TEST(CuptiFaults, NamesThatCuptiDoesNotKnow) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.callback_name = CUPTI_ERROR_UNKNOWN;
   opened.trace->begin();
   cupti.launch(FakeCupti::Launch{.kernel = nullptr});
@@ -190,7 +190,7 @@ TEST(CuptiFaults, NamesThatCuptiDoesNotKnow) {
 
 TEST(CuptiFaults, NoTimestamp) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.timestamp = CUPTI_ERROR_NOT_INITIALIZED;
   const std::uint64_t before = cupti.monotonic_ns();
   const Traced traced = window(cupti, *opened.trace, 1);  // the system's clock stands in
@@ -200,7 +200,7 @@ TEST(CuptiFaults, NoTimestamp) {
 
 TEST(CuptiFaults, ASystemClockThatIsSet) {
   FakeCupti cupti;
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_faulty(cupti);
   opened.trace->begin();
   const std::uint64_t before = cupti.monotonic_ns();
   cupti.launch("_Z4gemmPfi");

@@ -14,21 +14,21 @@ using ::testing::AllOf;
 using testing::FakeCupti;
 using ::testing::HasSubstr;
 
-const record::Name conv("conv1", Kind::call);
+const record::Name open_conv("conv1", Kind::call);
 
-constexpr TraceSettings settings{.between_readings = std::chrono::hours(1)};
+constexpr TraceSettings open_settings{.between_readings = std::chrono::hours(1)};
 
-OpenedTrace open(const FakeCupti& cupti, const TraceSettings& how = settings) {
+OpenedTrace open_fake(const FakeCupti& cupti, const TraceSettings& how = open_settings) {
   return open_trace(cupti.api(), {}, how);
 }
 
 std::string why_not(const FakeCupti& cupti) {
-  const OpenedTrace opened = open(cupti);
+  const OpenedTrace opened = open_fake(cupti);
   EXPECT_EQ(opened.trace, nullptr);
   EXPECT_TRUE(opened.why.starts_with("The GPU's activities are not recorded: ")) << opened.why;
   EXPECT_TRUE(opened.why.ends_with('.')) << opened.why;
   EXPECT_EQ(cupti.subscriptions, 0);
-  const record::Span span(conv, 1);  // nobody listens who should not
+  const record::Span span(open_conv, 1);  // nobody listens who should not
   EXPECT_TRUE(testing::pushed_externals().empty());
   return opened.why;
 }
@@ -62,7 +62,7 @@ TEST(CuptiOpen, AnotherVersion) {
   for (const std::uint32_t version : {130000U, 130001U, 130099U}) {
     FakeCupti cupti;
     cupti.faults.version = version;
-    EXPECT_EQ(open(cupti).why, "");
+    EXPECT_EQ(open_fake(cupti).why, "");
   }
 }
 
@@ -91,7 +91,7 @@ TEST(CuptiOpen, NoBuffersCanBeRegistered) {
   cupti.faults.register_callbacks = CUPTI_ERROR_INVALID_PARAMETER;
   EXPECT_THAT(why_not(cupti), HasSubstr("cuptiActivityRegisterCallbacks gave"));
   cupti.faults.register_callbacks = CUPTI_SUCCESS;
-  EXPECT_NE(open(cupti).trace, nullptr);
+  EXPECT_NE(open_fake(cupti).trace, nullptr);
 }
 
 // The real thing, on whatever machine this is.

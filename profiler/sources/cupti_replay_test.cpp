@@ -21,7 +21,7 @@ using testing::FakeCupti;
 using testing::FakeGraph;
 using ::testing::HasSubstr;
 
-const record::Name conv("conv1", Kind::call);
+const record::Name replay_conv("conv1", Kind::call);
 
 constexpr TraceSettings settings{.buffers = {.bytes = 2048, .count = 100},
                                  .between_readings = std::chrono::hours(1)};
@@ -56,7 +56,7 @@ class CuptiReplay : public ::testing::Test {
     EXPECT_EQ(opened.why, "");
     FakeGraph graph;
     {
-      const record::Span span(conv, 6);
+      const record::Span span(replay_conv, 6);
       cupti.capture(graph, "_Z4gemmPfi");
     }
     cupti.capture(graph, "_Z5otherv");
@@ -67,7 +67,7 @@ class CuptiReplay : public ::testing::Test {
       if (last) cupti.faults.enable[CUPTI_ACTIVITY_KIND_MEMSET] = CUPTI_ERROR_UNKNOWN;
       opened.trace->begin();
       for (int i = 0; i < launches; ++i) {
-        const record::Span span(conv, static_cast<std::uint64_t>(i));
+        const record::Span span(replay_conv, static_cast<std::uint64_t>(i));
         cupti.launch(FakeCupti::Launch{.by_driver = true});
         cupti.launch({.kernel = "_Z4biasPf", .by_runtime = false, .by_driver = true});
       }

@@ -1,6 +1,11 @@
 # Installs into one folder, moves it to another, builds docs/example and docs/custom_op against it there
 # and runs their programs and the installed one.
 file(REMOVE_RECURSE "${WORK_DIR}")
+if(CCACHE)  # the benchmark's and the tests' own sources are compiled again; what a checkout compiled before serves this one
+  set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${CCACHE}")
+  set(ENV{CCACHE_BASEDIR} "${SOURCE_DIR}")
+  set(ENV{CCACHE_NOHASHDIR} 1)
+endif()
 set(prefix "${WORK_DIR}/moved here")  # a blank in the path, as users have them
 
 function(run)
@@ -25,7 +30,7 @@ run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")
 run(COMMAND "${WORK_DIR}/example/example" OUTPUT "conv1/conv 3x3 p1 .*update_all adam")
 # An op from outside: what tries Warpstep's own ops tries it, the benchmark lists it, and a training with it learns.
 run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/custom_op" -B "${WORK_DIR}/custom_op"
-            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
             -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DBENCH=ON)
 run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/custom_op")
 run(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${WORK_DIR}/custom_op" --output-on-failure -j 2 -E "op/cuda/"

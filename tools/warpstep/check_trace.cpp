@@ -32,7 +32,7 @@ int check(const std::filesystem::path& path) {
   return done;
 }
 
-Run declare(CLI::App& app) {
+Run declare_check_trace(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   app.add_option("file", *path, "a trace in Kineto's format, .json or .json.gz")->required();
   app.footer(
@@ -41,8 +41,9 @@ Run declare(CLI::App& app) {
   return [path] { return check(*path); };
 }
 
-const Command command("check-trace", "look for what readers of a Kineto trace would stumble over",
-                      declare);
+const Command check_trace_command("check-trace",
+                                  "look for what readers of a Kineto trace would stumble over",
+                                  declare_check_trace);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CompareOptions {
   std::string before, after;
   bool split = false;
   bool force = false;
@@ -48,7 +48,7 @@ void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) 
   say("wrote {}\n", page.string());
 }
 
-int compare_runs(const Options& options) {
+int compare_runs(const CompareOptions& options) {
   if (options.split && !options.after.empty())
     fail<UsageError>("--split takes one run, two were given");
   if (!options.split && options.after.empty())
@@ -68,8 +68,8 @@ int compare_runs(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_compare(CLI::App& app) {
+  auto options = std::make_shared<CompareOptions>();
   const char* what = "run directory with a session.prof, or a .prof file";
   app.add_option("before", options->before, what)->required()->type_name("RUN_A");
   app.add_option("after", options->after, what)->type_name("RUN_B");
@@ -84,7 +84,8 @@ Run declare(CLI::App& app) {
   return [options] { return compare_runs(*options); };
 }
 
-const Command command("compare", "what changed between two runs, and how sure that is", declare);
+const Command compare_command("compare", "what changed between two runs, and how sure that is",
+                              declare_compare);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -2,7 +2,6 @@
 #include "tools/warpstep/data.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <cinttypes>
@@ -10,18 +9,10 @@
 
 #include "data/synthetic.h"
 #include "engine/core/error.h"
-#include "tools/warpstep/say.h"
+#include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
 namespace {
-
-// A line that overwrites itself, on a terminal only.
-void show_progress(std::uint64_t done, std::uint64_t all) {
-  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  if (!terminal || (done % 500 != 0 && done != all)) return;
-  say("\r{} of {} files{}", done, all, done == all ? "\n" : "");
-  std::fflush(stderr);
-}
 
 Run declare_make(CLI::App& app) {
   struct Options : data::SyntheticOptions {
@@ -51,14 +42,14 @@ Run declare_make(CLI::App& app) {
                     &options->width, &end) != 2)
       fail<UsageError>("--size {}: is not HEIGHTxWIDTH, for example 533x800", options->size);
     options->jpeg = options->format == "jpeg";
-    const bool made = data::make_dataset(options->out, *options, show_progress);
+    const bool made = data::make_dataset(options->out, *options, CountLine{"files"});
     fmt::print("{}: {} train and {} test images{}\n", options->out, options->train, options->test,
                made ? "" : " (already there)");
     return done;
   };
 }
 
-Run declare(CLI::App& app) {
+Run declare_data(CLI::App& app) {
   return declare_group(
       app, {{"make", "draw a small set of labelled PNG files to train on", declare_make},
             {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
@@ -66,7 +57,7 @@ Run declare(CLI::App& app) {
             {"verify", "decode every sample and list the broken ones", declare_data_verify}});
 }
 
-const Command command("data", "make, pack, describe and check data sets", declare);
+const Command data_command("data", "make, pack, describe and check data sets", declare_data);
 
 }  // namespace
 

@@ -1,19 +1,17 @@
 // warpstep data pack: a data set into few large files.
 #include <fmt/format.h>
-#include <unistd.h>
 #include <CLI/CLI.hpp>
-
-#include <cstdio>
 
 #include "data/pack.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/data.h"
+#include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
 
-struct Options {
+struct DataPackOptions {
   std::string from, out;
   std::string to;  // empty: by what the source is
   bool decode = false;
@@ -22,15 +20,7 @@ struct Options {
   int workers = 0;
 };
 
-// A line that overwrites itself, on a terminal only.
-void show_progress(std::uint64_t done, std::uint64_t all) {
-  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  if (!terminal || (done % 100 != 0 && done != all)) return;
-  say("\r{} of {} samples{}", done, all, done == all ? "\n" : "");
-  std::fflush(stderr);
-}
-
-int pack(const Options& options) {
+int pack(const DataPackOptions& options) {
   if (options.decode && options.to == "tar")
     fail<UsageError>("--decode --to tar: shards hold encoded samples; leave one of the two out");
   data::PackOptions pack_options;
@@ -40,7 +30,7 @@ int pack(const Options& options) {
   pack_options.seekable = options.seekable;
   pack_options.shard_bytes = options.shard_mib << 20;
   pack_options.workers = options.workers;
-  pack_options.progress = show_progress;
+  pack_options.progress = CountLine{"samples"};
   const data::PackSummary summary = data::pack(options.from, options.out, pack_options);
   fmt::print("{}: {} samples, {} bytes in {} files; the samples were {} bytes\n", options.out,
              summary.samples, summary.bytes, summary.files, summary.from_bytes);
@@ -53,7 +43,7 @@ int pack(const Options& options) {
 }  // namespace
 
 Run declare_data_pack(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataPackOptions>();
   app.add_option("SRC", options->from, "the folder of the data set")->required();
   app.add_option("OUT", options->out, "the folder to make")->required();
   app.add_option("--to", options->to, "tar shards or safetensors; tar unless --decode is given")

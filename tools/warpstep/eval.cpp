@@ -143,7 +143,7 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   return done;
 }
 
-Run declare(CLI::App& app) {
+Run declare_eval(CLI::App& app) {
   auto request = std::make_shared<EvalRequest>();
   app.add_option("run", request->run,
                  "run directory, or a checkpoint of one; with --weights also a model's name")
@@ -175,7 +175,7 @@ Run declare(CLI::App& app) {
   return [&app, request] { return evaluate_run(app, *request); };
 }
 
-const Command command("eval", "loss and accuracy of saved weights", declare);
+const Command eval_command("eval", "loss and accuracy of saved weights", declare_eval);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -17,7 +17,7 @@
 namespace warpstep::tools {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   RunOptions run;
   std::int64_t classes = 10;
   std::int64_t image = 0;  // height and width; 0: the model's own
@@ -37,7 +37,7 @@ std::shared_ptr<Backend> assumed(const RunOptions& options, const std::string& d
 }
 
 // Even a machine without any fast backend can have its steps explained.
-std::shared_ptr<Backend> backend_of(const Options& all) {
+std::shared_ptr<Backend> backend_of(const ExplainOptions& all) {
   const RunOptions& options = all.run;
   if (!all.assume.empty()) return assumed(options, all.assume);
   try {
@@ -53,7 +53,7 @@ std::shared_ptr<Backend> backend_of(const Options& all) {
   }
 }
 
-StepOptions step_options(const Options& options, const models::Model& model,
+StepOptions step_options(const ExplainOptions& options, const models::Model& model,
                          const Backend& backend) {
   StepOptions step;
   step.training = !options.evaluate;
@@ -65,7 +65,7 @@ StepOptions step_options(const Options& options, const models::Model& model,
   return options_for(backend, step);
 }
 
-std::string heading(const Options& options, const models::Model& model) {
+std::string heading(const ExplainOptions& options, const models::Model& model) {
   std::string text = fmt::format("{}: {}\n{} step, batch {}, {}", model.name, model.description,
                                  options.evaluate ? "evaluation" : "training", options.run.batch,
                                  options.run.precision);
@@ -74,7 +74,7 @@ std::string heading(const Options& options, const models::Model& model) {
   return text;
 }
 
-int explain_model(const Options& options) {
+int explain_model(const ExplainOptions& options) {
   const models::Model& model = models::find(options.run.model);
   models::BuildOptions build;
   build.batch = options.run.batch;
@@ -102,8 +102,8 @@ int explain_model(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_explain(CLI::App& app) {
+  auto options = std::make_shared<ExplainOptions>();
   RunOptions& run = options->run;
   app.add_option("model", run.model, "name of a model")->required()->type_name("MODEL");
   declare_model_options(app, run);
@@ -133,7 +133,8 @@ Run declare(CLI::App& app) {
   return [options] { return explain_model(*options); };
 }
 
-const Command command("explain", "print a model's calls, memory plan and totals", declare);
+const Command explain_command("explain", "print a model's calls, memory plan and totals",
+                              declare_explain);
 
 }  // namespace
 }  // namespace warpstep::tools

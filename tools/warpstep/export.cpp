@@ -71,7 +71,7 @@ int export_run(const ExportRequest& request) {
   return done;
 }
 
-Run declare(CLI::App& app) {
+Run declare_export(CLI::App& app) {
   auto request = std::make_shared<ExportRequest>();
   app.add_option("run", request->run, "run directory, or a session file of one")->required();
   app.add_flag("--kineto", request->kineto,
@@ -91,7 +91,8 @@ Run declare(CLI::App& app) {
   return [request] { return export_run(*request); };
 }
 
-const Command command("export", "write a run's profile in other programs' formats", declare);
+const Command export_command("export", "write a run's profile in other programs' formats",
+                             declare_export);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -87,7 +87,7 @@ void print(const Json& f) {
   }
 }
 
-Run declare(CLI::App& app) {
+Run declare_info(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "print one JSON object");
   app.footer("Example:\n  warpstep info --json");
@@ -101,7 +101,8 @@ Run declare(CLI::App& app) {
   };
 }
 
-const Command command("info", "print versions, the machine and the devices found", declare);
+const Command info_command("info", "print versions, the machine and the devices found",
+                           declare_info);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ProfileOptions {
   pid_t job = 0;
   profiler::TriggerRequest request;
   bool list = false;
@@ -35,7 +35,7 @@ std::string command_line(pid_t job) {
   return text;
 }
 
-int list(const Options& options) {
+int list(const ProfileOptions& options) {
   Json jobs = Json::array();
   for (const pid_t job : profiler::listening_jobs())
     jobs.push_back({{"pid", job}, {"command", command_line(job)}});
@@ -49,7 +49,7 @@ int list(const Options& options) {
   return done;
 }
 
-int ask(const Options& options) {
+int ask(const ProfileOptions& options) {
   const std::string answer = profiler::trigger(options.job, options.request);
   if (options.json)
     fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}}.dump(
@@ -59,8 +59,8 @@ int ask(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_profile(CLI::App& app) {
+  auto options = std::make_shared<ProfileOptions>();
   app.add_option("pid", options->job, "the job: a process that trains");
   app.add_option("--steps", options->request.steps, "steps to record, from the next one on")
       ->capture_default_str();
@@ -78,7 +78,7 @@ Run declare(CLI::App& app) {
   };
 }
 
-const Command command("profile", "record the next steps of a running job", declare);
+const Command profile_command("profile", "record the next steps of a running job", declare_profile);
 
 }  // namespace
 }  // namespace warpstep::tools

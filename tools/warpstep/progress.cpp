@@ -17,6 +17,14 @@ constexpr std::uint64_t report_ns = 10'000'000'000;  // a line in a log file
 
 }  // namespace
 
+void CountLine::operator()(std::uint64_t done, std::uint64_t all) const {
+  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  if (!terminal || (done % 100 != 0 && done != all)) return;
+  say("\r{} of {} {}{}", grouped(static_cast<std::int64_t>(done)),
+      grouped(static_cast<std::int64_t>(all)), what, done == all ? "\n" : "");
+  std::fflush(stderr);
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }

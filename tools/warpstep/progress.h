@@ -31,6 +31,12 @@ class ProgressLine final : public TrainObserver {
   std::uint64_t epoch_end_step_ = 0;
 };
 
+// "200 of 4,000 files": a line that overwrites itself, on a terminal only.
+struct CountLine {
+  std::string what;
+  void operator()(std::uint64_t done, std::uint64_t all) const;
+};
+
 // Of train and eval.
 inline constexpr const char* check_numerics_help =
     "wait for every call, read back what it wrote and stop at the first number that is not finite, "

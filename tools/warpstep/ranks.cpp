@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct RanksOptions {
   std::vector<std::string> runs;
   std::string perfetto;
   bool json = false;
@@ -66,7 +66,7 @@ void print(const profiler::RanksView& view) {
              to_text(straggles, shown_straggles), straggles.note);
 }
 
-int compare_ranks(const Options& options) {
+int compare_ranks(const RanksOptions& options) {
   std::vector<profiler::Session> sessions;
   for (const std::string& run : options.runs)
     sessions.push_back(std::move(open_profiled_run(run).session));
@@ -86,8 +86,8 @@ int compare_ranks(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_ranks(CLI::App& app) {
+  auto options = std::make_shared<RanksOptions>();
   app.add_option("runs", options->runs,
                  "run directories with a session.prof, or .prof files: one of each rank")
       ->required()
@@ -102,8 +102,9 @@ Run declare(CLI::App& app) {
   return [options] { return compare_ranks(*options); };
 }
 
-const Command command("ranks", "the processes of one job beside each other: which is waited for",
-                      declare);
+const Command ranks_command("ranks",
+                            "the processes of one job beside each other: which is waited for",
+                            declare_ranks);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -12,11 +12,11 @@
 namespace warpstep::tools {
 namespace {
 
-struct Options {
+struct ReplayOptions {
   std::string raw, out;
 };
 
-int replay(const Options& options) {
+int replay(const ReplayOptions& options) {
   profiler::Traced traced = profiler::replay_device_trace(options.raw);
   profiler::Session session;
   session.names = record::names();  // the parser interned its own
@@ -30,15 +30,15 @@ int replay(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_replay(CLI::App& app) {
+  auto options = std::make_shared<ReplayOptions>();
   app.add_option("raw", options->raw, "what --profile-raw kept")->required()->type_name("RAW");
   app.add_option("out", options->out, "the session file to write")->required()->type_name("OUT");
   app.footer("Example:\n  warpstep replay runs/first/cupti.raw replayed.prof");
   return [options] { return replay(*options); };
 }
 
-const Command command("replay", "make a session of raw CUPTI buffers", declare);
+const Command replay_command("replay", "make a session of raw CUPTI buffers", declare_replay);
 
 }  // namespace
 }  // namespace warpstep::tools

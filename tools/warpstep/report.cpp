@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ReportOptions {
   std::string run;
   std::string output;
   bool json = false;
@@ -31,14 +31,14 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
 }
 
 // Beside the session: RUN/report.html, or NAME.html for NAME.prof. Other rules have another page.
-std::filesystem::path page_path(const Options& options, const ProfiledRun& run) {
+std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun& run) {
   if (!options.output.empty()) return options.output;
   const std::string stem =
       run.file.filename() == "session.prof" ? "report" : run.file.stem().string();
   return run.directory() / (stem + (options.tb_compatible ? "-tb.html" : ".html"));
 }
 
-int report(const Options& options) {
+int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
   profiler::Analysis analysis = profiler::analyse(run.session);
   if (options.tb_compatible)
@@ -54,8 +54,8 @@ int report(const Options& options) {
   return done;
 }
 
-Run declare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Run declare_report(CLI::App& app) {
+  auto options = std::make_shared<ReportOptions>();
   app.add_option("run", options->run, "run directory with a session.prof, or a .prof file")
       ->required()
       ->type_name("RUN");
@@ -69,7 +69,8 @@ Run declare(CLI::App& app) {
   return [options] { return report(*options); };
 }
 
-const Command command("report", "where a run's time went, and what to do about it", declare);
+const Command report_command("report", "where a run's time went, and what to do about it",
+                             declare_report);
 
 }  // namespace
 }  // namespace warpstep::tools

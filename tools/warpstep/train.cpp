@@ -273,7 +273,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
   return interrupted;
 }
 
-Run declare(CLI::App& app) {
+Run declare_train(CLI::App& app) {
   auto request = std::make_shared<TrainRequest>();
   declare_run_options(app, request->options);
   app.add_option(
@@ -290,7 +290,7 @@ Run declare(CLI::App& app) {
   return [&app, request] { return train(app, *request); };
 }
 
-const Command command("train", "train a model", declare);
+const Command train_command("train", "train a model", declare_train);
 
 }  // namespace
 }  // namespace warpstep::tools

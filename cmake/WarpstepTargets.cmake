@@ -103,7 +103,7 @@ endif()
 
 # The host's and the CPU's test programs that start threads: the others have no races to find, and ThreadSanitizer's build
 # leaves them out. tests/threads.py counts the threads that each program starts, and lists those that are missing here.
-set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|signals_test|profile_command_test)$")
+set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$")
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [TSAN_FILTER f] [PROPERTIES ...]): a GoogleTest
 # program; every test of it gets the tier as label, and the target tier_TIER builds it. With SHARDS, a program of very many

@@ -10,7 +10,7 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::uint64_t most_samples = 256;
-constexpr std::uint64_t small_bytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t small_bytes = std::uint64_t{256} << 20;
 
 // Of many bytes: four lanes of words, which do not wait for each other, so that memory is the
 // limit.
@@ -35,14 +35,21 @@ struct Sampled {
   bool all = false;
 };
 
+// Whether every sample is looked at: pixels that are stored as such and few enough to be read in
+// tenths of a second. How the set was opened, mapped or not, must not matter.
+bool is_small(const Dataset& set, Scratch& scratch) try {
+  return set.fetch(0, scratch).encoding == Encoding::pixels &&
+         set.size() * idx(set.image_shape().count()) <= small_bytes;
+} catch (const DataError&) {
+  return false;
+}
+
 Sampled sampled(const Dataset& set) {
-  // Pixels that were read when the set was opened cost nothing more; of what is mapped, little.
-  const std::span<const std::uint8_t> pixels = set.all_pixels();
-  if (!pixels.empty() && (set.memory_bytes() >= pixels.size() || pixels.size() <= small_bytes))
-    return {hash_of(pixels), true};
-  const std::uint64_t count = std::min(set.size(), most_samples);
   Scratch scratch;
   Hash hash;
+  if (set.size() == 0) return {hash.value(), true};
+  const std::uint64_t count =
+      is_small(set, scratch) ? set.size() : std::min(set.size(), most_samples);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t index = i * set.size() / count;
     try {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "data/npy.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -67,6 +68,19 @@ TEST(Content, OfManyFilesIsOfASampleAndOfTimes) {
             std::vector<std::string>{folder / "train/001.png"});
   exchange(folder / "train/000.png");  // the first is always of the sample
   EXPECT_NE(content_of(*open(folder.path(), Split::train)).sample, before.sample);
+}
+
+TEST(Content, IsTheSameHoweverTheSetIsOpened) {
+  const TemporaryFolder folder;
+  std::vector<std::uint8_t> pixels(300 * 4 * 4 * 3), labels(300);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * i >> 3);
+  write_npy(folder / "train-images.npy", StoredType::u8, std::vector<std::uint64_t>{300, 4, 4, 3},
+            pixels);
+  write_npy(folder / "train-labels.npy", StoredType::u8, std::vector<std::uint64_t>{300}, labels);
+  const Content mapped = content_of(*open(folder.path(), Split::train, {.io = Io::mmap}));
+  const Content read = content_of(*open(folder.path(), Split::train, {.io = Io::pread}));
+  EXPECT_EQ(mapped.sample, read.sample);
+  EXPECT_EQ(mapped.times, read.times);
 }
 
 TEST(Content, OfPixelsInMemoryIsOfAll) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 
 namespace warpstep::data {
 int Descriptor::close() {
@@ -27,7 +28,7 @@ Descriptor open_regular(const std::string& path, struct ::stat* status) {
   struct ::stat own {};
   if (status == nullptr) status = &own;
   // O_NONBLOCK: opening a FIFO by mistake must not hang.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor file(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0 || ::fstat(file.number(), status) != 0)
     fail<DataError>("{}: cannot be read: {}", path, std::strerror(errno));
   if (!S_ISREG(status->st_mode)) fail<DataError>("{}: is not a file", path);

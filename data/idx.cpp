@@ -16,7 +16,10 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
-constexpr std::uint64_t usual_expansion = 8;      // MNIST's images have 4.8
+// A zipped file may hold so many times its size (MNIST's images: 4.8) and what everybody can spare.
+constexpr std::uint64_t usual_expansion = 64;
+constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 
 // An IDX file, plain or gzipped: zlib reads both alike.
 class IdxFile {
@@ -41,14 +44,15 @@ class IdxFile {
       bytes -= static_cast<std::uint64_t>(got);
     }
   }
-  // All that the header promises. Room for it is made as the bytes come: a small zipped file can
-  // promise a thousand times its size and have none of it.
+  // All that the header promises. Addresses are reserved for it at once, memory is taken as the
+  // bytes come: a small zipped file can promise a thousand times its size and have none of it.
   std::vector<std::uint8_t> read_promised(std::uint64_t bytes) {
     expect_bytes(bytes);
     std::vector<std::uint8_t> all;
+    all.reserve(bytes);
     while (all.size() < bytes) {
       const std::size_t had = all.size();
-      all.resize(std::min(bytes, std::max<std::uint64_t>(file_bytes_ * usual_expansion, 2 * had)));
+      all.resize(std::min(bytes, had + piece_bytes));
       read(all.data() + had, all.size() - had);
     }
     expect_end();
@@ -75,6 +79,16 @@ class IdxFile {
           "it again",
           path_, at_ + bytes, file_bytes_);
     }
+  }
+  // Refuses what no zipped file of images holds, unless its user has said that it may.
+  void expect_usual(std::uint64_t bytes, std::uint64_t allowed_bytes) const {
+    if (gzdirect(file_.get()) != 0 || bytes <= allowed_bytes ||
+        bytes <= file_bytes_ * usual_expansion + spare_bytes)
+      return;
+    fail<DataError>(
+        "{}: the header promises {} bytes of images, {} times the file; if that is right, unpack "
+        "it with gunzip, or allow them with --memory",
+        path_, bytes, bytes / std::max<std::uint64_t>(1, file_bytes_));
   }
   void expect_end() {
     std::uint8_t more = 0;
@@ -166,6 +180,7 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
         ".npy file they are mapped and take none",
         path, count, height, width, bytes, most,
         options.memory_bytes == most ? "--memory allows" : "this process may use");
+  file.expect_usual(bytes, options.memory_bytes);
   parts.shape = Shape{height, width, 1};
   parts.pixels = file.read_promised(bytes);
 }

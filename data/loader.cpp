@@ -146,8 +146,8 @@ void Loader::start(std::uint64_t batch) {
   } catch (const Error& error) {
     const std::size_t started = threads_.size();
     stop();
-    fail<UsageError>("only {} of {} data workers could be started: {}; use fewer --workers",
-                     started, states_.size(), error.what());
+    fail<Error>("only {} of {} data workers could be started: {}; use fewer --workers", started,
+                states_.size(), error.what());
   }
 }
 

@@ -6,8 +6,12 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "engine/core/error.h"
+#include "engine/core/signals.h"
 
 namespace warpstep::data {
 
@@ -30,7 +34,13 @@ inline void parallel_for(std::uint64_t count, int workers,
   };
   {
     std::vector<std::jthread> threads;
-    for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
+    const SignalsBlocked blocked;  // no handler may run in them
+    try {
+      for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
+    } catch (const std::system_error& reason) {
+      next.store(count);
+      fail<Error>("a thread cannot be started: {}; use fewer --workers", reason.code().message());
+    }
     run(0);
   }
   if (error) std::rethrow_exception(error);

@@ -94,6 +94,10 @@ class Campaign:
             time.sleep(self.rng.choice([0, 0.001, 0.02]))
         return sent
 
+    def fail(self, text):
+        self.failures.append(text)
+        print(text, flush=True)
+
     def one(self, index):
         model, threads = case = CASES[index % len(CASES)]
         run = self.folder / f"run-{index}"
@@ -107,7 +111,7 @@ class Campaign:
             # Before it says where it trains there is nothing to save, and signals act by default.
             by_default = "device: " not in err and code in [-number for number in sent]
             if code not in (0, 130) and not by_default:
-                self.failures.append(f"run {index} ({model}, {threads} threads), attempt {attempt}, {sent}: {code}\n{err}")
+                self.fail(f"run {index} ({model}, {threads} threads), attempt {attempt}, {sent}: {code}\n{err}")
                 return
             # Half of the signals are to come before the end, however busy the machine is.
             self.seconds[case] *= 0.9 if code == 0 else 1.1
@@ -118,7 +122,7 @@ class Campaign:
             elif run.exists():
                 command = self.command(model, threads, run) + ["--overwrite"]
         if weights(run) != self.alone[case]:
-            self.failures.append(f"run {index} ({model}, {threads} threads): other weights: {weights(run)}")
+            self.fail(f"run {index} ({model}, {threads} threads): other weights: {weights(run)}")
         else:
             self.counts["same bits"] += 1
         for path in sorted(run.iterdir()):
@@ -138,8 +142,7 @@ def main():
             campaign.one(index)
             if (index + 1) % 50 == 0:
                 print(f"{index + 1} runs: {dict(campaign.counts)}, {len(campaign.failures)} failures", flush=True)
-    print("\n".join(campaign.failures + [f"{options.runs} runs, seed {options.seed}: {dict(campaign.counts)}, "
-                                         f"{len(campaign.failures)} failures"]))
+    print(f"{options.runs} runs, seed {options.seed}: {dict(campaign.counts)}, {len(campaign.failures)} failures")
     sys.exit(1 if campaign.failures else 0)
 
 

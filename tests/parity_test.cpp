@@ -178,11 +178,15 @@ void Parity::expect_final(const std::vector<std::vector<float>>& initial) const 
     const double noise = in_double_ ? 0 : 8 * drift * golden["norm"].get<double>();
     EXPECT_NEAR(norm(moved), expected, 1e-3 * expected + noise) << name;
   }
+  // Winograd's rounding is averaged in a running mean: 1.6e-5 with it, 2.2e-6 without, where it was
+  // largest (airbench, AVX-512 of Sapphire Rapids; how oneDNN divides its sums depends on the
+  // caches).
+  const double buffer_floor = GetParam().exact_math ? 1e-5 : 1e-4;
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const json& golden = golden_.at("buffers")[b];
     ASSERT_EQ(store.buffers()[b].name, golden["name"]);
     EXPECT_LT(sample_difference(store.read_buffer(b), golden["final"], golden["stride"]),
-              allowed(1e-5, spread_of(golden["final"]), in_double_))
+              allowed(buffer_floor, spread_of(golden["final"]), in_double_))
         << golden["name"];
   }
 }

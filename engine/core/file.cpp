@@ -57,14 +57,21 @@ void sync_name(const std::filesystem::path& path) {
   if (error != 0 && !is_refusal) failed(error);
 }
 
+int open_file(const char* path, int flags, unsigned mode) {
+  int descriptor = -1;
+  do descriptor = ::open(path, flags, mode);
+  while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
 int create_file(const std::filesystem::path& path) {
   struct stat status = {};
   const bool is_there = ::lstat(path.c_str(), &status) == 0;
   // A device stays one; without O_NONBLOCK a pipe would be waited for.
   if (is_there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
-    return ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return open_file(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (is_there && ::unlink(path.c_str()) != 0) return -1;
-  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  return open_file(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
 std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others) {
@@ -82,7 +89,7 @@ std::string folder_problem(const std::filesystem::path& folder, unsigned not_for
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   // O_NONBLOCK: a pipe is refused below and not waited for; regular files do not heed it.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  descriptor_ = open_file(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail<DataError>("{}: cannot open: {}", path_.string(), reason(errno));
   struct stat status = {};
   const int error = ::fstat(descriptor_, &status) != 0 ? errno

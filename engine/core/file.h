@@ -38,6 +38,9 @@ class InputFile {
   std::uint64_t bytes_ = 0;
 };
 
+// open(2), made again where a signal interrupts it.
+int open_file(const char* path, int flags, unsigned mode = 0);
+
 // Opens a new file to be written as one goes: a file or a link that has the name is replaced, and
 // no link is followed, so that nobody can direct the bytes elsewhere. -1, with errno, without one.
 int create_file(const std::filesystem::path& path);

@@ -25,4 +25,14 @@ std::thread start_thread(const std::string& name, std::function<void()> work) {
   }
 }
 
+std::string try_start_thread(std::thread& thread, const std::string& name,
+                             std::function<void()> work) {
+  try {
+    thread = start_thread(name, std::move(work));
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace warpstep

@@ -10,6 +10,7 @@
 #include "profiler/export/testing_sessions.h"
 #include "profiler/export/trace_file.h"
 #include "profiler/session/session_writer.h"
+#include "profiler/sources/testing_tree.h"
 #include "tests/source_file.h"
 
 namespace warpstep::profiler {
@@ -100,7 +101,7 @@ TEST(Gzip, UnpacksToWhatItWas) {
   const std::string packed = gzipped(text);
   EXPECT_LT(packed.size(), text.size() / 4);
   EXPECT_EQ(packed.substr(4, 4), std::string(4, '\0')) << "a time stamp";
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "trace.json.gz";
+  const std::filesystem::path path = testing::own_folder() / "trace.json.gz";
   write_atomically(path, packed);
   std::string unpacked(text.size() + 1, '\0');
   gzFile file = gzopen(path.c_str(), "rb");
@@ -113,7 +114,7 @@ TEST(Gzip, UnpacksToWhatItWas) {
 }
 
 TEST(TraceFile, ReadsPackedAndPlainTextAndSaysWhatIsDamaged) {
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "some.json";
+  const std::filesystem::path path = testing::own_folder() / "some.json";
   const std::string text(100'000, 'x'), packed = gzipped(text);
   const auto read = [&](std::string_view content, std::uint64_t max_bytes) {
     write_atomically(path, content);
@@ -137,7 +138,7 @@ TEST(TraceFile, ReadsPackedAndPlainTextAndSaysWhatIsDamaged) {
 TEST(Kineto, AFileGivesTheTraceThatTheSessionGave) {
   const char* const asked = std::getenv("WARPSTEP_PEER_SESSIONS");
   const std::filesystem::path folder =
-      asked != nullptr ? asked : std::filesystem::path(::testing::TempDir()) / "kineto_test";
+      asked != nullptr ? asked : testing::own_folder() / "kineto_test";
   const auto write = [&](const char* name, const Session& session) {
     std::filesystem::create_directories(folder / name);
     const std::filesystem::path path = folder / name / "session.prof";

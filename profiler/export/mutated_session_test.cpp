@@ -13,6 +13,7 @@
 #include "profiler/export/testing_sessions.h"
 #include "profiler/session/chunk.h"
 #include "profiler/session/session_writer.h"
+#include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -23,7 +24,7 @@ using namespace testing;
 constexpr int mutations = 100;  // of each session and seed
 
 std::string written(const Session& session) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "mutated_session_test.prof";
+  const auto path = testing::own_folder() / "mutated_session_test.prof";
   SessionWriter(path).write(session);
   return read_file(path);
 }

@@ -11,8 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "engine/core/thread.h"
 #include "profiler/recorder/tcp_socket.h"
-#include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -42,10 +42,8 @@ ClockServer::ClockServer(const std::string& host, const std::string& port,
       listener_(listen_tcp(host, port, &why_)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (!listener_) return;
-  why_.clear();
   port_ = port_of(listener_);
-  if (!start_quiet_thread(thread_, "clock server", [this] { run(); }))
-    why_ = "the system gives no thread for it";
+  why_ = try_start_thread(thread_, "clock server", [this] { run(); });
 }
 
 ClockServer::~ClockServer() {

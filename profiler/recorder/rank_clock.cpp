@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/thread.h"
 #include "profiler/recorder/clock_server.h"
 #include "profiler/recorder/tcp_socket.h"
-#include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -134,7 +134,8 @@ struct RankClock::Parts {
       one.told_ns = *told;
       exchanges.push_back(one);
     }
-    if (exchanges.empty()) return missed("it is no rank 0: it does not tell its clock", until);
+    if (exchanges.empty())
+      return missed("it does not tell its clock: no rank 0, or too many ask it at once", until);
     {
       const std::lock_guard lock(mutex);
       answered = true;
@@ -166,9 +167,10 @@ RankClock::RankClock(RankClockOptions options)
     if (!parts.server->why().empty())
       parts.notes = {fmt::format("the ranks' clocks are not compared: nothing can listen at {}: {}",
                                  parts.place(), parts.server->why())};
-  } else if (!start_quiet_thread(parts.thread, "rank clock",
-                                 [&parts] { parts.ask_again_and_again(); })) {
-    parts.notes = {"the ranks' clocks are not compared: the system gives no thread for it"};
+  } else if (const std::string why = try_start_thread(parts.thread, "rank clock",
+                                                      [&parts] { parts.ask_again_and_again(); });
+             !why.empty()) {
+    parts.notes = {"the ranks' clocks are not compared: " + why};
   }
 }
 

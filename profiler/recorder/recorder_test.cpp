@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/record.h"
 #include "profiler/recorder/trigger.h"
+#include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -26,7 +27,7 @@ class RecordedRun {
  public:
   RecordedRun(const std::string& name, Level level, const std::string& schedule,
               std::uint64_t batches = 100, OpenedPmSampling counters = {})
-      : path_(std::filesystem::path(::testing::TempDir()) / (name + ".prof")), batches_(batches) {
+      : path_(testing::own_folder() / (name + ".prof")), batches_(batches) {
     recorder_ = std::make_unique<Recorder>(RecorderOptions{.level = level,
                                                            .schedule = parse_schedule(schedule),
                                                            .path = path_,
@@ -178,7 +179,7 @@ TEST(Recorder, KeepsWhatItHadWhenTheDiskIsFull) {
 }
 
 TEST(Recorder, RecordsOnDemand) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "demand.prof";
+  const auto path = testing::own_folder() / "demand.prof";
   Recorder recorder({.level = Level::steps, .schedule = {}, .path = path, .samples = false});
   ASSERT_THAT(recorder.notes(), IsEmpty());
   recorder.begin(1, {0, 1000});
@@ -253,7 +254,7 @@ TEST(Level, IsOneOfFour) {
 
 TEST(Recorder, KeepsWhatItSeesOfRankZerosClock) {
   const RankClock zero({.address = parse_rank("0@127.0.0.1:0")});
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "rank1.prof";
+  const std::filesystem::path path = testing::own_folder() / "rank1.prof";
   RecorderOptions options;
   options.path = path;
   options.listens = options.samples = false;

@@ -7,8 +7,8 @@
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
+#include "engine/core/thread.h"
 #include "profiler/session/chunk.h"
-#include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -29,8 +29,10 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
     sampler_.reset();
     return;
   }
-  if (start_quiet_thread(thread_, "profiler", [this] { run(); })) return;
-  notes_.emplace_back("the session is not kept: the system gives no thread for it");
+  if (sampler_ && !sampler_->why().empty()) notes_.push_back(sampler_->why());
+  const std::string why = try_start_thread(thread_, "profiler", [this] { run(); });
+  if (why.empty()) return;
+  notes_.push_back("the session is not kept: " + why);
   stop_ = true;
   sampler_.reset();
   writer_.reset();

@@ -19,9 +19,9 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/thread.h"
 #include "profiler/recorder/trigger_socket.h"
 #include "profiler/sources/proc_file.h"
-#include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -166,12 +166,10 @@ TriggerListener::TriggerListener(Accept accept) : parts_(std::make_unique<Parts>
     if (error == EADDRINUSE) break;  // one a process
   }
   if (!parts_->socket || !parts_->stop) return;
-  why_.clear();
-  if (start_quiet_thread(parts_->thread, "trigger", [parts = parts_.get()] { parts->work(); }))
-    return;
+  why_ = try_start_thread(parts_->thread, "trigger", [parts = parts_.get()] { parts->work(); });
+  if (why_.empty()) return;
   ::unlink(parts_->at.c_str());
   parts_->socket = Descriptor();
-  why_ = "no thread could be started to listen";
 }
 
 TriggerListener::~TriggerListener() {

@@ -14,6 +14,7 @@
 #include "profiler/session/chunk.h"
 #include "profiler/session/session_writer.h"
 #include "profiler/session/testing_builder.h"
+#include "profiler/sources/testing_tree.h"
 
 namespace {
 int close_error = 0;  // what the next close() answers, once
@@ -34,7 +35,7 @@ using ::testing::HasSubstr;
 using testing::SessionBuilder;
 
 std::filesystem::path temporary(const std::string& name) {
-  return std::filesystem::path(::testing::TempDir()) / name;
+  return testing::own_folder() / name;
 }
 
 Session sample_session() {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "engine/core/record.h"
+#include "engine/core/thread.h"
 #include "profiler/sources/cupti_clock.h"
-#include "profiler/sources/quiet_thread.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -28,7 +28,7 @@ void PmSampler::begin() {
     start();
     started_ = true;
     // Without a thread end() reads what the hardware's buffer holds.
-    start_quiet_thread(thread_, "gpu counters", [this] { work(); });
+    try_start_thread(thread_, "gpu counters", [this] { work(); });
   } catch (const std::exception& error) {
     break_off(error.what());
   }

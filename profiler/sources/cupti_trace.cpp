@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/core/record.h"
+#include "engine/core/signals.h"
 #include "profiler/sources/cupti_calls.h"
 #include "profiler/sources/cupti_clock.h"
 
@@ -55,6 +56,7 @@ void Tracer::begin() {
   stopping_ = false;
   pool_.stop_waiting(false);
   try {
+    const SignalsBlocked blocked;  // no handler may run in it
     reader_ = std::thread([this] { work(); });
   } catch (const std::system_error&) {  // then end() reads what there is room for
     facts_.notes.emplace_back("No thread could be started to read the GPU's records.");

@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "profiler/sources/quiet_thread.h"
+#include "engine/core/thread.h"
 #include "profiler/sources/sampler_nvml.h"
 #include "profiler/sources/sampler_proc.h"
 
@@ -125,8 +125,10 @@ Sampler::Sampler(const SamplerOptions& options) : parts_(std::make_unique<Parts>
   parts_->options = options;
   if (options.gpu) parts_->open_nvml();
   parts_->look();
-  if (!start_quiet_thread(parts_->thread, "sampler", [parts = parts_.get()] { parts->work(); }))
-    parts_->note("the machine is sampled once only: no thread could be started for it");
+  why_ = try_start_thread(parts_->thread, "sampler", [parts = parts_.get()] { parts->work(); });
+  if (why_.empty()) return;
+  why_ = "the machine is sampled once only: " + why_;
+  parts_->note(why_);
 }
 
 Sampler::~Sampler() {

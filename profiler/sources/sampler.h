@@ -46,12 +46,14 @@ class Sampler {
   // Takes a sample now, besides those of the thread.
   void look();
 
-  std::vector<Sample> take();        // since the last call, by time
-  std::vector<std::string> notes();  // what cannot be read here, and why
+  std::vector<Sample> take();                      // since the last call, by time
+  const std::string& why() const { return why_; }  // it looks at the machine once only; else empty
+  std::vector<std::string> notes();                // what cannot be read here, and why
 
  private:
   struct Parts;
   std::unique_ptr<Parts> parts_;
+  std::string why_;
 };
 
 // How long the sampler sleeps after a reading that took `cost` of processor time: the period, or

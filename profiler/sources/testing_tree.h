@@ -36,4 +36,10 @@ class Tree {
   std::filesystem::path root_;
 };
 
+// A folder of this process alone, gone at its end: tests run in many processes at once.
+inline const std::filesystem::path& own_folder() {
+  static const Tree tree;
+  return tree.root();
+}
+
 }  // namespace warpstep::profiler::testing

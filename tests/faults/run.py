@@ -39,10 +39,9 @@ EXCUSED = (
     ("read", "short", "", "the rest is read by another call"),
     ("write", "short", "", "the rest is written by another call"),
     ("", "EINTR", "", "the call is made again"),
-    ("close", "", "/data/", "nothing is lost where a file was only read"),
+    ("close", "", r" \(only read\)$", "nothing is lost"),
     ("open", "", "/data/", "what the survey of a data set cannot read is read again when its turn comes"),
     ("read", "", "/data/", "the same: with other images the weights would be others"),
-    ("close", "", "/out$", "the folder was brought to the disk before"),
     ("link", "", "", "the bytes are copied instead"),
     ("unlink", "", r"\.tmp-", "the next --resume removes it"),
     ("write", "", r"/\.lock$", "the lock holds without the name of its holder"),
@@ -206,7 +205,7 @@ def named_by(job, fault, path):
     be another one that ends the run."""
     if fault.sticky:
         return (job.folder,)
-    file = pathlib.Path(path)
+    file = pathlib.Path(path.removesuffix(" (only read)"))
     name = file.name.split(".tmp-")[0].lstrip(".") if ".tmp-" in file.name else file.name
     return (file.parent / name, file)
 

@@ -242,9 +242,15 @@ int fsync(int file) {
 int fdatasync(int file) {
   return fails_of(c_fsync, file) ? error() : static_cast<int>(::syscall(SYS_fdatasync, file));
 }
-// A failed close() has closed all the same.
+// A failed close() has closed all the same. That a file was only read goes into the report's path.
 int close(int file) {
   const bool failed = fails_of(c_close, file);
+  const int flags = failed ? ::fcntl(file, F_GETFL) : 0;
+  if (failed && (flags & O_ACCMODE) == O_RDONLY && setting.report->failed == 1) {
+    char* path = setting.report->path;
+    std::snprintf(path + std::strlen(path), sizeof setting.report->path - std::strlen(path),
+                  " (only read)");
+  }
   const int result = static_cast<int>(::syscall(SYS_close, file));
   return failed ? error() : result;
 }

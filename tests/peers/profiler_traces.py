@@ -7,7 +7,7 @@ Run by hand, in an environment of its own:
         torch_tb_profiler==0.4.3 "setuptools<70"
     peers/bin/python tests/peers/profiler_traces.py build/release/bin/warpstep RUN... [--tb-plugin FOLDER]
 
-RUN is a run directory or a session file; WARPSTEP_PEER_SESSIONS=DIR profiler_kineto_test leaves two in
+RUN is a run directory or a session file; WARPSTEP_PEER_SESSIONS=DIR profiler_test --gtest_filter=Kineto.* leaves two in
 DIR/device and DIR/host. The released torch_tb_profiler does not know the category cuda_runtime: with
 --tb-plugin the last source of it is used, the folder tb_plugin of pytorch/kineto before it was removed
 (git archive 94979607^ tb_plugin). "Ours" are figures counted here from the events' own integers. Prints what was

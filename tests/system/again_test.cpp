@@ -1,6 +1,7 @@
 // A second command for a run directory: while a process trains there, and when its run is complete.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <fstream>
@@ -85,6 +86,34 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
 }
 
 // Killed when all was saved but the summary.
+// A summary that somebody edited, or a pipe in its place, costs its figures and nothing else.
+TEST_F(Again, ASummaryThatIsNotOursIsWrittenAnew) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  for (const char* text :
+       {"5", "{\"outcome\":5}", "{\"outcome\":\"finished\",\"steps\":\"x\"}",
+        "{\"outcome\":\"finished\",\"steps\":0,\"images_per_second\":\"x\",\"loading\":3}"}) {
+    SCOPED_TRACE(text);
+    std::ofstream(out_ + "/summary.json") << text;
+    const Ended ended = run({"train", "--resume", out_});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(read_json(out_ + "/summary.json")["outcome"], "finished");
+    EXPECT_FALSE(read_json(out_ + "/summary.json").contains("images_per_second"));
+  }
+  fs::remove(out_ + "/summary.json");
+  ASSERT_EQ(::mkfifo((out_ + "/summary.json").c_str(), 0600), 0);
+  EXPECT_EQ(run({"train", "--resume", out_}).exit_code, 0);
+}
+
+// Else the genuine checkpoints would be pruned as older ones.
+TEST_F(Again, ACheckpointIsOfTheStepThatItsNameSays) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const fs::path last = checkpoints(out_).back();
+  fs::rename(last, fs::path(out_) / "checkpoint-00009999.safetensors");
+  const Ended ended = run({"train", "--resume", out_, "--epochs", "9"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("and its name step 9999"));
+}
+
 TEST_F(Again, ALostSummaryIsWrittenWithoutASpeed) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   const Json whole = timeless_summary(out_);

@@ -76,7 +76,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--seed", "-1"}, "--seed: '-1' is not"},
            {{"--keep-checkpoints", "-1"}, "--keep-checkpoints: '-1' is not"},
            {{"--log-every", "0"}, "--log-every: '0' is not a whole number from 1 on"},
-           {{"--epochs", "0"}, "--epochs 0 needs --steps"},
+           {{"--epochs", "0"}, "the run has no end: give --epochs N or --steps N"},
            {{"--allow-changed-data"}, "--allow-changed-data goes with --resume"},
            {{"--lr", "-1"}, "--lr: '-1' is not a number from 0 on"},
            {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},

@@ -17,6 +17,8 @@ class BadSampleLog final : public TrainObserver {
 
   void on_step(const StepRecord& record) override;
   void on_evaluation(const EvaluationRecord& record) override;
+  void sync() { file_.sync(); }               // before a checkpoint, as metrics.jsonl
+  void close() { file_.close(); }             // at the run's end; errors are thrown
   std::size_t rows() const { return rows_; }  // of all steps and evaluations so far
 
  private:

@@ -1,6 +1,7 @@
 #include "tools/warpstep/command.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
@@ -111,6 +113,15 @@ class ConfigFile : public CLI::ConfigTOML {
   const CLI::App& app_;
 };
 
+// A pipe would be waited for before its size is known.
+std::string regular_file(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return "";
+  return fmt::format(
+      "{}: {}", path,
+      std::filesystem::exists(path, error) ? "is not a file" : "there is no such file");
+}
+
 CLI::App& root_of(CLI::App& app) {
   return app.get_parent() ? root_of(*app.get_parent()) : app;
 }
@@ -125,7 +136,7 @@ void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::Ap
         "--config",
         [&app](const std::string& path) { root_of(app).get_config_ptr()->add_result(path); },
         "read options from a TOML file; the command line wins");
-    option->trigger_on_parse()->configurable(false)->check(CLI::ExistingFile)->type_name("FILE");
+    option->trigger_on_parse()->configurable(false)->check(regular_file)->type_name("FILE");
   }
   runs.emplace_back(&app, std::move(run));
 }
@@ -164,6 +175,18 @@ std::string readable(const std::filesystem::filesystem_error& error) {
   return fmt::format("{}: {}", paths, error.code().message());
 }
 
+// The readers of files name the file; this is for what is allocated elsewhere.
+const char* out_of_memory(const CLI::App& app) {
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const bool has_batch = innermost(app).get_option_no_throw("--batch") != nullptr;
+  if (has_batch)
+    return limited ? "out of memory: the address space is limited (ulimit -v); a smaller --batch "
+                     "needs less"
+                   : "out of memory; a smaller --batch needs less";
+  return limited ? "out of memory: the address space is limited (ulimit -v)" : "out of memory";
+}
+
 // Runs `body` and turns what it throws into a message and an exit code.
 int guarded(const CLI::App& app, const std::function<int()>& body) {
   try {
@@ -175,17 +198,21 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
   } catch (const Error& error) {
     return report(app, error.what(), failed);
   } catch (const std::bad_alloc&) {
-    return report(app, "out of memory; a smaller --batch needs less", failed);
+    return report(app, out_of_memory(app), failed);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(app, readable(error), failed);
   } catch (const std::system_error& error) {
     // A reader of stdout that went away (`| head`) has all it wanted.
     if (error.code() == std::errc::broken_pipe && std::ferror(stdout)) return done;
+    if (std::ferror(stdout))
+      return report(app, fmt::format("standard output: {}", error.code().message()), failed);
     if (error.code() == std::errc::resource_unavailable_try_again)
-      return report(app,
-                    "a thread cannot be started; the limits are those of processes (ulimit -u), of "
-                    "memory (ulimit -v) and of the container (pids.max)",
-                    failed);
+      return report(
+          app,
+          fmt::format("a thread cannot be started: {}; the limits are those of processes "
+                      "(ulimit -u), of memory (ulimit -v) and of the container (pids.max)",
+                      error.code().message()),
+          failed);
     return report(app, error.what(), failed);
   } catch (const std::exception& error) {
     return report(app, fmt::format("internal error: {}", error.what()), failed);
@@ -227,6 +254,7 @@ int run_program(std::initializer_list<std::string> order,
   CLI::App app("Warpstep trains neural networks and explains every step.", "warpstep");
   return flushed(
       app, guarded(app, [&] {
+        cpu_isa_limit();  // a misspelt one is said by every command
         app.set_version_flag("--version", fmt::format("warpstep {} ({})", version(), commit()));
         app.set_config("--config")->group("");
         app.allow_config_extras(CLI::config_extras_mode::error);

@@ -32,10 +32,8 @@ void LineFile::fail_with(int error, const char* doing) const {
 
 void LineFile::open() {
   if (descriptor_ >= 0) return;
-  do {
-    descriptor_ =
-        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-  } while (descriptor_ < 0 && errno == EINTR);
+  descriptor_ = open_file(
+      path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) fail_with(errno, "open it for writing");
 }
 
@@ -56,6 +54,13 @@ void LineFile::sync() {
     if (errno == EINVAL || errno == EROFS) return;  // a file system that has no such thing
     if (errno != EINTR) fail_with(errno, "bring to the disk");
   }
+}
+
+void LineFile::close() {
+  sync();
+  // An interrupted close() has closed all the same.
+  if (descriptor_ >= 0 && ::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
+    fail_with(errno, "close");
 }
 
 void keep_lines(const std::filesystem::path& path, const std::function<bool(const Json&)>& keep) {

@@ -21,6 +21,7 @@ class LineFile {
   void append(std::string_view line);  // and its end; opens the file if need be
   // Brings all to the disk: what is written elsewhere afterwards does not outlive it.
   void sync();
+  void close();  // the same, and the descriptor is given back; append() opens it again
 
  private:
   [[noreturn]] void fail_with(int error, const char* doing) const;

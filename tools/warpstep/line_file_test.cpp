@@ -23,7 +23,8 @@ TEST(LineFile, AddsToWhatIsThere) {
   file.append("b");
   LineFile moved(std::move(file));
   moved.append("c");
-  moved.sync();
+  moved.close();
+  moved.close();
   EXPECT_EQ(read_file(folder / "f"), "a\nb\nc\n");
 }
 

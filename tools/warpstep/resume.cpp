@@ -169,6 +169,15 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   Progress progress;
   try {
     progress = load_checkpoint(resumed.checkpoint, store, optimizer_of(options).kind);
+    const fs::path name = resumed.checkpoint.filename();
+    if (is_checkpoint_name(name.string()) && step_of(name) != progress.step)
+      fail<DataError>("{}: its metadata has 'step' {}, and its name step {}",
+                      resumed.checkpoint.string(), progress.step, step_of(name));
+    if (store.step_state().micro_step >= std::max(1, static_cast<int>(options.accumulate)))
+      fail<DataError>(
+          "{}: its metadata has 'micro_step' {}, where a number below --accumulate {} "
+          "belongs",
+          resumed.checkpoint.string(), store.step_state().micro_step, options.accumulate);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }

@@ -78,6 +78,7 @@ Json times_json(const StepTimes& times) {
 
 // Those of later steps will be met again.
 void forget_bad_samples(const fs::path& path, std::uint64_t step) {
+  if (fs::is_symlink(path)) fs::remove(path);  // whatever it leads to is not of the run
   if (!fs::exists(path)) return;
   keep_lines(path, [step](const Json& line) { return count_at(line, "run_step") <= step; });
 }
@@ -145,8 +146,13 @@ void RunDirectory::collect(const Json& line) {
   };
   const bool step = kind == "step", epoch = kind == "epoch";
   if (!step && !epoch && kind != "evaluation") return;
+  const auto is_share = [](double share) {
+    return std::isnan(share) || (share >= 0 && share <= 1);
+  };
   const double at = number(step ? "epochs_done" : "epoch"), loss = number("loss");
   const double accuracy = number("accuracy");
+  if (std::isnan(at) || at < 0 || !is_share(accuracy))
+    throw Json::other_error::create(501, "no figures of a run", nullptr);
   if (step) {
     curves_.step_loss.push_back({at, loss});
     return;
@@ -200,7 +206,8 @@ void RunDirectory::write_config(const Json& config) const {
   write_atomically(path_ / "config.json", config.dump(2) + "\n");
 }
 
-void RunDirectory::write_summary(const Json& summary) const {
+void RunDirectory::write_summary(const Json& summary) {
+  metrics_.close();
   write_atomically(path_ / "summary.json", summary.dump(2) + "\n");
 }
 

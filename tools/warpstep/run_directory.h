@@ -28,7 +28,7 @@ class RunDirectory final : public TrainObserver {
   const std::filesystem::path& path() const { return path_; }
   void set_log_every(std::uint64_t steps) { log_every_ = steps; }
   void write_config(const Json& config) const;
-  void write_summary(const Json& summary) const;
+  void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
   // Before a checkpoint is written, so that it does not outlive a power cut without its lines.
   void sync_metrics() { metrics_.sync(); }

@@ -24,20 +24,21 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epo
   return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
 }
 
-std::string nothing_left(const std::filesystem::path& run, const RunOptions& options,
+std::string nothing_left(const Resumed& resumed, const RunOptions& options,
                          const Progress& progress) {
   const bool by_steps = options.steps > 0 && progress.step >= options.steps;
   const bool by_epochs = options.epochs > 0 && progress.next.epoch >= options.epochs;
   if (!by_steps && !by_epochs) return {};
   if (!progress.evaluation || progress.evaluation->step != progress.step) return {};
-  const Json summary = earlier_summary(run);
-  if (summary.value("outcome", "") != "finished" ||
-      summary.value("steps", std::uint64_t{0}) != progress.step)
-    return {};
+  // A run that was stopped between its last checkpoint and its summary gets that now.
+  const Json summary = earlier_summary(resumed.run);
+  const bool is_concluded =
+      summary.value("outcome", "") == "finished" && summary.at("steps") == progress.step;
+  if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
   return fmt::format(
       "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
       "to go on: warpstep train --resume {0} --epochs N, or --steps N, in all",
-      run.string(), counted(static_cast<std::int64_t>(progress.next.epoch), "epoch"),
+      resumed.run.string(), counted(static_cast<std::int64_t>(progress.next.epoch), "epoch"),
       counted(static_cast<std::int64_t>(progress.step), "step"),
       by_steps ? fmt::format("--steps {}", options.steps)
                : fmt::format("--epochs {}", options.epochs));

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "engine/trainer.h"
+#include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {
@@ -16,9 +16,9 @@ void settle_length(const CLI::App& app, bool resumed, RunOptions& options);
 
 std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
 
-// Of a run that has reached its end, evaluated and written its summary: says so, which option ends
-// it and how to go on. Empty for all others.
-std::string nothing_left(const std::filesystem::path& run, const RunOptions& options,
+// Of a checkpoint at its run's end, evaluated and, if it is the newest, with its summary: says so,
+// which option ends the run and how to go on. Empty for all others.
+std::string nothing_left(const Resumed& resumed, const RunOptions& options,
                          const Progress& progress);
 
 }  // namespace warpstep::tools

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "data/file.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/say.h"
 
@@ -32,7 +33,8 @@ std::string this_process() {
 std::string content(int descriptor) {
   std::array<char, 512> text{};
   const ssize_t bytes = ::pread(descriptor, text.data(), text.size(), 0);
-  return bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : "another process";
+  const std::string_view line(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  return line.empty() ? "another process" : data::printable(line.substr(0, line.find('\n')));
 }
 
 // Whether `path` still names the open file: its last holder may have removed it meanwhile.

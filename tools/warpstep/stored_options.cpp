@@ -119,7 +119,7 @@ RunOptions stored_options(const Json& config, const std::string& file, const CLI
     } else {
       fail<DataError>(
           "{}: its configuration has an option '{}' that cannot be used: {}; {}", file, key, wrong,
-          app.get_option_no_throw(option)
+          app.get_option_no_throw(option) && option != "--out"  // which --resume does not take
               ? fmt::format("give {} on the command line, or take another checkpoint", option)
               : "take another checkpoint");
     }
@@ -136,7 +136,7 @@ void locate_data(const Json& config, const std::string& file, const CLI::App& ap
       folder = found->get<std::string>();
   if (data::is_folder(folder)) {
     if (data_folder(options) != folder) options.data = folder;
-  } else if (!options.data.empty() && !data::exists(options.data)) {
+  } else if (!folder.empty() || (!options.data.empty() && !data::exists(options.data))) {
     fail<DataError>(
         "{}: there is no such folder, where {} has its data from; say where they are now: --data "
         "FOLDER",

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <array>
 
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "engine/core/version.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
@@ -13,6 +17,9 @@
 
 namespace warpstep::tools {
 namespace {
+
+constexpr std::array speed_keys{"images_per_second", "step_ms", "step_time_share"};
+constexpr std::array step_parts{"data", "copies", "kernels", "cpu", "other"};
 
 double share(std::uint64_t part, const StepTimes& times) {
   return times.total_ns() ? static_cast<double>(part) / static_cast<double>(times.total_ns()) : 0;
@@ -57,10 +64,30 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
   return json;
 }
 
-Json earlier_summary(const std::filesystem::path& run) {
-  std::ifstream file(run / "summary.json");
-  Json summary = Json::parse(file, nullptr, false);
-  return summary.is_object() ? summary : Json::object();
+Json earlier_summary(const std::filesystem::path& run) try {
+  Json summary = parse_json<Json>(read_file(run / "summary.json"));
+  const auto is_whole = [](const Json& value) { return value.is_number_unsigned(); };
+  const auto is_number = [](const Json& value) { return value.is_number(); };
+  const auto is_share = [&](const Json& value) {
+    return value.is_object() && std::ranges::all_of(step_parts, [&](const char* part) {
+             return value.contains(part) && value.at(part).is_number();
+           });
+  };
+  const auto has = [&summary](const char* key, const auto& is_right) {
+    return summary.contains(key) && is_right(summary.at(key));
+  };
+  if (!summary.is_object() || !has("steps", is_whole) ||
+      !has("outcome", [](const Json& value) { return value.is_string(); }))
+    return Json::object();
+  if (!has("images_per_second", is_number) || !has("step_ms", is_number) ||
+      !has("step_time_share", is_share))
+    for (const char* key : speed_keys) summary.erase(key);
+  if (!has("loading", [](const Json& value) { return value.is_object(); }))
+    summary.erase("loading");
+  if (!has("bad_rows", is_whole)) summary.erase("bad_rows");
+  return summary;
+} catch (const DataError&) {
+  return Json::object();
 }
 
 Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
@@ -79,7 +106,7 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
     json.update(speed_json(totals));
   } else {
     const Json earlier = earlier_summary(run);
-    for (const char* key : {"images_per_second", "step_ms", "step_time_share"})
+    for (const char* key : speed_keys)
       if (earlier.contains(key)) json[key] = earlier[key];
   }
   json["checkpoint"] = checkpoint.filename().string();

@@ -30,7 +30,8 @@ class Totals final : public TrainObserver {
 Json config_json(const RunOptions& options, const Device& device, const Json& data,
                  const Source& training, const Source& test);
 
-// summary.json as the run's last process left it; an empty object where it is missing or broken.
+// summary.json as the run's last process left it, without figures of another type than ours; an
+// empty object where it is missing or broken.
 Json earlier_summary(const std::filesystem::path& run);
 
 // `run` has the earlier summary, whose speed stays where this process has trained no step.

@@ -75,7 +75,7 @@ RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
     fail<UsageError>(
         "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
   if (options.epochs == 0 && options.steps == 0)
-    fail<UsageError>("--epochs 0 needs --steps: how long shall the run be?");
+    fail<UsageError>("the run has no end: give --epochs N or --steps N");
   if (request.check_numerics && (options.profile == "spans" || options.profile == "deep"))
     fail<UsageError>(
         "--profile {} does not go with --check-numerics, whose steps take other times: say "
@@ -175,6 +175,7 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
     run.sync_metrics();
+    following.bad.sync();
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
     if (job.options.keep_best) following.best.offer(last_checkpoint, at);
@@ -204,7 +205,9 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
 }
 
 // Everything is saved before anything of it is printed.
-void conclude(const Job& job, Profiling& profiling, const RunDirectory& run, const Json& summary) {
+void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSampleLog& bad,
+              const Json& summary) {
+  bad.close();
   run.write_summary(summary);
   run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
@@ -214,11 +217,14 @@ void conclude(const Job& job, Profiling& profiling, const RunDirectory& run, con
 
 int train(const CLI::App& app, const TrainRequest& request) {
   static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
-  SignalThread signals;                            // before any other thread
+  // Before any other thread, and to the process's end: a signal that comes when all is saved must
+  // not make the exit code that of a run that was killed.
+  static SignalThread& signals = *new SignalThread;
   RunLock lock;
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) {
-    lock = RunLock(run_of(request.resume));  // what is read next must not change
+    if (fs::is_directory(run_of(request.resume)))
+      lock = RunLock(run_of(request.resume));  // what is read next must not change
     resumed = find_resumed(request.resume, app, request.options);
   }
   RunOptions options = resolve_options(app, request, resumed);
@@ -230,7 +236,7 @@ int train(const CLI::App& app, const TrainRequest& request) {
   if (resumed) weights = resumed->config.value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
-  if (const std::string why = resumed ? nothing_left(resumed->run, job.options, progress) : "";
+  if (const std::string why = resumed ? nothing_left(*resumed, job.options, progress) : "";
       !why.empty()) {
     say("{}\n", why);
     return done;
@@ -255,8 +261,9 @@ int train(const CLI::App& app, const TrainRequest& request) {
 
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
   const std::uint64_t limit = job.options.limit_batches;
-  profiling.start(run.path(), config, *job.step, progress,
-                  limit ? std::min(limit, epoch_steps) : epoch_steps);
+  if (progress.step < job.run_steps)
+    profiling.start(run.path(), config, *job.step, progress,
+                    limit ? std::min(limit, epoch_steps) : epoch_steps);
   Totals totals;
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
@@ -267,7 +274,11 @@ int train(const CLI::App& app, const TrainRequest& request) {
   if (job.options.keep_best && best.best()) summary["best"] = best.json();
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
-  conclude(job, profiling, run, summary);
+  if (totals.steps == 0)  // what an earlier process of the run measured stays
+    for (const Json earlier = earlier_summary(run.path());
+         const char* key : {"bad_rows", "loading"})
+      if (earlier.contains(key)) summary[key] = earlier.at(key);
+  conclude(job, profiling, run, bad, summary);
   if (outcome == Outcome::finished) return done;
   say("interrupted; go on with: warpstep train --resume {}\n", job.options.out);
   return interrupted;

@@ -46,11 +46,15 @@ def programs_with_threads(preset):
         return set(seen.read_text().split())
 
 
+# They ask OpenMP for two threads themselves; its runtime is not instrumented, and every loop would look like a race.
+EXCEPT = {"signals_test", "cpu_test"}
+
+
 def main():
     targets = (ROOT / "cmake/WarpstepTargets.cmake").read_text().replace("\\\n", "")
     listed = re.compile(re.search(r'WARPSTEP_THREADED "([^"]*)"', targets).group(1))
     programs = programs_with_threads(sys.argv[1] if len(sys.argv) > 1 else "release")
-    missing = sorted(p for p in programs if p.endswith("_test") and not listed.match(p))
+    missing = sorted(p for p in programs if p.endswith("_test") and p not in EXCEPT and not listed.match(p))
     for program in missing:
         print(f"{program} starts threads and is not in WARPSTEP_THREADED")
     print(f"{len(programs)} programs start threads, {len(missing)} of the tests among them are not listed")

@@ -56,6 +56,20 @@ Subject named_subject(const EvalRequest& request) {
   return subject;
 }
 
+// A run that goes on removes its older checkpoints: the newest one is looked for again where the
+// one that was chosen has gone meanwhile.
+template <class Read>
+auto of_checkpoint_that_stays(Subject& subject, const CLI::App& app, const EvalRequest& request,
+                              const Read& read) {
+  constexpr int most_tries = 20;
+  for (int tries = 1;; ++tries) try {
+      return read();
+    } catch (const DataError&) {
+      if (tries == most_tries || std::filesystem::exists(subject.checkpoint)) throw;
+      subject.checkpoint = checkpoint_of(app, request);
+    }
+}
+
 Subject subject_of(const CLI::App& app, const EvalRequest& request) {
   namespace fs = std::filesystem;
   const auto named = [&](const models::Model& model) { return model.name == request.run; };
@@ -63,8 +77,10 @@ Subject subject_of(const CLI::App& app, const EvalRequest& request) {
   if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
     return named_subject(request);
   Subject subject{checkpoint_of(app, request), {}};
+  const auto config = of_checkpoint_that_stays(subject, app, request, [&] {
+    return parse_json<Json>(read_checkpoint_info(subject.checkpoint).config_json);
+  });
   const std::string file = subject.checkpoint.string();
-  const auto config = parse_json<Json>(read_checkpoint_info(file).config_json);
   subject.options =
       overridden(app, request.options, stored_options(config, file, app, request.options));
   locate_data(config, file, app, subject.options);
@@ -80,10 +96,12 @@ void require_normalization(RunOptions& options, const Source& source) {
   resolve_normalization(options, source, source);
 }
 
-void load(const Subject& subject, const EvalRequest& request, Store& store) {
+void load(Subject& subject, const CLI::App& app, const EvalRequest& request, Store& store) {
   store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
   if (request.weights.file.empty())
-    load_parameters(subject.checkpoint, store, !request.raw_weights);
+    of_checkpoint_that_stays(subject, app, request, [&] {
+      load_parameters(subject.checkpoint, store, !request.raw_weights);
+    });
   else
     load_start_weights(request.weights, store);
 }
@@ -135,7 +153,7 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
-  load(subject, request, program->store());
+  load(subject, app, request, program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
     say("the loss is not finite; --check-numerics names the call that made it so\n");

@@ -9,7 +9,6 @@
 #include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/room.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {

@@ -83,4 +83,8 @@ struct Argument {
 std::unique_ptr<Kernel> primitive_kernel(const dnnl::engine& engine, PrimitivePlan plan,
                                          const std::vector<Argument>& arguments);
 
+// To be called before a primitive is made: throws DeviceError when little memory is left for the
+// code that oneDNN generates. Where it is refused that, oneDNN 2.6 ends by SIGSEGV.
+void require_room();
+
 }  // namespace warpstep::cpu

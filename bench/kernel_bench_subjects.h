@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend.h"
-#include "engine/precision.h"
+#include "engine/passes/precision.h"
+#include "engine/run/backend.h"
 #include "kernels/cases.h"
 
 namespace warpstep::bench {

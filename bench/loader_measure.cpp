@@ -8,9 +8,9 @@
 #include <fstream>
 #include <utility>
 
-#include "data/cached.h"
-#include "data/file.h"
-#include "data/statistics.h"
+#include "data/formats/cached.h"
+#include "data/io/file.h"
+#include "data/transforms/statistics.h"
 
 namespace warpstep::bench {
 namespace {

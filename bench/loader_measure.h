@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "data/tier.h"
+#include "data/formats/cached.h"
+#include "data/formats/dataset.h"
+#include "data/load/loader.h"
 
 namespace warpstep::bench {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend.h"
+#include "engine/run/backend.h"
 
 namespace warpstep::bench {
 

@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <thread>
 
-#include "data/loader.h"
-#include "engine/compile.h"
+#include "data/load/loader.h"
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
-#include "engine/explain.h"
-#include "engine/trainer.h"
+#include "engine/explain/explain.h"
+#include "engine/passes/compile.h"
+#include "engine/run/trainer.h"
 #include "models/zoo.h"
 #include "profiler/recorder/recorder.h"
-#include "tools/warpstep/told_step.h"
+#include "tools/warpstep/profiling.h"
 
 namespace warpstep::bench {
 namespace {

@@ -9,16 +9,16 @@
 #include <filesystem>
 
 #include "bench/open.h"
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "engine/compile.h"
+#include "data/formats/dataset.h"
+#include "data/load/loader.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
 #include "engine/core/record.h"
-#include "engine/trainer.h"
+#include "engine/passes/compile.h"
+#include "engine/run/trainer.h"
 #include "models/zoo.h"
 #include "profiler/recorder/recorder.h"
-#include "tools/warpstep/told_step.h"
+#include "tools/warpstep/profiling.h"
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include <iostream>
 
 #include "bench/open.h"
-#include "engine/compile.h"
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/passes/compile.h"
+#include "engine/run/runner.h"
 #include "models/zoo.h"
 #include "tests/golden_batch.h"
 

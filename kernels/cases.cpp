@@ -5,9 +5,9 @@
 #include <cstring>
 #include <numbers>
 
-#include "engine/autodiff.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
+#include "engine/graph/adjoint.h"
 
 namespace warpstep::cases {
 namespace {

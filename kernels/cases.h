@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/layers.h"
+#include "engine/graph/layers.h"
 
 namespace warpstep::cases {
 

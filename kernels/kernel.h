@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/backend.h"
+#include "engine/run/backend.h"
 
 namespace warpstep {
 

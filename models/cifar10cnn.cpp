@@ -1,4 +1,4 @@
-#include "models/models.h"
+#include "models/zoo.h"
 
 namespace warpstep::models {
 

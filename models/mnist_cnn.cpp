@@ -1,5 +1,5 @@
 #include "engine/core/error.h"
-#include "models/models.h"
+#include "models/zoo.h"
 
 namespace warpstep::models {
 

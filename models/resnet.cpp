@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "models/models.h"
+#include "models/zoo.h"
 
 namespace warpstep::models {
 namespace {

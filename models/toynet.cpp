@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "models/models.h"
+#include "models/zoo.h"
 
 namespace warpstep::models {
 

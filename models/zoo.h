@@ -6,9 +6,21 @@
 #include <string>
 #include <string_view>
 
-#include "engine/layers.h"
+#include "engine/graph/layers.h"
 
 namespace warpstep::models {
+
+// The models' builders; the zoo gives them names.
+
+Tensor airbench(Tensor images, std::int64_t classes);
+Tensor cifar10cnn(Tensor images, std::int64_t classes);
+Tensor mlp(Tensor images, std::int64_t classes);
+Tensor mnist_cnn(Tensor images, std::int64_t classes);
+Tensor resnet9(Tensor images, std::int64_t classes);
+Tensor resnet18(Tensor images, std::int64_t classes);
+Tensor resnet34(Tensor images, std::int64_t classes);
+Tensor resnet50(Tensor images, std::int64_t classes);
+Tensor toynet(Tensor images, std::int64_t classes);
 
 struct Model {
   std::string_view name;

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "engine/loss_scaling.h"
-#include "engine/numerics.h"
+#include "engine/passes/precision.h"
+#include "engine/run/runner.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
 

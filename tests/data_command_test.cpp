@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "data/npy.h"
+#include "data/formats/npy.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/file.h"
-#include "data/memory.h"
-#include "data/pickle.h"
-#include "data/png.h"
+#include "data/decode/png.h"
+#include "data/formats/dataset.h"
+#include "data/formats/memory.h"
+#include "data/formats/pickle.h"
+#include "data/io/file.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data::testing {

@@ -30,8 +30,8 @@ set(kernels "${PROJECT_SOURCE_DIR}/kernels")
 set(objects "[.]cuda[.]cu[.]o|/cuda/(assumed_devices|check|device|dispatch|runtime)[.]cpp[.]o|/rule[.]cuda[.]cpp[.]o")
 warpstep_gpu_test(kernels_cuda_test
   SOURCES ${kernels}/pointwise/pointwise_cuda_test.cpp ${kernels}/pool/pool_cuda_test.cpp
-          ${kernels}/pool/avg_pool_cuda_test.cpp ${kernels}/norm/norm_cuda_test.cpp
-          ${kernels}/norm/norm_grad_cuda_test.cpp ${kernels}/dropout/dropout_cuda_test.cpp
+          ${kernels}/pool/avg_pool_cuda_test.cpp ${kernels}/norm/norm_grad_cuda_test.cpp
+          ${kernels}/norm/norm_cuda_test.cpp ${kernels}/dropout/dropout_cuda_test.cpp
           ${kernels}/loss/loss_cuda_test.cpp ${kernels}/update/update_cuda_test.cpp
           device_memory.cuda.cpp needs_device.cuda.cpp "$<FILTER:$<TARGET_OBJECTS:warpstep_cuda>,INCLUDE,${objects}>"
   LINK warpstep::engine CUDA::cudart)

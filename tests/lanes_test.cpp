@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "engine/memory.h"
+#include "engine/passes/memory.h"
 #include "tests/stepping.h"
 
 namespace warpstep {

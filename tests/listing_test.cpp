@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "engine/compile.h"
-#include "engine/explain.h"
+#include "engine/explain/explain.h"
+#include "engine/passes/compile.h"
 #include "models/zoo.h"
 
 namespace warpstep {

@@ -1,9 +1,9 @@
 // The losses of the reference and of the CPU against PyTorch's numbers.
 #include <gtest/gtest.h>
 
-#include "engine/fuse.h"
-#include "engine/layers.h"
-#include "engine/program.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/fuse.h"
+#include "engine/run/program.h"
 
 namespace warpstep {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/compile.h"
-#include "engine/program.h"
-#include "engine/step_memory.h"
+#include "engine/passes/compile.h"
+#include "engine/run/program.h"
+#include "engine/run/step_memory.h"
 #include "models/zoo.h"
 
 namespace warpstep {

@@ -1,6 +1,6 @@
 // The planner on random graphs, played on memory cells, and on every model: the arena must be close
 // to the least that is possible.
-#include "engine/memory.h"
+#include "engine/passes/memory.h"
 
 #include <gtest/gtest.h>
 

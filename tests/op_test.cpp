@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "engine/precision.h"
-#include "engine/runner.h"
+#include "engine/passes/precision.h"
+#include "engine/run/runner.h"
 #include "tests/tested_backend.h"
 #include "tests/trial.h"
 

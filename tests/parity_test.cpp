@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/compile.h"
 #include "engine/core/error.h"
-#include "engine/program.h"
-#include "engine/runner.h"
+#include "engine/passes/compile.h"
+#include "engine/run/program.h"
+#include "engine/run/runner.h"
 #include "models/zoo.h"
 #include "tests/golden_batch.h"
 #include "tests/source_file.h"

@@ -1,6 +1,6 @@
 // Placements against brute force: nothing that is alive together may overlap, and the memory must
 // be close to the least that is possible.
-#include "engine/placement.h"
+#include "engine/passes/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "engine/core/random.h"
-#include "engine/placement.h"
+#include "engine/passes/memory.h"
 
 namespace warpstep::testing_support {
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/run/runner.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
 

@@ -2,8 +2,7 @@
 # ThreadSanitizer runs.
 file(GLOB_RECURSE profiler_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiler/*_test.cpp")
 add_library(profiler_testing OBJECT "${PROJECT_SOURCE_DIR}/profiler/session/testing_builder.cpp"
-            "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis.cpp"
-            "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis_parts.cpp")
+            "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis.cpp")
 target_link_libraries(profiler_testing PUBLIC warpstep::profiler PRIVATE warpstep_options)
 # Those of the GPU's source play CUPTI themselves, with the structures of its headers.
 get_property(has_cupti GLOBAL PROPERTY WARPSTEP_HAS_CUPTI)
@@ -15,7 +14,7 @@ else()
   list(FILTER profiler_tests EXCLUDE REGEX "/cupti[a-z_]*_test\\.cpp$")
 endif()
 set(threads ${profiler_tests})
-list(FILTER threads INCLUDE REGEX "/(sampler|recorder|rank_clock|trigger|trigger_socket|cupti_.*)_test[.]cpp$")
+list(FILTER threads INCLUDE REGEX "/(sampler|recorder|rank_clock|trigger|cupti_.*)_test[.]cpp$")
 list(REMOVE_ITEM profiler_tests ${threads})
 warpstep_test(profiler_test TIER host SOURCES ${profiler_tests} LINK profiler_testing warpstep::profiler ZLIB::ZLIB)
 if(has_cupti)

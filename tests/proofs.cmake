@@ -31,21 +31,23 @@ endforeach()
 set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
-          ${engine}/core/pixels_test.cpp ${engine}/step_state_test.cpp ${engine}/checkpoint_progress_test.cpp
-          ${engine}/safetensors_test.cpp ${engine}/safetensors_hostile_test.cpp ${engine}/safetensors_values_test.cpp
-          largest_allocation.cpp
-          ${engine}/optimizer_test.cpp placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
-          ${engine}/graph_test.cpp ${engine}/passes_test.cpp ${engine}/fuse_test.cpp
-          ${engine}/fuse_norm_conv_test.cpp
-          ${engine}/inference_test.cpp ${engine}/store_test.cpp ${engine}/program_test.cpp ${engine}/numerics_test.cpp
+          ${engine}/core/pixels_test.cpp ${engine}/core/checksum_test.cpp
+          ${engine}/graph/graph_test.cpp ${engine}/graph/step_state_test.cpp
+          ${engine}/passes/passes_test.cpp ${engine}/passes/fuse_test.cpp ${engine}/passes/fuse_norm_conv_test.cpp
+          ${engine}/passes/inference_test.cpp ${engine}/passes/optimizer_test.cpp
+          ${engine}/run/store_test.cpp ${engine}/run/program_test.cpp ${engine}/run/numerics_test.cpp
+          ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
+          ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
+          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 # ThreadSanitizer runs a handler when its thread comes back from sigwait(), which it never does.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
-  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/signals_test.cpp ${engine}/feeder_test.cpp
+  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/thread_test.cpp
+          ${engine}/run/feeder_test.cpp
   LINK warpstep::engine)
 
-warpstep_test(weights_test TIER host SOURCES ${engine}/weights_test.cpp LINK warpstep::models warpstep::data)
+warpstep_test(weights_test TIER host SOURCES ${engine}/files/weights_test.cpp LINK warpstep::models warpstep::data)
 add_dependencies(weights_test warpstep_ref)
 
 find_package(OpenMP REQUIRED)

@@ -1,5 +1,5 @@
 // Recomputation: the same numbers to the bit, less memory, as the planner says.
-#include "engine/recompute.h"
+#include "engine/passes/recompute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

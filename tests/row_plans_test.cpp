@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "engine/explain.h"
-#include "engine/trainer.h"
+#include "engine/explain/explain.h"
+#include "engine/run/trainer.h"
 #include "tests/small_graphs.h"
 
 namespace warpstep {

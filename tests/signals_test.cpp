@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "engine/core/signals.h"
-#include "engine/runner.h"
+#include "engine/core/thread.h"
+#include "engine/run/runner.h"
 #include "tests/stepping.h"
 
 namespace warpstep {

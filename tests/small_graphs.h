@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/layers.h"
+#include "engine/graph/layers.h"
 
 namespace warpstep::testing_support {
 

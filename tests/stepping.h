@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/compile.h"
 #include "engine/core/random.h"
-#include "engine/program.h"
+#include "engine/passes/compile.h"
+#include "engine/run/program.h"
 #include "models/zoo.h"
 
 namespace warpstep::testing_support {

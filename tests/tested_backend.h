@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend.h"
-#include "engine/precision.h"
+#include "engine/passes/precision.h"
+#include "engine/run/backend.h"
 
 namespace warpstep::testing_support {
 

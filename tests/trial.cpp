@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/run/runner.h"
 
 namespace warpstep::cases {
 void PrintTo(const Case& c, std::ostream* out) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/program.h"
+#include "engine/run/program.h"
 #include "kernels/cases.h"
 
 namespace warpstep::cases {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/checkpoint.h"
-#include "engine/evaluate.h"
+#include "engine/files/checkpoint.h"
+#include "engine/run/trainer.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 

@@ -1,8 +1,8 @@
 #include "cosine_embedding.h"
 
 #include "cosine_embedding_kernels.h"
-#include "engine/autodiff.h"
 #include "engine/core/error.h"
+#include "engine/graph/adjoint.h"
 
 using namespace warpstep;
 

@@ -1,7 +1,7 @@
 // The cosine-embedding loss as an op of one's own, torch.nn.CosineEmbeddingLoss.
 #pragma once
 
-#include "engine/layers.h"
+#include "engine/graph/layers.h"
 
 // Of two embeddings, what the kernels compute with: s = |x|^2 + 1e-12 of each, as in PyTorch's
 // source (aten/src/ATen/native/Loss.cpp), and cos = x1 x2 / sqrt(s1 s2).

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "cosine_embedding.h"
-#include "engine/compile.h"
 #include "engine/core/random.h"
-#include "engine/explain.h"
-#include "engine/runner.h"
+#include "engine/explain/explain.h"
+#include "engine/passes/compile.h"
+#include "engine/run/runner.h"
 
 using namespace warpstep;
 

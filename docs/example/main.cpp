@@ -2,9 +2,9 @@
 // does.
 #include <fmt/format.h>
 
-#include "engine/compile.h"
-#include "engine/explain.h"
-#include "engine/layers.h"
+#include "engine/explain/explain.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/compile.h"
 
 using namespace warpstep;
 

@@ -65,4 +65,10 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
   return near.empty() ? std::string() : fmt::format("; did you mean {}{}?", prefix, near);
 }
 
+std::string size_text(double bytes) {
+  if (bytes >= 1 << 20) return fmt::format("{:.2f} MiB", bytes / (1 << 20));
+  if (bytes >= 1 << 10) return fmt::format("{:.1f} KiB", bytes / (1 << 10));
+  return fmt::format("{:.0f} B", bytes);
+}
+
 }  // namespace warpstep

@@ -1,9 +1,7 @@
 // Convolutions are oneDNN's where it has a kernel for the shape on this CPU, products of matrices
 // elsewhere; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+#include "kernels/conv/conv.cpu.h"
 #include "engine/core/error.h"
-#include "kernels/conv/eight_channels.h"
-#include "kernels/conv/im2col.h"
-#include "kernels/conv/small_maps.h"
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {

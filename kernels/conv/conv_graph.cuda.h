@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/ops/conv.h"
+#include "engine/graph/ops/conv.h"
 #include "kernels/cuda/dnn.h"
 
 namespace warpstep::cuda {

@@ -1,5 +1,5 @@
 // Bound by arithmetic: 18 multiply-adds a vector of d_x for 10 loads. Figures: bench/RECORDS.md.
-#include "kernels/conv/eight_channels.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
 

@@ -1,6 +1,6 @@
 // Bound by the products, which are oneDNN's, where there are many channels, else by the columns:
 // they are written once and read once, kernel^2 times the input.
-#include "kernels/conv/im2col.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // out to a matrix of (pixel, channel) out by (pixel, channel) in. 3x3 over 2x2 pixels with padding
 // 1 fills that matrix: 16 of 16 pairs of pixels have a tap. A 1x1 kernel needs no spreading. Bound
 // by arithmetic; spreading moves 16 / 9 of the weights once.
-#include "kernels/conv/small_maps.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/run/runner.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 

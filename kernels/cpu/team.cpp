@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/core/signals.h"
+#include "engine/core/thread.h"
 
 namespace warpstep::cpu {
 namespace {

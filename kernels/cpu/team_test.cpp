@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "engine/core/error.h"
-#include "engine/layers.h"
-#include "engine/runner.h"
+#include "engine/graph/layers.h"
+#include "engine/run/runner.h"
 
 namespace warpstep {
 namespace {

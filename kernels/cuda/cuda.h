@@ -52,7 +52,7 @@ class Ticket {
   std::shared_ptr<std::byte> word_;
 };
 
-// Whether the library has an engine for an op of engine/ops/norm_conv.h.
+// Whether the library has an engine for an op of engine/graph/ops/norm_conv.h.
 bool computes(const AnyOp& op, const Types& in, const Context& context);
 
 // One overload an op, defined in kernels/*/*.cuda.cpp. An op without one does not compile, and the

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/backend.h"
+#include "engine/run/backend.h"
 #include "kernels/cuda/settings.h"
 
 namespace warpstep::cuda {

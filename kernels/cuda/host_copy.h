@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/graph.h"
+#include "engine/graph/graph.h"
 
 namespace warpstep::cuda {
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <memory>
 
-#include "engine/backend.h"
+#include "engine/run/backend.h"
 
 namespace warpstep::cuda {
 

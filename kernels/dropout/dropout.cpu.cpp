@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "engine/core/random.h"
-#include "engine/step_state.h"
+#include "engine/graph/step_state.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {

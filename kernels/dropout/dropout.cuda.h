@@ -1,4 +1,4 @@
-// Launcher of the dropout CUDA kernel; see engine/ops/dropout.h for what it computes.
+// Launcher of the dropout CUDA kernel; see engine/graph/ops/dropout.h for what it computes.
 #pragma once
 
 #include <driver_types.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "engine/core/types.h"
-#include "engine/step_state.h"
+#include "engine/graph/step_state.h"
 
 namespace warpstep::cuda {
 

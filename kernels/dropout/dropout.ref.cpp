@@ -1,5 +1,5 @@
 #include "engine/core/random.h"
-#include "engine/step_state.h"
+#include "engine/graph/step_state.h"
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {

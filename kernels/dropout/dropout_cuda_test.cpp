@@ -28,7 +28,7 @@ StepState state_of(std::int64_t step, std::uint64_t seed) {
   return state;
 }
 
-// The rule of engine/ops/dropout.h.
+// The rule of engine/graph/ops/dropout.h.
 bool is_kept(const DropoutShape& s, const StepState& state, std::uint64_t e) {
   const auto words = draw(state.seed, Purpose::dropout, s.layer,
                           static_cast<std::uint64_t>(state.step) << 32 | e / 4);

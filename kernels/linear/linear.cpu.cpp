@@ -1,7 +1,7 @@
 // Matrix products are oneDNN's; bound by arithmetic, or by reading the weights where the batch is
 // small.
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {

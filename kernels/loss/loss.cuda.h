@@ -1,4 +1,4 @@
-// Launchers of the classification losses' CUDA kernels; see engine/ops/loss.h for what they
+// Launchers of the classification losses' CUDA kernels; see engine/graph/ops/loss.h for what they
 // compute. `dtype` is that of logits and d_logits, whose rows have `pitch` elements, of which those
 // beyond `classes` are not read, and written as 0; log-probabilities are f32 with a pitch of their
 // own.
@@ -11,7 +11,7 @@
 
 #include "engine/core/pixels.h"
 #include "engine/core/types.h"
-#include "engine/step_state.h"
+#include "engine/graph/step_state.h"
 
 namespace warpstep::cuda {
 

@@ -1,6 +1,6 @@
-// Launchers of the batch norms' CUDA kernels, over rows of channels; see engine/ops/norm.h for what
-// they compute. Everything of a channel is f32. Channels are those stored, a multiple of 16 bytes;
-// where x, gamma and beta are zero beyond the real ones, so is all that is written.
+// Launchers of the batch norms' CUDA kernels, over rows of channels; see engine/graph/ops/norm.h
+// for what they compute. Everything of a channel is f32. Channels are those stored, a multiple of
+// 16 bytes; where x, gamma and beta are zero beyond the real ones, so is all that is written.
 #pragma once
 
 #include <driver_types.h>

@@ -1,10 +1,9 @@
-// Launchers of what stands between the convolutions of fused norms; see engine/ops/norm_conv.h.
-// Channels are a multiple of 16 bytes of elements, none of them padding.
+// Launchers of what stands between the convolutions of fused norms; see
+// engine/graph/ops/norm_conv.h. Channels are a multiple of 16 bytes of elements, none of them
+// padding.
 #pragma once
 
 #include <driver_types.h>
-
-#include <cstdint>
 
 #include "kernels/norm/norm.cuda.h"
 

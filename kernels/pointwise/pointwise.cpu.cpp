@@ -1,9 +1,8 @@
 // Bound by memory: every operand is streamed once.
 #include <cstring>
 
-#include "kernels/cpu/chunks.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/pointwise/unaligned.cuda.h"
 
 namespace warpstep::cuda {
 namespace {

@@ -4,7 +4,7 @@
 // rows of them in turn: 2048 blocks there. Other windows have a thread for each vector that is
 // written. Not yet run on a GPU; shares of the peak go to bench/RECORDS.md.
 #include "kernels/pointwise/column_sums.cuh"
-#include "kernels/pool/avg_pool.cuda.h"
+#include "kernels/pool/pool.cuda.h"
 #include "kernels/pool/pool.cuh"
 
 namespace warpstep::cuda {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "kernels/pool/avg_pool.cuda.h"
+#include "kernels/pool/pool.cuda.h"
 #include "tests/device_memory.h"
 
 namespace warpstep::cuda {

@@ -1,5 +1,5 @@
-// Launchers of the max-pooling CUDA kernels, over NHWC images; see engine/ops/pool.h for what they
-// compute. Channels are those stored: a multiple of 16 bytes.
+// Launchers of the max-pooling CUDA kernels, over NHWC images; see engine/graph/ops/pool.h for what
+// they compute. Channels are those stored: a multiple of 16 bytes.
 #pragma once
 
 #include <driver_types.h>
@@ -48,5 +48,15 @@ std::size_t max_pool_grad_sums_workspace(const PoolShape& shape);
 void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint8_t* index,
                         void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* ticket,
                         cudaStream_t stream);
+
+// Launchers of the average-pooling CUDA kernels, over NHWC images; see engine/graph/ops/pool.h for
+// what they compute. Channels are those stored: a multiple of 16 bytes. Of PoolShape, `relu` means
+// nothing here, and a window of 0 is the whole image.
+
+// Sums in f32 in a fixed order: the same bits every time.
+void avg_pool(const PoolShape& shape, const void* x, void* y, DType dtype, cudaStream_t stream);
+// Every element of d_x is written; where windows overlap it is the sum of theirs, in order.
+void avg_pool_grad(const PoolShape& shape, const void* d_y, void* d_x, DType dtype,
+                   cudaStream_t stream);
 
 }  // namespace warpstep::cuda

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "engine/core/error.h"
-#include "engine/ops/pool.h"
+#include "engine/graph/ops/pool.h"
 #include "kernels/pool/pool.cuda.h"
 #include "tests/device_memory.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/graph.h"
-#include "engine/step_state.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/step_state.h"
 
 namespace warpstep {
 

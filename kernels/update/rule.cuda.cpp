@@ -1,4 +1,4 @@
-#include "engine/ops/update.h"
+#include "engine/graph/ops/update.h"
 #include "kernels/update/update.cuda.h"
 
 namespace warpstep::cuda {

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "engine/autodiff.h"
-#include "engine/fuse.h"
+#include "engine/passes/fuse.h"
+#include "engine/passes/update.h"
 #include "kernels/cases.h"
 
 namespace warpstep::cases {

@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "engine/core/types.h"
-#include "engine/step_state.h"
+#include "engine/graph/step_state.h"
 
 namespace warpstep {
-struct Optimizer;  // engine/ops/update.h, which needs fmt, which nvcc cannot compile
+struct Optimizer;  // engine/graph/ops/update.h, which needs fmt, which nvcc cannot compile
 }
 
 namespace warpstep::cuda {

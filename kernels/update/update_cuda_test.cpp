@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "engine/core/error.h"
-#include "engine/ops/update.h"
+#include "engine/graph/ops/update.h"
 #include "kernels/update/update.cuda.h"
 #include "tests/device_memory.h"
 

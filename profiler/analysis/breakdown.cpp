@@ -1,6 +1,188 @@
 #include "profiler/analysis/breakdown.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "profiler/analysis/scope.h"
+
+namespace warpstep::profiler {
+
+std::vector<Interval> merged(std::vector<Interval> intervals) {
+  std::erase_if(intervals, [](const Interval& i) { return i.end_ns <= i.begin_ns; });
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin_ns < b.begin_ns; });
+  std::size_t kept = 0;
+  for (const Interval& interval : intervals) {
+    if (kept > 0 && interval.begin_ns <= intervals[kept - 1].end_ns)
+      intervals[kept - 1].end_ns = std::max(intervals[kept - 1].end_ns, interval.end_ns);
+    else
+      intervals[kept++] = interval;
+  }
+  intervals.resize(kept);
+  return intervals;
+}
+
+std::uint64_t total_ns(std::span<const Interval> disjoint) {
+  std::uint64_t sum = 0;
+  for (const Interval& interval : disjoint) sum += interval.end_ns - interval.begin_ns;
+  return sum;
+}
+
+std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b) {
+  std::vector<Interval> common;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const Interval both{std::max(a[i].begin_ns, b[j].begin_ns), std::min(a[i].end_ns, b[j].end_ns)};
+    if (both.begin_ns < both.end_ns) common.push_back(both);
+    a[i].end_ns < b[j].end_ns ? ++i : ++j;
+  }
+  return common;
+}
+
+std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b) {
+  std::vector<Interval> rest;
+  std::size_t j = 0;
+  for (Interval left : a) {
+    while (j < b.size() && b[j].end_ns <= left.begin_ns) ++j;
+    // What of b ends beyond `left` may take from the next one of a, too: j stays there.
+    for (std::size_t k = j; k < b.size() && b[k].begin_ns < left.end_ns; ++k) {
+      if (left.begin_ns < b[k].begin_ns) rest.push_back({left.begin_ns, b[k].begin_ns});
+      left.begin_ns = std::min(left.end_ns, b[k].end_ns);
+      if (b[k].end_ns <= left.end_ns) j = k + 1;
+    }
+    if (left.begin_ns < left.end_ns) rest.push_back(left);
+  }
+  return rest;
+}
+
+}  // namespace warpstep::profiler
+
+namespace warpstep::profiler::analysis {
+
+Nesting nest(const std::vector<Interval>& items) {
+  Nesting nesting;
+  nesting.parent.assign(items.size(), -1);
+  std::vector<std::size_t> open;
+  std::uint64_t now = 0;
+  const auto advance = [&](std::uint64_t to) {
+    while (!open.empty()) {
+      const std::size_t inner = open.back();
+      const std::uint64_t end = std::min(items[inner].end_ns, to);
+      if (now < end) {
+        nesting.slices.push_back({now, end, inner});
+        now = end;
+      }
+      if (items[inner].end_ns > to) break;
+      open.pop_back();
+    }
+    now = std::max(now, to);
+  };
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    advance(items[i].begin_ns);
+    if (!open.empty()) nesting.parent[i] = static_cast<std::int64_t>(open.back());
+    open.push_back(i);
+  }
+  advance(UINT64_MAX);
+  return nesting;
+}
+
+namespace {
+
+class Collector {
+ public:
+  Collector(const Session& session, const BreakdownOptions& options)
+      : session_(session),
+        options_(options),
+        trainer_(trainer_thread(session)),
+        counts_graphs_(!tells_graph_kernels(session)) {}
+
+  ByCategory run() {
+    for (const Span& span : session_.spans) take(span);
+    for (const Activity& activity : session_.activities) take(activity);
+    auto& runtime = of_[static_cast<std::size_t>(Category::runtime)];
+    // A function that waits for the device (cudaStreamSynchronize) is a wait before it is anything
+    // else; torch_tb_profiler does not know waits.
+    if (!options_.tb_compatible)
+      runtime = difference(merged(runtime), merged(of_[static_cast<std::size_t>(Category::sync)]));
+    return std::move(of_);
+  }
+
+ private:
+  void add(Category category, std::uint64_t begin_ns, std::uint64_t end_ns) {
+    if (begin_ns < end_ns) of_[static_cast<std::size_t>(category)].push_back({begin_ns, end_ns});
+  }
+
+  void take(const Activity& a) {
+    const bool counts = options_.tb_compatible || is_of_thread(session_, a, trainer_);
+    switch (a.what) {
+      case What::kernel:
+        add(is_communication(session_.name(a.name)) ? Category::communication : Category::kernel,
+            a.start_ns, a.end_ns);
+        break;
+      case What::graph:  // as a whole, unless its kernels are told
+        if (counts_graphs_) add(Category::kernel, a.start_ns, a.end_ns);
+        break;
+      case What::copy: add(Category::copy, a.start_ns, a.end_ns); break;
+      case What::set: add(Category::memset, a.start_ns, a.end_ns); break;
+      case What::api:
+        if (counts) add(Category::runtime, a.start_ns, a.end_ns);
+        break;
+      case What::sync:
+        if (counts && !options_.tb_compatible) add(Category::sync, a.start_ns, a.end_ns);
+        break;
+      case What::overhead: break;
+    }
+  }
+
+  void take(const Span& span) {
+    const Kind kind = session_.kind(span);
+    if (options_.tb_compatible)
+      add(tb_category(kind), span.begin_ns, tells_tb(kind) ? span.end_ns : span.begin_ns);
+    else if (kind == Kind::call && session_.computes_on_host())
+      add(Category::kernel, span.begin_ns, span.end_ns);
+    else if (span.thread == trainer_)
+      add(category(kind), span.begin_ns, span.end_ns);
+  }
+
+  // Of a span of the trainer's thread. One that loads by itself waits for data meanwhile.
+  static Category category(Kind kind) {
+    switch (kind) {
+      case Kind::wait:
+      case Kind::sample:
+      case Kind::stage: return Category::data;
+      case Kind::sync: return Category::sync;
+      case Kind::host_api: return Category::runtime;
+      default: return Category::cpu;
+    }
+  }
+
+  // What torch_tb_profiler sees of them; the loader's own threads are nothing that it knows.
+  static bool tells_tb(Kind kind) {
+    return kind != Kind::sample && kind != Kind::stage && kind != Kind::idle;
+  }
+  static Category tb_category(Kind kind) {
+    return kind == Kind::wait       ? Category::data
+           : kind == Kind::host_api ? Category::runtime
+                                    : Category::cpu;
+  }
+
+  const Session& session_;
+  const BreakdownOptions& options_;
+  std::optional<std::uint32_t> trainer_;
+  bool counts_graphs_;
+  ByCategory of_;
+};
+
+}  // namespace
+
+bool is_communication(std::string_view kernel) {
+  return kernel.starts_with("nccl");
+}
+
+ByCategory by_category(const Session& session, const BreakdownOptions& options) {
+  return Collector(session, options).run();
+}
+
+}  // namespace warpstep::profiler::analysis
 
 namespace warpstep::profiler {
 namespace {
@@ -53,4 +235,144 @@ std::vector<Parts> sweep(std::span<const Interval> steps,
   return parts;
 }
 
+using namespace analysis;
+
+namespace {
+
+Parts told_parts(const Step& step) {
+  Parts parts{};
+  const auto at = [&](Category c) -> std::uint64_t& { return parts[static_cast<std::size_t>(c)]; };
+  at(Category::kernel) = step.kernels_ns;
+  at(Category::copy) = step.copies_ns;
+  at(Category::data) = step.data_ns;
+  at(Category::cpu) = step.cpu_ns;
+  at(Category::other) = step.other_ns;
+  return parts;
+}
+
+void find_means(const std::vector<std::size_t>& counted, Breakdown& breakdown) {
+  breakdown.counted = counted.size();
+  if (counted.empty()) return;
+  const double n = static_cast<double>(counted.size());
+  breakdown.from_spans = true;
+  for (const std::size_t i : counted) {
+    for (std::size_t c = 0; c < categories; ++c)
+      breakdown.mean[c] += static_cast<double>(breakdown.steps[i].parts[c]) / n;
+    breakdown.from_spans = breakdown.from_spans && breakdown.steps[i].from_spans;
+  }
+  for (const double part : breakdown.mean) breakdown.step_ns += part;
+}
+
+}  // namespace
+
+Breakdown break_down(const Session& session, const BreakdownOptions& options) {
+  Breakdown breakdown{.tb_compatible = options.tb_compatible};
+  for (const Step& step : session.steps)
+    breakdown.steps.push_back({step.step, {step.begin_ns, step.end_ns}, told_parts(step), false});
+
+  const std::vector<std::size_t> recorded = recorded_steps(session);
+  std::vector<std::size_t> counted = counted_steps(session);
+  std::vector<Interval> times;
+  if (options.tb_compatible && !recorded.empty()) {
+    const TbSteps tb = tb_steps(session, recorded);
+    times = tb.times;
+    counted.clear();
+    for (std::size_t i = 0; i < recorded.size(); ++i)
+      if (tb.is_kept[i]) counted.push_back(recorded[i]);
+  } else {
+    const std::vector<Interval> all = step_times(session);
+    for (const std::size_t i : recorded) times.push_back(all[i]);
+  }
+
+  if (!recorded.empty()) {
+    const std::vector<Parts> parts = sweep(times, by_category(session, options));
+    for (std::size_t i = 0; i < recorded.size(); ++i) {
+      StepParts& step = breakdown.steps[recorded[i]];
+      step.time = times[i];
+      step.parts = parts[i];
+      step.from_spans = true;
+    }
+  }
+  find_means(counted, breakdown);
+  return breakdown;
+}
+
 }  // namespace warpstep::profiler
+
+namespace warpstep::profiler::analysis {
+namespace {
+
+struct DeviceWork {  // that a step launched
+  std::uint64_t count = 0, first_ns = UINT64_MAX, last_ns = 0;
+};
+
+struct AllWork {
+  std::vector<DeviceWork> of_step;
+  std::vector<Interval> of_none;  // launched outside every step
+};
+
+// In which a launch lies wholly; none: steps.size().
+std::size_t step_of(const Activity& launch, const std::vector<Interval>& steps) {
+  const auto after =
+      std::upper_bound(steps.begin(), steps.end(), launch.start_ns,
+                       [](std::uint64_t at, const Interval& step) { return at < step.begin_ns; });
+  if (after == steps.begin() || std::prev(after)->end_ns < launch.end_ns) return steps.size();
+  return static_cast<std::size_t>(after - steps.begin()) - 1;
+}
+
+AllWork find_device_work(const Session& session, const std::vector<Interval>& steps) {
+  AllWork all{std::vector<DeviceWork>(steps.size()), {}};
+  const Launches launches(session);
+  for (const Activity& activity : session.activities) {
+    if (!is_on_device(activity)) continue;
+    const Activity* launch = launches.find(activity.correlation);
+    const std::size_t step = launch == nullptr ? steps.size() : step_of(*launch, steps);
+    if (step == steps.size()) {
+      all.of_none.push_back({activity.start_ns, activity.end_ns});
+      continue;
+    }
+    DeviceWork& work = all.of_step[step];
+    ++work.count;
+    work.first_ns = std::min(work.first_ns, activity.start_ns);
+    work.last_ns = std::max(work.last_ns, activity.end_ns);
+  }
+  return all;
+}
+
+// Steps at the end without any device work, then the last one if it has less than 0.8 of the one
+// before: tracing stopped in them.
+std::vector<bool> kept(const std::vector<DeviceWork>& of_step) {
+  std::vector<bool> is_kept(of_step.size(), true);
+  std::size_t n = of_step.size();
+  while (n > 0 && of_step[n - 1].count == 0) --n;
+  if (n == 0) return is_kept;  // nothing ran on a device
+  if (n > 1 &&
+      static_cast<double>(of_step[n - 1].count) < 0.8 * static_cast<double>(of_step[n - 2].count))
+    --n;
+  std::fill(is_kept.begin() + static_cast<std::ptrdiff_t>(n), is_kept.end(), false);
+  return is_kept;
+}
+
+}  // namespace
+
+TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps) {
+  const std::vector<Interval> all = step_times(session);
+  TbSteps tb;
+  for (const std::size_t step : steps) tb.times.push_back(all[step]);
+  if (steps.empty()) return tb;
+  const AllWork work = find_device_work(session, tb.times);
+  tb.is_kept = kept(work.of_step);
+  std::uint64_t previous_end = 0;
+  for (const Interval& early : work.of_none)
+    if (early.end_ns < work.of_step[0].first_ns && work.of_step[0].count > 0)
+      previous_end = std::max(previous_end, early.end_ns);
+  for (std::size_t i = 0; i < tb.times.size(); ++i) {
+    Interval& time = tb.times[i];
+    time.begin_ns = std::max(time.begin_ns, previous_end);
+    time.end_ns = std::max({time.begin_ns, time.end_ns, work.of_step[i].last_ns});
+    previous_end = time.end_ns;
+  }
+  return tb;
+}
+
+}  // namespace warpstep::profiler::analysis

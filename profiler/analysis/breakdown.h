@@ -71,3 +71,40 @@ struct Breakdown {
 Breakdown break_down(const Session& session, const BreakdownOptions& options = {});
 
 }  // namespace warpstep::profiler
+
+namespace warpstep::profiler::analysis {
+
+// Which category every span and activity of a session belongs to.
+
+using ByCategory = std::array<std::vector<Interval>, categories>;
+
+ByCategory by_category(const Session& session, const BreakdownOptions& options);
+
+// Whether a kernel moves data between devices: NCCL's are all called so.
+bool is_communication(std::string_view kernel);
+
+// The steps as torch_tb_profiler bounds them (event_parser.py): a step lasts until the work that it
+// launched is done, and the next one begins then.
+struct TbSteps {
+  std::vector<Interval> times;  // of `steps`
+  std::vector<bool> is_kept;    // false: a step at the end that is cut off, by its device work
+};
+TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps);
+
+// What a thread was doing at each moment: the innermost of its nested spans.
+
+struct Slice {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::size_t item = 0;  // the innermost one
+};
+
+struct Nesting {
+  std::vector<Slice> slices;         // disjoint, in order; together the union of the items
+  std::vector<std::int64_t> parent;  // of each item; -1: none
+};
+
+// Items by begin, of equal begins the longer one first. Items that overlap without nesting, which
+// one thread's do not, take from each other what the later one covers.
+Nesting nest(const std::vector<Interval>& items);
+
+}  // namespace warpstep::profiler::analysis

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "profiler/session/session.h"
 
 namespace warpstep::profiler::advice {
 
@@ -49,5 +52,11 @@ Difference difference(double observed, const std::vector<double>& before,
 // Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995): which of the
 // hypotheses are rejected.
 std::vector<bool> rejected(const std::vector<double>& p, double q);
+
+// Whether two runs may be compared, and what besides the change in question may explain one.
+
+// Throws UsageError that names both sides when devices, models or batches differ and `force` is
+// false; else what differs in the stamps, one sentence each.
+std::vector<std::string> check_comparable(const Session& before, const Session& after, bool force);
 
 }  // namespace warpstep::profiler::advice

@@ -1,13 +1,15 @@
-#include "profiler/analysis/compare.h"
-
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/random.h"
+#include "profiler/analysis/compare.h"
 #include "profiler/analysis/compare_bootstrap.h"
 #include "profiler/analysis/testing_compare.h"
+#include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -240,6 +242,96 @@ TEST(Compare, IsATable) {
   });
   ASSERT_NE(call, table.rows.end());
   EXPECT_DOUBLE_EQ(std::get<double>((*call)[8]), 0.0005);  // 2000 resamples tell no less
+}
+
+}  // namespace
+
+// Runs whose steps are like their neighbours, as when clocks or other programs come and go.
+
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Steps of 1 ms with noise of 2 %, of which each keeps `r` of the one before.
+Session drifting(double r, std::uint32_t seed) {
+  testing::SessionBuilder builder;
+  double now = 0, level = 0;
+  for (std::uint64_t s = 0; s < 60; ++s) {
+    const auto words = draw(seed, Purpose::synthetic, 5, s);
+    const double u = (words[0] + 0.5) / 4294967296.0, v = words[1] / 4294967296.0;
+    level = r * level +
+            std::sqrt(1 - r * r) * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
+    const double us = 1000 * std::exp(0.02 * level);
+    builder.step(s + 1, now, now + us);
+    now += us;
+  }
+  return builder.window(1, 60, 0, now).build();
+}
+
+int flagged(double r) {
+  int count = 0;
+  for (std::uint32_t trial = 0; trial < 200; ++trial) {
+    const Comparison found = compare(drifting(r, 2 * trial), drifting(r, 2 * trial + 1),
+                                     {.least_share = 0, .resamples = 500});
+    count += found.changes.front().is_told ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(CompareDrift, EqualRunsSeldomDifferWhileTheyDrift) {
+  EXPECT_LE(flagged(0), 20);    // 5 %, and three standard errors
+  EXPECT_LE(flagged(0.7), 40);  // steps drawn one by one flag more than a third
+}
+
+TEST(CompareDrift, IsWarnedOf) {
+  EXPECT_THAT(compare(drifting(0.95, 1), drifting(0, 2)).warnings,
+              Contains(HasSubstr("steps of the run before are like their neighbours")));
+  EXPECT_THAT(compare(drifting(0, 1), drifting(0, 2)).warnings,
+              Not(Contains(HasSubstr("neighbours"))));
+}
+
+}  // namespace
+
+// How a comparison words what it found.
+
+namespace {
+
+using ::testing::HasSubstr;
+using testing::layer;
+using testing::planned;
+
+TEST(CompareWords, CallsMostOfItOnlyWhatIsMoreThanHalf) {
+  EXPECT_THAT(compare(planned({}, 1), planned({.slower = 1.5, .wait_us = 100}, 2)).verdict,
+              HasSubstr("; most of it: layer2/conv forward"));
+  // 250 us of the call, 230 and 200 us of the others: the largest has less than half.
+  Session after = planned({.slower = 1.5, .wait_us = 230}, 2);
+  for (Step& step : after.steps) step.other_ns += 200'000, step.begin_ns -= 200'000;
+  EXPECT_THAT(compare(planned({}, 1), after).verdict,
+              HasSubstr("; the largest part: layer2/conv forward"));
+}
+
+TEST(CompareWords, NamesPhasesAsTheReportDoesAndOnce) {
+  const auto with = [](double slower, std::uint32_t seed) {
+    Session session = planned({.slower = slower}, seed);
+    session.program["calls"][2] = {{"title", "fc1/linear.wgrad"}, {"phase", "wgrad"}};
+    session.program["calls"][3]["phase"] = "dgrad";
+    return session;
+  };
+  const Comparison result = compare(with(1, 1), with(1.5, 2));
+  EXPECT_THAT(result.verdict, HasSubstr("most of it: fc1/linear.wgrad, +2"));
+  const auto phase = [&](const std::string& what) {
+    return std::find_if(result.changes.begin(), result.changes.end(),
+                        [&](const Change& c) { return c.what == what; })
+        ->phase;
+  };
+  Session before = with(1, 1), after = with(1.5, 2);
+  for (Session* session : {&before, &after})
+    session->program["calls"][2] = {{"title", "update_all"}, {"phase", "update"}};
+  EXPECT_THAT(compare(before, after).verdict, HasSubstr("most of it: update_all, +2"));
+  EXPECT_EQ(phase("fc1/linear.wgrad"), "weight_grad");
+  EXPECT_EQ(phase(layer(3)), "data_grad");
 }
 
 }  // namespace

@@ -2,8 +2,136 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
-#include "profiler/analysis/path_walk.h"
+#include "profiler/analysis/breakdown.h"
+
+namespace warpstep::profiler::analysis {
+namespace {
+
+// Two activities of a stream that follow each other within this are taken for a chain: a kernel
+// that depends on the one before it starts some us later.
+constexpr std::uint64_t chain_gap_ns = 5'000;
+
+const char* bound_of(const Activity& activity) {
+  return activity.what == What::copy || activity.what == What::set ? "copy" : "kernel";
+}
+
+}  // namespace
+
+struct PathWalk::Walk {
+  std::uint64_t begin_ns = 0, now_ns = 0;
+  const Activity* activity = nullptr;  // the walk is at its end, or on the host: null
+  std::vector<PathEdge> edges;         // last to first
+
+  // From `from_ns`, or the step's begin, to now.
+  void back_to(std::uint64_t from_ns, std::string_view bound, std::string_view what) {
+    from_ns = std::max(from_ns, begin_ns);
+    if (from_ns >= now_ns) return;
+    const bool continues = !edges.empty() && edges.back().bound == bound &&
+                           edges.back().what == what && bound != "kernel" && bound != "copy";
+    if (continues)
+      edges.back().begin_ns = from_ns;
+    else
+      edges.push_back({from_ns, now_ns, std::string(bound), std::string(what)});
+    now_ns = from_ns;
+  }
+};
+
+PathWalk::PathWalk(const Session& session)
+    : session_(session), host_(host_timeline(session)), launches_(session) {
+  const bool skips_graphs = tells_graph_kernels(session);
+  for (const Activity& a : session.activities)
+    if (is_on_device(a) && a.start_ns < a.end_ns && !(a.what == What::graph && skips_graphs))
+      by_start_.push_back(&a);
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, const Activity*> on_stream;
+  for (const Activity* a : by_start_) {
+    const Activity* before = latest_.empty() ? nullptr : latest_.back();
+    latest_.push_back(before != nullptr && before->end_ns > a->end_ns ? before : a);
+    const Activity*& last = on_stream[{a->device, a->context, a->stream}];
+    if (last != nullptr) previous_[a] = last;
+    if (last == nullptr || last->end_ns <= a->end_ns) last = a;
+  }
+  by_end_ = by_start_;
+  std::stable_sort(by_end_.begin(), by_end_.end(),
+                   [](const Activity* a, const Activity* b) { return a->end_ns < b->end_ns; });
+}
+
+// Of what began before: the one that runs still, else the one that ended last.
+const Activity* PathWalk::running_or_last(std::uint64_t at_ns) const {
+  const auto after =
+      std::lower_bound(by_start_.begin(), by_start_.end(), at_ns,
+                       [](const Activity* a, std::uint64_t at) { return a->start_ns < at; });
+  if (after == by_start_.begin()) return nullptr;
+  return latest_[static_cast<std::size_t>(after - by_start_.begin()) - 1];
+}
+
+const Activity* PathWalk::last_ended(std::uint64_t at_ns) const {
+  const auto after =
+      std::upper_bound(by_end_.begin(), by_end_.end(), at_ns,
+                       [](std::uint64_t at, const Activity* a) { return at < a->end_ns; });
+  return after == by_end_.begin() ? nullptr : *std::prev(after);
+}
+
+const Activity* PathWalk::before_on_stream(const Activity& activity) const {
+  const auto found = previous_.find(&activity);
+  const bool is_before = found != previous_.end() && found->second->end_ns <= activity.start_ns;
+  return is_before ? found->second : nullptr;
+}
+
+// What the thread did until now. Waiting for the device, it hands over to what it waited for; doing
+// nothing known, to what the device did meanwhile.
+void PathWalk::on_host(Walk& walk) const {
+  const auto after =
+      std::lower_bound(host_.begin(), host_.end(), walk.now_ns,
+                       [](const HostSlice& s, std::uint64_t at) { return s.begin_ns < at; });
+  const HostSlice* slice = after == host_.begin() ? nullptr : &*std::prev(after);
+  const std::uint64_t host_end = slice == nullptr ? 0 : std::min(slice->end_ns, walk.now_ns);
+  if (host_end == walk.now_ns) {
+    const Activity* awaited = slice->bound == "sync" ? last_ended(walk.now_ns) : nullptr;
+    if (awaited != nullptr && awaited->end_ns > slice->begin_ns) {
+      walk.back_to(awaited->end_ns, "sync", session_.name(slice->name));
+      walk.activity = awaited;
+    } else {
+      walk.back_to(slice->begin_ns, slice->bound, session_.name(slice->name));
+    }
+    return;
+  }
+  const Activity* work = running_or_last(walk.now_ns);
+  const bool is_later = work != nullptr && work->end_ns > host_end;
+  walk.back_to(is_later ? std::min(work->end_ns, walk.now_ns) : host_end, "idle", "");
+  if (is_later) walk.activity = work;
+}
+
+// An activity began when the one before it on its stream had ended, when one of another stream had,
+// or when it had been launched: the latest of these.
+void PathWalk::on_device(Walk& walk) const {
+  const Activity& activity = *walk.activity;
+  walk.activity = nullptr;
+  walk.back_to(activity.start_ns, bound_of(activity), session_.name(activity.name));
+  const Activity* before = before_on_stream(activity);
+  if (before == nullptr || activity.start_ns - before->end_ns > chain_gap_ns) {
+    const Activity* other = last_ended(activity.start_ns);
+    if (other != nullptr && (before == nullptr || other->end_ns > before->end_ns)) before = other;
+  }
+  const Activity* launch = launches_.find(activity.correlation);
+  if (launch != nullptr && launch->start_ns > activity.start_ns) launch = nullptr;  // clocks differ
+  if (launch != nullptr && (before == nullptr || launch->start_ns >= before->end_ns)) {
+    walk.back_to(launch->start_ns, "launch", session_.name(launch->name));
+  } else if (before != nullptr) {
+    walk.back_to(before->end_ns, "idle", "between activities of the device");
+    walk.activity = before;
+  }
+}
+
+std::vector<PathEdge> PathWalk::edges(const Interval& step) const {
+  Walk walk{.begin_ns = step.begin_ns, .now_ns = step.end_ns};
+  while (walk.now_ns > walk.begin_ns) walk.activity == nullptr ? on_host(walk) : on_device(walk);
+  std::reverse(walk.edges.begin(), walk.edges.end());
+  return std::move(walk.edges);
+}
+
+}  // namespace warpstep::profiler::analysis
 
 namespace warpstep::profiler {
 

@@ -1,10 +1,52 @@
 #include "profiler/analysis/device.h"
 
-#include <algorithm>
-#include <limits>
+#include <fmt/format.h>
 
-#include "profiler/analysis/categories.h"
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/scope.h"
+
+namespace warpstep::profiler::advice {
+namespace {
+
+constexpr std::array<std::pair<std::uint64_t, const char*>, 5> reasons{{{0x04, "power cap"},
+                                                                        {0x08, "hardware slowdown"},
+                                                                        {0x20, "thermal"},
+                                                                        {0x40, "hardware thermal"},
+                                                                        {0x80, "power brake"}}};
+
+}  // namespace
+
+std::vector<Throttle> throttled(const Session& session) {
+  std::vector<Throttle> found;
+  for (const Device& device : session.devices) {
+    const std::string metric = fmt::format("gpu {} throttle reasons", device.id);
+    std::size_t samples = 0, slowed = 0;
+    std::uint64_t seen = 0;
+    for (const Sample& sample : session.samples) {
+      if (session.name(sample.name) != metric || sample.value < 0 || sample.value > 9e15) continue;
+      ++samples;
+      std::uint64_t mask = 0;
+      for (const auto& [bit, why] : reasons) mask |= static_cast<std::uint64_t>(sample.value) & bit;
+      slowed += mask != 0 ? 1 : 0;
+      seen |= mask;
+    }
+    if (slowed == 0) continue;
+    Throttle throttle{device.id, static_cast<double>(slowed) / static_cast<double>(samples), ""};
+    for (const auto& [bit, why] : reasons)
+      if ((seen & bit) != 0) throttle.why += (throttle.why.empty() ? "" : ", ") + std::string(why);
+    found.push_back(throttle);
+  }
+  return found;
+}
+
+}  // namespace warpstep::profiler::advice
 
 namespace warpstep::profiler {
 
@@ -203,6 +245,187 @@ std::vector<DeviceMetrics> device_metrics(const Session& session) {
   for (const Device& device : session.devices)
     all.push_back(metrics_of(session, device, steps, launches));
   return all;
+}
+
+namespace {
+
+// The tables of cuda_occupancy.h; what it computes for compute capability 6.1 and later.
+struct Rules {
+  std::uint64_t register_unit = 256;  // allocated to a warp
+  std::uint64_t partitions = 4;       // of a multiprocessor, with registers of their own
+  std::uint64_t shared_unit = 256;    // bytes
+  std::uint64_t most_registers = 255;
+  bool has_optin = false;
+
+  explicit Rules(const Device& device) {
+    if (device.compute_major >= 7) most_registers = 256;
+    if (device.compute_major >= 8) shared_unit = 128;
+    has_optin = device.compute_major >= 7;
+  }
+};
+
+constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t rounded_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+std::uint64_t limit_of_registers(const Device& device, const Rules& rules, std::uint64_t warps,
+                                 std::uint64_t registers) {
+  const std::uint64_t of_warp = rounded_up(registers * device.warp_size, rules.register_unit);
+  // The hardware checks a block as if it took a warp of every partition.
+  if (of_warp * rounded_up(warps, rules.partitions) > device.registers_per_block) return 0;
+  if (registers > rules.most_registers) return 0;
+  if (of_warp == 0) return unlimited;
+  const std::uint64_t warps_of_partition =
+      device.registers_per_multiprocessor / rules.partitions / of_warp;
+  return warps_of_partition * rules.partitions / warps;
+}
+
+std::uint64_t limit_of_shared_memory(const Device& device, const Rules& rules,
+                                     std::uint64_t bytes) {
+  const std::uint64_t reserved = device.reserved_shared_per_block;
+  const std::uint64_t taken = rounded_up(bytes + reserved, rules.shared_unit);
+  const std::uint64_t most = rules.has_optin
+                                 ? std::max(device.shared_per_block, device.shared_per_block_optin)
+                                 : device.shared_per_block;
+  if (taken > most + reserved) return 0;
+  return taken == 0 ? unlimited : device.shared_per_multiprocessor / taken;
+}
+
+double product(const std::array<std::uint32_t, 3>& extents) {
+  return static_cast<double>(extents[0]) * extents[1] * extents[2];
+}
+
+}  // namespace
+
+Occupancy occupancy(const Device& device, const Launch& launch) {
+  Occupancy result;
+  const double threads = product(launch.block), grid = product(launch.grid);
+  const double slots = device.max_threads_per_multiprocessor;
+  if (threads < 1 || grid < 1 || device.warp_size == 0 || slots < 1 || device.multiprocessors == 0)
+    return result;
+  const Rules rules(device);
+  std::uint64_t of_threads = 0, of_registers = 0;
+  if (threads <= device.max_threads_per_block) {
+    const auto count = static_cast<std::uint64_t>(threads);
+    const std::uint64_t warps = (count + device.warp_size - 1) / device.warp_size;
+    of_threads = device.max_threads_per_multiprocessor / device.warp_size / warps;
+    of_registers = limit_of_registers(device, rules, warps, launch.registers);
+  }
+  // Of equal limits, the first: nothing is gained by easing another one.
+  const std::array<std::pair<std::string_view, std::uint64_t>, 4> limits{{
+      {"threads", of_threads},
+      {"registers", of_registers},
+      {"shared memory", limit_of_shared_memory(device, rules, launch.shared_bytes)},
+      {"blocks", device.max_blocks_per_multiprocessor},
+  }};
+  const auto least = std::min_element(limits.begin(), limits.end(),
+                                      [](auto& a, auto& b) { return a.second < b.second; });
+  result.limiter = least->first;
+  result.blocks = static_cast<int>(least->second);
+  const double blocks = result.blocks, multiprocessors = device.multiprocessors;
+  result.theoretical = std::min(1.0, blocks * threads / slots);
+  result.estimated = std::min(1.0, std::min(blocks, grid / multiprocessors) * threads / slots);
+  if (blocks > 0) result.waves = grid / (blocks * multiprocessors);
+  return result;
+}
+
+namespace {
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+template <std::size_t n>
+bool has_any(std::string_view text, const std::array<std::string_view, n>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](auto part) { return has(text, part); });
+}
+
+// Names of the units themselves, of instructions, and of families that know no other way.
+constexpr std::array<std::string_view, 24> units{
+    "hmma",      "_imma",     "_dmma",      "hgmma",  "qgmma",     "igmma",
+    "wgmma",     "wmma",      "tcgen05",    "utcmma", "mma_sync",  "mma.sync",
+    "tensorop",  "tensor16x", "tensor8x",   "nvjet",  "warpgroup", "warp_specialized",
+    "flash_fwd", "flash_bwd", "flash_attn", "fmha",   "xmma",      "sdpa_sm"};
+// Older names that torch_tb_profiler lists besides. Its conv2d_c1_k1 is not one of them: that is a
+// convolution of each channel by itself, without a product of matrices.
+constexpr std::array<std::string_view, 3> older{"dgrad_1x1_stride_2x2", "first_layer_wgrad_kernel",
+                                                "conv1x1"};
+// Parts of kernels of the same families that run on the ordinary units, and the steps around the
+// product: conversions, reductions of partial sums.
+constexpr std::array<std::string_view, 10> ordinary{
+    "simt",       "_ffma",         "c1_k1",           "splitkreduce", "nchwtonhwc",
+    "nhwctonchw", "splitk_reduce", "splitkv_combine", "dot_do_o",     "convert_dq"};
+
+// Shapes of the instructions, as in s16816gemm and h884cudnn: a letter for the type summed in, then
+// m, n and k.
+bool has_instruction_shape(std::string_view text) {
+  static constexpr std::array<std::string_view, 7> shapes{"884",   "1688",   "8816", "16816",
+                                                          "16832", "161616", "8832"};
+  static constexpr std::string_view types = "hsicd";
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    if (!has(types, text.substr(i, 1))) continue;
+    if (i > 0 && std::isalnum(static_cast<unsigned char>(text[i - 1])) != 0) continue;
+    std::size_t end = i + 1;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const std::string_view digits = text.substr(i + 1, end - i - 1);
+    if (std::find(shapes.begin(), shapes.end(), digits) != shapes.end()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool uses_tensor_cores(std::string_view kernel) {
+  std::string text(kernel);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (has_any(text, ordinary)) return false;
+  // Attention's kernels for devices before tensor cores.
+  if (has(text, "fmha") && has(text, "_sm50")) return false;
+  return has_any(text, units) || has_any(text, older) || has_instruction_shape(text);
+}
+
+// What a GPU's own counters said, in the complete windows.
+
+namespace {
+
+// A sample is of the time before it: one at a window's end is of the window.
+bool is_of_a_window(const Session& session, std::uint64_t at_ns) {
+  return std::ranges::any_of(session.windows, [&](const Window& window) {
+    return window.complete != 0 && window.begin_ns < at_ns && at_ns <= window.end_ns;
+  });
+}
+
+std::optional<double> mean_share(const Session& session, const std::string& metric) {
+  double sum = 0;
+  std::size_t count = 0;
+  std::vector<signed char> is_it(session.names.size(), -1);  // by name; -1: not asked yet
+  for (const Sample& sample : session.samples) {
+    signed char& found = is_it[sample.name];
+    if (found < 0) found = session.name(sample.name) == metric ? 1 : 0;
+    if (found == 0 || !is_of_a_window(session, sample.at_ns)) continue;
+    sum += sample.value;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count) / 100;
+}
+
+}  // namespace
+
+MeasuredShares measured_shares(const Session& session, std::uint32_t device) {
+  const auto mean = [&](const char* what) {
+    return mean_share(session, fmt::format("gpu {} {}", device, what));
+  };
+  return {mean("SM active %"), mean("tensor pipe %"), mean("DRAM %")};
+}
+
+bool tells_kernels(const Session& session) {
+  return std::ranges::find(session.activities, What::kernel, &Activity::what) !=
+         session.activities.end();
 }
 
 }  // namespace warpstep::profiler

@@ -1,13 +1,14 @@
 // The machine, and what the trainer's own thread does besides steps.
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "profiler/analysis/counted.h"
-#include "profiler/analysis/findings_rules.h"
-#include "profiler/analysis/stall_text.h"
-#include "profiler/analysis/throttle.h"
+#include "profiler/analysis/device.h"
+#include "profiler/analysis/findings.h"
+#include "profiler/analysis/loading.h"
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler::advice {
 namespace {
@@ -160,6 +161,177 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
                       .evidence = fmt::format("{} of {} that were recorded ({})", time_text(ns),
                                               time_text(all), share_text(ns / all)),
                       .advice = "a smaller test split says as much; what trains is not slower"});
+}
+
+// What to do about waiting for data: the cheapest thing that helps, by replaying the loader.
+
+namespace {
+
+constexpr double least_wait =
+    0.05;  // of a step, where the loader did not tell: torch_tb_profiler's
+constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
+constexpr double least_contention = 0.05;  // of a step
+constexpr double least_transform = 0.5;    // of the loader's work
+
+std::string waited(const Facts& facts) {
+  const Stall& stall = facts.analysis.stall;
+  return fmt::format("{} of {} a step ({})", time_text(stall.wait_ns), time_text(stall.step_ns),
+                     share_text(stall.wait_ns / stall.step_ns));
+}
+
+std::string stages_text(const LoaderView& view) {
+  std::string text;
+  for (std::size_t i = 0; i < view.stages.size(); ++i)
+    if (view.stage_ns[i] >= 0.05 * view.work_ns)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", view.stages[i],
+                          share_text(view.stage_ns[i] / view.work_ns));
+  return text;
+}
+
+// The first that helps is the cheapest: a flag before a conversion of the set. Its gain is its own;
+// what could follow is named.
+const RemedyChoice* first_of(const std::vector<RemedyChoice>& choices, double step_ns) {
+  for (const RemedyChoice& choice : choices)
+    if (choice.gain_ns >= least_gain * step_ns) return &choice;
+  const auto best = std::max_element(
+      choices.begin(), choices.end(),
+      [](const RemedyChoice& a, const RemedyChoice& b) { return a.gain_ns < b.gain_ns; });
+  return best != choices.end() && best->gain_ns > 0 ? &*best : nullptr;
+}
+
+void advise(const std::vector<RemedyChoice>& choices, double step_ns, Finding& finding) {
+  const RemedyChoice* const first = first_of(choices, step_ns);
+  if (first == nullptr) return;
+  finding.advice = first->advice;
+  finding.flag = first->flag;
+  finding.gain_ns = first->gain_ns;
+  std::string then;
+  for (const RemedyChoice* choice = first + 1; choice < choices.data() + choices.size(); ++choice)
+    if (choice->gain_ns >= least_gain * step_ns)
+      then += (then.empty() ? "" : ", then ") + choice->flag;
+  if (!then.empty()) finding.advice += "; after that " + then;
+  std::string also;
+  for (const RemedyChoice* choice = choices.data(); choice < first; ++choice)
+    also += (also.empty() ? "" : ", ") + choice->flag;
+  if (!also.empty()) finding.advice += fmt::format("; a little more by {}", also);
+}
+
+// The option that keeps all other transforms; "" where the loader did not tell of this one.
+std::string recipe_without(const Facts& facts, std::string_view transform) {
+  const std::string recipe = fields::text(facts.session.loader, "transforms");
+  std::string kept;
+  bool is_there = false;
+  for (std::size_t at = 0; at < recipe.size();) {
+    const std::size_t end = std::min(recipe.find(',', at), recipe.size());
+    const std::string part = recipe.substr(at, end - at);
+    at = end + 1;
+    if (part.substr(0, part.find('=')) == transform)
+      is_there = true;
+    else
+      kept += (kept.empty() ? "" : ",") + part;
+  }
+  if (!is_there) return "";
+  return kept.empty() ? "--transforms none" : fmt::format("--transforms \"{}\"", kept);
+}
+
+}  // namespace
+
+void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  Finding finding{.key = "data-wait", .text = "The step waits for the loader."};
+  if (view.work_ns <= 0) {
+    if (facts.share(Category::data) <= least_wait) return;
+    finding.evidence =
+        fmt::format("{} of {} a step ({})", time_text(facts.part(Category::data)),
+                    time_text(facts.step_ns), share_text(facts.share(Category::data)));
+    finding.advice = "let the loader find how many workers it needs";
+    if (fields::whole(facts.options, "workers") > 0) finding.flag = "--workers auto";
+    findings.push_back(finding);
+    return;
+  }
+  if (!stall.is_stalled) return;
+  const LoaderModel model(view, facts.session, stall.bound == "io");
+  const std::vector<RemedyChoice> choices = remedies(facts, model, true);
+  // What a disk is slow at is told by a finding of its own.
+  if (choices.empty() && stall.bound == "io") return;
+  finding.evidence =
+      fmt::format("{}; {} at {} worker time a batch: {}", waited(facts),
+                  count_text(view.workers, "worker"), time_text(view.work_ns), stages_text(view));
+  finding.advice = "take a machine with more cores, or fewer transforms";
+  advise(choices, facts.step_ns, finding);
+  findings.push_back(finding);
+}
+
+void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == "io") return;
+  const LoaderModel model(view, facts.session, false);
+  const double lost = model.measured_step_ns() - model.free_step_ns();
+  if (lost < least_contention * model.measured_step_ns()) return;
+  const std::vector<RemedyChoice> choices = remedies(facts, model, false);
+  if (choices.empty()) return;
+  Finding finding{.key = "loader-contention",
+                  .text = "The loader's workers take cores from the kernels.",
+                  .evidence = fmt::format("{} worker time a batch costs a step of {} about {}: {}",
+                                          time_text(view.work_ns), time_text(stall.step_ns),
+                                          time_text(lost), stages_text(view))};
+  advise(choices, facts.step_ns, finding);
+  if (!finding.flag.empty()) findings.push_back(finding);
+}
+
+void find_slow_disk(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!stall.is_stalled || stall.bound != "io" || view.work_ns <= 0) return;
+  const Level disk = level(facts.session, "disk busy %");
+  Finding finding{.key = "slow-disk",
+                  .text = "Workers wait for the disk.",
+                  .evidence = fmt::format("{}; {} is {} of the workers' time", waited(facts),
+                                          stall.stage, share_text(stall.stage_share))};
+  if (disk.count > 0) finding.evidence += fmt::format(", disk busy {:.0f}%", disk.mean);
+  const LoaderModel model(view, facts.session, true);
+  const double read = stage_share(view, "read");
+  if (const auto pack = pack_command(facts); pack && is_loose(facts)) {
+    finding.flag = *pack;
+    finding.advice = fmt::format("run `{}` once: few large files are read ahead", *pack);
+    finding.gain_ns = gain(model, {.work_scale = 1 - read * (1 - packed_read)});
+  } else if (facts.option("shuffle", "full") == "full") {
+    finding.flag = "--shuffle window";
+    finding.advice = "read neighbours together";
+  } else if (facts.option("data_io", "mmap") == "mmap") {
+    finding.flag = "--data-io pread";
+    finding.advice = "on a network mount, read instead of mapping";
+  } else {
+    finding.advice = "copy the set to a faster disk";
+  }
+  findings.push_back(finding);
+}
+
+void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!stall.is_stalled || view.work_ns <= 0) return;
+  const bool built_in = stall.stage == "read" || stall.stage == "decode" ||
+                        stall.stage == "resize" || stall.stage == "pixels" || stall.stage == "copy";
+  if (built_in || stall.stage_share < least_transform) return;
+  const LoaderModel model(view, facts.session, stall.bound == "io");
+  // What it costs once there are enough workers: taking it out changes what is learnt.
+  const int workers = std::max(view.workers, stall.best_workers);
+  const double with = model.predict({.workers = workers}).step_ns;
+  const double without =
+      model.predict({.workers = workers, .work_scale = std::max(0.01, 1 - stall.stage_share)})
+          .step_ns;
+  findings.push_back(
+      {.key = "slow-transform",
+       .text = fmt::format("The transform {} takes most of the loader's time.", stall.stage),
+       .evidence = fmt::format("{} of {} worker time a batch; {}", share_text(stall.stage_share),
+                               time_text(view.work_ns), waited(facts)),
+       .advice =
+           fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
+       .flag = recipe_without(facts, stall.stage),
+       .gain_ns = with - without});
 }
 
 }  // namespace warpstep::profiler::advice

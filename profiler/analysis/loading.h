@@ -1,6 +1,7 @@
 // The loader's side: stages by worker, the queue, and what would end the waiting.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,3 +84,26 @@ struct Stall {
 Stall diagnose(const LoaderView& view, const Session& session);
 
 }  // namespace warpstep::profiler
+
+namespace warpstep::profiler::advice {
+
+// A stall in one line.
+
+// "steps 412-420: waited 12.3 of 41.0 ms (30%) for the loader; decode is 71% of 164 ms worker time
+// per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at 4 workers, decode must
+// get 1.73x faster."
+std::string stall_text(const LoaderView& view, const Stall& stall);
+
+// "12.3 ms", "870 us": three digits.
+std::string time_text(double ns);
+std::string share_text(double share);                           // "30%", "2.5%"
+std::string count_text(double count, const std::string& noun);  // "1 worker", "4 workers"
+
+// Stalls that come again every so many steps.
+
+// The smallest period p >= 2 such that one step in p has at least 90 % of all waiting, at least
+// three times, and no more than one of these steps goes without a wait of 2 % of `step_ns`; 0 for
+// none.
+int stall_period(const std::vector<std::uint64_t>& waits_ns, double step_ns);
+
+}  // namespace warpstep::profiler::advice

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "profiler/analysis/program_view.h"
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
 

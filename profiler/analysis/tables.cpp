@@ -1,10 +1,324 @@
+#include "profiler/analysis/tables.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/table_parts.h"
+
+namespace warpstep::profiler::analysis {
+namespace {
+
+std::vector<Cell> memory_row(const MemoryOwner& owner, Cell first, Cell last, Cell offset,
+                             bool is_at_peak) {
+  return {known(owner.layer), owner.kind,
+          owner.name,         cell(owner.bytes),
+          std::move(first),   std::move(last),
+          std::move(offset),  std::string(is_at_peak ? "yes" : "no")};
+}
+
+Cell of(const std::optional<double>& share) {
+  if (!share) return {};
+  return *share;
+}
+
+// Columns of their own, beside what is estimated or goes by names.
+void add_measured(const std::vector<DeviceMetrics>& devices, Table& table) {
+  if (std::ranges::none_of(devices, [](const DeviceMetrics& m) { return m.measured.any(); }))
+    return;
+  table.columns.push_back({"sm_active", "multiprocessors active, measured", Unit::share});
+  table.columns.push_back({"tensor_pipe", "tensor pipe active, measured", Unit::share});
+  table.columns.push_back({"dram", "DRAM throughput, measured", Unit::share});
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    for (const std::optional<double>& share :
+         {devices[i].measured.sm_active, devices[i].measured.tensor_pipe, devices[i].measured.dram})
+      table.rows[i].push_back(of(share));
+}
+
+}  // namespace
+
+Table memory_table(const Analysis& analysis) {
+  const MemoryTimeline& memory = analysis.memory;
+  const auto size = [](std::uint64_t bytes) { return shown(cell(bytes), Unit::bytes); };
+  Table table{
+      "memory",
+      "Memory",
+      fmt::format("Who holds what, largest first; the arena of {} is fullest in call {} with "
+                  "{} alive, and {} last for the whole run.",
+                  size(memory.arena_bytes), memory.peak_call + 1, size(memory.peak_bytes),
+                  size(memory.persistent_bytes)),
+      {{"layer", "layer"},
+       {"kind", "kind"},
+       {"name", "name"},
+       {"bytes", "bytes", Unit::bytes},
+       {"first_call", "from call", Unit::count},
+       {"last_call", "to call", Unit::count},
+       {"offset", "offset in the arena"},
+       {"at_peak", "alive at the peak"}},
+      {}};
+  for (const MemoryOwner& owner : memory.persistent)
+    table.rows.push_back(memory_row(owner, {}, {}, {}, true));
+  for (const Allocation& a : memory.allocations)
+    table.rows.push_back(memory_row(
+        a.owner, std::int64_t{a.first_call} + 1, std::int64_t{a.last_call} + 1, cell(a.offset),
+        a.first_call <= memory.peak_call && memory.peak_call <= a.last_call));
+  std::stable_sort(table.rows.begin(), table.rows.end(), [](const auto& a, const auto& b) {
+    return std::get<std::int64_t>(a[3]) > std::get<std::int64_t>(b[3]);
+  });
+  return table;
+}
+
+Table loader_table(const Analysis& analysis) {
+  const LoaderView& loader = analysis.loader;
+  Table table{"loader",
+              "The loader's workers",
+              loader.has_spans
+                  ? "Over the recorded steps: what each worker made, and how long each "
+                    "stage took it."
+                  : "No spans of the loader's workers were recorded.",
+              {{"worker", "worker"},
+               {"samples", "samples", Unit::count},
+               {"busy", "busy", Unit::share},
+               {"idle_ns", "idle", Unit::ns}},
+              {}};
+  for (const std::string& stage : loader.stages)
+    table.columns.push_back({stage + "_ns", stage, Unit::ns});
+  for (const WorkerRow& worker : loader.by_worker) {
+    std::vector<Cell> row{worker.thread, cell(worker.samples), worker.busy, cell(worker.idle_ns)};
+    for (std::size_t i = 0; i < loader.stages.size(); ++i)
+      row.push_back(i < worker.stage_ns.size() ? cell(worker.stage_ns[i]) : Cell());
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table stalls_table(const Analysis& analysis) {
+  const Stall& stall = analysis.stall;
+  Table table{"stalls",
+              "Waiting for data",
+              stall.text,
+              {{"setting", "setting"},
+               {"workers", "workers", Unit::count},
+               {"prefetch", "batches ahead", Unit::count},
+               {"wait_ns", "wait a step", Unit::ns},
+               {"kind", "measured or replayed"}},
+              {}};
+  const std::int64_t workers = analysis.loader.workers, prefetch = analysis.loader.prefetch;
+  if (stall.step_ns <= 0 && stall.wait_by_workers_ns.empty() && stall.wait_by_prefetch_ns.empty())
+    return table;
+  table.rows.push_back(
+      {std::string("as it ran"), workers, prefetch, stall.wait_ns, std::string("measured")});
+  const auto replayed = [&](const char* setting, std::int64_t k, std::int64_t q, double wait_ns) {
+    table.rows.push_back({std::string(setting), k, q, wait_ns, std::string("replayed")});
+  };
+  if (stall.predicted_wait_ns > 0 || !stall.wait_by_workers_ns.empty())
+    replayed("as it ran", workers, prefetch, stall.predicted_wait_ns);
+  for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)
+    replayed("other workers", static_cast<std::int64_t>(i) + 1, prefetch,
+             stall.wait_by_workers_ns[i]);
+  for (const auto& [ahead, wait_ns] : stall.wait_by_prefetch_ns)
+    replayed("other prefetch", workers, ahead, wait_ns);
+  return table;
+}
+
+Table devices_table(const Session& session, const Analysis& analysis) {
+  Table table{"devices",
+              "Devices",
+              session.computes_on_host()
+                  ? "The host computes: it is busy while a call runs. Over the recorded steps."
+                  : "Over the recorded steps and what lies between them; occupancy is estimated "
+                    "from the launches and weighted by time.",
+              {{"device", "number", Unit::count},
+               {"name", "device"},
+               {"utilization", "busy", Unit::share},
+               {"sm_efficiency", "multiprocessors busy, estimated", Unit::share},
+               {"occupancy", "occupancy, estimated", Unit::share},
+               {"tensor_core_share", "kernels on tensor cores", Unit::share},
+               {"copy_share", "copying", Unit::share},
+               {"launch_gap_ns", "waiting for launches", Unit::ns},
+               {"other_gap_ns", "other gaps between kernels", Unit::ns}},
+              {}};
+  const bool is_gpu = !session.computes_on_host();
+  const bool is_known = !is_gpu || tells_kernels(session);
+  const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
+  for (const DeviceMetrics& m : analysis.devices)
+    table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
+                          of_gpu(m.sm_efficiency), of_gpu(m.occupancy), of_gpu(m.tensor_core_share),
+                          of_gpu(m.copy_share), is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
+                          is_known ? cell(m.other_gap_ns) : Cell()});
+  add_measured(analysis.devices, table);
+  return table;
+}
+
+namespace {
+
+Cell yes_or_no(bool is) {
+  return std::string(is ? "yes" : "no");
+}
+
+std::string peaks_text(const Peaks& peaks) {
+  if (peaks.flops_per_second <= 0 && peaks.bytes_per_second <= 0)
+    return "no peaks of this machine are known";
+  const auto peak = [](double value, Unit unit) {
+    return value > 0 ? shown(value, unit) : std::string("not known");
+  };
+  return fmt::format("peaks: {}, {}", peak(peaks.flops_per_second, Unit::per_second_flops),
+                     peak(peaks.bytes_per_second, Unit::per_second_bytes));
+}
+
+}  // namespace
+
+Table layers_table(const Analysis& analysis) {
+  Table table{
+      "layers",
+      "Layers",
+      fmt::format("Means a step, in the order of the program; {:.1f} % of the kernels' time "
+                  "belongs to calls; {}.",
+                  100 * analysis.work.attributed, peaks_text(analysis.work.peaks)),
+      {{"layer", "layer"},
+       {"calls", "calls", Unit::count},
+       {"ns", "time", Unit::ns},
+       {"share", "share of the step", Unit::share},
+       {"forward_ns", "forward", Unit::ns},
+       {"data_grad_ns", "data gradient", Unit::ns},
+       {"weight_grad_ns", "weight gradient", Unit::ns},
+       {"update_ns", "update", Unit::ns},
+       {"flops", "FLOPs", Unit::flops},
+       {"bytes", "bytes", Unit::bytes},
+       {"flops_per_second", "FLOP/s", Unit::per_second_flops},
+       {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
+       {"of_peak", "of what is possible", Unit::share}},
+      {}};
+  for (const LayerRow& row : analysis.work.layers)
+    table.rows.push_back(
+        {row.layer.empty() ? std::string("(no layer)") : row.layer, cell(row.calls), row.ns,
+         row.share, row.forward_ns, row.data_grad_ns, row.weight_grad_ns, row.update_ns, row.flops,
+         row.bytes, known(row.flops_per_second), known(row.bytes_per_second), known(row.of_peak)});
+  return table;
+}
+
+Table calls_table(const Analysis& analysis) {
+  Table table{"calls",
+              "Calls",
+              fmt::format("In the order of the program; times are a step's, FLOPs and bytes a "
+                          "run's; {}.",
+                          peaks_text(analysis.work.peaks)),
+              {{"call", "number", Unit::count},
+               {"title", "call"},
+               {"layer", "layer"},
+               {"op", "op"},
+               {"phase", "phase"},
+               {"inputs", "inputs"},
+               {"implementation", "implementation"},
+               {"count", "runs", Unit::count},
+               {"ns", "median", Unit::ns},
+               {"p95_ns", "95th percentile", Unit::ns},
+               {"total_ns", "all steps", Unit::ns},
+               {"share", "share of the steps", Unit::share},
+               {"host_ns", "enqueuing, all steps", Unit::ns},
+               {"flops", "FLOPs", Unit::flops},
+               {"bytes", "bytes", Unit::bytes},
+               {"flops_per_second", "FLOP/s", Unit::per_second_flops},
+               {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
+               {"of_peak", "of what is possible", Unit::share},
+               {"bound", "bound by"},
+               {"tensor_cores", "tensor cores"}},
+              {}};
+  for (const CallRow& row : analysis.work.calls) {
+    const Cell number = row.call < 0 ? Cell() : Cell(std::int64_t{row.call} + 1);
+    const bool is_call = row.call >= 0;
+    table.rows.push_back({number,
+                          row.title,
+                          known(row.layer),
+                          known(row.op),
+                          known(row.phase),
+                          known(row.inputs),
+                          known(row.implementation),
+                          cell(row.count),
+                          row.ns,
+                          row.p95_ns,
+                          cell(row.total_ns),
+                          row.share,
+                          cell(row.host_ns),
+                          is_call ? Cell(row.flops) : Cell(),
+                          is_call ? Cell(row.bytes) : Cell(),
+                          known(row.flops_per_second),
+                          known(row.bytes_per_second),
+                          known(row.of_peak),
+                          known(row.bound),
+                          known(row.tensor_cores)});
+  }
+  return table;
+}
+
+Table ops_table(const Analysis& analysis) {
+  Table table{"ops",
+              "Ops",
+              "Calls by what they compute, longest first; means a step.",
+              {{"op", "op"},
+               {"phase", "phase"},
+               {"count", "runs, all steps", Unit::count},
+               {"ns", "time", Unit::ns},
+               {"share", "share of the step", Unit::share},
+               {"flops", "FLOPs", Unit::flops},
+               {"bytes", "bytes", Unit::bytes},
+               {"flops_per_second", "FLOP/s", Unit::per_second_flops}},
+              {}};
+  for (const OpRow& row : analysis.work.ops)
+    table.rows.push_back({row.op, known(row.phase), cell(row.count), row.ns, row.share, row.flops,
+                          row.bytes, known(row.flops_per_second)});
+  return table;
+}
+
+Table kernels_table(const Analysis& analysis) {
+  Table table{
+      "kernels",
+      "Kernels",
+      "By name and launch, longest first, over the recorded steps; where the host computes, "
+      "its library's implementations.",
+      {{"kernel", "kernel"},
+       {"count", "runs", Unit::count},
+       {"total_ns", "all", Unit::ns},
+       {"share", "share of all kernels", Unit::share},
+       {"mean_ns", "mean", Unit::ns},
+       {"min_ns", "least", Unit::ns},
+       {"max_ns", "most", Unit::ns},
+       {"tensor_cores", "tensor cores"},
+       {"occupancy", "occupancy, estimated", Unit::share},
+       {"blocks_per_multiprocessor", "blocks a multiprocessor"},
+       {"launch", "launch"}},
+      {}};
+  for (const KernelRow& row : analysis.work.kernels) {
+    const bool is_of_gpu = !row.launch.empty();
+    table.rows.push_back({row.kernel, cell(row.count), cell(row.total_ns), row.share, row.mean_ns,
+                          cell(row.min_ns), cell(row.max_ns),
+                          is_of_gpu ? yes_or_no(row.tensor_cores) : Cell(), known(row.occupancy),
+                          known(row.blocks_per_multiprocessor), known(row.launch)});
+  }
+  return table;
+}
+
+Table host_table(const Analysis& analysis) {
+  Table table{"host",
+              "The host's functions",
+              "Spans and functions of the driver, longest by their own time first, over the "
+              "recorded steps and all threads; the share is the trainer's thread's alone.",
+              {{"function", "function"},
+               {"kind", "kind"},
+               {"count", "runs", Unit::count},
+               {"self_ns", "own time", Unit::ns},
+               {"total_ns", "with what it calls", Unit::ns},
+               {"max_ns", "most", Unit::ns},
+               {"share", "share of the steps", Unit::share}},
+              {}};
+  for (const HostRow& row : analysis.work.host)
+    table.rows.push_back({row.function, row.kind, cell(row.count), cell(row.self_ns),
+                          cell(row.total_ns), cell(row.max_ns), row.share});
+  return table;
+}
+
+}  // namespace warpstep::profiler::analysis
 
 namespace warpstep::profiler {
 

@@ -5,10 +5,9 @@
 #include <cstdint>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/counted.h"
-#include "profiler/analysis/fields.h"
-#include "profiler/analysis/stall_text.h"
-#include "profiler/analysis/throttle.h"
+#include "profiler/analysis/device.h"
+#include "profiler/analysis/loading.h"
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
 namespace {

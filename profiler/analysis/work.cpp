@@ -1,6 +1,573 @@
 #include "profiler/analysis/work.h"
 
-#include "profiler/analysis/work_parts.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/device.h"
+#include "profiler/analysis/scope.h"
+
+namespace warpstep::profiler::analysis {
+
+Attribution::Attribution(const Session& session) : launches_(session) {
+  for (const GraphNode& node : session.graph_nodes) by_node_[node.node] = node.call;
+}
+
+std::optional<std::uint64_t> Attribution::call(const Activity& activity) const {
+  if (activity.external != 0) return activity.external - 1;
+  if (activity.graph_node != 0) {
+    const auto found = by_node_.find(activity.graph_node);
+    if (found != by_node_.end()) return found->second;
+  }
+  const Activity* launch = launches_.find(activity.correlation);
+  if (launch != nullptr && launch->external != 0) return launch->external - 1;
+  return std::nullopt;
+}
+
+// The parts of find_work().
+
+// What was recorded of a call in the windows.
+struct CallTimes {
+  std::uint64_t count = 0;             // runs
+  std::uint64_t total_ns = 0;          // of the device, or of the host that computes
+  std::uint64_t kernels_ns = 0;        // of them, kernels
+  std::uint64_t host_ns = 0;           // enqueuing
+  std::vector<std::uint64_t> step_ns;  // of each step in which it ran, sorted
+  bool has_kernels = false, has_tensor_kernels = false;
+};
+
+struct AllTimes {
+  std::vector<CallTimes> calls;  // by index
+  CallTimes others;              // of no call
+};
+AllTimes find_times(const Session& session, const StepIndex& steps, std::size_t calls);
+
+// Of the session's program; without one, of what was recorded: as many as the largest index says.
+std::vector<ProgramCall> known_calls(const Session& session);
+
+// Linear between the two nearest; `zeros` more values are 0. `sorted` may be empty.
+double quantile(const std::vector<std::uint64_t>& sorted, std::size_t zeros, double q);
+
+Peaks find_peaks(const Session& session);
+// The shortest time in which a machine of these peaks does it (Williams et al., "Roofline", 2009:
+// FLOP/s <= min(peak, intensity * bandwidth)), in ns; 0: not known.
+double least_ns(double flops, double bytes, const Peaks& peaks);
+
+std::vector<CallRow> call_rows(const Session& session, const StepIndex& steps,
+                               const std::vector<ProgramCall>& calls, const AllTimes& times,
+                               const Peaks& peaks);
+std::vector<LayerRow> layer_rows(const std::vector<CallRow>& calls, const StepIndex& steps,
+                                 const Peaks& peaks);
+std::vector<OpRow> op_rows(const std::vector<CallRow>& calls, const StepIndex& steps);
+std::vector<KernelRow> kernel_rows(const Session& session, const StepIndex& steps,
+                                   const std::vector<ProgramCall>& calls);
+std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps);
+
+inline double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+namespace {
+
+constexpr std::uint64_t most_calls = 1U << 16;  // without a program, an index beyond is damage
+
+struct Event {  // of a call in a step
+  std::uint32_t call = 0, step = 0, correlation = 0;
+  std::uint64_t ns = 0;
+  friend bool operator<(const Event& a, const Event& b) {
+    return std::tie(a.call, a.step, a.correlation) < std::tie(b.call, b.step, b.correlation);
+  }
+};
+
+class Finder {
+ public:
+  Finder(const Session& session, const StepIndex& steps, std::size_t calls)
+      : session_(session),
+        steps_(steps),
+        calls_(calls),
+        times_{std::vector<CallTimes>(calls), {}} {}
+
+  AllTimes run() {
+    for (const Span& span : session_.spans)
+      if (session_.kind(span) == Kind::call) take(span);
+    const Attribution attribution(session_);
+    const auto tensor = tensor_names();
+    const bool skips_graphs = tells_graph_kernels(session_);
+    for (const Activity& activity : session_.activities)
+      if (is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
+        take(activity, attribution, tensor);
+    std::sort(events_.begin(), events_.end());
+    for (std::size_t i = 0; i < events_.size();) i = take_step(i);
+    for (CallTimes& times : times_.calls) std::sort(times.step_ns.begin(), times.step_ns.end());
+    std::sort(times_.others.step_ns.begin(), times_.others.step_ns.end());
+    return std::move(times_);
+  }
+
+ private:
+  CallTimes& of(std::uint64_t call) { return call < calls_ ? times_.calls[call] : times_.others; }
+
+  void take(const Span& span) {
+    const int step = steps_.at(span.begin_ns);
+    if (step < 0) return;
+    CallTimes& times = of(span.arg);
+    const std::uint64_t ns = span.end_ns - span.begin_ns;
+    ++times.count;
+    if (!session_.computes_on_host()) {
+      times.host_ns += ns;
+      return;
+    }
+    times.kernels_ns += ns;
+    add(span.arg, step, 0, ns);
+  }
+
+  void take(const Activity& activity, const Attribution& attribution,
+            const std::vector<bool>& tensor) {
+    const int step = steps_.at(activity.start_ns);
+    if (step < 0) return;
+    const std::uint64_t call = attribution.call(activity).value_or(calls_);
+    const std::uint64_t ns = activity.end_ns - activity.start_ns;
+    add(call, step, activity.correlation, ns);
+    if (activity.what != What::kernel) return;
+    CallTimes& times = of(call);
+    times.kernels_ns += ns;
+    times.has_kernels = true;
+    if (tensor[activity.name]) times.has_tensor_kernels = true;
+  }
+
+  void add(std::uint64_t call, int step, std::uint32_t correlation, std::uint64_t ns) {
+    events_.push_back({static_cast<std::uint32_t>(std::min<std::uint64_t>(call, calls_)),
+                       static_cast<std::uint32_t>(step), correlation, ns});
+  }
+
+  // All of one call in one step from `first` on; the next one.
+  std::size_t take_step(std::size_t first) {
+    CallTimes& times = of(events_[first].call);
+    std::uint64_t ns = 0, launches = 1;
+    std::size_t i = first;
+    for (; i < events_.size() && events_[i].call == events_[first].call &&
+           events_[i].step == events_[first].step;
+         ++i) {
+      ns += events_[i].ns;
+      if (i > first && events_[i].correlation != events_[i - 1].correlation) ++launches;
+    }
+    times.total_ns += ns;
+    times.step_ns.push_back(ns);
+    // The host's spans count runs; a replayed graph has none, but one launch for all its kernels.
+    has_spans_.resize(calls_ + 1, -1);
+    signed char& has = has_spans_[std::min<std::size_t>(events_[first].call, calls_)];
+    if (has < 0) has = times.count > 0 ? 1 : 0;
+    if (has == 0) times.count += launches;
+    return i;
+  }
+
+  std::vector<bool> tensor_names() const {
+    std::vector<bool> tensor;
+    for (const Name& name : session_.names)
+      tensor.push_back(name.kind == Kind::kernel && uses_tensor_cores(name.text));
+    return tensor;
+  }
+
+  const Session& session_;
+  const StepIndex& steps_;
+  std::size_t calls_;
+  AllTimes times_;
+  std::vector<Event> events_;
+  std::vector<signed char> has_spans_;  // by call; -1: not asked yet
+};
+
+}  // namespace
+
+AllTimes find_times(const Session& session, const StepIndex& steps, std::size_t calls) {
+  return Finder(session, steps, calls).run();
+}
+
+std::vector<ProgramCall> known_calls(const Session& session) {
+  std::vector<ProgramCall> calls = program_calls(session);
+  if (!calls.empty()) return calls;
+  const auto at = [&](std::uint64_t index) -> ProgramCall* {
+    if (index >= most_calls) return nullptr;
+    if (index >= calls.size()) calls.resize(index + 1);
+    return &calls[index];
+  };
+  const Attribution attribution(session);
+  for (const Activity& activity : session.activities)
+    if (is_on_device(activity))
+      if (const auto call = attribution.call(activity)) at(*call);
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::call)
+      if (ProgramCall* call = at(span.arg)) call->title = session.name(span.name);
+  return calls;
+}
+
+double quantile(const std::vector<std::uint64_t>& sorted, std::size_t zeros, double q) {
+  const std::size_t n = sorted.size() + zeros;
+  if (n == 0) return 0;
+  const auto value = [&](std::size_t i) {
+    return i < zeros ? 0.0 : static_cast<double>(sorted[i - zeros]);
+  };
+  const double at = q * static_cast<double>(n - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, n - 1);
+  return value(low) + (at - static_cast<double>(low)) * (value(high) - value(low));
+}
+
+namespace {
+
+// Whether an op is a product of matrices, which tensor cores are for.
+bool is_product(std::string_view op) {
+  return op.starts_with("conv") || op.starts_with("norm_conv") || op.starts_with("linear") ||
+         op.find("matmul") != std::string_view::npos ||
+         op.find("attention") != std::string_view::npos;
+}
+
+// cuBLAS and cuDNN want 16 bytes a row; what they cannot align, they compute the ordinary way.
+std::string why_no_tensor_cores(const ProgramCall& call, const std::string& precision) {
+  if (precision == "fp32") return "no: computed in fp32";
+  const std::int64_t unit = precision == "tf32" ? 4 : 8;
+  const bool is_aligned = std::all_of(call.last_extents.begin(), call.last_extents.end(),
+                                      [&](std::int64_t extent) { return extent % unit == 0; });
+  return is_aligned ? "no" : fmt::format("no: channels are not multiples of {}", unit);
+}
+
+std::string tensor_cores(const ProgramCall& call, const CallTimes& times,
+                         const std::string& precision) {
+  if (times.has_tensor_kernels) return "yes";
+  if (!times.has_kernels || !is_product(call.op)) return "";
+  return why_no_tensor_cores(call, precision);
+}
+
+std::string bound(const ProgramCall& call, const Peaks& peaks) {
+  if (least_ns(call.flops, call.bytes, peaks) <= 0) return "";
+  const double compute = call.flops > 0 ? call.flops / peaks.flops_per_second : 0;
+  const double memory = call.bytes > 0 ? call.bytes / peaks.bytes_per_second : 0;
+  return compute >= memory ? "compute" : "memory";
+}
+
+void take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
+  row.count = times.count;
+  row.total_ns = times.total_ns;
+  row.host_ns = times.host_ns;
+  const std::size_t zeros = steps.size() - std::min(steps.size(), times.step_ns.size());
+  row.ns = quantile(times.step_ns, zeros, 0.5);
+  row.p95_ns = quantile(times.step_ns, zeros, 0.95);
+  row.share = ratio(static_cast<double>(times.total_ns), static_cast<double>(steps.total_ns()));
+}
+
+CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& times,
+                 const StepIndex& steps, const Peaks& peaks) {
+  CallRow row{.call = static_cast<int>(index),
+              .title = call.title.empty() ? fmt::format("call {}", index + 1) : call.title,
+              .layer = call.layer,
+              .op = call.op,
+              .phase = call.phase,
+              .implementation = call.implementation,
+              .inputs = call.inputs,
+              .flops = call.flops,
+              .bytes = call.bytes};
+  take_times(times, steps, row);
+  const double runs = static_cast<double>(times.count), ns = static_cast<double>(times.total_ns);
+  row.flops_per_second = ratio(1e9 * call.flops * runs, ns);
+  row.bytes_per_second = ratio(1e9 * call.bytes * runs, ns);
+  row.of_peak = ratio(least_ns(call.flops, call.bytes, peaks) * runs, ns);
+  row.bound = bound(call, peaks);
+  return row;
+}
+
+}  // namespace
+
+Peaks find_peaks(const Session& session) {
+  return {std::max(0.0, number(part(session.peaks, "flops_per_second"), precision(session))),
+          std::max(0.0, number(session.peaks, "bytes_per_second"))};
+}
+
+double least_ns(double flops, double bytes, const Peaks& peaks) {
+  if (flops > 0 && peaks.flops_per_second <= 0) return 0;
+  if (bytes > 0 && peaks.bytes_per_second <= 0) return 0;
+  const double compute = flops > 0 ? flops / peaks.flops_per_second : 0;
+  const double memory = bytes > 0 ? bytes / peaks.bytes_per_second : 0;
+  return 1e9 * std::max(compute, memory);
+}
+
+std::vector<CallRow> call_rows(const Session& session, const StepIndex& steps,
+                               const std::vector<ProgramCall>& calls, const AllTimes& times,
+                               const Peaks& peaks) {
+  const std::string asked = precision(session);
+  std::vector<CallRow> rows;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    rows.push_back(call_row(i, calls[i], times.calls[i], steps, peaks));
+    rows.back().tensor_cores = tensor_cores(calls[i], times.calls[i], asked);
+  }
+  if (times.others.total_ns > 0) {
+    CallRow row{.title = "(not of a call)"};
+    take_times(times.others, steps, row);
+    if (times.others.has_tensor_kernels) row.tensor_cores = "yes";
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+namespace {
+
+struct HostSpan {
+  Interval time;
+  std::uint32_t name = 0;
+};
+
+bool takes_time(Kind kind) {
+  return kind != Kind::mark && kind != Kind::counter && kind != Kind::kernel &&
+         kind != Kind::metric;
+}
+
+// Calls, and the loader's stages, have tables of their own.
+std::string_view listed_kind(Kind kind) {
+  switch (kind) {
+    case Kind::range: return "range";
+    case Kind::wait: return "wait for data";
+    case Kind::sync: return "sync";
+    case Kind::host_api: return "api";
+    case Kind::copy: return "copy";
+    default: return "";
+  }
+}
+
+// By thread, each sorted as nest() wants it. Threads that only CUPTI knows come last.
+std::vector<std::vector<HostSpan>> items_by_thread(const Session& session, const StepIndex& steps) {
+  std::vector<std::vector<HostSpan>> items(session.threads.size());
+  for (const Span& span : session.spans)
+    if (takes_time(session.kind(span)) && steps.at(span.begin_ns) >= 0)
+      items[span.thread].push_back({{span.begin_ns, span.end_ns}, span.name});
+  std::unordered_map<std::uint32_t, std::size_t> by_system;
+  for (std::size_t t = 0; t < session.threads.size(); ++t)
+    by_system.try_emplace(session.threads[t].system, t);
+  for (const Activity& a : session.activities) {
+    if ((a.what != What::api && a.what != What::sync) || steps.at(a.start_ns) < 0) continue;
+    const auto [at, is_new] = by_system.try_emplace(a.stream, items.size());
+    if (is_new) items.emplace_back();
+    items[at->second].push_back({{a.start_ns, a.end_ns}, a.name});
+  }
+  for (auto& of_thread : items)
+    std::stable_sort(of_thread.begin(), of_thread.end(), [](const HostSpan& a, const HostSpan& b) {
+      return a.time.begin_ns != b.time.begin_ns ? a.time.begin_ns < b.time.begin_ns
+                                                : a.time.end_ns > b.time.end_ns;
+    });
+  return items;
+}
+
+std::vector<std::uint64_t> self_times(const std::vector<HostSpan>& items) {
+  std::vector<Interval> times;
+  for (const HostSpan& item : items) times.push_back(item.time);
+  std::vector<std::uint64_t> self(items.size());
+  for (const Slice& slice : nest(times).slices) self[slice.item] += slice.end_ns - slice.begin_ns;
+  return self;
+}
+
+}  // namespace
+
+std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps) {
+  const auto trainer = trainer_thread(session);
+  const double all = static_cast<double>(steps.total_ns());
+  std::map<std::uint32_t, HostRow> by_name;
+  const auto items = items_by_thread(session, steps);
+  for (std::size_t t = 0; t < items.size(); ++t) {
+    const std::vector<std::uint64_t> self = self_times(items[t]);
+    for (std::size_t i = 0; i < self.size(); ++i) {
+      const HostSpan& item = items[t][i];
+      const std::string_view kind = listed_kind(session.names[item.name].kind);
+      if (kind.empty()) continue;
+      HostRow& row = by_name[item.name];
+      const std::uint64_t ns = item.time.end_ns - item.time.begin_ns;
+      row.kind = kind;
+      ++row.count;
+      row.total_ns += ns;
+      row.self_ns += self[i];
+      row.max_ns = std::max(row.max_ns, ns);
+      if (trainer == t) row.share += ratio(static_cast<double>(self[i]), all);
+    }
+  }
+  std::vector<HostRow> rows;
+  for (auto& [name, row] : by_name) {
+    row.function = session.name(name);
+    rows.push_back(std::move(row));
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const HostRow& a, const HostRow& b) { return a.self_ns > b.self_ns; });
+  return rows;
+}
+
+namespace {
+
+using Extents = std::array<std::uint32_t, 3>;
+using Key =
+    std::tuple<std::uint32_t, std::uint32_t, Extents, Extents, std::uint32_t, std::uint64_t>;
+
+void take(std::uint64_t ns, KernelRow& row) {
+  row.min_ns = row.count == 0 ? ns : std::min(row.min_ns, ns);
+  row.max_ns = std::max(row.max_ns, ns);
+  row.total_ns += ns;
+  ++row.count;
+}
+
+std::string extents_text(const Extents& e) {
+  return fmt::format("{}x{}x{}", e[0], e[1], e[2]);
+}
+
+// A kernel launched alike, on devices that are alike.
+KernelRow kernel_row(const Session& session, const Key& key) {
+  const auto& [name, device_id, grid, block, registers, shared] = key;
+  KernelRow row{.kernel = session.name(name),
+                .launch = fmt::format("grid {} block {}, {} registers, {} B", extents_text(grid),
+                                      extents_text(block), registers, shared),
+                .tensor_cores = uses_tensor_cores(session.name(name))};
+  const std::uint32_t id = device_id;
+  const auto device = std::find_if(session.devices.begin(), session.devices.end(),
+                                   [&](const Device& d) { return d.id == id; });
+  if (device == session.devices.end() || device->multiprocessors == 0) return row;
+  row.blocks_per_multiprocessor =
+      static_cast<double>(grid[0]) * grid[1] * grid[2] / device->multiprocessors;
+  const Launch launch{grid, block, registers,
+                      static_cast<std::uint32_t>(std::min<std::uint64_t>(shared, UINT32_MAX))};
+  row.occupancy = occupancy(*device, launch).estimated;
+  return row;
+}
+
+std::vector<KernelRow> device_kernels(const Session& session, const StepIndex& steps) {
+  std::map<Key, KernelRow> by_key;
+  for (const Activity& a : session.activities) {
+    if (a.what != What::kernel || steps.at(a.start_ns) < 0) continue;
+    const Key key{a.name,  a.device,    a.grid,
+                  a.block, a.registers, std::uint64_t{a.smem_static} + a.smem_dynamic};
+    const auto [at, is_new] = by_key.try_emplace(key);
+    if (is_new) at->second = kernel_row(session, key);
+    take(a.end_ns - a.start_ns, at->second);
+  }
+  std::vector<KernelRow> rows;
+  for (auto& [key, row] : by_key) rows.push_back(std::move(row));
+  return rows;
+}
+
+// Where the host computes, its library's implementations are what kernels are on a device.
+std::vector<KernelRow> host_kernels(const Session& session, const StepIndex& steps,
+                                    const std::vector<ProgramCall>& calls) {
+  std::map<std::string, KernelRow> by_name;
+  for (const Span& span : session.spans) {
+    if (session.kind(span) != Kind::call || steps.at(span.begin_ns) < 0) continue;
+    const bool is_known = span.arg < calls.size() && !calls[span.arg].implementation.empty();
+    const std::string& name = is_known ? calls[span.arg].implementation : session.name(span.name);
+    take(span.end_ns - span.begin_ns, by_name[name]);
+  }
+  std::vector<KernelRow> rows;
+  for (auto& [name, row] : by_name) {
+    row.kernel = name;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<KernelRow> kernel_rows(const Session& session, const StepIndex& steps,
+                                   const std::vector<ProgramCall>& calls) {
+  std::vector<KernelRow> rows = session.computes_on_host() ? host_kernels(session, steps, calls)
+                                                           : device_kernels(session, steps);
+  double all = 0;
+  for (const KernelRow& row : rows) all += static_cast<double>(row.total_ns);
+  for (KernelRow& row : rows) {
+    row.mean_ns = ratio(static_cast<double>(row.total_ns), static_cast<double>(row.count));
+    row.share = ratio(static_cast<double>(row.total_ns), all);
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const KernelRow& a, const KernelRow& b) { return a.total_ns > b.total_ns; });
+  return rows;
+}
+
+namespace {
+
+// Where a layer's time of a phase goes; none: of no call.
+double* phase_of(LayerRow& row, const std::string& phase) {
+  if (phase == "forward" || phase == "loss") return &row.forward_ns;
+  if (phase == "data_grad") return &row.data_grad_ns;
+  if (phase == "weight_grad") return &row.weight_grad_ns;
+  if (phase == "update") return &row.update_ns;
+  return nullptr;
+}
+
+struct LayerSums {
+  LayerRow row;
+  double runs = 0, least_ns = 0;
+  bool is_known = true;  // least_ns
+};
+
+void add(const CallRow& call, double steps, const Peaks& peaks, LayerSums& sums) {
+  const double ns = static_cast<double>(call.total_ns) / steps;
+  const double runs = static_cast<double>(call.count) / steps;
+  sums.row.ns += ns;
+  if (double* phase = phase_of(sums.row, call.phase)) *phase += ns;
+  sums.row.flops += call.flops * runs;
+  sums.row.bytes += call.bytes * runs;
+  sums.row.share += call.share;
+  sums.runs += runs;
+  const double least = least_ns(call.flops, call.bytes, peaks);
+  sums.least_ns += least * runs;
+  sums.is_known = sums.is_known && (least > 0 || call.flops + call.bytes <= 0);
+}
+
+}  // namespace
+
+std::vector<LayerRow> layer_rows(const std::vector<CallRow>& calls, const StepIndex& steps,
+                                 const Peaks& peaks) {
+  const double n = std::max(1.0, static_cast<double>(steps.size()));
+  std::vector<LayerSums> layers;
+  std::unordered_map<std::string, std::size_t> index;
+  for (const CallRow& call : calls) {
+    const std::string& name = call.call < 0 ? call.title : call.layer;
+    const auto [at, is_new] = index.try_emplace(name, layers.size());
+    if (is_new) layers.emplace_back().row.layer = name;
+    add(call, n, peaks, layers[at->second]);
+  }
+  std::vector<LayerRow> rows;
+  for (LayerSums& layer : layers) {
+    LayerRow& row = layer.row;
+    row.calls = static_cast<std::uint64_t>(layer.runs + 0.5);
+    row.flops_per_second = ratio(1e9 * row.flops, row.ns);
+    row.bytes_per_second = ratio(1e9 * row.bytes, row.ns);
+    if (layer.is_known) row.of_peak = ratio(layer.least_ns, row.ns);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<OpRow> op_rows(const std::vector<CallRow>& calls, const StepIndex& steps) {
+  const double n = std::max(1.0, static_cast<double>(steps.size()));
+  std::map<std::pair<std::string, std::string>, OpRow> by_op;
+  for (const CallRow& call : calls) {
+    OpRow& row = by_op[{call.call < 0 ? call.title : call.op, call.phase}];
+    const double runs = static_cast<double>(call.count) / n;
+    row.count += call.count;
+    row.ns += static_cast<double>(call.total_ns) / n;
+    row.share += call.share;
+    row.flops += call.flops * runs;
+    row.bytes += call.bytes * runs;
+  }
+  std::vector<OpRow> rows;
+  for (auto& [key, row] : by_op) {
+    row.op = key.first;
+    row.phase = key.second;
+    row.flops_per_second = ratio(1e9 * row.flops, row.ns);
+    rows.push_back(std::move(row));
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const OpRow& a, const OpRow& b) { return a.ns > b.ns; });
+  return rows;
+}
+
+}  // namespace warpstep::profiler::analysis
 
 namespace warpstep::profiler {
 

@@ -4,9 +4,30 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
+
+namespace warpstep::profiler::analysis {
+
+// Which call of the program an activity of a device belongs to.
+
+class Attribution {
+ public:
+  explicit Attribution(const Session& session);
+
+  // By its own mark; else by the node of a graph, whose kernels share one launch; else by the mark
+  // of its launch. Empty: of no call.
+  std::optional<std::uint64_t> call(const Activity& activity) const;
+
+ private:
+  Launches launches_;
+  std::unordered_map<std::uint64_t, std::uint64_t> by_node_;
+};
+
+}  // namespace warpstep::profiler::analysis
 
 namespace warpstep::profiler {
 

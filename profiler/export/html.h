@@ -8,7 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/analysis/analysis.h"
+#include "profiler/analysis/compare.h"
+#include "profiler/analysis/loading.h"
 #include "profiler/analysis/table.h"
+#include "profiler/session/session.h"
 
 namespace warpstep::profiler::html {
 
@@ -77,5 +81,76 @@ std::string tick_text(double value, Unit unit);
 
 std::string section(std::string_view id, std::string_view title, const std::string& lead,
                     const std::string& body);
+
+}  // namespace warpstep::profiler::html
+
+namespace warpstep::profiler::html::page {
+
+// The page's style and script, from page/report.css, page/report.js and page/patterns.svg: the
+// build writes them into a source file (profiler/export/page/embed.cmake).
+
+extern const std::string_view style, script;
+extern const std::string_view patterns;  // SVG that tells apart what colours alone might not
+extern const std::string_view style_sha256, script_sha256;  // of these bytes, in hexadecimal
+
+}  // namespace warpstep::profiler::html::page
+
+namespace warpstep::profiler::html {
+
+// The sections of the page, in its order; each empty when the session has nothing for it.
+
+std::string verdict_part(const Session& session, const Analysis& analysis);
+std::string mean_part(const Analysis& analysis);
+std::string steps_part(const Session& session, const Analysis& analysis);
+std::string findings_part(const Session& session, const Analysis& analysis);
+std::string cards_part(const Session& session, const Analysis& analysis);
+std::string layers_part(const Session& session, const Analysis& analysis);
+std::string roofline(const Work& work);
+std::string kernels_part(const Session& session, const Analysis& analysis);
+std::string ops_part(const Analysis& analysis);
+std::string loader_part(const Analysis& analysis);
+std::string memory_part(const Analysis& analysis);
+std::string machine_part(const Session& session, const Analysis& analysis);
+std::string path_part(const Analysis& analysis);
+std::string comparison_part(const Comparison& comparison);
+std::string stamp_part(const Session& session);
+
+// The class that colours a category: "c-kernel"; and a bound of the critical path alike.
+std::string category_class(Category category);
+std::string bound_class(const std::string& bound);
+
+// What each thread, stream and queue did in a recorded step, for the page.
+
+constexpr std::size_t bars_a_lane = 500;     // of one step; neighbours are merged to stay below
+constexpr std::size_t bars_a_page = 60'000;  // about 1.2 MB: later steps have no lanes
+
+struct LaneBar {
+  std::uint64_t begin_ns = 0, end_ns = 0;  // from the step's begin
+  std::uint32_t name = 0;                  // into Lanes::names
+  std::uint32_t css = 0;                   // into Lanes::classes
+  std::uint32_t row = 0;                   // nested ones are below
+};
+
+struct LaneStep {
+  std::uint64_t step = 0, length_ns = 0;
+  std::vector<std::vector<LaneBar>> bars;                      // by lane
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> queue;  // ns from the begin, batches ready
+};
+
+struct Lanes {
+  std::vector<std::string> lanes;    // "main", "loader 0", "stream 7"
+  std::vector<std::uint32_t> rows;   // of each lane, at least 1
+  std::vector<std::string> names;    // of bars
+  std::vector<std::string> classes;  // that colour them
+  std::vector<std::string> kinds;    // what a class stands for, for the legend
+  std::vector<LaneStep> steps;       // those of the windows, in order
+  std::uint64_t most_ready = 0;      // batches
+  std::size_t left_out = 0;          // steps beyond the cap
+};
+Lanes find_lanes(const Session& session, const LoaderView& loader);
+
+Json to_json(const Lanes& lanes);  // times in units of 100 ns
+// The chart of one of the steps; the script draws the others in its place.
+std::string lanes_chart(const Lanes& lanes, std::size_t step);
 
 }  // namespace warpstep::profiler::html

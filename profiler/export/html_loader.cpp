@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "profiler/export/html.h"
-#include "profiler/export/html_parts.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {

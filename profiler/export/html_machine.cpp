@@ -1,4 +1,5 @@
 // The machine while the run went on, and the chain of waits that a step is made of.
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,10 +7,237 @@
 #include <map>
 
 #include "profiler/export/html.h"
-#include "profiler/export/html_parts.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
+
+// What somebody else needs to have the same run, and the raw counts behind the report.
+
+namespace {
+
+std::string value_html(const Json& value, int depth);
+
+std::string list(const Json& object, int depth) {
+  std::string html = "<dl class=\"stamp\">\n";
+  for (const auto& [key, value] : object.items())
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(key),
+                        value_html(value, depth + 1));
+  return html + "</dl>\n";
+}
+
+bool is_plain(const Json& array) {
+  for (const Json& item : array)
+    if (item.is_structured()) return false;
+  return true;
+}
+
+std::string value_html(const Json& value, int depth) {
+  constexpr int deepest = 8;
+  if (depth > deepest || !value.is_structured())
+    return escaped(value.is_string() ? value.get<std::string>()
+                                     : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (value.is_object()) return list(value, depth);
+  std::string html;
+  if (is_plain(value)) {
+    for (const Json& item : value)
+      html += fmt::format("{}{}", html.empty() ? "" : ", ", value_html(item, depth + 1));
+    return html.empty() ? "none" : html;
+  }
+  html = "<ol>\n";
+  for (const Json& item : value) html += "<li>" + value_html(item, depth + 1) + "</li>\n";
+  return html + "</ol>\n";
+}
+
+Table counts(const Session& session) {
+  const auto whole = [](std::size_t count) { return static_cast<std::int64_t>(count); };
+  return {.key = "counts",
+          .title = "What the session holds",
+          .columns = {{"what", "what"}, {"count", "count", Unit::count}},
+          .rows = {{"steps", whole(session.steps.size())},
+                   {"windows with spans", whole(session.windows.size())},
+                   {"threads", whole(session.threads.size())},
+                   {"spans", whole(session.spans.size())},
+                   {"device activities", whole(session.activities.size())},
+                   {"samples of the machine", whole(session.samples.size())},
+                   {"names", whole(session.names.size())},
+                   {"clock readings", whole(session.clocks.size())},
+                   {"graph nodes tied to calls", whole(session.graph_nodes.size())},
+                   {"entries lost", whole(session.losses.entries)},
+                   {"activities lost", whole(session.losses.activities)},
+                   {"activities without times", whole(session.losses.without_times)},
+                   {"bytes cut at the file's end", whole(session.losses.cut_bytes)},
+                   {"bytes of damaged chunks", whole(session.losses.damaged_bytes)}}};
+}
+
+Table windows(const Session& session) {
+  Table table{.key = "windows",
+              .title = "Recorded windows",
+              .columns = {{"first_step", "from step", Unit::count},
+                          {"last_step", "to step", Unit::count},
+                          {"time_ns", "length", Unit::ns},
+                          {"device", "device activities"},
+                          {"complete", "complete"}}};
+  for (const Window& window : session.windows)
+    table.rows.push_back({static_cast<std::int64_t>(window.first_step),
+                          static_cast<std::int64_t>(window.last_step),
+                          static_cast<std::int64_t>(window.end_ns - window.begin_ns),
+                          window.deep != 0 ? "yes" : "no", window.complete != 0 ? "yes" : "no"});
+  return table;
+}
+
+}  // namespace
+
+std::string stamp_part(const Session& session) {
+  std::string body;
+  if (session.stamp.is_object() && !session.stamp.empty()) body += list(session.stamp, 0);
+  if (session.loader.is_object() && !session.loader.empty())
+    body += "<h3>Loader</h3>\n" + list(session.loader, 0);
+  if (session.peaks.is_object() && !session.peaks.empty())
+    body += "<h3>Measured peaks</h3>\n" + list(session.peaks, 0);
+  if (!session.windows.empty()) body += table(windows(session), {.titled = true});
+  body += table(counts(session), {.titled = true});
+  if (!session.notes.empty()) {
+    body += "<h3>Notes of the recorder</h3>\n<ul>\n";
+    for (const std::string& note : session.notes) body += "<li>" + escaped(note) + "</li>\n";
+    body += "</ul>\n";
+  }
+  return section("stamp", "Environment and recording", "", body);
+}
+
+// Who holds memory when, over the calls of a step.
+
+namespace {
+
+constexpr double base = 220, top = 18;
+constexpr std::size_t kind_colours = 10;
+
+std::string kind_class(std::size_t kind) {
+  return fmt::format("m{}", kind % kind_colours);
+}
+
+Table curve_table(const MemoryTimeline& memory) {
+  Table table{.key = "memory_by_call",
+              .title = "Bytes alive at each call",
+              .columns = {{"call", "call", Unit::count}}};
+  for (const std::string& kind : memory.kinds)
+    table.columns.push_back({kind + "_bytes", kind, Unit::bytes});
+  const std::size_t calls = memory.by_kind.empty() ? 0 : memory.by_kind.front().size();
+  for (std::size_t call = 0; call < calls; ++call) {
+    std::vector<Cell> row{static_cast<std::int64_t>(call + 1)};
+    for (const auto& bytes : memory.by_kind) {
+      row.emplace_back();
+      if (call < bytes.size()) row.back() = static_cast<std::int64_t>(bytes[call]);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// Steps between calls: what is alive does not change within one.
+std::vector<Point> outline(const std::vector<double>& bytes, double highest) {
+  std::vector<Point> points;
+  const double calls = static_cast<double>(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const double y = base - bytes[i] / highest * (base - top);
+    points.push_back({static_cast<double>(i) / calls, y});
+    points.push_back({static_cast<double>(i + 1) / calls, y});
+  }
+  return points;
+}
+
+std::string memory_chart(const MemoryTimeline& memory) {
+  if (memory.by_kind.empty() || memory.by_kind.front().empty()) return "";
+  const std::size_t calls = memory.by_kind.front().size();
+  std::vector<double> sum(calls, 0);
+  for (const auto& bytes : memory.by_kind)
+    for (std::size_t i = 0; i < std::min(calls, bytes.size()); ++i)
+      sum[i] += static_cast<double>(bytes[i]);
+  const double highest = std::max(std::ranges::max(sum), 1.0);
+  std::string body, legend;
+  std::vector<double> under(calls, 0);
+  for (std::size_t kind = 0; kind < memory.by_kind.size(); ++kind) {
+    std::vector<double> over = under;
+    for (std::size_t i = 0; i < std::min(calls, memory.by_kind[kind].size()); ++i)
+      over[i] += static_cast<double>(memory.by_kind[kind][i]);
+    if (over != under) {
+      body += band(kind_class(kind), outline(over, highest), outline(under, highest), base);
+      legend += legend_item(kind_class(kind), kind < memory.kinds.size() ? memory.kinds[kind] : "");
+    }
+    under = std::move(over);
+  }
+  for (const double share : {0.5, 1.0})
+    body += grid_line(base - share * (base - top), quantity(share * highest, Unit::bytes));
+  const double peak = (static_cast<double>(memory.peak_call) + 0.5) / static_cast<double>(calls);
+  body += vertical("l-mark", peak, top - 4, base);
+  body += text(peak, base + 16, fmt::format("peak, call {}", memory.peak_call + 1), "tick");
+  if (peak > 0.3) body += text(0, base + 16, "call 1", "tick");
+  if (peak < 0.7) body += text(1, base + 16, fmt::format("call {}", calls), "tick");
+  return chart(
+      {.id = "memory-curve",
+       .title = "Memory alive over the calls of a step",
+       .summary = fmt::format("Stacked by kind; the peak is at call {} of {}, {} with what "
+                              "lives outside the arena.",
+                              memory.peak_call + 1, calls, quantity(highest, Unit::bytes)),
+       .height = static_cast<int>(base) + 22,
+       .body = body,
+       .legend = legend,
+       .table = table(curve_table(memory))});
+}
+
+Table owners_table(const MemoryTimeline& memory) {
+  Table table{.key = "memory",
+              .title = "Owners at the peak",
+              .note = fmt::format("What is alive at call {}, largest first; shares are of the "
+                                  "arena's live bytes.",
+                                  memory.peak_call + 1),
+              .columns = {{"name", "name"},
+                          {"layer", "layer"},
+                          {"kind", "kind"},
+                          {"bytes", "size", Unit::bytes},
+                          {"share", "share", Unit::share}}};
+  for (const MemoryOwner& owner : memory.at_peak) {
+    const double of = static_cast<double>(std::max<std::uint64_t>(memory.peak_bytes, 1));
+    table.rows.push_back({owner.name, owner.layer, owner.kind,
+                          static_cast<std::int64_t>(owner.bytes),
+                          static_cast<double>(owner.bytes) / of});
+  }
+  return table;
+}
+
+Table persistent_table(const MemoryTimeline& memory) {
+  Table table{
+      .key = "persistent",
+      .title = "Outside the arena",
+      .note = "Alive all the time.",
+      .columns = {
+          {"name", "name"}, {"layer", "layer"}, {"kind", "kind"}, {"bytes", "size", Unit::bytes}}};
+  for (const MemoryOwner& owner : memory.persistent)
+    table.rows.push_back(
+        {owner.name, owner.layer, owner.kind, static_cast<std::int64_t>(owner.bytes)});
+  return table;
+}
+
+}  // namespace
+
+std::string memory_part(const Analysis& analysis) {
+  const MemoryTimeline& memory = analysis.memory;
+  if (memory.by_kind.empty() && memory.at_peak.empty()) return "";
+  const auto bytes = [](std::uint64_t count) {
+    return quantity(static_cast<double>(count), Unit::bytes);
+  };
+  const std::string lead = prose(fmt::format(
+      "The arena reserves {}, of which {} are alive at the peak ({} never used then); {} live "
+      "outside it.",
+      bytes(memory.arena_bytes), bytes(memory.peak_bytes),
+      quantity(memory.fragmentation, Unit::share), bytes(memory.persistent_bytes)));
+  std::string body = memory_chart(memory);
+  if (!memory.at_peak.empty()) body += table(owners_table(memory), {.titled = true, .code = 0});
+  if (!memory.persistent.empty())
+    body += "<details class=\"data\"><summary>What lives outside the arena</summary>\n" +
+            table(persistent_table(memory), {.code = 0}) + "</details>\n";
+  return section("memory", "Memory", lead, body);
+}
+
 namespace {
 
 constexpr std::size_t sample_points = 300;

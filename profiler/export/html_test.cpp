@@ -5,8 +5,6 @@
 #include <set>
 
 #include "profiler/export/export.h"
-#include "profiler/export/html_lanes.h"
-#include "profiler/export/html_page.h"
 #include "profiler/export/testing_analysis.h"
 
 namespace warpstep::profiler {

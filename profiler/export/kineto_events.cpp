@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "profiler/analysis/fields.h"
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
 namespace {

@@ -11,8 +11,7 @@
 #include "engine/core/file.h"
 #include "profiler/export/export.h"
 #include "profiler/export/testing_sessions.h"
-#include "profiler/session/chunk.h"
-#include "profiler/session/session_writer.h"
+#include "profiler/session/session_file.h"
 #include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {

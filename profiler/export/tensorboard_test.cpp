@@ -3,9 +3,9 @@
 #include <map>
 
 #include "profiler/export/export.h"
+#include "profiler/export/protobuf.h"
 #include "profiler/export/testing_proto.h"
 #include "profiler/export/testing_sessions.h"
-#include "profiler/export/tfrecord.h"
 
 namespace warpstep::profiler {
 namespace {

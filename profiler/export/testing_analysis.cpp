@@ -2,12 +2,267 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "profiler/export/testing_analysis_parts.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler::testing {
+namespace {
+
+std::size_t index(Category category) {
+  return static_cast<std::size_t>(category);
+}
+
+bool in_window(const Session& session, std::uint64_t step) {
+  return std::ranges::any_of(session.windows, [&](const Window& window) {
+    return step >= window.first_step && step <= window.last_step;
+  });
+}
+
+Breakdown breakdown(const Session& session) {
+  Breakdown result;
+  result.from_spans = !session.windows.empty();
+  for (const Step& step : session.steps) {
+    StepParts parts{step.step, {step.begin_ns, step.end_ns}, {}, in_window(session, step.step)};
+    parts.parts[index(Category::kernel)] = step.kernels_ns;
+    parts.parts[index(Category::data)] = step.data_ns;
+    parts.parts[index(Category::cpu)] = step.cpu_ns;
+    parts.parts[index(Category::copy)] = step.copies_ns;
+    std::uint64_t other = step.other_ns;
+    if (!session.computes_on_host() && parts.from_spans) {  // from what is left, for the colours
+      parts.parts[index(Category::runtime)] = other / 2;
+      parts.parts[index(Category::sync)] = other / 4;
+      other -= other / 2 + other / 4;
+    }
+    parts.parts[index(Category::other)] = other;
+    result.steps.push_back(parts);
+    if (result.from_spans && !parts.from_spans) continue;
+    ++result.counted;
+    for (std::size_t i = 0; i < categories; ++i)
+      result.mean[i] += static_cast<double>(parts.parts[i]);
+  }
+  for (double& mean : result.mean) {
+    mean /= static_cast<double>(std::max<std::size_t>(result.counted, 1));
+    result.step_ns += mean;
+  }
+  return result;
+}
+
+Work work(const Session& session, const std::vector<ExampleCall>& calls, double step_ns) {
+  const bool on_gpu = !session.computes_on_host();
+  Work work{.peaks = {on_gpu ? 4.2e14 : 1.9e12, on_gpu ? 4.3e12 : 9.1e10}, .attributed = 0.993};
+  const double speed = on_gpu ? 60 : 1;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const ExampleCall& call = calls[i];
+    const double ns = 270e3 * call.weight, flops = call.flops * speed, bytes = call.bytes * speed;
+    const double allowed =
+        std::min(work.peaks.flops_per_second, flops / bytes * work.peaks.bytes_per_second);
+    work.calls.push_back(
+        {.call = static_cast<int>(i),
+         .title = call.title,
+         .layer = call.layer,
+         .op = call.op,
+         .phase = call.phase,
+         .implementation = on_gpu ? "cudnn engine 47" : "oneDNN brgconv:avx512_core",
+         .inputs = "f32 128x32x32x64, f32 64x3x3x64",
+         .count = 20,
+         .total_ns = static_cast<std::uint64_t>(20 * ns),
+         .ns = ns,
+         .p95_ns = ns * 1.08,
+         .host_ns = 20 * 8000,
+         .flops = flops,
+         .bytes = bytes,
+         .share = ns / step_ns,
+         .flops_per_second = flops / (ns * 1e-9),
+         .bytes_per_second = bytes / (ns * 1e-9),
+         .of_peak = std::min(flops / (ns * 1e-9) / allowed, 0.97),
+         .bound = flops / bytes > 30 ? "compute" : "memory",
+         .tensor_cores = !on_gpu             ? ""
+                         : call.op == "conv" ? "yes"
+                                             : "no"});
+    auto layer = std::ranges::find(work.layers, call.layer, &LayerRow::layer);
+    if (layer == work.layers.end()) layer = work.layers.insert(layer, {.layer = call.layer});
+    ++layer->calls;
+    (call.phase == "forward"       ? layer->forward_ns
+     : call.phase == "data_grad"   ? layer->data_grad_ns
+     : call.phase == "weight_grad" ? layer->weight_grad_ns
+                                   : layer->update_ns) += ns;
+    layer->ns += ns;
+    layer->flops += flops;
+    layer->share = layer->ns / step_ns;
+    layer->flops_per_second = layer->flops / (layer->ns * 1e-9);
+    layer->of_peak = std::min(layer->flops_per_second / work.peaks.flops_per_second, 1.0);
+    auto op = std::ranges::find(work.ops, call.op, &OpRow::op);
+    if (op == work.ops.end()) op = work.ops.insert(op, {.op = call.op, .phase = call.phase});
+    op->count += 20;
+    op->ns += ns;
+    op->share = op->ns / step_ns;
+    if (on_gpu)
+      work.kernels.push_back({.kernel = call.title + "_sm90_xmma_fprop_implicit_gemm_f16f16_f32",
+                              .launch = "grid 66x1x1 block 256x1x1, 64 registers, 0 B",
+                              .count = 20,
+                              .total_ns = static_cast<std::uint64_t>(20 * ns),
+                              .min_ns = static_cast<std::uint64_t>(0.9 * ns),
+                              .max_ns = static_cast<std::uint64_t>(1.2 * ns),
+                              .mean_ns = ns,
+                              .share = ns / step_ns,
+                              .blocks_per_multiprocessor = 3.5,
+                              .occupancy = 0.48,
+                              .tensor_cores = call.op == "conv"});
+  }
+  work.host = {{"wait for a batch", "wait", 20, 246'000'000, 246'000'000, 15'000'000, 0.3},
+               {"observers", "range", 20, 16'000'000, 14'000'000, 900'000, 0.02}};
+  return work;
+}
+
+MemoryTimeline memory(const std::vector<ExampleCall>& calls) {
+  MemoryTimeline memory{.kinds = {"parameter", "gradient", "moment", "activation", "workspace"}};
+  const auto count = calls.size();
+  memory.by_kind.assign(5, std::vector<std::uint64_t>(count, 0));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t half = count / 2;
+    const std::uint64_t alive = i < half ? i : count - i;
+    memory.by_kind[0][i] = 6 << 20;
+    memory.by_kind[1][i] = 6 << 20;
+    memory.by_kind[2][i] = 12 << 20;
+    memory.by_kind[3][i] = alive * (3 << 20);
+    memory.by_kind[4][i] = calls[i].op == "conv" ? 16 << 20 : 0;
+  }
+  memory.arena_bytes = 130 << 20;
+  memory.persistent_bytes = 24 << 20;
+  memory.peak_bytes = 118 << 20;
+  memory.peak_call = static_cast<int>(count / 2);
+  memory.by_kind[4][count / 2] = 16 << 20;
+  memory.fragmentation = 0.09;
+  for (std::size_t i = 0; i < 6; ++i)
+    memory.at_peak.push_back({calls[i].layer, i == 0 ? "workspace" : "activation",
+                              calls[i].title + ".out", (30 - 4 * i) << 20});
+  memory.persistent = {{"block1", "parameter", "block1/conv.weight", 3 << 20}};
+  return memory;
+}
+
+LoaderView loader(const Session& session) {
+  LoaderView view{.has_spans = !session.windows.empty(),
+                  .workers = 4,
+                  .prefetch = 2,
+                  .cores = 8,
+                  .batch = 128,
+                  .stages = {"read", "decode", "transform"},
+                  .stage_ns = {20e6, 116.4e6, 27.6e6},
+                  .work_ns = 164e6,
+                  .step_ns = 28.7e6,
+                  .wait_ns = 12.3e6,
+                  .queue_depth = 0.4,
+                  .cpu_share = 0.97};
+  for (std::size_t i = 1; i < session.threads.size(); ++i)
+    view.by_worker.push_back({session.threads[i].name,
+                              640,
+                              {100'000'000, 582'000'000 + i * 9'000'000, 138'000'000},
+                              12'000'000 + i * 40'000'000,
+                              0.97});
+  std::uint64_t at = session.steps.front().begin_ns;
+  for (const Step& step : session.steps) {
+    if (!in_window(session, step.step)) continue;
+    view.queue.emplace_back(step.begin_ns + step.data_ns, 0);
+    view.queue.emplace_back(step.begin_ns + step.data_ns + 9'000'000, 1);
+    view.queue.emplace_back(step.begin_ns + step.data_ns + 15'000'000 + at % 7, 2);
+  }
+  for (const Step& step : session.steps) view.waits_ns.push_back(step.data_ns);
+  for (std::uint64_t i = 0; i < 2560; ++i) {
+    const std::uint64_t random = i * 2654435761U % 1009;
+    view.service_ns.push_back(900'000 + random * random + (i % 97 == 0 ? 3'000'000 : 0));
+  }
+  return view;
+}
+
+Stall stall(const Session& session) {
+  if (session.windows.empty()) return {};
+  return {.is_stalled = true,
+          .first_step = 8,
+          .last_step = 27,
+          .wait_ns = 12.3e6,
+          .step_ns = 41e6,
+          .predicted_wait_ns = 12.1e6,
+          .stage = "decode",
+          .stage_share = 0.71,
+          .bound = "cpu",
+          .workers_needed = 6,
+          .step_with_them_ns = 28.7e6,
+          .speedup = 1.43,
+          .stage_speedup_needed = 1.73,
+          .wait_by_workers_ns = {135e6, 53e6, 26e6, 12.3e6, 4.1e6, 0.2e6, 0, 0},
+          .wait_by_prefetch_ns = {{1, 14e6}, {2, 12.3e6}, {3, 12.1e6}, {4, 12e6}, {8, 12e6}},
+          .text =
+              "steps 8-27: waited 12.3 of 41.0 ms (30%) for the loader; decode is 71% of 164 ms "
+              "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); "
+              "staying at 4 workers, decode must get 1.73x faster."};
+}
+
+CriticalPath path(const Session& session, double step_ns) {
+  if (session.windows.empty()) return {};
+  const Step& step = session.steps[15];
+  CriticalPath path{.step = step.step};
+  const std::uint64_t wait_end = step.begin_ns + step.data_ns;
+  path.edges.push_back({step.begin_ns, wait_end, "data", "wait for a batch"});
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const std::uint64_t part = (step.end_ns - wait_end) / 8;
+    path.edges.push_back({wait_end + i * part, wait_end + (i + 1) * part, i == 7 ? "cpu" : "kernel",
+                          i == 7 ? "observers" : "block1/conv"});
+  }
+  path.shares = {{"kernel", 0.66 * step_ns, 0.66, 0.66 * step_ns},
+                 {"data", 0.3 * step_ns, 0.3, 0.3 * step_ns},
+                 {"cpu", 0.04 * step_ns, 0.04, 0.03 * step_ns}};
+  return path;
+}
+
+std::vector<Finding> findings(bool on_gpu) {
+  std::vector<Finding> findings{
+      {"data-wait", "Steps wait for the loader.",
+       "12.3 of 41.0 ms a step (30 %); decode is 71 % of 164 ms worker time a batch, CPU-bound.",
+       "Use 6 workers: 8 cores are there.", "--workers 6", 12.3e6},
+      {"memory-bound", "Normalisation is bound by memory and not fused.",
+       "21 calls move 546 MB a step at 62 % of the measured bandwidth.",
+       "Let the fusion of norm and relu be on.", "--no-fuse=", 1.1e6},
+      {"small-batch", "The last layers are too small for the cores.",
+       "block7 reaches 11 % of its peak.", "Use a larger batch if the accuracy allows it.",
+       "--batch 256", 0}};
+  if (on_gpu)
+    findings.push_back({"no-tensor-cores", "One convolution does not run on tensor cores.",
+                        "block1/conv takes 4 % of the kernels' time.",
+                        "Make its 3 channels a multiple of 8.", "", 0.4e6});
+  return findings;
+}
+
+}  // namespace
+
+void fill_analysis(const Session& session, const std::vector<ExampleCall>& calls,
+                   Analysis& analysis) {
+  analysis.breakdown = breakdown(session);
+  const double step_ns = analysis.breakdown.step_ns;
+  analysis.work = work(session, calls, step_ns);
+  analysis.memory = memory(calls);
+  analysis.loader = loader(session);
+  analysis.stall = stall(session);
+  analysis.path = path(session, step_ns);
+  analysis.findings = findings(!session.computes_on_host());
+  analysis.trust = {.overhead_ns = 21e3,
+                    .overhead_share = 21e3 / step_ns,
+                    .clock_error_ns = session.computes_on_host() ? 0U : 1200U,
+                    .notes = {"The CPU's frequency cannot be read: cpufreq is not there."}};
+  if (session.computes_on_host()) return;
+  DeviceMetrics device{.name = "NVIDIA H200",
+                       .utilization = 0.652,
+                       .sm_efficiency = 0.41,
+                       .occupancy = 0.374,
+                       .tensor_core_share = 0.58,
+                       .copy_share = 0.02,
+                       .bucket_ns = 10'000'000};
+  for (std::uint64_t i = 0; i < 82; ++i)
+    device.timeline.push_back(i % 4 == 0 ? 0.2 : 0.7 + 0.003 * static_cast<double>(i));
+  analysis.devices.push_back(device);
+}
+
 namespace {
 
 constexpr double call_us = 270, wait_us = 12'300, cpu_us = 900;

@@ -2,6 +2,9 @@
 // CPU, and the same on an H200.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compare.h"
 
@@ -22,5 +25,16 @@ struct ExampleOptions {
 Example cpu_example(const ExampleOptions& options = {});
 Example gpu_example(const ExampleOptions& options = {});
 Comparison example_comparison();
+
+// The analysis of testing_analysis.h's sessions.
+
+struct ExampleCall {
+  std::string title, layer, op, phase;
+  double weight = 1;  // of its time
+  double flops = 0, bytes = 0;
+};
+
+void fill_analysis(const Session& session, const std::vector<ExampleCall>& calls,
+                   Analysis& analysis);
 
 }  // namespace warpstep::profiler::testing

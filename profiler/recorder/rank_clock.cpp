@@ -1,12 +1,21 @@
 #include "profiler/recorder/rank_clock.h"
 
 #include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -14,10 +23,178 @@
 
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
-#include "profiler/recorder/clock_server.h"
-#include "profiler/recorder/tcp_socket.h"
 
 namespace warpstep::profiler {
+namespace {
+
+// Calls `use` with sockets of the address's families, until one is of use.
+template <class Use>
+Descriptor first_socket(const std::string& host, const std::string& port, int flags,
+                        std::string* why, Use use) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int status = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); status != 0) {
+    *why = ::gai_strerror(status);
+    return Descriptor();
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
+  for (const addrinfo* one = list.get(); one; one = one->ai_next) {
+    Descriptor socket(
+        ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol));
+    if (socket && use(socket, *one)) return socket;
+    *why = std::strerror(errno);
+  }
+  return Descriptor();
+}
+
+void send_at_once(const Descriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+bool connects(const Descriptor& socket, const addrinfo& to, Deadline deadline, int stop) {
+  if (::connect(socket.number(), to.ai_addr, to.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  errno = ETIMEDOUT;
+  if (!wait_for(socket, POLLOUT, deadline, stop)) return false;
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  ::getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  errno = error;
+  return error == 0;
+}
+
+}  // namespace
+
+Descriptor connect_tcp(const std::string& host, const std::string& port, Deadline deadline,
+                       int stop, std::string* why) {
+  Descriptor socket = first_socket(
+      host, port, 0, why,
+      [&](const Descriptor& s, const addrinfo& to) { return connects(s, to, deadline, stop); });
+  if (socket) send_at_once(socket);
+  return socket;
+}
+
+Descriptor listen_tcp(const std::string& host, const std::string& port, std::string* why) {
+  return first_socket(host, port, AI_PASSIVE, why,
+                      [](const Descriptor& s, const addrinfo& address) {
+                        const int on = 1;
+                        ::setsockopt(s.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+                        return ::bind(s.number(), address.ai_addr, address.ai_addrlen) == 0 &&
+                               ::listen(s.number(), SOMAXCONN) == 0;
+                      });
+}
+
+Descriptor accept_tcp(const Descriptor& listener) {
+  Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket) send_at_once(socket);
+  return socket;
+}
+
+std::uint16_t port_of(const Descriptor& socket) {
+  sockaddr_storage bound{};
+  socklen_t bytes = sizeof bound;
+  ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&bound), &bytes);
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+namespace {
+
+// A connection that cannot be accepted stays in the queue, and poll() would return at once for
+// ever.
+constexpr std::chrono::milliseconds pause_without_descriptors{100};
+
+std::size_t connections_at_most(std::size_t wanted) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
+  return std::clamp<std::size_t>(files.rlim_cur / 8, 1, wanted);
+}
+
+int until(Deadline deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+}
+
+}  // namespace
+
+ClockServer::ClockServer(const std::string& host, const std::string& port,
+                         std::function<std::uint64_t()> clock, const AskerLimits& limits)
+    : clock_(std::move(clock)),
+      limits_{connections_at_most(limits.connections), limits.idle},
+      listener_(listen_tcp(host, port, &why_)),
+      stop_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!listener_) return;
+  port_ = port_of(listener_);
+  why_ = try_start_thread(thread_, "clock server", [this] { run(); });
+}
+
+ClockServer::~ClockServer() {
+  ::eventfd_write(stop_.number(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+void ClockServer::run() {
+  std::optional<Deadline> rests;  // the listener, after it found no descriptor free
+  for (;;) {
+    drop_idle();
+    if (rests && *rests <= std::chrono::steady_clock::now()) rests.reset();
+    std::vector<pollfd> waited{{stop_.number(), POLLIN, 0},
+                               {rests ? -1 : listener_.number(), POLLIN, 0}};
+    std::optional<Deadline> next = rests;
+    for (const Asker& asker : askers_) {
+      waited.push_back({asker.socket.number(), POLLIN, 0});
+      next = next ? std::min(*next, asker.until) : asker.until;
+    }
+    if (::poll(waited.data(), waited.size(), next ? until(*next) : -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (waited[0].revents != 0) return;
+    for (std::size_t i = waited.size(); i-- > 2;)
+      if (waited[i].revents != 0 && !answer(askers_[i - 2]))
+        askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(i - 2));
+    if (waited[1].revents != 0 && !accept())
+      rests = std::chrono::steady_clock::now() + pause_without_descriptors;
+  }
+}
+
+void ClockServer::drop_idle() {
+  const Deadline now = std::chrono::steady_clock::now();
+  std::erase_if(askers_, [now](const Asker& asker) { return asker.until <= now; });
+}
+
+// False when there is no descriptor or memory for the connection.
+bool ClockServer::accept() {
+  Descriptor socket = accept_tcp(listener_);
+  if (!socket) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  // Full: who has been silent for longest goes, so that connections held open keep no rank out.
+  if (askers_.size() >= limits_.connections)
+    askers_.erase(
+        std::min_element(askers_.begin(), askers_.end(),
+                         [](const Asker& a, const Asker& b) { return a.until < b.until; }));
+  askers_.push_back({std::move(socket), std::chrono::steady_clock::now() + limits_.idle, {}});
+  return true;
+}
+
+// False when the asker went, or asks for something else.
+bool ClockServer::answer(Asker& asker) const {
+  std::array<char, clock_line_bytes> part{};
+  const ssize_t got = ::recv(asker.socket.number(), part.data(), part.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (got <= 0) return false;
+  asker.line.append(part.data(), static_cast<std::size_t>(got));
+  if (asker.line.back() != '\n') return asker.line.size() < clock_line_bytes;
+  asker.line.pop_back();
+  if (std::exchange(asker.line, {}) != clock_question) return false;
+  asker.until = std::chrono::steady_clock::now() + limits_.idle;
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+  return send_line(asker.socket, std::to_string(clock_()), soon);
+}
+
 namespace {
 
 using namespace std::chrono_literals;

@@ -18,8 +18,6 @@
 #include <thread>
 
 #include "engine/core/error.h"
-#include "profiler/recorder/clock_server.h"
-#include "profiler/recorder/tcp_socket.h"
 
 namespace warpstep::profiler {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/recorder/schedule.h"
+#include "profiler/recorder/recorder.h"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
 #include "engine/core/thread.h"
-#include "profiler/session/chunk.h"
+#include "profiler/session/session_file.h"
 
 namespace warpstep::profiler {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "profiler/session/session_writer.h"
+#include "profiler/session/session_file.h"
 #include "profiler/sources/device_trace.h"
 #include "profiler/sources/sampler.h"
 

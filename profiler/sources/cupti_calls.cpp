@@ -6,6 +6,98 @@
 
 #include "engine/core/record.h"
 
+namespace warpstep::profiler {
+namespace {
+
+// Between the two callbacks around an instantiation nodes are made that are copies: each is told
+// of as a clone too.
+thread_local bool instantiating = false;
+
+}  // namespace
+
+std::vector<CUpti_CallbackId> ResourceMap::events() {
+  return {CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,
+          CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,         CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+          CUPTI_CBID_RESOURCE_GRAPH_NODE_UPDATED,        CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
+          CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING};
+}
+
+void ResourceMap::on_event(CUpti_CallbackId event, const CUpti_ResourceData& data) noexcept {
+  try {
+    switch (event) {
+      case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING: instantiating = true; return;
+      case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED: instantiating = false; return;
+      case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
+      case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
+        return on_context_event(event, data.context);
+      default:
+        if (data.resourceDescriptor)
+          on_graph_event(event, *static_cast<const CUpti_GraphData*>(data.resourceDescriptor));
+    }
+  } catch (...) {  // the caller is C
+    ++forgotten_;
+  }
+}
+
+void ResourceMap::on_graph_event(CUpti_CallbackId event, const CUpti_GraphData& data) {
+  switch (event) {
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: {
+      std::uint64_t node = 0;
+      const std::uint64_t call = calls::current();
+      if (instantiating || call == 0) return;
+      if (api_.get_graph_node_id(data.node, &node) != CUPTI_SUCCESS) return;
+      const std::lock_guard lock(mutex_);
+      calls_[node] = call - 1;
+      return;
+    }
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED: return inherit(data, false);
+    // A graph in use takes over another's parameters: the node stays, its call may be another.
+    case CUPTI_CBID_RESOURCE_GRAPH_NODE_UPDATED: return inherit(data, true);
+    default: return;
+  }
+}
+
+void ResourceMap::inherit(const CUpti_GraphData& data, bool replaces) {
+  std::uint64_t node = 0, origin = 0;
+  if (api_.get_graph_node_id(data.node, &node) != CUPTI_SUCCESS ||
+      api_.get_graph_node_id(data.originalNode, &origin) != CUPTI_SUCCESS)
+    return;
+  const std::lock_guard lock(mutex_);
+  const auto from = calls_.find(origin);
+  if (from != calls_.end()) {
+    const std::uint64_t call = from->second;
+    calls_[node] = call;
+  } else if (replaces) {
+    calls_.erase(node);
+  }
+}
+
+void ResourceMap::on_context_event(CUpti_CallbackId event, CUcontext context) {
+  const std::lock_guard lock(mutex_);
+  std::erase(contexts_, context);
+  if (event == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) contexts_.push_back(context);
+}
+
+std::unordered_map<std::uint64_t, std::uint64_t> ResourceMap::calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+std::vector<CUcontext> ResourceMap::contexts() const {
+  const std::lock_guard lock(mutex_);
+  return contexts_;
+}
+
+std::vector<GraphNode> sorted_nodes(const std::unordered_map<std::uint64_t, std::uint64_t>& calls) {
+  std::vector<GraphNode> nodes;
+  nodes.reserve(calls.size());
+  for (const auto& [node, call] : calls) nodes.push_back({node, call});
+  std::ranges::sort(nodes, {}, &GraphNode::node);
+  return nodes;
+}
+
+}  // namespace warpstep::profiler
+
 namespace warpstep::profiler::calls {
 namespace {
 

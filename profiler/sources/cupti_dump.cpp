@@ -5,13 +5,15 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
-#include "profiler/session/chunk.h"
-#include "profiler/sources/cupti_dump_format.h"
-#include "profiler/sources/cupti_graphs.h"
+#include "profiler/session/session_file.h"
+#include "profiler/sources/cupti_calls.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -86,6 +88,170 @@ void DumpWriter::append(std::uint32_t type, std::span<const std::byte> payload) 
       part = part.subspan(static_cast<std::size_t>(count));
     }
   ++next_id_;
+}
+
+namespace {
+
+class Replayer {
+ public:
+  Replayer(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  std::vector<Traced> run() {
+    while (at_ < bytes_.size()) next();
+    if (chunks_ == 0) fail<DataError>("{}: is empty, and no dump of device records", path_);
+    if (in_window_ || windows_.empty())
+      fail<DataError>(
+          "{}: ends at byte {} before its window does; the run was killed, or the file "
+          "was cut",
+          path_, bytes_.size());
+    return std::move(windows_);
+  }
+
+ private:
+  void next() {
+    ChunkHeader header;
+    const std::size_t left = bytes_.size() - at_;
+    if (left < sizeof header) fail<DataError>("{}: is cut at byte {}", path_, bytes_.size());
+    std::memcpy(&header, bytes_.data() + at_, sizeof header);
+    if (header.magic != dump_magic || header.header_crc != header_checksum(header) ||
+        header.id != chunks_)
+      fail<DataError>("{}: at byte {} there is no chunk of a dump of device records", path_, at_);
+    if (header.bytes > left - sizeof header)
+      fail<DataError>("{}: is cut at byte {}: the chunk at byte {} has {} bytes", path_,
+                      bytes_.size(), at_, header.bytes);
+    const std::string_view payload = bytes_.substr(at_ + sizeof header, header.bytes);
+    if (checksum(std::as_bytes(std::span(payload))) != header.payload_crc)
+      fail<DataError>("{}: the chunk at byte {} was damaged: its checksum is another", path_, at_);
+    if ((chunks_ == 0) != (static_cast<DumpChunk>(header.type) == DumpChunk::layout))
+      fail<DataError>("{}: at byte {}: a dump begins with the layout of its records", path_, at_);
+    take(static_cast<DumpChunk>(header.type), payload);
+    at_ += sizeof header + payload.size();
+    ++chunks_;
+  }
+
+  void take(DumpChunk type, std::string_view payload) {
+    in_window_ = type != DumpChunk::layout;
+    switch (type) {
+      case DumpChunk::layout: return check(one<DumpLayout>(payload));
+      case DumpChunk::texts: return take_texts(payload);
+      case DumpChunk::buffer: return parser_.take(std::as_bytes(std::span(payload)));
+      case DumpChunk::clocks: return take_clocks(payload);
+      case DumpChunk::nodes:
+        for (const GraphNode& node : records<GraphNode>(payload))
+          facts_.calls[node.node] = node.call;
+        return;
+      case DumpChunk::note: facts_.notes.emplace_back(payload); return;
+      case DumpChunk::end: return end_window(one<DumpEnd>(payload));
+    }
+    fail<DataError>("{}: the chunk at byte {} is of an unknown type, {}", path_, at_,
+                    static_cast<std::uint32_t>(type));
+  }
+
+  template <class Record>
+  std::vector<Record> records(std::string_view payload) const {
+    if (payload.size() % sizeof(Record) != 0)
+      fail<DataError>("{}: the chunk at byte {} has {} bytes, no multiple of {}", path_, at_,
+                      payload.size(), sizeof(Record));
+    std::vector<Record> all(payload.size() / sizeof(Record));
+    if (!all.empty()) std::memcpy(all.data(), payload.data(), payload.size());
+    return all;
+  }
+
+  template <class Record>
+  Record one(std::string_view payload) const {
+    const std::vector<Record> all = records<Record>(payload);
+    if (all.size() != 1)
+      fail<DataError>("{}: the chunk at byte {} has {} bytes, expected {}", path_, at_,
+                      payload.size(), sizeof(Record));
+    return all.front();
+  }
+
+  void check(const DumpLayout& layout) const {
+    if (!layout.fits(DumpLayout{}))
+      fail<DataError>(
+          "{}: was dumped with CUPTI {}, whose records are laid out differently from "
+          "those of {}; read it with a build for that version",
+          path_, layout.cupti_version, DumpLayout{}.cupti_version);
+  }
+
+  void take_texts(std::string_view payload) {
+    while (!payload.empty()) {
+      DumpText head;
+      if (payload.size() >= sizeof head) std::memcpy(&head, payload.data(), sizeof head);
+      if (payload.size() < sizeof head || head.bytes > payload.size() - sizeof head)
+        fail<DataError>("{}: the chunk at byte {} ends within a text", path_, at_);
+      texts_[{head.of, head.key}] = payload.substr(sizeof head, head.bytes);
+      payload.remove_prefix(sizeof head + head.bytes);
+    }
+  }
+
+  void take_clocks(std::string_view payload) {
+    facts_.clocks = records<ClockReading>(payload);
+    constexpr std::uint64_t most = std::uint64_t{1} << 62;  // 146 years
+    for (const ClockReading& clock : facts_.clocks)
+      if (clock.monotonic_ns > most || clock.device_ns > most || clock.realtime_ns > most ||
+          clock.error_ns > most || clock.monotonic_ns < facts_.clocks.front().monotonic_ns)
+        fail<DataError>("{}: the chunk at byte {} has clocks that cannot be", path_, at_);
+  }
+
+  std::string text_of(TextOf of, std::uint64_t key) const {
+    const auto text = texts_.find({static_cast<std::uint32_t>(of), key});
+    if (text == texts_.end())
+      fail<DataError>("{}: the buffer at byte {} refers to a name, {:#x}, that is not there", path_,
+                      at_, key);
+    return text->second;
+  }
+
+  void end_window(const DumpEnd& end) {
+    facts_.dropped = end.dropped;
+    windows_.push_back(assemble(parser_, facts_));
+    parser_ = make_parser();
+    facts_ = {};
+    in_window_ = false;
+  }
+
+  Parser make_parser() {
+    return Parser([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, false);
+  }
+
+  std::string_view bytes_;
+  const std::string& path_;
+  std::size_t at_ = 0;
+  std::uint32_t chunks_ = 0;
+  bool in_window_ = false;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> texts_;
+  Parser parser_ = make_parser();
+  WindowFacts facts_;
+  std::vector<Traced> windows_;
+};
+
+}  // namespace
+
+std::vector<Traced> parse_dump(std::string_view bytes, const std::string& path) {
+  return Replayer(bytes, path).run();
+}
+
+std::vector<Traced> replay_windows(const std::filesystem::path& dump) {
+  return parse_dump(read_file(dump), dump.string());
+}
+
+Traced replay_device_trace(const std::filesystem::path& dump) {
+  std::vector<Traced> windows = replay_windows(dump);
+  Traced all = std::move(windows.front());
+  for (std::size_t i = 1; i < windows.size(); ++i) {
+    Traced& next = windows[i];
+    all.graph_nodes = std::move(next.graph_nodes);  // each window has all until then
+    const auto append = [](auto& to, auto& from) {
+      to.insert(to.end(), std::make_move_iterator(from.begin()),
+                std::make_move_iterator(from.end()));
+    };
+    append(all.activities, next.activities);
+    append(all.clocks, next.clocks);
+    append(all.notes, next.notes);
+    all.losses.activities += next.losses.activities;
+    all.losses.without_times += next.losses.without_times;
+  }
+  return all;
 }
 
 }  // namespace warpstep::profiler

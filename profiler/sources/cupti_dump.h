@@ -1,6 +1,8 @@
 // Raw activity buffers in a file, with all that is needed to read them elsewhere.
 #pragma once
 
+#include <cupti.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -8,9 +10,56 @@
 #include <string>
 #include <vector>
 
-#include "profiler/sources/cupti_window.h"
+#include "profiler/sources/cupti_parse.h"
 
 namespace warpstep::profiler {
+
+// How a dump of activity buffers is laid out.
+
+inline constexpr std::uint32_t dump_magic = 0x44435057;  // "WPCD"
+
+enum class DumpChunk : std::uint32_t {
+  layout = 1,  // a DumpLayout, first
+  texts,       // for each: DumpText, then its bytes
+  buffer,      // CUPTI's
+  clocks,      // ClockReading each
+  nodes,       // GraphNode each
+  note,        // text
+  end,         // of the window: a DumpEnd
+};
+
+// A dump can be read by a program that was compiled with records of these sizes.
+struct DumpLayout {
+  std::uint32_t schema = 1;
+  std::uint32_t cupti_version = CUPTI_API_VERSION;
+  std::uint32_t kernel_bytes = sizeof(CUpti_ActivityKernel10);
+  std::uint32_t copy_bytes = sizeof(CUpti_ActivityMemcpy6);
+  std::uint32_t peer_copy_bytes = sizeof(CUpti_ActivityMemcpyPtoP4);
+  std::uint32_t set_bytes = sizeof(CUpti_ActivityMemset4);
+  std::uint32_t call_bytes = sizeof(CUpti_ActivityAPI);
+  std::uint32_t sync_bytes = sizeof(CUpti_ActivitySynchronization2);
+  std::uint32_t overhead_bytes = sizeof(CUpti_ActivityOverhead3);
+  std::uint32_t graph_bytes = sizeof(CUpti_ActivityGraphTrace2);
+
+  // But for the version: updates keep the layout.
+  bool fits(const DumpLayout& other) const {
+    return schema == other.schema && cupti_version / 100 == other.cupti_version / 100 &&
+           kernel_bytes == other.kernel_bytes && copy_bytes == other.copy_bytes &&
+           peer_copy_bytes == other.peer_copy_bytes && set_bytes == other.set_bytes &&
+           call_bytes == other.call_bytes && sync_bytes == other.sync_bytes &&
+           overhead_bytes == other.overhead_bytes && graph_bytes == other.graph_bytes;
+  }
+};
+
+struct DumpText {
+  std::uint64_t key = 0;
+  std::uint32_t of = 0;
+  std::uint32_t bytes = 0;
+};
+
+struct DumpEnd {
+  std::uint64_t dropped = 0;
+};
 
 // A text that the records of the following buffers refer to.
 struct DumpedText {

@@ -19,9 +19,9 @@ using ::testing::HasSubstr;
 
 const record::Name conv("conv1", Kind::call);
 
-constexpr TraceSettings settings{.between_readings = std::chrono::hours(1)};
+constexpr TraceSettings fault_settings{.between_readings = std::chrono::hours(1)};
 
-OpenedTrace open_faulty(const FakeCupti& cupti, const TraceSettings& how = settings) {
+OpenedTrace open_faulty(const FakeCupti& cupti, const TraceSettings& how = fault_settings) {
   return open_trace(cupti.api(), {}, how);
 }
 
@@ -218,13 +218,13 @@ TEST(CuptiFaults, ASystemClockThatIsSet) {
 TEST(CuptiFaults, ADumpThatCannotBeWritten) {
   FakeCupti cupti;
   {
-    const OpenedTrace opened = open_trace(cupti.api(), {"/nowhere/there/dump"}, settings);
+    const OpenedTrace opened = open_trace(cupti.api(), {"/nowhere/there/dump"}, fault_settings);
     ASSERT_NE(opened.trace, nullptr);
     EXPECT_THAT(opened.why, HasSubstr("not dumped: /nowhere/there/dump: cannot be created"));
     EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
   }
   if (!std::ifstream("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
-  const OpenedTrace opened = open_trace(cupti.api(), {"/dev/full"}, settings);
+  const OpenedTrace opened = open_trace(cupti.api(), {"/dev/full"}, fault_settings);
   ASSERT_NE(opened.trace, nullptr);
   EXPECT_THAT(opened.why, HasSubstr("No space left on device"));
   EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "profiler/sources/cupti_testing_records.h"
+#include "profiler/sources/cupti_testing.h"
 
 namespace warpstep::profiler {
 namespace {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "profiler/session/session.h"
+#include "profiler/sources/cupti_api.h"
 
 namespace warpstep::profiler {
 
@@ -16,5 +18,9 @@ std::uint32_t name_set(const Activity& set);      // "Memset (Device)"
 std::uint32_t name_sync(std::uint32_t type);      // a CUpti_ActivitySynchronizationType
 std::uint32_t name_overhead(std::uint32_t kind);  // a CUpti_ActivityOverheadKind
 std::uint32_t name_graph();
+
+// Properties of the devices, through any table.
+
+std::vector<Device> query_devices(const CuptiApi& api);
 
 }  // namespace warpstep::profiler

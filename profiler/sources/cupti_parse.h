@@ -1,9 +1,13 @@
 // From CUPTI's records to our own: everything that depends on how records are laid out.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -11,8 +15,51 @@
 #include <vector>
 
 #include "profiler/session/session.h"
+#include "profiler/sources/device_trace.h"
 
 namespace warpstep::profiler {
+
+// The memory that CUPTI fills with records: a few large buffers that go round.
+
+struct BufferLimits {
+  std::size_t bytes = std::size_t{4} << 20;  // of a buffer: ~15,000 launches
+  std::size_t count = 32;                    // 128 MiB, then CUPTI drops and counts
+};
+
+// A buffer with records; its memory goes back to the pool.
+struct FilledBuffer {
+  std::uint8_t* memory = nullptr;
+  std::size_t bytes = 0;  // of records
+};
+
+class BufferPool {
+ public:
+  explicit BufferPool(const BufferLimits& limits) : limits_(limits) {}
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // CUPTI's side, called from its threads: zeroed memory, or null when there are enough.
+  std::uint8_t* give() noexcept;
+  void take(std::uint8_t* memory, std::size_t bytes) noexcept;
+
+  // The reader's side. False after `patience` without a buffer, or at once when nobody is to wait.
+  bool next(FilledBuffer& buffer, std::chrono::milliseconds patience);
+  void recycle(const FilledBuffer& buffer);
+  void stop_waiting(bool stop);  // until the other is said
+
+  std::size_t bytes() const { return limits_.bytes; }
+  std::uint64_t declined();  // requests since the last call
+
+ private:
+  const BufferLimits limits_;
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::vector<std::uint8_t*> spare_, all_;  // with room for all, so that callbacks only move
+  std::deque<FilledBuffer> full_;
+  std::uint64_t declined_ = 0;
+  bool stopped_ = false;
+};
 
 // Bytes of a record in CUPTI 13.0's buffers; 0 for a kind that it does not have.
 std::size_t record_bytes(std::uint32_t kind);
@@ -68,5 +115,16 @@ class Parser {
   std::unordered_map<std::uint32_t, std::uint32_t> externals_;  // by correlation
   std::unordered_map<std::uint64_t, std::uint32_t> names_[3];
 };
+
+// A window's records, put together: the same for what CUPTI gave and for what was dumped.
+// What belongs to a window besides its buffers.
+struct WindowFacts {
+  std::vector<ClockReading> clocks;
+  std::unordered_map<std::uint64_t, std::uint64_t> calls;  // by a graph's node
+  std::uint64_t dropped = 0;                               // by CUPTI
+  std::vector<std::string> notes;
+};
+
+Traced assemble(Parser& parser, const WindowFacts& facts);
 
 }  // namespace warpstep::profiler

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/record.h"
-#include "profiler/sources/cupti_testing_records.h"
+#include "profiler/sources/cupti_testing.h"
 
 namespace warpstep::profiler {
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "profiler/sources/cupti_pm_metrics.h"
+#include "profiler/sources/cupti_pm_host.h"
 
 namespace warpstep::profiler {
 namespace {

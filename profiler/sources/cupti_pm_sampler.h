@@ -9,8 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "profiler/sources/cupti_pm_metrics.h"
-#include "profiler/sources/pm_sampling.h"
+#include "profiler/sources/cupti_pm_host.h"
+#include "profiler/sources/device_trace.h"
 
 namespace warpstep::profiler {
 

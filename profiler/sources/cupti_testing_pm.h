@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/sources/cupti_pm_api.h"
+#include "profiler/sources/cupti_pm_host.h"
 #include "profiler/sources/cupti_testing.h"
 
 namespace warpstep::profiler::testing {

@@ -3,15 +3,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
-#include "profiler/sources/cupti_buffers.h"
+#include "profiler/sources/cupti_calls.h"
 #include "profiler/sources/cupti_dump.h"
-#include "profiler/sources/cupti_graphs.h"
+#include "profiler/sources/cupti_parse.h"
 #include "profiler/sources/device_trace.h"
 
 namespace warpstep::profiler {

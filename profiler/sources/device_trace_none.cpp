@@ -1,4 +1,5 @@
 // For builds without CUPTI's headers, where nothing runs on a GPU.
+
 #include "engine/core/error.h"
 #include "profiler/sources/device_trace.h"
 
@@ -21,6 +22,15 @@ Traced replay_device_trace(const std::filesystem::path& dump) {
 
 std::vector<Device> query_devices() {
   return {};
+}
+
+// For builds without CUPTI's headers, where a GPU's counters cannot be read.
+
+OpenedPmSampling open_pm_sampling(int) {
+  return {
+      nullptr,
+      "The GPU's counters are not sampled: this program was built without CUPTI 13.0's headers; "
+      "install cuda-cupti-dev-13-0 and build it again."};
 }
 
 }  // namespace warpstep::profiler

@@ -1,5 +1,5 @@
 // With CUPTI's headers or without: the counters are sampled, or a sentence says why not.
-#include "profiler/sources/pm_sampling.h"
+#include "profiler/sources/device_trace.h"
 
 #include <gtest/gtest.h>
 

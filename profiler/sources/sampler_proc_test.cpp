@@ -7,7 +7,6 @@
 #include <map>
 #include <random>
 
-#include "profiler/sources/proc_file.h"
 #include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "profiler/sources/limits.h"
 #include "profiler/sources/testing_nvml.h"
 #include "profiler/sources/testing_tree.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/core/error.h"
-#include "engine/runner.h"
+#include "engine/run/runner.h"
 #include "tests/cuda_on_cpu/fake_runtime.h"
 #include "tests/row_plans.h"
 #include "tests/tested_backend.h"

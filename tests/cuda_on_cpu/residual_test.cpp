@@ -3,7 +3,7 @@
 // that its images stay as they are stored from one end of a block to the other.
 #include <gtest/gtest.h>
 
-#include "engine/runner.h"
+#include "engine/run/runner.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"

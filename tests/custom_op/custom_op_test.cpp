@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "docs/custom_op/cosine_embedding.h"
-#include "engine/compile.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
-#include "engine/explain.h"
-#include "engine/runner.h"
+#include "engine/explain/explain.h"
+#include "engine/graph/adjoint.h"
+#include "engine/passes/autodiff.h"
+#include "engine/passes/compile.h"
+#include "engine/run/runner.h"
 #include "tests/tested_backend.h"
 
 namespace warpstep {

@@ -1,6 +1,6 @@
 // IDX files. The first byte chooses what is broken: bit 0 the labels, else the images; bit 1
 // whether the file is gzipped. The rest is that file; its companion is good and has 2 samples.
-#include "data/idx.h"
+#include "data/formats/formats.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,8 +1,8 @@
 // JPEG files: read or refused, with the same pixels on every route, whatever the decoder has read
 // before; and what is made seekable is the same image.
-#include "data/jpeg.h"
+#include "data/decode/jpeg.h"
 
-#include "data/jpeg_testing.h"
+#include "data/decode/jpeg_testing.h"
 #include "tests/fuzz/harness/target.h"
 
 namespace warpstep::fuzz {

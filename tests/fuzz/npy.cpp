@@ -1,5 +1,5 @@
 // .npy files: what the header says of the data is what is there.
-#include "data/npy.h"
+#include "data/formats/npy.h"
 
 #include "tests/fuzz/harness/target.h"
 

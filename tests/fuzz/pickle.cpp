@@ -1,11 +1,11 @@
 // Pickled label files: a dict with unique keys or a DataError, and nothing is executed. What is
 // read can be written and read again.
-#include "data/pickle.h"
+#include "data/formats/pickle.h"
 
 #include <limits>
 #include <set>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "tests/fuzz/harness/target.h"
 
 namespace warpstep::fuzz {

@@ -1,7 +1,7 @@
 // PNG files of every kind: read or refused, and the fast reader never takes what libpng refuses nor
 // gives other pixels. Each input is also tried with its checksums mended, and with its chunks'
 // lengths mended too, so that damage gets past them.
-#include "data/png.h"
+#include "data/decode/png.h"
 
 #include "tests/data_testing.h"
 #include "tests/fuzz/harness/target.h"

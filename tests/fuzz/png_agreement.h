@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "data/png.h"
-#include "data/png_fast.h"
+#include "data/decode/png.h"
+#include "data/decode/png_fast.h"
 #include "engine/core/error.h"
 #include "tests/fuzz/png_parts.h"
 

@@ -1,10 +1,10 @@
 // Safetensors files: every tensor lies in the file and fits its shape, and together they cover the
 // data.
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 
 #include <algorithm>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "tests/fuzz/harness/target.h"
 
 namespace warpstep::fuzz {

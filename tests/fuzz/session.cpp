@@ -10,8 +10,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
-#include "profiler/session/chunk.h"
-#include "profiler/session/session_writer.h"
+#include "profiler/session/session_file.h"
 #include "profiler/session/testing_builder.h"
 #include "tests/fuzz/harness/target.h"
 

@@ -1,15 +1,15 @@
 // tar archives, each also with the checksums of its headers mended: what next() gives lies in the
 // archive, and a set of it can be read to the end.
-#include "data/tar.h"
+#include "data/formats/tar.h"
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
-#include "data/decode.h"
-#include "data/image.h"
-#include "data/png.h"
-#include "data/tar_set.h"
+#include "data/decode/decode.h"
+#include "data/decode/image.h"
+#include "data/decode/png.h"
+#include "data/formats/formats.h"
 #include "engine/core/error.h"
 #include "tests/fuzz/harness/target.h"
 

@@ -1,5 +1,5 @@
 // Indices of shards: one that is taken says what the shard holds, whatever its version.
-#include "data/tar_index.h"
+#include "data/formats/tar.h"
 
 #include "tests/fuzz/harness/target.h"
 

@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "engine/core/error.h"
-#include "engine/safetensors_convert.h"
-#include "engine/safetensors_values.h"
+#include "engine/files/safetensors_values.h"
 #include "tests/fuzz/harness/target.h"
 
 namespace warpstep::fuzz {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the pickles that data/pickle_test.cpp reads: what Python itself makes of labels, and what must be refused.
+"""Write the pickles that data/formats/pickle_test.cpp reads: what Python itself makes of labels, and what must be refused.
 
     make_pickles.py OUT    (data/testdata)
 """

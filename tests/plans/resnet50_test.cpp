@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "engine/compile.h"
+#include "engine/passes/compile.h"
 #include "tests/small_graphs.h"
 
 namespace warpstep {

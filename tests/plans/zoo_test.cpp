@@ -5,8 +5,8 @@
 
 #include <iostream>
 
-#include "engine/compile.h"
-#include "engine/program.h"
+#include "engine/passes/compile.h"
+#include "engine/run/program.h"
 #include "models/zoo.h"
 
 namespace warpstep {

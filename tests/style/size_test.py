@@ -22,7 +22,7 @@ def line_cap(path):
     if not is_code(path):
         return None
     if path.startswith("models/"):
-        return MODEL_LINES, "a model reads like its layers; move machinery to engine/layers.h"
+        return MODEL_LINES, "a model reads like its layers; move machinery to engine/graph/layers.h"
     return LINES, "find the idea that splits it in two"
 
 

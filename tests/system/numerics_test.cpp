@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "engine/core/file.h"
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "data/tar.h"
+#include "data/formats/tar.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 

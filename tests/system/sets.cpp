@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 
 namespace warpstep::system_test {
 

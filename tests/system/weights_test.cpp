@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/safetensors_values.h"
+#include "engine/files/safetensors_values.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 

@@ -1,11 +1,20 @@
 #include "tools/warpstep/checkpoint_files.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "engine/files/checkpoint.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 
@@ -80,6 +89,127 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
       "--checkpoint {}: there is no such file, nor one of that name in {}; say best, "
       "last or a file",
       which, run.string());
+}
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+Scored scored_of(const EvaluationRecord& evaluation) {
+  return {evaluation.step, evaluation.epoch, evaluation.score.accuracy(), evaluation.score.loss()};
+}
+
+// What a checkpoint says of itself: its step, and its score if its own weights were evaluated.
+// DataError when it cannot be read.
+std::pair<std::uint64_t, std::optional<Scored>> read_score(const fs::path& checkpoint) {
+  const Progress progress = read_progress(checkpoint);
+  if (!progress.evaluation || progress.evaluation->step != progress.step)
+    return {progress.step, std::nullopt};
+  return {progress.step, scored_of(*progress.evaluation)};
+}
+
+void copy_bytes(const fs::path& from, const fs::path& to) {
+  const InputFile source(from);
+  AtomicFile copy(to, source.bytes());
+  std::vector<std::byte> part(std::size_t{16} << 20);
+  for (std::uint64_t at = 0; at < source.bytes(); at += part.size()) {
+    part.resize(std::min<std::uint64_t>(part.size(), source.bytes() - at));
+    source.read(at, part);
+    copy.write(part);
+  }
+  copy.commit();
+}
+
+// A second name for the same bytes, which is made aside and takes the place of `to` in one step: it
+// takes no room on the disk. Where the file system knows no links the bytes are copied.
+void link_or_copy(const fs::path& from, const fs::path& to) {
+  const fs::path aside =
+      to.parent_path() / fmt::format(".{}.tmp-{}-0", to.filename().string(), ::getpid());
+  std::error_code error;
+  fs::remove(aside, error);
+  fs::create_hard_link(from, aside, error);
+  if (error) return copy_bytes(from, to);
+  std::error_code ignored;
+  fs::rename(aside, to, error);
+  fs::remove(aside, ignored);  // it failed, or both were names of one file
+  if (error) fail<DataError>("{}: cannot rename into place: {}", to.string(), error.message());
+  sync_name(to);
+}
+
+void rename_aside(const fs::path& path, std::string_view why) {
+  fs::path aside = path;
+  aside += set_aside;
+  fs::rename(path, aside);
+  say("{}: renamed to {}\n", why, aside.filename().string());
+}
+
+// Of best.safetensors, unless it is not the run's any more.
+std::optional<Scored> kept_score(const fs::path& best, std::uint64_t step) {
+  try {
+    const auto [made_at, scored] = read_score(best);
+    if (made_at <= step && scored) return scored;
+    rename_aside(best, fmt::format("{} is {}", best.string(),
+                                   scored ? "after the checkpoint resumed from"
+                                          : "of weights that were not evaluated"));
+  } catch (const DataError& error) {
+    rename_aside(best, error.what());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool Scored::better_than(const Scored& other) const {
+  return std::tuple(-accuracy, loss, step) < std::tuple(-other.accuracy, other.loss, other.step);
+}
+
+BestCheckpoint BestCheckpoint::reopen(const fs::path& run, std::uint64_t step, bool keep) {
+  BestCheckpoint result(run);
+  if (fs::exists(run / best_name)) result.best_ = kept_score(run / best_name, step);
+  for (const fs::path& checkpoint : checkpoints(run)) {
+    if (!keep) break;
+    try {
+      const auto [made_at, scored] = read_score(checkpoint);
+      if (made_at <= step && made_at > 0 && scored &&
+          (!result.best_ || scored->better_than(*result.best_)))
+        result.keep(checkpoint, *scored);
+    } catch (const DataError&) {
+      // An older checkpoint that is broken is none.
+    }
+  }
+  return result;
+}
+
+void BestCheckpoint::offer(const fs::path& checkpoint, const Progress& progress) {
+  if (!waiting_.empty()) keep(waiting_, *best_);
+  if (!progress.evaluation || progress.evaluation->step != progress.step || progress.step == 0)
+    return;
+  const Scored scored = scored_of(*progress.evaluation);
+  if (!best_ || scored.better_than(*best_)) keep(checkpoint, scored);
+}
+
+// The checkpoint itself is whole, so a disk that refuses a second name for it does not end a run.
+void BestCheckpoint::keep(const fs::path& checkpoint, const Scored& scored) {
+  best_ = scored;
+  try {
+    link_or_copy(checkpoint, run_ / best_name);
+    waiting_.clear();
+  } catch (const DataError& error) {
+    if (waiting_ != checkpoint)
+      say("{}; {} is kept, and tried again with each checkpoint\n", error.what(),
+          checkpoint.filename().string());
+    waiting_ = checkpoint;
+  }
+}
+
+Json BestCheckpoint::json() const {
+  if (!best_) return {};
+  return {{"checkpoint", waiting_.empty() ? std::string(best_name) : waiting_.filename().string()},
+          {"step", best_->step},
+          {"epoch", best_->epoch},
+          {"accuracy", best_->accuracy},
+          {"loss", best_->loss}};
 }
 
 }  // namespace warpstep::tools

@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
+
+#include "engine/run/trainer.h"
 
 namespace warpstep::tools {
 
@@ -27,5 +31,46 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 // `which` is "last", "best", the name of a file in the run directory or a path. UsageError or
 // DataError that says what there is.
 std::filesystem::path chosen_checkpoint(const std::filesystem::path& run, std::string_view which);
+
+// The checkpoint of a run with the best evaluation, kept as best.safetensors.
+
+// What a checkpoint's weights scored on the test split.
+struct Scored {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  double accuracy = 0;
+  double loss = 0;
+
+  // More accurate; as accurate with a lower loss; or as good in both and made earlier.
+  bool better_than(const Scored& other) const;
+  bool operator==(const Scored&) const = default;
+};
+
+class BestCheckpoint {
+ public:
+  // Of a run that begins in this directory.
+  explicit BestCheckpoint(std::filesystem::path run) : run_(std::move(run)) {}
+  // Of a run that goes on after `step`: what is kept there is remembered. One of a later step is
+  // renamed to *.old with a message, as later checkpoints are, and so is one that cannot be read;
+  // then, or if the run was killed before it was made, the best of the other checkpoints that were
+  // evaluated takes its place, unless `keep` is false.
+  static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep);
+
+  // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and none
+  // before were better. When the disk refuses, that is said on stderr and the checkpoint waits: it
+  // must not be removed, and is tried again with the next offer.
+  void offer(const std::filesystem::path& checkpoint, const Progress& progress);
+
+  const std::optional<Scored>& best() const { return best_; }
+  const std::filesystem::path& waiting() const { return waiting_; }  // empty: none does
+  nlohmann::ordered_json json() const;  // for summary.json; null without one
+
+ private:
+  void keep(const std::filesystem::path& checkpoint, const Scored& scored);
+
+  std::filesystem::path run_;
+  std::optional<Scored> best_;
+  std::filesystem::path waiting_;
+};
 
 }  // namespace warpstep::tools

@@ -1,17 +1,303 @@
 // warpstep data: make, pack, describe and check data sets.
+
 #include "tools/warpstep/data.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
 
-#include "data/synthetic.h"
+#include "data/decode/jpeg.h"
+#include "data/formats/tokens.h"
+#include "data/io/file.h"
+#include "data/transforms/statistics.h"
+#include "data/write/pack.h"
+#include "data/write/synthetic.h"
+#include "engine/core/checksum.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
+
+// warpstep data info: what a data set is, in a page or as JSON.
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using data::Dataset;
+using data::Split;
+
+// The smallest and largest side over the first samples; their headers alone are read.
+struct Sizes {
+  std::int64_t least_height, most_height, least_width, most_width;
+  bool differ() const { return least_height != most_height || least_width != most_width; }
+};
+
+Sizes sizes_of(const Dataset& set) {
+  const Shape first = set.image_shape();
+  Sizes sizes{first[0], first[0], first[1], first[1]};
+  data::Scratch scratch;
+  constexpr std::uint64_t most = 1000;
+  for (std::uint64_t i = 1; i < std::min(set.size(), most); ++i) {
+    const data::Sample sample = set.fetch(i, scratch);
+    if (sample.encoding == data::Encoding::pixels) break;
+    const Shape shape = data::decoded_shape(sample, set.name(i));
+    sizes.least_height = std::min(sizes.least_height, shape[0]);
+    sizes.most_height = std::max(sizes.most_height, shape[0]);
+    sizes.least_width = std::min(sizes.least_width, shape[1]);
+    sizes.most_width = std::max(sizes.most_width, shape[1]);
+  }
+  return sizes;
+}
+
+Json describe(const Dataset& set) {
+  std::vector<std::uint64_t> counts(set.classes().size());
+  for (std::uint64_t i = 0; i < set.size(); ++i) {
+    ++counts[static_cast<std::size_t>(set.label(i))];
+  }
+  Json classes = Json::object();
+  for (std::size_t i = 0; i < counts.size(); ++i) classes[set.classes()[i]] = counts[i];
+  Json result{{"kind", set.kind()},
+              {"path", set.path()},
+              {"samples", set.size()},
+              {"image_shape", set.image_shape().extents()}};
+  const Sizes sizes = sizes_of(set);
+  if (sizes.differ()) {
+    result["heights"] = {sizes.least_height, sizes.most_height};
+    result["widths"] = {sizes.least_width, sizes.most_width};
+  }
+  // Each large photo takes milliseconds, and their mean settles soon.
+  const data::ChannelStatistics statistics =
+      data::channel_statistics(set, {.most = set.image_shape().count() > 65536 ? 500U : 5000U});
+  result["classes"] = std::move(classes);
+  result["mean"] = statistics.mean;
+  result["std"] = statistics.std;
+  result["statistics_samples"] = statistics.samples;
+  result["fingerprint"] = fmt::format("{:016x}", set.fingerprint());
+  return result;
+}
+
+Json describe(const data::TokenSet& set) {
+  return {{"kind", "tokens"},
+          {"path", set.path()},
+          {"tokens", set.size()},
+          {"type", name(set.type())},
+          {"fingerprint", fmt::format("{:016x}", set.fingerprint())}};
+}
+
+std::string numbers(const Json& values) {
+  std::string text;
+  for (const Json& value : values) text += fmt::format(" {:.4f}", value.get<double>());
+  return text;
+}
+
+std::string size_text(const Json& set) {
+  const auto range = [](const Json& ends) {
+    const auto from = ends[0].get<std::int64_t>();
+    const auto to = ends[1].get<std::int64_t>();
+    return from == to ? fmt::format("{}", from) : fmt::format("{}-{}", from, to);
+  };
+  const Json& shape = set["image_shape"];
+  const auto channels = shape[2].get<std::int64_t>();
+  if (set.contains("heights"))
+    return fmt::format("{} x {} x {} (the first 1000)", range(set["heights"]), range(set["widths"]),
+                       channels);
+  return fmt::format("{} x {} x {}", shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>(),
+                     channels);
+}
+
+void print(const std::string& split, const Json& set) {
+  if (set.contains("tokens")) {
+    fmt::print("{}: {} tokens of {}\n", split, set["tokens"].get<std::uint64_t>(),
+               set["type"].get<std::string>());
+    fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
+    return;
+  }
+  fmt::print("{}: {}, {} images of {}, {} classes\n", split, set["kind"].get<std::string>(),
+             set["samples"].get<std::uint64_t>(), size_text(set), set["classes"].size());
+  constexpr std::size_t most = 20;
+  std::size_t shown = 0;
+  for (const auto& [name, count] : set["classes"].items()) {
+    if (shown++ == most) break;
+    fmt::print("  {:<16} {:>8}\n", data::printable(name), count.get<std::uint64_t>());
+  }
+  if (set["classes"].size() > most) {
+    fmt::print("  and {} more classes (--json has all)\n", set["classes"].size() - most);
+  }
+  fmt::print("  mean{}, std{} (of {} images, values / 255)\n", numbers(set["mean"]),
+             numbers(set["std"]), set["statistics_samples"].get<std::uint64_t>());
+  fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
+}
+
+int info(const std::string& spec, bool json) {
+  Json all = Json::object();
+  for (const Split split : {Split::train, Split::test}) {
+    if (data::has_tokens(spec, split))
+      all[std::string(data::name(split))] = describe(data::open_tokens(spec, split));
+  }
+  if (all.empty()) {
+    for (const auto& [split, set] : open_splits(spec))
+      all[std::string(data::name(split))] = describe(*set);
+  }
+  if (json) {
+    fmt::print("{}\n", all.dump(2));
+  } else {
+    for (const auto& [split, set] : all.items()) print(split, set);
+  }
+  return done;
+}
+
+}  // namespace
+
+Run declare_data_info(CLI::App& app) {
+  struct Options {
+    std::string spec;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("SPEC", options->spec, "the folder of the data set")->required();
+  app.add_flag("--json", options->json, "print one JSON object");
+  app.footer("Example:\n  warpstep data info shapes --json");
+  return [options] { return info(options->spec, options->json); };
+}
+
+// warpstep data pack: a data set into few large files.
+
+namespace {
+
+struct DataPackOptions {
+  std::string from, out;
+  std::string to;  // empty: by what the source is
+  bool decode = false;
+  bool seekable = true;
+  std::uint64_t shard_mib = 256;
+  int workers = 0;
+};
+
+int pack(const DataPackOptions& options) {
+  if (options.decode && options.to == "tar")
+    fail<UsageError>("--decode --to tar: shards hold encoded samples; leave one of the two out");
+  data::PackOptions pack_options;
+  pack_options.to = options.decode                ? data::PackTo::decoded
+                    : options.to == "safetensors" ? data::PackTo::encoded
+                                                  : data::PackTo::tar;
+  pack_options.seekable = options.seekable;
+  pack_options.shard_bytes = options.shard_mib << 20;
+  pack_options.workers = options.workers;
+  pack_options.progress = CountLine{"samples"};
+  const data::PackSummary summary = data::pack(options.from, options.out, pack_options);
+  fmt::print("{}: {} samples, {} bytes in {} files; the samples were {} bytes\n", options.out,
+             summary.samples, summary.bytes, summary.files, summary.from_bytes);
+  if (summary.seekable + summary.kept > 0)
+    fmt::print("  {} JPEG files can be read in part, {} progressive ones are as they were\n",
+               summary.seekable, summary.kept);
+  return done;
+}
+
+}  // namespace
+
+Run declare_data_pack(CLI::App& app) {
+  auto options = std::make_shared<DataPackOptions>();
+  app.add_option("SRC", options->from, "the folder of the data set")->required();
+  app.add_option("OUT", options->out, "the folder to make")->required();
+  app.add_option("--to", options->to, "tar shards or safetensors; tar unless --decode is given")
+      ->check(CLI::IsMember({"tar", "safetensors"}));
+  app.add_flag("--decode", options->decode, "store pixels; all images must have one size");
+  app.add_flag("--seekable,!--no-seekable", options->seekable,
+               "make JPEG files readable in part, losslessly")
+      ->capture_default_str();
+  app.add_option("--shard-mib", options->shard_mib, "the most that a tar shard holds")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--workers", options->workers, "threads; 0 is one a core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.footer("Example:\n  warpstep data pack photos photos-packed");
+  return [options] { return pack(*options); };
+}
+
+// warpstep data verify: decodes every sample and lists what is broken.
+
+namespace {
+
+using data::Dataset;
+
+struct Reader {
+  data::Scratch scratch;
+  data::JpegDecoder jpeg;
+  std::vector<std::uint8_t> pixels;
+};
+
+// Throws DataError for a sample that is not as it was packed or cannot be decoded as a whole.
+void verify_sample(const Dataset& set, const data::Checksums* checksums, std::uint64_t index,
+                   Reader& reader) {
+  const data::Sample sample = set.fetch(index, reader.scratch);
+  if (checksums != nullptr) {
+    const std::optional<std::uint32_t> stored = checksums->stored_crc32c(index);
+    const std::uint32_t found = stored ? data::crc32c(sample.bytes) : 0;
+    if (stored && *stored != found)
+      fail<DataError>("{}: has the CRC32C {:08x}, but was packed with {:08x}; pack the set again",
+                      set.name(index), found, *stored);
+  }
+  if (sample.encoding != data::Encoding::jpeg) {
+    data::read_whole(set, index, reader.scratch, reader.pixels);
+    return;
+  }
+  // Every byte of it, where training may skip parts.
+  const std::string name = set.name(index);
+  const Shape shape = data::decoded_shape(sample, name);
+  const std::int64_t channels = set.image_shape()[2];
+  reader.pixels.resize(static_cast<std::size_t>(shape[0] * shape[1] * channels));
+  reader.jpeg.decode(sample.bytes, name, {0, 0, shape[0], shape[1]}, channels, reader.pixels,
+                     data::JpegRoute::full);
+}
+
+// Lists what is broken in the set's order, and gives its number.
+std::uint64_t verify_split(const Dataset& set) {
+  const auto* checksums = dynamic_cast<const data::Checksums*>(&set);
+  const int workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<Reader> readers(static_cast<std::size_t>(workers));
+  std::mutex mutex;
+  std::vector<std::pair<std::uint64_t, std::string>> bad;
+  data::parallel_for(set.size(), workers, [&](int thread, std::uint64_t index) {
+    try {
+      verify_sample(set, checksums, index, readers[static_cast<std::size_t>(thread)]);
+    } catch (const DataError& error) {
+      const std::lock_guard lock(mutex);
+      bad.emplace_back(index, error.what());
+    }
+  });
+  std::sort(bad.begin(), bad.end());
+  for (const auto& [index, message] : bad) fmt::print("{}\n", message);
+  return bad.size();
+}
+
+int verify(const std::string& spec) {
+  std::uint64_t bad = 0;
+  std::uint64_t all = 0;
+  for (const auto& [split, set] : open_splits(spec)) {
+    bad += verify_split(*set);
+    all += set->size();
+  }
+  fmt::print("{}: {} of {} samples are good\n", spec, all - bad, all);
+  return bad == 0 ? done : failed;
+}
+
+}  // namespace
+
+Run declare_data_verify(CLI::App& app) {
+  auto spec = std::make_shared<std::string>();
+  app.add_option("SPEC", *spec, "the folder of the data set")->required();
+  app.footer("Example:\n  warpstep data verify shapes");
+  return [spec] { return verify(*spec); };
+}
+
 namespace {
 
 Run declare_make(CLI::App& app) {

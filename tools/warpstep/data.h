@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/formats/dataset.h"
 #include "tools/warpstep/command.h"
 
 namespace warpstep::tools {

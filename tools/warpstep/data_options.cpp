@@ -8,7 +8,7 @@
 #include <charconv>
 #include <utility>
 
-#include "data/recipe.h"
+#include "data/transforms/recipe.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/run_options.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/loader_options.h"
+#include "data/load/batch_maker.h"
 
 namespace warpstep::tools {
 

@@ -1,25 +1,122 @@
 // warpstep eval: loss and accuracy of saved weights.
-#include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "engine/checkpoint.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
-#include "engine/numerics.h"
+#include "engine/files/checkpoint.h"
+#include "engine/files/safetensors.h"
+#include "engine/run/program.h"
+#include "engine/run/runner.h"
+#include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/logits.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/source.h"
 #include "tools/warpstep/stored_options.h"
-#include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
+
+// The logits of an evaluation, kept for other programs.
+
+// A source of batches that keeps the logits of the batch before whenever the next one is asked for:
+// an evaluation computes each batch before it does so. What it reads must not be shuffled.
+class LogitsKeeper final : public BatchSource {
+ public:
+  LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
+
+  Shape image_shape() const override { return source_.image_shape(); }
+  std::int64_t batch_size() const override { return source_.batch_size(); }
+  std::uint64_t samples() const override { return source_.samples(); }
+  std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
+  int held() const override { return source_.held(); }
+  Position position() const override { return source_.position(); }
+  const Batch& next() override;
+  void seek(Position position) override;
+
+  // Once the last batch was computed. [images, classes], one row an image in the data's order.
+  std::span<const float> finish();
+
+ private:
+  void keep();
+
+  BatchSource& source_;
+  const Program& program_;
+  std::int64_t rows_ = 0;  // of the batch that is being computed
+  std::vector<float> logits_;
+};
+
+// UsageError for a name that is not *.safetensors, and for data errors that leave images out.
+void check_logits_path(const std::string& path, const RunOptions& options);
+
+// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
+// the classes' names as a JSON array in its metadata.
+void write_logits(const std::filesystem::path& path, std::span<const float> logits,
+                  const data::Dataset& dataset);
+
+const Batch& LogitsKeeper::next() {
+  keep();
+  const Batch& batch = source_.next();
+  rows_ = batch.count;
+  return batch;
+}
+
+void LogitsKeeper::seek(Position position) {
+  source_.seek(position);
+  rows_ = 0;
+  logits_.clear();
+}
+
+std::span<const float> LogitsKeeper::finish() {
+  keep();
+  return logits_;
+}
+
+void LogitsKeeper::keep() {
+  if (rows_ == 0) return;
+  const int id = program_.graph().logits;
+  const std::vector<float> values = program_.read(id);
+  const std::int64_t classes = program_.graph().value(id).type.shape.back();
+  logits_.insert(logits_.end(), values.begin(), values.begin() + rows_ * classes);
+  rows_ = 0;
+}
+
+void check_logits_path(const std::string& path, const RunOptions& options) {
+  if (path.empty()) return;
+  if (!path.ends_with(".safetensors"))
+    fail<UsageError>("--logits {}: is written as safetensors, so name it X.safetensors", path);
+  if (options.data_errors != "fail")
+    fail<UsageError>(
+        "--logits has a row for every image, but --data-errors {} may leave some out; add "
+        "--data-errors fail",
+        options.data_errors);
+}
+
+void write_logits(const std::filesystem::path& path, std::span<const float> logits,
+                  const data::Dataset& dataset) {
+  const std::size_t classes = dataset.classes().size();
+  const std::size_t rows = logits.size() / classes;
+  std::vector<std::int64_t> labels;
+  for (std::uint64_t i = 0; i < rows; ++i) labels.push_back(dataset.label(i));
+  const std::vector<TensorToStore> tensors{
+      {"label", StoredType::i64, {rows}, std::as_bytes(std::span(labels))},
+      {"logits", StoredType::f32, {rows, classes}, std::as_bytes(logits)}};
+  write_safetensors(
+      path, tensors,
+      {{"classes", nlohmann::json(dataset.classes()).dump()}, {"data", dataset.path()}});
+}
+
 namespace {
 
 struct EvalRequest {

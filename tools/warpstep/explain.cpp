@@ -1,13 +1,13 @@
 // warpstep explain: a model's step as a list of calls, before anything runs.
-#include "engine/explain.h"
+#include "engine/explain/explain.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include "engine/compile.h"
 #include "engine/core/error.h"
+#include "engine/passes/compile.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/say.h"

@@ -11,7 +11,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/profiling.h"
 
 namespace warpstep::tools {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include "profiler/sources/limits.h"
-#include "profiler/sources/proc_file.h"
+#include "profiler/sources/sampler_proc.h"
+#include "profiler/sources/stamp.h"
 
 namespace warpstep::tools {
 namespace {

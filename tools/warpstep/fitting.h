@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "engine/backend.h"
+#include "engine/run/backend.h"
 
 namespace warpstep::tools {
 

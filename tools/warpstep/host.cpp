@@ -8,13 +8,78 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <optional>
 #include <string_view>
 
-#include "profiler/sources/limits.h"
-#include "profiler/sources/proc_file.h"
+#include "engine/core/clock.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/compile.h"
+#include "engine/run/runner.h"
+#include "profiler/sources/sampler_proc.h"
+#include "profiler/sources/stamp.h"
 
 namespace warpstep::tools {
+namespace {
+
+constexpr int steady_runs = 8;  // without a better one: it is the best
+constexpr int most_runs = 40;
+
+// The shortest time of a step, once it does not get shorter any more.
+double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
+                    const std::string& precision) {
+  const StepOptions options = options_for(
+      *backend, {.training = false, .precision = parse_precision(precision), .no_fuse = {}});
+  const auto bytes = static_cast<std::size_t>(bytes_of({graph.value(graph.inputs[0]).type}));
+  Program program(compile_step(std::move(graph), options), backend);
+  program.store().initialize(0);
+  const auto input = backend->allocate(bytes);
+  const void* const slot = input.get();
+  program.set_inputs(std::span(&slot, 1));
+  const auto runner = eager_runner(program);
+  double best = 0;
+  int since_best = 0;
+  for (int i = 0; i <= most_runs && since_best < steady_runs; ++i) {
+    const std::uint64_t begin = now_ns();
+    runner->step();
+    program.wait();
+    const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+    if (i == 0) continue;  // loads and tunes
+    since_best = best > 0 && seconds > 0.98 * best ? since_best + 1 : 0;
+    best = best > 0 ? std::min(best, seconds) : seconds;
+  }
+  return best;
+}
+
+}  // namespace
+
+nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
+                                     const std::string& precision) {
+  // Large enough to fill the device, and done in some ten milliseconds.
+  const bool is_device = backend->steps_in_flight() > 0;
+  const std::int64_t n = is_device ? 8192 : 1024;
+  const std::int64_t count = std::int64_t{1} << (is_device ? 28 : 24);
+  try {
+    Graph product;
+    const Tensor x = product.input("x", {DType::f32, {n, n}}, Role::resident);
+    product.logits = linear("peak", x, {.out = n}).id;
+    const double product_seconds = best_seconds(std::move(product), backend, precision);
+    Graph stream;
+    const Tensor y = stream.input("y", {DType::f32, {count / 1024, 1024}}, Role::resident);
+    stream.logits = relu(y).id;
+    const double stream_seconds = best_seconds(std::move(stream), backend, "fp32");
+    const double flops =
+        2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+    return {{"flops_per_second", {{precision, flops / product_seconds}}},
+            {"bytes_per_second", 8.0 * static_cast<double>(count) / stream_seconds},
+            {"how", fmt::format("a {0} x {0} matrix product in {1} and a relu of {2} MiB, the best "
+                                "of several runs",
+                                n, precision, count >> 18)}};
+  } catch (const std::exception&) {
+    return nlohmann::ordered_json::object();  // a device without the memory: no roofline
+  }
+}
+
 namespace {
 
 using profiler::value_of;

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/backend.h"
 #include "engine/core/version.h"
+#include "engine/run/backend.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 

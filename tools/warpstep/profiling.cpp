@@ -11,16 +11,32 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/record.h"
-#include "engine/explain.h"
+#include "engine/explain/explain.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "profiler/sources/stamp.h"
 #include "tools/warpstep/host.h"
-#include "tools/warpstep/peaks.h"
 #include "tools/warpstep/say.h"
-#include "tools/warpstep/told_step.h"
 
 namespace warpstep::tools {
+
+std::filesystem::path ProfiledRun::directory() const {
+  return file.has_parent_path() ? file.parent_path() : ".";
+}
+
+ProfiledRun open_profiled_run(const std::string& run) {
+  const std::filesystem::path path(run);
+  std::error_code none;
+  if (!std::filesystem::exists(path, none))
+    fail<DataError>("{}: there is no such run directory or session file", run);
+  const bool is_directory = std::filesystem::is_directory(path, none);
+  const std::filesystem::path file = is_directory ? path / "session.prof" : path;
+  if (!std::filesystem::is_regular_file(file, none))
+    fail<DataError>("{}: this run was not profiled; train with --profile spans to record it",
+                    file.string());
+  return {file, profiler::read_session(file)};
+}
+
 namespace {
 
 namespace fs = std::filesystem;

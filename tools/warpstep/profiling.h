@@ -1,16 +1,52 @@
 // A run's profile: what the recorder is told, and what is made of it at the end.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 
-#include "engine/program.h"
-#include "engine/trainer.h"
+#include "engine/run/program.h"
+#include "engine/run/trainer.h"
 #include "profiler/recorder/recorder.h"
+#include "profiler/session/session.h"
 #include "tools/warpstep/run_options.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
+
+// A trainer's step as the profiler keeps it.
+
+inline profiler::Step told_step(const StepRecord& r) {
+  return {.step = r.step,
+          .epoch = r.epoch,
+          .begin_ns = r.begin_ns,
+          .end_ns = r.end_ns,
+          .data_ns = r.times.data_ns,
+          .copies_ns = r.times.copies_ns,
+          .kernels_ns = r.times.kernels_ns,
+          .cpu_ns = r.times.cpu_ns,
+          .other_ns = r.times.other_ns,
+          .samples = r.score.count,
+          .loss = static_cast<double>(r.loss),
+          .learning_rate = static_cast<double>(r.learning_rate),
+          .correct = r.score.correct};
+}
+
+inline profiler::StepPlace place_after(const StepRecord& r) {
+  return {r.step_in_epoch >= r.steps_per_epoch ? 0 : r.step_in_epoch, r.steps_per_epoch};
+}
+
+// The profile that a run left, as `report` and `compare` name it: a run directory or a .prof file.
+
+struct ProfiledRun {
+  std::filesystem::path file;  // session.prof
+  profiler::Session session;
+
+  std::filesystem::path directory() const;  // that it lies in
+};
+// Throws DataError that says how to record one where there is none.
+ProfiledRun open_profiled_run(const std::string& run);
 
 // Throws UsageError for what cannot be meant.
 void check_profile_options(const RunOptions& options);

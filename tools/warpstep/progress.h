@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/trainer.h"
+#include "engine/run/trainer.h"
 
 namespace warpstep::tools {
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "data/tar.h"
+#include "data/formats/tar.h"
 #include "engine/core/file.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/profiling.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include "engine/step_memory.h"
+#include "engine/run/step_memory.h"
 
 namespace warpstep::tools {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/program.h"
+#include "engine/run/program.h"
 #include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {

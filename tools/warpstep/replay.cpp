@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/core/record.h"
-#include "profiler/session/session_writer.h"
+#include "profiler/session/session_file.h"
 #include "profiler/sources/device_trace.h"
 #include "tools/warpstep/command.h"
 

@@ -8,7 +8,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/profiled_run.h"
+#include "tools/warpstep/profiling.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {

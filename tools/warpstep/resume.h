@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/dataset.h"
+#include "data/formats/dataset.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/run_options.h"
 

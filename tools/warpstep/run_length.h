@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/trainer.h"
+#include "engine/run/trainer.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_options.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend.h"
-#include "engine/compile.h"
+#include "engine/passes/compile.h"
+#include "engine/run/backend.h"
 
 namespace CLI {
 class App;

@@ -1,5 +1,8 @@
 #include "tools/warpstep/session.h"
 
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -8,14 +11,52 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
-#include "engine/explain.h"
-#include "engine/feeder.h"
-#include "engine/step_memory.h"
+#include "engine/core/text.h"
+#include "engine/explain/explain.h"
+#include "engine/files/weights.h"
+#include "engine/run/feeder.h"
+#include "engine/run/step_memory.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
+
+void declare_start_weights(CLI::App& app, StartWeights& weights) {
+  app.add_option("--weights", weights.file,
+                 "start from the weights in this safetensors file, a state_dict of PyTorch's or a "
+                 "checkpoint; docs/weights.md");
+  app.add_flag("--allow-missing", weights.allow_missing,
+               "with --weights: load what fits by name and shape, and say what does not; for "
+               "example for another number of classes");
+}
+
+void check_start_weights(const StartWeights& weights, bool resumes) {
+  if (weights.file.empty()) {
+    if (weights.allow_missing) fail<UsageError>("--allow-missing goes with --weights");
+    return;
+  }
+  if (!std::filesystem::exists(weights.file))
+    fail<DataError>("--weights {}: there is no such file", weights.file);
+  if (resumes)
+    fail<UsageError>(
+        "--weights does not go with --resume: the run goes on with its own; a new run can start "
+        "from other weights");
+}
+
+nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store) {
+  if (weights.file.empty()) return nullptr;
+  const LoadReport report =
+      load_weights(weights.file, store,
+                   {.allow_missing = weights.allow_missing,
+                    .fix = "--allow-missing loads what fits and leaves the rest as initialised"});
+  for (const std::string& line : report.lines()) say("{}\n", line);
+  return {{"file", std::filesystem::absolute(weights.file).string()},
+          {"loaded", report.loaded},
+          {"of", report.wanted}};
+}
+
 namespace {
 
 StepOptions step_options(const RunOptions& options, const Backend& backend, bool training) {
@@ -29,10 +70,6 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
   return options_for(backend, step);
 }
-
-}  // namespace
-
-namespace {
 
 // Plans may make a device do anything: those that others can change are not loaded.
 void tell_of_unused_cache(const std::filesystem::path& folder) {

@@ -2,13 +2,36 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/program.h"
+#include "engine/run/program.h"
+#include "engine/run/store.h"
 #include "tools/warpstep/run_options.h"
 #include "tools/warpstep/source.h"
 
+namespace CLI {
+
+// Weights that a run or an evaluation starts from: --weights FILE.
+
+class App;
+}  // namespace CLI
+
 namespace warpstep::tools {
+
+struct StartWeights {
+  std::string file;  // empty: none
+  bool allow_missing = false;
+};
+
+void declare_start_weights(CLI::App& app, StartWeights& weights);
+
+// UsageError for --allow-missing without --weights, and for --weights of a run that goes on.
+void check_start_weights(const StartWeights& weights, bool resumes);
+
+// Loads them, if there are any, and tells on stderr what was loaded. What config.json keeps of it;
+// null without weights.
+nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store);
 
 struct Device {
   std::shared_ptr<Backend> backend;

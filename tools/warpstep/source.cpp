@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "data/cached.h"
-#include "data/loader_stats.h"
-#include "data/statistics.h"
+#include "data/formats/cached.h"
+#include "data/load/loader.h"
+#include "data/transforms/statistics.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/data_options.h"
 #include "tools/warpstep/update_options.h"

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "data/tier.h"
-#include "engine/feeder.h"
-#include "engine/program.h"
+#include "data/formats/cached.h"
+#include "data/formats/dataset.h"
+#include "data/load/loader.h"
+#include "engine/run/feeder.h"
+#include "engine/run/program.h"
 #include "models/zoo.h"
 #include "tools/warpstep/run_options.h"
 

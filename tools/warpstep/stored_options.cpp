@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <type_traits>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "models/zoo.h"
-#include "profiler/recorder/schedule.h"
+#include "profiler/recorder/recorder.h"
 #include "tools/warpstep/run_fields.h"
 
 namespace warpstep::tools {

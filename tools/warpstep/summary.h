@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "engine/trainer.h"
+#include "engine/run/trainer.h"
 #include "tools/warpstep/run_options.h"
 #include "tools/warpstep/session.h"
 

@@ -6,29 +6,27 @@
 #include <ctime>
 #include <memory>
 
-#include "engine/checkpoint.h"
 #include "engine/core/error.h"
-#include "engine/core/signals.h"
+#include "engine/core/thread.h"
 #include "engine/core/version.h"
-#include "engine/numerics.h"
-#include "tools/warpstep/bad_samples.h"
-#include "tools/warpstep/best_checkpoint.h"
+#include "engine/files/checkpoint.h"
+#include "engine/run/runner.h"
+#include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/line_file.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/run_length.h"
-#include "tools/warpstep/run_lock.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/summary.h"
 #include "tools/warpstep/update_options.h"
-#include "tools/warpstep/weights_start.h"
 
 namespace warpstep::tools {
 namespace {

@@ -1,8 +1,8 @@
 // The options of the loss and of the update: what is minimised, and how gradients become weights.
 #pragma once
 
-#include "engine/autodiff.h"
-#include "engine/layers.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/update.h"
 #include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {

@@ -1,7 +1,232 @@
 // warpstep weights: look into files of weights, and make other files of them.
+
 #include "tools/warpstep/weights.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "data/io/file.h"
+#include "engine/core/error.h"
+#include "engine/files/safetensors_values.h"
+#include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
+
 namespace warpstep::tools {
+
+// warpstep weights convert: a safetensors file with other names or in another precision.
+
+namespace {
+
+struct Request {
+  std::string in, out, type, strip_prefix;
+  std::vector<std::string> renames;
+  bool drop_optimizer = false;
+};
+
+std::pair<std::string, std::string> parse_rename(const std::string& text) {
+  const std::size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size())
+    fail<UsageError>("--rename {}: is not OLD=NEW, for example fc=head", text);
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+int convert(const Request& request) {
+  ConvertOptions options{.drop_optimizer = request.drop_optimizer,
+                         .strip_prefix = request.strip_prefix};
+  if (request.type == "f32") options.type = StoredType::f32;
+  if (request.type == "f16") options.type = StoredType::f16;
+  if (request.type == "bf16") options.type = StoredType::bf16;
+  for (const std::string& text : request.renames) options.renames.push_back(parse_rename(text));
+  const ConvertReport report = convert_safetensors(request.in, request.out, options);
+  std::vector<std::string> parts{counted(static_cast<std::int64_t>(report.tensors), "tensor"),
+                                 grouped(static_cast<std::int64_t>(report.bytes)) + " bytes"};
+  const auto add = [&](std::size_t count, const std::string& what) {
+    if (count > 0) parts.push_back(fmt::format("{} {}", count, what));
+  };
+  add(report.converted, "converted to " + request.type);
+  add(report.stripped, "stripped of " + request.strip_prefix);
+  add(report.renamed, "renamed");
+  add(report.dropped, "of the optimiser left out");
+  fmt::print("{}: {}\n", request.out, fmt::join(parts, ", "));
+  if (report.infinite > 0)
+    say("warning: {} are beyond the range of {} and became infinite; bf16 has the range of "
+        "f32\n",
+        counted(static_cast<std::int64_t>(report.infinite), "value"), request.type);
+  return done;
+}
+
+}  // namespace
+
+Run declare_weights_convert(CLI::App& app) {
+  auto request = std::make_shared<Request>();
+  app.add_option("IN", request->in, "a safetensors file, for example a checkpoint")->required();
+  app.add_option("OUT", request->out, "the file to write, whole or not at all")->required();
+  app.add_option("--dtype", request->type,
+                 "of the floating-point tensors: f32, f16 or bf16; as they are when not given")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  app.add_option("--strip-prefix", request->strip_prefix,
+                 "take this away from the names that begin with it, for example backbone.");
+  app.add_option("--rename", request->renames,
+                 "OLD=NEW, of a name or of its beginning up to a dot; may be repeated");
+  app.add_flag("--drop-optimizer", request->drop_optimizer,
+               "leave out a checkpoint's optimizer.* tensors: what is left is a state_dict");
+  app.footer(
+      "Examples:\n"
+      "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors "
+      "--drop-optimizer\n"
+      "  warpstep weights convert theirs.safetensors mine.safetensors --strip-prefix backbone. "
+      "--rename head=fc");
+  return [request] { return convert(*request); };
+}
+
+// warpstep weights info: what is in a safetensors file, as a table or as JSON.
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::uint64_t elements_of(const StoredTensor& tensor) {
+  return tensor.bytes / size_bytes(tensor.type);
+}
+
+Json describe(const SafetensorsFile& file, const StoredTensor& tensor) {
+  const TensorStatistics found = statistics(file, tensor);
+  Json json{{"name", tensor.name},
+            {"dtype", name(tensor.type)},
+            {"shape", tensor.shape},
+            {"elements", elements_of(tensor)},
+            {"bytes", tensor.bytes}};
+  const auto number = [&](double value) { return found.finite > 0 ? Json(value) : Json(); };
+  json["min"] = number(found.min);
+  json["max"] = number(found.max);
+  json["mean"] = number(found.mean);
+  json["std"] = number(found.std);
+  json["nan"] = found.nan;
+  json["inf"] = found.infinite;
+  return json;
+}
+
+struct Totals {
+  std::uint64_t elements = 0, bytes = 0, nan = 0, infinite = 0;
+  std::map<std::string, std::uint64_t> types;
+};
+
+Totals totals_of(const Json& tensors) {
+  Totals totals;
+  for (const Json& tensor : tensors) {
+    totals.elements += tensor["elements"].get<std::uint64_t>();
+    totals.bytes += tensor["bytes"].get<std::uint64_t>();
+    totals.nan += tensor["nan"].get<std::uint64_t>();
+    totals.infinite += tensor["inf"].get<std::uint64_t>();
+    ++totals.types[tensor["dtype"].get<std::string>()];
+  }
+  return totals;
+}
+
+Json describe(const SafetensorsFile& file) {
+  Json tensors = Json::array();
+  for (const StoredTensor& tensor : file.tensors()) tensors.push_back(describe(file, tensor));
+  const Totals totals = totals_of(tensors);
+  Json::object_t metadata;  // whose [] would look through all keys before
+  metadata.reserve(file.metadata().size());
+  for (const auto& [key, value] : file.metadata()) metadata.emplace_back(key, value);
+  return {{"file", file.path().string()},
+          {"tensors", std::move(tensors)},
+          {"elements", totals.elements},
+          {"bytes", totals.bytes},
+          {"nan", totals.nan},
+          {"inf", totals.infinite},
+          {"metadata", std::move(metadata)}};
+}
+
+std::string count(std::uint64_t number) {
+  return grouped(static_cast<std::int64_t>(number));
+}
+
+void print_tensor(const Json& tensor, std::size_t width, bool odd) {
+  const auto number = [&](const char* key) {
+    return tensor[key].is_null() ? "-" : fmt::format("{:.4g}", tensor[key].get<double>());
+  };
+  const auto shape = tensor["shape"].get<std::vector<std::uint64_t>>();
+  fmt::print("{:<{}}  {:<5} {:<16} {:>13} {:>14} {:>11} {:>11} {:>11} {:>11}",
+             data::printable(tensor["name"].get<std::string>()), width,
+             tensor["dtype"].get<std::string>(), fmt::format("[{}]", fmt::join(shape, ",")),
+             count(tensor["elements"].get<std::uint64_t>()),
+             count(tensor["bytes"].get<std::uint64_t>()), number("min"), number("max"),
+             number("mean"), number("std"));
+  if (odd)
+    fmt::print(" {:>9} {:>9}", count(tensor["nan"].get<std::uint64_t>()),
+               count(tensor["inf"].get<std::uint64_t>()));
+  fmt::print("\n");
+}
+
+void print_metadata(const Json& metadata) {
+  constexpr std::size_t longest = 100;
+  std::size_t checksums = 0;
+  for (const auto& [key, value] : metadata.items()) {
+    if (key.starts_with(checksum_prefix)) {
+      ++checksums;
+      continue;
+    }
+    const auto text = value.get<std::string>();
+    fmt::print("  {} = {}{}\n", data::printable(key), data::printable(text.substr(0, longest)),
+               text.size() > longest ? fmt::format("... ({} bytes)", text.size()) : "");
+  }
+  if (checksums > 0) fmt::print("  and the checksums of {} tensors\n", checksums);
+}
+
+// The columns of NaN and infinity come only where there is one.
+void print(const Json& file) {
+  std::size_t width = 4;
+  for (const Json& tensor : file["tensors"])
+    width = std::max(width, data::printable(tensor["name"].get<std::string>()).size());
+  const Totals totals = totals_of(file["tensors"]);
+  const bool odd = totals.nan + totals.infinite > 0;
+  fmt::print("{:<{}}  {:<5} {:<16} {:>13} {:>14} {:>11} {:>11} {:>11} {:>11}{}\n", "name", width,
+             "dtype", "shape", "elements", "bytes", "min", "max", "mean", "std",
+             odd ? fmt::format(" {:>9} {:>9}", "NaN", "inf") : "");
+  for (const Json& tensor : file["tensors"]) print_tensor(tensor, width, odd);
+  std::vector<std::string> types;
+  for (const auto& [type, number] : totals.types)
+    types.push_back(fmt::format("{} {}", number, type));
+  fmt::print("{} ({}), {} elements, {} bytes; {} NaN, {} infinite\n",
+             counted(static_cast<std::int64_t>(file["tensors"].size()), "tensor"),
+             fmt::join(types, ", "), count(totals.elements), count(totals.bytes), count(totals.nan),
+             count(totals.infinite));
+  if (file["metadata"].empty()) return;
+  fmt::print("metadata:\n");
+  print_metadata(file["metadata"]);
+}
+
+int info(const std::string& path, bool json) {
+  const Json file = describe(SafetensorsFile(path));
+  if (json)
+    fmt::print("{}\n", file.dump(2));
+  else
+    print(file);
+  return done;
+}
+
+}  // namespace
+
+Run declare_weights_info(CLI::App& app) {
+  struct Options {
+    std::string file;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("FILE", options->file, "a safetensors file")->required();
+  app.add_flag("--json", options->json, "print one JSON object");
+  app.footer("Example:\n  warpstep weights info resnet18.safetensors");
+  return [options] { return info(options->file, options->json); };
+}
+
 namespace {
 
 Run declare_weights(CLI::App& app) {

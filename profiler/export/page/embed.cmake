@@ -20,7 +20,7 @@ endfunction()
 embed(style report.css style)
 embed(script report.js script)
 embed(patterns patterns.svg patterns)
-file(WRITE "${OUTPUT}" "#include \"profiler/export/html_page.h\"
+file(WRITE "${OUTPUT}" "#include \"profiler/export/html.h\"
 
 namespace warpstep::profiler::html::page {
 

@@ -10,7 +10,7 @@
 #include <exception>
 #include <string>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "tests/fuzz/harness/mutate.h"
 #include "tests/fuzz/harness/target.h"

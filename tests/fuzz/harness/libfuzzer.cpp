@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "tests/fuzz/harness/target.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "data/file.h"
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "tests/data_testing.h"
 

@@ -1,0 +1,94 @@
+// A set whose images are decoded once: the mapped tier of encoded sets.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/formats/dataset.h"
+
+namespace warpstep::data {
+
+// Where the pixels of a batch come from. All tiers give the same batches, bit for bit.
+
+enum class Tier : std::uint8_t {
+  automatic,
+  resident,  // the decoded set is in the device's memory; a kernel gathers and augments
+  mapped,    // the decoded set is in memory or in the page cache; samples are copied
+  decoded    // samples are decoded every time
+};
+std::string_view name(Tier tier);
+Tier parse_tier(std::string_view text);  // UsageError that lists them
+
+struct TierFacts {
+  std::uint64_t samples = 0;
+  std::uint64_t decoded_bytes = 0;  // of the whole set
+  bool is_decoded = false;          // it is stored as pixels
+  bool sets_extent = false;         // rows are cut or resized from images of any size
+  bool is_gathered = true;          // rows are windows of images (Recipe::is_gathered)
+  bool normalizes_on_device = true;
+  bool has_device = false;                // with memory of its own
+  std::uint64_t device_budget_bytes = 0;  // that a set may take there; 0: unknown
+  std::uint64_t host_budget_bytes = 0;    // that a set may take in memory
+  bool many_epochs = true;
+};
+
+struct TierChoice {
+  Tier tier = Tier::decoded;
+  std::string why;
+};
+
+// The tier for `wanted`: itself, or for automatic the first that fits. Throws UsageError where the
+// wanted one cannot be had.
+TierChoice choose_tier(Tier wanted, const TierFacts& facts);
+
+// A quarter of the memory that this process may use (the machine's, or its control group's).
+std::uint64_t host_budget_bytes();
+
+// Decodes a sample when it is first fetched and keeps its pixels; from the second epoch on a sample
+// is a copy. What cannot be decoded whole, or is of another size than the first image, is passed on
+// as it is stored. The memory is taken at once, and filled as
+// samples come.
+class CachedDataset : public Dataset {
+ public:
+  // Throws UsageError when the memory cannot be had.
+  explicit CachedDataset(std::shared_ptr<const Dataset> inner);
+  ~CachedDataset() override;
+
+  std::string kind() const override { return inner_->kind(); }
+  std::string path() const override { return inner_->path(); }
+  Shape image_shape() const override { return shape_; }
+  std::uint64_t size() const override { return inner_->size(); }
+  std::int32_t label(std::uint64_t index) const override { return inner_->label(index); }
+  const std::vector<std::string>& classes() const override { return inner_->classes(); }
+  std::string name(std::uint64_t index) const override { return inner_->name(index); }
+  std::uint64_t fingerprint() const override { return inner_->fingerprint(); }
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override;
+  void will_need(std::uint64_t index) const override;
+  void check_unchanged() const override { inner_->check_unchanged(); }
+  std::uint64_t max_fetched_bytes() const override { return inner_->max_fetched_bytes(); }
+  std::uint64_t memory_bytes() const override { return inner_->memory_bytes() + bytes_; }
+  std::span<const std::uint8_t> all_pixels() const override;  // once decode_all() has returned
+  std::int64_t claim() const override { return inner_->claim(); }
+
+  // Decodes all that is not decoded yet, on `workers` threads (0: all cores). Throws DataError for
+  // the first sample, by place, that cannot be decoded or is of another size.
+  void decode_all(int workers = 0);
+
+ private:
+  std::uint8_t* pixels_of(std::uint64_t index) const { return pixels_ + index * image_bytes_; }
+
+  std::shared_ptr<const Dataset> inner_;
+  Shape shape_;
+  std::size_t image_bytes_ = 0;
+  std::uint64_t bytes_ = 0;  // of all
+  std::uint8_t* pixels_ = nullptr;
+  mutable std::vector<std::atomic<std::uint8_t>> state_;  // of each sample, see cached.cpp
+  bool whole_ = false;
+};
+
+}  // namespace warpstep::data

@@ -1,0 +1,137 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/formats/cached.h"
+#include "data/load/loader.h"
+#include "data/load/ring.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+constexpr std::uint64_t mib = 1 << 20;
+
+TEST(Tier, IsTheFirstThatFits) {
+  TierFacts facts{.samples = 50000, .decoded_bytes = 154 * mib, .host_budget_bytes = 1024 * mib};
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::mapped);
+  facts.many_epochs = false;
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::decoded);
+  facts.has_device = true;
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::resident);
+  facts.device_budget_bytes = 100 * mib;
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::decoded);
+  facts.is_decoded = true;
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::mapped);
+  EXPECT_EQ(choose_tier(Tier::decoded, facts).tier, Tier::mapped);
+  facts = {.decoded_bytes = 10 * mib,
+           .sets_extent = true,
+           .has_device = true,
+           .host_budget_bytes = 1024 * mib};
+  EXPECT_EQ(choose_tier(Tier::automatic, facts).tier, Tier::decoded);
+}
+
+TEST(Tier, SaysWhyOneCannotBeHad) {
+  TierFacts facts{.decoded_bytes = 3000 * mib, .host_budget_bytes = 1024 * mib};
+  EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::mapped, facts); }),
+              AllOf(HasSubstr("3000 MiB"), HasSubstr("1024 MiB"), HasSubstr("data pack --decode")));
+  EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::resident, facts); }),
+              AllOf(HasSubstr("3000 MiB"), HasSubstr("--tier auto")));
+  facts.is_gathered = false;
+  EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::resident, facts); }),
+              HasSubstr("resizes images"));
+  EXPECT_THAT(message_of<UsageError>([] { parse_tier("fast"); }),
+              HasSubstr("auto, resident, mapped and decoded"));
+  for (const Tier tier : {Tier::automatic, Tier::resident, Tier::mapped, Tier::decoded})
+    EXPECT_EQ(parse_tier(name(tier)), tier);
+  EXPECT_GT(host_budget_bytes(), 16 * mib);
+}
+
+TEST(Cached, DecodesOnceAndNamesWhatItCannot) {
+  testing::TemporaryFolder folder;
+  testing::put_png_split(folder / "train", 8, 2);
+  testing::put(folder / "train/5.png", std::string("no PNG"));
+  const std::shared_ptr<const Dataset> inner = open(folder.path(), Split::train);
+  CachedDataset cached(inner);
+  EXPECT_EQ(cached.memory_bytes(), inner->memory_bytes() + 8 * 60);
+  Scratch scratch;
+  std::vector<std::uint8_t> a(60), b(60);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    if (i == 5) {
+      for (int twice = 0; twice < 2; ++twice)
+        EXPECT_THAT(message_of([&] { cached.read(i, scratch, a); }), HasSubstr("5.png: is not"));
+      continue;
+    }
+    inner->read(i, scratch, a);
+    cached.read(i, scratch, b);
+    EXPECT_EQ(a, b);
+  }
+  std::filesystem::remove(folder / "train/3.png");
+  cached.read(3, scratch, b);  // from memory
+  EXPECT_THAT(message_of([&] { cached.decode_all(2); }), HasSubstr("5.png"));
+  EXPECT_TRUE(cached.all_pixels().empty());
+}
+
+TEST(Tuner, WakesWorkersForAHungryTrainerAndParksIdleOnes) {
+  Tuner tuner(2, 4);
+  const auto period = [&](std::uint64_t wait_ns, bool full) {
+    bool changed = false;
+    for (int i = 0; i < Tuner::period; ++i) changed |= tuner.observe({wait_ns, 1000, full});
+    return changed;
+  };
+  EXPECT_FALSE(period(50, false));
+  EXPECT_TRUE(period(50, false));  // two periods in a row
+  EXPECT_EQ(tuner.active(), 3);
+  EXPECT_FALSE(period(50, false));
+  EXPECT_FALSE(period(5, false));  // content
+  EXPECT_FALSE(period(50, false));
+  EXPECT_TRUE(period(50, false));
+  for (int i = 0; i < 6; ++i) period(50, false);
+  EXPECT_EQ(tuner.active(), 4);  // the most
+  for (int i = 0; i < 12; ++i) period(0, true);
+  EXPECT_EQ(tuner.active(), 1);
+}
+
+TEST(Tuner, DoesNotParkAWorkerThatWasMissed) {
+  Tuner tuner(1, 2);
+  int changes = 0;
+  for (int i = 0; i < 400 * Tuner::period; ++i)  // one is too few, two are too many
+    changes += tuner.observe({tuner.active() == 1 ? 50U : 0U, 1000, tuner.active() == 2}) ? 1 : 0;
+  EXPECT_EQ(tuner.active(), 2);
+  EXPECT_LE(changes, 3);
+}
+
+LoaderStats stats_of(std::vector<StageTime> stages, std::uint64_t wait_ns) {
+  LoaderStats stats;
+  stats.stages = std::move(stages);
+  stats.batches = 100;
+  stats.trainer_wait_ns = wait_ns;
+  stats.first_taken_ns = 1;
+  stats.last_taken_ns = 1001;
+  stats.active = 1;
+  return stats;
+}
+
+TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
+  const auto decoding = stats_of({{"wait", 0}, {"read", 40}, {"decode", 910}, {"copy", 50}}, 600);
+  EXPECT_EQ(diagnose(decoding, "png", 4),
+            "data: 1 worker, trainer waits 60.0 %, workers: decode 91 %, copy 5 %, read 4 %; "
+            "bottleneck: decode: --tier mapped keeps decoded images, `warpstep data pack --decode` "
+            "stores them; or take --workers 2");
+  EXPECT_THAT(diagnose(decoding, "jpeg", 1),
+              AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
+  EXPECT_THAT(diagnose(decoding, "packed jpeg", 4),
+              HasSubstr("smaller crops, or take --workers 2"));
+  EXPECT_THAT(diagnose(stats_of({{"read", 900}, {"decode", 10}}, 300), "png", 4),
+              HasSubstr("one file instead of many"));
+  EXPECT_THAT(diagnose(stats_of({{"pixels", 900}, {"decode", 10}}, 300), "png", 4),
+              HasSubstr("--normalize device"));
+  EXPECT_THAT(diagnose(stats_of({{"wait", 900}, {"decode", 100}}, 2), "png", 4),
+              HasSubstr("hidden behind the step"));
+}
+
+}  // namespace
+}  // namespace warpstep::data

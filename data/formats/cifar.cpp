@@ -1,0 +1,91 @@
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "data/formats/formats.h"
+#include "data/formats/memory.h"
+#include "data/io/file.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::int64_t side = 32;
+constexpr std::size_t plane_bytes = side * side;
+constexpr std::size_t record_bytes = 1 + 3 * plane_bytes;  // label, then planes R, G, B
+constexpr std::int32_t class_count = 10;
+
+std::vector<std::string> batch_files(const std::string& folder, Split split) {
+  std::vector<std::string> paths;
+  for (const Entry& entry : list_folder(folder)) {
+    const bool train = entry.name.starts_with("data_batch_") && entry.name.ends_with(".bin");
+    if (split == Split::train ? train : entry.name == "test_batch.bin") {
+      paths.push_back(folder + "/" + entry.name);
+    }
+  }
+  return paths;
+}
+
+void append_batch(const std::string& path, MemoryParts& parts) {
+  std::vector<std::uint8_t> file;
+  read_into(file, path);
+  if (file.empty() || file.size() % record_bytes != 0) {
+    fail<DataError>("{}: has {} bytes, not a multiple of a CIFAR-10 record's {}; copy it again",
+                    path, file.size(), record_bytes);
+  }
+  std::size_t out = parts.pixels.size();
+  parts.pixels.resize(out + file.size() / record_bytes * 3 * plane_bytes);
+  for (std::size_t at = 0; at < file.size(); at += record_bytes) {
+    if (file[at] >= class_count) {
+      fail<DataError>("{}: byte {}: label {}, CIFAR-10 has 0 to {}; is it another data set?", path,
+                      at, file[at], class_count - 1);
+    }
+    parts.labels.push_back(file[at]);
+    const std::uint8_t* planes = &file[at + 1];
+    for (std::size_t i = 0; i < plane_bytes; ++i) {
+      for (std::size_t c = 0; c < 3; ++c) parts.pixels[out++] = planes[c * plane_bytes + i];
+    }
+  }
+}
+
+std::vector<std::string> class_names(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::string path = folder + "/batches.meta.txt";
+  if (!exists(path)) {
+    for (int i = 0; i < class_count; ++i) names.push_back(std::to_string(i));
+    return names;
+  }
+  std::vector<std::uint8_t> file;
+  read_into(file, path, 65536);
+  std::string_view rest(reinterpret_cast<const char*>(file.data()), file.size());
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find_first_of("\r\n"), rest.size());
+    if (end > 0) names.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (names.size() != class_count) {
+    fail<DataError>("{}: names {} classes, CIFAR-10 has {}", path, names.size(), class_count);
+  }
+  return names;
+}
+
+}  // namespace
+
+bool has_cifar_files(const std::string& folder, Split split) {
+  return !batch_files(folder, split).empty();
+}
+
+std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split) {
+  MemoryParts parts{
+      "CIFAR-10 binary",  fmt::format("{}:{}", folder, name(split)), Shape{side, side, 3}, {}, {},
+      class_names(folder)};
+  const std::vector<std::string> paths = batch_files(folder, split);
+  if (paths.empty()) {
+    fail<DataError>("{}: has no {}", folder,
+                    split == Split::train ? "data_batch_*.bin to train with" : "test_batch.bin");
+  }
+  for (const std::string& path : paths) append_batch(path, parts);
+  return std::make_unique<MemoryDataset>(std::move(parts));
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,120 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "data/decode/image.h"
+#include "data/formats/formats.h"
+#include "data/formats/labels.h"
+#include "engine/core/clock.h"
+#include "engine/core/error.h"
+#include "engine/core/record.h"
+
+namespace warpstep::data {
+namespace {
+
+const record::Name read_name{"read", record::Kind::stage};
+
+class ImageFolder : public Dataset {
+ public:
+  ImageFolder(std::string path, LabelledFolder folder)
+      : path_(std::move(path)),
+        folder_(std::move(folder)),
+        descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    memory_bytes_ = folder_.files.capacity() * sizeof(LabelledFile);
+    for (const LabelledFile& file : folder_.files)
+      if (file.name.capacity() > 15) memory_bytes_ += file.name.capacity() + 1;  // not in place
+    Hash hash;
+    bool png = false;
+    bool jpeg = false;
+    for (const LabelledFile& file : folder_.files) {
+      hash.add(file.name);
+      hash.add(file.bytes);
+      hash.add(static_cast<std::uint64_t>(file.label));
+      (has_png_name(file.name) ? png : jpeg) = true;
+      longest_ = std::max(longest_, file.bytes);
+    }
+    for (const std::string& name : folder_.classes.names) hash.add(name);
+    fingerprint_ = hash.value();
+    kind_ = !jpeg ? "PNG folder" : png ? "PNG and JPEG folder" : "JPEG folder";
+    Scratch scratch;
+    shape_ = decoded_shape(fetch(0, scratch), name(0));
+    if (jpeg) shape_ = Shape{shape_[0], shape_[1], 3};
+  }
+
+  std::string kind() const override { return kind_; }
+  std::string path() const override { return path_; }
+  Shape image_shape() const override { return shape_; }
+  std::uint64_t size() const override { return folder_.files.size(); }
+  std::int32_t label(std::uint64_t index) const override { return folder_.files[index].label; }
+  const std::vector<std::string>& classes() const override { return folder_.classes.names; }
+  std::string name(std::uint64_t index) const override {
+    return path_ + "/" + folder_.files[index].name;
+  }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
+  void each_file(const FileVisitor& visit) const override {
+    for (const LabelledFile& file : folder_.files) visit(path_ + "/" + file.name, file.modified_ns);
+  }
+  std::uint64_t max_fetched_bytes() const override { return longest_; }
+  std::uint64_t memory_bytes() const override { return memory_bytes_; }
+  std::int64_t claim() const override { return shape_.count() <= 4096 ? 2 : 1; }
+
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    const std::uint64_t begin = now_ns();
+    const LabelledFile& file = folder_.files[index];
+    std::span<const std::uint8_t> bytes = read_quickly(file, scratch.bytes);
+    if (bytes.empty()) {  // it changed since it was listed, or there is an error to tell
+      read_into(scratch.bytes, name(index), max_encoded_bytes);
+      bytes = scratch.bytes;
+    }
+    scratch.read_ns += record::note_since(read_name, begin);
+    scratch.bytes_read += bytes.size();
+    return {bytes, encoding_of(bytes, file.name), {}};
+  }
+
+ private:
+  // openat, read and close: the size is known from the listing, so no fstat, and one byte more than
+  // that is asked for, so that one read shows the end. Empty when anything is other than expected.
+  std::span<const std::uint8_t> read_quickly(const LabelledFile& file,
+                                             std::vector<std::uint8_t>& room) const {
+    if (file.bytes > max_encoded_bytes) return {};
+    const Descriptor descriptor(::openat(descriptor_.number(), file.name.c_str(),
+                                         O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (descriptor.number() < 0) return {};
+    if (room.size() < file.bytes + 1) room.resize(file.bytes + 1);
+    const ssize_t got = ::read(descriptor.number(), room.data(), file.bytes + 1);
+    if (got < 0 || static_cast<std::uint64_t>(got) != file.bytes) return {};
+    return {room.data(), file.bytes};
+  }
+
+  std::string path_;
+  std::uint64_t memory_bytes_ = 0;
+  LabelledFolder folder_;
+  Descriptor descriptor_;  // of the folder
+  std::string kind_;
+  Shape shape_;
+  std::uint64_t longest_ = 0;
+  std::uint64_t fingerprint_ = 0;
+};
+
+}  // namespace
+
+bool has_image_folder(const std::string& spec, Split split) {
+  const std::string path = fmt::format("{}/{}", spec, name(split));
+  return is_folder(path) && !has_name_ending(path, ".tar");
+}
+
+std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split) {
+  const std::string path = fmt::format("{}/{}", spec, name(split));
+  std::optional<Classes> known;
+  const std::string train = spec + "/train";
+  if (split == Split::test && is_folder(train)) {
+    known = read_labelled_folder(train, std::nullopt).classes;
+  }
+  return std::make_unique<ImageFolder>(path, read_labelled_folder(path, known));
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,283 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "data/decode/jpeg.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Labels;
+using testing::message_of;
+using testing::put;
+using testing::put_png_split;
+using testing::some_pixels;
+using testing::some_png;
+using testing::TemporaryFolder;
+
+const Shape small_image{4, 5, 3};
+
+std::string refusal(const TemporaryFolder& folder, Split split = Split::train) {
+  return message_of([&] { open(folder.path(), split); });
+}
+
+std::vector<std::uint8_t> read_pixels(const Dataset& set, std::uint64_t index) {
+  Scratch scratch;
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(set.image_shape().count()));
+  set.read(index, scratch, pixels);
+  EXPECT_GT(scratch.bytes_read, 0U);
+  return pixels;
+}
+
+// Gray pixels as RGB.
+std::vector<std::uint8_t> thrice(const std::vector<std::uint8_t>& gray) {
+  std::vector<std::uint8_t> rgb;
+  for (const std::uint8_t value : gray) rgb.insert(rgb.end(), 3, value);
+  return rgb;
+}
+
+TEST(Folder, ReadsPngFilesWithAPickle) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 7, 3);
+  put_png_split(folder / "test", 4, 2);
+  const auto train = open(folder.path(), Split::train);
+  EXPECT_EQ(train->kind(), "PNG folder");
+  EXPECT_EQ(train->size(), 7U);
+  EXPECT_EQ(train->image_shape(), small_image);
+  EXPECT_THAT(train->classes(), ElementsAre("0", "1", "2"));
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(train->label(i), static_cast<std::int32_t>(i % 3));
+    EXPECT_EQ(train->name(i), folder / "train/" + std::to_string(i) + ".png");
+    EXPECT_EQ(read_pixels(*train, i), some_pixels(small_image, static_cast<std::uint32_t>(i)));
+  }
+  const auto test = open(folder.path(), Split::test);
+  EXPECT_EQ(test->size(), 4U);
+  EXPECT_EQ(test->classes(), train->classes());  // though 2 does not occur in it
+}
+
+TEST(Folder, ReadsCsvWithNumbersOrNames) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.png", "b.PNG", "c.png"})
+    put(folder / "train/" + name, some_png(small_image));
+  put(folder / "train/labels.csv", std::string("\xEF\xBB\xBF"
+                                               "name,label\r\na.png,1\r\n\"b.PNG\", 0 \nc.png,1"));
+  const auto numbered = open(folder.path(), Split::train);
+  EXPECT_THAT(numbered->classes(), ElementsAre("0", "1"));
+  EXPECT_EQ(numbered->label(0), 1);
+  EXPECT_EQ(numbered->label(1), 0);
+  put(folder / "train/labels.csv", std::string("c.png,dog\nb.PNG,cat\na.png,7\n"));
+  const auto named = open(folder.path(), Split::train);
+  EXPECT_THAT(named->classes(), ElementsAre("7", "cat", "dog"));
+  EXPECT_EQ(named->label(2), 2);
+  EXPECT_NE(named->fingerprint(), numbered->fingerprint());
+}
+
+TEST(Folder, ReadsOneFolderAClass) {
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "test"}) {
+    for (const char* name : {"dog/2.png", "cat/1.png", "dog/1.png"}) {
+      put(folder / split + "/" + name, some_png(small_image));
+    }
+  }
+  const auto train = open(folder.path(), Split::train);
+  EXPECT_THAT(train->classes(), ElementsAre("cat", "dog"));
+  EXPECT_EQ(train->size(), 3U);
+  EXPECT_EQ(train->label(0), 0);
+  EXPECT_EQ(train->label(2), 1);
+  EXPECT_EQ(open(folder.path(), Split::test)->size(), 3U);
+  put(folder / "test/bird/1.png", some_png(small_image));
+  EXPECT_THAT(refusal(folder, Split::test),
+              AllOf(HasSubstr("bird, cat, dog"), HasSubstr("the training split has cat, dog")));
+}
+
+TEST(Folder, ReadsJpegFilesOfEverySpellingWithThreeChannels) {
+  const TemporaryFolder folder;
+  const auto gray = encode_jpeg({9, 7, 1}, some_pixels({9, 7, 1}, 1));
+  const auto colour = encode_jpeg({9, 7, 3}, some_pixels({9, 7, 3}, 2));
+  put(folder / "train/cat/1.jpg", gray);
+  put(folder / "train/cat/2.jpeg", colour);
+  put(folder / "train/dog/3.JPG", colour);
+  put(folder / "train/dog/4.JPEG", gray);
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_EQ(set->kind(), "JPEG folder");
+  EXPECT_EQ(set->image_shape(), (Shape{9, 7, 3}));
+  EXPECT_EQ(set->size(), 4U);
+  EXPECT_EQ(set->max_fetched_bytes(), std::max(gray.size(), colour.size()));
+  for (std::uint64_t i = 0; i < 4; ++i) read_pixels(*set, i);
+  const auto pixels = read_pixels(*set, 0);
+  for (std::size_t i = 0; i < pixels.size(); i += 3)
+    EXPECT_TRUE(pixels[i] == pixels[i + 1] && pixels[i] == pixels[i + 2]);
+  put(folder / "train/dog/0.png", some_png({9, 7, 3}));
+  EXPECT_EQ(open(folder.path(), Split::train)->kind(), "PNG and JPEG folder");
+}
+
+TEST(Folder, TakesAFileForWhatItsContentIs) {
+  const TemporaryFolder folder;
+  const auto jpeg = encode_jpeg({9, 7, 3}, some_pixels({9, 7, 3}, 2));
+  put(folder / "train/a/1.jpg", some_png({9, 7, 3}, 5));
+  put(folder / "train/a/2.jpg", jpeg);
+  put(folder / "train/a/3.jpg", std::string("GIF89a"));
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_EQ(read_pixels(*set, 0), some_pixels({9, 7, 3}, 5));
+  read_pixels(*set, 1);
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }), HasSubstr("3.jpg: is not a JPEG"));
+}
+
+TEST(Folder, ReadsAFileThatChangedItsSize) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 1);
+  const auto set = open(folder.path(), Split::train);
+  const auto shorter = some_png(small_image, 0);
+  auto longer = shorter;
+  longer.resize(longer.size() + 5000);  // what follows the end of a PNG does not count
+  put(folder / "train/1.png", longer);
+  Scratch scratch;
+  EXPECT_EQ(set->fetch(1, scratch).bytes.size(), longer.size());
+  put(folder / "train/1.png", std::vector<std::uint8_t>(shorter.begin(), shorter.begin() + 40));
+  EXPECT_EQ(set->fetch(1, scratch).bytes.size(), 40U);
+}
+
+TEST(Folder, ReadsIntegerKeysAsFileNames) {
+  const TemporaryFolder folder;
+  for (const char* name : {"0.png", "12.jpg"}) put(folder / "train/" + name, some_png(small_image));
+  put(folder / "train/labels.pkl", std::string("\x80\x02}(K\x0cK\1K") + '\0' + "K" + '\0' + "u.");
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_EQ(set->label(0), 0);
+  EXPECT_EQ(set->label(1), 1);
+}
+
+TEST(Folder, TellsSetsApartByFingerprint) {
+  const TemporaryFolder a;
+  put_png_split(a / "train", 5, 2);
+  const auto before = open(a.path(), Split::train)->fingerprint();
+  EXPECT_EQ(open(a.path(), Split::train)->fingerprint(), before);
+  Labels labels{{"0.png", 1}, {"1.png", 1}, {"2.png", 0}, {"3.png", 1}, {"4.png", 0}};
+  put(a / "train/labels.pkl", write_pickle(labels));
+  EXPECT_NE(open(a.path(), Split::train)->fingerprint(), before);
+}
+
+TEST(Folder, ListsWhatItLookedForAndFound) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("no data set found"), HasSubstr("found nothing")));
+  put(folder / "mine/train/0.png", some_png(small_image));
+  put(folder / "notes.txt", std::string("x"));
+  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("train/ and test/"), HasSubstr("-idx3-ubyte"),
+                                     HasSubstr("found mine/, notes.txt")));
+  EXPECT_THAT(message_of([&] { open(folder / "none", Split::train); }),
+              HasSubstr("there is no such folder"));
+  EXPECT_THAT(message_of([&] { open(folder / "notes.txt", Split::train); }),
+              HasSubstr("is not a folder"));
+  put_png_split(folder / "train", 1, 1);
+  put(folder / "data_batch_1.bin", std::string("x"));
+  EXPECT_THAT(refusal(folder), HasSubstr("holds both train/ or test/ folders"));
+}
+
+TEST(Folder, NamesAMissingSplit) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 2);
+  EXPECT_TRUE(has_split(folder.path(), Split::train));
+  EXPECT_FALSE(has_split(folder.path(), Split::test));
+  EXPECT_THAT(refusal(folder, Split::test), HasSubstr("/test: there is no such folder"));
+}
+
+TEST(Folder, RefusesFoldersWithoutLabelsOrFiles) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "train");
+  EXPECT_THAT(refusal(folder), HasSubstr("/train: is empty"));
+  put(folder / "train/0.png", some_png(small_image));
+  EXPECT_THAT(refusal(folder), HasSubstr("has 1 files but neither labels.pkl nor labels.csv"));
+  std::filesystem::create_directories(folder / "train/cat");
+  EXPECT_THAT(refusal(folder), HasSubstr("/train/0.png: is a file beside class folders"));
+  std::filesystem::remove(folder / "train/0.png");
+  EXPECT_THAT(refusal(folder), HasSubstr("/train/cat: the class has no files"));
+  std::filesystem::create_directories(folder / "train/cat/more");
+  EXPECT_THAT(refusal(folder), HasSubstr("cat/more: is a folder inside a class folder"));
+}
+
+TEST(Folder, RefusesLabelsAndFilesThatDoNotMatch) {
+  const TemporaryFolder folder;
+  const auto with = [&](const Labels& labels) {
+    put(folder / "train/labels.pkl", write_pickle(labels));
+    return refusal(folder);
+  };
+  put_png_split(folder / "train", 2, 2);
+  EXPECT_THAT(with({{"0.png", 0}}), HasSubstr("1 files of the folder have no label: 1.png"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"9.png", 1}}),
+              HasSubstr("1 labels have no file: 9.png"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"1.png", 1}}), HasSubstr("'1.png' stands twice"));
+  EXPECT_THAT(with({{"0.png", -1}, {"1.png", 1}}), HasSubstr("'0.png' has label -1"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 65536}}), HasSubstr("labels go from 0 to 65535"));
+  EXPECT_THAT(with({}), HasSubstr("holds no labels"));
+  put(folder / "train/labels.csv", std::string("0.png,0\n1.png,1\n"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}}), HasSubstr("both labels.csv and labels.pkl"));
+}
+
+TEST(Folder, RefusesTestLabelsThatTrainingDoesNotHave) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 3, 2);
+  put_png_split(folder / "test", 3, 3);
+  EXPECT_THAT(refusal(folder, Split::test),
+              HasSubstr("'2.png' has label 2, but the data set has 2 classes: 0 to 1"));
+  std::filesystem::remove(folder / "test/labels.pkl");
+  put(folder / "test/labels.csv", std::string("0.png,cat\n1.png,cat\n2.png,dog\n"));
+  EXPECT_THAT(refusal(folder, Split::test), HasSubstr("has a name as label, but the training"));
+  std::filesystem::remove(folder / "train/labels.pkl");
+  put(folder / "train/labels.csv", std::string("0.png,cat\n1.png,cat\n2.png,cat\n"));
+  EXPECT_THAT(refusal(folder, Split::test), HasSubstr("class 'dog', which the training split"));
+}
+
+TEST(Folder, RefusesBrokenCsv) {
+  const TemporaryFolder folder;
+  put(folder / "train/a.png", some_png(small_image));
+  const auto with = [&](const std::string& text) {
+    put(folder / "train/labels.csv", text);
+    return refusal(folder);
+  };
+  EXPECT_THAT(with("name,label\na.png\n"), HasSubstr("labels.csv: line 2: 'a.png' is not"));
+  EXPECT_THAT(with("a.png,1,2\n"), HasSubstr("line 1"));
+  EXPECT_THAT(with(",1\n"), HasSubstr("line 1"));
+  EXPECT_THAT(with("a.png,1\na.png,1\n"), HasSubstr("'a.png' stands twice"));
+  EXPECT_THAT(with("name,label\n\n"), HasSubstr("holds no labels"));
+  EXPECT_THAT(with(std::string("a\0.png", 6) + ",1\n"), HasSubstr("no label: a.png"));
+}
+
+TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 3, 1);
+  put(folder / "train/photo.gif", std::string("x"));
+  EXPECT_THAT(refusal(folder),
+              AllOf(HasSubstr("photo.gif: is not a .png, .jpg or .jpeg"), HasSubstr("mogrify")));
+  std::filesystem::remove(folder / "train/photo.gif");
+  std::filesystem::create_directories(folder / "train/cat");
+  EXPECT_THAT(refusal(folder), HasSubstr("train/cat: is a folder beside labels.pkl"));
+  std::filesystem::remove(folder / "train/cat");
+  put(folder / "train/1.png", some_png({5, 4, 3}));
+  put(folder / "train/2.png", std::string("GIF89a"));
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 1); }),
+              AllOf(HasSubstr("1.png: is 4 x 5 pixels"), HasSubstr("is 5 x 4")));
+  put(folder / "train/1.png", some_png({4, 5, 1}));
+  EXPECT_EQ(read_pixels(*set, 1), thrice(some_pixels({4, 5, 1}, 0)));
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }), HasSubstr("2.png: is not a PNG file"));
+  std::filesystem::remove(folder / "train/2.png");
+  EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }),
+              HasSubstr("2.png: cannot be read: No such"));
+}
+
+TEST(Folder, RefusesAColourFileInAGraySet) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 1, {4, 5, 1});
+  put(folder / "train/1.png", some_png({4, 5, 3}));
+  const auto set = open(folder.path(), Split::train);
+  EXPECT_THAT(
+      message_of([&] { read_pixels(*set, 1); }),
+      AllOf(HasSubstr("1.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
+}
+
+}  // namespace
+}  // namespace warpstep::data

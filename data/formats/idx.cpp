@@ -1,0 +1,216 @@
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "data/formats/cached.h"
+#include "data/formats/formats.h"
+#include "data/formats/memory.h"
+#include "data/io/file.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
+// A zipped file may hold so many times its size (MNIST's images: 4.8) and what everybody can spare.
+constexpr std::uint64_t usual_expansion = 64;
+constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+
+// An IDX file, plain or gzipped: zlib reads both alike.
+class IdxFile {
+ public:
+  explicit IdxFile(const std::string& path) : path_(path) {
+    struct ::stat status {};
+    Descriptor descriptor = open_regular(path, &status);
+    file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+    file_.reset(gzdopen(descriptor.number(), "rb"));
+    if (!file_) fail<DataError>("{}: cannot be read", path);
+    descriptor.release();
+    gzbuffer(file_.get(), 1 << 17);
+  }
+
+  void read(std::uint8_t* to, std::uint64_t bytes) {
+    while (bytes > 0) {
+      const auto chunk = static_cast<unsigned>(std::min<std::uint64_t>(bytes, 1U << 30));
+      const int got = gzread(file_.get(), to, chunk);
+      if (got <= 0) broken(got);
+      to += got;
+      at_ += static_cast<std::uint64_t>(got);
+      bytes -= static_cast<std::uint64_t>(got);
+    }
+  }
+  // All that the header promises. Addresses are reserved for it at once, memory is taken as the
+  // bytes come: a small zipped file can promise a thousand times its size and have none of it.
+  std::vector<std::uint8_t> read_promised(std::uint64_t bytes) {
+    expect_bytes(bytes);
+    std::vector<std::uint8_t> all;
+    all.reserve(bytes);
+    while (all.size() < bytes) {
+      const std::size_t had = all.size();
+      all.resize(std::min(bytes, had + piece_bytes));
+      read(all.data() + had, all.size() - had);
+    }
+    expect_end();
+    return all;
+  }
+  std::uint32_t word() {
+    std::array<std::uint8_t, 4> b{};
+    read(b.data(), b.size());
+    return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
+  }
+  void expect_magic(std::uint32_t magic, const char* what) {
+    if (const std::uint32_t found = word(); found != magic) {
+      fail<DataError>("{}: byte 0: begins with 0x{:08x}, an IDX file of {} with 0x{:08x}", path_,
+                      found, what, magic);
+    }
+  }
+  // Refuses a header that promises more than the file can hold, before memory is taken for it.
+  void expect_bytes(std::uint64_t bytes) const {
+    const std::uint64_t most =
+        gzdirect(file_.get()) != 0 ? file_bytes_ : file_bytes_ * max_deflate_expansion;
+    if (at_ + bytes > most) {
+      fail<DataError>(
+          "{}: the header promises {} bytes, but the file of {} cannot hold them; copy "
+          "it again",
+          path_, at_ + bytes, file_bytes_);
+    }
+  }
+  // Refuses what no zipped file of images holds, unless its user has said that it may.
+  void expect_usual(std::uint64_t bytes, std::uint64_t allowed_bytes) const {
+    if (gzdirect(file_.get()) != 0 || bytes <= allowed_bytes ||
+        bytes <= file_bytes_ * usual_expansion + spare_bytes)
+      return;
+    fail<DataError>(
+        "{}: the header promises {} bytes of images, {} times the file; if that is right, unpack "
+        "it with gunzip, or allow them with --memory",
+        path_, bytes, bytes / std::max<std::uint64_t>(1, file_bytes_));
+  }
+  void expect_end() {
+    std::uint8_t more = 0;
+    const int got = gzread(file_.get(), &more, 1);
+    int code = Z_OK;
+    gzerror(file_.get(), &code);  // a cut-off or wrong checksum at the end of the gzip stream
+    if (got < 0 || code != Z_OK) broken(got);
+    if (got > 0) fail<DataError>("{}: goes on after byte {}, where its header ends it", path_, at_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+
+  [[noreturn]] void broken(int got) {
+    int code = 0;
+    const char* reason = gzerror(file_.get(), &code);
+    if (got == 0 || code == Z_BUF_ERROR) {
+      fail<DataError>("{}: is truncated at byte {} of its contents; copy it again", path_, at_);
+    }
+    fail<DataError>("{}: byte {} of its contents: {}; copy it again", path_, at_, reason);
+  }
+
+  std::string path_;
+  std::uint64_t file_bytes_ = 0;
+  std::uint64_t at_ = 0;  // in the unpacked contents
+  std::unique_ptr<gzFile_s, Close> file_;
+};
+
+// Both spellings that are in use, plain before gzipped; empty when there is none.
+std::string find_file(const std::string& folder, Split split, const char* what, const char* kind) {
+  const char* stem = split == Split::train ? "train" : "t10k";
+  for (const char* end : {"", ".gz"}) {
+    for (const char* joint : {"-", "."}) {
+      std::string path = fmt::format("{}/{}-{}{}{}-ubyte{}", folder, stem, what, joint, kind, end);
+      if (exists(path)) return path;
+    }
+  }
+  return {};
+}
+
+std::string need_file(const std::string& folder, Split split, const char* what, const char* kind) {
+  std::string path = find_file(folder, split, what, kind);
+  if (path.empty()) {
+    fail<DataError>("{}/{}-{}-{}-ubyte[.gz]: there is no such file", folder,
+                    split == Split::train ? "train" : "t10k", what, kind);
+  }
+  return path;
+}
+
+std::vector<std::uint8_t> read_idx_labels(const std::string& folder, Split split) {
+  IdxFile file(need_file(folder, split, "labels", "idx1"));
+  file.expect_magic(0x00000801, "labels");
+  const std::uint32_t count = file.word();
+  if (count == 0) fail<DataError>("{}: byte 4: has no labels", file.path());
+  return file.read_promised(count);
+}
+
+// What a set that is read whole may take.
+std::uint64_t most_bytes(const OpenOptions& options) {
+  const std::uint64_t machine = 4 * host_budget_bytes();
+  return options.memory_bytes > 0 ? std::min(options.memory_bytes, machine) : machine;
+}
+
+void read_images(const std::string& path, const OpenOptions& options, MemoryParts& parts) {
+  IdxFile file(path);
+  file.expect_magic(0x00000803, "images");
+  const std::uint64_t count = file.word();
+  const std::int64_t height = file.word();
+  const std::int64_t width = file.word();
+  if (height < 1 || width < 1 || height > max_image_side || width > max_image_side) {
+    fail<DataError>("{}: byte 8: claims images of {} x {}, allowed are 1 to {} a side", path,
+                    height, width, max_image_side);
+  }
+  const std::uint64_t bytes = count * static_cast<std::uint64_t>(height * width);
+  if (bytes > max_pixels) {
+    fail<DataError>("{}: claims {} images of {} x {}, more than {} bytes", path, count, height,
+                    width, max_pixels);
+  }
+  if (count != parts.labels.size()) {
+    fail<DataError>("{}: byte 4: has {} images, but there are {} labels", path, count,
+                    parts.labels.size());
+  }
+  if (const std::uint64_t most = most_bytes(options); bytes > most)
+    fail<DataError>(
+        "{}: its {} images of {} x {} take {} bytes of memory, more than the {} that {}; as an "
+        ".npy file they are mapped and take none",
+        path, count, height, width, bytes, most,
+        options.memory_bytes == most ? "--memory allows" : "this process may use");
+  file.expect_usual(bytes, options.memory_bytes);
+  parts.shape = Shape{height, width, 1};
+  parts.pixels = file.read_promised(bytes);
+}
+
+}  // namespace
+
+bool has_idx_files(const std::string& folder, Split split) {
+  return !find_file(folder, split, "images", "idx3").empty();
+}
+
+std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split,
+                                  const OpenOptions& options) {
+  MemoryParts parts;
+  parts.kind = "IDX";
+  parts.path = need_file(folder, split, "images", "idx3");
+  const std::vector<std::uint8_t> labels = read_idx_labels(folder, split);
+  parts.labels.assign(labels.begin(), labels.end());
+  // The training split decides how many classes there are, if it is there.
+  const bool own =
+      split == Split::train || find_file(folder, Split::train, "labels", "idx1").empty();
+  const std::vector<std::uint8_t> deciding = own ? labels : read_idx_labels(folder, Split::train);
+  const int classes = *std::max_element(deciding.begin(), deciding.end()) + 1;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] >= classes) {
+      fail<DataError>("{}: byte {}: label {}, but the training split has {} classes", parts.path,
+                      8 + i, labels[i], classes);
+    }
+  }
+  for (int i = 0; i < classes; ++i) parts.classes.push_back(std::to_string(i));
+  read_images(parts.path, options, parts);
+  return std::make_unique<MemoryDataset>(std::move(parts));
+}
+
+}  // namespace warpstep::data

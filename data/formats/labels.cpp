@@ -1,0 +1,314 @@
+#include "data/formats/labels.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "data/decode/image.h"
+#include "data/formats/pickle.h"
+#include "data/io/file.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::int64_t max_classes = 65536;
+constexpr std::uint64_t max_label_bytes = std::uint64_t{1} << 29;  // ten million names of 50 bytes
+
+void check_image_name(const std::string& path) {
+  if (has_png_name(path) || has_jpeg_name(path)) return;
+  fail<DataError>(
+      "{}: is not a .png, .jpg or .jpeg file; convert images with: mogrify -format png, and move "
+      "other files out of the folder",
+      path);
+}
+
+// Numbers: 0 to the highest one that occurs. Names: sorted.
+Classes find_classes(const LabelRows& labels, const std::string& path) {
+  Classes classes;
+  classes.numbered = !labels.named;
+  if (!classes.numbered) {
+    std::set<std::string_view> names;
+    for (const LabelRow& row : labels.rows) names.insert(labels.class_name(row));
+    classes.names.assign(names.begin(), names.end());
+    if (classes.names.size() > static_cast<std::size_t>(max_classes)) {
+      fail<DataError>("{}: has {} classes, at most {} are allowed", path, classes.names.size(),
+                      max_classes);
+    }
+    return classes;
+  }
+  std::int64_t highest = 0;
+  for (const LabelRow& row : labels.rows) {
+    if (row.label < 0 || row.label >= max_classes) {
+      fail<DataError>("{}: '{}' has label {}; labels go from 0 to {} at most", path,
+                      printable(labels.name(row)), row.label, max_classes - 1);
+    }
+    highest = std::max(highest, row.label);
+  }
+  for (std::int64_t i = 0; i <= highest; ++i) classes.names.push_back(std::to_string(i));
+  return classes;
+}
+
+std::int32_t class_of(const LabelRows& labels, const LabelRow& row, const Classes& classes,
+                      const std::string& path) {
+  if (classes.numbered == labels.named) {
+    fail<DataError>("{}: '{}' has a {} as label, but the training split has {}", path,
+                    printable(labels.name(row)), classes.numbered ? "name" : "number",
+                    classes.numbered ? "numbers" : "names");
+  }
+  if (classes.numbered) {
+    if (row.label < 0 || row.label >= static_cast<std::int64_t>(classes.names.size())) {
+      fail<DataError>("{}: '{}' has label {}, but the data set has {} classes: 0 to {}", path,
+                      printable(labels.name(row)), row.label, classes.names.size(),
+                      classes.names.size() - 1);
+    }
+    return static_cast<std::int32_t>(row.label);
+  }
+  const std::string& name = labels.class_name(row);
+  const auto found = std::lower_bound(classes.names.begin(), classes.names.end(), name);
+  if (found == classes.names.end() || *found != name) {
+    fail<DataError>("{}: '{}' is of class '{}', which the training split does not have", path,
+                    printable(labels.name(row)), printable(name));
+  }
+  return static_cast<std::int32_t>(found - classes.names.begin());
+}
+
+LabelRows read_label_file(const std::string& path) {
+  std::vector<std::uint8_t> file;
+  read_into(file, path, max_label_bytes);
+  LabelRows labels =
+      path.ends_with(".pkl") ? read_label_pickle(file, path) : read_label_csv(file, path);
+  if (labels.rows.empty()) fail<DataError>("{}: holds no labels", path);
+  return labels;
+}
+
+// The row of every file, by the file's name or, for int keys, by its name without its ending.
+struct Rows {
+  std::unordered_map<std::string, const LabelRow*> by_name;
+  bool by_number = false;  // of any row
+
+  // The row of a file, taken out; null when there is none.
+  const LabelRow* take(const std::string& file_name) {
+    auto found = by_name.find(file_name);
+    if (found == by_name.end() && by_number)
+      found = by_name.find(number_key(file_name.substr(0, file_name.rfind('.'))));
+    if (found == by_name.end()) return nullptr;
+    const LabelRow* row = found->second;
+    by_name.erase(found);
+    return row;
+  }
+  static std::string number_key(const std::string& number) { return number + "/"; }  // no file's
+};
+
+Rows rows_by_name(const LabelRows& labels, const std::string& path) {
+  Rows result;
+  result.by_name.reserve(labels.rows.size());
+  for (const LabelRow& row : labels.rows) {
+    const std::string name = labels.name(row);
+    result.by_number |= row.is_number;
+    if (!result.by_name.emplace(row.is_number ? Rows::number_key(name) : name, &row).second)
+      fail<DataError>("{}: the name '{}' stands twice", path, printable(name));
+  }
+  return result;
+}
+
+LabelledFolder from_label_file(const std::string& folder, const std::vector<Entry>& entries,
+                               const std::string& label_name, const std::optional<Classes>& known) {
+  const std::string path = folder + "/" + label_name;
+  const LabelRows labels = read_label_file(path);
+  LabelledFolder result;
+  result.classes = known ? *known : find_classes(labels, path);
+  Rows left = rows_by_name(labels, path);
+  std::vector<std::string> unlabelled;
+  for (const Entry& entry : entries) {
+    if (entry.name == label_name) continue;
+    if (entry.folder) {
+      fail<DataError>("{}/{}: is a folder beside {}; labels go by file or by folder, not both",
+                      folder, entry.name, label_name);
+    }
+    check_image_name(folder + "/" + entry.name);
+    if (const LabelRow* row = left.take(entry.name)) {
+      result.files.push_back({entry.name, entry.bytes, entry.modified_ns,
+                              class_of(labels, *row, result.classes, path)});
+    } else {
+      unlabelled.push_back(entry.name);
+    }
+  }
+  if (!unlabelled.empty()) {
+    fail<DataError>("{}: {} files of the folder have no label: {}; add them or move the files away",
+                    path, unlabelled.size(), first_few(unlabelled));
+  }
+  if (!left.by_name.empty()) {
+    std::vector<std::string> missing;
+    for (const auto& [name, row] : left.by_name) missing.push_back(labels.name(*row));
+    std::sort(missing.begin(), missing.end());
+    fail<DataError>("{}: {} labels have no file: {}; copy the files again or remove the labels",
+                    path, missing.size(), first_few(missing));
+  }
+  return result;
+}
+
+LabelledFolder from_class_folders(const std::string& folder, const std::vector<Entry>& entries,
+                                  const std::optional<Classes>& known) {
+  LabelledFolder result;
+  for (const Entry& entry : entries) {
+    if (!entry.folder) {
+      fail<DataError>(
+          "{}/{}: is a file beside class folders, and there is no labels.pkl or "
+          "labels.csv; move it into its class",
+          folder, entry.name);
+    }
+    const auto label = static_cast<std::int32_t>(result.classes.names.size());
+    result.classes.names.push_back(entry.name);
+    const std::vector<Entry> files = list_folder(folder + "/" + entry.name);
+    if (files.empty()) fail<DataError>("{}/{}: the class has no files", folder, entry.name);
+    for (const Entry& file : files) {
+      const std::string name = entry.name + "/" + file.name;
+      if (file.folder) {
+        fail<DataError>("{}/{}: is a folder inside a class folder; put its files one up", folder,
+                        name);
+      }
+      check_image_name(folder + "/" + name);
+      result.files.push_back({name, file.bytes, file.modified_ns, label});
+    }
+  }
+  if (known && (known->numbered || known->names != result.classes.names)) {
+    fail<DataError>("{}: has the classes {}, but the training split has {}", folder,
+                    first_few(result.classes.names), first_few(known->names));
+  }
+  return result;
+}
+
+}  // namespace
+
+LabelledFolder read_labelled_folder(const std::string& folder,
+                                    const std::optional<Classes>& known) {
+  if (!is_folder(folder)) fail<DataError>("{}: there is no such folder", folder);
+  const std::vector<Entry> entries = list_folder(folder);
+  if (entries.empty()) {
+    fail<DataError>(
+        "{}: is empty; expected PNG or JPEG files with labels.pkl or labels.csv, or one folder "
+        "a class",
+        folder);
+  }
+  std::vector<std::string> label_names;
+  for (const Entry& entry : entries) {
+    if (entry.name == "labels.pkl" || entry.name == "labels.csv") label_names.push_back(entry.name);
+  }
+  if (label_names.size() > 1) {
+    fail<DataError>("{}: has both labels.csv and labels.pkl; remove one", folder);
+  }
+  if (label_names.size() == 1) {
+    return from_label_file(folder, entries, label_names[0], known);
+  }
+  if (std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.folder; })) {
+    fail<DataError>(
+        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder a class", folder,
+        entries.size());
+  }
+  return from_class_folders(folder, entries, known);
+}
+
+namespace {
+
+std::optional<std::int64_t> as_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Spaces around a field and one pair of quotes do not count.
+std::string_view field(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  text = text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    text = text.substr(1, text.size() - 2);
+  }
+  return text;
+}
+
+bool is_header(std::string_view first_field) {
+  std::string lower(first_field);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  static constexpr std::array names{"name", "file", "filename", "file_name", "image", "path", "id"};
+  return std::find(names.begin(), names.end(), lower) != names.end();
+}
+
+}  // namespace
+
+std::string LabelRows::name(const LabelRow& row) const {
+  return row.is_number ? std::to_string(row.name) : texts[static_cast<std::size_t>(row.name)];
+}
+
+const std::string& LabelRows::class_name(const LabelRow& row) const {
+  return texts[static_cast<std::size_t>(row.label)];
+}
+
+LabelRows read_label_pickle(std::span<const std::uint8_t> file, const std::string& path) {
+  PickleDict dict = read_pickle(file, path);
+  LabelRows result{std::move(dict.texts), {}, !dict.items.empty() && dict.items[0].second.is_text};
+  result.rows.reserve(dict.items.size());
+  for (const auto& [key, value] : dict.items) {
+    result.rows.push_back({!key.is_text, key.value, value.value});
+    if (value.is_text != result.named)
+      fail<DataError>("{}: '{}' has a {} as label and '{}' a {}; use one kind for all", path,
+                      printable(result.name(result.rows[0])), result.named ? "name" : "number",
+                      printable(result.name(result.rows.back())),
+                      value.is_text ? "name" : "number");
+  }
+  return result;
+}
+
+namespace {
+
+// Labels that are all integers are class numbers.
+void number_labels(LabelRows& labels) {
+  for (const LabelRow& row : labels.rows)
+    if (!as_integer(labels.class_name(row))) return;
+  for (LabelRow& row : labels.rows) row.label = *as_integer(labels.class_name(row));
+  labels.named = false;
+}
+
+}  // namespace
+
+LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& path) {
+  std::string_view rest(reinterpret_cast<const char*>(file.data()), file.size());
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // the mark of Windows editors
+  LabelRows result{{}, {}, true};
+  std::unordered_map<std::string_view, std::int64_t> places;  // of labels
+  const auto add = [&](std::string_view text) {
+    result.texts.emplace_back(text);
+    return static_cast<std::int64_t>(result.texts.size()) - 1;
+  };
+  for (int line_number = 1; !rest.empty(); ++line_number) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
+    const std::size_t comma = line.find(',');
+    const std::string_view name = field(line.substr(0, comma));
+    const std::string_view label =
+        comma == std::string_view::npos ? std::string_view() : field(line.substr(comma + 1));
+    if (name.empty() || label.empty() || label.find(',') != std::string_view::npos) {
+      fail<DataError>("{}: line {}: '{}' is not 'file name,label'", path, line_number,
+                      printable(line));
+    }
+    if (line_number == 1 && is_header(name)) continue;
+    const auto [place, is_new] = places.emplace(label, 0);
+    if (is_new) place->second = add(label);
+    result.rows.push_back({false, add(name), place->second});
+  }
+  number_labels(result);
+  return result;
+}
+
+}  // namespace warpstep::data

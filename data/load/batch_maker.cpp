@@ -1,0 +1,298 @@
+#include "data/load/batch_maker.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "engine/core/clock.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+constexpr std::size_t alignment = 64;         // bytes, a cache line
+constexpr std::uint64_t hint_distance = 256;  // samples ahead, see will_need()
+constexpr std::int64_t max_batch = 1 << 20;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// One writer each, so an add need not be atomic; readers see some recent value.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
+void check(const LoaderOptions& options, const Dataset& dataset, const Shape& shape) {
+  if (options.batch < 1 || options.batch > max_batch)
+    fail<UsageError>("batch {}: must be from 1 to {}", options.batch, max_batch);
+  if (options.world < 1 || options.rank >= options.world)
+    fail<UsageError>("rank {} of a world of {}: ranks count from 0", options.rank, options.world);
+  const std::uint64_t global = static_cast<std::uint64_t>(options.batch) * options.world;
+  if (options.tail == Tail::drop && global > dataset.size())
+    fail<UsageError>("{}: {} samples do not fill one batch of {}; use a smaller batch or more data",
+                     dataset.path(), dataset.size(), global);
+  if (!(options.max_bad >= 0 && options.max_bad <= 1))
+    fail<UsageError>("a share of {} bad samples: must be from 0 to 1", options.max_bad);
+  if (options.pixels && options.recipe.mixes())
+    fail<UsageError>("mixup is made by the device, which has both rows: use --normalize device");
+  if (options.recipe.mixes() && options.world > 1 && options.batch % 2 != 0)
+    fail<UsageError>("a batch of {} rows a rank: mixup pairs neighbours, so it must be even",
+                     options.batch);
+  if (options.pixels && !options.resident.empty())
+    fail<UsageError>("a resident set is normalised by the device: use --normalize device");
+  if (!options.resident.empty() && !options.recipe.is_gathered())
+    fail<UsageError>("a resident set takes crops and flips alone, not '{}'; use --tier mapped",
+                     options.recipe.text());
+  const auto set_bytes = dataset.size() * static_cast<std::uint64_t>(dataset.image_shape().count());
+  if (!options.resident.empty() && options.resident.size() != set_bytes)
+    fail<UsageError>("a resident set of {} bytes: {} images of {} have {}", options.resident.size(),
+                     dataset.size(), dataset.image_shape().text(), set_bytes);
+  if (options.pixels && options.pixels->channels != shape[2])
+    fail<UsageError>("{} channels are normalised, the images have {}", options.pixels->channels,
+                     shape[2]);
+}
+
+Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
+  const ImageExtent extent = recipe.extent(dataset.image_shape());
+  return {extent.height, extent.width, dataset.image_shape()[2]};
+}
+
+std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
+  if (!options.resident.empty()) return 0;
+  return idx(shape.count()) * (options.pixels ? sizeof(float) : 1);
+}
+
+}  // namespace
+
+SlotLayout::SlotLayout(std::size_t image_row_bytes, std::int64_t batch)
+    : row_bytes(image_row_bytes),
+      labels(aligned(image_row_bytes * idx(std::max<std::int64_t>(batch, 0)))),
+      rows(labels + aligned(idx(std::max<std::int64_t>(batch, 0)) * sizeof(std::int32_t))),
+      bytes(rows + aligned(idx(std::max<std::int64_t>(batch, 0)) * sizeof(RowPlan))) {}
+
+SlotView::SlotView(std::byte* memory, const SlotLayout& layout, std::int64_t batch)
+    : bytes(memory, layout.bytes),
+      images(reinterpret_cast<std::uint8_t*>(memory), layout.row_bytes * idx(batch)),
+      labels(reinterpret_cast<std::int32_t*>(memory + layout.labels), idx(batch)),
+      plans(reinterpret_cast<RowPlan*>(memory + layout.rows), idx(batch)) {}
+
+BatchMaker::BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      shape_(row_shape(*dataset_, options.recipe)),
+      layout_(row_bytes(options, shape_), std::min(options.batch, max_batch)),
+      global_batch_(static_cast<std::uint64_t>(options.batch) * options.world),
+      is_resident_(!options.resident.empty()),
+      plans_rows_(is_resident_ || options.recipe.uses_rows()),
+      order_({options.seed, dataset_->size(), options.shuffle, options.shuffle_window}) {
+  check(options_, *dataset_, shape_);
+  steps_ = options_.tail == Tail::drop ? dataset_->size() / global_batch_
+                                       : (dataset_->size() + global_batch_ - 1) / global_batch_;
+}
+
+std::uint64_t BatchMaker::place_of(Position position, std::int64_t row) const {
+  return position.step * global_batch_ +
+         static_cast<std::uint64_t>(options_.rank) * static_cast<std::uint64_t>(options_.batch) +
+         static_cast<std::uint64_t>(row);
+}
+
+std::int64_t BatchMaker::rows_of(Position position) const {
+  const std::uint64_t first = place_of(position, 0);
+  if (first >= dataset_->size()) return 0;
+  return static_cast<std::int64_t>(
+      std::min(static_cast<std::uint64_t>(options_.batch), dataset_->size() - first));
+}
+
+void BatchMaker::prepare_next(Position position) {
+  if (position.step == steps_ / 2) order_.epoch(position.epoch + 1);
+}
+
+BadSample BatchMaker::bad_sample(std::uint64_t index, Position position, std::int64_t row,
+                                 const std::string& what) const {
+  return {index, position, row,
+          fmt::format("{} (sample {} of {}, epoch {}, step {})", what, index, dataset_->path(),
+                      position.epoch + 1, position.step + 1),
+          false};
+}
+
+void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, const SlotView& slot,
+                      MakerState& state, std::vector<BadSample>& bad,
+                      const std::function<bool()>& stop) {
+  const std::uint64_t began = now_ns();
+  Scratch& scratch = state.developer.scratch;
+  const std::uint64_t bytes = scratch.bytes_read, read = scratch.read_ns,
+                      decode = scratch.decode_ns, resize = state.developer.resize_ns,
+                      pixels = state.times.pixels_ns.load(std::memory_order_relaxed);
+  std::fill(state.transforms_ns.begin(), state.transforms_ns.end(), std::uint64_t{0});
+  const std::int64_t samples = rows_of(position);
+  std::int64_t row = begin;
+  std::uint64_t index = 0;
+  try {
+    if (state.epoch != position.epoch) {
+      dataset_->check_unchanged();
+      state.epoch = position.epoch;
+    }
+    // Not kept: a worker that is parked would keep an old permutation in memory.
+    const EpochOrder order = order_.epoch(position.epoch);
+    for (; row < end && !stop(); ++row) {
+      if (row >= samples) {
+        std::memset(slot.images.data() + idx(row) * layout_.row_bytes, 0, layout_.row_bytes);
+        slot.labels[idx(row)] = -1;
+        slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
+        continue;
+      }
+      index = order.at(place_of(position, row));
+      hint(position, row, order);
+      try {
+        make_row(index, position, row, slot, state);
+      } catch (const DataError& error) {
+        bad.push_back(bad_sample(index, position, row, error.what()));
+        if (options_.errors == DataErrors::fail) break;
+      }
+    }
+  } catch (const std::exception& error) {
+    bad.push_back(bad_sample(index, position, row, error.what()));
+    bad.back().fatal = true;
+  }
+  WorkerTimes& times = state.times;
+  std::uint64_t staged = scratch.read_ns - read + scratch.decode_ns - decode +
+                         state.developer.resize_ns - resize +
+                         times.pixels_ns.load(std::memory_order_relaxed) - pixels;
+  add(times.read_ns, scratch.read_ns - read);
+  add(times.decode_ns, scratch.decode_ns - decode);
+  add(times.resize_ns, state.developer.resize_ns - resize);
+  for (std::size_t i = 0; i < state.transforms_ns.size(); ++i) {
+    add(times.transforms_ns[i], state.transforms_ns[i]);
+    staged += state.transforms_ns[i];
+  }
+  add(times.copy_ns, now_ns() - began - staged);
+  add(times.bytes, scratch.bytes_read - bytes);
+  add(times.samples,
+      static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::min(row, samples) - begin)));
+}
+
+void BatchMaker::hint(Position position, std::int64_t row, const EpochOrder& order) const {
+  if (is_resident_) return;
+  // Rows of one claim are neighbours in the batch, and the distance is longer than a claim.
+  const std::uint64_t ahead = place_of(position, row) + hint_distance;
+  if (ahead < dataset_->size()) dataset_->will_need(order.at(ahead));
+}
+
+void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t row,
+                          const SlotView& slot, MakerState& state) const {
+  const record::Span span(spans::sample, ticket(position, row));
+  const Draw draw(options_.seed, position.epoch, index);
+  RowPlan& plan = slot.plans[idx(row)];
+  plan = {};
+  plan.source = static_cast<std::uint32_t>(is_resident_ ? index : static_cast<std::uint64_t>(row));
+  if (plans_rows_) options_.recipe.row(plan, draw);
+  slot.labels[idx(row)] = dataset_->label(index);
+  if (is_resident_) {
+    const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
+    const std::int64_t y = geometry.source.y + geometry.out.y,
+                       x = geometry.source.x + geometry.out.x;
+    constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
+    if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
+        std::abs(y) > most || std::abs(x) > most)
+      fail<UsageError>("transforms '{}' cannot be gathered from a resident set; use --tier mapped",
+                       options_.recipe.text());
+    plan.y = static_cast<std::int16_t>(y);
+    plan.x = static_cast<std::int16_t>(x);
+    plan.mirrored = geometry.mirrored ? 1 : 0;
+    return;
+  }
+  const Sample sample = dataset_->fetch(index, state.developer.scratch);
+  const std::string name =
+      sample.encoding == Encoding::pixels ? std::string() : dataset_->name(index);
+  const Shape shape = decoded_shape(sample, name);
+  Geometry geometry;
+  try {
+    geometry = options_.recipe.geometry(shape, draw);
+  } catch (const DataError& error) {
+    fail<DataError>("{}: {}", dataset_->name(index), error.what());
+  }
+  if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
+    fail<DataError>(
+        "{}: is {} x {} pixels, but the first image of its set is {} x {}, and rows are {} x {}; "
+        "all must be of one size, or be cropped or resized to one (--transforms)",
+        dataset_->name(index), shape[1], shape[0], dataset_->image_shape()[1],
+        dataset_->image_shape()[0], shape_[1], shape_[0]);
+  const auto image = slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
+  std::span<std::uint8_t> bytes = image;
+  if (options_.pixels) {
+    state.bytes.resize(idx(shape_.count()));
+    bytes = state.bytes;
+  }
+  develop(sample, name, shape, geometry, shape_[2], state.developer, bytes);
+  options_.recipe.apply({bytes, shape_[0], shape_[1], shape_[2]}, draw, state.transforms_ns);
+  if (!options_.pixels) return;
+  const std::uint64_t begin = now_ns();
+  RowPlan here = plan;
+  here.source = 0;
+  const ImageExtent extent{shape_[0], shape_[1]};
+  apply_pixels(*options_.pixels, std::span(&here, 1), 0, bytes.data(), extent, extent,
+               reinterpret_cast<float*>(image.data()));
+  add(state.times.pixels_ns, record::note_since(spans::pixels, begin));
+}
+
+void BatchMaker::finish(Position position, const SlotView& slot,
+                        std::vector<BadSample>& bad) const {
+  std::sort(bad.begin(), bad.end(),
+            [](const BadSample& a, const BadSample& b) { return a.row < b.row; });
+  const bool fails = std::any_of(bad.begin(), bad.end(), [](const auto& b) { return b.fatal; });
+  if (fails || (!bad.empty() && options_.errors == DataErrors::fail)) return;
+  if (!bad.empty()) replace(slot, rows_of(position), bad);
+  if (options_.recipe.mixes()) pair(slot);
+}
+
+void BatchMaker::replace(const SlotView& slot, std::int64_t samples,
+                         std::vector<BadSample>& bad) const {
+  std::vector<char> is_bad(idx(samples));
+  for (const BadSample& sample : bad) is_bad[idx(sample.row)] = 1;
+  const auto image = [&](std::int64_t row) {
+    return slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
+  };
+  for (BadSample& sample : bad) {
+    const std::int64_t row = sample.row;
+    std::int64_t good = row;
+    if (options_.errors == DataErrors::skip) {
+      do good = (good + 1) % samples;
+      while (good != row && is_bad[idx(good)]);
+      if (good == row) {
+        sample.message += "; no row of its batch is good, so none can stand in for it";
+        sample.fatal = true;
+        return;
+      }
+      std::memcpy(image(row).data(), image(good).data(), layout_.row_bytes);
+      slot.labels[idx(row)] = slot.labels[idx(good)];
+      slot.plans[idx(row)] = slot.plans[idx(good)];
+    } else {
+      std::memset(image(row).data(), 0, layout_.row_bytes);
+      slot.labels[idx(row)] = -1;
+      slot.plans[idx(row)] = {};
+    }
+    if (!is_resident_) slot.plans[idx(row)].source = static_cast<std::uint32_t>(row);
+  }
+}
+
+// Neighbours: rows are in random order, ranks hold whole pairs of even batches, and both rows of a
+// pair are in the same batch of every world size.
+void BatchMaker::pair(const SlotView& slot) const {
+  const std::size_t rows = slot.labels.size();
+  for (std::size_t row = 0; row < rows; ++row) {
+    RowPlan& plan = slot.plans[row];
+    const std::size_t other = row ^ 1;
+    if (other >= rows || slot.labels[row] < 0 || slot.labels[other] < 0) {
+      plan.weight = 1;
+      plan.pair = static_cast<std::uint32_t>(row);
+      plan.pair_label = slot.labels[row];
+      continue;
+    }
+    plan.pair = static_cast<std::uint32_t>(other);
+    plan.pair_label = slot.labels[other];
+  }
+}
+
+}  // namespace warpstep::data

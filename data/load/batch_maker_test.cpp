@@ -1,0 +1,175 @@
+// That a batch depends on (seed, epoch, step) alone: not on workers, tier, depth, world or resume.
+
+#include <gtest/gtest.h>
+
+#include "data/formats/cached.h"
+#include "data/load/loader.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using testing::put_png_split;
+using testing::TemporaryFolder;
+
+constexpr const char* augmented =
+    "random-crop=4x5:pad=2,flip,brightness=0.2,random-mask=0.25,normalize,mixup=1";
+
+LoaderOptions options(std::int64_t batch, const std::string& recipe = augmented) {
+  LoaderOptions result;
+  result.batch = batch;
+  result.workers = 2;
+  result.seed = 11;
+  result.recipe = Recipe(recipe);
+  return result;
+}
+
+// What a row means, wherever its pixels are: those are gathered from the resident set if there is
+// one.
+void add_row(Hash& hash, const Batch& batch, std::size_t row, const Dataset& set, bool resident) {
+  const RowPlan& plan = batch.rows[row];
+  const std::size_t image_bytes = idx(set.image_shape().count());
+  std::vector<std::uint8_t> pixels(image_bytes);
+  if (resident) {
+    Geometry geometry = Geometry::whole(set.image_shape());
+    geometry.out = {plan.y, plan.x, 4, 5};
+    geometry.mirrored = plan.mirrored != 0;
+    Developer developer;
+    develop({set.all_pixels().subspan(plan.source * image_bytes, image_bytes), Encoding::pixels,
+             set.image_shape()},
+            "", set.image_shape(), geometry, 3, developer, pixels);
+  } else {
+    const auto image = batch.images.subspan(row * image_bytes, image_bytes);
+    std::copy(image.begin(), image.end(), pixels.begin());
+  }
+  hash.add(pixels);
+  hash.add(static_cast<std::uint64_t>(batch.labels[row]));
+  RowPlan rest = plan;
+  rest.source = rest.pair = 0;
+  rest.y = rest.x = 0;
+  rest.mirrored = 0;
+  hash.add({reinterpret_cast<const std::uint8_t*>(&rest), sizeof rest});
+}
+
+// One number for `batches` global batches; the loaders are the ranks.
+std::uint64_t epoch_hash(const std::vector<std::unique_ptr<Loader>>& ranks, std::uint64_t batches,
+                         const Dataset& set, bool resident = false) {
+  Hash hash;
+  for (std::uint64_t i = 0; i < batches; ++i)
+    for (const auto& rank : ranks) {
+      const Batch& batch = rank->next();
+      for (std::size_t row = 0; row < batch.labels.size(); ++row)
+        add_row(hash, batch, row, set, resident);
+    }
+  return hash.value();
+}
+
+std::vector<std::unique_ptr<Loader>> one(std::shared_ptr<const Dataset> set,
+                                         const LoaderOptions& with) {
+  std::vector<std::unique_ptr<Loader>> ranks;
+  ranks.push_back(std::make_unique<Loader>(std::move(set), with));
+  return ranks;
+}
+
+class SameBatches : public ::testing::Test {
+ protected:
+  SameBatches() {
+    put_png_split(folder_ / "train", 40, 3);
+    set_ = open(folder_.path(), Split::train);
+    steps_ = 2 * (40 / 8);
+    expected_ = epoch_hash(one(set_, options(8)), steps_, *set_);
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const Dataset> set_;
+  std::uint64_t steps_ = 0, expected_ = 0;
+};
+
+TEST_F(SameBatches, ForAnyWorkersAndDepth) {
+  for (const int workers : {1, 2, 4, 8})
+    for (const int prefetch : {2, 3, 6}) {
+      auto with = options(8);
+      with.workers = workers;
+      with.prefetch = prefetch;
+      EXPECT_EQ(epoch_hash(one(set_, with), steps_, *set_), expected_);
+    }
+  auto tuned = options(8);
+  tuned.workers = 0;
+  EXPECT_EQ(epoch_hash(one(set_, tuned), steps_, *set_), expected_);
+}
+
+TEST_F(SameBatches, InEveryTier) {
+  const auto cached = std::make_shared<CachedDataset>(set_);
+  EXPECT_EQ(epoch_hash(one(cached, options(8)), steps_, *set_), expected_);
+  cached->decode_all();
+  EXPECT_EQ(epoch_hash(one(cached, options(8)), steps_, *set_), expected_);
+  auto resident = options(8);
+  resident.resident = cached->all_pixels();
+  EXPECT_EQ(epoch_hash(one(cached, resident), steps_, *cached, true), expected_);
+}
+
+TEST_F(SameBatches, AsTheRanksOfAnyWorldSideBySide) {
+  for (const std::uint32_t world : {2U, 4U}) {
+    std::vector<std::unique_ptr<Loader>> ranks;
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      auto with = options(8 / world);
+      with.world = world;
+      with.rank = rank;
+      ranks.push_back(std::make_unique<Loader>(set_, with));
+      EXPECT_EQ(ranks.back()->steps_per_epoch(), 5U);
+    }
+    EXPECT_EQ(epoch_hash(ranks, steps_, *set_), expected_) << "world " << world;
+  }
+}
+
+TEST_F(SameBatches, AfterAResumeAtAnyStep) {
+  for (std::uint64_t at = 0; at < steps_; ++at) {
+    Hash whole;
+    auto first = one(set_, options(8));
+    for (std::uint64_t i = 0; i < at; ++i) {
+      const Batch& batch = first[0]->next();
+      for (std::size_t row = 0; row < 8; ++row) add_row(whole, batch, row, *set_, false);
+    }
+    auto resumed = options(8);
+    resumed.start = {at / 5, at % 5};
+    resumed.workers = 3;
+    Loader second(set_, resumed);
+    for (std::uint64_t i = at; i < steps_; ++i) {
+      const Batch& batch = second.next();
+      for (std::size_t row = 0; row < 8; ++row) add_row(whole, batch, row, *set_, false);
+    }
+    EXPECT_EQ(whole.value(), expected_) << "step " << at;
+  }
+}
+
+TEST_F(SameBatches, PadsTheTailOfEveryRank) {
+  std::int64_t samples = 0;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    auto with = options(5, "");
+    with.world = 3;
+    with.rank = rank;
+    with.tail = Tail::pad;
+    Loader loader(set_, with);
+    ASSERT_EQ(loader.steps_per_epoch(), 3U);  // 15, 15 and 10 of 40
+    for (int step = 0; step < 3; ++step) {
+      const Batch& batch = loader.next();
+      samples += batch.count;
+      EXPECT_EQ(batch.count, step == 2 && rank == 2 ? 0 : 5);
+      for (std::int64_t row = batch.count; row < 5; ++row) EXPECT_EQ(batch.labels[idx(row)], -1);
+    }
+  }
+  EXPECT_EQ(samples, 40);
+}
+
+TEST_F(SameBatches, PairsNeighboursForMixing) {
+  Loader loader(set_, options(8));
+  const Batch& batch = loader.next();
+  for (std::size_t row = 0; row < 8; ++row) {
+    EXPECT_EQ(batch.rows[row].pair, row ^ 1);
+    EXPECT_EQ(batch.rows[row].pair_label, batch.labels[row ^ 1]);
+    EXPECT_LT(batch.rows[row].weight, 1);
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::data

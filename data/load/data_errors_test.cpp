@@ -1,0 +1,238 @@
+// What becomes of a batch with samples that cannot be decoded, and plain_options that do not go
+// together.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "data/decode/jpeg.h"
+#include "data/formats/cached.h"
+#include "data/load/loader.h"
+#include "tests/data_testing.h"
+#include "tests/data_uneven.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::put_png_split;
+using testing::TemporaryFolder;
+
+LoaderOptions plain_options(std::int64_t batch, const std::string& recipe = "") {
+  LoaderOptions result;
+  result.batch = batch;
+  result.workers = 2;
+  result.seed = 11;
+  result.recipe = Recipe(recipe);
+  return result;
+}
+
+// A user's transform that takes a window of its own choice, and stretches it.
+class Zoom final : public Transform {
+ public:
+  TransformStage stage() const override { return TransformStage::geometry; }
+  std::string name() const override { return "zoom"; }
+  std::string text() const override { return "zoom"; }
+  void plan(Geometry& geometry, const Draw&) const override {
+    geometry.source = {1, 1, geometry.height - 2, geometry.width - 2};
+  }
+};
+
+TEST(LoaderOptions, AUsersGeometryIsNotGatheredFromAResidentSet) {
+  const auto set = testing::in_memory(16);
+  auto with = plain_options(4);
+  with.recipe = Recipe(std::vector<TransformPtr>{std::make_shared<Zoom>()});
+  EXPECT_FALSE(with.recipe.is_gathered());
+  with.resident = set->all_pixels();
+  EXPECT_THAT(message_of<UsageError>([&] { Loader loader(set, with); }), HasSubstr("'zoom'"));
+}
+
+// Sample 17 of 40 is broken.
+struct Broken {
+  explicit Broken(DataErrors errors, double max_bad = 1) {
+    with = plain_options(8, "");
+    with.errors = errors;
+    with.max_bad = max_bad;
+    set = std::make_shared<testing::Uneven>(40, 17);
+  }
+  LoaderOptions with;
+  std::shared_ptr<testing::Uneven> set;
+};
+
+TEST(DataErrorPolicy, SkipTakesTheNextGoodRowOfItsBatch) {
+  for (const int workers : {1, 4}) {
+    Broken broken(DataErrors::skip);
+    broken.with.workers = workers;
+    Loader loader(broken.set, broken.with);
+    auto good_with = broken.with;
+    good_with.errors = DataErrors::fail;
+    Loader good(std::make_shared<testing::Uneven>(40), good_with);
+    for (int step = 0; step < 5; ++step) {
+      const Batch batch = loader.next(), expected = good.next();
+      const auto bad = loader.bad_samples();
+      const bool here = !bad.empty() && bad[0].position == batch.position;
+      EXPECT_EQ(batch.count, 8);
+      for (std::size_t row = 0; row < 8; ++row) {
+        const std::size_t from =
+            here && bad[0].row == static_cast<std::int64_t>(row) ? (row + 1) % 8 : row;
+        EXPECT_TRUE(std::equal(batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row),
+                               batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row + 60),
+                               expected.images.begin() + static_cast<std::ptrdiff_t>(60 * from)));
+        EXPECT_EQ(batch.labels[row], expected.labels[from]);
+      }
+    }
+    ASSERT_EQ(loader.bad_samples().size(), 1U);
+    EXPECT_EQ(loader.bad_samples()[0].index, 17U);
+    EXPECT_THAT(loader.bad_samples()[0].message,
+                AllOf(HasSubstr("memory[17]: is broken"), HasSubstr("epoch 1, step")));
+    EXPECT_EQ(loader.stats().bad, 1U);
+  }
+}
+
+TEST(DataErrorPolicy, MaskGivesARowThatDoesNotCount) {
+  Broken broken(DataErrors::mask);
+  Loader loader(broken.set, broken.with);
+  std::int64_t samples = 0;
+  int masked = 0;
+  for (int step = 0; step < 5; ++step) {
+    const Batch& batch = loader.next();
+    samples += batch.count;
+    for (std::size_t row = 0; row < 8; ++row) {
+      if (batch.labels[row] >= 0) continue;
+      ++masked;
+      for (const std::uint8_t byte : batch.images.subspan(60 * row, 60)) EXPECT_EQ(byte, 0);
+    }
+  }
+  EXPECT_EQ(samples, 39);
+  EXPECT_EQ(masked, 1);
+}
+
+TEST(DataErrorPolicy, EndsTheRunAboveItsLimit) {
+  for (const auto& [max_bad, ends] : {std::pair{0.024, true}, std::pair{0.025, false}}) {
+    Broken broken(DataErrors::mask, max_bad);
+    Loader loader(broken.set, broken.with);
+    const std::string message = message_of([&] {
+      for (int step = 0; step < 15; ++step) loader.next();  // seen three times, counted once
+    });
+    EXPECT_EQ(!message.empty(), ends);
+    if (ends) {
+      EXPECT_THAT(message, AllOf(HasSubstr("1 of 40 samples cannot be decoded"),
+                                 HasSubstr("--max-bad"), HasSubstr("memory[17]: is broken")));
+    }
+  }
+}
+
+TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
+  Broken broken(DataErrors::skip);
+  broken.with.batch = 1;
+  Loader loader(broken.set, broken.with);
+  EXPECT_THAT(message_of([&] {
+                for (int step = 0; step < 40; ++step) loader.next();
+              }),
+              HasSubstr("no row of its batch is good"));
+}
+
+// A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.
+TEST(DataErrorPolicy, JudgesABrokenImageByItsWindowInEveryTier) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "train/a");
+  const Shape shape{64, 64, 3};
+  for (int i = 0; i < 6; ++i) {
+    auto file = encode_jpeg(shape, testing::some_pixels(shape, static_cast<std::uint32_t>(i)), 90);
+    if (i == 2) file.resize(file.size() * 2 / 3);
+    testing::put(folder / fmt::format("train/a/{}.jpg", i), file);
+  }
+  const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
+  auto with = plain_options(6, "random-crop=24");
+  with.errors = DataErrors::mask;
+  with.max_bad = 1;
+  Loader decoded(set, with), mapped(std::make_shared<CachedDataset>(set), with);
+  for (int epoch = 0; epoch < 24; ++epoch) {
+    const Batch &a = decoded.next(), &b = mapped.next();
+    EXPECT_TRUE(std::equal(a.images.begin(), a.images.end(), b.images.begin()));
+    EXPECT_TRUE(std::equal(a.labels.begin(), a.labels.end(), b.labels.begin()));
+  }
+  EXPECT_EQ(decoded.bad_count(), mapped.bad_count());
+  EXPECT_GT(decoded.bad_count(), 0U);
+  EXPECT_LT(decoded.bad_count(), 24U);
+}
+
+TEST(DataErrorPolicy, NamesAnImageOfAnotherSize) {
+  TemporaryFolder folder;
+  put_png_split(folder / "train", 6, 2);
+  testing::put(folder / "train/3.png", testing::some_png({8, 9, 3}));
+  const std::shared_ptr<const Dataset> set = open(folder.path(), Split::train);
+  auto with = plain_options(6, "");
+  Loader plain(set, with);
+  EXPECT_THAT(message_of([&] { plain.next(); }),
+              AllOf(HasSubstr("3.png: is 9 x 8 pixels"), HasSubstr("--transforms"),
+                    HasSubstr("(sample 3 of")));
+  with.recipe = Recipe("random-crop=4");
+  Loader cropped(set, with);  // images of any size
+  EXPECT_EQ(cropped.next().count, 6);
+  with.recipe = Recipe("random-crop=6");
+  Loader small(set, with);
+  EXPECT_THAT(message_of([&] { small.next(); }),
+              AllOf(HasSubstr(".png: 5 x 4 pixels are too few for random-crop=6")));
+}
+
+std::span<const std::uint8_t> a_resident_set() {
+  static const std::vector<std::uint8_t> pixels(16 * 60);
+  return pixels;
+}
+
+TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
+  const auto set = testing::in_memory(16);
+  const auto refused = [&](auto&& change) {
+    auto with = plain_options(4, "");
+    change(with);
+    return message_of<UsageError>([&] { Loader loader(set, with); });
+  };
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 2, o.rank = 2; }),
+              HasSubstr("rank 2 of a world of 2"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.world = 8; }), HasSubstr("one batch of 32"));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.world = 2;
+                o.batch = 3;
+                o.recipe = Recipe("mixup=1");
+              }),
+              HasSubstr("it must be even"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("share of 2"));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.resident = a_resident_set();
+                o.recipe = Recipe("resize=8x8");
+              }),
+              AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.resident = a_resident_set().first(900); }),
+              AllOf(HasSubstr("900 bytes: 16 images of 4x5x3 have 960")));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.pixels = PixelPlan{};
+                o.recipe = Recipe("mixup=1");
+              }),
+              HasSubstr("--normalize device"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.memory_limit_bytes = 1000; }),
+              AllOf(HasSubstr("more than the limit of 0.0 MiB"), HasSubstr("slots"),
+                    HasSubstr("--memory")));
+}
+
+TEST(Loader, MakesNumbersWhereItIsAskedTo) {
+  const auto set = testing::in_memory(16);
+  auto with = plain_options(4, "random-mask=0.5:dilate");
+  Loader bytes(set, with);
+  with.pixels = with.recipe.pixels(3, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
+  Loader numbers(set, with);
+  const Batch a = bytes.next(), b = numbers.next();
+  ASSERT_EQ(b.images.size(), 4 * a.images.size());
+  std::vector<float> expected(60);
+  for (std::size_t row = 0; row < 4; ++row) {
+    apply_pixels(*with.pixels, a.rows, row, a.images.data(), {4, 5}, {4, 5}, expected.data());
+    EXPECT_EQ(std::memcmp(expected.data(), b.images.data() + 240 * row, 240), 0);
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::data

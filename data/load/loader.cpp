@@ -1,0 +1,475 @@
+#include "data/load/loader.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "data/load/batch_maker.h"
+#include "engine/core/clock.h"
+#include "engine/core/error.h"
+#include "engine/core/thread.h"
+
+namespace warpstep::data::spans {
+namespace {
+
+constexpr std::uint64_t least_idle_ns = 2'000;
+
+std::uint64_t thread_cpu_ns() {  // 0.4 us: a system call
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+std::string of_loader(const std::string& name, const std::string& thread_name) {
+  return thread_name == "loader" ? name : name + ", " + thread_name;
+}
+
+void Idle::end() const {
+  if (since_ns_ == 0) return;
+  const std::uint64_t now = now_ns();
+  if (now - since_ns_ >= least_idle_ns) record::note(idle, since_ns_, now);
+}
+
+CpuTime::CpuTime() : begin_ns_(record::is_on() ? thread_cpu_ns() : 0) {}
+
+CpuTime::~CpuTime() {
+  if (begin_ns_ != 0) record::mark(worker_cpu, thread_cpu_ns() - begin_ns_);
+}
+
+}  // namespace warpstep::data::spans
+
+namespace warpstep::data {
+namespace {
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string advice(const LoaderStats& stats, const StageTime& longest, const std::string& encoding,
+                   int most_workers) {
+  const std::string more =
+      stats.active < most_workers
+          ? fmt::format("--workers {}", std::min(most_workers, 2 * std::max(1, stats.active)))
+          : "a machine with more cores";
+  if (longest.name == "decode" && encoding == "jpeg")
+    return fmt::format(
+        "pack the set with `warpstep data pack` (seekable JPEG decodes only what a "
+        "crop needs), or take {}",
+        more);
+  if (longest.name == "decode" && encoding == "packed jpeg")
+    return fmt::format("smaller crops, or take {}", more);
+  if (longest.name == "decode")
+    return fmt::format(
+        "--tier mapped keeps decoded images, `warpstep data pack --decode` stores "
+        "them; or take {}",
+        more);
+  if (longest.name == "read")
+    return fmt::format(
+        "pack the set with `warpstep data pack`: one file instead of many; or take "
+        "{}",
+        more);
+  if (longest.name == "pixels") return "--normalize device takes this off the workers";
+  return fmt::format("take {}", more);
+}
+
+}  // namespace
+
+std::uint64_t LoaderStats::stage_ns(const std::string& name) const {
+  for (const StageTime& stage : stages)
+    if (stage.name == name) return stage.ns;
+  return 0;
+}
+
+std::string MemoryBound::text() const {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format("{:.1f} MiB (slots {:.1f}, workers {:.1f}, order {:.1f}, data set {:.1f})",
+                     mib(total()), mib(slots), mib(workers), mib(order), mib(dataset));
+}
+
+std::string diagnose(const LoaderStats& stats, const std::string& encoding, int most_workers) {
+  if (stats.batches < 2) return "data: too few batches to tell";
+  std::uint64_t busy = 0;
+  for (const StageTime& stage : stats.stages) busy += stage.ns;
+  std::vector<StageTime> order = stats.stages;
+  std::stable_sort(order.begin(), order.end(),
+                   [](const StageTime& a, const StageTime& b) { return a.ns > b.ns; });
+  const std::uint64_t whole = stats.last_taken_ns - stats.first_taken_ns;
+  const double waits = share(std::min(stats.trainer_wait_ns, whole), whole);
+  std::string text = fmt::format("data: {} worker{}, trainer waits {:.1f} %, ", stats.active,
+                                 stats.active == 1 ? "" : "s", waits);
+  std::string stages;
+  for (const StageTime& stage : order) {
+    if (share(stage.ns, busy) < 0.5) continue;
+    stages +=
+        fmt::format("{}{} {:.0f} %", stages.empty() ? "" : ", ", stage.name, share(stage.ns, busy));
+  }
+  text += stages.empty() ? "no work" : "workers: " + stages;
+  const auto longest =
+      std::find_if(order.begin(), order.end(), [](const StageTime& s) { return s.name != "wait"; });
+  if (waits < 1 || longest == order.end()) return text + "; loading is hidden behind the step";
+  return text + fmt::format("; bottleneck: {}: {}", longest->name,
+                            advice(stats, *longest, encoding, most_workers));
+}
+
+namespace {
+
+constexpr std::size_t buffer_alignment = 64;  // bytes, a cache line
+constexpr std::size_t timings_kept = 256;     // batches
+constexpr int nicer = 5;                      // than the thread that launches the step
+constexpr int max_workers = 256;
+constexpr int most_tuned_workers = 8;
+constexpr int max_prefetch = 64;
+
+class Heap : public SlotMemory {
+ public:
+  std::byte* allocate(std::size_t bytes) override {
+    return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{buffer_alignment}));
+  }
+  void release(std::byte* memory, std::size_t) noexcept override {
+    ::operator delete (memory, std::align_val_t{buffer_alignment});
+  }
+};
+
+const LoaderOptions& checked(const LoaderOptions& options) {
+  if (options.workers < 0 || options.workers > max_workers)
+    fail<UsageError>("{} data workers: must be from 1 to {}, or 0 to choose", options.workers,
+                     max_workers);
+  if (options.prefetch < 2 || options.prefetch > max_prefetch)
+    fail<UsageError>("prefetch {}: must be from 2 to {} batches", options.prefetch, max_prefetch);
+  if (options.hold < 1 || options.hold > max_prefetch)
+    fail<UsageError>("{} batches held: must be from 1 to {}", options.hold, max_prefetch);
+  return options;
+}
+
+int most_workers(const LoaderOptions& options) {
+  if (options.workers > 0) return options.workers;
+  if (!options.resident.empty()) return 1;  // writes a few hundred bytes a row
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
+}
+
+int first_workers(const LoaderOptions& options) {
+  const int most = most_workers(options);
+  if (options.workers > 0) return most;
+  return options.start_workers > 0 ? options.start_workers : (most + 1) / 2;
+}
+
+// A slow trainer thread costs more than a slow worker. Failing to be nicer is harmless.
+void yield_to_the_trainer() {
+  const auto self = static_cast<id_t>(::gettid());
+  ::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + nicer);
+}
+
+}  // namespace
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : options_(checked(options)),
+      maker_(std::move(dataset), options_),
+      ready_name_(spans::of_loader("batch ready", options_.thread_name), record::Kind::mark),
+      depth_name_(spans::of_loader("batches ready", options_.thread_name), record::Kind::counter) {
+  claim_rows_ = options_.resident.empty()
+                    ? std::clamp<std::int64_t>(maker_.dataset().claim(), 1, options_.batch)
+                    : options_.batch;
+  ring_ = std::make_unique<Ring>(
+      static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),
+      static_cast<std::uint32_t>((options_.batch + claim_rows_ - 1) / claim_rows_));
+  for (int i = 0; i < most_workers(options_); ++i) {
+    states_.push_back(std::make_unique<MakerState>(options_.recipe.worker_names().size()));
+    states_.back()->developer.scratch.choice = options_.decoders;
+  }
+  slots_ = std::vector<Slot>(ring_->slots());
+  active_ = first_workers(options_);
+  tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());
+  ring_->set_active(static_cast<std::uint32_t>(active_));
+  timings_.resize(timings_kept);
+  next_ = batch_of(options_.start);
+  memory_bound_ = bound();
+  if (options_.memory_limit_bytes > 0 && memory_bound_.total() > options_.memory_limit_bytes)
+    fail<UsageError>(
+        "the loader may take {}, more than the limit of {:.1f} MiB; use a smaller "
+        "--batch, --prefetch or --workers, or a larger --memory",
+        memory_bound_.text(), static_cast<double>(options_.memory_limit_bytes) / (1 << 20));
+  allocate_slots();
+  try {
+    start(next_);
+  } catch (...) {
+    options_.memory->release(memory_, slot_bytes());
+    throw;
+  }
+}
+
+Loader::~Loader() {
+  stop();
+  options_.memory->release(memory_, slot_bytes());
+}
+
+void Loader::allocate_slots() {
+  if (options_.memory == nullptr) {
+    heap_ = std::make_unique<Heap>();
+    options_.memory = heap_.get();
+  }
+  try {
+    memory_ = options_.memory->allocate(slot_bytes());
+  } catch (const std::bad_alloc&) {
+    fail<UsageError>(
+        "the loader needs {} bytes for {} batches of {} images of {}; use a smaller "
+        "batch or prefetch",
+        slot_bytes(), slots_.size(), options_.batch, image_shape().text());
+  }
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    slots_[i].view = SlotView(memory_ + i * maker_.layout().bytes, maker_.layout(), options_.batch);
+}
+
+std::uint64_t Loader::batch_of(Position position) const {
+  if (position.step >= steps_per_epoch()) {
+    fail<UsageError>("step {} of epoch {}: an epoch of {} has {} steps of {} samples",
+                     position.step, position.epoch, maker_.dataset().path(), steps_per_epoch(),
+                     options_.batch);
+  }
+  if (position.epoch > std::numeric_limits<std::uint32_t>::max()) {
+    fail<UsageError>("epoch {}: at most 2^32 are counted", position.epoch);
+  }
+  return position.epoch * steps_per_epoch() + position.step;
+}
+
+void Loader::start(std::uint64_t batch) {
+  ring_->reset(batch);
+  for (Slot& slot : slots_) slot.bad.clear();
+  for (auto& state : states_) state->epoch = ~std::uint64_t{0};
+  try {
+    for (std::uint32_t i = 0; i < states_.size(); ++i)
+      threads_.push_back(
+          start_thread(fmt::format("{} {}", options_.thread_name, i), [this, i] { work(i); }));
+  } catch (const Error& error) {
+    const std::size_t started = threads_.size();
+    stop();
+    fail<Error>("only {} of {} data workers could be started: {}; use fewer --workers", started,
+                states_.size(), error.what());
+  }
+}
+
+void Loader::stop() {
+  ring_->stop();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void Loader::work(std::uint32_t worker) {
+  yield_to_the_trainer();
+  MakerState& state = *states_[worker];
+  const auto stopping = [this] { return ring_->stopping(); };
+  std::vector<BadSample> bad;
+  for (;;) {
+    const spans::Idle idle;
+    const auto claim = ring_->claim(worker);
+    idle.end();
+    if (!claim) return;
+    std::atomic<std::uint64_t>& waited = state.times.wait_ns;
+    waited.store(waited.load(std::memory_order_relaxed) + claim->wait_ns,
+                 std::memory_order_relaxed);
+    Slot& slot = slots_[claim->batch % slots_.size()];
+    const Position position = position_of(claim->batch);
+    if (claim->part == 0) {
+      slot.first_claim_ns = now_ns();
+      maker_.prepare_next(position);
+    }
+    const std::int64_t begin = claim->part * claim_rows_;
+    {
+      const spans::CpuTime cpu;
+      maker_.fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.view, state,
+                  bad, stopping);
+    }
+    if (!bad.empty()) {
+      const std::lock_guard lock(slot.mutex);
+      std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
+      bad.clear();
+    }
+    if (!ring_->finish(*claim)) continue;
+    maker_.finish(position, slot.view, slot.bad);
+    slot.ready_ns = now_ns();
+    record::note(ready_name_, slot.ready_ns, slot.ready_ns, claim->batch);
+    ring_->publish(*claim);
+  }
+}
+
+const Batch& Loader::next() {
+  while (taken_slots_ >= static_cast<std::uint64_t>(options_.hold)) {
+    slots_[(next_ - taken_slots_) % slots_.size()].bad.clear();
+    ring_->release(next_ - taken_slots_--);
+  }
+  std::uint64_t wait_ns = 0;
+  if (!ring_->ready(next_)) {
+    const std::uint64_t begin = now_ns();
+    ring_->wait(next_);
+    wait_ns = now_ns() - begin;
+  }
+  Slot& slot = slots_[next_ % slots_.size()];
+  accept(slot);
+  note_taken(slot, wait_ns);
+  const Position position = position_of(next_);
+  std::int64_t count = maker_.rows_of(position);
+  if (options_.errors == DataErrors::mask) count -= static_cast<std::int64_t>(slot.bad.size());
+  batch_ = {.position = position,
+            .images = options_.resident.empty() ? slot.view.images : options_.resident,
+            .labels = slot.view.labels,
+            .rows = slot.view.plans,
+            .count = count,
+            .slot = slot.view.bytes,
+            .wait_ns = wait_ns};
+  ++taken_slots_;
+  ++next_;
+  return batch_;
+}
+
+// Throws for what the policy does not forgive, and keeps a list of what it does.
+void Loader::accept(const Slot& slot) {
+  if (slot.bad.empty()) return;
+  for (const BadSample& bad : slot.bad)
+    if (bad.fatal || options_.errors == DataErrors::fail) throw DataError(bad.message);
+  const std::lock_guard lock(mutex_);
+  for (const BadSample& bad : slot.bad) {
+    bad_.push_back(bad);
+    bad_indices_.insert(bad.index);
+  }
+  bad_count_.store(bad_.size(), std::memory_order_relaxed);
+  const double most = options_.max_bad * static_cast<double>(samples());
+  if (static_cast<double>(bad_indices_.size()) <= most) return;
+  fail<DataError>(
+      "{} of {} samples cannot be decoded, more than the share of {} that --max-bad "
+      "allows; the last one: {}",
+      bad_indices_.size(), samples(), options_.max_bad, slot.bad.back().message);
+}
+
+void Loader::seek(Position position) {
+  const std::uint64_t batch = batch_of(position);
+  if (batch == next_) return;
+  // Threads start in about 20 us each: cheaper than a way to recall claims that are under way.
+  stop();
+  taken_slots_ = 0;
+  next_ = batch;
+  start(batch);
+}
+
+void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
+  const std::uint64_t now = now_ns();
+  const std::uint32_t ready = ring_->ready_count();
+  record::mark(depth_name_, ready);
+  std::uint64_t step_ns = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken_ > 0) step_ns = now - timings_[(taken_ - 1) % timings_.size()].taken_ns;
+    timings_[taken_++ % timings_.size()] = {position_of(next_), slot.first_claim_ns, slot.ready_ns,
+                                            now};
+    trainer_wait_ns_ += wait_ns;
+    ready_sum_ += ready;
+    if (taken_ == 1) first_taken_ns_ = now;
+  }
+  if (options_.workers > 0 || states_.size() == 1 || step_ns == 0) return;
+  if (!tuner_.observe({wait_ns, step_ns, ready == ring_->slots()})) return;
+  ring_->set_active(static_cast<std::uint32_t>(tuner_.active()));
+  const std::lock_guard lock(mutex_);
+  active_ = tuner_.active();
+}
+
+// What a loader tells of itself.
+
+namespace {
+
+// Beside its images: the stack pages it touches, the tables of inflate and of the JPEG decoder, and
+// what malloc keeps for a thread.
+constexpr std::uint64_t worker_bytes = 1 << 20;
+
+std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std::string>& names) {
+  const auto value = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  std::vector<StageTime> stages{{"wait", value(times.wait_ns)},
+                                {"read", value(times.read_ns)},
+                                {"decode", value(times.decode_ns)},
+                                {"resize", value(times.resize_ns)}};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    stages.push_back({names[i], value(times.transforms_ns[i])});
+  stages.push_back({"pixels", value(times.pixels_ns)});
+  stages.push_back({"copy", value(times.copy_ns)});
+  return stages;
+}
+
+Encoding encoding_of(const Dataset& dataset) {
+  try {
+    Scratch scratch;
+    return dataset.fetch(0, scratch).encoding;
+  } catch (const std::exception&) {
+    return Encoding::png;  // takes the most; the sample's turn will come
+  }
+}
+
+}  // namespace
+
+MemoryBound Loader::bound() const {
+  const Dataset& dataset = maker_.dataset();
+  std::uint64_t scratch = 0;
+  if (options_.resident.empty()) {
+    const Encoding encoding = encoding_of(dataset);
+    const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
+    const auto row = static_cast<std::uint64_t>(image_shape().count());
+    // A PNG is whole before a window of it is taken, and its inflated rows beside it; a JPEG gives
+    // the window. What is resized is there before, between its two passes and after.
+    const std::uint64_t decoded = encoding == Encoding::png ? 2 * image : row;
+    const std::uint64_t sized = options_.recipe.resizes() ? 2 * image : 0;
+    scratch = dataset.max_fetched_bytes() + decoded + sized + 2 * row + worker_bytes;
+  }
+  return {.slots = slot_bytes(),
+          .workers = states_.size() * scratch,
+          .order = maker_.order_bytes(),
+          .dataset = dataset.memory_bytes()};
+}
+
+LoaderStats Loader::stats() const {
+  LoaderStats stats;
+  for (const auto& state : states_) {
+    WorkerStats worker;
+    worker.stages = stages_of(state->times, options_.recipe.worker_names());
+    worker.samples = state->times.samples.load(std::memory_order_relaxed);
+    worker.bytes = state->times.bytes.load(std::memory_order_relaxed);
+    stats.samples += worker.samples;
+    stats.bytes += worker.bytes;
+    if (stats.stages.empty()) {
+      stats.stages = worker.stages;
+    } else {
+      for (std::size_t i = 0; i < worker.stages.size(); ++i)
+        stats.stages[i].ns += worker.stages[i].ns;
+    }
+    stats.workers.push_back(std::move(worker));
+  }
+  stats.prefetch = options_.prefetch;
+  const std::lock_guard lock(mutex_);
+  stats.batches = taken_;
+  stats.trainer_wait_ns = trainer_wait_ns_;
+  stats.active = active_;
+  stats.bad = bad_.size();
+  stats.first_taken_ns = first_taken_ns_;
+  if (taken_ > 0) {
+    stats.last_taken_ns = timings_[(taken_ - 1) % timings_.size()].taken_ns;
+    stats.mean_ready = static_cast<double>(ready_sum_) / static_cast<double>(taken_);
+  }
+  const std::uint64_t kept = std::min<std::uint64_t>(taken_, timings_.size());
+  for (std::uint64_t i = taken_ - kept; i < taken_; ++i)
+    stats.timings.push_back(timings_[i % timings_.size()]);
+  return stats;
+}
+
+std::vector<BadSample> Loader::bad_samples(std::size_t from) const {
+  const std::lock_guard lock(mutex_);
+  return {bad_.begin() + static_cast<std::ptrdiff_t>(std::min(from, bad_.size())), bad_.end()};
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,280 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "data/load/loader.h"
+#include "tests/data_testing.h"
+#include "tests/data_uneven.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::in_memory;
+using testing::message_of;
+using testing::Uneven;
+
+LoaderOptions options(std::int64_t batch, int workers, int prefetch = 3, Tail tail = Tail::drop) {
+  LoaderOptions result;
+  result.batch = batch;
+  result.workers = workers;
+  result.prefetch = prefetch;
+  result.seed = 7;
+  result.tail = tail;
+  return result;
+}
+
+std::uint64_t hash_of(const Batch& batch) {
+  Hash hash;
+  hash.add(batch.position.epoch);
+  hash.add(batch.position.step);
+  hash.add(static_cast<std::uint64_t>(batch.count));
+  hash.add(batch.images);
+  for (const std::int32_t label : batch.labels) hash.add(static_cast<std::uint64_t>(label));
+  return hash.value();
+}
+
+std::vector<std::uint64_t> hashes(Loader& loader, std::uint64_t batches) {
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t i = 0; i < batches; ++i) result.push_back(hash_of(loader.next()));
+  return result;
+}
+
+TEST(Loader, GivesTheSameBatchesForAnyWorkersAndPrefetch) {
+  for (const Tail tail : {Tail::drop, Tail::pad}) {
+    const auto dataset = std::make_shared<Uneven>(53);
+    Loader reference(dataset, options(8, 1, 2, tail));
+    const auto expected = hashes(reference, 3 * reference.steps_per_epoch());
+    for (const int workers : {1, 2, 4, 8}) {
+      for (const int prefetch : {2, 3, 4, 5}) {
+        Loader loader(dataset, options(8, workers, prefetch, tail));
+        EXPECT_EQ(hashes(loader, expected.size()), expected) << workers << " x " << prefetch;
+      }
+    }
+  }
+}
+
+TEST(Loader, GivesEverySampleOnceAnEpochInItsPlace) {
+  const auto dataset = in_memory(50);
+  Loader loader(dataset, options(8, 2, 3, Tail::pad));
+  ASSERT_EQ(loader.steps_per_epoch(), 7U);
+  std::map<std::string, int> seen;
+  for (std::uint64_t step = 0; step < 7; ++step) {
+    const Batch& batch = loader.next();
+    EXPECT_EQ(batch.position, (Position{0, step}));
+    EXPECT_EQ(batch.count, step == 6 ? 2 : 8);
+    for (std::size_t row = 0; row < 8; ++row) {
+      const auto image = batch.images.subspan(row * 60, 60);
+      if (static_cast<std::int64_t>(row) >= batch.count) {
+        EXPECT_THAT(image, Each(0));
+        EXPECT_EQ(batch.labels[row], -1);
+      } else {
+        ++seen[std::string(image.begin(), image.end())];
+      }
+    }
+  }
+  ASSERT_EQ(seen.size(), 50U);
+  Scratch scratch;
+  std::vector<std::uint8_t> pixels(60);
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    dataset->read(i, scratch, pixels);
+    EXPECT_EQ(seen[std::string(pixels.begin(), pixels.end())], 1);
+  }
+}
+
+TEST(Loader, ShufflesEveryEpochAnewAndBySeed) {
+  const auto dataset = in_memory(64);
+  Loader a(dataset, options(64, 2));
+  auto other = options(64, 2);
+  other.seed = 8;
+  Loader b(dataset, other);
+  const auto pixels = [](Loader& loader) {
+    const Batch& batch = loader.next();
+    return std::string(batch.images.begin(), batch.images.end());
+  };
+  const std::set<std::string> all{pixels(a), pixels(a), pixels(a), pixels(b)};
+  EXPECT_EQ(all.size(), 4U);
+}
+
+TEST(Loader, KeepsTheOrderWithoutShuffle) {
+  const auto dataset = in_memory(12);
+  auto plain = options(4, 2);
+  plain.shuffle = Shuffle::none;
+  Loader loader(dataset, plain);
+  std::vector<std::uint8_t> pixels(60);
+  Scratch scratch;
+  for (std::uint64_t i = 0; i < 24; i += 4) {
+    const Batch& batch = loader.next();
+    for (std::uint64_t row = 0; row < 4; ++row) {
+      dataset->read((i + row) % 12, scratch, pixels);
+      EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(),
+                             batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row)));
+      EXPECT_EQ(batch.labels[row], dataset->label((i + row) % 12));
+    }
+  }
+}
+
+TEST(Loader, GoesOnAfterSeekAsIfItHadNeverStopped) {
+  const auto dataset = std::make_shared<Uneven>(30);
+  Loader reference(dataset, options(4, 2, 3, Tail::pad));
+  const auto expected = hashes(reference, 32);  // 4 epochs of 8 steps
+  Loader loader(dataset, options(4, 4, 4, Tail::pad));
+  for (std::uint64_t at = 0; at < 30; ++at) {
+    const std::uint64_t batch = at * 11 % 30;
+    loader.seek({batch / 8, batch % 8});
+    EXPECT_EQ(loader.position(), (Position{batch / 8, batch % 8}));
+    EXPECT_EQ(hash_of(loader.next()), expected[batch]);
+    EXPECT_EQ(hash_of(loader.next()), expected[batch + 1]);
+    EXPECT_EQ(loader.position(), (Position{(batch + 2) / 8, (batch + 2) % 8}));
+  }
+  auto late = options(4, 2, 3, Tail::pad);
+  late.start = {2, 5};
+  Loader started(dataset, late);
+  EXPECT_EQ(hash_of(started.next()), expected[21]);
+}
+
+TEST(Loader, ThrowsWhenTheTurnOfABrokenSampleComes) {
+  for (const int workers : {1, 4}) {
+    Loader good(std::make_shared<Uneven>(40), options(4, 1));
+    const auto expected = hashes(good, 20);
+    const auto dataset = std::make_shared<Uneven>(40, 17);
+    Loader loader(dataset, options(4, workers, 5));
+    std::uint64_t given = 0;
+    const std::string message = message_of([&] {
+      for (; given < 10; ++given) ASSERT_EQ(hash_of(loader.next()), expected[given]);
+    });
+    ASSERT_LT(given, 10U);
+    EXPECT_EQ(message, fmt::format("memory[17]: is broken (sample 17 of uneven, epoch 1, step {})",
+                                   given + 1));
+    EXPECT_EQ(loader.position(), (Position{0, given}));
+    EXPECT_EQ(message_of([&] { loader.next(); }), message);  // and stays so
+    loader.seek({0, given + 1});
+    EXPECT_EQ(hash_of(loader.next()), expected[given + 1]);
+  }
+}
+
+TEST(Loader, NamesTheFirstBrokenRowWhateverTheTiming) {
+  class AllBroken : public Uneven {
+   public:
+    using Uneven::Uneven;
+    Sample fetch(std::uint64_t index, Scratch&) const override {
+      std::this_thread::sleep_for(std::chrono::microseconds((40 - index) * 20));
+      throw std::runtime_error(fmt::format("no {}", index));
+    }
+  };
+  auto plain = options(16, 8);
+  plain.shuffle = Shuffle::none;
+  for (int round = 0; round < 20; ++round) {
+    Loader loader(std::make_shared<AllBroken>(40), plain);
+    EXPECT_THAT(message_of([&] { loader.next(); }), HasSubstr("no 0 (sample 0 of"));
+  }
+}
+
+TEST(Loader, StopsWhileTheRingIsFullOrFilling) {
+  for (int round = 0; round < 60; ++round) {
+    Loader loader(std::make_shared<Uneven>(16), options(4, 1 + round % 8, 2));
+    if (round % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (round % 2 == 0) loader.next();
+  }
+}
+
+TEST(Loader, FillsTheRingAndNoMoreWhenNobodyTakes) {
+  Loader loader(in_memory(64), options(8, 2, 4));
+  for (int i = 0; i < 5000 && loader.stats().samples < 32; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(loader.stats().samples, 32U);
+  loader.next();
+  loader.next();  // gives the first slot back
+  for (int i = 0; i < 5000 && loader.stats().samples < 40; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(loader.stats().samples, 40U);
+}
+
+TEST(Loader, TakesOneSampleAndABatchLargerThanTheSet) {
+  Loader one(in_memory(1), options(1, 8, 5));
+  const Batch first = one.next();
+  EXPECT_EQ(first.count, 1);
+  for (std::uint64_t epoch = 1; epoch < 50; ++epoch) {
+    EXPECT_EQ(one.next().position, (Position{epoch, 0}));
+  }
+  Loader padded(in_memory(3), options(8, 4, 3, Tail::pad));
+  ASSERT_EQ(padded.steps_per_epoch(), 1U);
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    const Batch& batch = padded.next();
+    EXPECT_EQ(batch.count, 3);
+    EXPECT_EQ(batch.labels[2] >= 0, true);
+    EXPECT_EQ(batch.labels[3], -1);
+  }
+}
+
+TEST(Loader, RefusesOptionsThatCannotBeMeant) {
+  const auto dataset = in_memory(3);
+  const auto refused = [&](const LoaderOptions& o) {
+    return message_of<UsageError>([&] { Loader loader(dataset, o); });
+  };
+  EXPECT_THAT(refused(options(8, 1)), AllOf(HasSubstr("3 samples"), HasSubstr("batch of 8")));
+  EXPECT_THAT(refused(options(0, 1)), HasSubstr("batch 0"));
+  EXPECT_THAT(refused(options(1, -1)), HasSubstr("-1 data workers"));
+  EXPECT_THAT(refused(options(1, 1, 1)), HasSubstr("prefetch 1"));
+  auto late = options(1, 1);
+  late.start = {0, 3};
+  EXPECT_THAT(refused(late), HasSubstr("step 3 of epoch 0"));
+  Loader loader(dataset, options(1, 1));
+  EXPECT_THAT(message_of<UsageError>([&] { loader.seek({1, 3}); }), HasSubstr("3 steps"));
+}
+
+TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
+  class Counted : public SlotMemory {
+   public:
+    std::byte* allocate(std::size_t bytes) override {
+      held += bytes;
+      return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
+    }
+    void release(std::byte* memory, std::size_t bytes) noexcept override {
+      held -= bytes;
+      ::operator delete (memory, std::align_val_t{64});
+    }
+    std::size_t held = 0;
+  };
+  Counted memory;
+  {
+    auto own = options(4, 2);
+    own.memory = &memory;
+    Loader loader(in_memory(8), own);
+    EXPECT_EQ(memory.held, loader.memory().slots);
+    // 4 images of 60 bytes, 4 labels and 4 plans of 48 bytes, by cache lines.
+    EXPECT_EQ(memory.held, 3U * (256 + 64 + 192));
+    loader.next();
+  }
+  EXPECT_EQ(memory.held, 0U);
+}
+
+TEST(Loader, RecordsWhenBatchesWereMade) {
+  Loader loader(std::make_shared<Uneven>(16), options(4, 2));
+  for (int i = 0; i < 300; ++i) loader.next();
+  const LoaderStats stats = loader.stats();
+  ASSERT_EQ(stats.timings.size(), 256U);
+  EXPECT_EQ(stats.timings.back().position, (Position{74, 3}));
+  EXPECT_GE(stats.samples, 1200U);
+  EXPECT_EQ(stats.bytes, stats.samples * 60);
+  for (std::size_t i = 0; i < stats.timings.size(); ++i) {
+    EXPECT_LE(stats.timings[i].first_claim_ns, stats.timings[i].ready_ns);
+    EXPECT_LE(stats.timings[i].ready_ns, stats.timings[i].taken_ns);
+    if (i > 0) {
+      EXPECT_LE(stats.timings[i - 1].taken_ns, stats.timings[i].taken_ns);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::data

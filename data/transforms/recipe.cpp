@@ -1,0 +1,211 @@
+#include "data/transforms/recipe.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/core/clock.h"
+#include "engine/core/error.h"
+#include "engine/core/text.h"
+
+namespace warpstep::data {
+namespace {
+
+// FNV-1a, 32 bits: where the draws of a transform begin.
+std::uint32_t hash(std::string_view text) {
+  std::uint32_t value = 0x811c9dc5;
+  for (const char c : text) value = (value ^ static_cast<std::uint8_t>(c)) * 0x01000193;
+  return value;
+}
+
+bool is_once(std::string_view name) {
+  return name == "random-mask" || name == "mixup" || name == "yuv" || name == "scale" ||
+         name == "normalize";
+}
+
+TransformPtr parse(std::string_view part) {
+  const std::string_view wanted = part.substr(0, part.find('='));
+  std::vector<std::string> known;
+  for (const TransformKind* kind : TransformKind::all()) {
+    if (kind->name == wanted) return kind->make(TransformArguments(part, kind->usage));
+    known.emplace_back(kind->name);
+  }
+  fail<UsageError>("transform '{}' is not known; there are {}{}", wanted, fmt::join(known, ", "),
+                   suggestion(wanted, known));
+}
+
+}  // namespace
+
+Recipe::Recipe(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    if (end == at) fail<UsageError>("--transforms '{}': an empty name at place {}", text, at);
+    transforms_.push_back(parse(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  check();
+}
+
+Recipe::Recipe(std::vector<TransformPtr> transforms) : transforms_(std::move(transforms)) {
+  check();
+}
+
+void Recipe::check() {
+  std::map<std::string, int> seen;
+  first_fields_.clear();
+  span_names_.clear();
+  for (std::size_t i = 0; i < transforms_.size(); ++i) {
+    const Transform& here = *transforms_[i];
+    span_names_.emplace_back(here.name(), record::Kind::stage);
+    first_fields_.push_back(hash(fmt::format("{}#{}", here.name(), seen[here.name()]++)));
+    if (i == 0 || transforms_[i - 1]->stage() <= here.stage()) continue;
+    fail<UsageError>(
+        "transform {} ({}) stands behind {} ({}); the order is geometry, bytes, jitter, mask, "
+        "colour, mix",
+        here.text(), data::name(here.stage()), transforms_[i - 1]->text(),
+        data::name(transforms_[i - 1]->stage()));
+  }
+  for (const auto& [name, times] : seen)
+    if (times > 1 && is_once(name))
+      fail<UsageError>("transform {} can stand in a recipe once", name);
+  check_geometry();
+  for (std::size_t i = 0; i + 1 < transforms_.size(); ++i)
+    if (transforms_[i]->name() == "normalize" &&
+        transforms_[i + 1]->stage() == TransformStage::colour)
+      fail<UsageError>("transform normalize stands before {}; it is the last of the colours",
+                       transforms_[i + 1]->text());
+}
+
+// Whether a change of size meets padding or another change depends on the draw: told here, not by
+// the image that is first to meet it.
+void Recipe::check_geometry() const {
+  const Transform* before = nullptr;  // after which no size may change
+  for (const TransformPtr& here : transforms_) {
+    if (here->stage() != TransformStage::geometry) continue;
+    if (before != nullptr && here->resizes())
+      fail<UsageError>(
+          "transform {} stands behind {}; it must stand before crops with padding and "
+          "other changes of size",
+          here->text(), before->text());
+    if (here->pads() || here->resizes()) before = here.get();
+  }
+}
+
+std::string Recipe::text() const {
+  std::string text;
+  for (const TransformPtr& transform : transforms_) {
+    if (!text.empty()) text += ',';
+    text += transform->text();
+  }
+  return text;
+}
+
+Recipe Recipe::for_evaluation() const {
+  std::vector<TransformPtr> kept;
+  for (const TransformPtr& transform : transforms_)
+    for (TransformPtr& part : transform->for_evaluation(transform)) kept.push_back(std::move(part));
+  return Recipe(std::move(kept));
+}
+
+ImageExtent Recipe::extent(const Shape& image) const {
+  ImageExtent extent{image[0], image[1]};
+  for (const TransformPtr& transform : transforms_) extent = transform->extent(extent);
+  return extent;
+}
+
+bool Recipe::sets_extent() const {
+  const ImageExtent square = extent({1000, 1000, 1}), wide = extent({1200, 2100, 1});
+  return square.height == wide.height && square.width == wide.width;
+}
+
+Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
+  Geometry geometry = Geometry::whole(image);
+  for (std::size_t i = 0; i < transforms_.size(); ++i)
+    if (transforms_[i]->stage() == TransformStage::geometry)
+      transforms_[i]->plan(geometry, draw.of(first_fields_[i]));
+  return geometry;
+}
+
+bool Recipe::is_gathered() const {
+  return std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+    return t->stage() == TransformStage::bytes || t->resizes();
+  });
+}
+
+bool Recipe::resizes() const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [](const TransformPtr& t) { return t->resizes(); });
+}
+
+bool Recipe::has(std::string_view name) const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [&](const TransformPtr& t) { return t->name() == name; });
+}
+
+bool Recipe::uses_rows() const {
+  return std::any_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+    return t->stage() == TransformStage::jitter || t->stage() == TransformStage::mask ||
+           t->stage() == TransformStage::mix;
+  });
+}
+
+void Recipe::row(RowPlan& plan, const Draw& draw) const {
+  for (std::size_t i = 0; i < transforms_.size(); ++i)
+    transforms_[i]->row(plan, draw.of(first_fields_[i]));
+}
+
+std::vector<std::string> Recipe::worker_names() const {
+  std::vector<std::string> names;
+  for (const TransformPtr& t : transforms_)
+    if (t->stage() == TransformStage::bytes) names.push_back(t->name());
+  return names;
+}
+
+void Recipe::apply(const RowImage& image, const Draw& draw, std::span<std::uint64_t> ns) const {
+  std::size_t timed = 0;
+  for (std::size_t i = 0; i < transforms_.size(); ++i) {
+    if (transforms_[i]->stage() != TransformStage::bytes) continue;
+    const std::uint64_t begin = now_ns();
+    transforms_[i]->apply(image, draw.of(first_fields_[i]));
+    ns[timed++] += record::note_since(span_names_[i], begin);
+  }
+}
+
+bool Recipe::normalizes() const {
+  return has("normalize") || !has("scale");
+}
+
+bool Recipe::is_plain() const {
+  return normalizes() && !has("scale") &&
+         std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
+           return t->stage() > TransformStage::bytes && t->name() != "normalize";
+         });
+}
+
+bool Recipe::mixes() const {
+  return std::any_of(transforms_.begin(), transforms_.end(),
+                     [](const TransformPtr& t) { return t->stage() == TransformStage::mix; });
+}
+
+PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
+                         const std::vector<double>& std) const {
+  PixelPlan plan;
+  plan.channels = channels;
+  for (std::size_t c = 0; c < idx(channels); ++c) plan.m[c][c] = 1;
+  for (const TransformPtr& transform : transforms_) transform->pixels(plan);
+  if (!normalizes()) return plan;
+  if (mean.size() != idx(channels) || std.size() != idx(channels))
+    fail<UsageError>("normalising {} channels takes as many of --mean and --std, not {} and {}",
+                     channels, mean.size(), std.size());
+  for (std::size_t c = 0; c < idx(channels); ++c) {
+    // From f32 in double and rounded once, as layers.h's normalize() has it: the same bits.
+    const double here = static_cast<float>(std[c]), middle = static_cast<float>(mean[c]);
+    const double scale = 1 / ((has("scale") ? 1.0 : 255.0) * here);
+    for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);
+    plan.shift[c] = static_cast<float>(plan.shift[c] * scale - middle / here);
+  }
+  return plan;
+}
+
+}  // namespace warpstep::data

@@ -1,0 +1,266 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "data/transforms/develop.h"
+#include "data/transforms/recipe.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::some_pixels;
+
+std::string refused(const std::string& text) {
+  return message_of<UsageError>([&] { Recipe recipe(text); });
+}
+
+TEST(Recipe, ReadsAndWritesItsText) {
+  for (const char* text :
+       {"", "random-crop=32:pad=4,flip,normalize", "resize=256,centre-crop=224x160",
+        "random-resized-crop=64:0.25:1,flip=0.25,brightness=0.5,contrast=0.25,normalize,mixup=1",
+        "random-crop=256,random-mask=0.25:dilate,yuv,scale", "resize=20x30"})
+    EXPECT_EQ(Recipe(text).text(), text);
+}
+
+TEST(Recipe, RefusesWhatCannotBeMeant) {
+  EXPECT_THAT(refused("random-corp=32"),
+              AllOf(HasSubstr("'random-corp' is not known"), HasSubstr("did you mean random-crop"),
+                    HasSubstr("normalize, random-crop")));
+  EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at place 5"));
+  EXPECT_THAT(refused("random-crop"), AllOf(HasSubstr("a size is missing"), HasSubstr("usage:")));
+  EXPECT_THAT(refused("random-crop=0"), HasSubstr("0 is not from 1 to 16384"));
+  EXPECT_THAT(refused("random-crop=3x4x5"), HasSubstr("is not a size"));
+  EXPECT_THAT(refused("random-crop=32:pat=4"), HasSubstr("'pat' is not known"));
+  EXPECT_THAT(refused("random-crop=32:pad=4.5"), HasSubstr("'4.5' is not a whole number"));
+  EXPECT_THAT(refused("random-mask=2"), HasSubstr("2 is not from 0 to 1"));
+  EXPECT_THAT(refused("random-mask=nan"), HasSubstr("'nan' is not known"));
+  EXPECT_THAT(refused("scale=3"), HasSubstr("takes 0 numbers at most"));
+  EXPECT_THAT(refused("scale,flip"),
+              AllOf(HasSubstr("flip (geometry) stands behind scale (colour)"),
+                    HasSubstr("the order is geometry")));
+  EXPECT_THAT(refused("mixup=1,mixup=1"), HasSubstr("can stand in a recipe once"));
+  EXPECT_THAT(refused("scale,scale"), HasSubstr("can stand in a recipe once"));
+  EXPECT_THAT(refused("normalize,yuv"), HasSubstr("normalize stands before yuv"));
+  EXPECT_THAT(refused("random-crop=32:pad=4,resize=16"),
+              HasSubstr("must stand before crops with padding"));
+  EXPECT_THAT(refused("resize=64,random-resized-crop=32"), HasSubstr("other changes of size"));
+}
+
+TEST(Recipe, EvaluatesWithoutChance) {
+  EXPECT_EQ(Recipe("random-crop=32:pad=4,flip,contrast=0.5,random-mask=0.5,yuv,normalize,mixup=1")
+                .for_evaluation()
+                .text(),
+            "centre-crop=32:pad=4,yuv,normalize");
+  EXPECT_EQ(Recipe("random-resized-crop=224,flip").for_evaluation().text(),
+            "resize=256,centre-crop=224");
+}
+
+TEST(Recipe, DrawsOfATransformDoNotDependOnItsNeighbours) {
+  const Shape image{40, 50, 3};
+  const Recipe alone("random-crop=32"), behind("flip,random-crop=32"), twice("flip,flip=0.5");
+  int mirrored = 0, differing = 0;
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    const Draw draw(3, 1, i);
+    const Geometry a = alone.geometry(image, draw), b = behind.geometry(image, draw);
+    EXPECT_EQ(a.out.y, b.out.y);
+    EXPECT_EQ(a.out.x, b.mirrored ? 50 - 32 - b.out.x : b.out.x);
+    mirrored += b.mirrored ? 1 : 0;
+    differing += twice.geometry(image, draw).mirrored ? 1 : 0;  // two coins of their own
+  }
+  EXPECT_NEAR(mirrored, 200, 50);
+  EXPECT_NEAR(differing, 200, 50);
+}
+
+TEST(Recipe, CropsReachEveryPlaceAndOnlyThose) {
+  const Recipe recipe("random-crop=4x6:pad=1");
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const Geometry g = recipe.geometry({5, 7, 3}, Draw(1, 0, i));
+    EXPECT_EQ(g.out.height, 4);
+    EXPECT_EQ(g.out.width, 6);
+    seen.emplace(g.out.y, g.out.x);
+  }
+  EXPECT_EQ(seen.size(), 4U * 4U);
+  EXPECT_EQ(*seen.begin(), (std::pair<std::int64_t, std::int64_t>{-1, -1}));
+  EXPECT_EQ(*seen.rbegin(), (std::pair<std::int64_t, std::int64_t>{2, 2}));
+}
+
+TEST(Recipe, NamesTheImageThatIsTooSmall) {
+  EXPECT_THAT(message_of([] {
+                Recipe("random-crop=256").geometry({100, 300, 3}, Draw(0, 0, 0));
+              }),
+              AllOf(HasSubstr("300 x 100 pixels are too few for random-crop=256"),
+                    HasSubstr("resize=256")));
+}
+
+TEST(Recipe, KnowsTheSizeOfItsRows) {
+  const auto extent = [](const char* text, const Shape& image) {
+    const ImageExtent e = Recipe(text).extent(image);
+    const Geometry g = Recipe(text).geometry(image, Draw(1, 2, 3));
+    EXPECT_EQ(g.out.height, e.height) << text;
+    EXPECT_EQ(g.out.width, e.width) << text;
+    return std::pair(e.height, e.width);
+  };
+  EXPECT_EQ(extent("resize=32", {40, 50, 3}), (std::pair<std::int64_t, std::int64_t>{32, 40}));
+  EXPECT_EQ(extent("centre-crop=24,resize=30", {40, 50, 3}),
+            (std::pair<std::int64_t, std::int64_t>{30, 30}));
+  EXPECT_EQ(extent("flip", {40, 50, 3}), (std::pair<std::int64_t, std::int64_t>{40, 50}));
+  EXPECT_EQ(extent("resize=60,random-crop=32x33:pad=1", {40, 50, 3}),
+            (std::pair<std::int64_t, std::int64_t>{32, 33}));
+  EXPECT_FALSE(Recipe("resize=32").sets_extent());
+  EXPECT_FALSE(Recipe("flip").sets_extent());
+  EXPECT_TRUE(Recipe("resize=32,centre-crop=32").sets_extent());
+  EXPECT_TRUE(Recipe("random-resized-crop=8").sets_extent());
+}
+
+TEST(Recipe, ResizedCropsKeepTheirAreaAndRatio) {
+  const Recipe recipe("random-resized-crop=8:0.25:0.5");
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    const Geometry g = recipe.geometry({300, 400, 3}, Draw(1, 0, i));
+    ASSERT_TRUE(is_inside(g.source, {300, 400, 3}));
+    const double area = static_cast<double>(g.source.height * g.source.width) / (300 * 400),
+                 ratio = static_cast<double>(g.source.width) / static_cast<double>(g.source.height);
+    EXPECT_GT(area, 0.245);
+    EXPECT_LT(area, 0.505);
+    EXPECT_GT(ratio, 0.74);
+    EXPECT_LT(ratio, 1.35);
+  }
+}
+
+TEST(Recipe, FoldsColoursIntoOneAffineMap) {
+  const PixelPlan yuv = Recipe("yuv,scale").pixels(3, {}, {});
+  const auto at = [](const PixelPlan& plan, std::size_t o, double r, double g, double b) {
+    return plan.m[o][0] * r + plan.m[o][1] * g + plan.m[o][2] * b + plan.shift[o];
+  };
+  EXPECT_NEAR(at(yuv, 0, 255, 255, 255), 1, 1e-6);  // white
+  EXPECT_NEAR(at(yuv, 1, 255, 255, 255), 128.0 / 255, 1e-6);
+  EXPECT_NEAR(at(yuv, 2, 255, 0, 0), 127.5 / 255 + 128.0 / 255, 1e-6);  // red
+  EXPECT_NEAR(at(yuv, 1, 0, 0, 255), 127.5 / 255 + 128.0 / 255, 1e-6);  // blue
+  const PixelPlan normal = Recipe().pixels(3, {0.5, 0.4, 0.3}, {0.2, 0.25, 0.5});
+  EXPECT_NEAR(at(normal, 1, 9, 255, 9), (1 - 0.4) / 0.25, 1e-6);
+  EXPECT_EQ(normal.m[1][0], 0);
+  // PyTorch's ToTensor and Normalize.
+  const PixelPlan scaled = Recipe("scale,normalize").pixels(3, {0.5, 0.4, 0.3}, {0.2, 0.25, 0.5});
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_FLOAT_EQ(scaled.m[c][c], normal.m[c][c]);
+    EXPECT_FLOAT_EQ(scaled.shift[c], normal.shift[c]);
+  }
+  const PixelPlan masked = Recipe("random-mask=0.25:dilate,mixup=1").pixels(1, {0.5}, {0.5});
+  EXPECT_EQ(masked.mask_threshold, 16384U);
+  EXPECT_TRUE(masked.dilate);
+  EXPECT_TRUE(masked.mix);
+  EXPECT_THAT(message_of<UsageError>([] { Recipe("yuv").pixels(1, {0}, {1}); }),
+              HasSubstr("yuv takes 3 channels"));
+  EXPECT_THAT(message_of<UsageError>([] { Recipe().pixels(3, {0}, {1}); }),
+              HasSubstr("as many of --mean and --std"));
+}
+
+TEST(Recipe, JittersAroundTheMiddle) {
+  const Recipe recipe("contrast=0.5,brightness=0.5");
+  double gain = 0;
+  for (std::uint64_t i = 0; i < 2000; ++i) {
+    RowPlan contrast, both;
+    Recipe("contrast=0.5").row(contrast, Draw(1, 0, i));
+    EXPECT_NEAR(contrast.gain * 127.5F + contrast.offset, 127.5, 1e-4);  // mid-gray stays
+    recipe.row(both, Draw(1, 0, i));
+    EXPECT_NEAR(both.offset * contrast.gain, contrast.offset * both.gain, 1e-3);  // scaled alike
+    gain += contrast.gain;
+  }
+  EXPECT_NEAR(gain / 2000, 1, 0.03);
+}
+
+TEST(Recipe, MixingWeightsAreOfBeta) {
+  for (const double alpha : {0.2, 1.0, 2.0}) {
+    const Recipe recipe(fmt::format("mixup={}", alpha));
+    double sum = 0, squares = 0;
+    constexpr int count = 4000;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      RowPlan plan;
+      recipe.row(plan, Draw(1, 0, i));
+      sum += plan.weight;
+      squares += static_cast<double>(plan.weight) * plan.weight;
+    }
+    const double mean = sum / count, variance = squares / count - mean * mean;
+    EXPECT_NEAR(mean, 0.5, 0.03);
+    EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.012) << alpha;
+  }
+}
+
+// A transform of a user's own, entered in one place.
+class Solarize final : public Transform {
+ public:
+  explicit Solarize(std::int64_t threshold) : threshold_(threshold) {}
+  TransformStage stage() const override { return TransformStage::bytes; }
+  std::string name() const override { return "solarize"; }
+  std::string text() const override { return fmt::format("solarize={}", threshold_); }
+  void apply(const RowImage& image, const Draw&) const override {
+    for (std::uint8_t& byte : image.pixels)
+      if (byte >= threshold_) byte = static_cast<std::uint8_t>(255 - byte);
+  }
+
+ private:
+  std::int64_t threshold_;
+};
+const TransformKind solarize("solarize", "solarize=THRESHOLD", "inverts bytes from it on",
+                             [](const TransformArguments& a) {
+                               return TransformPtr(std::make_shared<Solarize>(a.whole(0, 0, 255)));
+                             });
+
+TEST(Recipe, TakesATransformOfTheUsersOwnAndTimesItByName) {
+  const Recipe recipe("flip,solarize=100,scale");
+  EXPECT_EQ(recipe.worker_names(), std::vector<std::string>{"solarize"});
+  EXPECT_FALSE(recipe.is_gathered());
+  std::vector<std::uint8_t> pixels{0, 99, 100, 255};
+  std::uint64_t ns = 0;
+  recipe.apply({pixels, 1, 4, 1}, Draw(0, 0, 0), std::span(&ns, 1));
+  EXPECT_EQ(pixels, (std::vector<std::uint8_t>{0, 99, 155, 0}));
+  EXPECT_GT(ns, 0U);
+}
+
+// Row by row and pixel by pixel, from the definition of Geometry.
+std::vector<std::uint8_t> expected_row(const std::vector<std::uint8_t>& image, const Shape& shape,
+                                       const Geometry& g) {
+  std::vector<std::uint8_t> row;
+  for (std::int64_t y = 0; y < g.out.height; ++y)
+    for (std::int64_t x = 0; x < g.out.width; ++x)
+      for (std::int64_t c = 0; c < shape[2]; ++c) {
+        const std::int64_t from_y = g.out.y + y,
+                           from_x = g.out.x + (g.mirrored ? g.out.width - 1 - x : x);
+        const bool inside = from_y >= 0 && from_x >= 0 && from_y < g.height && from_x < g.width;
+        row.push_back(
+            inside ? image[idx(((g.source.y + from_y) * shape[1] + g.source.x + from_x) * shape[2] +
+                               c)]
+                   : std::uint8_t{0});
+      }
+  return row;
+}
+
+TEST(Develop, PutsEveryPixelInItsPlace) {
+  const Shape shape{9, 11, 3};
+  const auto image = some_pixels(shape, 5);
+  const auto png = encode_png(shape, image);
+  Developer developer;
+  for (const char* text : {"", "flip=1", "random-crop=4x6", "random-crop=7x9:pad=3,flip",
+                           "random-crop=20:pad=12", "flip=1,random-crop=8x5:pad=2"}) {
+    const Recipe recipe(text);
+    for (std::uint64_t i = 0; i < 50; ++i) {
+      const Geometry geometry = recipe.geometry(shape, Draw(1, 0, i));
+      const auto expected = expected_row(image, shape, geometry);
+      for (const Sample& sample :
+           {Sample{image, Encoding::pixels, shape}, Sample{png, Encoding::png, {}}}) {
+        std::vector<std::uint8_t> row(expected.size(), 77);
+        develop(sample, "a.png", shape, geometry, 3, developer, row);
+        ASSERT_EQ(row, expected) << text << " of sample " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpstep::data

@@ -1,0 +1,154 @@
+// A transform: what a recipe is made of. Those that come with Warpstep and those of a library's
+// user are entered alike, in one place (TransformKind).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/decode/image.h"
+#include "engine/core/pixels.h"
+
+namespace warpstep::data {
+
+// The random numbers of one sample in one epoch, and of one transform: its fields are its own, so
+// that adding a transform to a recipe leaves the draws of the others alone.
+class Draw {
+ public:
+  Draw(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample)
+      : seed_(seed), epoch_(static_cast<std::uint32_t>(epoch)), sample_(sample) {}
+  // For the transform whose fields begin at `first`.
+  Draw of(std::uint32_t first) const {
+    Draw other = *this;
+    other.first_ = first;
+    return other;
+  }
+  std::uint32_t word(std::uint32_t field) const {
+    return draw(seed_, Purpose::augmentation, epoch_,
+                sample_ | std::uint64_t{first_ + field} << 32)[0];
+  }
+  // Uniform in [0, n).
+  std::uint32_t below(std::uint32_t field, std::uint32_t n) const {
+    return warpstep::below(word(field), n);
+  }
+  float uniform(std::uint32_t field) const { return warpstep::uniform(word(field)); }  // [0, 1)
+  std::uint64_t seed() const { return seed_; }
+  std::uint32_t epoch() const { return epoch_; }
+  std::uint64_t sample() const { return sample_; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t epoch_;
+  std::uint64_t sample_;
+  std::uint32_t first_ = 0;
+};
+
+// Where the pixels of a row come from: window `source` of the image is resized to height x width,
+// of which window `out` is the row, mirrored or not. Decided before anything is decoded.
+struct Geometry {
+  Window source;
+  std::int64_t height = 0, width = 0;
+  Window out;  // may reach beyond height x width, where pixels are 0
+  bool mirrored = false;
+
+  static Geometry whole(const Shape& image);
+  bool resizes() const { return source.height != height || source.width != width; }
+  bool operator==(const Geometry&) const = default;
+};
+
+struct RowImage {
+  std::span<std::uint8_t> pixels;  // [height, width, channels]
+  std::int64_t height = 0, width = 0, channels = 0;
+};
+
+// In this order they act on a row; a recipe must name them so.
+enum class TransformStage : std::uint8_t {
+  geometry,  // plan()
+  bytes,     // apply(), by a worker; timed by the transform's name
+  jitter,    // row(): contrast and brightness
+  mask,      // row() and pixels()
+  colour,    // pixels(): folded into one affine map
+  mix        // row() and pixels(); the loader pairs the rows
+};
+std::string_view name(TransformStage stage);
+
+class Transform;
+using TransformPtr = std::shared_ptr<const Transform>;
+
+// Immutable; used by many threads at once. All but stage(), name() and text() do nothing unless
+// overridden.
+class Transform {
+ public:
+  virtual ~Transform();
+  virtual TransformStage stage() const = 0;
+  virtual std::string name() const = 0;  // "random-crop"
+  virtual std::string text() const = 0;  // as a recipe has it: "random-crop=256"
+  // Throws DataError for an image that it cannot take, without the image's name.
+  virtual void plan(Geometry&, const Draw&) const {}
+  virtual void apply(const RowImage&, const Draw&) const {}
+  virtual void row(RowPlan&, const Draw&) const {}
+  virtual void pixels(PixelPlan&) const {}
+  // Height and width that plan() makes of those before it.
+  virtual ImageExtent extent(const ImageExtent& before) const { return before; }
+  // Whether plan() may give more than another window of the same pixels, mirrored or not. What does
+  // cannot be gathered from a resident set, and must stand before crops with padding.
+  virtual bool resizes() const { return stage() == TransformStage::geometry; }
+  virtual bool pads() const { return false; }
+  // What stands in its place when a model is evaluated: itself, something without chance, nothing.
+  virtual std::vector<TransformPtr> for_evaluation(const TransformPtr& self) const {
+    return {self};
+  }
+};
+
+// Numbers behind the name of a transform: random-crop=32:pad=4 has values {"32"}, words {pad: "4"}.
+class TransformArguments {
+ public:
+  // Throws UsageError that names the transform and shows its usage.
+  TransformArguments(std::string_view text, std::string_view usage);
+
+  const std::string& name() const { return name_; }
+  const std::string& text() const { return text_; }
+  std::size_t count() const { return values_.size(); }
+  // All throw UsageError for what is missing, is no such number, or is out of range.
+  std::int64_t whole(std::size_t i, std::int64_t least, std::int64_t most) const;
+  double number(std::size_t i, double least, double most) const;
+  ImageExtent extent(std::size_t i) const;  // "256" or "224x320"
+  bool has(std::string_view word) const;
+  std::int64_t whole(std::string_view word, std::int64_t least, std::int64_t most,
+                     std::int64_t absent) const;
+  void most(std::size_t values, std::initializer_list<std::string_view> words) const;
+  [[noreturn]] void refuse(std::string_view what) const;
+
+ private:
+  double parse(std::string_view value, double least, double most, bool whole) const;
+
+  std::string text_, usage_, name_;
+  std::vector<std::string> values_;
+  std::vector<std::pair<std::string, std::string>> words_;  // value "" for a bare word
+};
+
+// The one place where a transform is entered: a constant of this type at namespace scope makes
+// `name` known to every recipe.
+//
+//   const TransformKind solarize("solarize", "solarize=THRESHOLD", "inverts bytes above it",
+//       [](const TransformArguments& a) { return std::make_shared<Solarize>(a.whole(0, 0, 255));
+//       });
+class TransformKind {
+ public:
+  using Make = TransformPtr (*)(const TransformArguments&);
+  TransformKind(const char* name, const char* usage, const char* what, Make make);
+  TransformKind(const TransformKind&) = delete;
+  TransformKind& operator=(const TransformKind&) = delete;
+
+  const char* name;
+  const char* usage;
+  const char* what;
+  Make make;
+
+  static const std::vector<const TransformKind*>& all();  // in order of their names
+};
+
+}  // namespace warpstep::data

@@ -1,0 +1,50 @@
+// A data set that can be drawn anywhere: ten classes of shaded, noisy shapes and textures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "data/formats/dataset.h"
+
+namespace warpstep::data {
+
+inline constexpr std::int64_t synthetic_side = 32;  // pixels
+inline constexpr std::array<std::string_view, 10> synthetic_classes{
+    "disc",    "square",  "triangle", "ring",    "cross",
+    "stripes", "columns", "diagonal", "checker", "dots"};
+
+// Class of image `index`: every ten neighbours have all ten, in an order that varies.
+std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t index);
+
+// Draws image `index` of the split into pixels [32, 32, 3]. Arithmetic in (seed, split, index) with
+// + - * / and sqrt alone, so that the pixels are equal on every machine.
+void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
+                    std::span<std::uint8_t> pixels);
+
+// The same at any size: figures of 256 pixels, or of the image's shorter side, tile the image, so
+// that every window of that size shows its class. `pixels` are [height, width, 3].
+void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, std::int64_t height,
+                          std::int64_t width, std::span<std::uint8_t> pixels);
+
+struct SyntheticOptions {
+  std::uint64_t train = 10000;  // files
+  std::uint64_t test = 2000;
+  std::uint64_t seed = 0;
+  int workers = 0;                                               // threads; 0: all cores
+  std::int64_t height = synthetic_side, width = synthetic_side;  // pixels
+  bool jpeg = false;                                             // quality 90; else PNG
+};
+
+// Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
+// Each split is written aside and renamed when whole. A folder that already holds this very set is
+// left alone (false); one that holds another set made here, or an interrupted one, is replaced.
+// Throws DataError when the folder holds anything else, or cannot be written.
+// `progress` is told the number of files written, from one thread at a time.
+bool make_dataset(const std::string& folder, const SyntheticOptions& options,
+                  const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
+
+}  // namespace warpstep::data

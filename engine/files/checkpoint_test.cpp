@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/files/checkpoint.h"
+
+namespace warpstep {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Json written() {
+  Progress progress{.step = 40, .next = {6, 4}, .epoch_score = {1.5, 9, 32}, .evaluation = {}};
+  progress.evaluation = EvaluationRecord{6, 36, {std::nan(""), 5, 10}, 0};  // diverged, but trains
+  StepState state;
+  state.step = 40;
+  state.skipped = 2;
+  state.micro_step = 1;
+  state.update = 0;
+  state.loss_scale = 0.25F;
+  return Json::parse(progress_text(progress, state));
+}
+
+// What is wrong with it; empty if it is taken.
+std::string refusal(const std::string& text) try {
+  StepState state;
+  const Progress progress = parse_progress(text, "run/checkpoint.safetensors", state);
+  EXPECT_GE(progress.step, progress.next.epoch + progress.next.step);
+  EXPECT_TRUE(std::isfinite(state.loss_scale) && state.loss_scale > 0);
+  EXPECT_TRUE(std::isfinite(progress.epoch_score.loss_sum));
+  EXPECT_GE(state.step, state.skipped);
+  EXPECT_GE(state.skipped, 0);
+  EXPECT_GE(state.micro_step, 0);
+  for (const Score& score :
+       {progress.epoch_score, progress.evaluation.value_or(EvaluationRecord()).score}) {
+    EXPECT_GE(score.correct, 0);
+    EXPECT_LE(score.correct, score.count);
+  }
+  return {};
+} catch (const DataError& error) {
+  return error.what();
+}
+
+TEST(CheckpointProgress, IsReadAsItWasWritten) {
+  StepState state;
+  const Progress read = parse_progress(written().dump(), "x", state);
+  EXPECT_EQ(Json::parse(progress_text(read, state)), written());
+  Json older = written();  // before these were kept
+  for (const char* key : {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation"})
+    older.erase(key);
+  EXPECT_EQ(refusal(older.dump()), "");
+}
+
+// Every field, also those inside of another, with everything that does not belong there.
+TEST(CheckpointProgress, RefusesEveryFieldThatIsNoneByItsName) {
+  const Json whole = written();
+  const std::vector<Json> wrong{nullptr,
+                                -1,
+                                6.5,
+                                1e300,
+                                "junk",
+                                "",
+                                "0x1p+",
+                                " 1",
+                                "-nan",
+                                true,
+                                Json::array(),
+                                Json::object(),
+                                {{"step", 1}},
+                                std::numeric_limits<std::uint64_t>::max(),
+                                std::numeric_limits<std::int64_t>::min()};
+  int refused = 0;
+  const Json flat = whole.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    for (const Json& instead : wrong) {
+      if (instead.is_boolean() && value.is_boolean()) continue;
+      if (pointer == "/evaluation/score/loss_sum" && instead == "-nan") continue;
+      Json changed = whole;
+      changed[Json::json_pointer(pointer)] = instead;
+      const std::string field = pointer.substr(pointer.rfind('/') + 1);
+      EXPECT_THAT(refusal(changed.dump()), AllOf(HasSubstr("run/checkpoint.safetensors: metadata"),
+                                                 HasSubstr("'" + field + "' is ")))
+          << pointer << " " << instead;
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 200);
+  for (const char* object : {"epoch_score", "evaluation"})
+    for (const Json& instead : wrong) {
+      Json changed = whole;
+      changed[object] = instead;
+      EXPECT_THAT(refusal(changed.dump()), HasSubstr(object)) << instead;
+    }
+}
+
+TEST(CheckpointProgress, RefusesNumbersThatDoNotFitEachOther) {
+  const auto with = [](const std::string& pointer, const Json& value) {
+    Json changed = written();
+    changed[Json::json_pointer(pointer)] = value;
+    return refusal(changed.dump());
+  };
+  EXPECT_THAT(with("/next_step", 35), HasSubstr("a whole number from 0 to 34"));
+  EXPECT_THAT(with("/next_epoch", 41), HasSubstr("a whole number from 0 to 40"));
+  EXPECT_THAT(with("/evaluation/step", 41), HasSubstr("'evaluation': 'step' is 41"));
+  EXPECT_THAT(with("/epoch_score/correct", 33), HasSubstr("from 0 to 32"));
+  EXPECT_THAT(with("/loss_scale", "0x0p+0"), HasSubstr("above 0"));
+  EXPECT_THAT(with("/loss_scale", "1e39"), HasSubstr("above 0")) << "infinite in 32 bits";
+  Json lacks = written();
+  lacks.erase("loss_scale");
+  EXPECT_THAT(refusal(lacks.dump()), HasSubstr("has no 'loss_scale'"));
+}
+
+TEST(CheckpointProgress, RefusesWhatIsNoObject) {
+  EXPECT_THAT(refusal(""), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal("7"), HasSubstr("7, where an object belongs"));
+  EXPECT_THAT(refusal(std::string(1'000'000, '[')), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(std::string(100'000, '[') + std::string(100'000, ']')), HasSubstr("no JSON"));
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,125 @@
+// The safetensors format: named tensors and text in one file. 8 bytes with the header's length, a
+// JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {text: text}}, then the data,
+// all little-endian and row-major. Described at https://huggingface.co/docs/safetensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/file.h"
+#include "engine/core/types.h"
+
+namespace warpstep {
+
+// The element types that Warpstep writes and reads; the format has more, which are refused by name.
+enum class StoredType : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  f64,
+  u8,
+  u16,
+  u32,
+  u64,
+  i8,
+  i16,
+  i32,
+  i64,
+  boolean
+};
+
+std::string_view name(StoredType type);   // as the format spells it: "F32"
+std::size_t size_bytes(StoredType type);  // of one element
+StoredType stored_type(DType dtype);
+
+using Metadata = std::map<std::string, std::string>;
+
+// A tensor of a file that is to be written; `bytes` are borrowed until it is.
+struct TensorToStore {
+  std::string name;
+  StoredType type = StoredType::f32;
+  std::vector<std::uint64_t> shape;  // outermost first
+  std::span<const std::byte> bytes;
+};
+
+// Writes the tensors in the order given, whole or not at all (core/file.h), without a copy of their
+// bytes in memory. Equal arguments give equal files. Throws UsageError for a name that is taken,
+// reserved or not UTF-8 and for bytes that do not fit the shape; DataError when writing fails.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
+                       const Metadata& metadata = {});
+
+struct StoredTensor {
+  std::string name;
+  StoredType type = StoredType::f32;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t offset = 0;  // of the first byte, in the file
+  std::uint64_t bytes = 0;   // fits the shape
+};
+
+// What such a file begins with, the length and the header, for tensors whose data follow each other
+// in the order given (their offsets are ignored). Padded with spaces so that the data begins at a
+// multiple of 8, and is at least `least_bytes` long: whoever does not know a shape before its data
+// is written leaves room and fills it in later. Throws UsageError as write_safetensors does.
+std::string safetensors_beginning(const std::filesystem::path& path,
+                                  std::span<const StoredTensor> tensors, const Metadata& metadata,
+                                  std::size_t least_bytes = 0);
+
+// A file whose header is proven right before anything is read by it: every tensor fits its shape,
+// and together they cover the data without a hole or an overlap. Allocates in proportion to the
+// header's true size, whatever the header says.
+class SafetensorsFile {
+ public:
+  // Throws DataError naming the file, the tensor and the byte.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  const Metadata& metadata() const { return metadata_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the data's order
+  const StoredTensor* find(std::string_view name) const;                 // null when there is none
+  const StoredTensor& at(std::string_view name) const;                   // throws DataError
+
+  // Fills `out`, which must have tensor.bytes bytes. Throws DataError.
+  void read(const StoredTensor& tensor, std::span<std::byte> out) const;
+  // The same from the tensor's byte `begin` on, as many as `out` has and the tensor must have.
+  void read_part(const StoredTensor& tensor, std::uint64_t begin, std::span<std::byte> out) const;
+
+ private:
+  InputFile file_;
+  Metadata metadata_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+}  // namespace warpstep
+
+namespace warpstep::safetensors {
+
+// The JSON header of a safetensors file, checked; used by safetensors*.cpp and weights*.cpp alone.
+
+inline constexpr std::uint64_t length_bytes = 8;                // the field that holds the length
+inline constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference reader's limit
+inline constexpr std::size_t max_rank = 32;
+inline constexpr std::string_view metadata_name = "__metadata__";
+
+struct Header {
+  Metadata metadata;
+  std::vector<StoredTensor> tensors;  // in the data's order
+};
+
+// `text` is what follows the length; `data_bytes` is what follows the text. Throws DataError that
+// begins with `path`.
+Header parse_header(const std::string& path, std::string_view text, std::uint64_t data_bytes);
+
+// Elements times their size; false when that does not fit 64 bits.
+bool size_of(StoredType type, const std::vector<std::uint64_t>& shape, std::uint64_t& bytes);
+
+// A name for messages: quoted, made printable, cut when long.
+std::string printable(std::string_view name);
+
+}  // namespace warpstep::safetensors

@@ -1,0 +1,35 @@
+// The interface between an op's grad() and the graph: a node's values, and where its gradients go.
+#pragma once
+
+#include <vector>
+
+#include "engine/graph/graph.h"
+
+namespace warpstep {
+
+// What an op's grad() sees of its node: inputs, outputs, the gradient that arrives, and where to
+// leave its own.
+class Adjoint {
+ public:
+  Adjoint(Graph& graph, const Node& node, std::vector<int>& gradients,
+          const std::vector<bool>& wanted)
+      : graph_(graph), node_(node), gradients_(gradients), wanted_(wanted) {}
+
+  Tensor in(int i) const { return {&graph_, node_.in[idx(i)]}; }
+  Tensor out(int i = 0) const { return {&graph_, node_.out[idx(i)]}; }
+  Tensor d_out(int i = 0) const;  // throws Error when no gradient arrives
+  bool wants(int i) const { return wanted_[idx(in(i).id)]; }
+  // Leaves a gradient of input i; a second one is added to the first.
+  void give(int i, Tensor gradient);
+  std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in) {
+    return graph_.record(phase, std::move(op), in, node_.scope, node_.where);
+  }
+
+ private:
+  Graph& graph_;
+  const Node& node_;
+  std::vector<int>& gradients_;
+  const std::vector<bool>& wanted_;
+};
+
+}  // namespace warpstep

@@ -1,0 +1,152 @@
+#include "engine/graph/graph.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+#include "engine/graph/step_state.h"
+
+namespace warpstep {
+namespace {
+
+std::string_view file_name(Where where) {
+  const std::string_view path = where.file_name();
+  const auto folder = path.rfind('/', path.rfind('/') - 1);
+  return folder == std::string_view::npos ? path : path.substr(folder + 1);
+}
+
+Role output_role(const Type& type) {
+  if (type.shape.rank() == 0) return Role::statistic;
+  return is_float(type.dtype) ? Role::activation : Role::index;
+}
+
+}  // namespace
+
+std::string_view name(Role role) {
+  switch (role) {
+    case Role::input: return "input";
+    case Role::resident: return "resident";
+    case Role::activation: return "activation";
+    case Role::statistic: return "statistic";
+    case Role::index: return "index";
+    case Role::mask: return "mask";
+    case Role::parameter: return "parameter";
+    case Role::buffer: return "buffer";
+    case Role::gradient: return "gradient";
+    case Role::moment: return "moment";
+    case Role::copy: return "copy";
+    case Role::accumulator: return "accumulator";
+    case Role::average: return "average";
+    case Role::state: return "state";
+    case Role::report: return "report";
+  }
+  return "?";
+}
+
+std::string_view name(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::loss: return "loss";
+    case Phase::data_grad: return "dgrad";
+    case Phase::weight_grad: return "wgrad";
+    case Phase::update: return "update";
+  }
+  return "?";
+}
+
+std::string Node::title() const {
+  if (scope.empty()) return std::string(name(op));
+  return fmt::format("{}/{}", scope, name(op));
+}
+
+Shape Parameter::torch_shape(const Shape& engine_shape) const {
+  std::vector<std::int64_t> extents;
+  for (const int axis : permutation) extents.push_back(view[axis]);
+  if (engine_shape.rank() == static_cast<int>(extents.size())) return Shape(extents);
+  // A linear layer behind a flatten: [out, C, H, W] travels as [out, C H W].
+  std::vector<std::int64_t> merged{extents[0], 1};
+  for (std::size_t i = 1; i < extents.size(); ++i) merged[1] *= extents[i];
+  return Shape(merged);
+}
+
+const Type& Tensor::type() const {
+  return graph->value(id).type;
+}
+
+int Graph::add_value(Type type, Role role, std::string value_name) {
+  values.push_back(
+      {.type = type, .role = role, .name = std::move(value_name), .parameter = -1, .layout = {}});
+  return static_cast<int>(values.size()) - 1;
+}
+
+Tensor Graph::input(std::string value_name, Type type, Role role) {
+  inputs.push_back(add_value(type, role, std::move(value_name)));
+  return {this, inputs.back()};
+}
+
+Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> initial, bool saved) {
+  for (const Buffer& other : buffers)
+    if (other.name == buffer_name)
+      fail<ShapeError>("two buffers are called {}; give each layer a name of its own", buffer_name);
+  if (initial.size() != 1 && initial.size() != idx(shape.count()))
+    fail<ShapeError>("{}: {} initial values for {}", buffer_name, initial.size(), shape.text());
+  const int id = add_value({DType::f32, shape}, Role::buffer, buffer_name);
+  value(id).parameter = static_cast<int>(buffers.size());
+  buffers.push_back({std::move(buffer_name), id, std::move(initial), saved});
+  return {this, id};
+}
+
+Tensor Graph::step_state() {
+  if (state < 0)
+    state = add_value({DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}}, Role::state,
+                      "step_state");
+  return {this, state};
+}
+
+std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
+                                  std::string scope, Where where) {
+  Node node{.op = std::move(op),
+            .in = {},
+            .out = {},
+            .scope = std::move(scope),
+            .phase = phase,
+            .where = where};
+  for (const Tensor& tensor : in) node.in.push_back(tensor.id);
+  Types out;
+  try {
+    out = infer(node.op, types(node.in));
+  } catch (const ShapeError& error) {
+    fail<ShapeError>("{}:{} {}: {}", file_name(where), where.line(), node.title(), error.what());
+  }
+  std::vector<Tensor> tensors;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::string suffix = out.size() > 1 ? fmt::format(".{}", i) : "";
+    node.out.push_back(add_value(out[i], output_role(out[i]), node.title() + suffix));
+    tensors.push_back({this, node.out.back()});
+  }
+  nodes.push_back(std::move(node));
+  return tensors;
+}
+
+Types Graph::types(const std::vector<int>& ids) const {
+  Types types;
+  for (const int id : ids) types.push_back(value(id).type);
+  return types;
+}
+
+std::vector<int> Graph::producers() const {
+  std::vector<int> producers(values.size(), -1);
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    for (const int id : nodes[n].out) producers[idx(id)] = static_cast<int>(n);
+  return producers;
+}
+
+std::vector<int> Graph::use_counts() const {
+  std::vector<int> uses(values.size(), 0);
+  for (const Node& node : nodes)
+    for (const int id : node.in) ++uses[idx(id)];
+  for (const int id : {loss, correct, logits})
+    if (id >= 0) ++uses[idx(id)];
+  return uses;
+}
+
+}  // namespace warpstep

@@ -1,0 +1,154 @@
+// What is computed: values, the nodes that make them, and the parameters among them. Passes take a
+// graph and give one.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/graph/ops/any.h"
+
+namespace warpstep {
+
+using Where = std::source_location;
+
+enum class Phase : std::uint8_t { forward, loss, data_grad, weight_grad, update };
+std::string_view name(Phase phase);
+
+// What a value is for; decides where it lives.
+enum class Role : std::uint8_t {
+  input,     // a slot of the loader: images, labels
+  resident,  // likewise, but in the device's memory already: a data set that was uploaded once, or
+             // a buffer that a thread beside the step fills
+  activation,  // made and used inside a step, planned into the arena
+  statistic,   // likewise, always f32 or i32: losses, counts
+  index,       // likewise, integers: pooling positions
+  mask,        // likewise, bits that only the backend that wrote them can read
+  parameter,   // these persist from step to step, see engine/run/store.h
+  buffer,      // f32 that steps may change but no gradient does: running statistics, class weights
+  gradient,
+  moment,
+  copy,         // of a parameter, in the dtype that the step computes in; made by the optimiser
+  accumulator,  // a gradient's sum over steps, f32
+  average,      // of a parameter over the run, f32
+  state,        // StepState
+  report,       // the ring of StepReports, in the host's memory
+};
+std::string_view name(Role role);
+inline bool is_persistent(Role role) {
+  return role >= Role::parameter;
+}
+inline bool is_given(Role role) {  // to each step, at an address that may change
+  return role <= Role::resident;
+}
+
+// How a backend stores a value. An empty tag is the plain layout: rows of the logical shape,
+// innermost last.
+struct Layout {
+  std::string tag;        // for people and for comparing: equal tags of one type are equal layouts
+  std::size_t bytes = 0;  // 0 until the backend has chosen
+  std::shared_ptr<const void> native;  // the backend's own description
+};
+
+struct Value {
+  Type type;
+  Role role = Role::activation;
+  std::string name;
+  int parameter = -1;  // for what is kept of a parameter: index into Graph::parameters; for buffers
+                       // into Graph::buffers
+  int moment = 0;      // for moments: the first or the second
+  Layout layout;
+};
+
+struct Node {
+  AnyOp op;
+  std::vector<int> in, out;  // value ids
+  std::string scope;         // of the layer: "conv2"
+  Phase phase = Phase::forward;
+  Where where;  // line of the model
+
+  std::string title() const;  // "conv2/max_pool"; without the op where the layer is just that op
+};
+
+// How a parameter's elements begin: uniform in [-value, value), normal with deviation `value`, or
+// all `value`.
+struct Initial {
+  enum class Kind : std::uint8_t { uniform, normal, constant };
+  Kind kind = Kind::constant;
+  double value = 0;
+};
+
+// A parameter in PyTorch's terms: weights travel as `torch_shape`, whose axes come from the
+// engine's own by first seeing the value as `view` and then permuting: torch axis i is view axis
+// permutation[i].
+struct Parameter {
+  std::string name;  // "conv1.weight", as in a state_dict
+  int value = -1;
+  int gradient = -1;         // made by differentiate()
+  std::vector<int> moments;  // made with the optimiser
+  int copy = -1;             // made by a precision of 16 bits
+  int accumulator = -1;      // made by gradient accumulation
+  int average = -1;          // made by an average of the weights
+  Shape view;
+  std::vector<int> permutation;
+  Initial initial;
+
+  Shape torch_shape(const Shape& engine_shape) const;
+};
+
+// What persists without being trained, PyTorch's register_buffer: f32, stored plain on every
+// backend.
+struct Buffer {
+  std::string name;  // "bn1.running_mean"
+  int value = -1;
+  std::vector<float> initial;  // one an element, or one for all
+  bool saved = true;           // in checkpoints; constants of the options are not
+};
+
+class Graph;
+
+// A handle that model code passes around.
+struct Tensor {
+  Graph* graph = nullptr;
+  int id = -1;
+
+  const Type& type() const;
+  std::int64_t channels() const { return type().shape.back(); }
+};
+
+class Graph {
+ public:
+  std::vector<Value> values;
+  std::vector<Node> nodes;  // in a valid order
+  std::vector<Parameter> parameters;
+  std::vector<Buffer> buffers;
+  std::vector<int> inputs;  // the slots that a step is given, in order
+  int logits = -1;          // set by models; loss and correct by the loss
+  int loss = -1;
+  int correct = -1;
+  int state = -1;   // StepState; made by the first that wants it
+  int report = -1;  // made with the optimiser of a step that has a loss
+
+  Value& value(int id) { return values[idx(id)]; }
+  const Value& value(int id) const { return values[idx(id)]; }
+  int add_value(Type type, Role role, std::string name);
+  Tensor input(std::string name, Type type, Role role = Role::input);  // or Role::resident
+  Tensor buffer(std::string name, Shape shape, std::vector<float> initial, bool saved = true);
+  Tensor step_state();
+  // Infers the outputs' types, adds them and the node; a ShapeError names scope, op and model line.
+  std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
+                             std::string scope, Where where);
+
+  Types types(const std::vector<int>& ids) const;
+  Cost cost(const Node& node) const {
+    return warpstep::cost(node.op, types(node.in), types(node.out));
+  }
+  std::vector<int> producers() const;  // node of each value, -1 for inputs and persistent values
+  std::vector<int> use_counts()
+      const;  // inputs of nodes; loss, correct and logits count as used once more
+};
+
+}  // namespace warpstep

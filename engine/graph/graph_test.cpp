@@ -1,0 +1,219 @@
+// Shapes that do not fit: each message names the layer, the model's line, the numbers and the fix.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/core/error.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/layers.h"
+
+namespace warpstep {
+namespace {
+
+using testing::HasSubstr;
+
+Tensor images(Graph& graph, Shape shape = {8, 32, 32, 3}) {
+  return graph.input("images", {DType::f32, shape});
+}
+
+void expect_error(const std::function<void(Graph&)>& build,
+                  const std::vector<std::string>& fragments) {
+  Graph graph;
+  try {
+    build(graph);
+    ADD_FAILURE() << "no error; expected " << fragments[0];
+  } catch (const ShapeError& error) {
+    for (const std::string& fragment : fragments) EXPECT_THAT(error.what(), HasSubstr(fragment));
+  }
+}
+
+TEST(ShapeErrors, NameTheModelsLine) {
+  const int line = __LINE__ + 2;
+  const auto build = [](Graph& g) {
+    conv("conv2", images(g, {8, 2, 2, 3}), {.out = 4, .kernel = 5});
+  };
+  expect_error(build, {fmt::format("engine/graph/graph_test.cpp:{} ", line), "conv2/conv: ",
+                       "a 5x5 kernel (reach 5) does not fit the height of 2 with padding 0",
+                       "use a smaller kernel or more padding"});
+}
+
+TEST(ShapeErrors, OfConvolutions) {
+  expect_error(
+      [](Graph& g) {
+        conv("c", images(g, {8, 9, 4, 3}), {.out = 4, .dilation = 2});
+      },
+      {"c/conv: a 3x3 kernel (reach 5) does not fit the width of 4"});
+  expect_error(
+      [](Graph& g) {
+        conv("c", images(g, {8, 48}), {.out = 4});
+      },
+      {"c: conv takes images [N,H,W,C], not f32 8x48"});
+  expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .groups = 2}); },
+               {"c: 3 input channels cannot be split into 2 groups"});
+  expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .groups = 3}); },
+               {"3 groups do not divide both 3 input and 4 output channels"});
+  expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .stride = 0}); },
+               {"s0", "has an attribute out of range"});
+  expect_error(
+      [](Graph& g) {
+        const Tensor w = g.input("w", {DType::f32, {4, 3, 3, 5}});
+        Conv op{.out = 4};
+        op.bias = false;
+        g.record(Phase::forward, op, {images(g), w}, "c", Where::current());
+      },
+      {"weight is 4x3x3x5, input 8x32x32x3 wants 4x3x3x3"});
+}
+
+TEST(ShapeErrors, OfTheOtherLayers) {
+  expect_error([](Graph& g) { linear("fc", images(g), {.out = 10}); },
+               {"fc: linear takes [N,features], not f32 8x32x32x3", "flatten images first"});
+  expect_error(
+      [](Graph& g) {
+        linear("fc", images(g, {8, 4}), {.out = 0});
+      },
+      {"fc/linear: linear to 0 outputs"});
+  expect_error(
+      [](Graph& g) {
+        max_pool(images(g, {8, 1, 2, 3}));
+      },
+      {"a 2x2 window does not fit images of 1x2", "pooled too often"});
+  expect_error([](Graph& g) { max_pool(images(g), {.window = 2, .padding = 2}); },
+               {"window must be 1 to 15 and padding at most half of it"});
+  expect_error([](Graph& g) { max_pool(images(g), {.window = 16}); }, {"window must be 1 to 15"});
+  expect_error(
+      [](Graph& g) {
+        add(images(g, {8, 4}), images(g, {8, 5}));
+      },
+      {"add: operands differ: 8x4 and 8x5"});
+  expect_error(
+      [](Graph& g) {
+        g.record(Phase::forward, Reshape{{8, 7}}, {images(g, {8, 3, 2})}, "", Where::current());
+      },
+      {"reshape: 8x3x2 has 48 elements, 8x7 has 56"});
+  expect_error(
+      [](Graph& g) { g.record(Phase::forward, Add{}, {images(g)}, "sum", Where::current()); },
+      {"sum/add: add takes 2 inputs, not 1"});
+}
+
+TEST(ShapeErrors, OfInputAndLoss) {
+  const std::vector<float> one{1}, zero{0}, three{1, 1, 1};
+  expect_error([&](Graph& g) { normalize(images(g), one, three); },
+               {"images have 3 channels, but mean has 1 and std 3 elements"});
+  expect_error(
+      [&](Graph& g) {
+        normalize(images(g, {8, 2, 2, 1}), one, zero);
+      },
+      {"std of channel 0 is 0; it must be above 0"});
+  expect_error([&](Graph& g) { normalize(images(g), three, three); },
+               {"normalize takes u8 images, not f32 8x32x32x3; convert() takes"});
+  expect_error(
+      [](Graph& g) {
+        cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {7}}));
+      },
+      {"nll of f32 8x10 wants labels i32 8, not i32 7"});
+}
+
+TEST(ShapeErrors, OfPlansAndPixels) {
+  const auto bytes = [](Graph& g) { return g.input("images", {DType::u8, {9, 8, 8, 3}}); };
+  const auto rows = [](Graph& g, std::int64_t words) {
+    return g.input("rows", {DType::i32, {4, words}});
+  };
+  expect_error([&](Graph& g) { convert(bytes(g)); }, {"convert takes f32 images, not u8 9x8x8x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(images(g), rows(g, 12), {}, {8, 8});
+      },
+      {"input/augment: augment takes u8 images [any,H,W,3]", "not f32 8x32x32x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {.channels = 1}, {8, 8});
+      },
+      {"augment takes u8 images [any,H,W,1] for this plan, not u8 9x8x8x3"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {.channels = 4}, {8, 8});
+      },
+      {"the plan is for 4 channels; 1 to 3 are possible"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 11), {}, {8, 8});
+      },
+      {"augment wants a plan a row, i32 4x12, not i32 4x11"});
+  expect_error(
+      [&](Graph& g) {
+        augment(bytes(g), rows(g, 12), {}, {0, 8});
+      },
+      {"an output of 0x8 pixels has none"});
+  expect_error(
+      [&](Graph& g) {
+        cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {8}}), rows(g, 12));
+      },
+      {"nll wants a plan a row, i32 8x12, not i32 4x12"});
+}
+
+TEST(Layers, RefuseTwoParametersOfOneName) {
+  expect_error(
+      [](Graph& g) {
+        const Tensor x = linear("fc", images(g, {8, 4}), {.out = 4});
+        linear("fc", x, {.out = 4});
+      },
+      {"two parameters are called fc.weight", "a name of its own"});
+}
+
+TEST(Layers, ShapesFollowPyTorchsFormula) {
+  Graph g;
+  const Tensor x = images(g, {2, 11, 14, 6});
+  const auto shape = [](Tensor t) { return t.type().shape.text(); };
+  EXPECT_EQ(shape(conv("a", x, {.out = 4, .stride = 2, .padding = 1})), "2x6x7x4");
+  EXPECT_EQ(shape(conv("b", x, {.out = 4, .dilation = 3, .groups = 2})), "2x5x8x4");
+  EXPECT_EQ(shape(max_pool(x)), "2x5x7x6");
+  EXPECT_EQ(shape(max_pool(x, {.window = 3, .stride = 2, .padding = 1})), "2x6x7x6");
+  EXPECT_EQ(shape(flatten(x)), "2x924");
+}
+
+TEST(Layers, NameNodesAndParameters) {
+  Graph g;
+  const Tensor x = relu(conv("conv1", images(g), {.out = 4, .padding = 1}));
+  linear("fc", flatten(max_pool(x)), {.out = 10, .bias = false});
+  std::vector<std::string> nodes, parameters;
+  for (const Node& node : g.nodes) nodes.push_back(node.title());
+  for (const Parameter& parameter : g.parameters) parameters.push_back(parameter.name);
+  EXPECT_THAT(nodes, testing::ElementsAre("conv1/conv", "conv1/relu", "conv1/max_pool",
+                                          "conv1/reshape", "fc/linear"));
+  EXPECT_THAT(parameters, testing::ElementsAre("conv1.weight", "conv1.bias", "fc.weight"));
+  const auto torch = [&](std::size_t p) {
+    return g.parameters[p].torch_shape(g.value(g.parameters[p].value).type.shape).text();
+  };
+  EXPECT_EQ(torch(0), "4x3x3x3");
+  EXPECT_EQ(torch(1), "4");
+  EXPECT_EQ(torch(2), "10x1024");
+  EXPECT_DOUBLE_EQ(g.parameters[0].initial.value, 1 / std::sqrt(27.0));
+  EXPECT_DOUBLE_EQ(g.parameters[2].initial.value, 1 / std::sqrt(1024.0));
+}
+
+// By hand: 2 * 27 taps * 8 * 16 * 16 * 5 outputs; bytes of x, weight, bias and y.
+TEST(Cost, OfAConvolution) {
+  Graph g;
+  conv("c", images(g, {8, 16, 16, 3}), {.out = 5, .padding = 1});
+  const Cost cost = g.cost(g.nodes[0]);
+  EXPECT_EQ(cost.flops, 2.0 * 27 * 8 * 16 * 16 * 5);
+  EXPECT_EQ(cost.bytes, 4.0 * (8 * 16 * 16 * 3 + 5 * 27 + 5 + 8 * 16 * 16 * 5));
+  EXPECT_EQ(cost.depth, 27);
+}
+
+TEST(Graph, CountsUsesAndProducers) {
+  Graph g;
+  const Tensor x = images(g, {8, 10});
+  const Tensor y = relu(x);
+  add(y, y);
+  cross_entropy(y, g.input("labels", {DType::i32, {8}}));
+  EXPECT_EQ(g.producers()[idx(x.id)], -1);
+  EXPECT_EQ(g.producers()[idx(y.id)], 0);
+  EXPECT_EQ(g.use_counts()[idx(y.id)], 5);  // twice by add, log_softmax, top1, and as the logits
+  EXPECT_EQ(g.use_counts()[idx(g.loss)], 1);
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,224 @@
+#include "engine/graph/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+// The layer that made x, so that relu, pool and the like are listed with it.
+std::string layer_of(Tensor x) {
+  const int node = x.graph->producers()[idx(x.id)];
+  return node < 0 ? "" : x.graph->nodes[idx(node)].scope;
+}
+
+Tensor record_one(AnyOp op, const std::vector<Tensor>& in, std::string scope, Where where) {
+  return in[0].graph->record(Phase::forward, std::move(op), in, std::move(scope), where)[0];
+}
+
+Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
+                 std::vector<int> permutation, Initial initial) {
+  for (const Parameter& other : graph.parameters)
+    if (other.name == name)
+      fail<ShapeError>("two parameters are called {}; give each layer a name of its own", name);
+  const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
+  graph.value(id).parameter = static_cast<int>(graph.parameters.size());
+  graph.parameters.push_back({.name = std::move(name),
+                              .value = id,
+                              .gradient = -1,
+                              .moments = {},
+                              .view = view,
+                              .permutation = std::move(permutation),
+                              .initial = initial});
+  return {&graph, id};
+}
+
+// The image shape [H,W,C] that x was flattened from, seen through ops that keep every element in
+// its place.
+Shape flattened_from(Tensor x) {
+  const Graph& graph = *x.graph;
+  const std::vector<int> producers = graph.producers();
+  for (int id = x.id;;) {
+    const int node = producers[idx(id)];
+    if (node < 0) return {};
+    const Node& n = graph.nodes[idx(node)];
+    id = n.in[0];
+    const Shape& from = graph.value(id).type.shape;
+    if (std::holds_alternative<Reshape>(n.op))
+      return from.rank() == 4 ? Shape{from[1], from[2], from[3]} : Shape{};
+    if (!std::holds_alternative<Relu>(n.op)) return {};
+  }
+}
+
+}  // namespace
+
+Tensor parameter(Graph& graph, std::string name, Shape shape, Initial initial) {
+  std::vector<int> axes(idx(shape.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  return parameter(graph, std::move(name), shape, shape, std::move(axes), initial);
+}
+
+Tensor normalize(Tensor images, std::span<const float> mean, std::span<const float> std,
+                 Where where) {
+  const auto channels = idx(images.channels());
+  if (mean.size() != channels || std.size() != channels)
+    fail<ShapeError>("images have {} channels, but mean has {} and std {} elements", channels,
+                     mean.size(), std.size());
+  Normalize op;
+  for (std::size_t c = 0; c < std::min(channels, Normalize::max_channels); ++c) {
+    if (!(std[c] > 0)) fail<ShapeError>("std of channel {} is {}; it must be above 0", c, std[c]);
+    op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
+    op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
+  }
+  if (images.type().dtype != DType::u8)
+    fail<ShapeError>(
+        "normalize takes u8 images, not {}; convert() takes what is normalised already",
+        images.type().text());
+  return record_one(op, {images}, "input", where);
+}
+
+Tensor convert(Tensor images, Where where) {
+  if (images.type().dtype != DType::f32)
+    fail<ShapeError>("convert takes f32 images, not {}; normalize() takes bytes",
+                     images.type().text());
+  Normalize op;
+  op.scale = Normalize::ones;
+  return record_one(op, {images}, "input", where);
+}
+
+Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent out, Where where) {
+  return record_one(Augment{.plan = plan, .out = out}, {images, rows}, "input", where);
+}
+
+Tensor conv(std::string name, Tensor x, Conv op, ConvInit init, Where where) {
+  if (x.type().shape.rank() != 4)
+    fail<ShapeError>("{}: conv takes images [N,H,W,C], not {}", name, x.type().text());
+  if (op.groups < 1 || x.channels() % op.groups != 0)
+    fail<ShapeError>("{}: {} input channels cannot be split into {} groups", name, x.channels(),
+                     op.groups);
+  const Shape shape = weight_shape(op, x.channels());
+  const Initial fan_in{Initial::Kind::uniform,
+                       1 / std::sqrt(static_cast<double>(shape.count() / op.out))};
+  const double fan_out = static_cast<double>(op.kernel * op.kernel * op.out);
+  const Initial weight =
+      init == ConvInit::fan_in ? fan_in : Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)};
+  Graph& graph = *x.graph;
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, shape, {0, 3, 1, 2}, weight)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor linear(std::string name, Tensor x, Linear op, Where where) {
+  if (x.type().shape.rank() != 2)
+    fail<ShapeError>("{}: linear takes [N,features], not {}; flatten images first", name,
+                     x.type().text());
+  const Shape shape{op.out, x.channels()};
+  const Shape image = flattened_from(x);
+  const Shape view = image.rank() == 3 ? Shape{op.out, image[0], image[1], image[2]} : shape;
+  const std::vector<int> permutation =
+      image.rank() == 3 ? std::vector{0, 3, 1, 2} : std::vector{0, 1};
+  const Initial fan_in{Initial::Kind::uniform, 1 / std::sqrt(static_cast<double>(x.channels()))};
+  Graph& graph = *x.graph;
+  std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, view, permutation, fan_in)};
+  if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor twin(Tensor x, Tensor like, Where where) {
+  Graph& graph = *x.graph;
+  const int made_by = graph.producers()[idx(like.id)];
+  if (made_by < 0 || !std::holds_alternative<Linear>(graph.nodes[idx(made_by)].op))
+    fail<ShapeError>("twin takes the output of linear(), not {}", graph.value(like.id).name);
+  const Node layer = graph.nodes[idx(made_by)];
+  std::vector<Tensor> in{x};
+  for (std::size_t i = 1; i < layer.in.size(); ++i) in.push_back({&graph, layer.in[i]});
+  return record_one(layer.op, in, layer.scope, where);
+}
+
+Tensor relu(Tensor x, Where where) {
+  return record_one(Relu{}, {x}, layer_of(x), where);
+}
+
+Tensor max_pool(Tensor x, MaxPool op, Where where) {
+  return record_one(op, {x}, layer_of(x), where);
+}
+
+Tensor batch_norm(std::string name, Tensor x, BatchNorm op, Where where) {
+  Graph& graph = *x.graph;
+  const Shape shape{x.channels()};
+  const auto channels = [&](const char* suffix, double value) {
+    return parameter(graph, name + suffix, shape, shape, {0}, {Initial::Kind::constant, value});
+  };
+  const std::vector<Tensor> in{x, channels(".weight", 1), channels(".bias", 0),
+                               graph.buffer(name + ".running_mean", shape, {0}),
+                               graph.buffer(name + ".running_var", shape, {1})};
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor avg_pool(Tensor x, AvgPool op, Where where) {
+  return record_one(op, {x}, layer_of(x), where);
+}
+
+Tensor global_avg_pool(Tensor x, Where where) {
+  return avg_pool(x, {}, where);
+}
+
+Tensor dropout(Tensor x, double rate, Where where) {
+  const auto is_dropout = [](const Node& node) { return std::holds_alternative<Dropout>(node.op); };
+  const auto layer = std::count_if(x.graph->nodes.begin(), x.graph->nodes.end(), is_dropout);
+  const Dropout op{.rate = rate, .layer = static_cast<std::uint32_t>(layer)};
+  return record_one(op, {x, x.graph->step_state()}, layer_of(x), where);
+}
+
+Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
+              Where where) {
+  return record_one(Custom{std::move(op)}, in, std::move(name), where);
+}
+
+void set_loss(Tensor loss, Tensor correct) {
+  if (loss.type() != Type{DType::f32, {}})
+    fail<ShapeError>("a loss is one number, f32 [], not {}", loss.type().text());
+  if (correct.graph && correct.type() != Type{DType::i32, {}})
+    fail<ShapeError>("a count of right samples is one number, i32 [], not {}",
+                     correct.type().text());
+  loss.graph->loss = loss.id;
+  loss.graph->correct = correct.graph ? correct.id : -1;
+}
+
+Tensor flatten(Tensor x, Where where) {
+  const Shape& shape = x.type().shape;
+  return record_one(Reshape{{shape[0], shape.count() / std::max<std::int64_t>(1, shape[0])}}, {x},
+                    layer_of(x), where);
+}
+
+Tensor add(Tensor a, Tensor b, Where where) {
+  return record_one(Add{}, {a, b}, layer_of(a), where);
+}
+
+void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
+                   Where where) {
+  Graph& graph = *logits.graph;
+  const bool mixed = rows.graph != nullptr;
+  const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
+    return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];
+  };
+  const Nll nll{.mixed = mixed,
+                .smoothing = options.label_smoothing,
+                .weighted = !options.class_weights.empty(),
+                .raw = options.raw};
+  const Tensor scores = options.raw ? logits : loss_op(LogSoftmax{}, {logits});
+  graph.logits = logits.id;
+  std::vector<Tensor> in{scores, labels};
+  if (mixed) in.push_back(rows);
+  if (nll.weighted)
+    in.push_back(graph.buffer("loss.weight",
+                              {static_cast<std::int64_t>(options.class_weights.size())},
+                              options.class_weights, false));
+  graph.loss = loss_op(nll, in).id;
+  graph.correct = loss_op(Top1{}, {logits, labels}).id;
+}
+
+}  // namespace warpstep

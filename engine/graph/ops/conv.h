@@ -1,0 +1,50 @@
+// Two-dimensional convolution (cross-correlation, as in every framework) over NHWC images.
+#pragma once
+
+#include "engine/graph/ops/op.h"
+
+namespace warpstep {
+
+// x [N,H,W,C], weight [out,kernel,kernel,C/groups], bias [out] if any -> y [N,H',W',out],
+// H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1. With relu: y = max(0, conv +
+// bias).
+struct Conv {
+  static constexpr std::string_view name = "conv";
+  std::int64_t out = 0;
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  bool relu = false;  // set by fusion
+  bool operator==(const Conv&) const = default;
+};
+Shape weight_shape(const Conv& op, std::int64_t channels);
+Types infer(const Conv& op, const Types& in);
+void grad(const Conv& op, Adjoint& adjoint);
+Cost cost(const Conv& op, const Types& in, const Types& out);
+std::string text(const Conv& op);
+
+// d_z [N,H',W',out], weight -> d_x of shape `input`.
+struct ConvDataGrad {
+  static constexpr std::string_view name = "conv.dgrad";
+  Conv conv;
+  Shape input;
+  bool operator==(const ConvDataGrad&) const = default;
+};
+Types infer(const ConvDataGrad& op, const Types& in);
+Cost cost(const ConvDataGrad& op, const Types& in, const Types& out);
+std::string text(const ConvDataGrad& op);
+
+// x, d_z -> d_weight and, with a bias, d_bias (the sum of d_z over all but its last axis).
+struct ConvWeightGrad {
+  static constexpr std::string_view name = "conv.wgrad";
+  Conv conv;
+  bool operator==(const ConvWeightGrad&) const = default;
+};
+Types infer(const ConvWeightGrad& op, const Types& in);
+Cost cost(const ConvWeightGrad& op, const Types& in, const Types& out);
+std::string text(const ConvWeightGrad& op);
+
+}  // namespace warpstep

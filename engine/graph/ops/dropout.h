@@ -1,0 +1,23 @@
+// Dropout (torch.nn.Dropout): inverted, so that inference does nothing.
+#pragma once
+
+#include "engine/graph/ops/op.h"
+
+namespace warpstep {
+
+// x of any shape, state -> y = x / (1 - rate) or 0, the latter with probability `rate`. Element e
+// (of the logical shape, rows last) is kept where uniform(words[e % 4]) >= rate, words =
+// draw(state.seed, Purpose::dropout, layer, state.step << 32 | e / 4): the same in forward and
+// backward half, on every backend and in every layout. It is its own adjoint.
+struct Dropout {
+  static constexpr std::string_view name = "dropout";
+  double rate = 0.5;
+  std::uint32_t layer = 0;  // tells the model's dropouts apart
+  bool operator==(const Dropout&) const = default;
+};
+Types infer(const Dropout& op, const Types& in);
+void grad(const Dropout& op, Adjoint& adjoint);
+Cost cost(const Dropout& op, const Types& in, const Types& out);
+std::string text(const Dropout& op);
+
+}  // namespace warpstep

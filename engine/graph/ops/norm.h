@@ -1,0 +1,46 @@
+// Batch normalisation, with PyTorch's definitions (torch.nn.BatchNorm2d).
+#pragma once
+
+#include "engine/graph/ops/op.h"
+
+namespace warpstep {
+
+// x [N,H,W,C], gamma [C], beta [C], running_mean [C], running_var [C], with add a shortcut of x's
+// shape -> y = gamma (x - mean) inv_std + beta (+ shortcut), clamped at 0 with relu, in x's dtype;
+// inv_std = 1 / sqrt(var + epsilon). All but x, y and the shortcut are f32 in every precision.
+// training: mean and var (biased) are those of the N H W rows of x, and come as outputs mean [C]
+// and inv_std [C] beside y; the running statistics, which are buffers, move in place: running +=
+// momentum (statistic - running), with the unbiased variance (n / (n - 1)). Otherwise y is made
+// from the running statistics, and is the only output.
+struct BatchNorm {
+  static constexpr std::string_view name = "batch_norm";
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  bool training = true;  // see for_inference()
+  bool add = false;      // set by fusion
+  bool relu = false;     // set by fusion
+  bool operator==(const BatchNorm&) const = default;
+};
+Types infer(const BatchNorm& op, const Types& in);
+void grad(const BatchNorm& op, Adjoint& adjoint);
+Cost cost(const BatchNorm& op, const Types& in, const Types& out);
+std::string text(const BatchNorm& op);
+
+// d_y, x, gamma, mean, inv_std, y if the norm has a relu, a second d_y if sum -> d_x, d_gamma [C],
+// d_beta [C] in d_y's dtype, and with add and relu d_shortcut. With n rows, g = d_y (+ the second),
+// 0 where y is not above 0, and h = (x - mean) inv_std: d_beta = sum g, d_gamma = sum g h, d_x =
+// gamma inv_std (g - d_beta / n - h d_gamma / n), d_shortcut = g. (With add and without relu the
+// shortcut's gradient is d_y itself.)
+struct BatchNormGrad {
+  static constexpr std::string_view name = "batch_norm.dgrad";
+  BatchNorm norm;
+  bool sum = false;  // set by fusion: the gradients of two users of y
+  bool operator==(const BatchNormGrad&) const = default;
+
+  bool gives_shortcut() const { return norm.add && norm.relu; }
+};
+Types infer(const BatchNormGrad& op, const Types& in);
+Cost cost(const BatchNormGrad& op, const Types& in, const Types& out);
+std::string text(const BatchNormGrad& op);
+
+}  // namespace warpstep

@@ -1,0 +1,131 @@
+// Optimiser updates and the clock of the step. They change their inputs in place and have no
+// outputs.
+#pragma once
+
+#include "engine/graph/ops/op.h"
+#include "engine/graph/step_state.h"
+
+namespace warpstep {
+
+// With PyTorch's definitions and defaults; all arithmetic in f32.
+struct Optimizer {
+  enum class Kind : std::uint8_t { sgd, adam, adamw, lars };
+  Kind kind = Kind::adam;
+  double momentum = 0;  // sgd, lars
+  bool nesterov = false;
+  double weight_decay = 0;  // sgd, adam, lars: added to the gradient; adamw: decoupled
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double trust = 0.001;  // lars: the trust coefficient
+  bool operator==(const Optimizer&) const = default;
+
+  bool adaptive() const { return kind == Kind::adam || kind == Kind::adamw; }
+  int moments() const { return adaptive() ? 2 : momentum != 0 ? 1 : 0; }
+};
+std::string_view name(Optimizer::Kind kind);
+std::string text(const Optimizer& optimizer);
+
+// state: the first call of every training step, see step_state.h.
+struct Clock {
+  static constexpr std::string_view name = "clock";
+  Schedule schedule;
+  double beta1 = 0;
+  double beta2 = 0;
+  LossScaling scaling;
+  std::int64_t accumulate = 1;  // steps an update
+  bool operator==(const Clock&) const = default;
+};
+Types infer(const Clock& op, const Types& in);
+Cost cost(const Clock& op, const Types& in, const Types& out);
+std::string text(const Clock& op);
+
+// parameter, gradient, state, moments..., copy if any: one parameter. The gradient is multiplied by
+// the state's gradient_factor first, and nothing happens in a step that overflowed or only
+// accumulates. The copy is the parameter in the dtype that the step computes in.
+struct Update {
+  static constexpr std::string_view name = "update";
+  Optimizer optimizer;
+  bool copy = false;  // set by the precision
+  std::size_t operands() const { return idx(3 + optimizer.moments() + (copy ? 1 : 0)); }
+  bool operator==(const Update&) const = default;
+};
+Types infer(const Update& op, const Types& in);
+Cost cost(const Update& op, const Types& in, const Types& out);
+std::string text(const Update& op);
+
+// The inputs of each Update in turn: all parameters, which lie in one arena with their gradients
+// and moments at equal offsets, in one pass. Made by fusion.
+struct UpdateAll {
+  static constexpr std::string_view name = "update_all";
+  Optimizer optimizer;
+  bool copy = false;
+  bool operator==(const UpdateAll&) const = default;
+};
+Types infer(const UpdateAll& op, const Types& in);
+Cost cost(const UpdateAll& op, const Types& in, const Types& out);
+std::string text(const UpdateAll& op);
+
+// state, gradients...: the state's overflow becomes 1 if one of them is not finite, its
+// gradient_norm the L2 norm of all of them together, without the loss scale. With clip_norm above 0
+// the state's gradient_factor shrinks so that the norm of what the update uses is at most that
+// (torch.nn.utils.clip_grad_norm_: factor clip_norm / (norm + 1e-6), at most 1). A step that only
+// accumulates looks for overflow alone. All gradients lie in one section of the store; those that
+// are summed over steps in another, f32.
+struct CheckGradients {
+  static constexpr std::string_view name = "check_gradients";
+  double clip_norm = 0;
+  bool operator==(const CheckGradients&) const = default;
+};
+Types infer(const CheckGradients& op, const Types& in);
+Cost cost(const CheckGradients& op, const Types& in, const Types& out);
+std::string text(const CheckGradients& op);
+
+// state, then gradient, sum of each parameter: gradient accumulation over `steps` steps. The sum
+// (f32, Role::accumulator) becomes gradient / steps in the first of them and grows by as much in
+// the others. Only the last one's state lets the updates that follow happen, see StepState::update.
+struct Accumulate {
+  static constexpr std::string_view name = "accumulate";
+  std::int64_t steps = 1;
+  bool operator==(const Accumulate&) const = default;
+};
+Types infer(const Accumulate& op, const Types& in);
+Cost cost(const Accumulate& op, const Types& in, const Types& out);
+std::string text(const Accumulate& op);
+
+// state, then parameter, gradient of each parameter: layer-wise adaptive rates (You, Gitman and
+// Ginsburg, "Large batch training of convolutional networks", 2017, in the form of a scaled
+// gradient before momentum). A gradient of rank 2 and more becomes, in place, trust |w| / (|g| +
+// decay |w| + epsilon) times (g + decay w), |g| without the loss scale and the clipping; others
+// (biases, norms) stay as they are, and so does one whose |w| or |g| is 0.
+struct LarsScale {
+  static constexpr std::string_view name = "lars";
+  double trust = 0.001;
+  double weight_decay = 0;
+  double epsilon = 1e-8;
+  bool operator==(const LarsScale&) const = default;
+};
+Types infer(const LarsScale& op, const Types& in);
+Cost cost(const LarsScale& op, const Types& in, const Types& out);
+std::string text(const LarsScale& op);
+
+// state, then parameter, average of each parameter: average = decay average + (1 - decay) parameter
+// after each update, nothing in a step without one. Both lie in sections of the store.
+struct Average {
+  static constexpr std::string_view name = "average";
+  double decay = 0.999;
+  bool operator==(const Average&) const = default;
+};
+Types infer(const Average& op, const Types& in);
+Cost cost(const Average& op, const Types& in, const Types& out);
+std::string text(const Average& op);
+
+// loss, top-1 count if there is one, state, ring: the last call of a training step, see StepReport.
+struct Report {
+  static constexpr std::string_view name = "report";
+  bool operator==(const Report&) const = default;
+};
+Types infer(const Report& op, const Types& in);
+Cost cost(const Report& op, const Types& in, const Types& out);
+
+}  // namespace warpstep

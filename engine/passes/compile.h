@@ -1,0 +1,28 @@
+// From a model's graph to the graph of a whole step: the passes that need no device.
+#pragma once
+
+#include "engine/passes/fuse.h"
+#include "engine/passes/fuse_norm_conv.h"
+#include "engine/passes/precision.h"
+#include "engine/passes/update.h"
+
+namespace warpstep {
+
+struct StepOptions {
+  bool training = true;
+  Optimizer optimizer;
+  Schedule schedule;
+  UpdateOptions update;
+  Precision precision = Precision::fp32;
+  std::set<std::string, std::less<>> no_fuse;
+  std::vector<std::string> recompute = {};  // scopes, see engine/passes/recompute.h
+  // Which ops of engine/graph/ops/norm_conv.h may be made; without it none.
+  Computes computes = {};
+};
+
+// fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
+// report -> precision -> fuse norms and convolutions -> schedule. Without training only the forward
+// half.
+Graph compile_step(Graph graph, const StepOptions& options);
+
+}  // namespace warpstep

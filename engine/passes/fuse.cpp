@@ -1,0 +1,254 @@
+#include "engine/passes/fuse.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/core/error.h"
+#include "engine/passes/rewriter.h"
+
+namespace warpstep {
+namespace {
+
+// The norm takes the place of the relu, behind everything that it reads then.
+void move_norm(Rewriter& rewriter, Node& norm, Node& relu) {
+  norm.out[0] = relu.out[0];
+  rewriter.drop(norm);
+  relu = norm;
+}
+
+}  // namespace
+
+void fuse_norm_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& relu : graph.nodes) {
+    if (!std::holds_alternative<Relu>(relu.op)) continue;
+    Node* norm = rewriter.sole_producer<BatchNorm>(relu.in[0]);
+    if (!norm) continue;
+    std::get<BatchNorm>(norm->op).relu = true;
+    move_norm(rewriter, *norm, relu);
+  }
+}
+
+void fuse_norm_add_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& relu : graph.nodes) {
+    if (!std::holds_alternative<Relu>(relu.op)) continue;
+    Node* add = rewriter.sole_producer<Add>(relu.in[0]);
+    if (!add) continue;
+    for (const int branch : {0, 1}) {
+      Node* norm = rewriter.sole_producer<BatchNorm>(add->in[idx(branch)]);
+      if (!norm || std::get<BatchNorm>(norm->op).relu || std::get<BatchNorm>(norm->op).add)
+        continue;
+      std::get<BatchNorm>(norm->op).add = std::get<BatchNorm>(norm->op).relu = true;
+      norm->in.push_back(add->in[idx(1 - branch)]);
+      rewriter.drop(*add);
+      move_norm(rewriter, *norm, relu);
+      break;
+    }
+  }
+}
+
+void fuse_add_norm_grad(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes) {
+    auto* grad = std::get_if<BatchNormGrad>(&node.op);
+    Node* add = grad ? rewriter.sole_producer<Add>(node.in[0]) : nullptr;
+    if (!add || grad->sum || (grad->norm.add && !grad->norm.relu)) continue;
+    grad->sum = true;
+    node.in[0] = add->in[0];
+    node.in.push_back(add->in[1]);
+    rewriter.drop(*add);
+  }
+}
+
+namespace {
+
+constexpr std::array<FusionRow, 14> table{{
+    {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
+    {"conv+relu",
+     "the convolution clamps what it writes; its adjoint reads the mask from its output"},
+    {"linear+relu", "the same for the fully connected layer"},
+    {"softmax+xent", "loss, top-1 count and d_logits in one pass over the logits"},
+    {"dgrad+bias",
+     "the adjoint of a relu or a pool sums what it writes: the convolution's bias gradient, "
+     "without "
+     "a pass of its own"},
+    {"linear.dgrad+relu",
+     "the layer keeps its relu's signs as bits, by which the next layer's data gradient masks what "
+     "it writes; it sums the bias gradient, too"},
+    {"norm+relu",
+     "the batch norm clamps what it writes; its adjoint reads the mask from its output"},
+    {"norm+add+relu",
+     "a residual block's end in one pass: the norm adds the shortcut and clamps; its adjoint gives "
+     "the shortcut's gradient, too"},
+    {"add+norm.dgrad",
+     "the norm's adjoint adds the gradients of its output's two users while it reads them"},
+    {"conv+statistics",
+     "the convolution sums what it writes for the batch norm behind it, which need not read it for "
+     "its statistics"},
+    {"norm+conv",
+     "the convolution normalises and clamps what it reads, and so does its weight gradient: what "
+     "the norm gives is never written"},
+    {"join+conv",
+     "the same with a residual block's shortcut; the sum is written on the way, for who else reads "
+     "it"},
+    {"dgrad+norm.dgrad",
+     "the convolution's data gradient is masked and summed for the norm in front of it as it is "
+     "written"},
+    {"updates", "every parameter's update in one call over one arena"},
+}};
+
+void fuse_relu_pool(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes)
+    if (auto* pool = std::get_if<MaxPool>(&node.op))
+      if (Node* relu = rewriter.sole_producer<Relu>(node.in[0])) {
+        pool->relu = true;
+        node.in[0] = relu->in[0];
+        rewriter.drop(*relu);
+      }
+}
+
+// relu(layer(x)) -> layer with its relu flag set.
+template <class Layer>
+void fuse_layer_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes)
+    if (std::holds_alternative<Relu>(node.op))
+      if (Node* layer = rewriter.sole_producer<Layer>(node.in[0])) {
+        std::get<Layer>(layer->op).relu = true;
+        layer->out[0] = node.out[0];
+        rewriter.drop(node);
+      }
+}
+
+void fuse_softmax_xent(Graph& graph, bool training) {
+  Rewriter rewriter(graph);
+  for (Node& nll : graph.nodes) {
+    if (!std::holds_alternative<Nll>(nll.op)) continue;
+    Node* softmax = rewriter.sole_producer<LogSoftmax>(nll.in[0]);
+    const auto top1 = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+      return std::holds_alternative<Top1>(n.op) && softmax && n.in[0] == softmax->in[0] &&
+             n.in[1] == nll.in[1];
+    });
+    if (!softmax || top1 == graph.nodes.end()) continue;
+    const Nll loss = std::get<Nll>(nll.op);
+    nll.op = SoftmaxXent{.gradient = training,
+                         .mixed = loss.mixed,
+                         .smoothing = loss.smoothing,
+                         .weighted = loss.weighted};
+    nll.in[0] = softmax->in[0];
+    nll.out.push_back(top1->out[0]);
+    if (training)
+      nll.out.push_back(graph.add_value(graph.value(nll.in[0]).type, Role::activation, "d_logits"));
+    rewriter.drop(*softmax);
+    rewriter.drop(*top1);
+  }
+}
+
+// The weight gradient of the layer whose d_z is `value`, if it gives the bias's.
+Node* bias_gradient_by(Graph& graph, int value) {
+  for (Node& node : graph.nodes)
+    if (const auto* wgrad = std::get_if<LinearWeightGrad>(&node.op);
+        wgrad && wgrad->bias && node.in[1] == value)
+      return &node;
+  return nullptr;
+}
+
+void fuse_linear_dgrad_relu(Graph& graph) {
+  Rewriter rewriter(graph);
+  for (Node& relu : graph.nodes) {
+    if (!std::holds_alternative<ReluGrad>(relu.op)) continue;
+    Node* dgrad = rewriter.sole_producer<LinearDataGrad>(relu.in[0]);
+    Node* layer = rewriter.producer<Linear>(relu.in[1]);
+    Node* wgrad = bias_gradient_by(graph, relu.out[0]);
+    if (!dgrad || !layer || !wgrad) continue;
+    std::get<Linear>(layer->op).mask = true;
+    const Type mask = infer(layer->op, graph.types(layer->in))[1];
+    layer->out.push_back(graph.add_value(mask, Role::mask, layer->title() + " mask"));
+    std::get<LinearDataGrad>(dgrad->op).relu = true;
+    dgrad->in.insert(dgrad->in.end(), {layer->out[1], relu.in[1]});
+    dgrad->out = {relu.out[0], wgrad->out[1]};
+    std::get<LinearWeightGrad>(wgrad->op).bias = false;
+    wgrad->out.pop_back();
+    rewriter.drop(relu);
+  }
+}
+
+// Where an op says that it also gives the column sums of what it writes.
+bool* bias_gradient_of(AnyOp& op) {
+  if (auto* relu = std::get_if<ReluGrad>(&op)) return &relu->bias_gradient;
+  if (auto* pool = std::get_if<MaxPoolGrad>(&op)) return &pool->bias_gradient;
+  return nullptr;
+}
+
+void fuse_dgrad_bias(Graph& graph) {
+  const std::vector<int> producers = graph.producers();
+  for (Node& node : graph.nodes) {
+    auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
+    const int writer = wgrad && wgrad->conv.bias ? producers[idx(node.in[1])] : -1;
+    if (writer < 0) continue;
+    Node& dgrad = graph.nodes[idx(writer)];
+    bool* bias_gradient = bias_gradient_of(dgrad.op);
+    if (!bias_gradient || *bias_gradient) continue;  // two layers may share a d_z
+    *bias_gradient = true;
+    wgrad->conv.bias = false;
+    dgrad.out.push_back(node.out.back());
+    node.out.pop_back();
+  }
+}
+
+}  // namespace
+
+std::span<const FusionRow> fusion_table() {
+  return table;
+}
+
+Graph fuse(Graph graph, const FuseOptions& options) {
+  for (const std::string& name : options.disabled)
+    if (std::none_of(table.begin(), table.end(),
+                     [&](const FusionRow& row) { return row.name == name; })) {
+      std::string names;
+      for (const FusionRow& row : table)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+      fail<UsageError>("no fusion is called '{}'; there are {}", name, names);
+    }
+  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
+  if (enabled("relu+pool")) fuse_relu_pool(graph);
+  if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
+  if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
+  if (enabled("norm+relu")) fuse_norm_relu(graph);
+  if (enabled("norm+add+relu")) fuse_norm_add_relu(graph);
+  if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
+  return graph;
+}
+
+Graph fuse_gradients(Graph graph, const FuseOptions& options) {
+  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
+  if (enabled("add+norm.dgrad")) fuse_add_norm_grad(graph);
+  if (enabled("dgrad+bias")) fuse_dgrad_bias(graph);
+  if (enabled("linear.dgrad+relu")) fuse_linear_dgrad_relu(graph);
+  return graph;
+}
+
+Graph fuse_updates(Graph graph, const FuseOptions& options) {
+  if (options.disabled.contains("updates")) return graph;
+  Node all{.op = {},
+           .in = {},
+           .out = {},
+           .scope = "",
+           .phase = Phase::update,
+           .where = Where::current()};
+  for (const Node& node : graph.nodes)
+    if (const auto* update = std::get_if<Update>(&node.op)) {
+      all.op = UpdateAll{update->optimizer};
+      all.in.insert(all.in.end(), node.in.begin(), node.in.end());
+    }
+  if (all.in.empty()) return graph;
+  std::erase_if(graph.nodes,
+                [](const Node& node) { return std::holds_alternative<Update>(node.op); });
+  graph.nodes.push_back(std::move(all));
+  return graph;
+}
+
+}  // namespace warpstep

@@ -1,0 +1,24 @@
+#include "engine/passes/inference.h"
+
+#include <numeric>
+
+namespace warpstep {
+
+Graph for_inference(Graph graph) {
+  std::vector<int> stands_for(graph.values.size());
+  std::iota(stands_for.begin(), stands_for.end(), 0);
+  for (Node& node : graph.nodes) {
+    for (int& id : node.in) id = stands_for[idx(id)];
+    if (auto* norm = std::get_if<BatchNorm>(&node.op)) {
+      norm->training = false;
+      node.out.resize(1);
+    }
+    if (std::holds_alternative<Dropout>(node.op)) stands_for[idx(node.out[0])] = node.in[0];
+  }
+  std::erase_if(graph.nodes, [](const Node& n) { return std::holds_alternative<Dropout>(n.op); });
+  for (int* id : {&graph.logits, &graph.loss, &graph.correct})
+    if (*id >= 0) *id = stands_for[idx(*id)];
+  return graph;
+}
+
+}  // namespace warpstep

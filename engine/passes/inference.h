@@ -1,0 +1,11 @@
+// From the graph of a model in training to that of the model in use.
+#pragma once
+
+#include "engine/graph/graph.h"
+
+namespace warpstep {
+
+// Batch norms take their running statistics, dropouts go away. For a graph without a backward half.
+Graph for_inference(Graph graph);
+
+}  // namespace warpstep

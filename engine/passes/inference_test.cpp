@@ -1,0 +1,106 @@
+// From the graph of a model in training to that of the model in use.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "engine/passes/autodiff.h"
+#include "engine/passes/compile.h"
+#include "engine/passes/inference.h"
+#include "engine/run/runner.h"
+#include "tests/small_graphs.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::count;
+using testing_support::residual;
+using testing_support::Stepping;
+
+StepOptions evaluation() {
+  StepOptions options;
+  options.training = false;
+  return options;
+}
+
+TEST(ForInference, MakesNormsTakeTheirRunningStatistics) {
+  const Graph before = residual(), g = for_inference(before);
+  EXPECT_EQ(count<BatchNorm>(g), 8);
+  ASSERT_EQ(g.nodes.size(), before.nodes.size());
+  for (const Node& node : g.nodes) {
+    EXPECT_EQ(infer(node.op, g.types(node.in)), g.types(node.out)) << node.title();
+    if (const auto* norm = std::get_if<BatchNorm>(&node.op)) {
+      EXPECT_FALSE(norm->training);
+      EXPECT_EQ(node.out.size(), 1U);
+    }
+  }
+  EXPECT_EQ(g.buffers.size(), 16U);
+}
+
+TEST(ForInference, LeavesDropoutsOut) {
+  const Graph before = residual({.dropout = 0.5}), g = for_inference(before);
+  EXPECT_EQ(count<Dropout>(before), 1);
+  EXPECT_EQ(count<Dropout>(g), 0);
+  EXPECT_EQ(g.nodes.size(), before.nodes.size() - 1);
+  const auto pool = std::find_if(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
+    return std::holds_alternative<AvgPool>(n.op);
+  });
+  ASSERT_NE(pool, g.nodes.end());
+  EXPECT_EQ(std::prev(pool)->out[0], pool->in[0]) << "reads what the dropout read";
+}
+
+// One behind the other, and as the model's last op.
+TEST(ForInference, LeavesDropoutsOutInARow) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 7}});
+  const Tensor logits = dropout(dropout(linear("fc", dropout(x, 0.1), {.out = 10}), 0.5), 0.2);
+  cross_entropy(logits, g.input("labels", {DType::i32, {4}}));
+  const int trained_logits = g.logits;
+  const Graph used = for_inference(std::move(g));
+  EXPECT_EQ(count<Dropout>(used), 0);
+  EXPECT_EQ(used.nodes[0].in[0], used.inputs[0]);
+  EXPECT_NE(used.logits, trained_logits);
+  EXPECT_EQ(used.logits, used.nodes[0].out[0]);
+  EXPECT_EQ(used.nodes[1].in[0], used.logits);
+}
+
+// At first the running statistics are 0 and 1; after many steps on one batch with momentum they
+// are the batch's own but for the unbiased variance, and so are the model's outputs.
+TEST(ForInference, ComputesWithWhatTrainingCollected) {
+  StepOptions options;
+  options.schedule.peak = 0;  // the parameters stay
+  const testing_support::Residual small{.batch = 8, .size = 16};
+  Stepping trained(compile_step(residual(small), options), open_backend("ref"));
+  Stepping used(compile_step(residual(small), evaluation()), open_backend("ref"),
+                trained.program.shared_store());
+  Store& store = trained.program.store();
+  store.initialize(5);
+  trained.load(1);
+  used.load(1);
+  const auto train = eager_runner(trained.program), use = eager_runner(used.program);
+  use->step();
+  const double at_first = static_cast<double>(used.program.loss());
+  for (int step = 0; step < 200; ++step) train->step();
+  const std::vector<float> mean = store.read_buffer(0), variance = store.read_buffer(1);
+  use->step();
+  const double loss = static_cast<double>(trained.program.loss());
+  EXPECT_NEAR(static_cast<double>(used.program.loss()), loss, 0.1 * loss);
+  EXPECT_GT(std::abs(at_first - loss),
+            2 * std::abs(static_cast<double>(used.program.loss()) - loss));
+  EXPECT_EQ(store.read_buffer(0), mean) << "inference leaves the statistics alone";
+  EXPECT_EQ(store.read_buffer(1), variance);
+}
+
+TEST(ForInference, GivesAModelThatCannotBeTrained) {
+  EXPECT_THAT([] { differentiate(for_inference(residual())); },
+              ThrowsMessage<Error>(HasSubstr("running statistics has no adjoint")));
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,123 @@
+// The optimisers of the reference backend against PyTorch's numbers.
+
+#include <gtest/gtest.h>
+
+#include "engine/passes/autodiff.h"
+#include "engine/passes/fuse.h"
+#include "engine/passes/update.h"
+#include "engine/run/program.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::array<float, 4> start{0.5F, -0.25F, 1.5F, 0.0F};
+constexpr std::array<std::array<float, 4>, 4> gradients{{{0.1F, -0.2F, 0.3F, 0.05F},
+                                                         {0.4F, 0.1F, -0.6F, -0.05F},
+                                                         {-0.3F, 0.2F, 0.1F, 0.0F},
+                                                         {0.05F, -0.15F, 0.25F, 1e-4F}}};
+
+// One parameter whose gradient the test writes.
+Graph one_parameter(const Optimizer& optimizer, bool all_at_once) {
+  Graph graph;
+  const Type type{DType::f32, {4}};
+  const int value = graph.add_value(type, Role::parameter, "p");
+  const int gradient = graph.add_value(type, Role::gradient, "d_p");
+  graph.value(value).parameter = graph.value(gradient).parameter = 0;
+  graph.parameters.push_back({.name = "p",
+                              .value = value,
+                              .gradient = gradient,
+                              .moments = {},
+                              .view = type.shape,
+                              .permutation = {0},
+                              .initial = {}});
+  Schedule schedule;
+  schedule.peak = 0.1;
+  graph = add_optimizer(std::move(graph), optimizer, schedule);
+  return all_at_once ? fuse_updates(std::move(graph), {}) : graph;
+}
+
+struct Expected {
+  const char* name;
+  Optimizer optimizer;
+  std::array<double, 4> result;
+};
+void PrintTo(const Expected& expected, std::ostream* out) {
+  *out << expected.name;
+}
+
+class OptimizerIs : public testing::TestWithParam<Expected> {};
+
+// f32 learning rate and corrections, and start and gradients rounded to f32, against doubles: the
+// difference is some 1e-8 a step.
+TEST_P(OptimizerIs, PyTorchs) {
+  for (const bool all_at_once : {false, true}) {
+    Program program(one_parameter(GetParam().optimizer, all_at_once), open_backend("ref"));
+    program.store().write(0, start);
+    for (const auto& gradient : gradients) {
+      program.store().write(0, gradient, Store::Section::gradient);
+      for (std::size_t call = 0; call < program.calls().size(); ++call) program.enqueue(call);
+    }
+    const std::vector<float> result = program.store().read(0);
+    for (std::size_t i = 0; i < result.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(result[i]), GetParam().result[i], 2e-7) << "element " << i;
+  }
+}
+
+Optimizer sgd(double weight_decay, double momentum = 0, bool nesterov = false) {
+  Optimizer o;
+  o.kind = Optimizer::Kind::sgd;
+  o.weight_decay = weight_decay;
+  o.momentum = momentum;
+  o.nesterov = nesterov;
+  return o;
+}
+
+Optimizer adam(Optimizer::Kind kind) {
+  Optimizer o;
+  o.kind = kind;
+  o.beta1 = 0.8;
+  o.beta2 = 0.95;
+  o.epsilon = 1e-4;
+  o.weight_decay = 0.05;
+  return o;
+}
+
+// torch 2.15: torch.optim.X([p], lr=0.1, ...) in float64, p = start, p.grad = gradients[i], four
+// steps. Defaults where nothing is named; "with all": betas=(0.8, 0.95), eps=1e-4,
+// weight_decay=0.05.
+INSTANTIATE_TEST_SUITE_P(All, OptimizerIs,
+                         testing::Values(Expected{"sgd", sgd(0), {0.475, -0.245, 1.495, -1e-05}},
+                                         Expected{"sgd weight_decay=0.05",
+                                                  sgd(0.05),
+                                                  {0.4654730015625, -0.24013612765625003,
+                                                   1.4651235046875, 1.475062499999961e-05}},
+                                         Expected{"sgd momentum=0.9 weight_decay=0.05",
+                                                  sgd(0.05, 0.9),
+                                                  {0.3878190328125, -0.22070538078125002,
+                                                   1.4483415984375, -0.003524836875}},
+                                         Expected{"sgd nesterov momentum=0.9 weight_decay=0.05",
+                                                  sgd(0.05, 0.9, true),
+                                                  {0.3658800297689062, -0.21437365008214065,
+                                                   1.4192277548067187, -0.003049445642437501}},
+                                         Expected{"adam",
+                                                  Optimizer{},
+                                                  {0.27380988524653854, -0.14460174146329263,
+                                                   1.4493259627984147, -0.08741806336170985}},
+                                         Expected{"adam with all",
+                                                  adam(Optimizer::Kind::adam),
+                                                  {0.2681583683469583, -0.1441521368998228,
+                                                   1.4005057050413456, -0.05328954533816617}},
+                                         Expected{"adamw with all",
+                                                  adam(Optimizer::Kind::adamw),
+                                                  {0.2750350605712209, -0.15557137629371542,
+                                                   1.4233976044773162, -0.07307706869327688}}));
+
+TEST(Optimizer, TellsItsMoments) {
+  EXPECT_EQ(sgd(0).moments(), 0);
+  EXPECT_EQ(sgd(0, 0.9).moments(), 1);
+  EXPECT_EQ(Optimizer{}.moments(), 2);
+  EXPECT_EQ(text(sgd(0.05, 0.9, true)), "sgd momentum 0.9 nesterov weight decay 0.05");
+}
+
+}  // namespace
+}  // namespace warpstep

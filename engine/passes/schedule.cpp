@@ -1,0 +1,88 @@
+#include "engine/passes/schedule.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+namespace {
+
+// Nodes whose result is read after the step, changes a persistent value, or is needed by such a
+// node.
+std::vector<bool> needed_nodes(const Graph& graph) {
+  std::vector<bool> value(graph.values.size()), node(graph.nodes.size());
+  for (const int id : {graph.loss, graph.correct, graph.logits})
+    if (id >= 0) value[idx(id)] = true;
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& candidate = graph.nodes[n];
+    node[n] = candidate.out.empty();  // updates and the clock work in place
+    for (const int id : candidate.out)
+      node[n] = node[n] || value[idx(id)] || is_persistent(graph.value(id).role);
+    if (node[n])
+      for (const int id : candidate.in) value[idx(id)] = true;
+  }
+  return node;
+}
+
+void check_order(const Graph& graph) {
+  const std::vector<int> producers = graph.producers();
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const int id : graph.nodes[n].in)
+      if (producers[idx(id)] >= static_cast<int>(n))
+        fail<Error>("{} needs {} before it is made", graph.nodes[n].title(), graph.value(id).name);
+}
+
+}  // namespace
+
+Graph schedule(Graph graph) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<Node> kept;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (needed[n]) kept.push_back(std::move(graph.nodes[n]));
+  graph.nodes = std::move(kept);
+  check_order(graph);
+  return graph;
+}
+
+bool Lanes::used() const {
+  return std::find(lane.begin(), lane.end(), 1) != lane.end();
+}
+
+int Lanes::busy_until(int node) const {
+  return lane[idx(node)] == 0 ? node : waited_at[idx(node)] - 1;
+}
+
+Lanes one_lane(const Graph& graph) {
+  return {std::vector<int>(graph.nodes.size(), 0), std::vector<int>(graph.nodes.size(), -1)};
+}
+
+Lanes two_lanes(const Graph& graph) {
+  constexpr std::size_t window = 2;
+  Lanes lanes = one_lane(graph);
+  std::vector<int> consumer(graph.values.size(), static_cast<int>(graph.nodes.size()));
+  for (std::size_t n = graph.nodes.size(); n-- > 0;)
+    for (const int id : graph.nodes[n].in) consumer[idx(id)] = static_cast<int>(n);
+  std::vector<int> beside;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].phase != Phase::weight_grad || is_view(graph.nodes[n].op)) continue;
+    beside.push_back(static_cast<int>(n));
+    lanes.lane[n] = 1;
+    lanes.waited_at[n] = static_cast<int>(graph.nodes.size());
+    for (const int id : graph.nodes[n].out)
+      lanes.waited_at[n] = std::min(lanes.waited_at[n], consumer[idx(id)]);
+    // Waited for by the first node of lane 0 behind the weight gradient `window` later.
+    if (beside.size() <= window) continue;
+    int& waited_at = lanes.waited_at[idx(beside[beside.size() - 1 - window])];
+    waited_at = std::min(waited_at, static_cast<int>(n) + 1);
+  }
+  // What waits must be a call of lane 0.
+  for (const int n : beside) {
+    int& at = lanes.waited_at[idx(n)];
+    while (at < static_cast<int>(graph.nodes.size()) &&
+           (lanes.lane[idx(at)] != 0 || is_view(graph.nodes[idx(at)].op)))
+      ++at;
+  }
+  return lanes;
+}
+
+}  // namespace warpstep

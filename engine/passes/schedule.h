@@ -1,0 +1,31 @@
+// The order of the step's calls.
+#pragma once
+
+#include "engine/graph/graph.h"
+
+namespace warpstep {
+
+// Drops nodes that nothing needs and orders the others: as recorded, which frees a layer's
+// activations as soon as its weight gradient is done. Throws Error if a node comes before a value
+// it needs.
+Graph schedule(Graph graph);
+
+// Which nodes run beside the others, on a second stream, and where they are waited for.
+struct Lanes {
+  std::vector<int> lane;       // of each node: 0, or 1 for what runs beside
+  std::vector<int> waited_at;  // for nodes of lane 1: the node of lane 0 that begins when they are
+                               // done, the number of nodes for the end of the step; -1 for others
+
+  bool used() const;
+  // The last node that may run while `node` does: its inputs and its workspace are in use until
+  // then.
+  int busy_until(int node) const;
+};
+Lanes one_lane(const Graph& graph);
+
+// Weight gradients, whose results nothing reads before the optimiser, run beside the data gradients
+// and fill what those leave idle. Each is waited for where the next but one begins, so that no more
+// than two layers' activations are kept alive longer than in one lane.
+Lanes two_lanes(const Graph& graph);
+
+}  // namespace warpstep

@@ -1,0 +1,113 @@
+#include "engine/passes/update.h"
+
+#include <algorithm>
+
+namespace warpstep {
+namespace {
+
+// What the updates read: gradients, or their sums over steps.
+int summed_gradient(const Parameter& parameter) {
+  return parameter.accumulator >= 0 ? parameter.accumulator : parameter.gradient;
+}
+
+// A value beside each parameter, of its shape in f32.
+int beside(Graph& graph, std::size_t p, Role role, const std::string& prefix) {
+  const Type type = graph.value(graph.parameters[p].value).type;
+  const int id = graph.add_value(type, role, prefix + graph.parameters[p].name);
+  graph.value(id).parameter = static_cast<int>(p);
+  return id;
+}
+
+void add_accumulators(Graph& graph, std::int64_t steps) {
+  std::vector<Tensor> in{{&graph, graph.state}};
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const int sum = beside(graph, p, Role::accumulator, "sum_d_");
+    graph.parameters[p].accumulator = sum;
+    in.push_back({&graph, graph.parameters[p].gradient});
+    in.push_back({&graph, sum});
+  }
+  graph.record(Phase::update, Accumulate{steps}, in, "", Where::current());
+}
+
+void add_lars(Graph& graph, const Optimizer& optimizer) {
+  std::vector<Tensor> in{{&graph, graph.state}};
+  for (const Parameter& parameter : graph.parameters) {
+    in.push_back({&graph, parameter.value});
+    in.push_back({&graph, summed_gradient(parameter)});
+  }
+  const LarsScale op{optimizer.trust, optimizer.weight_decay};
+  graph.record(Phase::update, op, in, "", Where::current());
+}
+
+void add_update(Graph& graph, std::size_t p, const Optimizer& optimizer) {
+  const Parameter parameter = graph.parameters[p];
+  std::vector<Tensor> in{
+      {&graph, parameter.value}, {&graph, summed_gradient(parameter)}, {&graph, graph.state}};
+  for (int m = 0; m < optimizer.moments(); ++m) {
+    const int id = beside(graph, p, Role::moment, fmt::format("moment{}_", m + 1));
+    graph.value(id).moment = m;
+    graph.parameters[p].moments.push_back(id);
+    in.push_back({&graph, id});
+  }
+  graph.record(Phase::update, Update{optimizer}, in, parameter.name, Where::current());
+}
+
+}  // namespace
+
+Node check_gradients(const Graph& graph, double clip_norm) {
+  Node check{.op = CheckGradients{clip_norm},
+             .in = {graph.state},
+             .out = {},
+             .scope = "",
+             .phase = Phase::update,
+             .where = Where::current()};
+  for (const Parameter& parameter : graph.parameters)
+    check.in.push_back(summed_gradient(parameter));
+  return check;
+}
+
+Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
+                    const UpdateOptions& options) {
+  const Tensor state = graph.step_state();
+  if (options.accumulate > 1) add_accumulators(graph, options.accumulate);
+  if (options.clip_norm > 0) graph.nodes.push_back(check_gradients(graph, options.clip_norm));
+  Optimizer rule = optimizer;
+  if (optimizer.kind == Optimizer::Kind::lars) {
+    add_lars(graph, optimizer);
+    rule.weight_decay = 0;  // LARS has added it
+  }
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) add_update(graph, p, rule);
+  graph.record(Phase::update,
+               Clock{.schedule = schedule,
+                     .beta1 = optimizer.beta1,
+                     .beta2 = optimizer.beta2,
+                     .scaling = {},
+                     .accumulate = options.accumulate},
+               {state}, "", Where::current());
+  std::rotate(graph.nodes.begin(), graph.nodes.end() - 1, graph.nodes.end());
+  return graph;
+}
+
+Graph add_average(Graph graph, double decay) {
+  std::vector<Tensor> in{{&graph, graph.state}};
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const int average = beside(graph, p, Role::average, "ema_");
+    graph.parameters[p].average = average;
+    in.push_back({&graph, graph.parameters[p].value});
+    in.push_back({&graph, average});
+  }
+  graph.record(Phase::update, Average{decay}, in, "", Where::current());
+  return graph;
+}
+
+Graph add_report(Graph graph) {
+  graph.report = graph.add_value({DType::u8, {report_ring * std::int64_t{sizeof(StepReport)}}},
+                                 Role::report, "reports");
+  std::vector<Tensor> in{{&graph, graph.loss}};
+  if (graph.correct >= 0) in.push_back({&graph, graph.correct});
+  in.insert(in.end(), {{&graph, graph.state}, {&graph, graph.report}});
+  graph.record(Phase::update, Report{}, in, "", Where::current());
+  return graph;
+}
+
+}  // namespace warpstep

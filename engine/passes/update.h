@@ -1,0 +1,30 @@
+// The end of a step: optimiser updates, the average of the weights, and the report to the host.
+#pragma once
+
+#include "engine/graph/graph.h"
+
+namespace warpstep {
+
+// What there is to an update besides the optimiser's rule.
+struct UpdateOptions {
+  double clip_norm = 0;         // largest L2 norm of all gradients together; 0: any
+  std::int64_t accumulate = 1;  // steps whose gradients make one update
+  double average_decay = 0;     // of the average of the weights, below 1; 0: there is none
+};
+
+// Appends moments, StepState, the clock (first call of the step) and one Update a parameter; before
+// the updates the sum over steps, the norm and LARS, as far as they are asked for.
+Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
+                    const UpdateOptions& options = {});
+
+// The node that looks at what the updates will read, see CheckGradients.
+Node check_gradients(const Graph& graph, double clip_norm);
+
+// Appends the average of the weights over the run; behind the updates.
+Graph add_average(Graph graph, double decay);
+
+// Appends the step's report: loss, top-1 count (if the graph has one) and state, to a ring that the
+// host reads.
+Graph add_report(Graph graph);
+
+}  // namespace warpstep

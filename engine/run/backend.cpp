@@ -1,0 +1,98 @@
+#include "engine/run/backend.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+
+Stream::~Stream() = default;
+Recording::~Recording() = default;
+Kernel::~Kernel() = default;
+Backend::~Backend() = default;
+
+namespace {
+
+std::filesystem::path module_folder() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(&open_backend), &self) == 0) return {};
+  return std::filesystem::path(self.dli_fname).parent_path();
+}
+
+}  // namespace
+
+void Backend::upload(Stream&, void* to, const void* from, std::size_t bytes) const {
+  std::memcpy(to, from, bytes);
+}
+
+void Backend::fill(void* memory, std::uint8_t byte, std::size_t bytes) const {
+  std::memset(memory, byte, bytes);
+}
+
+std::unique_ptr<Recording> Backend::record(Stream&, const std::function<void()>&) const {
+  return nullptr;
+}
+
+std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options) {
+  if (name.starts_with("cuda:")) {
+    BackendOptions numbered = options;
+    const std::string_view digits = std::string_view(name).substr(5);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), numbered.device);
+    if (error != std::errc{} || end != digits.data() + digits.size() || numbered.device < 0)
+      fail<UsageError>("'{}' names no device; write cuda, or cuda:0, cuda:1 and so on", name);
+    return open_backend("cuda", numbered);
+  }
+  if (name != "ref" && name != "cpu" && name != "cuda")
+    fail<UsageError>("no backend is called '{}'; there are cpu, cuda and ref", name);
+  if (name == "cuda" && options.assumed_device.empty() &&
+      !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+    fail<DeviceError>("no NVIDIA driver on this machine (libcuda.so.1 not found)");
+  const auto path = module_folder() / fmt::format("libwarpstep_{}.so", name);
+  if (!std::filesystem::exists(path))
+    fail<DeviceError>("the {} backend was not built ({} is not there)", name, path.string());
+  return load_backend(path, options);
+}
+
+std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
+                                      const BackendOptions& options) {
+  // OpenMP reads this when the module brings it in. Waiting threads that spin for long starve the
+  // loader and every other process on their cores: docs/ABLATIONS.md has the figures. A user's own
+  // setting wins.
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!module) fail<DeviceError>("{} does not load: {}", path.filename().string(), dlerror());
+  const auto entry = reinterpret_cast<BackendEntry>(dlsym(module, "warpstep_backend"));
+  if (!entry) fail<DeviceError>("{} is not a backend: {}", path.string(), dlerror());
+  return std::shared_ptr<Backend>(entry(options));
+}
+
+std::vector<BackendStatus> backend_statuses() {
+  std::vector<BackendStatus> statuses;
+  for (const char* name : {"cuda", "cpu", "ref"}) {
+    try {
+      const std::shared_ptr<Backend> backend = open_backend(name);
+      const std::string more = backend->describe_surroundings();
+      statuses.push_back({name, true, backend->describe() + (more.empty() ? "" : ", ") + more});
+    } catch (const Error& error) {
+      statuses.push_back({name, false, error.what()});
+    }
+  }
+  return statuses;
+}
+
+StepOptions options_for(const Backend& backend, StepOptions options) {
+  for (const FusionRow& row : fusion_table())
+    if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
+  options.computes = [open = backend.shared_from_this()](const AnyOp& op, const Types& in) {
+    return open->computes(op, in);
+  };
+  return options;
+}
+
+}  // namespace warpstep

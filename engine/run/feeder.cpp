@@ -1,0 +1,182 @@
+#include "engine/run/feeder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core/clock.h"
+#include "engine/core/record.h"
+#include "engine/core/thread.h"
+
+namespace warpstep {
+namespace {
+
+constexpr std::size_t timings_kept = 256;  // batches
+
+using record::Kind;
+const record::Name copy_name{"copy to the device", Kind::copy},
+    buffer_name{"wait for a buffer", Kind::sync}, source_name{"wait for a batch", Kind::idle};
+
+// The same place in another piece of memory; what is not in the slot, a resident set, stays.
+template <class T>
+std::span<const T> moved(std::span<const T> part, std::span<const std::byte> slot,
+                         const std::byte* to) {
+  const std::byte* from = reinterpret_cast<const std::byte*>(part.data());
+  if (from < slot.data() || from >= slot.data() + slot.size()) return part;
+  return {reinterpret_cast<const T*>(to + (from - slot.data())), part.size()};
+}
+
+}  // namespace
+
+Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps)
+    : source_(source),
+      backend_(backend),
+      steps_(steps),
+      copies_(backend.make_stream()),
+      position_(source.position()) {
+  start();
+}
+
+Feeder::~Feeder() {
+  stop();
+}
+
+void Feeder::start() {
+  for (Buffer& buffer : ring_) {
+    buffer.batch.reset();
+    buffer.error = nullptr;
+    buffer.taken = false;
+    buffer.mark.reset();
+  }
+  taken_ = 0;
+  stop_ = false;
+  position_ = source_.position();
+  thread_ = start_thread("copier", [this] { run(); });
+}
+
+void Feeder::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Feeder::seek(Position position) {
+  if (position == position_) return;
+  stop();
+  steps_.wait();  // they may still read the buffers
+  source_.seek(position);
+  start();
+}
+
+const Batch& Feeder::next() {
+  Buffer& buffer = ring_[taken_ % buffers];
+  const std::uint64_t begin = now_ns();
+  std::unique_lock lock(mutex_);
+  if (taken_ > 0) {  // the step that reads the batch before was enqueued since
+    Buffer& before = ring_[(taken_ - 1) % buffers];
+    if (before.taken && !before.mark) before.mark = steps_.mark();
+    changed_.notify_all();
+  }
+  const bool ready = !buffer.taken && (buffer.batch || buffer.error);
+  changed_.wait(lock, [&] { return !buffer.taken && (buffer.batch || buffer.error); });
+  if (buffer.error) std::rethrow_exception(buffer.error);
+  batch_ = *std::exchange(buffer.batch, std::nullopt);
+  const std::uint64_t end = now_ns();
+  batch_.wait_ns = ready ? 0 : end - begin;
+  const std::uint64_t copied = std::min(end, buffer.timing.end_ns);
+  const std::uint64_t copying = std::max(begin, buffer.timing.begin_ns);
+  batch_.copy_wait_ns = ready || copied < copying ? 0 : copied - copying;
+  {
+    const std::lock_guard counting(stats_mutex_);
+    stats_.trainer_wait_ns += batch_.wait_ns;
+  }
+  buffer.taken = true;
+  ++taken_;
+  position_ = batch_.position.step + 1 == steps_per_epoch()
+                  ? Position{batch_.position.epoch + 1, 0}
+                  : Position{batch_.position.epoch, batch_.position.step + 1};
+  return batch_;
+}
+
+void Feeder::run() {
+  for (std::uint64_t i = 0;; ++i) {
+    Buffer& buffer = ring_[i % buffers];
+    std::optional<std::uint64_t> mark;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] {
+        return stop_ || buffer.mark || (!buffer.taken && !buffer.batch && !buffer.error);
+      });
+      if (stop_) return;
+      mark = buffer.mark;
+    }
+    try {
+      if (mark) {
+        const std::uint64_t begin = now_ns();
+        steps_.wait_for(*mark);
+        const std::uint64_t end = now_ns();
+        record::note(buffer_name, begin, end);
+        const std::lock_guard lock(stats_mutex_);
+        stats_.device_wait_ns += end - begin;
+      }
+      fill(buffer);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      buffer.error = std::current_exception();
+      buffer.taken = false;
+      buffer.mark.reset();
+      changed_.notify_all();
+      return;  // next() throws from now on, as the source's does
+    }
+  }
+}
+
+void Feeder::fill(Buffer& buffer) {
+  const std::uint64_t begin = now_ns();
+  const Batch& from = source_.next();
+  if (from.wait_ns > 0) record::note(source_name, begin, now_ns());
+  if (!buffer.memory || buffer_bytes_ < from.slot.size()) {
+    buffer_bytes_ = from.slot.size();
+    buffer.memory = backend_.allocate(buffer_bytes_);
+  }
+  copy(from, buffer);
+}
+
+void Feeder::copy(const Batch& from, Buffer& buffer) {
+  FeedTiming timing{from.position, now_ns(), 0};
+  backend_.upload(*copies_, buffer.memory.get(), from.slot.data(), from.slot.size());
+  copies_->wait_for(copies_->mark());
+  timing.end_ns = now_ns();
+  record::note(copy_name, timing.begin_ns, timing.end_ns, from.slot.size());
+  note(timing, from.slot.size());
+  Batch there = from;
+  const std::byte* memory = buffer.memory.get();
+  there.images = moved(from.images, from.slot, memory);
+  there.labels = moved(from.labels, from.slot, memory);
+  there.rows = moved(from.rows, from.slot, memory);
+  there.slot = {memory, from.slot.size()};
+  const std::lock_guard lock(mutex_);
+  buffer.batch = there;
+  buffer.timing = timing;
+  buffer.taken = false;
+  buffer.mark.reset();
+  changed_.notify_all();
+}
+
+void Feeder::note(const FeedTiming& timing, std::size_t bytes) {
+  const std::lock_guard lock(stats_mutex_);
+  ++stats_.batches;
+  stats_.bytes += bytes;
+  stats_.copy_ns += timing.end_ns - timing.begin_ns;
+  if (stats_.timings.size() == timings_kept) stats_.timings.erase(stats_.timings.begin());
+  stats_.timings.push_back(timing);
+}
+
+FeedStats Feeder::stats() const {
+  const std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+}  // namespace warpstep

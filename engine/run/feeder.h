@@ -1,0 +1,99 @@
+// Batches in the device's memory, copied there by a thread of its own while steps run.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/core/batch.h"
+#include "engine/run/backend.h"
+
+namespace warpstep {
+
+struct FeedTiming {  // on the steady clock
+  Position position;
+  std::uint64_t begin_ns = 0;  // the copy was enqueued
+  std::uint64_t end_ns = 0;    // it was done
+};
+
+struct FeedStats {
+  std::uint64_t batches = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t copy_ns = 0;          // sums of the above
+  std::uint64_t device_wait_ns = 0;   // of the copier, for a step to be done with a buffer
+  std::uint64_t trainer_wait_ns = 0;  // of next()
+  std::vector<FeedTiming> timings;    // of the last batches copied, oldest first
+};
+
+// Two buffers on the device: while a step reads one, the next batch is copied into the other. A
+// slot of the source is given back as soon as its copy is done.
+//
+//   copier:  source.next() -> wait until the step before last is done -> copy -> hand over
+//   trainer: next() -> enqueue a step that reads the buffer -> next() marks its end
+//
+// Spans of its batches are addresses of the device's.
+class Feeder : public BatchSource {
+ public:
+  // `steps` is the stream that the steps which read the batches are enqueued on. Both, and the
+  // source, must outlive the feeder.
+  Feeder(BatchSource& source, const Backend& backend, Stream& steps);
+  ~Feeder() override;
+  Feeder(const Feeder&) = delete;
+  Feeder& operator=(const Feeder&) = delete;
+
+  Shape image_shape() const override { return source_.image_shape(); }
+  std::int64_t batch_size() const override { return source_.batch_size(); }
+  std::uint64_t samples() const override { return source_.samples(); }
+  std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
+  const Batch& next() override;
+  // A buffer is written only when the steps that read it are done.
+  int held() const override { return backend_.steps_in_flight() + 1; }
+  Position position() const override { return position_; }
+  void seek(Position position) override;
+
+  FeedStats stats() const;  // may be called from any thread
+
+  static constexpr std::size_t buffers = 2;  // on the device, each of a batch's slot
+
+ private:
+  struct Buffer {
+    std::shared_ptr<std::byte> memory;
+    std::optional<Batch> batch;         // copied, and not taken
+    FeedTiming timing;                  // of its copy
+    std::exception_ptr error;           // in its place
+    bool taken = false;                 // by a step
+    std::optional<std::uint64_t> mark;  // behind that step
+  };
+
+  void start();
+  void stop();
+  void run();
+  void fill(Buffer& buffer);
+  void copy(const Batch& from, Buffer& buffer);
+  void note(const FeedTiming& timing, std::size_t bytes);
+
+  BatchSource& source_;
+  const Backend& backend_;
+  Stream& steps_;
+  std::unique_ptr<Stream> copies_;
+  std::size_t buffer_bytes_ = 0;
+  std::array<Buffer, buffers> ring_;
+  std::uint64_t taken_ = 0;  // batches since start()
+  Batch batch_;
+  Position position_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread thread_;
+  mutable std::mutex stats_mutex_;
+  FeedStats stats_;
+};
+
+}  // namespace warpstep

@@ -1,0 +1,171 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <numeric>
+
+#include "engine/core/error.h"
+#include "engine/run/feeder.h"
+
+namespace warpstep {
+namespace {
+
+// A device whose steps are done when the test says so.
+struct SlowSteps final : Stream {
+  void wait() override { wait_for(marks); }
+  std::uint64_t mark() override { return ++marks; }
+  void wait_for(std::uint64_t mark) override {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done >= mark; });
+  }
+  void finish(std::uint64_t mark) {
+    const std::lock_guard lock(mutex);
+    done = mark;
+    changed.notify_all();
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t done = 0;
+  std::atomic<std::uint64_t> marks{0};
+};
+
+struct Copies final : Stream {
+  void wait() override {}
+};
+
+class Device final : public Backend {
+ public:
+  std::string_view name() const override { return "device"; }
+  std::string describe() const override { return ""; }
+  void choose_layouts(Graph&) const override {}
+  std::unique_ptr<Kernel> bind(const Graph&, const Node&) const override { return nullptr; }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
+    return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+  }
+  std::unique_ptr<Stream> make_stream() const override { return std::make_unique<Copies>(); }
+  int steps_in_flight() const override { return 2; }
+  void write(const Value&, void*, std::span<const std::byte>) const override {}
+  void read(const Value&, const void*, std::span<std::byte>) const override {}
+};
+
+// Batch b of 4 bytes b, one label b; throws at `broken`.
+class Numbers final : public BatchSource {
+ public:
+  Shape image_shape() const override { return {1, 1, 1}; }
+  std::int64_t batch_size() const override { return 4; }
+  std::uint64_t samples() const override { return 40; }
+  std::uint64_t steps_per_epoch() const override { return 10; }
+  const Batch& next() override {
+    if (at == broken) fail<DataError>("batch {} is broken", at);
+    std::fill_n(slot.begin(), 4, static_cast<std::byte>(at));
+    const auto label = static_cast<std::int32_t>(at);
+    std::memcpy(slot.data() + 4, &label, sizeof label);
+    batch.position = position();
+    batch.images = {reinterpret_cast<const std::uint8_t*>(slot.data()), 4};
+    batch.labels = {reinterpret_cast<const std::int32_t*>(slot.data() + 4), 1};
+    batch.slot = slot;
+    batch.count = 4;
+    ++at;
+    return batch;
+  }
+  Position position() const override { return {at / 10, at % 10}; }
+  void seek(Position p) override { at = p.epoch * 10 + p.step; }
+
+  std::uint64_t at = 0, broken = 1000;
+  alignas(8) std::array<std::byte, 8> slot{};
+  Batch batch;
+};
+
+void expect_batch(const Batch& batch, std::uint64_t number) {
+  EXPECT_EQ(batch.position, (Position{number / 10, number % 10}));
+  EXPECT_THAT(batch.images, ::testing::Each(static_cast<std::uint8_t>(number)));
+  EXPECT_EQ(batch.labels[0], static_cast<std::int32_t>(number));
+}
+
+TEST(Feeder, GivesTheBatchesInOrderFromTheDevicesMemory) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  steps.finish(1000);
+  Feeder feeder(source, device, steps);
+  for (std::uint64_t i = 0; i < 35; ++i) {
+    EXPECT_EQ(feeder.position(), (Position{i / 10, i % 10}));
+    const Batch& batch = feeder.next();
+    expect_batch(batch, i);
+    EXPECT_NE(batch.slot.data(), source.slot.data());
+  }
+  const FeedStats stats = feeder.stats();
+  EXPECT_GE(stats.batches, 35U);
+  EXPECT_EQ(stats.bytes, 8 * stats.batches);
+  ASSERT_GE(stats.timings.size(), 35U);
+  EXPECT_EQ(stats.timings[12].position, (Position{1, 2}));
+  EXPECT_LE(stats.timings[12].begin_ns, stats.timings[12].end_ns);
+}
+
+TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  const Batch first = feeder.next(), second = feeder.next();
+  EXPECT_NE(first.images.data(), second.images.data());
+  // Neither step is done: the third batch has to wait, and the first buffer stays as it is.
+  std::future<Batch> third = std::async(std::launch::async, [&] { return feeder.next(); });
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  expect_batch(first, 0);
+  steps.finish(1);
+  const Batch batch = third.get();
+  expect_batch(batch, 2);
+  EXPECT_EQ(batch.images.data(), first.images.data());
+  EXPECT_GT(batch.wait_ns, 0U);
+  expect_batch(second, 1);
+  steps.finish(1000);
+}
+
+TEST(Feeder, SeeksOnlyWhenTheStepsThatReadAreDone) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  const Batch first = feeder.next(), second = feeder.next();  // the first step is marked
+  std::future<void> seeking = std::async(std::launch::async, [&] { feeder.seek({2, 0}); });
+  EXPECT_EQ(seeking.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  expect_batch(first, 0);
+  expect_batch(second, 1);
+  steps.finish(1000);
+  seeking.get();
+  expect_batch(feeder.next(), 20);
+}
+
+TEST(Feeder, SeeksAndStopsAtAnyMoment) {
+  Device device;
+  for (std::uint64_t round = 0; round < 50; ++round) {
+    Numbers source;
+    SlowSteps steps;
+    steps.finish(1000);
+    Feeder feeder(source, device, steps);
+    for (std::uint64_t i = 0; i < round % 4; ++i) feeder.next();
+    feeder.seek({round % 3, 7});
+    expect_batch(feeder.next(), round % 3 * 10 + 7);
+    expect_batch(feeder.next(), round % 3 * 10 + 8);
+  }
+}
+
+TEST(Feeder, ThrowsWhenTheTurnOfABrokenBatchComes) {
+  Numbers source;
+  source.broken = 3;
+  Device device;
+  SlowSteps steps;
+  steps.finish(1000);
+  Feeder feeder(source, device, steps);
+  for (std::uint64_t i = 0; i < 3; ++i) expect_batch(feeder.next(), i);
+  EXPECT_THROW(feeder.next(), DataError);
+  EXPECT_THROW(feeder.next(), DataError);  // and stays so
+  feeder.seek({0, 5});
+  expect_batch(feeder.next(), 5);
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,201 @@
+// The first call whose result is not finite is named; on the reference backend.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "engine/core/error.h"
+#include "engine/passes/precision.h"
+#include "engine/run/runner.h"
+#include "engine/run/trainer.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+using testing_support::Stepping;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+Stepping stepping(const StepOptions& options = {}) {
+  Stepping step(model_step("mlp", 4, options), open_backend("ref"));
+  step.program.store().initialize(3);
+  step.load(1);
+  return step;
+}
+
+void multiply(Store& store, std::size_t parameter, float factor) {
+  std::vector<float> values = store.read(parameter);
+  for (float& value : values) value *= factor;
+  store.write(parameter, values);
+}
+
+TEST(NumberKinds, CountsEachKind) {
+  const NumberKinds kinds = number_kinds(std::vector<float>{nan, -2, infinity, -infinity, 1, nan});
+  EXPECT_FALSE(kinds.finite());
+  EXPECT_EQ(text(kinds),
+            "2 NaN, 1 +inf and 1 -inf of 6 elements, the largest finite magnitude is 2");
+  EXPECT_TRUE(number_kinds(std::vector<float>{0, -1}).finite());
+}
+
+TEST(NumericsRunner, ComputesWhatOthersDo) {
+  Stepping checked = stepping(), plain = stepping();
+  const auto numerics = numerics_runner(checked.program), eager = eager_runner(plain.program);
+  for (int i = 0; i < 2; ++i) {
+    numerics->step();
+    eager->step();
+  }
+  EXPECT_EQ(checked.parameters(), plain.parameters());
+  EXPECT_EQ(checked.program.loss(), plain.program.loss());
+}
+
+TEST(NumericsRunner, NamesTheCallThatMadeThem) {
+  Stepping step = stepping();
+  const auto runner = numerics_runner(step.program);
+  runner->step();
+  multiply(step.program.store(), 0, 1e25F);  // of fc1
+  multiply(step.program.store(), 2, 1e25F);  // of fc2
+  EXPECT_THAT(
+      [&] { runner->step(); },
+      ThrowsMessage<NumericError>(AllOf(
+          HasSubstr("step 2: fc2/linear (forward, models/mlp.cpp:7; loops of ref) wrote fc2/relu"),
+          HasSubstr(" of 2048 elements, the largest finite magnitude is "),
+          HasSubstr("its inputs were all finite, the call made them: fc1/relu (to "),
+          HasSubstr("fc2.weight (to "))));
+}
+
+TEST(NumericsRunner, NamesParametersThatWereGiven) {
+  Stepping step = stepping();
+  std::vector<float> weight = step.program.store().read(2);
+  weight[7] = nan;
+  weight[9] = -infinity;
+  step.program.store().write(2, weight);
+  EXPECT_THAT(
+      [&] { numerics_runner(step.program)->step(); },
+      ThrowsMessage<NumericError>(
+          AllOf(HasSubstr("step 1: parameter fc2.weight holds 1 NaN, 0 +inf and 1 -inf of 262144"),
+                HasSubstr("before the first call: it was given, not computed"))));
+}
+
+TEST(NumericsRunner, NamesInputsThatWereGiven) {
+  Graph g;
+  max_pool(g.input("pixels", {DType::f32, {1, 2, 2, 1}}));
+  Program program(std::move(g), open_backend("ref"));
+  const std::vector<double> pixels{1, 2, std::numeric_limits<double>::quiet_NaN(), 4};
+  const void* slots[] = {pixels.data()};
+  program.set_inputs(slots);
+  EXPECT_THAT([&] { numerics_runner(program)->step(); },
+              ThrowsMessage<NumericError>(HasSubstr("input pixels holds 1 NaN, ")));
+}
+
+TEST(NumericsRunner, LooksAtWhatAnUpdateChanges) {
+  for (const bool fused : {true, false}) {
+    StepOptions options;
+    options.optimizer.kind = Optimizer::Kind::sgd;
+    options.optimizer.momentum = 0.9;
+    options.schedule.peak = 1e42;
+    if (!fused) options.no_fuse.emplace("updates");
+    Stepping step = stepping(options);
+    EXPECT_THAT(
+        [&] { numerics_runner(step.program)->step(); },
+        ThrowsMessage<NumericError>(AllOf(
+            HasSubstr(fused ? "step 1: update_all (update; " : "step 1: fc1.weight/update"),
+            HasSubstr(") wrote fc1.weight: "), HasSubstr("the call made them: fc1.weight (to"),
+            HasSubstr("d_fc1.weight (to"), HasSubstr("moment1_fc1.weight (to 0)"),
+            HasSubstr("learning rate inf"), Not(HasSubstr("fc2")))));
+  }
+}
+
+TEST(NumericsRunner, CountsTheBatchesOfAnEvaluation) {
+  Stepping training = stepping();
+  StepOptions options;
+  options.training = false;
+  Stepping step(model_step("mlp", 4, options), open_backend("ref"),
+                training.program.shared_store());
+  step.load(1);
+  const auto runner = numerics_runner(step.program);
+  runner->step();
+  runner->step();
+  eager_runner(training.program)->step();
+  runner->step();
+  multiply(training.program.store(), 0, 1e25F);
+  multiply(training.program.store(), 2, 1e25F);
+  EXPECT_THAT([&] { runner->step(); },
+              ThrowsMessage<NumericError>(
+                  HasSubstr("batch 2 of the evaluation after step 1: fc2/linear (forward")));
+}
+
+StepRecord fifth(float loss, float scale, bool overflow) {
+  StepRecord record{.step = 5, .epoch = 2, .step_in_epoch = 1, .steps_per_epoch = 4, .loss = loss};
+  record.loss_scale = scale;
+  record.overflow = overflow;
+  return record;
+}
+
+TEST(Divergence, IsAGradientThatIsNotFiniteWhereNoScaleFalls) {
+  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1); },
+              ThrowsMessage<NumericError>(HasSubstr("gradients are not finite in step 5")));
+  EXPECT_THAT([] { require_sound(fifth(nan, 1, true), false, 1); },
+              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
+}
+
+TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
+  EXPECT_NO_THROW(require_sound(fifth(1, 1, false), true, 0));
+  EXPECT_NO_THROW(require_sound(fifth(1, 1, true), true, 16));
+  EXPECT_NO_THROW(require_sound(fifth(nan, 1, true), true, 16)) << "no update was made of it";
+  EXPECT_THAT([] { require_sound(fifth(infinity, 1, false), true, 0); },
+              ThrowsMessage<NumericError>(
+                  HasSubstr("the loss is inf in step 5 (epoch 2, step 1 of 4, learning rate 0)")));
+  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("gradients overflow in step 5"),
+                                                HasSubstr("down to 0.5"),
+                                                HasSubstr("the last 17 steps made no update"))));
+  EXPECT_THAT([] { require_sound(fifth(nan, 0.5F, true), true, 17); },
+              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
+}
+
+// As long as every step overflows: the longest that a run goes on without an update.
+TEST(Divergence, EndsSeventeenStepsAfterTheFirstLossScale) {
+  StepState state;
+  const LossScaling scaling{.enabled = true};
+  int steps = 0;
+  do {
+    tick(state, {}, 0.9, 0.999, scaling);
+    state.overflow = 1;
+    ++steps;
+  } while (state.loss_scale >= least_loss_scale);
+  EXPECT_EQ(steps - 1, 17);
+}
+
+TEST(InPrecision, BeginsLossScalingAnew) {
+  StepState state;
+  state.step = 9;
+  state.skipped = 2;
+  state.loss_scale = 1024;
+  state.good_steps = 5;
+  state.overflow = 1;
+  const StepState same = in_precision(state, Precision::fp16, Precision::fp16);
+  EXPECT_EQ(same.loss_scale, 1024);
+  EXPECT_EQ(same.overflow, 1U);
+  const StepState wide = in_precision(state, Precision::fp16, Precision::bf16);
+  EXPECT_EQ(wide.step, 9);
+  EXPECT_EQ(wide.loss_scale, 1) << "gradients are divided by it";
+  EXPECT_EQ(wide.overflow, 0U) << "no update would ever be made";
+  EXPECT_EQ(wide.skipped, 3);
+  StepState next = in_precision(wide, Precision::fp32, Precision::fp16);
+  EXPECT_EQ(next.loss_scale, 65536);
+  EXPECT_EQ(next.skipped, 3);
+  tick(next, {}, 0.9, 0.999, {.enabled = true});
+  EXPECT_EQ(next.loss_scale, 65536);
+  EXPECT_EQ(next.good_steps, 1);
+}
+
+}  // namespace
+}  // namespace warpstep

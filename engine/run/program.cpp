@@ -1,0 +1,143 @@
+#include "engine/run/program.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+#include "engine/run/step_memory.h"
+
+namespace warpstep {
+
+Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store)
+    : graph_(std::move(graph)),
+      backend_(std::move(backend)),
+      store_(std::move(store)),
+      stream_(backend_->make_stream()) {
+  if (store_) store_->fix_layouts(graph_);
+  backend_->choose_layouts(graph_);
+  store_sums_like_parameters(graph_);
+  make_calls();
+  allocate();
+  slots_.assign(graph_.inputs.size(), nullptr);
+  find_addresses();
+}
+
+void Program::make_calls() {
+  std::vector<std::size_t> workspaces(graph_.nodes.size());
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    const Node& node = graph_.nodes[n];
+    if (is_view(node.op)) continue;
+    Call call;
+    call.node = static_cast<int>(n);
+    call.title = node.title();
+    call.phase = node.phase;
+    call.cost = graph_.cost(node);
+    call.kernel = backend_->bind(graph_, node);
+    workspaces[n] = call.kernel->workspace_bytes();
+    calls_.push_back(std::move(call));
+  }
+  LanePlan planned = plan_lanes(graph_, *backend_, workspaces);
+  lanes_ = std::move(planned.lanes);
+  plan_ = std::move(planned.memory);
+  if (lanes_.used()) beside_ = backend_->make_stream();
+}
+
+void Program::allocate() {
+  try {
+    if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
+    arena_ = backend_->allocate(plan_.arena_bytes);
+  } catch (const DeviceError& error) {
+    fail<OutOfMemory>("{}; {}", error.what(), memory_text(graph_, plan_));
+  }
+}
+
+void Program::enqueue(std::size_t index) {
+  const Call& call = calls_[index];
+  if (lanes_.lane[idx(call.node)] == 0) {
+    wait_for_lane(call.node);
+    call.kernel->enqueue(*stream_, call.buffers());
+  } else {
+    beside_->after(*stream_, stream_->signal());
+    call.kernel->enqueue(*beside_, call.buffers());
+    pending_.push_back({lanes_.waited_at[idx(call.node)], beside_->signal()});
+  }
+  if (index + 1 == calls_.size()) wait_for_lane(static_cast<int>(graph_.nodes.size()));
+}
+
+// The last of those that are due comes after the others of its lane.
+void Program::wait_for_lane(int node) {
+  const auto due = std::find_if(pending_.rbegin(), pending_.rend(),
+                                [&](const Pending& p) { return p.waited_at <= node; });
+  if (due == pending_.rend()) return;
+  stream_->after(*beside_, due->signal);
+  pending_.erase(pending_.begin(), due.base());
+}
+
+void Program::wait() const {
+  stream_->wait();
+  if (beside_) beside_->wait();
+}
+
+void* Program::address(int id) const {
+  const int storage = plan_.storage_of_value[idx(id)];
+  const Value& value = graph_.value(storage);
+  if (is_persistent(value.role)) return store_->address(value);
+  for (std::size_t i = 0; i < graph_.inputs.size(); ++i)
+    if (graph_.inputs[i] == storage) return const_cast<void*>(slots_[i]);
+  const int buffer = plan_.buffer_of_value[idx(storage)];
+  return buffer < 0 ? nullptr : arena_.get() + plan_.buffers[idx(buffer)].offset;
+}
+
+void Program::find_addresses() {
+  for (Call& call : calls_) {
+    const Node& node = graph_.nodes[idx(call.node)];
+    call.in.clear();
+    call.out.clear();
+    for (const int id : node.in) call.in.push_back(address(id));
+    for (const int id : node.out) call.out.push_back(address(id));
+    const int workspace = plan_.workspace_of_node[idx(call.node)];
+    call.workspace = workspace < 0 ? nullptr : arena_.get() + plan_.buffers[idx(workspace)].offset;
+  }
+}
+
+void Program::set_inputs(std::span<const void* const> slots) {
+  if (slots.size() != graph_.inputs.size())
+    fail<Error>("the step takes {} inputs, not {}", graph_.inputs.size(), slots.size());
+  if (std::equal(slots.begin(), slots.end(), slots_.begin())) return;
+  slots_.assign(slots.begin(), slots.end());
+  for (Call& call : calls_) {
+    const Node& node = graph_.nodes[idx(call.node)];
+    for (std::size_t i = 0; i < node.in.size(); ++i)
+      if (is_given(graph_.value(plan_.storage_of_value[idx(node.in[i])]).role))
+        call.in[i] = address(node.in[i]);
+  }
+}
+
+std::vector<float> Program::read(int id) const {
+  const Value& value = graph_.value(id);
+  wait();
+  std::vector<float> plain(idx(value.type.shape.count()));
+  backend_->read(value, address(id), std::as_writable_bytes(std::span(plain)));
+  return plain;
+}
+
+float Program::loss() const {
+  return read(graph_.loss)[0];
+}
+
+std::int32_t Program::correct() const {
+  if (graph_.correct < 0) return 0;
+  wait();
+  std::int32_t count = 0;
+  backend_->read(graph_.value(graph_.correct), address(graph_.correct),
+                 std::as_writable_bytes(std::span(&count, 1)));
+  return count;
+}
+
+void Program::poison_dead_buffers(std::size_t call) const {
+  for (const MemoryPlan::Buffer& buffer : plan_.buffers)
+    if (buffer.lifetime.last == calls_[call].node &&
+        calls_[call].node + 1 < static_cast<int>(graph_.nodes.size()))
+      backend_->fill(arena_.get() + buffer.offset, 0xFF, buffer.lifetime.bytes);
+}
+
+}  // namespace warpstep

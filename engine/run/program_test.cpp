@@ -1,0 +1,208 @@
+// Programs and their runners, on the reference backend.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/core/text.h"
+#include "engine/explain/explain.h"
+#include "engine/run/program.h"
+#include "engine/run/runner.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+using testing_support::Stepping;
+
+StepOptions evaluation_options() {
+  StepOptions options;
+  options.training = false;
+  return options;
+}
+
+TEST(Program, TrainsAndEvaluatesOneStore) {
+  StepOptions options;
+  options.schedule.peak = 1e-2;
+  Stepping training(model_step("mlp", 4, options), open_backend("ref"));
+  Stepping testing(model_step("mlp", 4, evaluation_options()), open_backend("ref"),
+                   training.program.shared_store());
+  training.program.store().initialize(3);
+  training.load(1);
+  testing.load(1);
+  const auto train = eager_runner(training.program), evaluate = eager_runner(testing.program);
+  evaluate->step();
+  const float before = testing.program.loss();
+  EXPECT_NEAR(static_cast<double>(before), std::log(10.0), 0.5);
+  for (int step = 0; step < 20; ++step) train->step();
+  evaluate->step();
+  EXPECT_LT(testing.program.loss(), before / 2);
+  EXPECT_EQ(testing.program.correct(), 4);
+  EXPECT_EQ(training.program.store().step_state().step, 20);
+}
+
+TEST(Program, KnowsWhatItIsGiven) {
+  Program program(model_step("mlp", 4), open_backend("ref"));
+  const void* slot = nullptr;
+  EXPECT_THAT([&] { program.set_inputs(std::span(&slot, 1)); },
+              ThrowsMessage<Error>("the step takes 2 inputs, not 1"));
+}
+
+TEST(Program, SaysThatAStoreIsOfAnotherModel) {
+  const Program mlp(model_step("mlp", 4), open_backend("ref"));
+  EXPECT_THROW(Program(model_step("cifar10cnn", 4), open_backend("ref"), mlp.shared_store()),
+               Error);
+}
+
+struct Watcher final : CallObserver {
+  void on_call(const Call& call, std::int64_t begin_ns, std::int64_t end_ns) override {
+    titles.push_back(call.title);
+    EXPECT_GE(begin_ns, last_ns);
+    EXPECT_GE(end_ns, begin_ns);
+    last_ns = end_ns;
+  }
+  std::vector<std::string> titles;
+  std::int64_t last_ns = 0;
+};
+
+TEST(EagerRunner, TellsOfEveryCallInOrder) {
+  Stepping step(model_step("mlp", 4), open_backend("ref"));
+  step.load(0);
+  Watcher watcher;
+  eager_runner(step.program, &watcher)->step();
+  std::vector<std::string> titles;
+  for (const Call& call : step.program.calls()) titles.push_back(call.title);
+  EXPECT_EQ(watcher.titles, titles);
+}
+
+TEST(CheckRunner, FindsNoDifferenceBetweenEquals) {
+  Stepping one(model_step("mlp", 4), open_backend("ref"));
+  Stepping two(model_step("mlp", 4), open_backend("ref"));
+  for (Stepping* each : {&one, &two}) {
+    each->program.store().initialize(3);
+    each->load(0);
+  }
+  const auto check = check_runner(one.program, two.program);
+  for (int step = 0; step < 3; ++step) EXPECT_NO_THROW(check->step());
+}
+
+TEST(CheckRunner, NamesTheFirstCallThatDiffers) {
+  Stepping one(model_step("mlp", 4), open_backend("ref"));
+  Stepping two(model_step("mlp", 4), open_backend("ref"));
+  for (Stepping* each : {&one, &two}) {
+    each->program.store().initialize(3);
+    each->load(0);
+  }
+  std::vector<float> weight = one.program.store().read(2);
+  for (float& w : weight) w *= 1.001F;
+  one.program.store().write(2, weight);  // of fc2
+  EXPECT_THAT([&] { check_runner(one.program, two.program)->step(); },
+              ThrowsMessage<NumericError>(
+                  testing::AllOf(HasSubstr("fc2/linear (loops of ref)"), HasSubstr("is sound"))));
+}
+
+TEST(Tolerance, GrowsWithTheRootOfTheDepth) {
+  EXPECT_DOUBLE_EQ(tolerance(DType::f32, 1), 4 * 0x1p-23);
+  EXPECT_DOUBLE_EQ(tolerance(DType::f32, 100), 40 * 0x1p-23);
+  EXPECT_DOUBLE_EQ(tolerance(DType::bf16, 0), 4 * 0x1p-7);
+}
+
+TEST(RelativeDifference, IsThatOfTheRootMeanSquares) {
+  const std::vector<float> zero{0, 0}, b{3, 4}, a{3, 4.5F};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_DOUBLE_EQ(relative_difference(a, b), 0.1);
+  EXPECT_EQ(relative_difference(zero, zero), 0);
+  EXPECT_EQ(relative_difference(b, b), 0);
+  EXPECT_EQ(relative_difference(b, zero), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(relative_difference(std::vector<float>{nan, 4}, b),
+            std::numeric_limits<double>::infinity());
+}
+
+// The documented rule for ties, by hand: the first of equals, and padding never wins.
+TEST(Reference, PoolsTheFirstOfEquals) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {1, 2, 4, 1}});
+  max_pool(x);
+  Program program(std::move(g), open_backend("ref"));
+  std::vector<double> pixels{1, 1, -2, 0,  //
+                             1, 1, 0,  0};
+  const void* slots[] = {pixels.data()};
+  program.set_inputs(slots);
+  program.enqueue(0);
+  EXPECT_EQ(program.read(program.graph().nodes[0].out[0]), (std::vector{1.0F, 0.0F}));
+  const auto* index =
+      static_cast<const std::uint8_t*>(program.address(program.graph().nodes[0].out[1]));
+  EXPECT_EQ(index[0], 0);
+  EXPECT_EQ(index[1], 1);
+}
+
+TEST(Reference, PoolsNoPadding) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {1, 2, 2, 1}});
+  max_pool(x, {.window = 3, .stride = 2, .padding = 1, .relu = false});
+  max_pool(x, {.window = 3, .stride = 2, .padding = 1, .relu = true});
+  Program program(std::move(g), open_backend("ref"));
+  std::vector<double> pixels{-4, -3, -3, -9};
+  const void* slots[] = {pixels.data()};
+  program.set_inputs(slots);
+  const auto index = [&](std::size_t node) {
+    program.enqueue(node);
+    return *static_cast<const std::uint8_t*>(program.address(program.graph().nodes[node].out[1]));
+  };
+  EXPECT_EQ(index(0), 5);  // row 0, column 1 of the image, in a window that begins one before it
+  EXPECT_EQ(index(1), MaxPool::none);
+}
+
+// ---- explain
+
+TEST(Explain, SpellsSizes) {
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(1023), "1023 B");
+  EXPECT_EQ(size_text(1536), "1.5 KiB");
+  EXPECT_EQ(size_text(3.25 * (1 << 20)), "3.25 MiB");
+}
+
+TEST(Explain, TellsMachinesTheSameNumbers) {
+  const Program program(model_step("cifar10cnn", 8), open_backend("ref"));
+  const nlohmann::json json = explain_json(program);
+  ASSERT_EQ(json.at("calls").size(), program.calls().size());
+  double flops = 0;
+  for (std::size_t i = 0; i < program.calls().size(); ++i) {
+    EXPECT_EQ(json["calls"][i]["title"], program.calls()[i].title);
+    EXPECT_EQ(json["calls"][i]["number"], i + 1);
+    flops += program.calls()[i].cost.flops;
+  }
+  EXPECT_DOUBLE_EQ(json["totals"]["step"]["flops"].get<double>(), flops);
+  EXPECT_EQ(json["totals"]["parameters"], 4311754);
+  EXPECT_EQ(json["memory"]["arena_bytes"], program.plan().arena_bytes);
+  EXPECT_EQ(json["memory"]["live_bytes"].size(), program.calls().size());
+  EXPECT_EQ(json["backend"]["name"], "ref");
+  EXPECT_EQ(json["inputs"][0]["shape"], nlohmann::json({8, 32, 32, 3}));
+}
+
+// Of a line in UTF-8.
+std::ptrdiff_t columns(const std::string& line) {
+  return std::count_if(line.begin(), line.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+TEST(Explain, FitsOnAPage) {
+  for (const models::Model& model : models::zoo()) {
+    const std::int64_t batch = model.image.count() > 65536 ? 16 : 128;  // of doubles
+    const Program program(model_step(model.name, batch), open_backend("ref"));
+    std::stringstream lines(explain(program));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), 142) << line;
+  }
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,357 @@
+#include "engine/run/runner.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "engine/core/clock.h"
+#include "engine/core/error.h"
+#include "engine/core/record.h"
+#include "engine/passes/precision.h"
+
+namespace warpstep {
+
+CallObserver::~CallObserver() = default;
+Runner::~Runner() = default;
+
+void Runner::step() {
+  const StepScope scope(backend_);
+  run();
+}
+
+namespace {
+
+class Eager final : public Runner {
+ public:
+  Eager(Program& program, CallObserver* observer)
+      : Runner(program), program_(program), observer_(observer) {
+    // Calls of a step are told by their index; an evaluation's are another program's.
+    const bool trains = program.graph().report >= 0;
+    for (const Call& call : program.calls())
+      names_.emplace_back(fmt::format("{}/{}", name(call.phase), call.title),
+                          trains ? record::Kind::call : record::Kind::range);
+  }
+
+  void run() override {
+    std::int64_t begin = observer_ ? static_cast<std::int64_t>(now_ns()) : 0;
+    for (std::size_t i = 0; i < program_.calls().size(); ++i) {
+      const record::Span span(names_[i], i);
+      program_.enqueue(i);
+      if (!observer_) continue;
+      program_.wait();
+      const std::int64_t end = static_cast<std::int64_t>(now_ns());
+      observer_->on_call(program_.calls()[i], begin, end);
+      begin = end;
+    }
+  }
+
+ private:
+  Program& program_;
+  CallObserver* observer_;
+  std::vector<record::Name> names_;
+};
+
+class GraphReplay final : public Runner {
+ public:
+  explicit GraphReplay(Program& program)
+      : Runner(program), program_(program), eager_(program, nullptr) {}
+
+  void run() override {
+    if (!std::exchange(warm_, true)) return eager_.run();
+    const std::vector<const void*> slots(program_.inputs().begin(), program_.inputs().end());
+    auto found = recordings_.find(slots);
+    if (found == recordings_.end()) {
+      static const record::Name name{"capture"};
+      const record::Span span(name);
+      found = recordings_
+                  .emplace(slots,
+                           program_.backend().record(program_.stream(), [this] { eager_.run(); }))
+                  .first;
+    }
+    if (!found->second) return eager_.run();
+    static const record::Name name{"launch"};
+    const record::Span span(name);
+    found->second->launch(program_.stream());
+  }
+
+ private:
+  Program& program_;
+  Eager eager_;
+  bool warm_ = false;
+  std::map<std::vector<const void*>, std::unique_ptr<Recording>> recordings_;
+};
+
+class Poisoning final : public Runner {
+ public:
+  explicit Poisoning(Program& program) : Runner(program), program_(program) {}
+
+  void run() override {
+    for (std::size_t i = 0; i < program_.calls().size(); ++i) {
+      program_.enqueue(i);
+      program_.wait();
+      program_.poison_dead_buffers(i);
+    }
+  }
+
+ private:
+  Program& program_;
+};
+
+class Check final : public Runner {
+ public:
+  Check(Program& program, Program& reference)
+      : Runner(program), program_(program), reference_(reference) {}
+
+  void run() override {
+    std::size_t theirs = 0;
+    for (std::size_t ours = 0; ours < program_.calls().size(); ++ours) {
+      const Node& mine = node(program_, ours);
+      program_.enqueue(ours);
+      if (is_move(mine.op)) continue;
+      while (is_move(node(reference_, theirs).op)) reference_.enqueue(theirs++);
+      reference_.enqueue(theirs);
+      compare(mine, node(reference_, theirs), program_.calls()[ours]);
+      ++theirs;
+    }
+  }
+
+ private:
+  static const Node& node(const Program& program, std::size_t call) {
+    return program.graph().nodes[idx(program.calls()[call].node)];
+  }
+
+  // What a backend put between the calls of the step.
+  static bool is_move(const AnyOp& op) {
+    return std::holds_alternative<Reorder>(op) || std::holds_alternative<Upload>(op);
+  }
+
+  void compare(const Node& mine, const Node& theirs, const Call& call) {
+    for (std::size_t i = 0; i < mine.out.size(); ++i) {
+      const Value& value = program_.graph().value(mine.out[i]);
+      if (!is_float(value.type.dtype) || !program_.address(mine.out[i])) continue;
+      total_depth_ += call.cost.depth;
+      const double difference =
+          relative_difference(program_.read(mine.out[i]), reference_.read(theirs.out[i]));
+      if (epsilon(value.type.dtype) > epsilon(coarsest_)) coarsest_ = value.type.dtype;
+      const double limit = tolerance(coarsest_, total_depth_);
+      if (!(difference <= limit))
+        fail<NumericError>(
+            "{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
+            call.kernel->implementation(), program_.backend().name(), value.name,
+            reference_.backend().name(), difference, limit);
+    }
+  }
+
+  Program& program_;
+  Program& reference_;
+  double total_depth_ = 0;  // of everything that went into the values so far
+  DType coarsest_ = DType::f32;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
+  return std::make_unique<Eager>(program, observer);
+}
+
+std::unique_ptr<Runner> graph_runner(Program& program) {
+  return std::make_unique<GraphReplay>(program);
+}
+
+std::unique_ptr<Runner> poisoning_runner(Program& program) {
+  return std::make_unique<Poisoning>(program);
+}
+
+std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
+  return std::make_unique<Check>(program, reference);
+}
+
+double tolerance(DType dtype, double depth) {
+  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
+}
+
+double relative_difference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return std::numeric_limits<double>::infinity();
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  if (difference == 0) return 0;
+  return size == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / size);
+}
+
+namespace {
+
+// Values that the loss scale is a factor of: the loss's gradient, and all that is made of it.
+std::vector<bool> scaled_values(const Graph& graph) {
+  std::vector<bool> scaled(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    const auto* xent = std::get_if<SoftmaxXent>(&node.op);
+    const auto* nll = std::get_if<NllGrad>(&node.op);
+    bool depends = (xent && xent->scaled) || (nll && nll->scaled);
+    for (const int id : node.in) depends = depends || scaled[idx(id)];
+    for (const int id : node.out) scaled[idx(id)] = depends && id != graph.loss;
+  }
+  return scaled;
+}
+
+bool is_update(const AnyOp& op) {
+  return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
+}
+
+// Outputs, and what an update changes in place.
+std::vector<int> written_by(const Node& node, const Graph& graph) {
+  std::vector<int> written = node.out;
+  if (is_update(node.op))
+    for (const int id : node.in) {
+      const Role role = graph.value(id).role;
+      if (role == Role::parameter || role == Role::moment || role == Role::copy)
+        written.push_back(id);
+    }
+  return written;
+}
+
+std::string model_line(const Node& node) {
+  if (node.phase == Phase::update) return {};  // of no line of a model
+  const std::string_view path = node.where.file_name();
+  const auto folder = path.rfind('/', path.rfind('/') - 1);
+  return fmt::format(", {}:{}", folder == path.npos ? path : path.substr(folder + 1),
+                     node.where.line());
+}
+
+class Numerics final : public Runner {
+ public:
+  explicit Numerics(Program& program)
+      : Runner(program),
+        program_(program),
+        graph_(program.graph()),
+        scaled_(scaled_values(graph_)),
+        kinds_(graph_.values.size()) {}
+
+  void run() override {
+    begin();
+    for (std::size_t i = 0; i < program_.calls().size(); ++i) {
+      program_.enqueue(i);
+      program_.wait();
+      const Call& call = program_.calls()[i];
+      std::vector<std::pair<int, NumberKinds>> found;
+      for (const int id : written_by(graph_.nodes[idx(call.node)], graph_)) {
+        if (!is_checked(id)) continue;
+        found.emplace_back(id, number_kinds(program_.read(id)));
+        if (!found.back().second.finite() && !may_overflow(id))
+          blame(call, id, found.back().second);
+      }
+      for (const auto& [id, kinds] : found) kinds_of(id) = kinds;
+    }
+  }
+
+ private:
+  // What the step is given must be finite, too: nothing else looks at it.
+  void begin() {
+    const std::int64_t step = program_.store().step_state().step;
+    const bool first = std::exchange(last_step_, step) != step || batch_ == 0;
+    if (first) batch_ = 0;
+    ++batch_;
+    for (const int id : graph_.inputs) require_given(id, "input");
+    if (trains() ? std::exchange(begun_, true) : !first) return;
+    for (const Parameter& parameter : graph_.parameters) {
+      require_given(parameter.value, "parameter");
+      if (parameter.copy >= 0) require_given(parameter.copy, "the 16-bit");
+      for (const int id : parameter.moments) require_given(id, "the optimiser's");
+    }
+  }
+
+  void require_given(int id, std::string_view what) {
+    if (!is_checked(id)) return;
+    const NumberKinds& kinds = kinds_of(id) = number_kinds(program_.read(id));
+    if (!kinds.finite())
+      fail<NumericError>("{}: {} {} holds {} before the first call: it was given, not computed",
+                         moment(1), what, graph_.value(id).name, text(kinds));
+  }
+
+  [[noreturn]] void blame(const Call& call, int id, const NumberKinds& kinds) {
+    const Node& node = graph_.nodes[idx(call.node)];
+    fail<NumericError>("{}: {} ({}{}; {} of {}) wrote {}: {}; {}", moment(0), call.title,
+                       name(call.phase), model_line(node), call.kernel->implementation(),
+                       program_.backend().name(), graph_.value(id).name, text(kinds),
+                       origin(node, graph_.value(id)));
+  }
+
+  // Whether the call made what it wrote into `bad`, or was given it. Of an update's many inputs
+  // those of the same parameter tell.
+  std::string origin(const Node& node, const Value& bad) const {
+    std::string sizes;
+    for (const int id : node.in) {
+      const Value& value = graph_.value(id);
+      const NumberKinds& kinds = kinds_[idx(storage(id))];
+      if (kinds.count == 0 || (is_update(node.op) && value.parameter != bad.parameter)) continue;
+      if (!kinds.finite())
+        return fmt::format("it was given that: its input {} had {}", value.name, text(kinds));
+      sizes +=
+          fmt::format("{}{} (to {:.3g})", sizes.empty() ? "" : ", ", value.name, kinds.largest);
+    }
+    const std::string rate =
+        is_update(node.op)
+            ? fmt::format("; learning rate {}", program_.store().step_state().learning_rate)
+            : "";
+    return sizes.empty()
+               ? "it reads no floating-point numbers: the call made them"
+               : fmt::format("its inputs were all finite, the call made them: {}{}", sizes, rate);
+  }
+
+  // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call, counts.
+  std::string moment(std::int64_t until_clock) const {
+    const std::int64_t step = program_.store().step_state().step;
+    if (trains()) return fmt::format("step {}", step + until_clock);
+    return fmt::format("batch {} of the evaluation{}", batch_,
+                       step > 0 ? fmt::format(" after step {}", step) : "");
+  }
+
+  bool may_overflow(int id) const {
+    return scaled_[idx(id)] && program_.store().step_state().loss_scale >= least_loss_scale;
+  }
+  bool trains() const { return graph_.state >= 0; }
+  bool is_checked(int id) const {
+    const Value& value = graph_.value(id);
+    return is_float(value.type.dtype) && value.role != Role::mask && program_.address(id);
+  }
+  int storage(int id) const { return program_.plan().storage_of_value[idx(id)]; }
+  NumberKinds& kinds_of(int id) { return kinds_[idx(storage(id))]; }
+
+  Program& program_;
+  const Graph& graph_;
+  std::vector<bool> scaled_;
+  std::vector<NumberKinds> kinds_;  // of each value when it was last looked at
+  std::int64_t last_step_ = 0;
+  std::int64_t batch_ = 0;  // of this evaluation, from 1
+  bool begun_ = false;
+};
+
+}  // namespace
+
+NumberKinds number_kinds(std::span<const float> values) {
+  NumberKinds kinds{.count = static_cast<std::int64_t>(values.size())};
+  for (const float value : values) {
+    if (std::isnan(value))
+      ++kinds.nan;
+    else if (std::isinf(value))
+      ++(value > 0 ? kinds.plus_infinity : kinds.minus_infinity);
+    else
+      kinds.largest = std::max(kinds.largest, std::abs(value));
+  }
+  return kinds;
+}
+
+std::string text(const NumberKinds& kinds) {
+  return fmt::format(
+      "{} NaN, {} +inf and {} -inf of {} elements, the largest finite magnitude is {:.3g}",
+      kinds.nan, kinds.plus_infinity, kinds.minus_infinity, kinds.count, kinds.largest);
+}
+
+std::unique_ptr<Runner> numerics_runner(Program& program) {
+  return std::make_unique<Numerics>(program);
+}
+
+}  // namespace warpstep

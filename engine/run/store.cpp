@@ -1,0 +1,286 @@
+#include "engine/run/store.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "engine/core/error.h"
+#include "engine/core/random.h"
+#include "engine/passes/memory.h"
+
+namespace warpstep {
+namespace {
+
+// Calls visit(engine index, torch index) for every element of a parameter.
+template <class Visit>
+void for_each_element(const Parameter& parameter, Visit visit) {
+  const int rank = static_cast<int>(parameter.permutation.size());
+  std::vector<std::int64_t> stride(idx(rank), 1), torch_extent, engine_stride;
+  for (int axis = rank - 2; axis >= 0; --axis)
+    stride[idx(axis)] = stride[idx(axis + 1)] * parameter.view[axis + 1];
+  for (const int axis : parameter.permutation) {
+    torch_extent.push_back(parameter.view[axis]);
+    engine_stride.push_back(stride[idx(axis)]);
+  }
+  std::vector<std::int64_t> at(idx(rank), 0);
+  for (std::int64_t torch = 0, engine = 0, count = parameter.view.count(); torch < count; ++torch) {
+    visit(idx(engine), idx(torch));
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      engine += engine_stride[idx(axis)];
+      if (++at[idx(axis)] < torch_extent[idx(axis)]) break;
+      engine -= engine_stride[idx(axis)] * torch_extent[idx(axis)];
+      at[idx(axis)] = 0;
+    }
+  }
+}
+
+// Four elements of a parameter from four words.
+std::array<float, 4> four_of(const Initial& initial, const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> four;
+  const auto value = static_cast<float>(initial.value);
+  four.fill(value);
+  if (initial.kind == Initial::Kind::uniform)
+    for (std::size_t i = 0; i < 4; ++i) four[i] = (2 * uniform(words[i]) - 1) * value;
+  if (initial.kind == Initial::Kind::normal)  // Box and Muller, two words for two numbers
+    for (std::size_t i = 0; i < 4; i += 2) {
+      const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform(words[i]))));
+      const double angle = 2 * std::numbers::pi * static_cast<double>(uniform(words[i + 1]));
+      four[i] = static_cast<float>(initial.value * radius * std::cos(angle));
+      four[i + 1] = static_cast<float>(initial.value * radius * std::sin(angle));
+    }
+  return four;
+}
+
+}  // namespace
+
+Sections sections(const Graph& graph) {
+  Sections result;
+  for (const Parameter& parameter : graph.parameters) {
+    result.offsets.push_back(result.bytes);
+    const std::size_t bytes = graph.value(parameter.value).layout.bytes;
+    result.bytes += (bytes + section_alignment - 1) / section_alignment * section_alignment;
+  }
+  return result;
+}
+
+std::int64_t section_elements(const Graph& graph, std::size_t element_bytes) {
+  return static_cast<std::int64_t>(sections(graph).bytes / element_bytes);
+}
+
+Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
+    : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
+  add_part(Section::parameter, graph, &Parameter::value);
+  add_part(Section::gradient, graph, &Parameter::gradient);
+  add_moments(graph);
+  add_part(Section::copy, graph, &Parameter::copy);
+  add_part(Section::accumulator, graph, &Parameter::accumulator);
+  add_part(Section::average, graph, &Parameter::average);
+  add_buffers(graph);
+  memory_ = backend_->allocate(bytes_);
+  state_value_.type = {DType::u8, {sizeof(StepState)}};
+  state_value_.role = Role::state;
+  state_value_.layout.bytes = sizeof(StepState);
+  state_ = backend_->allocate(sizeof(StepState));
+  reports_ = backend_->allocate_host(report_ring * sizeof(StepReport));
+  set_step_state({});
+}
+
+void Store::add_part(Section section, const Graph& graph, int Parameter::*value) {
+  if (parameters_.empty() || parameters_[0].*value < 0) return;
+  for (const Parameter& parameter : parameters_)
+    part(section).values.push_back(graph.value(parameter.*value));
+  place(part(section));
+}
+
+void Store::add_moments(const Graph& graph) {
+  if (parameters_.empty()) return;
+  moments_ = static_cast<int>(parameters_[0].moments.size());
+  for (int m = 0; m < moments_; ++m) {
+    Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    for (const Parameter& parameter : parameters_)
+      moments.values.push_back(graph.value(parameter.moments[idx(m)]));
+    place(moments);
+  }
+}
+
+void Store::add_buffers(const Graph& graph) {
+  buffers_ = graph.buffers;
+  for (const Buffer& buffer : buffers_) {
+    buffer_values_.push_back(graph.value(buffer.value));
+    buffer_offsets_.push_back(bytes_);
+    bytes_ += (buffer_values_.back().layout.bytes + section_alignment - 1) / section_alignment *
+              section_alignment;
+  }
+}
+
+void Store::place(Part& added) {
+  const std::size_t parameter_bytes = part(Section::parameter).values[0].layout.bytes;
+  added.shrink = std::max<std::size_t>(1, parameter_bytes / added.values[0].layout.bytes);
+  added.begin = bytes_;
+  bytes_ += (sections_.bytes / added.shrink + section_alignment - 1) / section_alignment *
+            section_alignment;
+}
+
+std::int64_t Store::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_) count += parameter.view.count();
+  return count;
+}
+
+std::size_t Store::bytes() const {
+  return bytes_;
+}
+
+std::size_t Store::section_bytes(Section section) const {
+  const Part& p = part(section);
+  return p.values.empty() ? 0 : sections_.bytes / p.shrink;
+}
+
+std::byte* Store::section_address(std::size_t parameter, Section section) const {
+  const Part& p = part(section);
+  if (p.values.empty())
+    fail<Error>("this store has no {}", section == Section::copy
+                                            ? "copies: its step computes with the parameters"
+                                            : "gradients and moments: it does not train");
+  return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
+}
+
+void* Store::address(const Value& value) const {
+  if (value.role == Role::state) return state_.get();
+  if (value.role == Role::report) return reports_.get();
+  const std::size_t p = idx(value.parameter);
+  switch (value.role) {
+    case Role::parameter: return section_address(p, Section::parameter);
+    case Role::gradient: return section_address(p, Section::gradient);
+    case Role::copy: return section_address(p, Section::copy);
+    case Role::accumulator: return section_address(p, Section::accumulator);
+    case Role::average: return section_address(p, Section::average);
+    case Role::buffer: return memory_.get() + buffer_offsets_[p];
+    case Role::moment:
+      return section_address(p, value.moment == 0 ? Section::moment1 : Section::moment2);
+    default: fail<Error>("{} does not persist", value.name);
+  }
+}
+
+void Store::fix_layouts(Graph& graph) const {
+  if (graph.parameters.size() != parameters_.size())
+    fail<Error>("a graph with {} parameters cannot use a store of {}", graph.parameters.size(),
+                parameters_.size());
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    Value& value = graph.value(graph.parameters[p].value);
+    const Value& kept = part(Section::parameter).values[p];
+    if (graph.parameters[p].name != parameters_[p].name || value.type != kept.type)
+      fail<Error>("parameter {} is {} {} in the graph, {} {} in the store", p,
+                  graph.parameters[p].name, value.type.text(), parameters_[p].name,
+                  kept.type.text());
+    value.layout = kept.layout;
+    const int copy = graph.parameters[p].copy;
+    const bool copies = !part(Section::copy).values.empty();
+    if ((copy >= 0) != copies ||
+        (copies && graph.value(copy).type != part(Section::copy).values[p].type))
+      fail<Error>("the graph and the store of {} differ in precision", parameters_[p].name);
+    if (copies) graph.value(copy).layout = part(Section::copy).values[p].layout;
+  }
+  require_buffers(graph);
+}
+
+void Store::require_buffers(const Graph& graph) const {
+  if (graph.buffers.size() != buffers_.size())
+    fail<Error>("a graph with {} buffers cannot use a store of {}", graph.buffers.size(),
+                buffers_.size());
+  for (std::size_t b = 0; b < buffers_.size(); ++b)
+    if (graph.buffers[b].name != buffers_[b].name ||
+        graph.value(graph.buffers[b].value).type != buffer_values_[b].type)
+      fail<Error>("buffer {} is {} in the graph, {} in the store", b, graph.buffers[b].name,
+                  buffers_[b].name);
+}
+
+void Store::initialize(std::uint64_t seed) {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    std::vector<float> values(idx(parameters_[p].view.count()));
+    for (std::size_t e = 0; e < values.size(); e += 4) {
+      const auto words = draw(seed, Purpose::parameters, static_cast<std::uint32_t>(p), e / 4);
+      const auto four = four_of(parameters_[p].initial, words);
+      std::copy_n(four.begin(), std::min<std::size_t>(4, values.size() - e), &values[e]);
+    }
+    write(p, values);
+  }
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const std::vector<float>& initial = buffers_[b].initial;
+    const auto count = idx(buffer_shape(b).count());
+    write_buffer(b, initial.size() == count ? initial : std::vector<float>(count, initial[0]));
+  }
+  StepState state = step_state();
+  state.seed = seed;
+  set_step_state(state);
+}
+
+std::vector<float> Store::read_buffer(std::size_t buffer) const {
+  const Value& value = buffer_values_[buffer];
+  std::vector<float> values(idx(value.type.shape.count()));
+  backend_->read(value, memory_.get() + buffer_offsets_[buffer],
+                 std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+void Store::write_buffer(std::size_t buffer, std::span<const float> values) {
+  const Value& value = buffer_values_[buffer];
+  if (values.size() != idx(value.type.shape.count()))
+    fail<Error>("{}: {} values for {}", buffers_[buffer].name, values.size(), value.type.text());
+  backend_->write(value, memory_.get() + buffer_offsets_[buffer], std::as_bytes(values));
+}
+
+Shape Store::torch_shape(std::size_t parameter) const {
+  return parameters_[parameter].torch_shape(part(Section::parameter).values[parameter].type.shape);
+}
+
+std::vector<float> Store::read(std::size_t parameter, Section section) const {
+  const std::byte* stored = section_address(parameter, section);
+  const Value& value = part(section).values[parameter];
+  std::vector<float> plain(idx(value.type.shape.count())), torch(plain.size());
+  backend_->read(value, stored, std::as_writable_bytes(std::span(plain)));
+  for_each_element(parameters_[parameter],
+                   [&](std::size_t e, std::size_t t) { torch[t] = plain[e]; });
+  return torch;
+}
+
+void Store::write(std::size_t parameter, std::span<const float> torch, Section section) {
+  const Value& value = part(Section::parameter).values[parameter];
+  std::vector<float> plain(idx(value.type.shape.count()));
+  if (torch.size() != plain.size())
+    fail<Error>("{}: {} values for {}", parameters_[parameter].name, torch.size(),
+                value.type.text());
+  for_each_element(parameters_[parameter],
+                   [&](std::size_t e, std::size_t t) { plain[e] = torch[t]; });
+  write_plain(parameter, plain, section);
+  if (section == Section::parameter && !part(Section::copy).values.empty())
+    write_plain(parameter, plain, Section::copy);
+  if (section == Section::parameter && !part(Section::average).values.empty())
+    write_plain(parameter, plain, Section::average);
+}
+
+void Store::write_plain(std::size_t parameter, std::span<const float> plain, Section section) {
+  std::byte* stored = section_address(parameter, section);
+  backend_->write(part(section).values[parameter], stored, std::as_bytes(plain));
+}
+
+StepReport Store::report(std::int64_t step) const {
+  const StepReport found = reinterpret_cast<const StepReport*>(reports_.get())[step % report_ring];
+  if (found.step != step)
+    fail<DeviceError>("{}: no report of step {} arrived, the last one there is of step {}",
+                      backend_->name(), step, found.step);
+  return found;
+}
+
+StepState Store::step_state() const {
+  StepState state;
+  backend_->read(state_value_, state_.get(), std::as_writable_bytes(std::span(&state, 1)));
+  return state;
+}
+
+void Store::set_step_state(const StepState& state) {
+  backend_->write(state_value_, state_.get(), std::as_bytes(std::span(&state, 1)));
+}
+
+}  // namespace warpstep

@@ -1,0 +1,254 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "engine/core/error.h"
+#include "engine/run/store.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+using Section = Store::Section;
+
+// conv 5 -> 4 of 3x3 on images of 2x6, then a linear layer behind the flatten.
+Graph small(bool training) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 5}});
+  const Tensor h = conv("conv", x, {.out = 4, .padding = 1});
+  cross_entropy(linear("fc", flatten(relu(h)), {.out = 3}), g.input("labels", {DType::i32, {2}}));
+  StepOptions options;
+  options.training = training;
+  return compile_step(std::move(g), options);
+}
+
+std::vector<float> counting(std::int64_t count) {
+  std::vector<float> values(idx(count));
+  std::iota(values.begin(), values.end(), 1.0F);
+  return values;
+}
+
+// What the ref backend keeps: doubles in rows of the engine's shape.
+const double* stored(const Program& program, std::size_t parameter) {
+  return static_cast<const double*>(program.address(program.graph().parameters[parameter].value));
+}
+
+TEST(Store, KeepsConvolutionsWeightsAsOhwi) {
+  Program program(small(true), open_backend("ref"));
+  const std::vector<float> torch = counting(4 * 5 * 3 * 3);  // OIHW
+  program.store().write(0, torch);
+  EXPECT_EQ(program.store().torch_shape(0), (Shape{4, 5, 3, 3}));
+  EXPECT_EQ(program.store().read(0), torch);
+  for (std::int64_t o = 0; o < 4; ++o)
+    for (std::int64_t i = 0; i < 5; ++i)
+      for (std::int64_t h = 0; h < 3; ++h)
+        for (std::int64_t w = 0; w < 3; ++w)
+          ASSERT_EQ(stored(program, 0)[((o * 3 + h) * 3 + w) * 5 + i],
+                    static_cast<double>(torch[idx(((o * 5 + i) * 3 + h) * 3 + w)]));
+}
+
+// PyTorch flattens [C,H,W]; the engine's rows are [H,W,C].
+TEST(Store, KeepsTheFirstLinearLayerInTheOrderOfImages) {
+  Program program(small(true), open_backend("ref"));
+  const std::vector<float> torch = counting(3 * 4 * 2 * 6);
+  program.store().write(2, torch);
+  EXPECT_EQ(program.store().torch_shape(2), (Shape{3, 48}));
+  EXPECT_EQ(program.store().read(2), torch);
+  for (std::int64_t o = 0; o < 3; ++o)
+    for (std::int64_t c = 0; c < 4; ++c)
+      for (std::int64_t h = 0; h < 2; ++h)
+        for (std::int64_t w = 0; w < 6; ++w)
+          ASSERT_EQ(stored(program, 2)[((o * 2 + h) * 6 + w) * 4 + c],
+                    static_cast<double>(torch[idx(((o * 4 + c) * 2 + h) * 6 + w)]));
+}
+
+TEST(Store, KeepsItsSectionsApart) {
+  Program program(small(true), open_backend("ref"));
+  Store& store = program.store();
+  const Section all[] = {Section::parameter, Section::gradient, Section::moment1, Section::moment2};
+  for (std::size_t p = 0; p < 4; ++p)
+    for (const Section section : all) {
+      std::vector<float> values = counting(store.torch_shape(p).count());
+      for (float& value : values)
+        value = value * 100 + static_cast<float>(10 * p) + static_cast<float>(section);
+      store.write(p, values, section);
+    }
+  for (std::size_t p = 0; p < 4; ++p)
+    for (const Section section : all)
+      EXPECT_EQ(store.read(p, section)[0],
+                100 + static_cast<float>(10 * p) + static_cast<float>(section));
+}
+
+TEST(Store, RefusesWhatDoesNotFit) {
+  Program program(small(false), open_backend("ref"));
+  Store& store = program.store();
+  EXPECT_THAT([&] { store.write(1, std::vector<float>(5)); },
+              ThrowsMessage<Error>("conv.bias: 5 values for f32 4"));
+  EXPECT_THAT([&] { store.read(0, Section::moment1); },
+              ThrowsMessage<Error>(HasSubstr("no gradients and moments")));
+  Graph other = model_step("mlp", 2);
+  EXPECT_THAT([&] { store.fix_layouts(other); },
+              ThrowsMessage<Error>("a graph with 6 parameters cannot use a store of 4"));
+  Graph renamed = small(false);
+  renamed.parameters[2].name = "head.weight";
+  EXPECT_THAT([&] { store.fix_layouts(renamed); },
+              ThrowsMessage<Error>(
+                  "parameter 2 is head.weight f32 3x48 in the graph, fc.weight f32 3x48 in the "
+                  "store"));
+}
+
+TEST(Store, CarriesTheStepState) {
+  Program program(small(true), open_backend("ref"));
+  EXPECT_EQ(program.store().step_state().step, 0);
+  StepState state;
+  state.step = 1LL << 40;
+  state.learning_rate = 0.25F;
+  program.store().set_step_state(state);
+  EXPECT_EQ(program.store().step_state().step, 1LL << 40);
+  EXPECT_EQ(program.store().step_state().learning_rate, 0.25F);
+}
+
+TEST(Store, LaysParametersOutOnCacheLines) {
+  Program program(small(true), open_backend("ref"));
+  const Sections found = sections(program.graph());
+  for (const std::size_t offset : found.offsets) EXPECT_EQ(offset % arena_alignment, 0U);
+  EXPECT_EQ(program.store().bytes(), 4 * found.bytes);  // parameters, gradients, two moments
+}
+
+TEST(Initialize, IsAFunctionOfTheSeed) {
+  Program one(small(true), open_backend("ref")), two(small(false), open_backend("ref"));
+  one.store().initialize(7);
+  two.store().initialize(7);
+  for (std::size_t p = 0; p < 4; ++p) EXPECT_EQ(one.store().read(p), two.store().read(p));
+  two.store().initialize(8);
+  for (std::size_t p = 0; p < 4; ++p) EXPECT_NE(one.store().read(p), two.store().read(p));
+}
+
+// The first element in PyTorch's order is the first word of draw(seed, parameters, p, 0).
+TEST(Initialize, DrawsInPyTorchsOrder) {
+  Program program(small(true), open_backend("ref"));
+  program.store().initialize(7);
+  const std::vector<float> weight = program.store().read(0);
+  const auto bound = static_cast<float>(1 / std::sqrt(45.0));
+  for (std::size_t e = 0; e < weight.size(); ++e)
+    ASSERT_EQ(weight[e], (2 * uniform(draw(7, Purpose::parameters, 0, e / 4)[e % 4]) - 1) * bound);
+}
+
+// torch.nn.Conv2d and Linear: uniform in +-1 / sqrt(fan_in), whose variance is 1 / (3 fan_in).
+TEST(Initialize, HasPyTorchsDistribution) {
+  Program program(model_step("cifar10cnn", 1), open_backend("ref"));
+  program.store().initialize(1);
+  const double fan_in[] = {27, 27, 72, 72, 288, 288, 576, 576, 2048, 2048, 2048, 2048};
+  for (std::size_t p = 0; p < 12; ++p) {
+    const std::vector<float> values = program.store().read(p);
+    const auto n = static_cast<double>(values.size());
+    double sum = 0, squares = 0, largest = 0;
+    for (const float value : values) {
+      const auto v = static_cast<double>(value);
+      sum += v;
+      squares += v * v;
+      largest = std::max(largest, std::abs(v));
+    }
+    const double bound = 1 / std::sqrt(fan_in[p]), variance = bound * bound / 3;
+    EXPECT_LE(largest, bound * (1 + 1e-7));
+    // Five standard deviations of the mean and of the mean square of n uniform numbers.
+    EXPECT_NEAR(sum / n, 0, 5 * std::sqrt(variance / n)) << program.store().parameters()[p].name;
+    EXPECT_NEAR(squares / n, variance, 5 * variance * std::sqrt(0.8 / n));
+    if (n > 1000) {
+      EXPECT_GT(largest, 0.99 * bound);
+    }
+  }
+}
+
+// ---- buffers
+
+// A norm of 4 channels, and weights of 3 classes.
+Graph with_buffers(bool training = true) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 4}});
+  const Tensor labels = g.input("labels", {DType::i32, {2}});
+  cross_entropy(linear("fc", flatten(batch_norm("bn", x)), {.out = 3}), labels, {},
+                {.class_weights = {1, 2, 4}});
+  StepOptions options;
+  options.training = training;
+  return compile_step(std::move(g), options);
+}
+
+TEST(StoreBuffers, BeginAsTheirLayersSay) {
+  Program program(with_buffers(), open_backend("ref"));
+  Store& store = program.store();
+  store.initialize(1);
+  ASSERT_EQ(store.buffers().size(), 3U);
+  EXPECT_EQ(store.buffers()[0].name, "bn.running_mean");
+  EXPECT_EQ(store.read_buffer(0), std::vector<float>(4, 0));
+  EXPECT_EQ(store.buffers()[1].name, "bn.running_var");
+  EXPECT_EQ(store.read_buffer(1), std::vector<float>(4, 1));
+  EXPECT_EQ(store.buffers()[2].name, "loss.weight");
+  EXPECT_EQ(store.read_buffer(2), (std::vector<float>{1, 2, 4}));
+  EXPECT_TRUE(store.buffers()[1].saved);
+  EXPECT_FALSE(store.buffers()[2].saved) << "the options have it";
+}
+
+TEST(StoreBuffers, KeepWhatIsWritten) {
+  Program program(with_buffers(), open_backend("ref"));
+  Store& store = program.store();
+  store.initialize(1);
+  const std::vector<float> weight = store.read(0);
+  store.write_buffer(0, counting(4));
+  store.write_buffer(1, std::vector<float>{4, 3, 2, 1});
+  EXPECT_EQ(store.read_buffer(0), counting(4));
+  EXPECT_EQ(store.read_buffer(1), (std::vector<float>{4, 3, 2, 1}));
+  EXPECT_EQ(store.read_buffer(2), (std::vector<float>{1, 2, 4}));
+  EXPECT_EQ(store.read(0), weight);
+  EXPECT_EQ(store.buffer_shape(0), Shape{4});
+  EXPECT_THAT([&] { store.write_buffer(1, counting(5)); },
+              ThrowsMessage<Error>("bn.running_var: 5 values for f32 4"));
+}
+
+// Training and evaluation read and write the same statistics.
+TEST(StoreBuffers, AreSharedByTheProgramsOfAStore) {
+  Program training(with_buffers(), open_backend("ref"));
+  Program testing(with_buffers(false), open_backend("ref"), training.shared_store());
+  training.store().write_buffer(0, counting(4));
+  const auto* mean = static_cast<const double*>(testing.address(testing.graph().buffers[0].value));
+  EXPECT_EQ(std::vector<double>(mean, mean + 4), (std::vector<double>{1, 2, 3, 4}));
+}
+
+TEST(StoreBuffers, RefuseOtherGraphs) {
+  Program program(with_buffers(), open_backend("ref"));
+  const Store& store = program.store();
+  Graph fewer = with_buffers();
+  fewer.buffers.pop_back();
+  EXPECT_THAT([&] { store.fix_layouts(fewer); },
+              ThrowsMessage<Error>("a graph with 2 buffers cannot use a store of 3"));
+  Graph renamed = with_buffers();
+  renamed.buffers[1].name = "norm.running_var";
+  EXPECT_THAT(
+      [&] { store.fix_layouts(renamed); },
+      ThrowsMessage<Error>("buffer 1 is norm.running_var in the graph, bn.running_var in the "
+                           "store"));
+  Graph narrower = with_buffers();
+  narrower.value(narrower.buffers[2].value).type.shape = {2};
+  EXPECT_THAT([&] { store.fix_layouts(narrower); },
+              ThrowsMessage<Error>(HasSubstr("buffer 2 is loss.weight")));
+}
+
+TEST(StoreBuffers, HaveNamesAndValuesOfTheirOwn) {
+  Graph g;
+  g.buffer("a", {3}, {1, 2, 3});
+  EXPECT_THAT([&] { g.buffer("a", {3}, {0}); },
+              ThrowsMessage<ShapeError>(HasSubstr("two buffers are called a")));
+  EXPECT_THAT(
+      [&] {
+        g.buffer("b", {3}, {1, 2});
+      },
+      ThrowsMessage<ShapeError>("b: 2 initial values for 3"));
+}
+
+}  // namespace
+}  // namespace warpstep

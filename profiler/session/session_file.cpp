@@ -1,0 +1,367 @@
+#include "profiler/session/session_file.h"
+
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+
+namespace warpstep::profiler {
+
+std::uint32_t checksum(std::span<const std::byte> bytes) {
+  constexpr std::size_t most = std::size_t{1} << 30;  // zlib counts in unsigned int
+  uLong crc = crc32(0, nullptr, 0);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t count = std::min(most, bytes.size() - at);
+    crc = crc32(crc, reinterpret_cast<const Bytef*>(bytes.data() + at), static_cast<uInt>(count));
+    at += count;
+  }
+  return static_cast<std::uint32_t>(crc);
+}
+
+std::uint32_t header_checksum(const ChunkHeader& header) {
+  return checksum(
+      std::as_bytes(std::span(&header, 1)).first(sizeof header - sizeof header.header_crc));
+}
+
+Json names_json(std::span<const Name> names) {
+  Json json = Json::array();
+  for (const Name& name : names) json.push_back({name.text, static_cast<int>(name.kind)});
+  return json;
+}
+
+Json threads_json(std::span<const Thread> threads) {
+  Json json = Json::array();
+  for (const Thread& thread : threads) json.push_back({thread.system, thread.name});
+  return json;
+}
+
+namespace {
+
+constexpr std::uint64_t most_records = std::uint64_t{1} << 28;
+constexpr int most_depth = 64;  // of JSON
+constexpr std::size_t npos = std::string_view::npos;
+
+// The text with what is not UTF-8 replaced: JSON could not hold it.
+std::string readable(std::string_view text) {
+  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
+}
+
+class Reader {
+ public:
+  Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  Session run() {
+    while (at_ < bytes_.size() && next()) {
+    }
+    if (next_id_ == 0) fail<DataError>("{}: is no session file of warpstep", path_);
+    lost_.cut_bytes = bytes_.size() - at_;
+    drop_what_lost_its_name();
+    session_.losses.cut_bytes = lost_.cut_bytes;
+    session_.losses.damaged_chunks = lost_.damaged_chunks;
+    session_.losses.damaged_bytes = lost_.damaged_bytes;
+    session_.losses.damaged_records = lost_.damaged_records;
+    finish_session(session_, path_);
+    refuse_impossible(session_, path_);
+    return std::move(session_);
+  }
+
+ private:
+  // False when the rest is a chunk that was being written when its process ended.
+  bool next() {
+    if (bytes_.size() - at_ < sizeof(ChunkHeader)) return false;
+    const std::optional<ChunkHeader> header = header_at(at_);
+    if (!header) return skip_to(next_sound(at_ + 1), bytes_.size());
+    if (header->id < next_id_)
+      fail<DataError>("{}: the chunk at byte {} is number {}, expected {}", path_, at_, header->id,
+                      next_id_);
+    if (header->id > next_id_) lose(header->id - next_id_, std::nullopt);
+    next_id_ = header->id;
+    const std::size_t begin = at_ + sizeof *header;
+    if (header->bytes > bytes_.size() - begin) {
+      const std::size_t later = next_sound(begin);
+      return later != npos && skip_to(later, later);
+    }
+    const std::string_view payload = bytes_.substr(begin, header->bytes);
+    if (checksum(std::as_bytes(std::span(payload))) == header->payload_crc) {
+      take(*header, payload);
+    } else {
+      if (next_id_ == 0) fail<DataError>("{}: its header was damaged", path_);
+      lose(1, static_cast<Chunk>(header->type));
+      lost_.damaged_bytes += sizeof *header + payload.size();
+    }
+    at_ = begin + payload.size();
+    ++next_id_;
+    return true;
+  }
+
+  std::optional<ChunkHeader> header_at(std::size_t at) const {
+    ChunkHeader header;
+    if (bytes_.size() - at < sizeof header) return std::nullopt;
+    std::memcpy(&header, bytes_.data() + at, sizeof header);
+    if (header.magic != ChunkHeader{}.magic || header.header_crc != header_checksum(header))
+      return std::nullopt;
+    return header;
+  }
+
+  // Where the next chunk begins that was written after this one.
+  std::size_t next_sound(std::size_t from) const {
+    const ChunkHeader sample;
+    const std::string_view magic(reinterpret_cast<const char*>(&sample.magic), sizeof sample.magic);
+    for (std::size_t at = bytes_.find(magic, from); at != npos; at = bytes_.find(magic, at + 1))
+      if (const auto header = header_at(at); header && header->id > next_id_) return at;
+    return npos;
+  }
+
+  // The chunk here has no sound header: goes on at the next one, or else at `otherwise`.
+  bool skip_to(std::size_t later, std::size_t otherwise) {
+    if (next_id_ == 0)
+      fail<DataError>("{}: at byte {} there is no sound chunk; the file was damaged", path_, at_);
+    const std::size_t to = later == npos ? otherwise : later;
+    if (later == npos) lose(1, std::nullopt);  // else the next one's number says how many
+    lost_.damaged_bytes += to - at_;
+    at_ = to;
+    return true;
+  }
+
+  // Names and threads are counted over all chunks: after a lost one, later ones have no numbers.
+  void lose(std::uint64_t chunks, std::optional<Chunk> type) {
+    if (next_id_ == 0) fail<DataError>("{}: its header is missing; the file was damaged", path_);
+    lost_.damaged_chunks += chunks;
+    lost_names_ = lost_names_ || !type || type == Chunk::names;
+    lost_threads_ = lost_threads_ || !type || type == Chunk::threads;
+    lost_devices_ = lost_devices_ || !type || type == Chunk::devices;
+  }
+
+  void drop_what_lost_its_name() {
+    const auto drop = [this](auto& records, auto is_lost) {
+      lost_.damaged_records += std::erase_if(records, is_lost);
+    };
+    const auto unnamed = [this](const auto& record) {
+      return record.name >= session_.names.size();
+    };
+    if (lost_names_) {
+      drop(session_.devices, unnamed);
+      drop(session_.spans, unnamed);
+      drop(session_.activities, unnamed);
+      drop(session_.samples, unnamed);
+    }
+    if (lost_threads_)
+      drop(session_.spans,
+           [this](const Span& span) { return span.thread >= session_.threads.size(); });
+    if (lost_devices_ || lost_names_)
+      drop(session_.activities,
+           [this](const Activity& activity) { return !has_device(session_, activity); });
+  }
+
+  void take(const ChunkHeader& header, std::string_view payload) {
+    if (header.id == 0 && static_cast<Chunk>(header.type) != Chunk::header)
+      fail<DataError>("{}: does not begin with a header", path_);
+    switch (static_cast<Chunk>(header.type)) {
+      case Chunk::header: return check_schema(parse(payload));
+      case Chunk::stamp: session_.stamp = parse(payload); return;
+      case Chunk::program: session_.program = parse(payload); return;
+      case Chunk::loader: session_.loader = parse(payload); return;
+      case Chunk::peaks: session_.peaks = parse(payload); return;
+      case Chunk::note: session_.notes.push_back(readable(payload)); return;
+      case Chunk::names: return lost_names_ ? lose(1, Chunk::names) : take_names(parse(payload));
+      case Chunk::threads:
+        return lost_threads_ ? lose(1, Chunk::threads) : take_threads(parse(payload));
+      case Chunk::devices: return records(header, payload, session_.devices);
+      case Chunk::steps: return records(header, payload, session_.steps);
+      case Chunk::windows: return records(header, payload, session_.windows);
+      case Chunk::spans: return records(header, payload, session_.spans);
+      case Chunk::activities: return records(header, payload, session_.activities);
+      case Chunk::samples: return records(header, payload, session_.samples);
+      case Chunk::clocks: return records(header, payload, session_.clocks);
+      case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
+      case Chunk::peer_clocks: return records(header, payload, session_.peer_clocks);
+      case Chunk::losses: {
+        std::vector<Losses> losses;
+        records(header, payload, losses);
+        if (!losses.empty()) session_.losses = losses.back();
+        return;
+      }
+    }
+    // Of a later version: what it adds, this one does without.
+  }
+
+  Json parse(std::string_view text) const {
+    // Deeper ones would end the process where they are copied.
+    bool too_deep = false;
+    const auto within = [&](int depth, Json::parse_event_t, Json&) {
+      too_deep = too_deep || depth > most_depth;
+      return !too_deep;
+    };
+    Json json = Json::parse(text, within, false);
+    if (too_deep) damaged("is nested too deeply");
+    if (json.is_discarded()) damaged("is no JSON");
+    return json;
+  }
+
+  void check_schema(const Json& json) const {
+    const auto found = json.is_object() ? json.find("schema") : json.end();
+    if (!json.is_object() || found == json.end() || !found->is_number_integer())
+      damaged("has no schema");
+    if (*found < 1) damaged("has no schema");
+    if (*found > session_schema)
+      fail<DataError>(
+          "{}: was written by a later version of warpstep (schema {}, this one reads {})", path_,
+          found->get<std::int64_t>(), session_schema);
+  }
+
+  void take_names(const Json& json) {
+    if (!json.is_array()) damaged("is no list");
+    for (const Json& name : json) {
+      if (!name.is_array() || name.size() != 2 || !name[0].is_string() ||
+          !name[1].is_number_unsigned())
+        damaged("has a name that is none");
+      const auto kind = name[1].get<std::uint64_t>();
+      if (kind > static_cast<std::uint64_t>(Kind::metric)) damaged("has a name of no kind");
+      session_.names.push_back({name[0].get<std::string>(), static_cast<Kind>(kind)});
+    }
+  }
+
+  void take_threads(const Json& json) {
+    if (!json.is_array()) damaged("is no list");
+    for (const Json& thread : json) {
+      if (!thread.is_array() || thread.size() != 2 || !thread[0].is_number_unsigned() ||
+          !thread[1].is_string())
+        damaged("has a thread that is none");
+      const auto system = thread[0].get<std::uint64_t>();
+      if (system > std::numeric_limits<std::uint32_t>::max()) damaged("has a thread that is none");
+      session_.threads.push_back(
+          {static_cast<std::uint32_t>(system), thread[1].get<std::string>()});
+    }
+  }
+
+  [[noreturn]] void damaged(const char* what) const {
+    fail<DataError>("{}: the chunk at byte {} {}", path_, at_, what);
+  }
+
+  // Of an earlier or later version a record may be shorter or longer: what is missing is zero.
+  template <class Record>
+  void records(const ChunkHeader& header, std::string_view payload, std::vector<Record>& to) {
+    if (header.record_bytes == 0 || header.count > most_records ||
+        header.count * header.record_bytes != payload.size())
+      damaged("has another size than its records");
+    const std::size_t bytes = std::min<std::size_t>(header.record_bytes, sizeof(Record));
+    const std::size_t first = to.size();
+    to.resize(first + header.count);
+    for (std::size_t i = 0; i < header.count; ++i)
+      std::memcpy(static_cast<void*>(&to[first + i]), payload.data() + i * header.record_bytes,
+                  bytes);
+  }
+
+  std::string_view bytes_;
+  const std::string& path_;
+  std::size_t at_ = 0;
+  std::uint32_t next_id_ = 0;
+  Losses lost_;
+  bool lost_names_ = false, lost_threads_ = false, lost_devices_ = false;
+  Session session_;
+};
+
+}  // namespace
+
+Session parse_session(std::string_view bytes, const std::string& path) {
+  return Reader(bytes, path).run();
+}
+
+Session read_session(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path))
+    fail<DataError>(
+        "{}: there is no such session file; a run keeps one in RUN/session.prof unless "
+        "it had --profile off",
+        path.string());
+  return parse_session(read_file(path), path.string());
+}
+
+SessionWriter::SessionWriter(std::filesystem::path path) : path_(std::move(path)) {
+  file_ = create_file(path_);
+  if (file_ < 0)
+    fail<DataError>("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+  write(Chunk::header, Json{{"schema", session_schema}});
+}
+
+SessionWriter::~SessionWriter() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void SessionWriter::close() {
+  // After EINTR, Linux has closed it.
+  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0 && errno != EINTR)
+    fail<DataError>("{}: cannot be closed ({}); its end may be missing", path_.string(),
+                    std::strerror(errno));
+}
+
+void SessionWriter::write(Chunk type, const Json& json) {
+  write(type, std::string_view(json.dump()));
+}
+
+void SessionWriter::write(Chunk type, std::string_view text) {
+  append(type, 1, text.size(), std::as_bytes(std::span(text)));
+}
+
+void SessionWriter::append(Chunk type, std::size_t record_bytes, std::size_t count,
+                           std::span<const std::byte> payload) {
+  if (file_ < 0) fail<DataError>("{}: nothing is written after an error", path_.string());
+  ChunkHeader header{.type = static_cast<std::uint32_t>(type),
+                     .id = next_id_,
+                     .record_bytes = static_cast<std::uint32_t>(record_bytes),
+                     .count = count,
+                     .bytes = payload.size(),
+                     .payload_crc = checksum(payload)};
+  header.header_crc = header_checksum(header);
+  std::string whole(reinterpret_cast<const char*>(&header), sizeof header);
+  whole.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  std::size_t done = 0;
+  while (done < whole.size()) {
+    const ssize_t now = ::write(file_, whole.data() + done, whole.size() - done);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) {
+      const std::string why = now < 0 ? std::strerror(errno) : "nothing was written";
+      // A chunk that is half there would hide those of a later writer.
+      [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));
+      ::close(std::exchange(file_, -1));
+      fail<DataError>("{}: writing failed ({}); what it has up to here can be read", path_.string(),
+                      why);
+    }
+    done += static_cast<std::size_t>(now);
+  }
+  bytes_ += whole.size();
+  ++next_id_;
+}
+
+void SessionWriter::write(const Session& session) {
+  const auto object = [&](Chunk type, const Json& json) {
+    if (!json.is_null()) write(type, json);
+  };
+  object(Chunk::stamp, session.stamp);
+  object(Chunk::program, session.program);
+  object(Chunk::loader, session.loader);
+  object(Chunk::peaks, session.peaks);
+  for (const std::string& note : session.notes) write(Chunk::note, std::string_view(note));
+  write(Chunk::names, names_json(session.names));
+  write(Chunk::threads, threads_json(session.threads));
+  write(Chunk::devices, session.devices);
+  write(Chunk::steps, session.steps);
+  write(Chunk::windows, session.windows);
+  write(Chunk::spans, session.spans);
+  write(Chunk::activities, session.activities);
+  write(Chunk::samples, session.samples);
+  write(Chunk::clocks, session.clocks);
+  write(Chunk::graph_nodes, session.graph_nodes);
+  write(Chunk::peer_clocks, session.peer_clocks);
+  write(Chunk::losses, std::vector{session.losses});
+}
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,102 @@
+// Appends to a session file, chunk by chunk: what is written stays readable whatever happens next.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "profiler/session/session.h"
+
+namespace warpstep::profiler {
+
+// The frame of a session file's chunks.
+
+inline constexpr int session_schema = 1;
+
+struct ChunkHeader {
+  std::uint32_t magic = 0x4B435057;  // "WPCK"
+  std::uint32_t type = 0;
+  std::uint32_t id = 0;  // counted from 0
+  std::uint32_t record_bytes = 0;
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;        // of the payload, which follows
+  std::uint32_t payload_crc = 0;  // CRC-32
+  std::uint32_t header_crc = 0;   // of the 36 bytes before
+};
+static_assert(sizeof(ChunkHeader) == 40);
+
+std::uint32_t checksum(std::span<const std::byte> bytes);
+std::uint32_t header_checksum(const ChunkHeader& header);
+
+Json names_json(std::span<const Name> names);
+Json threads_json(std::span<const Thread> threads);
+
+// A chunk: magic "WPCK", type, id, bytes of a record, count, bytes, CRC-32 of the payload and of
+// this header. Readers skip types that they do not know.
+enum class Chunk : std::uint32_t {
+  header = 1,  // JSON: {"schema": 1}
+  stamp,
+  program,
+  loader,
+  peaks,
+  note,  // JSON, or text
+  names,
+  threads,  // JSON arrays; appended to those before
+  devices,
+  steps,
+  windows,
+  spans,
+  activities,
+  samples,
+  clocks,
+  graph_nodes,  // records
+  losses,       // a record; the last one counts
+  peer_clocks,  // records
+};
+
+class SessionWriter {
+ public:
+  // Creates the file, in the place of one of that name or of a link. Throws DataError that names
+  // it.
+  explicit SessionWriter(std::filesystem::path path);
+  ~SessionWriter();
+  SessionWriter(const SessionWriter&) = delete;
+  SessionWriter& operator=(const SessionWriter&) = delete;
+
+  // Each is one chunk. DataError when it cannot be written whole (a full disk): what was written
+  // before stays readable, and this writer takes no more.
+  void write(Chunk type, const Json& json);
+  void write(Chunk type, std::string_view text);
+  template <class Record>
+  void write(Chunk type, std::span<const Record> records) {
+    static_assert(std::is_trivially_copyable_v<Record>);
+    if (!records.empty()) append(type, sizeof(Record), records.size(), std::as_bytes(records));
+  }
+  template <class Record>
+  void write(Chunk type, const std::vector<Record>& records) {
+    write(type, std::span<const Record>(records));
+  }
+
+  // Nothing more is written. DataError when the system says only now that bytes were lost.
+  void close();
+
+  // Everything of a session in memory.
+  void write(const Session& session);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void append(Chunk type, std::size_t record_bytes, std::size_t count,
+              std::span<const std::byte> payload);
+
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t next_id_ = 0;
+};
+
+}  // namespace warpstep::profiler

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That tools/bench_compare tells runs apart, and refuses what cannot be compared."""
+"""Tests that tools/bench_compare finds differences between runs and refuses runs that cannot be compared."""
 import json
 import pathlib
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That tools/bench_compare tells runs apart, and refuses what cannot be compared."""
+"""Tests that tools/bench_compare finds differences between runs and refuses runs that cannot be compared."""
 import json
 import pathlib
 import subprocess
@@ -70,7 +70,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.compare(*rows, "--fail-above", "1.2").returncode, 0)
         answer = self.compare(*rows, "--fail-above", "1.10")
         self.assertEqual(answer.returncode, 1)
-        self.assertIn("1 of 1 above 1.1", answer.stdout)
+        self.assertIn("1 of 1 benchmarks above 1.1", answer.stdout)
 
     def test_other_conditions_are_refused(self):
         rows = [entry("x", 10)], [entry("x", 10)]
@@ -89,10 +89,10 @@ class Compare(unittest.TestCase):
         broken.write_text("{")
         for other, words in ((broken, "not the JSON"), (pathlib.Path("no_such.json"), "No such file"),
                              (self.write("none.json", []), "no times"),
-                             (self.write("means.json", repeated("x", [])), "aggregates alone"),
+                             (self.write("means.json", repeated("x", [])), "only aggregates"),
                              (self.write("failed.json", [entry("x", 0, error_occurred=True)]), "no times"),
                              (self.write("zero.json", [entry("x", 0)]), "took 0"),
-                             (self.write("other.json", [entry("y", 10)]), "no benchmark is in both")):
+                             (self.write("other.json", [entry("y", 10)]), "no benchmark in common")):
             answer = self.run_on(good, other)
             self.assertEqual(answer.returncode, 2, other)
             self.assertIn(words, answer.stderr)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""That warpstep_bench says what it measured, in names and figures that can be read again.
+"""Tests that the names and figures of warpstep_bench are complete, consistent and can be parsed.
 
     kernel_bench_test.py WARPSTEP_BENCH [--module PATH --filter REGEX]
 
-With a module, its path in place of the cpu backend, and what the filter leaves of all cases.
+With --module, that module replaces the cpu backend, and the cases are those that match the filter.
 """
 import argparse
 import json
@@ -45,7 +45,7 @@ class KernelBench(unittest.TestCase):
             self.check_rates(row, found["context"])
 
     def check_rates(self, row, context):
-        """Rates, time, bytes and the ceilings in the context tell one story."""
+        """Rates, time, bytes and the peaks in the context are consistent."""
         dtype, backend = row["name"].split("/")[2], row["name"].split("/")[4]
         ceilings = (float(context[f"{backend}_copy_GB/s"]), float(context[f"{backend}_{dtype}_TFLOP/s"]))
         call_bytes = row["GB/s"] * row["real_time"] * 1e3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That loader_bench measures what it says: the same batches whatever is varied, figures that fit each other, a protocol.
+"""Tests loader_bench: the same batches under all settings, consistent figures, the line protocol.
 
     loader_bench_test.py LOADER_BENCH WARPSTEP
 """

@@ -1,4 +1,4 @@
-// Backends by what the programs of this folder are told.
+// Opens the backend that a benchmark's command line names.
 #pragma once
 
 #include <memory>

@@ -156,8 +156,8 @@ double span_ns(bool kept) {
   return best;
 }
 
-// ns that a step is told in, at level steps.
-double told_ns(const Options& options) {
+// ns to record a step, at level steps.
+double record_ns(const Options& options) {
   constexpr std::uint64_t steps = 10'000;
   profiler::Recorder recorder({.path = std::filesystem::path(options.out) / "overhead.prof"});
   recorder.begin(1, {0, steps});
@@ -168,8 +168,9 @@ double told_ns(const Options& options) {
 }
 
 void measure(const Options& options) {
-  fmt::print("a span: {:.2f} ns when off, {:.1f} ns when kept; a step is told in {:.0f} ns\n",
-             span_ns(false), span_ns(true), told_ns(options));
+  fmt::print(
+      "a span: {:.2f} ns when off, {:.1f} ns when recorded; recording a step takes {:.0f} ns\n",
+      span_ns(false), span_ns(true), record_ns(options));
 
   Bench bench(options);
   bench.run(Level::off);  // warms caches and pages
@@ -184,12 +185,12 @@ void measure(const Options& options) {
     }
     for (std::size_t i = 1; i < levels.size(); ++i) share[i].push_back(step[i] / step[0] - 1);
   }
-  fmt::print("{} on {}, batch {}: {} rounds of {} steps a level, step {:.2f} ms\n", options.model,
+  fmt::print("{} on {}, batch {}: {} rounds of {} steps per level, step {:.2f} ms\n", options.model,
              options.device, options.batch, options.rounds, options.steps, last[0].step_ns * 1e-6);
   for (std::size_t i = 1; i < levels.size(); ++i) {
     const auto [low, high] = interval(share[i]);
     fmt::print(
-        "{:6}  {:+.2f} % (95 %: {:+.2f} to {:+.2f} %), {:.0f} bytes a step, {:.3f} s after "
+        "{:6}  {:+.2f} % (95 %: {:+.2f} to {:+.2f} %), {:.0f} bytes per step, {:.3f} s after "
         "the window\n",
         profiler::name(levels[i]), 100 * median(share[i]), 100 * low, 100 * high,
         last[i].bytes_per_step, last[i].finish_s);

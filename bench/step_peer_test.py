@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""That step_peer speaks the line protocol and trains as the goldens do: what a ratio to it rests on.
+"""Tests that step_peer implements the line protocol and trains like the goldens; ratios to it rely on both.
 
     step_peer_test.py STEP_PEER [DEVICE]
 
-With a device, a small batch on it, against the cpu backend: each precision, call by call and as one launch a step.
+With DEVICE, compares a small batch on it with the cpu backend: each precision, call by call and as one launch per step.
 """
 import json
 import pathlib

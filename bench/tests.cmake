@@ -1,4 +1,4 @@
-# The tools of this folder, run for a moment each.
+# A short run of each tool in this folder.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 function(bench_test name tier)
   list(POP_FRONT ARGN script)
@@ -13,13 +13,13 @@ bench_test(step_peer cpu step_peer_test.py "$<TARGET_FILE:step_peer>")
 bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" "$<TARGET_FILE:warpstep>")
 add_dependencies(tier_cpu warpstep_bench step_peer)
 add_dependencies(tier_host loader_bench warpstep)
-# The bottleneck that is one on a busy machine too; the others, and predictions, want an idle one.
+# Only the bottleneck that also shows on a busy machine; the others, and the predictions, need an idle one.
 add_test(NAME bench/planted_bottlenecks COMMAND planted_bottlenecks --only slow-disk --names-only
          --out "${CMAKE_CURRENT_BINARY_DIR}")
 set_tests_properties(bench/planted_bottlenecks PROPERTIES LABELS cpu TIMEOUT 300)
 add_dependencies(tier_cpu planted_bottlenecks)
 
-# What a GPU would run, on the emulated one: recordings, rotation, reports, every dtype. Its times mean nothing.
+# The GPU path on the emulated device: captures, rotation, reports, every dtype. Its times are meaningless.
 if(TARGET warpstep_cuda_emulated)
   bench_test(kernel_bench_cuda cuda-on-cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>"
              --module "$<TARGET_FILE:warpstep_cuda_emulated>" --filter "linear/(forward|wgrad)/(tf32|f16)/no_bias/")

@@ -1,6 +1,6 @@
-# CUDNN::cudnn, from the toolkit's folders, CUDNN_ROOT, or a Python wheel's nvidia/cudnn folder named by it.
+# Defines CUDNN::cudnn, found in the toolkit's folders or in CUDNN_ROOT, which may be a Python wheel's nvidia/cudnn folder.
 find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS "${CUDNN_ROOT}" ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-# The full soname too: wheels carry no libcudnn.so.
+# Also search for the full soname: wheels have no libcudnn.so.
 find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS "${CUDNN_ROOT}" "${CUDAToolkit_LIBRARY_DIR}"
              PATH_SUFFIXES lib lib64)
 mark_as_advanced(CUDNN_INCLUDE_DIR CUDNN_LIBRARY)

@@ -1,8 +1,8 @@
 # WARPSTEP_CUDA=AUTO|ON|OFF: whether the CUDA backend is built, with the language, toolkit and flags it needs.
-# AUTO builds it where nvcc, CUDA 13 and cuDNN 9 are found, and says what is missing elsewhere. Sets WARPSTEP_HAS_CUDA.
+# AUTO builds it if nvcc, CUDA 13 and cuDNN 9 are found, and otherwise says what is missing. Sets WARPSTEP_HAS_CUDA.
 set(WARPSTEP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE WARPSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
-# One architecture keeps a development build short; the release-cuda preset has the list of released ones.
+# One architecture keeps development builds short; the release-cuda preset lists all architectures of a release.
 set(CMAKE_CUDA_ARCHITECTURES "90-real" CACHE STRING "GPU architectures to compile kernels for")
 set(WARPSTEP_HAS_CUDA OFF)
 
@@ -20,7 +20,7 @@ endif()
 if(WARPSTEP_SANITIZE)
   warpstep_without_cuda("sanitizers see its kernels in the emulated backend instead")
 endif()
-if(CMAKE_VERSION VERSION_LESS 3.26)  # does not know that nvcc 12 and later accept -std=c++20
+if(CMAKE_VERSION VERSION_LESS 3.26)  # older CMake does not know that nvcc 12 and later accept -std=c++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
@@ -50,7 +50,7 @@ set(WARPSTEP_HAS_CUDA ON)
 message(STATUS "CUDA backend: CUDA ${CUDAToolkit_VERSION}, cuDNN ${CUDNN_VERSION}, "
                "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
-# Options of our kernels: a spill is an error where code is optimised. -Wpedantic is not for nvcc's own line markers.
+# Options for our kernels: a register spill is an error in optimised builds. No -Wpedantic: it warns about nvcc's line markers.
 add_library(warpstep_cuda_options INTERFACE)
 set(host_warnings -Wall,-Wextra,-Wconversion,-Wshadow,-Wno-missing-field-initializers)
 target_compile_options(warpstep_cuda_options INTERFACE

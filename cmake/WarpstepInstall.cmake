@@ -1,4 +1,4 @@
-# cmake --install: the program, the libraries, the headers and find_package(warpstep).
+# cmake --install: the program, the libraries, the headers and the package for find_package(warpstep).
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY WARPSTEP_LIBRARIES)
@@ -17,7 +17,7 @@ foreach(folder engine models data profiler)
           FILES_MATCHING PATTERN "*.h")
 endforeach()
 
-# What kernels of a user's own op are written with, and the sources of what tests and times any op.
+# The headers for kernels of a user's own op, and the sources of the generic op tests and benchmark.
 set(include_kernels "${CMAKE_INSTALL_INCLUDEDIR}/warpstep/kernels")
 install(FILES kernels/kernel.h kernels/cases.h DESTINATION "${include_kernels}")
 if(WARPSTEP_HAS_CUDA)

@@ -1,8 +1,8 @@
-# find_package(warpstep COMPONENTS ops): for projects with ops of their own, see docs/custom-op.md. WARPSTEP_OPS_DIR has the
-# sources of what tests and times any op; warpstep_CUDA says whether CUDA kernels are built.
+# find_package(warpstep COMPONENTS ops): for projects that add ops, see docs/custom-op.md. WARPSTEP_OPS_DIR has the
+# sources of the generic op tests and benchmark; warpstep_CUDA says whether CUDA kernels are built.
 
 # warpstep_op_library(NAME SOURCES ... [CUDA ...] [WITHOUT_CUDA ...]): a static library of ops and their kernels. The
-# sources behind CUDA are built where the package has the CUDA backend and nvcc is there, the others elsewhere.
+# sources after CUDA are built if the package has the CUDA backend and nvcc is found, those after WITHOUT_CUDA otherwise.
 function(warpstep_op_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;CUDA;WITHOUT_CUDA" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
@@ -14,13 +14,13 @@ function(warpstep_op_library name)
     target_sources(${name} PRIVATE ${arg_CUDA} "${WARPSTEP_OPS_DIR}/kernels/cuda/check.cpp"
                                    "${WARPSTEP_OPS_DIR}/kernels/cuda/dispatch.cpp")
     target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
-    # One runtime for the program and the backend's module.
+    # The program and the backend's module share one runtime.
     set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
     target_link_libraries(${name} PUBLIC CUDA::cudart)
   endif()
 endfunction()
 
-# The file that defines warpstep::cases::all(), with what runs cases.
+# The file that defines warpstep::cases::all(), and the code that runs cases.
 function(warpstep_op_cases name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   find_package(GTest REQUIRED)
@@ -29,9 +29,9 @@ function(warpstep_op_cases name)
   target_link_libraries(${name} PUBLIC ${arg_LINK} warpstep::engine GTest::gtest)
 endfunction()
 
-# warpstep_op_test(NAME SOURCES my.cases.cpp LINK my_ops [BACKENDS ref cpu cuda]): what Warpstep's own ops get. NAME_adjoint
-# holds the adjoints against finite differences; NAME_BACKEND holds each case on that backend against ref, repeats it bit
-# for bit and poisons dead buffers. Needs GoogleTest and enable_testing().
+# warpstep_op_test(NAME SOURCES my.cases.cpp LINK my_ops [BACKENDS ref cpu cuda]): the tests of Warpstep's own ops.
+# NAME_adjoint compares the adjoints with finite differences; NAME_BACKEND compares each case on that backend with ref,
+# repeats it bit for bit and poisons dead buffers. Needs GoogleTest and enable_testing().
 function(warpstep_op_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK;BACKENDS" ${ARGN})
   if(NOT arg_BACKENDS)
@@ -55,9 +55,9 @@ function(warpstep_op_test name)
   endforeach()
 endfunction()
 
-# warpstep_op_bench(NAME SOURCES my.cases.cpp LINK my_ops): a program NAME that times each call of the cases against what
-# the device reaches. Behind a warpstep_op_test(TEST ...) of the same cases, LINK TEST_cases is enough. Needs Google
-# Benchmark, CLI11 and GoogleTest.
+# warpstep_op_bench(NAME SOURCES my.cases.cpp LINK my_ops): a program NAME that times each call of the cases and compares
+# it with the device's measured peaks. After a warpstep_op_test(TEST ...) of the same cases, LINK TEST_cases is enough.
+# Needs Google Benchmark, CLI11 and GoogleTest.
 function(warpstep_op_bench name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   find_package(benchmark REQUIRED)

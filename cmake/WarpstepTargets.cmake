@@ -1,4 +1,4 @@
-# Settings that every target shares, and warpstep_library(), the one way to declare a folder's target.
+# Settings for all targets, and warpstep_library(), the only way to declare a folder's target.
 include(GNUInstallDirs)
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -9,19 +9,19 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# Ten files a compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. So the names in a
-# target's anonymous namespaces differ from file to file, and -Wshadow leaves out what a name of another file would hide.
+# Ten files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
+# anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
 set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile ten source files at a time")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-# The build tree has the paths of the installed one. With others, CMake pads them for the rewriting at installation, and the
-# loader takes an empty entry for the current directory: standing in a downloaded data set would load its libraries.
+# The build tree uses the run paths of the installed tree. Otherwise CMake pads them for rewriting at installation, and the
+# loader reads an empty entry as the current directory: a program started in a downloaded data set would load its libraries.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
 list(REMOVE_DUPLICATES CMAKE_INSTALL_RPATH)
 
-# What one checkout compiled serves the others: paths count relative to the source tree.
+# Checkouts share the compiler cache: paths count relative to the source tree.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(WARPSTEP_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
@@ -38,29 +38,29 @@ find_package(nlohmann_json REQUIRED)
 # Compile options of our own code, private to each target and never exported.
 add_library(warpstep_options INTERFACE)
 target_compile_options(warpstep_options INTERFACE
-  # Designated initialisers leave defaults out. -ffp-contract: the same bits from every optimisation level.
+  # Designated initialisers omit defaults. -ffp-contract: the same bits at every optimisation level.
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wshadow=local;-Wno-missing-field-initializers;-ffp-contract=off>"
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${WARPSTEP_WERROR}>>:-Werror>")
-# GCC 12 finds the other alternatives of a std::variant uninitialised where it inlines enough of it.
+# With enough inlining GCC 12 reports the inactive alternatives of a std::variant as uninitialised.
 target_compile_options(warpstep_options INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")
 target_link_options(warpstep_options INTERFACE -Wl,--as-needed)
 if(WARPSTEP_SANITIZE)
   list(JOIN WARPSTEP_SANITIZE "," sanitizers)
   add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # AddressSanitizer tells of null pointers and of ends of objects anyway, and a file compiles in four fifths of the time.
+  # AddressSanitizer reports null pointers and object ends anyway; without these checks compiling takes 20 % less time.
   if("undefined" IN_LIST WARPSTEP_SANITIZE)
     add_compile_options(-fno-sanitize=null,object-size)
   endif()
   add_link_options(-fsanitize=${sanitizers})
   add_compile_definitions(WARPSTEP_SANITIZED)
 else()
-  # A folder that uses another must say so: unresolved symbols fail the link.
+  # A folder must declare each folder that it uses: unresolved symbols fail the link.
   target_link_options(warpstep_options INTERFACE -Wl,-z,defs)
 endif()
 
-# warpstep_compile_fast(TARGET): less optimised, in about half of the compiler's time: for the command line and for tests,
-# where the libraries do the computing. UBSan checks alignment and dynamic types in the libraries alone.
+# warpstep_compile_fast(TARGET): less optimisation in about half of the compile time, for the command line and for tests,
+# whose computing happens in the libraries. UBSan checks alignment and dynamic types only in the libraries.
 function(warpstep_compile_fast target)
   if(NOT WARPSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -92,7 +92,7 @@ function(warpstep_library name)
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
 endfunction()
 
-# The tiers that tests belong to; building a tier builds its tests and, as backends are loaded by name, all libraries.
+# The tiers of tests; building a tier builds its tests and all libraries, because backends are loaded by name.
 if(WARPSTEP_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
@@ -101,13 +101,13 @@ if(WARPSTEP_TESTS)
   endforeach()
 endif()
 
-# The host's and the CPU's test programs that start threads: the others have no races to find, and ThreadSanitizer's build
-# leaves them out. tests/threads.py counts the threads that each program starts, and lists those that are missing here.
+# The test programs of tiers host and cpu that start threads: the others cannot have races, and the ThreadSanitizer build
+# leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
 set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$")
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [TSAN_FILTER f] [PROPERTIES ...]): a GoogleTest
-# program; every test of it gets the tier as label, and the target tier_TIER builds it. With SHARDS, a program of very many
-# tests runs in n processes, whose start takes longer than a test. TSAN_FILTER: those for ThreadSanitizer.
+# program; all its tests have the tier as label, and the target tier_TIER builds it. SHARDS: a program with very many short
+# tests runs in n processes, because starting a process takes longer than a test. TSAN_FILTER: tests for ThreadSanitizer.
 function(warpstep_test name)
   cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;TSAN_FILTER" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -132,7 +132,7 @@ function(warpstep_test name)
   endif()
   add_dependencies(tier_${arg_TIER} ${name})
   if(arg_SHARDS)
-    # What dtype a kernel computes in changes little of its accesses, and less of its races.
+    # The dtype changes few of a kernel's memory accesses and hardly any races: sanitizers skip some dtypes.
     set(filter "*")
     if(WARPSTEP_SANITIZE STREQUAL "thread")
       set(filter "-*_in_bf16*:*_in_fp16*:*DeterministicOp*")

@@ -1,5 +1,5 @@
-# Writes version.cpp: as a script at every build, and as warpstep_version_source(target) to have that done.
-# The file changes only when the commit or its cleanliness does, so an ordinary rebuild compiles nothing.
+# Run as a script, writes version.cpp; included, defines warpstep_version_source(target), which runs it at every build.
+# The file changes only if the commit or its dirty mark changes, so that an ordinary rebuild compiles nothing.
 
 function(warpstep_version_source target)
   set(source "${PROJECT_BINARY_DIR}/generated/version.cpp")
@@ -19,9 +19,9 @@ endif()
 
 set(WARPSTEP_COMMIT unknown)
 find_program(GIT git)
-# A copy of the source inside some other repository has no commit of ours: only a .git of its own counts.
+# A copy of the source inside another repository has no commit of this project: only a .git in this folder counts.
 if(GIT AND EXISTS "${SOURCE_DIR}/.git")
-  # --no-optional-locks: a build must not hold the index while its user commits.
+  # --no-optional-locks: a build must not lock the index while the user commits.
   execute_process(COMMAND "${GIT}" --no-optional-locks -C "${SOURCE_DIR}" describe --always --dirty --abbrev=12 --exclude=*
                   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
   if(NOT failed AND commit)

@@ -1,5 +1,5 @@
-# The CUDA kernels' launchers over the emulated grid, each against plain loops. On a GPU the same sources test what nvcc
-# makes of the kernels.
+# The CUDA kernels' launchers on the emulated grid, each compared with plain loops. On a GPU the same sources test the
+# kernels as nvcc compiles them.
 if(NOT TARGET emulated_runtime)
   return()
 endif()

@@ -1,5 +1,5 @@
-# The tests of data/: X_test.cpp beside the code. Those that start threads are a program of their own, which ThreadSanitizer
-# runs. largest_allocation.cpp sees what they allocate.
+# The tests of data/: X_test.cpp next to the code. Those that start threads are a separate program, which ThreadSanitizer
+# runs. largest_allocation.cpp measures their allocations.
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(JPEG REQUIRED)

@@ -1,14 +1,14 @@
-# tools/gpu_check, and what it runs.
+# tools/gpu_check and the tests that it runs.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME tools/gpu_check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/check_test.py")
 set_tests_properties(tools/gpu_check PROPERTIES LABELS host TIMEOUT 120)
 
-# Tier gpu: the CUDA backend on a device, mostly the programs of other tiers on the backend "cuda". They are built where
-# nvcc is, start without a driver, and skip their tests without a device. tools/gpu_check runs all of them.
+# Tier gpu: the CUDA backend on a device, mostly the programs of other tiers on the backend "cuda". They are built if
+# nvcc is found, start without a driver, and skip their tests without a device. tools/gpu_check runs all of them.
 if(NOT WARPSTEP_HAS_CUDA)
   return()
 endif()
-# Each test is a process with a context of some 500 MB on the device: not as many at once as there are cores.
+# Each test is a process with a context of about 500 MB on the device: fewer at once than there are cores.
 set(few_at_once PROPERTIES PROCESSORS 4)
 
 function(warpstep_gpu_test name)
@@ -24,8 +24,8 @@ warpstep_gpu_test(parity_cuda_test SOURCES parity_test.cpp LINK golden_batch war
 warpstep_gpu_test(precision_spread_cuda_test SOURCES precision_spread_test.cpp LINK warpstep::models)
 warpstep_gpu_test(plan_choice_cuda_test SOURCES plan_choice_test.cpp LINK warpstep_trial)
 
-# The kernels' launchers: what nvcc made of them for the backend, without cuDNN and cublasLt, which take a process tenths
-# of a second to load.
+# The kernels' launchers, as nvcc compiled them for the backend, without cuDNN and cublasLt, which take tenths of a second
+# to load.
 set(kernels "${PROJECT_SOURCE_DIR}/kernels")
 set(objects "[.]cuda[.]cu[.]o|/cuda/(assumed_devices|check|device|dispatch|runtime)[.]cpp[.]o|/rule[.]cuda[.]cpp[.]o")
 warpstep_gpu_test(kernels_cuda_test

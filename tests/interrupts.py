@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs that are interrupted at random instants, and go on until they are done, end with the bits of one left alone.
+"""Checks that runs interrupted at random instants and resumed until done end with the bits of an uninterrupted run.
 
     python3 tests/interrupts.py [--runs 12] [--seed 1] [--warpstep build/release/bin/warpstep]
 
 Each run trains mlp or cifar10cnn on a small set with one thread or two, and gets SIGINT, SIGTERM or SIGHUP at a random
-instant, now and then two at once; what was interrupted is resumed, and interrupted again. A run must exit with 0 or 130,
-or by the signal that it got where that came before training began. Exit code 1 if a run crashed, hung, ended otherwise, or
-ended with other weights.
+instant, sometimes two at once; an interrupted run is resumed, and interrupted again. A run must exit with 0 or 130,
+or by the signal if it came before training began. Exit code 1 if a run crashed, hung, ended in another way, or
+ended with different weights.
 """
 import argparse
 import collections
@@ -39,7 +39,7 @@ def default_signals():
 
 
 def weights(run):
-    """Of the last checkpoint: its step, and a hash of all tensors; the header has options and times."""
+    """The last checkpoint's step and a hash of all its tensors (not of the header, which has options and times)."""
     path = max(run.glob("checkpoint-*.safetensors"))
     data = path.read_bytes()
     header = struct.unpack("<Q", data[:8])[0]

@@ -1,10 +1,10 @@
-# The profiler's tests, profiler/FOLDER/NAME_test.cpp. Those that start threads are a program of their own, which
+# The profiler's tests, profiler/FOLDER/NAME_test.cpp. Those that start threads are a separate program, which
 # ThreadSanitizer runs.
 file(GLOB_RECURSE profiler_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiler/*_test.cpp")
 add_library(profiler_testing OBJECT "${PROJECT_SOURCE_DIR}/profiler/session/testing_builder.cpp"
             "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis.cpp")
 target_link_libraries(profiler_testing PUBLIC warpstep::profiler PRIVATE warpstep_options)
-# Those of the GPU's source play CUPTI themselves, with the structures of its headers.
+# Tests of the GPU source simulate CUPTI, with the structures of its headers.
 get_property(has_cupti GLOBAL PROPERTY WARPSTEP_HAS_CUPTI)
 if(has_cupti)
   file(GLOB cupti_testing CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiler/sources/cupti_testing*.cpp")
@@ -18,7 +18,7 @@ list(FILTER threads INCLUDE REGEX "/(sampler|recorder|rank_clock|trigger|cupti_.
 list(REMOVE_ITEM profiler_tests ${threads})
 warpstep_test(profiler_test TIER host SOURCES ${profiler_tests} LINK profiler_testing warpstep::profiler ZLIB::ZLIB)
 if(has_cupti)
-  # Asks the real CUPTI, of chips that are assumed.
+  # Queries the real CUPTI, for assumed chips.
   set(chips "${PROJECT_SOURCE_DIR}/profiler/sources/cupti_pm_chips_test.cpp")
   list(REMOVE_ITEM threads "${chips}")
   warpstep_test(profiler_chips_test TIER plans SOURCES "${chips}"

@@ -4,7 +4,7 @@ set(root "${PROJECT_SOURCE_DIR}")
 warpstep_test(listing_test TIER host SOURCES listing_test.cpp LINK warpstep::models)
 add_dependencies(listing_test warpstep_ref)
 
-# What tries the cases of any op, and the cases of Warpstep's own.
+# The code that tests the cases of any op, and the cases of Warpstep's own ops.
 add_library(warpstep_any_trial STATIC trial.cpp "${root}/kernels/cases.cpp")
 target_link_libraries(warpstep_any_trial PUBLIC warpstep::engine GTest::gtest PRIVATE warpstep_options)
 file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/*/*.cases.cpp")
@@ -13,7 +13,7 @@ set_target_properties(warpstep_trial PROPERTIES UNITY_BUILD OFF)  # every file o
 target_link_libraries(warpstep_trial PUBLIC warpstep_any_trial PRIVATE warpstep_options)
 warpstep_test(adjoint_test TIER host SHARDS 2 SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
 add_dependencies(adjoint_test warpstep_ref)
-# One driver a backend; on the reference itself it shows repeatability and the memory plan.
+# One driver per backend; on the reference itself it tests repeatability and the memory plan.
 set(op_tiers ref:host cpu:cpu)
 if(TARGET warpstep_cuda_emulated)
   list(APPEND op_tiers cuda_emulated:cuda-on-cpu)
@@ -27,7 +27,7 @@ foreach(backend_tier ${op_tiers})
   add_dependencies(op_${backend}_test warpstep_ref warpstep_${backend})
 endforeach()
 
-# The engine's own parts, on the reference backend where they need one.
+# The engine's own parts, on the reference backend if they need one.
 set(engine "${root}/engine")
 warpstep_test(engine_test TIER host
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
@@ -41,7 +41,7 @@ warpstep_test(engine_test TIER host
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
-# ThreadSanitizer runs a handler when its thread comes back from sigwait(), which it never does.
+# ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
   SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/thread_test.cpp
           ${engine}/run/feeder_test.cpp
@@ -66,7 +66,7 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_model_test.cpp LINK warpstep::models)
   target_compile_definitions(model_cuda_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
   add_dependencies(model_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
-  # Its numbers are minutes of ThreadSanitizer's, which has its threads from the others.
+  # Takes minutes under ThreadSanitizer and starts no threads that the other tests do not start.
   if(NOT WARPSTEP_SANITIZE STREQUAL "thread")
     warpstep_test(precision_spread_emulated_test TIER cuda-on-cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
     target_compile_definitions(precision_spread_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
@@ -80,7 +80,7 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp
                 LINK warpstep::models)
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
-  # The streams of a step in other orders that their events allow, and blocks, warps and lanes in other turns.
+  # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.
   set(seeds 1 2 3)
   if(WARPSTEP_SANITIZE)
     set(seeds 1)
@@ -91,7 +91,7 @@ if(TARGET warpstep_cuda_emulated)
     set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                          ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
   endforeach()
-  # What is done where cuDNN fuses nothing.
+  # The path for layers that cuDNN does not fuse.
   add_test(NAME op_cuda_emulated_test/unfused COMMAND op_cuda_emulated_test --gtest_filter=*conv*-*relu_in_*)
   set_tests_properties(op_cuda_emulated_test/unfused PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                        ENVIRONMENT WARPSTEP_EMULATED_UNFUSED=1)

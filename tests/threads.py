@@ -1,10 +1,10 @@
-"""Which test programs start threads: they belong into WARPSTEP_THREADED in cmake/WarpstepTargets.cmake.
+"""Finds the test programs that start threads: they must be listed in WARPSTEP_THREADED in cmake/WarpstepTargets.cmake.
 
     python3 tests/threads.py [release]
 
-Runs the tests of the host and the CPU with one OpenMP thread and a preloaded library that counts pthread_create(),
-and lists what is missing there; exit code 1 if something is. Programs that system tests start do not count: those tests
-are in the list as a whole.
+Runs the tests of tiers host and cpu with one OpenMP thread and a preloaded library that counts pthread_create(), and
+prints the programs missing from the list; exit code 1 if there are any. Programs that system tests start do not count:
+all system tests are in the list.
 """
 import os
 import pathlib
@@ -46,7 +46,7 @@ def programs_with_threads(preset):
         return set(seen.read_text().split())
 
 
-# They ask OpenMP for two threads themselves; its runtime is not instrumented, and every loop would look like a race.
+# These request two OpenMP threads themselves; its runtime is not instrumented, so every loop would look like a race.
 EXCEPT = {"signals_test", "cpu_test"}
 
 

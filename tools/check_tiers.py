@@ -1,9 +1,9 @@
 """Builds and runs every tier of tests that this machine can run, and says what it skipped and why.
 
-The tiers are CTest labels, except those named asan and tsan, which are others built with sanitizers. tools/check, which
-starts this, looks at the arguments first: a new one belongs there too.
-Ends with one line 'N passed, N failed, N skipped': tests, where a tier that was left out as a whole counts the
-tests it would have run. Exit code 1 if anything failed, or if a tier that belongs here had no tests.
+The tiers are CTest labels, except asan* and tsan*, which are other tiers built with sanitizers. tools/check, which
+starts this program, checks the arguments first: add a new argument there too.
+Ends with one line 'N passed, N failed, N skipped'. These are tests; a tier that was skipped as a whole counts the
+tests it would have run. Exit code 1 if anything failed, or if a tier that this machine can run had no tests.
 """
 import argparse
 import collections
@@ -23,7 +23,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = len(os.sched_getaffinity(0))
-SHOWN_LINES = 150  # of the output of a failing test or build
+SHOWN_LINES = 150  # last lines of the output of a failing test or build
 
 
 @dataclasses.dataclass
@@ -31,20 +31,20 @@ class Tier:
     name: str
     labels: tuple
     preset: str = "release"
-    targets: tuple = ()  # none: everything
+    targets: tuple = ()  # empty: all targets
     optional: bool = False  # some trees and machines have no such tests
     environment: dict = dataclasses.field(default_factory=dict)
-    tests: str = ""  # a regular expression of names; empty: all of its labels
+    tests: str = ""  # a regular expression of test names; empty: all tests with these labels
 
 
-SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # what is built with sanitizers
-# Every op, the losses of whole models and a training run: what an instruction set can change.
+SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # targets built with sanitizers
+# Every op, the losses of whole models and a training run: results that depend on the instruction set.
 OLD_CPU = "^(op_cpu_test|parity_test|model_test)/"
 TIERS = [
     Tier("style", ("style",)),
     Tier("host", ("host",)),
     Tier("cpu", ("cpu",)),
-    # What works with this CPU's instructions may be refused, or wrong, with those of another one.
+    # Code that works with this CPU's instruction set may be unsupported, or wrong, with that of another CPU.
     Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}),
     Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
@@ -52,11 +52,11 @@ TIERS = [
     Tier("gpu", ("gpu",), optional=True),
     Tier("example", ("example",)),
     Tier("asan", ("host",), "asan", SANITIZED),
-    # LeakSanitizer's own tracer crashes on the threads that libgomp keeps; what can leak is in the host tier too.
+    # LeakSanitizer's own tracer crashes on libgomp's idle threads; code that can leak is tested in the host tier too.
     Tier("asan-cpu", ("cpu",), "asan", SANITIZED, environment={"ASAN_OPTIONS": "detect_leaks=0"}),
-    # OpenMP's own runtime is not instrumented: with more threads every parallel loop looks like a race.
+    # The OpenMP runtime is not instrumented: with more threads every parallel loop looks like a race.
     Tier("tsan", ("host", "cpu"), "tsan", SANITIZED, environment={"OMP_NUM_THREADS": "1"}),
-    # Bounds and alignment of the CUDA kernels' accesses, and races between their threads.
+    # Out-of-bounds and misaligned accesses of the CUDA kernels, and races between their threads.
     Tier("asan-cuda", ("cuda-on-cpu",), "asan", SANITIZED, optional=True),
     Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True, environment={"OMP_NUM_THREADS": "1"}),
 ]
@@ -81,7 +81,7 @@ def tail(text):
 
 
 def without_random_addresses(preset):
-    """A prefix for commands: ThreadSanitizer of older compilers cannot start where addresses are very random."""
+    """A prefix for commands: ThreadSanitizer of older compilers cannot start with highly randomised addresses."""
     prefix = ["setarch", platform.machine(), "-R"]
     if preset != "tsan" or not shutil.which("setarch"):
         return []
@@ -108,7 +108,7 @@ class Builds:
             say(f"{name} {preset}: {time.monotonic() - began:.0f} s" + ("" if good else ", FAILED"))
         if not good:
             say(tail(log.read_text(errors="replace")))
-            say(f"    (all of it: {log.relative_to(ROOT)})")
+            say(f"    (full output: {log.relative_to(ROOT)})")
         self.done[key] = good
         return good
 
@@ -124,7 +124,7 @@ class Builds:
 
 
 def registered(preset):
-    """Label -> number of tests; tests of no known tier are under None."""
+    """Label -> number of tests; tests without a known tier are counted under None."""
     listing = subprocess.run(["ctest", "--preset", preset, "--show-only=json-v1"], cwd=ROOT, capture_output=True,
                              text=True, check=True)
     known = {label for tier in TIERS for label in tier.labels}
@@ -140,7 +140,7 @@ def cuda_device_missing():
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return "no NVIDIA driver (libcuda.so.1 is not there)"
+        return "no NVIDIA driver (libcuda.so.1 not found)"
     count = ctypes.c_int(0)
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status or count.value == 0:
@@ -149,7 +149,7 @@ def cuda_device_missing():
 
 
 def has_avx512():
-    """Whether the tier cpu runs with AVX-512 here (engine/core/cpu_isa.cpp asks for the same flags)."""
+    """Whether the tier cpu runs with AVX-512 here (engine/core/cpu_isa.cpp checks the same flags)."""
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
     return all(f" {flag} " in cpuinfo.replace("\n", " ") for flag in
                ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
@@ -162,7 +162,7 @@ def why_not(tier, counts):
     if tier.name == "gpu" and (missing := cuda_device_missing()):
         return missing
     if tier.name == "cpu-avx2" and not has_avx512():
-        return "this CPU has no AVX-512, so the tier cpu has run with what it has"
+        return "this CPU has no AVX-512, so the tier cpu already ran with AVX2 or less"
     if sum(counts[label] for label in tier.labels) == 0:
         if tier.name in ("gpu", "plans") and not shutil.which("nvcc"):
             return "no CUDA toolkit (nvcc is not on PATH), so no CUDA code was built"
@@ -171,7 +171,7 @@ def why_not(tier, counts):
 
 
 def skip_reason(output):
-    """What a skipped test said: our scripts in a line 'SKIPPED: why', GoogleTest below 'FILE:LINE: Skipped'."""
+    """Why a test was skipped: our scripts print 'SKIPPED: why', GoogleTest prints it below 'FILE:LINE: Skipped'."""
     lines = [line.strip() for line in output.splitlines()]
     for line, following in zip(lines, lines[1:] + [""]):
         if line.startswith("SKIPPED: "):
@@ -186,7 +186,7 @@ def read_junit(path):
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name, output = case.get("name"), case.findtext("system-out") or ""
         skipped, failure = case.find("skipped"), case.find("failure")
-        # CTest also writes 'skipped' for tests it could not start, and those are failures.
+        # CTest also writes 'skipped' for tests it could not start; those count as failures.
         if skipped is not None and skipped.get("message", "").startswith("SKIP_"):
             result.skipped += 1
             skipped_for[skip_reason(output)].append(name)
@@ -220,29 +220,29 @@ def run_tests(tier):
         result.notes.append(f"  FAILED: ctest ended with {ran.returncode}\n{tail(ran.stdout)}")
     if result.passed + result.failed + result.skipped == 0:
         result.failed += 1
-        result.notes.append("  FAILED: this tier has no tests here, and it should")
+        result.notes.append("  FAILED: this tier has no tests, but this machine should run some")
     return result
 
 
 def run_tier(tier, builds):
     if not builds.configure(tier.preset):
-        return Result(failed=1, notes=["  FAILED: not configured"])
-    # The source tree is looked at before anything is compiled.
+        return Result(failed=1, notes=["  FAILED: CMake could not configure"])
+    # The style tests read only the source tree and run before anything is compiled.
     if tier.name != "style" and not builds.build(tier.preset, tier.targets):
-        return Result(failed=1, notes=["  FAILED: not built"])
+        return Result(failed=1, notes=["  FAILED: the build failed"])
     counts = registered(tier.preset)
     if reason := why_not(tier, counts):
         return Result(skipped=max(1, sum(counts[label] for label in tier.labels)), notes=[f"  skipped: {reason}"])
     result = run_tests(tier)
     if tier.name == "host" and counts[None]:
         result.failed += 1
-        result.notes.append(f"  FAILED: {counts[None]} tests have no tier, so nothing would run them")
+        result.notes.append(f"  FAILED: {counts[None]} tests have no tier, so no tier runs them")
     return result
 
 
 def run_tidy(builds):
     if not builds.build("release", ()):
-        return Result(failed=1, notes=["  FAILED: not built"])
+        return Result(failed=1, notes=["  FAILED: the build failed"])
     commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
     ours = [c["file"] for c in commands if not c["file"].startswith(str(ROOT / "build"))]
 
@@ -265,8 +265,8 @@ def main():
     parser = argparse.ArgumentParser(prog="tools/check", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="no sanitizer builds")
-    parser.add_argument("--tier", action="append", choices=[t.name for t in TIERS], help="only this one; repeatable")
-    parser.add_argument("--tidy", action="store_true", help="clang-tidy over all sources as well (slow)")
+    parser.add_argument("--tier", action="append", choices=[t.name for t in TIERS], help="only this tier; repeatable")
+    parser.add_argument("--tidy", action="store_true", help="also clang-tidy over all sources (slow)")
     arguments = parser.parse_args()
     chosen = [t for t in TIERS if (not arguments.tier or t.name in arguments.tier) and
               not (arguments.quick and t.preset != "release")]

@@ -1,4 +1,4 @@
-# warpstep_curves: the picture of a run's learning curves, drawn with cairo.
+# warpstep_curves: draws a run's learning curves with cairo.
 include_guard(GLOBAL)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET GLOBAL cairo)

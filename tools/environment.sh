@@ -1,10 +1,10 @@
-# Sourced by the scripts beside it: which compiler and CMake they use, and how they speak.
+# Sourced by the scripts in this folder: selects the compiler and CMake, and has shared functions.
 # Sets root, PATH and, where plain g++ is too old, CXX.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 least_gcc=12
 least_cmake=3.25
 
-print_header() {  # of a script: the comment that it begins with
+print_header() {  # prints the comment at the beginning of a script
   sed -n '2,/^[^#]/s/^#\( \|$\)//p' "$1"
 }
 
@@ -14,7 +14,7 @@ at_least() {  # at_least FOUND WANTED: version numbers
 
 cmake_version() { cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p'; }
 
-gcc_version() {  # of a compiler; that of clang counts as new enough
+gcc_version() {  # the version of a compiler; any clang counts as new enough
   case $("$1" --version 2>/dev/null | head -n 1) in
     '') ;;
     *clang*) echo 99 ;;
@@ -22,7 +22,7 @@ gcc_version() {  # of a compiler; that of clang counts as new enough
   esac
 }
 
-# The first compiler that is new enough: Ubuntu 22.04 has g++ 11, and g++-12 beside it.
+# Selects the first compiler that is new enough: Ubuntu 22.04 has g++ 11 by default, and g++-12 as a package.
 use_compiler() {
   local compiler
   for compiler in ${CXX:-} g++ g++-12 g++-13 g++-14 g++-15; do
@@ -33,7 +33,7 @@ use_compiler() {
   return 1
 }
 
-# The name of a clang-tidy that reads the standard library's std::source_location: 16 or later.
+# Prints the name of a clang-tidy that understands the standard library's std::source_location: 16 or later.
 tidy_name() {
   local name
   for name in clang-tidy clang-tidy-{16..22}; do
@@ -44,10 +44,10 @@ tidy_name() {
   return 1
 }
 
-# tools/setup puts a CMake there where the system's is too old.
+# tools/setup installs a CMake there if the system's is too old.
 [ ! -x "$root/.cache/cmake/bin/cmake" ] || export PATH="$root/.cache/cmake/bin:$PATH"
 use_compiler || true
-# Warnings are errors with the compiler that the code is kept clean for; other versions warn of other things.
+# Warnings are errors only with the compiler version that the code is kept clean for; other versions have other warnings.
 case $(gcc_version "${CXX:-g++}") in
   $least_gcc.*) export WARPSTEP_WERROR=ON ;;
   *) export WARPSTEP_WERROR=OFF ;;

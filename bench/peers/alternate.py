@@ -1,7 +1,7 @@
-"""Long-lived programs that train by the window, timed in turn so that both sides see one machine.
+"""Long-running programs that train window by window, timed in turn so that both sides see the same machine.
 
-A program reads lines: `window K` makes it run K training steps and answer one JSON line
-{"seconds": of the K steps, "losses": [K numbers]} (of other fields the last values are kept); `quit` ends it.
+A program reads lines: for `window K` it runs K training steps and answers with one JSON line
+{"seconds": time of the K steps, "losses": [K numbers]} (of other fields the last values are kept); `quit` ends it.
 """
 import collections
 import json
@@ -14,7 +14,7 @@ import time
 
 
 class Runner:
-    """A program under the protocol; its clock starts before the process does."""
+    """A program that implements the protocol; its clock starts before the process does."""
 
     def __init__(self, name, command, env=None, limit_s=900):
         self.name, self.command, self.limit_s = name, command, limit_s
@@ -82,7 +82,7 @@ class Runner:
 
 
 def end(process):
-    """Asks a program under the protocol to end, and insists."""
+    """Asks a program to end, and kills it if it does not."""
     process.stdin.write("quit\n")
     process.stdin.close()
     try:
@@ -99,7 +99,7 @@ def spread(values):
 
 
 def undisturbed(report, threads):
-    """Whether the program had its cores: another's load shows as threads that wait for their turn."""
+    """Whether the program had its cores: load from other programs shows as threads waiting to run."""
     return report["cores_busy"] > 0.85 * threads
 
 
@@ -112,9 +112,9 @@ def alternate(runners, windows, steps, pause_s=0.1):
 
 
 def check_losses(a, b, tolerance, count=10):
-    """Both must have trained alike from the first step on, else their times say nothing."""
+    """Both must have had the same losses from the first step on, otherwise their times cannot be compared."""
     for step, (x, y) in enumerate(zip(a.losses[:count], b.losses[:count])):
         if not abs(x - y) <= tolerance * abs(x):
-            raise SystemExit(f"losses part at step {step}: {a.name} {x:.8g}, {b.name} {y:.8g}, relative "
+            raise SystemExit(f"losses differ at step {step}: {a.name} {x:.8g}, {b.name} {y:.8g}, relative "
                              f"{abs(x - y) / abs(x):.1e}, allowed {tolerance:.0e}; no ratio is reported")
     return max(abs(x - y) / abs(x) for x, y in zip(a.losses[:count], b.losses[:count]))

@@ -1,4 +1,4 @@
-"""What nvidia-smi tells of a GPU: its name once, its clock and power while windows run."""
+"""Reads a GPU's name, clock and power from nvidia-smi: the name once, clock and power while windows run."""
 import shutil
 import statistics
 import subprocess
@@ -10,7 +10,7 @@ STEADY = 0.9  # of the highest clock: a window at a lower one was not run by the
 
 
 def number_of(device):
-    """'cuda' and 'cuda:1' as nvidia-smi counts."""
+    """nvidia-smi's index for 'cuda' and 'cuda:1'."""
     return device.partition(":")[2] or "0"
 
 
@@ -26,7 +26,7 @@ def describe(device):
 
 
 def summary(lines):
-    """Of lines 'MHz, W': the clock's range and median, the median power, and whether the clock held."""
+    """From lines 'MHz, W': the clock's range and median, the median power, and whether the clock stayed high."""
     samples = []
     for line in lines:
         try:

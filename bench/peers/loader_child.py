@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Another loader in a process of its own, under the line protocol of loader_peers.py.
+"""Another loader in a separate process, under the line protocol of loader_peers.py.
 
-    window K    take K batches; {"seconds", "cpu_seconds" with those of its workers, "images"}
+    window K    read K batches; {"seconds", "cpu_seconds" with those of its workers, "images"}
     first K     K fresh loaders; {"seconds": median from iter() to the first batch}
     gap K       K epochs; {"first_s", "other_s": medians of the wait for an epoch's first batch and for others, "step_s"}
     dump FILE   write the first batch's images; {}

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""The loader against those of others, on the same files with equal pixels, in turn on one machine.
+"""Compares the loader with other loaders, on the same files with equal pixels, in turn on one machine.
 
     loader_peers.py --cifar PNG_FOLDER --bin build/release/bin [--work FOLDER] [--rounds 9] [--only CASE ...]
 
-What is compared is images per CPU-second, workers included; the ratio is the median of neighbouring windows, with its
-quartiles. Each case has a gate; exit 1 when one fails.
+It compares images per CPU-second, including workers; the ratio is the median over neighbouring windows, with its
+quartiles. Each case has a gate; exits with 1 if one fails.
 
-- Pixels: both sides must give the same for 32 images without chance, else there is no ratio.
+- Pixels: both sides must give the same pixels for 32 images without random transforms, otherwise there is no ratio.
 - The peer is the best of 0, 1 and 2 workers with 2 and 4 batches ahead: workers are kept from epoch to epoch, memory is not
   pinned, each has one thread. Ours has one worker.
-- A peer's window is a whole epoch, so that its workers rest before and after; ours counts what its workers finished meanwhile.
+- A peer's window is a whole epoch, so that its workers idle before and after; ours counts the images its workers finish
+  meanwhile.
 - "original" and "optimised" are two orders of crop, random mask, dilation and YUV; both give f32. "u8" stops at bytes.
-- First batch: theirs from iter(), with workers to start, which is what a run waits for; workers that are kept help later epochs
-  alone ("epoch gap"). Both sides have two workers.
-- Memory: proportional set size of the process tree above what it had before its first batch, against the larger of our bound
-  and what was seen.
+- First batch: theirs from iter(), including the start of workers, because a run waits for that; kept workers help only later
+  epochs ("epoch gap"). Both sides have two workers.
+- Memory: growth of the process tree's proportional set size since before its first batch, against the larger of our bound
+  and our measured growth.
 """
 import argparse
 import json

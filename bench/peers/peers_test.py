@@ -62,7 +62,7 @@ class Losses(unittest.TestCase):
     def test_agreement(self):
         self.assertAlmostEqual(alternate.check_losses(*self.sides([2.0, 1.0], [2.0, 1.001]), 1e-2), 1e-3)
         for wrong in ([2.0, 1.1], [2.0, float("nan")], [float("inf"), 1.0]):
-            with self.assertRaisesRegex(SystemExit, "losses part at step"):
+            with self.assertRaisesRegex(SystemExit, "losses differ at step"):
                 alternate.check_losses(*self.sides([2.0, 1.0], wrong), 1e-2)
 
 

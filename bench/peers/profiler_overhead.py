@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What torch.profiler costs a training step of cifar10cnn: blocks of steps with it off, at its least, and with shapes,
-stacks and memory, in turn in one process. The peer of bench/profile_overhead.cpp, whose output it has.
+"""torch.profiler's cost per training step of cifar10cnn: blocks of steps with it off, with its minimum, and with shapes,
+stacks and memory, in turn in one process. The peer of bench/profile_overhead.cpp, with the same output.
 
     python bench/peers/profiler_overhead.py [--threads 2] [--rounds 20] [--steps 14]
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/gold
 import models  # noqa: E402
 
 LEVELS = {"off": None, "minimal": {}, "full": {"record_shapes": True, "with_stack": True, "profile_memory": True}}
-SKIPPED = 2  # steps of a block that are not counted: as in the peer, what starts up is not a step's cost
+SKIPPED = 2  # steps of a block that are not counted: as in the peer, starting up is not part of a step's cost
 
 
 def median_interval(values, rng):
@@ -45,7 +45,7 @@ class Block:
         return loss.item()
 
     def run(self, level):
-        """Median seconds of a step, bytes of trace a step, seconds from the window's end to the file."""
+        """Median seconds per step, bytes of trace per step, seconds from the window's end to the file."""
         times, folder = [], tempfile.TemporaryDirectory()
         path = pathlib.Path(folder.name) / "trace.json"
         profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
@@ -85,13 +85,13 @@ def main():
             last[level] = block.run(level)
         for level in LEVELS:
             shares[level].append(last[level][0] / last["off"][0] - 1)
-    print(f"PyTorch {torch.__version__}, batch {args.batch}: {args.rounds} rounds of {args.steps} steps a level, "
+    print(f"PyTorch {torch.__version__}, batch {args.batch}: {args.rounds} rounds of {args.steps} steps per level, "
           f"step {1000 * last['off'][0]:.2f} ms")
     rng = np.random.default_rng(1)
     for level in names[1:]:
         low, high = median_interval(np.array(shares[level]), rng)
         print(f"{level:8} {100 * np.median(shares[level]):+.2f} % (95 %: {100 * low:+.2f} to {100 * high:+.2f} %), "
-              f"{last[level][1]:.0f} bytes a step, {last[level][2]:.3f} s after the window")
+              f"{last[level][1]:.0f} bytes per step, {last[level][2]:.3f} s after the window")
 
 
 if __name__ == "__main__":

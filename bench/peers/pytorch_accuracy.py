@@ -1,4 +1,4 @@
-"""The test accuracy that PyTorch reaches with a model of ours on folders of PNGs with labels.pkl.
+"""Measures PyTorch's test accuracy with one of our models on folders of PNGs with labels.pkl.
 
     python bench/peers/pytorch_accuracy.py DATA/train DATA/test --epochs 8 --seeds 1,2,3 --out rows.json
     python bench/peers/pytorch_accuracy.py DATA/train DATA/test --model airbench --recipe one-cycle --lr 0.1 \\

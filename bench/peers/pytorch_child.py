@@ -1,4 +1,4 @@
-"""PyTorch's training step under the protocol of alternate.py; pytorch_step.py starts it, once a setting.
+"""PyTorch's training step under the protocol of alternate.py; pytorch_step.py starts it, once per setting.
 
 A setting is MODE-LAYOUT-ADAM-MALLOC, see pytorch_step.py; the malloc is the environment's.
 """

@@ -7,10 +7,10 @@
 
 A setting is MODE-LAYOUT-ADAM-MALLOC:
   eager | compile | tune   as written, torch.compile, torch.compile with max-autotune
-  graph                    forward, backward and optimiser in one torch.cuda.CUDAGraph (cuda alone)
+  graph                    forward, backward and optimiser in one torch.cuda.CUDAGraph (only cuda)
   nchw | nhwc              memory format of input and weights (nhwc: channels_last)
   fused | foreach | plain  implementation of Adam
-  keep | glibc             malloc that keeps its memory between steps, or glibc as it comes
+  keep | glibc             malloc that keeps its memory between steps, or glibc's defaults
 """
 import argparse
 import datetime
@@ -39,8 +39,8 @@ OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "resnet18": 224, "resnet34": 224, "resn
 COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
 EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
-# glibc gives blocks above 128 KB back at once and the next step faults them in again; with these it
-# keeps them, as a caching allocator would.
+# By default glibc returns blocks above 128 KB at once, and the next step page-faults them in again; with
+# these settings it keeps them, as a caching allocator would.
 KEEP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
         "MALLOC_TOP_PAD_": str(1 << 28)}
 
@@ -81,7 +81,7 @@ def survey(args, cache):
         alternate.check_losses(runners[0], runner, args.tolerance)
     alternate.alternate(runners, args.survey_windows, args.steps)
     reports = sorted((r.quit() for r in runners), key=lambda report: report["step_ms"]["median"])
-    print("| setting | step (quartiles) | CPU time of a step | cores busy | peak memory | first step after |\n"
+    print("| setting | step (quartiles) | CPU time per step | cores busy | peak memory | first step after |\n"
           "|---|---|---|---|---|---|")
     for r in reports:
         ms = r["step_ms"]

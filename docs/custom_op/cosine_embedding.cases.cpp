@@ -1,4 +1,4 @@
-// The shapes and values that the tests try and the benchmark times.
+// The shapes and values that the tests check and the benchmark times.
 #include "cosine_embedding.h"
 #include "kernels/cases.h"
 

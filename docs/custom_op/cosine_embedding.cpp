@@ -11,14 +11,14 @@ namespace {
 void require(std::string_view op, const Types& in, std::size_t inputs) {
   require_inputs(op, in, inputs, inputs);
   if (in[0].shape.rank() != 2 || in[1] != in[0])
-    fail<ShapeError>("{} takes two embeddings [N,D] of one type, not {} and {}", op, in[0].text(),
+    fail<ShapeError>("{} needs two embeddings [N,D] of one type, not {} and {}", op, in[0].text(),
                      in[1].text());
   if (in[2] != Type{DType::i32, {in[0].shape[0]}})
-    fail<ShapeError>("{} of {} wants y i32 {}, not {}", op, in[0].text(), in[0].shape[0],
+    fail<ShapeError>("{} of {} needs y i32 {}, not {}", op, in[0].text(), in[0].shape[0],
                      in[2].text());
 }
 
-// Three products of rows, and in the adjoint two sums of rows besides.
+// Three products of rows; the adjoint also has two sums of rows.
 Cost rows_cost(const Types& in, const Types& out, double flops_per_element, double depth) {
   return {flops_per_element * static_cast<double>(in[0].shape.count()),
           bytes_of(in) + bytes_of(out), depth};

@@ -1,4 +1,4 @@
-// Vector loops over a row; the sums of 16 lanes come together in a fixed order, so that the bits
+// Vector loops over a row; the sums of the 16 lanes are added in a fixed order, so that the bits
 // are the same every time.
 #include <array>
 #include <cmath>

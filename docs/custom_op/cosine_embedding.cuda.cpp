@@ -1,4 +1,4 @@
-// What the CUDA backend calls: kernels that enqueue the launchers of cosine_embedding.cuda.cu.
+// The kernels that the CUDA backend calls; they enqueue the launchers of cosine_embedding.cuda.cu.
 #include "cosine_embedding.cuda.h"
 
 #include "cosine_embedding_kernels.h"

@@ -1,5 +1,5 @@
-// A warp a row, lanes side by side in it. Reads x1 and x2 once (twice in the adjoint, where the
-// second time finds them in the cache) and is bound by memory.
+// One warp per row, adjacent lanes on adjacent elements. Reads x1 and x2 once (twice in the
+// adjoint, the second time from the cache) and is bound by memory.
 #include "cosine_embedding.cuda.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/reduce.cuh"
@@ -30,7 +30,7 @@ __device__ inline Row row_of(const T* x1, const T* x2, unsigned columns) {
   s1 = group_reduce<warp_lanes>(s1, Sum{}) + square_epsilon;
   s2 = group_reduce<warp_lanes>(s2, Sum{}) + square_epsilon;
   product = group_reduce<warp_lanes>(product, Sum{});
-  const float size = sqrtf(s1) * sqrtf(s2);  // s1 s2 of two rows of zeros is no f32
+  const float size = sqrtf(s1) * sqrtf(s2);  // s1 s2 of two rows of zeros underflows f32
   return {s1, s2, size, product / size};
 }
 

@@ -15,7 +15,7 @@ struct CosineShape {
   warpstep::DType dtype{};
 };
 
-// workspace: a float a row.
+// workspace: one float per row.
 void cosine_embedding(const CosineShape& shape, const void* x1, const void* x2,
                       const std::int32_t* y, float* loss, float* workspace, cudaStream_t stream);
 void cosine_embedding_grad(const CosineShape& shape, const void* x1, const void* x2,

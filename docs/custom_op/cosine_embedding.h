@@ -1,9 +1,9 @@
-// The cosine-embedding loss as an op of one's own, torch.nn.CosineEmbeddingLoss.
+// The cosine-embedding loss, torch.nn.CosineEmbeddingLoss, as an op outside Warpstep.
 #pragma once
 
 #include "engine/graph/layers.h"
 
-// Of two embeddings, what the kernels compute with: s = |x|^2 + 1e-12 of each, as in PyTorch's
+// The kernels' intermediate values for two embeddings: s = |x|^2 + 1e-12 of each, as in PyTorch's
 // source (aten/src/ATen/native/Loss.cpp), and cos = x1 x2 / sqrt(s1 s2).
 inline constexpr double square_epsilon = 1e-12;
 
@@ -39,6 +39,6 @@ class CosineEmbeddingGrad final : public warpstep::CustomOp {
   double margin_;
 };
 
-// The loss of two branches as the graph's loss.
+// Makes the loss between two branches the graph's loss.
 void cosine_embedding_loss(warpstep::Tensor x1, warpstep::Tensor x2, warpstep::Tensor y,
                            double margin, warpstep::Where where = warpstep::Where::current());

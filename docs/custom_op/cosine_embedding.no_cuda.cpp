@@ -1,4 +1,4 @@
-// In the place of cosine_embedding.cuda.* in a build without CUDA.
+// Replaces cosine_embedding.cuda.* in a build without CUDA.
 #include "cosine_embedding_kernels.h"
 
 namespace cuda {

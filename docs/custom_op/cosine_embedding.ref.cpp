@@ -1,4 +1,4 @@
-// The truth that the other kernels are compared with: plain loops in double.
+// The reference for the other kernels: plain loops in double.
 #include <cmath>
 
 #include "cosine_embedding.h"

@@ -1,4 +1,4 @@
-// The kernels, a file a backend: NAME.ref.cpp, NAME.cpu.cpp, NAME.cuda.cpp.
+// The kernels, one file per backend: NAME.ref.cpp, NAME.cpu.cpp, NAME.cuda.cpp.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -6,7 +6,7 @@
 struct CosineRows {
   std::int64_t rows = 0, columns = 0;
   double margin = 0;
-  warpstep::DType dtype{};  // of the embeddings; 16 bits on CUDA alone
+  warpstep::DType dtype{};  // of the embeddings; 16 bits only on CUDA
 };
 
 namespace ref {

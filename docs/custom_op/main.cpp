@@ -1,5 +1,5 @@
 // siamese [BACKEND [STEPS [PRECISION]]]: two branches that share their weights learn which pairs of
-// vectors come from one class. Prints the step, its training, and where its time goes.
+// vectors come from one class. Prints the step, the training, and the time per call.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,13 +33,13 @@ float number(std::uint64_t stream, std::uint64_t i) {  // in [-1, 1)
   return 2 * uniform(draw(1, Purpose::synthetic, static_cast<std::uint32_t>(stream), i)[0]) - 1;
 }
 
-// A member of a class: its centre, and as much noise again.
+// A member of a class: its centre plus noise of the same size.
 void fill_row(float* row, std::uint64_t of_class, std::uint64_t which) {
   for (std::uint64_t k = 0; k < features; ++k)
     row[k] = number(1, of_class * features + k) + number(2, which * features + k);
 }
 
-// The slots of a step in the memory of the device.
+// The input slots of a step, in device memory.
 class Batches {
  public:
   Batches(Program& program, Backend& backend) : program_(program), backend_(backend) {
@@ -79,7 +79,7 @@ class Batches {
   std::vector<std::shared_ptr<std::byte>> slots_;
 };
 
-// Time a call, over the steps that it watches.
+// Time per call, over the observed steps.
 struct Profile final : CallObserver {
   std::map<std::string, std::int64_t> ns;
   void on_call(const Call& call, std::int64_t begin, std::int64_t end) override {

@@ -1,5 +1,5 @@
-// A program of one's own on an installed Warpstep: a model, its training step, and what the step
-// does.
+// A program that uses an installed Warpstep: a model, its training step, and the listing of the
+// step.
 #include <fmt/format.h>
 
 #include "engine/explain/explain.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a program that must fail with a certain report: expect_report.py WORDS COMMAND...
+"""Runs a program that must fail with a given report: expect_report.py WORDS COMMAND...
 
-Succeeds if COMMAND ends with another code than 0 and its stderr holds each of the WORDS, which '|' parts.
-Without WORDS ('') it must succeed and say nothing on stderr.
+Succeeds if COMMAND exits with a code other than 0 and its stderr contains each of the WORDS, separated by '|'.
+Without WORDS ('') it must succeed and print nothing on stderr.
 """
 import subprocess
 import sys

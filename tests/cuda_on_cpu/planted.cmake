@@ -1,11 +1,11 @@
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-# Planted faults that a sanitizer must find, and the same kernel without a fault, in which it must find nothing.
+# Planted faults that a sanitizer must report, and the same kernel without a fault, for which it must report nothing.
 add_executable(planted planted_program.cpp)
 target_link_libraries(planted PRIVATE emulated_planted emulated_runtime warpstep_emulated_link warpstep_options)
 add_dependencies(tier_cuda-on-cpu planted)
 
-function(warpstep_planted fault)  # and the words of the report, which '|' parts
+function(warpstep_planted fault)  # ARGN: the words that the report must contain, separated by '|'
   add_test(NAME planted/${fault} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/expect_report.py"
                                          "${ARGN}" $<TARGET_FILE:planted> ${fault})
   set_tests_properties(planted/${fault} PROPERTIES LABELS cuda-on-cpu TIMEOUT 120)

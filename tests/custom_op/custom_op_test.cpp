@@ -214,7 +214,7 @@ TEST(CustomOp, SaysWhatDoesNotFit) {
   Graph g;
   const Tensor x = g.input("x", {DType::f32, {4, 6}}), y = g.input("y", {DType::i32, {3}});
   EXPECT_THAT([&] { cosine_embedding_loss(x, x, y, 0); },
-              ThrowsMessage<ShapeError>(HasSubstr("cosine_embedding of f32 4x6 wants y i32 4")));
+              ThrowsMessage<ShapeError>(HasSubstr("cosine_embedding of f32 4x6 needs y i32 4")));
   EXPECT_THAT([&] { set_loss(x); },
               ThrowsMessage<ShapeError>(HasSubstr("a loss is one number, f32 [], not f32 4x6")));
   EXPECT_THAT([&] { twin(x, x); },

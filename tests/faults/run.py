@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Short training runs in which one system call fails, and what they leave behind.
+"""Short training runs in which one system call fails; checks the message, the files and the resumed run.
 
     tests/faults/run.py --program build/release/bin/warpstep --shim build/release/lib/libwarpstep_faults.so [--all | --runs N]
 
-First a run counts its calls below its folder; then the same run is made once for each chosen call and error. Each must end
-by itself with code 0 or 1, say what failed and where, and leave checkpoints that are whole and no temporary files; resumed
-without a fault, it must end with the bits of the run that was left alone. --all takes each call of each kind with each
-error of it, at most --each of a kind, evenly spread; --runs takes so many of them, spread evenly too.
+First a run counts its calls on files in its folder; then the same run is repeated for each chosen call and error. Each run
+must end by itself with code 0 or 1, name the fault and the file, and leave complete checkpoints and no temporary files;
+resumed without a fault, it must end with the bits of an undisturbed run. --all chooses each call of each kind with each of
+its errors, at most --each per kind, evenly spread; --runs N chooses N of them, evenly spread too.
 """
 import argparse
 import collections
@@ -34,7 +34,7 @@ ERRORS = {"open": (errno.EIO, errno.EMFILE, errno.EROFS, errno.EINTR), "read": (
           "mmap": (errno.EIO, errno.ENOMEM), "thread": (errno.EAGAIN,)}
 STICKY = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EAGAIN}
 
-# Failures that a run survives without a word, and why it may: call, errno's name, pattern of the path, reason.
+# Failures that a run may survive without a message: call, errno's name, pattern of the path, reason.
 EXCUSED = (
     ("read", "short", "", "the rest is read by another call"),
     ("write", "short", "", "the rest is written by another call"),
@@ -95,7 +95,7 @@ SETS = {"idx": make_idx, "png": make_pngs}
 
 
 class Job:
-    """One kind of run in a folder of its own."""
+    """One kind of run in its own folder."""
 
     def __init__(self, options, folder, kind):
         self.options, self.folder, self.out = options, folder / kind, folder / kind / "out"
@@ -161,7 +161,7 @@ def is_excused(fault, path):
 
 
 def judge(job, fault, reference):
-    """The problems of one run; None where the fault did not come to pass."""
+    """The problems of one run; None if the fault did not occur."""
     job.clear()
     try:
         ran, _, failed, path = job.run(job.train, fault)
@@ -241,7 +241,7 @@ def try_all(options, folder):
         ran, counts, *_ = job.run(job.train)
         reference = final(job.out) if ran.returncode == 0 else None
         if reference is None:
-            sys.exit(f"faults: the run that was left alone failed: {ran.stderr}")
+            sys.exit(f"faults: the run without faults failed: {ran.stderr}")
         print(f"{kind}: " + ", ".join(f"{counts[call]} {call}" for call in CALLS), flush=True)
         for fault in choose(list(faults_of(counts, options.each)), options.runs):
             found = judge(job, fault, reference)

@@ -1,16 +1,16 @@
 # Installs into one folder, moves it to another, builds docs/example and docs/custom_op against it there
 # and runs their programs and the installed one.
 file(REMOVE_RECURSE "${WORK_DIR}")
-if(CCACHE)  # the benchmark's and the tests' own sources are compiled again; what a checkout compiled before serves this one
+if(CCACHE)  # the sources of the benchmark and the tests are compiled again; the cache has them from an earlier build
   set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${CCACHE}")
   set(ENV{CCACHE_BASEDIR} "${SOURCE_DIR}")
   set(ENV{CCACHE_NOHASHDIR} 1)
 endif()
-set(prefix "${WORK_DIR}/moved here")  # a blank in the path, as users have them
+set(prefix "${WORK_DIR}/moved here")  # with a space in the path, as users' paths have
 
 function(run)
   cmake_parse_arguments(arg "" "OUTPUT" "COMMAND" ${ARGN})
-  # LD_LIBRARY_PATH could hide that libraries are not found by themselves.
+  # LD_LIBRARY_PATH could hide that programs do not find their libraries.
   execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=LD_LIBRARY_PATH --unset=CMAKE_PREFIX_PATH ${arg_COMMAND}
                   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -28,7 +28,7 @@ run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/example" -B "${WO
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
 run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")
 run(COMMAND "${WORK_DIR}/example/example" OUTPUT "conv1/conv 3x3 p1 .*update_all adam")
-# An op from outside: what tries Warpstep's own ops tries it, the benchmark lists it, and a training with it learns.
+# An external op: the tests of Warpstep's own ops run on it, the benchmark lists it, and a training with it learns.
 run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/custom_op" -B "${WORK_DIR}/custom_op"
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
             -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DBENCH=ON)
@@ -39,9 +39,9 @@ run(COMMAND "${WORK_DIR}/custom_op/siamese" cpu 100
     OUTPUT "loss/cosine_embedding margin 0.2.*step +1  loss 0[.][2-9].*step  100  loss 0[.]0.* %.*cosine_embedding.dgrad")
 run(COMMAND "${WORK_DIR}/custom_op/op_bench" --backends cpu --benchmark_list_tests
     OUTPUT "cosine_embedding/forward/f32/of_4096x512/cpu.*cosine_embedding/dgrad/f32/of_4096x512/cpu")
-# The backends are loaded by name: the program must find them where they were moved to.
+# Backends are loaded by name: the program must find them after the move.
 run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +oneDNN")
-# Of the build, nothing may be needed once it is installed.
+# The installed tree must not depend on the build folder.
 file(GLOB_RECURSE installed "${prefix}/lib*/*.so*" "${prefix}/lib*/*.cmake" "${prefix}/bin/*")
 foreach(file IN LISTS installed)
   file(STRINGS "${file}" found REGEX "${BUILD_DIR}" LIMIT_COUNT 1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the packed formats against the packages that others read and write them with.
+"""Compares the packed formats with the Python packages that read and write them.
 
-Run by hand, in an environment of its own:
+Run by hand, in a separate environment:
 
     python3 -m venv peers && peers/bin/pip install webdataset numpy safetensors pillow
     peers/bin/python tests/peers/data_formats.py build/release/bin/warpstep [FOLDER]
 
-Draws a small set, packs it, and reads the shards with webdataset and tarfile, the safetensors files
+Generates a small set, packs it, and reads the shards with webdataset and tarfile, the safetensors files
 with safetensors and NumPy; writes shards with webdataset and arrays with NumPy and has warpstep read
 them. With FOLDER, a folder of PNG and JPEG files, every image is decoded by warpstep and compared
 with Pillow byte by byte. Exits 1 at the first difference.
@@ -44,7 +44,7 @@ def pixels(data):
 
 
 def originals(folder):
-    """The drawn split as (bytes, label), in the order in which warpstep numbers its samples."""
+    """The generated split as (bytes, label), in warpstep's order of samples."""
     import pickle  # of our own making
     labels = pickle.loads((folder / "labels.pkl").read_bytes())
     return [((folder / name).read_bytes(), labels[name]) for name in sorted(labels)]

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Opens what `warpstep export` writes in the programs that it is for, and compares their figures with ours.
+"""Opens the files of `warpstep export` in the programs they are written for, and compares their figures with ours.
 
-Run by hand, in an environment of its own:
+Run by hand, in a separate environment:
 
     python3 -m venv peers && peers/bin/pip install HolisticTraceAnalysis "pandas<3" perfetto tensorboard \\
         torch_tb_profiler==0.4.3 "setuptools<70"
     peers/bin/python tests/peers/profiler_traces.py build/release/bin/warpstep RUN... [--tb-plugin FOLDER]
 
-RUN is a run directory or a session file; WARPSTEP_PEER_SESSIONS=DIR profiler_test --gtest_filter=Kineto.* leaves two in
+RUN is a run directory or a session file; WARPSTEP_PEER_SESSIONS=DIR profiler_test --gtest_filter=Kineto.* writes two to
 DIR/device and DIR/host. The released torch_tb_profiler does not know the category cuda_runtime: with
---tb-plugin the last source of it is used, the folder tb_plugin of pytorch/kineto before it was removed
-(git archive 94979607^ tb_plugin). "Ours" are figures counted here from the events' own integers. Prints what was
-compared, what was skipped and why; exits 1 when something differs.
+--tb-plugin its last source is used, the folder tb_plugin of pytorch/kineto before it was removed
+(git archive 94979607^ tb_plugin). "Ours" are figures computed here from the events' integers. Prints each comparison
+and each skipped one with the reason; exits with 1 if something differs.
 """
 import argparse
 import collections
@@ -119,8 +119,8 @@ ROLES = [("Kernel", lambda e: e["cat"] == "kernel"), ("Memcpy", lambda e: e["cat
 
 
 def our_parts(trace):
-    """Mean us a step by role, in its order of priority, as torch_tb_profiler defines them; steps that work of a
-    device outlives are not met in these traces."""
+    """Mean us per step by role, in torch_tb_profiler's order of priority and by its definitions; these traces have no
+    steps whose device work ends after them."""
     left = merged(trace.steps)
     parts = {}
     for role, belongs in ROLES:
@@ -145,7 +145,7 @@ def compare_tb(trace, plugin):
         costs = dict(zip([role.name for role in ProfileRole], profile.avg_costs.costs))
         ours = our_parts(trace)
         for role, us in ours.items():
-            expect(f"{role}, us a step", round(costs[role], 3), round(us, 3), 0.002 + 0.003 * len(trace.steps))
+            expect(f"{role}, us per step", round(costs[role], 3), round(us, 3), 0.002 + 0.003 * len(trace.steps))
         expect("steps", len(profile.steps_names), len(trace.steps))
         expect("parts add up to the step",
                round(sum(us for role, us in costs.items() if role != "Total"), 3), round(costs["Total"], 3), 0.01)

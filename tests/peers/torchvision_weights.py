@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Holds weights that travel between PyTorch and Warpstep against each other, there and back.
+"""Compares weights that go from PyTorch to Warpstep and back.
 
-Run by hand, in an environment of its own:
+Run by hand, in a separate environment:
 
     python3 -m venv peers && peers/bin/pip install torch torchvision safetensors numpy
     peers/bin/python tests/peers/torchvision_weights.py build/release/bin/warpstep [MODEL...] [--size HxW]
 
-MODEL is one of torchvision's that our zoo has too, or one of tests/golden/models.py (default: mlp and cifar10cnn). Weights
-are random, as torchvision's trained ones need the network; running statistics come from a few training-mode passes. For
-each model: PyTorch's state_dict into `eval --logits`, as it is and in halves with DDP's prefix; a file of torch.save(),
-which is refused, by the command that the message names; a head of other classes; and a trained checkpoint back, by
-load_state_dict. Logits must agree within ten times PyTorch's own float32 error, measured against float64; that this
-tolerance would tell a change of one part in a hundred of any kind of tensor is checked too. Exits 1 at the first difference.
+MODEL is one of torchvision's models that our zoo has, or one of tests/golden/models.py (default: mlp and cifar10cnn). Weights
+are random, because torchvision's trained ones need the network; running statistics come from a few training-mode passes. For
+each model: PyTorch's state_dict into `eval --logits`, unchanged and in half precision with DDP's prefix; a file of
+torch.save(), which is refused, converted by the command in the message; a head with other classes; and a trained checkpoint
+back into PyTorch by load_state_dict. Logits must agree within ten times PyTorch's own float32 error, measured against
+float64; it also checks that this tolerance detects a change of 1 % in any kind of tensor. Exits with 1 at the first difference.
 """
 import argparse
 import copy
@@ -122,7 +122,7 @@ def check_tolerance(case):
         changed.load_state_dict({key: t * 1.01 if key.endswith("." + kind) else t
                                  for key, t in case.model.state_dict().items()})
         off = (case.logits(changed) - exact).abs().max().item()
-        expect(f"the tolerance would tell a hundredth of every {kind}: {off:.2g} > {tolerance:.2g}", off > tolerance)
+        expect(f"the tolerance detects a change of 1 % in every {kind}: {off:.2g} > {tolerance:.2g}", off > tolerance)
 
 
 def check_into(warpstep, case):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-format leaves every C++ file as it is. Exit code 77 (skipped) without the version that is used."""
+"""clang-format does not change any C++ file. Exit code 77 (skipped) if the required version is not installed."""
 import re
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import sys
 import source_tree
 from source_tree import Finding
 
-VERSION = 14  # others lay out some constructs differently; this is Debian 12's
+VERSION = 14  # other versions format some constructs differently; this is Debian 12's
 SKIPPED = 77
 
 
@@ -18,7 +18,7 @@ def formatter():
         if path and re.search(rf"version {VERSION}\.", subprocess.run([path, "--version"], capture_output=True,
                                                                       text=True, check=True).stdout):
             return path
-    print(f"SKIPPED: clang-format {VERSION} is not installed; other versions lay out some code differently")
+    print(f"SKIPPED: clang-format {VERSION} is not installed; other versions format some code differently")
     sys.exit(SKIPPED)
 
 
@@ -33,11 +33,11 @@ def findings_of(root, paths):
     if ran.returncode != 0 and not places:
         sys.exit(f"clang-format failed: {ran.stderr}")
     first = {path: line for path, line in reversed(places)}
-    return [Finding(path, int(line), "is not laid out as .clang-format says", f"clang-format -i {path}")
+    return [Finding(path, int(line), "is not formatted as .clang-format says", f"clang-format -i {path}")
             for path, line in sorted(first.items())]
 
 
-PLANTED = [("engine/a.cpp", "int  x ;\nint  y;\n", "a.cpp:1: is not laid out")]
+PLANTED = [("engine/a.cpp", "int  x ;\nint  y;\n", "a.cpp:1: is not formatted")]
 CLEAN = [("engine/a.cpp", "int x;\n"), ("README.md", "int  x ;\n")]
 
 if __name__ == "__main__":

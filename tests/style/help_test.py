@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Every script of tools/ says what it does on --help and refuses what it does not know, before it does anything.
+"""Every script of tools/ prints its help on --help and refuses unknown options, before it does anything else.
 
-Each runs in a copy of the scripts, with package managers and build tools that only leave a mark.
+Each runs in a copy of the scripts, with fake package managers and build tools that only record that they were started.
 """
 import os
 import pathlib
@@ -13,7 +13,7 @@ import source_tree
 from source_tree import Finding
 
 MARKING = ("apt-get", "dpkg-query", "sudo", "pip", "cmake", "ninja", "clang++")  # programs that must not run
-QUESTIONS = {"--version"}  # with these they may
+QUESTIONS = {"--version"}  # with these arguments they may
 
 
 def scripts(root, paths):
@@ -37,7 +37,7 @@ def mark(folder, name, marks):
 
 
 def problem(script, argument, code, environment, tree, marks):
-    """What is wrong with this script's answer; None if nothing is."""
+    """The fault in this script's answer, or None."""
     before = sorted(tree.rglob("*"))
     script.chmod(0o755)
     try:
@@ -50,11 +50,11 @@ def problem(script, argument, code, environment, tree, marks):
     for name in started:
         (marks / name).unlink()
     if made or started:
-        return f"makes or starts {', '.join(made + started)}"
+        return f"creates or starts {', '.join(made + started)}"
     if ran.returncode != code:
         return f"exits with {ran.returncode}, not {code}"
     if not (ran.stdout if code == 0 else ran.stderr).strip():
-        return "says nothing"
+        return "prints nothing"
     return None
 
 
@@ -73,16 +73,16 @@ def findings_of(root, paths):
                 wrong = problem(tree / path, argument, code, environment, tree, marks)
                 if wrong:
                     findings.append(Finding(path, 1, f"with {argument} it {wrong}",
-                                            "look at the arguments before anything else"))
+                                            "check the arguments before doing anything else"))
     return findings
 
 
 GOOD = '#!/bin/sh\ncase $1 in --help) echo help ;; *) echo unknown >&2; exit 2 ;; esac\n'
 PLANTED = [
-    ("tools/a", GOOD.replace("echo help", "echo help; mkdir build"), "with --help it makes or starts build"),
-    ("tools/a", GOOD.replace("echo unknown", "apt-get install x; echo unknown"), "it makes or starts apt-get"),
+    ("tools/a", GOOD.replace("echo help", "echo help; mkdir build"), "with --help it creates or starts build"),
+    ("tools/a", GOOD.replace("echo unknown", "apt-get install x; echo unknown"), "it creates or starts apt-get"),
     ("tools/a", GOOD.replace("exit 2", "exit 1"), "with --no-such-option it exits with 1"),
-    ("tools/a", GOOD.replace("echo help", ":"), "with --help it says nothing"),
+    ("tools/a", GOOD.replace("echo help", ":"), "with --help it prints nothing"),
 ]
 CLEAN = [("tools/a", GOOD), ("tools/environment.sh", "touch x\n"), ("tools/gpu/a.py", "#!/bin/sh\ntouch x\n")]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom. The folders' order is what keeps a backend, or a tool, out of the engine."""
+"""Which folder may include which. The order of the folders keeps backends and tools out of the engine."""
 import re
 
 import source_tree
@@ -14,7 +14,7 @@ MAY_INCLUDE = {
     "data": ("data/", "engine/core/", "engine/files/safetensors.h", "profiler/record"),
 }
 FREE = ("tools", "bench", "tests", "docs")
-# Folders that use no library but the standard one, the system's and the small ones below.
+# Folders that may use only the standard library, the system's headers and the small libraries below.
 SMALL = {"engine", "models"}
 SMALL_LIBRARIES = ("fmt/", "nlohmann/")
 SYSTEM = re.compile(r"(sys|linux|arpa|netinet)/\w+\.h|(dlfcn|fcntl|pthread|sched|signal|unistd|link|elf|poll|"
@@ -38,7 +38,7 @@ def is_test(path):
 
 
 def library_rule(path, folder, header):
-    """The rule and fix that a library's header breaks at this place, or None."""
+    """The rule that including a library's header breaks here, with its fix, or None."""
     if CUDA.match(header):
         if not CUDA_PLACES.match(path):
             return (f"<{header}> belongs to CUDA",
@@ -52,23 +52,23 @@ def library_rule(path, folder, header):
     elif folder in SMALL:
         standard = "/" not in header and "." not in header
         if not (standard or SYSTEM.fullmatch(header) or header.startswith(SMALL_LIBRARIES)):
-            return (f"{folder}/ uses no library but the standard one, fmt and nlohmann, not <{header}>",
-                    "move what needs it to kernels/, data/, profiler/ or tools/")
+            return (f"{folder}/ may use only the standard library, fmt and nlohmann, not <{header}>",
+                    "move the code that needs it to kernels/, data/, profiler/ or tools/")
     return None
 
 
 def own_rule(path, folder, header):
-    """The rule and fix that a header of this repository breaks in this folder, or None."""
+    """The rule that including a header of this repository breaks here, with its fix, or None."""
     top = header.split("/")[0]
     if top not in MAY_INCLUDE and top not in FREE:
         return (f'"{header}" does not start at the root of the repository',
                 'write "FOLDER/FILE.h" from the root, and <...> for libraries')
     allowed = MAY_INCLUDE.get(folder)
-    helper = is_test(path) and header.startswith("tests/")  # what several test files share
+    helper = is_test(path) and header.startswith("tests/")  # helpers that several test files share
     if allowed is None or helper or header.startswith(allowed):
         return None
     return (f'{folder}/ may include {", ".join(allowed)} only, not "{header}"',
-            "move the shared part down, or hand it in from the caller")
+            "move the shared part to a lower folder, or pass it in from the caller")
 
 
 def findings_of(root, paths):
@@ -95,8 +95,8 @@ PLANTED = [
     ("engine/a.cpp", '#include "kernels/conv/conv.h"\n', "engine/ may include engine/ only"),
     ("engine/a_test.cpp", '#include "models/zoo.h"\n', "engine/ may include"),
     ("engine/a.cpp", '#include "tests/largest_allocation.h"\n', "engine/ may include"),
-    ("engine/a.cpp", "#include <png.h>\n", "uses no library but"),
-    ("engine/a.cpp", "#include <CLI/CLI.hpp>\n", "uses no library but"),
+    ("engine/a.cpp", "#include <png.h>\n", "may use only the standard library"),
+    ("engine/a.cpp", "#include <CLI/CLI.hpp>\n", "may use only the standard library"),
     ("engine/a.h", "#include <gtest/gtest.h>\n", "for tests and benchmarks"),
     ("engine/a.cpp", "  #  ifdef WARPSTEP_CUDA\n", "no preprocessor conditional in engine/"),
     ("models/a.cpp", "#if 1\n", "no preprocessor conditional in models/"),

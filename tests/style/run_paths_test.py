@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""No program or library looks for its libraries in the current directory.
+"""No program or library searches for its libraries in the current directory.
 
-The loader takes an empty entry of a run path for the current directory, and a relative one from there: who stands in a
-folder that somebody else filled would run what it brings.
+The loader reads an empty entry of a run path as the current directory, and resolves relative entries from there: a
+program started in an untrusted folder would run libraries from it.
 """
 import argparse
 import pathlib
@@ -17,7 +17,7 @@ DT_STRTAB, DT_RPATH, DT_RUNPATH = 5, 15, 29
 
 
 def run_paths(content):
-    """The run paths of an ELF file, one text each; None for what is no 64-bit little-endian ELF file."""
+    """The run paths of an ELF file, one string each; None if it is not a 64-bit little-endian ELF file."""
     if content[:6] != b"\x7fELF\x02\x01":
         return None
     offset, = struct.unpack_from("<Q", content, 32)
@@ -74,7 +74,7 @@ def main():
     files = [f for name in ("bin", "lib") for f in sorted((arguments.build / name).glob("*"))
              if f.is_file() and not f.is_symlink() and run_paths(f.read_bytes()) is not None]
     if not files:
-        print(f"SKIPPED: no program is built in {arguments.build}")
+        print(f"SKIPPED: {arguments.build} has no built programs")
         return SKIPPED
     found = [fault for file in files for fault in faults(file)]
     print("\n".join([*found, f"{len(files)} programs and libraries, {len(found)} findings"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Caps that keep files honest: over one of them means a missing idea, not a longer file."""
+"""Limits on file and line length: a file above its limit needs a better structure, not a higher limit."""
 import source_tree
 from source_tree import Finding
 
@@ -18,12 +18,12 @@ def is_code(path):
 
 def line_cap(path):
     if path.rsplit("/", 1)[-1] == "README.md":
-        return README_LINES, "say it shorter, or move a part to docs/"
+        return README_LINES, "shorten it, or move a part to docs/"
     if not is_code(path):
         return None
     if path.startswith("models/"):
-        return MODEL_LINES, "a model reads like its layers; move machinery to engine/graph/layers.h"
-    return LINES, "find the idea that splits it in two"
+        return MODEL_LINES, "a model file lists its layers; move other code to engine/graph/layers.h"
+    return LINES, "split it into two concepts"
 
 
 def findings_of(root, paths):

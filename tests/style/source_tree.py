@@ -1,4 +1,4 @@
-"""What the style tests share: the files of the tree, findings, and how a test and its self-test run."""
+"""Shared by the style tests: the files of the tree, findings, and running a test and its self-test."""
 import argparse
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ class Finding:
 
 
 def files(root):
-    """Relative paths of the source files: what git knows or would add, or every file outside git."""
+    """Relative paths of the source files: tracked or untracked but not ignored by git; without git, all files."""
     git = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if (root / ".git").exists():
         listed = subprocess.run(git, capture_output=True, check=False)
@@ -46,9 +46,9 @@ def suffix(path):
 
 
 def run(findings_of, planted, clean):
-    """Checks the tree, or with --self-test that planted faults are found and clean files are not.
+    """Checks the tree; with --self-test checks that planted faults are found and clean files have no findings.
 
-    planted: a list of (path, content, words the finding must contain); clean: a list of (path, content).
+    planted: a list of (path, content, text that the finding must contain); clean: a list of (path, content).
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
@@ -58,7 +58,7 @@ def run(findings_of, planted, clean):
         sys.exit(self_test(findings_of, planted, clean))
     paths = files(arguments.root)
     if len(paths) < 10:
-        sys.exit(f"{arguments.root} has only {len(paths)} source files: this is not the tree")
+        sys.exit(f"{arguments.root} has only {len(paths)} source files: not the source tree")
     findings = findings_of(arguments.root, paths)
     for finding in findings:
         print(finding)
@@ -77,6 +77,6 @@ def self_test(findings_of, planted, clean):
         good = len(findings) == 0 if words is None else len(findings) == 1 and words in findings[0]
         if not good:
             failures += 1
-            print(f"{path} with {content[:60]!r}: wanted {words or 'nothing'}, found {findings or 'nothing'}")
+            print(f"{path} with {content[:60]!r}: expected {words or 'nothing'}, found {findings or 'nothing'}")
     print(f"{len(planted)} planted faults, {len(clean)} clean files, {failures} wrong")
     return 1 if failures or not planted or not clean else 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The repository speaks of itself alone: no tickets, no private paths, no notes to self."""
+"""The repository mentions only itself: no tickets, no private paths, no notes to self."""
 import re
 
 import source_tree
@@ -7,17 +7,17 @@ from source_tree import Finding
 
 TEXT = source_tree.CPP | {".py", ".sh", ".cmake", ".in", ".md", ".txt", ".toml", ".cff"}
 SELF = "tests/style/words_test.py"
-FORGET = "say why in the text itself, or leave it out"
+FORGET = "give the reason in the text itself, or delete it"
 RULES = [  # pattern, rule, fix, where it holds (None: everywhere)
-    (r"\b(issues?|PR|pull request) #?\d+\b", "speaks of a numbered ticket", FORGET, None),
-    (r"(?<![\w&/#(])#\d{1,4}\b(?![\w-])", "speaks of a numbered ticket", FORGET, r".*\.md$"),
+    (r"\b(issues?|PR|pull request) #?\d+\b", "mentions a numbered ticket", FORGET, None),
+    (r"(?<![\w&/#(])#\d{1,4}\b(?![\w-])", "mentions a numbered ticket", FORGET, r".*\.md$"),
     (r"\b(sub-?agents?|AI (agents?|assistants?)|(agent|helper|earlier|previous) sessions?)\b",
-     "speaks of who wrote it", FORGET, None),
+     "mentions who wrote it", FORGET, None),
     (r"(?<![\w.$}~/-])/(work|root|home/\w+)/", "names a path of one machine",
      "use a path from the root of the repository", None),
-    (r"(?<![\w.$}-])/tmp/\w", "names a temporary path of one machine", "use runs/ or a path that the reader chooses",
+    (r"(?<![\w.$}-])/tmp/\w", "names a temporary path of one machine", "use runs/ or a path of the reader's choice",
      r".*\.md$"),
-    (r"\b(TODO|FIXME|XXX|HACK)\b", "is a note to self", "do it, or write what is missing where users look", None),
+    (r"\b(TODO|FIXME|XXX|HACK)\b", "is a note to self", "do it, or document the limitation for users", None),
 ]
 COMPILED = [(re.compile(p), rule, fix, where and re.compile(where)) for p, rule, fix, where in RULES]
 

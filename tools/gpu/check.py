@@ -1,10 +1,10 @@
-"""Proves and measures Warpstep on a CUDA device: every test of tier gpu, compute-sanitizer, benchmarks.
+"""Tests and measures Warpstep on a CUDA device: every test of tier gpu, compute-sanitizer, benchmarks.
 
-Each step has a time limit and a log of its own; one that fails does not stop the others. Ends with results.json and
-rows.md (rows for bench/RECORDS.md) in the output folder. In the repository it builds first; a staged tree
-(cmake --install build/release --prefix DIR --component gpu_check --strip) needs Python alone.
+Each step has its own time limit and log; a failing step does not stop the others. Writes results.json and
+rows.md (rows for bench/RECORDS.md) into the output folder. In the repository it builds first; a staged tree
+(cmake --install build/release --prefix DIR --component gpu_check --strip) needs only Python.
 
-Exit codes: 0 all tests passed, 1 some did not, 2 wrong usage, 3 there is no usable CUDA device.
+Exit codes: 0 all tests passed, 1 some failed, 2 wrong usage, 3 no usable CUDA device.
 """
 import argparse
 import datetime
@@ -20,7 +20,7 @@ import steps
 from steps import Step
 
 TESTS = {"kernels_cuda_test": 600, "op_cuda_test": 1800, "model_cuda_test": 900, "parity_cuda_test": 600,
-         "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: seconds it may take
+         "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: time limit in seconds
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 
 
@@ -34,15 +34,15 @@ cmake --build --preset release --parallel "$(nproc)" --target gpu_check_programs
 
 
 def build(tree, out):
-    """None, or why the programs are not there."""
-    say("building (tools/setup first, for what is missing) ...")
+    """None, or why the programs could not be built."""
+    say("building (after tools/setup, which installs missing packages) ...")
     found = machine.architectures()
     log = out / "build.log"
     log.write_text("")
     options = [f"-DCMAKE_CUDA_ARCHITECTURES={found}"] if found else []
     code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), 5400, dict(os.environ),
                                  cwd=str(tree.source))
-    return None if code == 0 else "\n".join([*output.splitlines()[-30:], f"gpu_check: not built; all of it: {log}"])
+    return None if code == 0 else "\n".join([*output.splitlines()[-30:], f"gpu_check: the build failed; full output: {log}"])
 
 
 def test_steps(tree, arguments):
@@ -59,9 +59,9 @@ def test_steps(tree, arguments):
 
 
 def train_steps(tree, arguments, out):
-    """The program as a user runs it: draws a set of images and trains on it."""
+    """The program as a user runs it: generates a set of images and trains on it."""
     program, data, run = tree.program("warpstep"), str(out / "shapes"), str(out / "run")
-    why = "the program takes no emulated device" if arguments.emulate else ""
+    why = "the program cannot use the emulated device" if arguments.emulate else ""
     drawn = pathlib.Path(data).exists()
     yield Step("draw", [str(program), "data", "make", data], 600, proof=True,
                skip=why or ("drawn before" if drawn else ""), libraries=tree.carried())
@@ -75,7 +75,7 @@ def benchmark_steps(tree, arguments, out):
     backend = arguments.emulate or "cuda"
     command = [str(program), "--backends", backend, "--benchmark_out=" + str(out / "kernels.json"),
                "--benchmark_out_format=json"]
-    if arguments.emulate:  # product sizes are minutes of plain loops
+    if arguments.emulate:  # product sizes would take minutes of plain loops
         command += ["--all_cases", "--benchmark_filter=linear/forward/f16/odd", "--benchmark_min_time=0.001"]
     elif arguments.quick:
         command += ["--benchmark_filter=" + QUICK_BENCHMARKS, "--benchmark_min_time=0.05"]
@@ -95,7 +95,7 @@ def benchmark_steps(tree, arguments, out):
 
 
 def find(arguments, tree):
-    """The device and how it was found; ends the program with 3 where there is none."""
+    """The device and how it was found; exits with code 3 if there is none."""
     if arguments.emulate:
         facts, _ = machine.info(tree, machine.environment(tree))
         return {"device": "emulated"}, facts, machine.environment(tree, module=arguments.emulate)
@@ -135,13 +135,13 @@ def parse(words):
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/gpu_check"),
                         help="folder for logs and results (%(default)s)")
     parser.add_argument("--stage", type=pathlib.Path, help="a staged tree whose programs are run")
-    # For those who work on gpu_check: the path of a module (libwarpstep_cuda_emulated.so) to test in place of cuda.
+    # For work on gpu_check itself: the path of a module (libwarpstep_cuda_emulated.so) to test instead of cuda.
     parser.add_argument("--emulate", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.emulate:
         arguments.emulate = os.path.abspath(arguments.emulate)
         if not os.path.exists(arguments.emulate):
-            parser.error(f"--emulate: there is no {arguments.emulate}")
+            parser.error(f"--emulate: {arguments.emulate} does not exist")
     arguments.out = arguments.out.resolve()
     return arguments
 

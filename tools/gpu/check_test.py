@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_check over a staged tree of fake programs: what it counts, keeps, writes and ends with."""
+"""gpu_check on a staged tree of fake programs: its counts, stored files, rows and exit codes."""
 import contextlib
 import io
 import json
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = ("NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN 9.19.0, "
           "cuBLASLt 13.1.0")
 
-# Behaves as GoogleTest does; BEHAVIOUR is test -> ok | fail | skip | crash | hang.
+# Behaves like GoogleTest; BEHAVIOUR is test -> ok | fail | skip | crash | hang.
 GTEST = """
 import os, sys, time
 BEHAVIOUR = {behaviour!r}
@@ -65,7 +65,7 @@ row = {"name": "conv/forward/f16/cifar10cnn_conv2_n128/cuda/manual_time", "run_t
        "real_time": 12.345, "time_unit": "us", "GB/s": 2100.5, "TFLOP/s": 50.1, "of_peak": 0.71, "label": "eng63"}
 json.dump({"context": {"cuda_copy_GB/s": "4300"}, "benchmarks": [row, {**row, "run_type": "mean"}]}, open(out, "w"))
 """
-# A Python with PyTorch, whose packages lie in SITE.
+# A Python with PyTorch, whose packages are in SITE.
 PYTHON = """
 import json, sys
 if sys.argv[1] == "-c":
@@ -112,7 +112,7 @@ class GpuCheck(unittest.TestCase):
         self.program("warpstep", WARPSTEP.format(needs=needs, text=text, train=train))
 
     def run_it(self, *words):
-        """(exit code, what it printed, results.json or None)"""
+        """(exit code, printed text, results.json or None)"""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             try:
@@ -151,7 +151,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(rows), 2 + 3, rows)
         self.assertIn(f"{2 * len(check.TESTS) + 2} passed, 0 failed", rows[2])
         self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[3])
-        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of what the device reaches", rows[4])
+        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[4])
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
 
     def test_no_device(self):

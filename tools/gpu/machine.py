@@ -1,4 +1,4 @@
-"""What gpu_check finds: the programs, the device, the libraries they load, a Python with PyTorch."""
+"""Finds what gpu_check needs: the programs, the device, the libraries they load, a Python with PyTorch."""
 import ctypes
 import dataclasses
 import glob
@@ -11,32 +11,32 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
-# Of a device's description: "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN ..."
+# A device's description: "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN ..."
 DESCRIPTION = re.compile(r"(?P<device>.+?) \((?P<architecture>sm_\d+), .*driver for CUDA (?P<driver_cuda>[\d.]+), "
                          r"runtime (?P<cuda>[\d.]+)(, cuDNN (?P<cudnn>[\d.]+))?(.*cuBLASLt (?P<cublaslt>[\d.]+))?")
 
 
 @dataclasses.dataclass
 class Tree:
-    """Programs, libraries, and the files of the source that they read; alike in a build and in a staged tree."""
+    """Programs, libraries, and the source files that they read; the same for a build and a staged tree."""
     programs: pathlib.Path
     libraries: pathlib.Path
     source: pathlib.Path
     staged: bool
 
     def carried(self):
-        """Folders for `warpstep` alone: libraries that cairo needs, which a staged tree carries, but that it does not
-        link itself. Python must not get them in place of its own."""
+        """Library folders only for `warpstep`: a staged tree has libraries that cairo needs and that the program does
+        not link itself. Python must not load them instead of its own."""
         return [self.libraries] if self.staged else []
 
     def program(self, name):
-        """Its path, or None where this tree has none."""
+        """The program's path, or None if this tree does not have it."""
         path = self.programs / name
         return str(path) if os.access(str(path), os.X_OK) else None
 
 
 def find_tree(stage=None, here=HERE):
-    """The staged tree that is asked for or that this script is part of, or the build of this repository."""
+    """The given staged tree, or the one that contains this script, or the build of this repository."""
     root = pathlib.Path(stage).resolve() if stage else here
     if stage or (root / "bin").is_dir():
         return Tree(root / "bin", root / "lib", root, True)
@@ -45,7 +45,7 @@ def find_tree(stage=None, here=HERE):
 
 
 def no_driver():
-    """Why there is no use in building anything; what `warpstep info` would say. None if there is a driver."""
+    """Why building is pointless, in the words of `warpstep info`. None if there is a driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -54,7 +54,7 @@ def no_driver():
 
 
 def architectures():
-    """What to compile kernels for, "90-real" for an H200: the devices that the driver knows. None where it fails."""
+    """The architectures of the driver's devices, "90-real" for an H200. None if the driver fails."""
     try:
         driver, count, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), []
         if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
@@ -73,13 +73,13 @@ def architectures():
 
 
 def with_libraries(env, folders):
-    """The environment with folders that the loader looks at first."""
+    """The environment with folders that the loader searches first."""
     path = [str(f) for f in folders] + [p for p in [env.get("LD_LIBRARY_PATH")] if p]
     return {**env, "LD_LIBRARY_PATH": ":".join(path)} if path else env
 
 
 def environment(tree, libraries=(), module=None):
-    """Of every program that gpu_check starts: `libraries` are folders, `module` a backend to test in place of cuda."""
+    """The environment of all programs: `libraries` are folders, `module` a backend to test instead of cuda."""
     env = with_libraries(dict(os.environ), libraries)
     env["WARPSTEP_SOURCE_DIR"] = str(tree.source)
     env.pop("WARPSTEP_TESTED_BACKEND", None)
@@ -89,7 +89,7 @@ def environment(tree, libraries=(), module=None):
 
 
 def pythons():
-    """Interpreters that may have PyTorch, the one that PYTHON names first."""
+    """Interpreters that may have PyTorch; first the one named by PYTHON."""
     named = [os.environ.get("PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable]
     return list(dict.fromkeys(p for p in named if p))
 
@@ -103,7 +103,7 @@ def answer_of(python, code, limit_s=180):
 
 
 def python_with_torch():
-    """(interpreter, version of PyTorch, whether it sees a CUDA device); None where no Python has PyTorch."""
+    """(interpreter, version of PyTorch, whether it sees a CUDA device); None if no Python has PyTorch."""
     for python in pythons():
         answer = answer_of(python, "import torch; print(torch.__version__, torch.cuda.is_available())")
         if answer:
@@ -113,7 +113,7 @@ def python_with_torch():
 
 
 def wheel_folders():
-    """Library folders of NVIDIA's Python wheels, those of CUDA 13 first: site-packages/nvidia/*/lib."""
+    """Library folders of NVIDIA's Python wheels, CUDA 13 first: site-packages/nvidia/*/lib."""
     places = ["/usr/lib/python3/dist-packages", *glob.glob("/usr/local/lib/python3*/*-packages"),
               *glob.glob("/opt/*/lib/python3*/site-packages"), *glob.glob("/opt/*/*/lib/python3*/site-packages")]
     for python in pythons():
@@ -121,30 +121,30 @@ def wheel_folders():
                            "print(json.dumps(sys.path + [sysconfig.get_path('purelib')]))")
         places = (json.loads(answer) if answer else []) + places
     places = [p for p in dict.fromkeys(places) if glob.glob(os.path.join(p, "nvidia", "*", "lib", "lib*.so.*"))]
-    # cuDNN 9 for CUDA 12 has the same soname, and wants libraries that CUDA 13 does not have.
+    # cuDNN 9 for CUDA 12 has the same soname but needs libraries that CUDA 13 does not have.
     places.sort(key=lambda p: not glob.glob(os.path.join(p, "nvidia_cudnn_cu13-*")))
     return [folder for p in places for folder in sorted(glob.glob(os.path.join(p, "nvidia", "*", "lib")))]
 
 
 def info(tree, env):
-    """What `warpstep info --json` says, and its CUDA entry; RuntimeError where it says nothing."""
+    """The output of `warpstep info --json`, and its CUDA entry; RuntimeError if there is none."""
     program = tree.program("warpstep")
     if program is None:
-        raise RuntimeError(f"there is no program 'warpstep' in {tree.programs}")
+        raise RuntimeError(f"no program 'warpstep' in {tree.programs}")
     try:
         ran = subprocess.run([program, "info", "--json"], env=with_libraries(env, tree.carried()), capture_output=True,
                              text=True, timeout=300, check=False)
         facts = json.loads(ran.stdout)
     except subprocess.TimeoutExpired:
-        raise RuntimeError("warpstep info does not end") from None
+        raise RuntimeError("warpstep info did not finish within 300 s") from None
     except ValueError:
         raise RuntimeError(f"warpstep info ended with {ran.returncode}: {ran.stderr.strip()}") from None
     return facts, next(b for b in facts["backends"] if b["name"] == "cuda")
 
 
 def find_device(tree, module=None):
-    """(info's facts, the CUDA entry, the environment in which it was found). Where the loader does not find a library
-    that the backend needs, cuDNN for one, those of Python wheels are tried."""
+    """(info's facts, the CUDA entry, the environment in which it was found). If the loader does not find a library
+    that the backend needs, for example cuDNN, those of Python wheels are tried."""
     env = environment(tree, module=module)
     facts, cuda = info(tree, env)
     if not cuda["available"] and "does not load" in cuda["reason"]:
@@ -158,13 +158,13 @@ def find_device(tree, module=None):
 
 
 def versions(description):
-    """The parts of a device's description by name; only 'device' where it is put otherwise."""
+    """The parts of a device's description by name; only 'device' if it has another form."""
     match = DESCRIPTION.match(description)
     return {k: v for k, v in match.groupdict().items() if v} if match else {"device": description}
 
 
 def nvidia_smi():
-    """What nvidia-smi knows of the devices and the loader does not: driver, power limit, clocks. None without it."""
+    """Facts that only nvidia-smi has: driver version, power limit, clocks. None without it."""
     program = shutil.which("nvidia-smi")
     if not program:
         return None

@@ -1,4 +1,4 @@
-"""What gpu_check leaves behind: results.json, and rows.md in the format of bench/RECORDS.md."""
+"""The output of gpu_check: results.json, and rows.md in the format of bench/RECORDS.md."""
 import dataclasses
 import json
 import re
@@ -8,18 +8,18 @@ FIGURES = ("real_time", "time_unit", "iterations", "GB/s", "TFLOP/s", "of_peak",
 
 
 def total(outcomes):
-    """Tests of all steps together."""
+    """The test counts of all steps together."""
     return {key: sum(o.counts.get(key, 0) for o in outcomes if o.counts) for key in COUNTS}
 
 
 def good(outcomes):
-    """Whether all tests passed: none failed or was not run, and there were some. Benchmarks are figures, not tests."""
+    """Whether all tests passed: some ran, none failed, none was left out. Benchmarks are figures, not tests."""
     tests = [o for o in outcomes if o.counts is not None]
     return total(tests)["passed"] > 0 and all(o.status in ("passed", "skipped") for o in tests)
 
 
 def read_json(path):
-    """None where a step did not write it, or not to its end."""
+    """None if a step did not write the file, or not completely."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -27,7 +27,7 @@ def read_json(path):
 
 
 def benchmarks(out):
-    """Google Benchmark's file: its context, and a short row a benchmark."""
+    """Google Benchmark's file: its context, and one short row per benchmark."""
     found = read_json(out / "kernels.json")
     if not found:
         return None
@@ -37,7 +37,7 @@ def benchmarks(out):
 
 
 def collect(machine, outcomes, out):
-    """Everything, as results.json has it."""
+    """The content of results.json."""
     return {**machine, "tests": total(outcomes), "all_tests_passed": good(outcomes),
             "steps": [dataclasses.asdict(o) for o in outcomes],
             "benchmarks": benchmarks(out), "step_against_pytorch": read_json(out / "pytorch.json")}
@@ -67,7 +67,7 @@ def pair_line(result):
 
 def command_of(result, name):
     step = next((s for s in result["steps"] if s["name"] == name), {})
-    # Not the folders of one machine, neither of programs and files nor in --option=FILE.
+    # Without this machine's folders, in paths of programs and files and in --option=FILE.
     return " ".join(re.sub(r"(^|=|\s)/\S*/", r"\1", word) for word in step.get("command", []))
 
 
@@ -77,7 +77,7 @@ def benchmark_lines(result):
             yield line(result, f"{b['name']}: {b['error_message']}", 0, command_of(result, "kernels"))
             continue
         rates = [f"{b[key]:.4g} {key}" for key in ("GB/s", "TFLOP/s") if key in b]
-        share = [f"{100 * b['of_peak']:.0f} % of what the device reaches"] if "of_peak" in b else []
+        share = [f"{100 * b['of_peak']:.0f} % of the device's measured peak"] if "of_peak" in b else []
         figure = ", ".join([f"{b['name']}: {b['real_time']:.4g} {b['time_unit']}", *rates, *share])
         yield line(result, figure, b.get("iterations", "?"), command_of(result, "kernels"))
 

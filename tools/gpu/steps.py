@@ -1,4 +1,4 @@
-"""Runs one step of gpu_check: with a time limit and a log of its own, and for test programs a count of what passed."""
+"""Runs one step of gpu_check with its own time limit and log, and counts the tests of test programs."""
 import collections
 import dataclasses
 import os
@@ -13,8 +13,8 @@ import machine
 
 RUN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)")
-RESTARTS = 30  # after so many failures the rest is run in one process, whatever the last one left behind
-SHOWN_LINES = 20  # of a failing test
+RESTARTS = 30  # after this many failures the rest runs in one process, even if CUDA errors persist in it
+SHOWN_LINES = 20  # last lines of a failing test's output
 
 
 @dataclasses.dataclass
@@ -22,11 +22,11 @@ class Step:
     name: str
     command: list
     limit_s: float
-    tests: bool = False  # a GoogleTest program, the last word of the command
-    may_skip: bool = False  # all of them; else a program of which no test ran proves nothing, and fails
-    proof: bool = False  # counts as one test itself
-    skip: str = ""  # why it is not run
-    libraries: list = dataclasses.field(default_factory=list)  # folders that the loader looks at first
+    tests: bool = False  # the last word of the command is a GoogleTest program
+    may_skip: bool = False  # all tests may be skipped; otherwise a program without a test that ran fails
+    proof: bool = False  # the step itself counts as one test
+    skip: str = ""  # the reason to skip it
+    libraries: list = dataclasses.field(default_factory=list)  # folders that the loader searches first
 
 
 @dataclasses.dataclass
@@ -34,17 +34,17 @@ class Outcome:
     name: str
     status: str  # passed, failed, timed out, skipped
     command: list = dataclasses.field(default_factory=list)
-    rc: object = None  # None: it did not end by itself
+    rc: object = None  # exit code; None: it was stopped
     seconds: float = 0
     log: str = ""
     reason: str = ""
-    counts: dict = None  # of tests: passed, failed, skipped, not_run
+    counts: dict = None  # numbers of tests: passed, failed, skipped, not_run
     failures: list = dataclasses.field(default_factory=list)  # {"test", "output"}
     skips: dict = dataclasses.field(default_factory=dict)  # reason -> tests
 
 
 def execute(command, log, limit_s, env, cwd=None):
-    """Appends the outputs to the file `log`. Returns (exit code, what was added); the code is None past the limit."""
+    """Appends the outputs to the file `log`. Returns (exit code, appended text); the code is None past the limit."""
     with open(log, "a+", errors="replace") as file:
         file.write("$ " + " ".join(command) + "\n")
         file.flush()
@@ -59,7 +59,7 @@ def execute(command, log, limit_s, env, cwd=None):
             code = process.wait(max(limit_s, 0.1))
         except subprocess.TimeoutExpired:
             code = None
-        finally:  # what it started goes with it, also when this program is interrupted
+        finally:  # also ends its child processes, even if this program is interrupted
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -71,7 +71,7 @@ def execute(command, log, limit_s, env, cwd=None):
 
 
 def parse(output, to_first_failure):
-    """(test -> (OK | FAILED | SKIPPED, its output) in order, the test that was begun and did not end)."""
+    """(test -> (OK | FAILED | SKIPPED, its output) in order, the test that started but did not end)."""
     ended, running, lines = {}, None, []
     for line in output.splitlines():
         begun, end = RUN.search(line), END.search(line)
@@ -81,7 +81,7 @@ def parse(output, to_first_failure):
             ended[running] = (end[1], lines)
             running = None
             if end[1] == "FAILED" and to_first_failure:
-                break  # the others are listed as skipped, but were not asked
+                break  # the others are listed as skipped, but did not run
         else:
             lines.append(line)
     return ended, (running, lines) if running else None
@@ -111,7 +111,7 @@ def skip_reason(lines):
 
 
 def run_tests(step, outcome, env):
-    """Every test of the program. CUDA errors may stay with a process: after a failure the rest goes on in a new one."""
+    """Runs every test of the program. CUDA errors may persist in a process: after a failure a new one runs the rest."""
     counts = collections.Counter()
     outcome.counts = {}
     remaining = listed(step.command[-1], env)
@@ -131,7 +131,7 @@ def run_tests(step, outcome, env):
             elif result == "SKIPPED":
                 outcome.skips[skip_reason(lines)] = outcome.skips.get(skip_reason(lines), 0) + 1
         if running:
-            what = "not done when the time was up" if code is None else f"ended the program, exit code {code}"
+            what = "not finished within the time limit" if code is None else f"ended the program, exit code {code}"
             counts["failed"] += 1
             outcome.failures.append({"test": running[0], "output": [*running[1][-SHOWN_LINES:], what]})
         outcome.rc = code if outcome.rc in (None, 0) else outcome.rc
@@ -152,7 +152,7 @@ def run_tests(step, outcome, env):
 
 
 def run(step, out, env):
-    """The step's outcome; never raises for what the step does."""
+    """Runs the step and returns its outcome; no failure of the step raises."""
     outcome = Outcome(step.name, "passed", list(step.command), log=str(pathlib.Path(out) / f"{step.name}.log"))
     if step.skip:
         return Outcome(step.name, "skipped", reason=step.skip)

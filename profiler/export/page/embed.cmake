@@ -3,7 +3,7 @@
 function(embed name file result)
   file(READ "${FOLDER}/${file}" text)
   file(SHA256 "${FOLDER}/${file}" hash)
-  # Raw strings in parts: a compiler need not take more than 64 KiB in one.
+  # Raw strings in parts: a compiler may limit one string to 64 KiB.
   set(literals "")
   string(LENGTH "${text}" length)
   foreach(begin RANGE 0 ${length} 8000)

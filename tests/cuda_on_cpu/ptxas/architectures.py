@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compiles every kernel for every architecture of a release, as the release does: a warning or a spill is an error.
 
-Spills differ from one architecture to another: some appear on the newest alone. With ccache a second run takes seconds.
---ends takes the oldest and the newest alone, a quarter of the work: what the tests run.
+Spills differ between architectures: some appear only on the newest. With ccache a second run takes seconds.
+--ends compiles only for the oldest and the newest, a quarter of the work, as the tests do.
 """
 import argparse
 import json
@@ -66,7 +66,7 @@ def self_test(nvcc):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nvcc", default="nvcc")
-    parser.add_argument("--ends", action="store_true", help="the oldest and the newest alone")
+    parser.add_argument("--ends", action="store_true", help="only the oldest and the newest")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:

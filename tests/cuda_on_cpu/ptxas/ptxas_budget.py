@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compiles every kernel for sm_90 and compares its registers, spills and occupancy with budgets.txt.
 
-A change that costs a kernel its occupancy, or spills, is seen here, without a GPU. A row of the table:
+Finds changes that cost occupancy or spill registers, without a GPU. A row of the table:
 
     REGISTERS BLOCK OCCUPANCY SOURCE KERNEL
 
-the most registers, the threads of a block (__launch_bounds__), and the least percentage of a multiprocessor's
-threads that are resident at once. After a change that is meant: ptxas_budget.py --update > new.txt && mv new.txt budgets.txt
+the maximum of registers, the threads per block (__launch_bounds__), and the minimum percentage of a multiprocessor's
+threads that are resident at once. After an intended change: ptxas_budget.py --update > new.txt && mv new.txt budgets.txt
 """
 import argparse
 import dataclasses

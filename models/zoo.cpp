@@ -10,55 +10,6 @@
 namespace warpstep::models {
 namespace {
 
-struct Inputs {
-  Tensor images, labels, rows;  // rows: none (no graph) where nothing needs them
-};
-
-Inputs declare_inputs(Graph& graph, const BuildOptions& options, const Shape& image) {
-  const bool planned = options.images == Images::window || options.images == Images::set;
-  const bool is_set = options.images == Images::set;
-  const Shape& seen = planned && options.stored.rank() == 3 ? options.stored : image;
-  const Role role = options.uploaded ? Role::resident : Role::input;
-  const DType dtype = options.images == Images::floats ? DType::f32 : DType::u8;
-  const Shape shape{is_set ? options.samples : options.batch, seen[0], seen[1], seen[2]};
-  Inputs inputs;
-  inputs.images = graph.input("images", {dtype, shape}, is_set ? Role::resident : role);
-  inputs.labels = graph.input("labels", {DType::i32, {options.batch}}, role);
-  if (planned || options.rows)
-    inputs.rows = graph.input("rows", row_plans_type(options.batch), role);
-  return inputs;
-}
-
-// The numbers that the network sees.
-Tensor pixels(const Inputs& inputs, const BuildOptions& options, const Shape& image) {
-  if (options.images == Images::floats) return convert(inputs.images);
-  if (options.images != Images::bytes)
-    return augment(inputs.images, inputs.rows, *options.pixels, {image[0], image[1]});
-  const std::vector<float> half(idx(image[2]), 0.5F), quarter(idx(image[2]), 0.25F);
-  return normalize(inputs.images, options.mean.empty() ? half : options.mean,
-                   options.std.empty() ? quarter : options.std);
-}
-
-}  // namespace
-
-Graph build(const Model& model, const BuildOptions& options) {
-  Graph graph;
-  const Shape image = options.image.rank() == 0 ? model.image : options.image;
-  if (image.rank() != 3)
-    fail<ShapeError>("{}: images are [H,W,C], not {}", model.name, image.text());
-  const bool planned = options.images == Images::window || options.images == Images::set;
-  if (planned && !options.pixels)
-    fail<ShapeError>("{}: windows of images, or a set of them, need a plan for their pixels",
-                     model.name);
-  const Inputs inputs = declare_inputs(graph, options, image);
-  const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
-  const bool mixed = options.rows || (planned && options.pixels->mix);
-  cross_entropy(logits, inputs.labels, mixed ? inputs.rows : Tensor{}, options.loss);
-  return graph;
-}
-
-namespace {
-
 const std::array<Model, 9> all{{
     {"cifar10cnn",
      "four 3x3 convolutions (8-32-64-128) and two linear layers, for 32x32 images",

@@ -263,10 +263,10 @@ void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitc
 
 namespace {
 
-
 template <class T>
 __global__ void __launch_bounds__(threads)
-    bias_relu_unaligned_kernel(T* y, const T* bias, bool relu, std::int64_t count, std::int64_t channels) {
+    bias_relu_unaligned_kernel(T* y, const T* bias, bool relu, std::int64_t count,
+                               std::int64_t channels) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * threads) {
     float value = widen(y[i]);
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 __global__ void __launch_bounds__(threads)
     column_sums_unaligned_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
-                       std::int64_t channels) {
+                                 std::int64_t channels) {
   const std::int64_t channel = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (channel >= channels) return;
   float sum = 0;
@@ -311,8 +311,9 @@ void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::i
   if (channels == 0) return;
   dispatch("column_sums", dtype, [&]<class T>() {
     const auto grid = static_cast<unsigned>((channels + threads - 1) / threads);
-    launch("column_sums", column_sums_unaligned_kernel<T>, {.grid = grid, .block = threads, .stream = stream},
-           static_cast<const T*>(x), pitch, static_cast<T*>(sums), rows, channels);
+    launch("column_sums", column_sums_unaligned_kernel<T>,
+           {.grid = grid, .block = threads, .stream = stream}, static_cast<const T*>(x), pitch,
+           static_cast<T*>(sums), rows, channels);
   });
 }
 
@@ -322,7 +323,6 @@ void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::i
 // and so the block reads one stretch of memory where all columns fit into it.
 
 namespace {
-
 
 // Reads and writes y once, 4 bytes an element of 16 bits: bound by memory.
 template <class T>

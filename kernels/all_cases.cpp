@@ -2,20 +2,23 @@
 #include "kernels/cases.h"
 
 namespace warpstep::cases {
+namespace {
+
+// By name: the order in which files register must not change the order of the cases.
+std::multimap<std::string, void (*)(List)>& folders() {
+  static std::multimap<std::string, void (*)(List)> registered;
+  return registered;
+}
+
+}  // namespace
+
+Folder::Folder(std::string_view name, void (*add)(List list)) {
+  folders().emplace(name, add);
+}
 
 std::vector<Case> all() {
   std::vector<Case> cases;
-  add_conv(List(cases, "conv"));
-  add_dropout(List(cases, "dropout"));
-  add_linear(List(cases, "linear"));
-  add_loss(List(cases, "loss"));
-  add_norm(List(cases, "norm"));
-  add_norm_conv(List(cases, "norm_conv"));
-  add_pixels(List(cases, "pixels"));
-  add_pointwise(List(cases, "pointwise"));
-  add_pool(List(cases, "pool"));
-  add_avg_pool(List(cases, "pool"));
-  add_update(List(cases, "update"));
+  for (const auto& [name, add] : folders()) add(List(cases, name));
   return cases;
 }
 

@@ -12,25 +12,6 @@
 namespace warpstep::cases {
 namespace {
 
-template <class Op>
-constexpr bool is_adjoint_or_update =
-    std::is_same_v<Op, ConvDataGrad> || std::is_same_v<Op, ConvWeightGrad> ||
-    std::is_same_v<Op, ReluGrad> || std::is_same_v<Op, MaxPoolGrad> ||
-    std::is_same_v<Op, AvgPoolGrad> || std::is_same_v<Op, BatchNormGrad> ||
-    std::is_same_v<Op, LinearDataGrad> || std::is_same_v<Op, LinearWeightGrad> ||
-    std::is_same_v<Op, LogSoftmaxGrad> || std::is_same_v<Op, NllGrad> ||
-    std::is_same_v<Op, LossGrad> || std::is_same_v<Op, Clock> || std::is_same_v<Op, Update> ||
-    std::is_same_v<Op, UpdateAll> || std::is_same_v<Op, CheckGradients> ||
-    std::is_same_v<Op, Accumulate> || std::is_same_v<Op, LarsScale> ||
-    std::is_same_v<Op, Average> || std::is_same_v<Op, Report> || std::is_same_v<Op, NormConv> ||
-    std::is_same_v<Op, NormFinalize> || std::is_same_v<Op, NormApply> ||
-    std::is_same_v<Op, NormConvDataGrad> || std::is_same_v<Op, NormGradApply> ||
-    std::is_same_v<Op, NormConvWeightGrad>;
-
-bool is_loss(const AnyOp& op) {
-  return std::holds_alternative<Nll>(op) || std::holds_alternative<SoftmaxXent>(op);
-}
-
 // A one-to-one map of [0, count): neighbours end up far from each other.
 std::uint64_t scattered(std::uint64_t element, std::uint64_t count, std::uint64_t shift) {
   constexpr std::uint64_t prime = 2654435761;  // not a factor of any count here
@@ -134,9 +115,8 @@ bool has_adjoint(const Case& c) {
               else if constexpr (std::is_same_v<Op, BatchNorm>)
                 return op.training;
               else
-                return !is_adjoint_or_update<Op> && !std::is_same_v<Op, Normalize> &&
-                       !std::is_same_v<Op, Augment> && !std::is_same_v<Op, Reorder> &&
-                       !std::is_same_v<Op, Upload> && !std::is_same_v<Op, Top1>;
+                return Op::traits.kind == OpKind::model || Op::traits.kind == OpKind::loss ||
+                       Op::traits.kind == OpKind::view;
             },
             node.op);
       }))
@@ -159,7 +139,7 @@ Case with_adjoint(Case c) {
   std::vector<bool> wanted(graph.values.size());
   for (std::size_t id = 0; id < wanted.size(); ++id)
     wanted[id] = is_float(graph.values[id].type.dtype);
-  if (!is_loss(last.op)) {
+  if (kind(last.op) != OpKind::loss) {
     c.d_out = input(c, "d_out", graph.value(last.out[0]).type).id;
     gradients[idx(last.out[0])] = c.d_out;
   }

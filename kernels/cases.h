@@ -75,16 +75,9 @@ class List {
 Tensor input(Case& c, const std::string& name, Type type, Fill fill = {});
 Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first output
 
-void add_avg_pool(List list);
-void add_conv(List list);
-void add_dropout(List list);
-void add_linear(List list);
-void add_loss(List list);
-void add_norm(List list);
-void add_norm_conv(List list);
-void add_pixels(List list);
-void add_pointwise(List list);
-void add_pool(List list);
-void add_update(List list);
+// A folder's cases, which it registers by a static Folder in its X.cases.cpp: all() calls `add`.
+struct Folder {
+  Folder(std::string_view name, void (*add)(List list));
+};
 
 }  // namespace warpstep::cases

@@ -19,6 +19,24 @@ struct Operands {
   const Shape& out_shape(int i = 0) const { return out(i).type.shape; }
 };
 
+// In a backend's namespace, WARPSTEP_EACH_OP(WARPSTEP_DECLARE_BIND) declares what binds each op to
+// its kernel. An op without a definition does not link, and the message names it: "undefined
+// reference to `warpstep::cpu::bind(warpstep::Conv const&, ...)'".
+#define WARPSTEP_DECLARE_BIND(Op) std::unique_ptr<Kernel> bind(const Op&, const Operands&);
+
+// `bind` of the node's op; views have no kernel.
+template <class Bind>
+std::unique_ptr<Kernel> bind_node(const Node& node, Bind bind) {
+  return std::visit(
+      [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
+        if constexpr (Op::traits.kind == OpKind::view)
+          fail<Error>("a view is never bound");
+        else
+          return bind(op);
+      },
+      node.op);
+}
+
 // A kernel that runs at once on the host, from a callable (const Buffers&).
 template <class Run>
 class HostKernel final : public Kernel {

@@ -142,6 +142,10 @@ Tensor relu(Tensor x, Where where) {
   return record_one(Relu{}, {x}, layer_of(x), where);
 }
 
+Tensor gelu(Tensor x, Gelu op, Where where) {
+  return record_one(op, {x}, layer_of(x), where);
+}
+
 Tensor max_pool(Tensor x, MaxPool op, Where where) {
   return record_one(op, {x}, layer_of(x), where);
 }

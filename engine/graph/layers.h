@@ -42,6 +42,7 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::curren
 Tensor twin(Tensor x, Tensor like, Where where = Where::current());
 
 Tensor relu(Tensor x, Where where = Where::current());
+Tensor gelu(Tensor x, Gelu op = {}, Where where = Where::current());
 Tensor max_pool(Tensor x, MaxPool op = {}, Where where = Where::current());
 Tensor avg_pool(Tensor x, AvgPool op, Where where = Where::current());
 Tensor global_avg_pool(Tensor x, Where where = Where::current());  // [N,H,W,C] -> [N,1,1,C]

@@ -36,8 +36,7 @@ std::vector<bool> reaches_loss(const Graph& graph) {
 // Cross-entropy gives the gradient of the mean loss itself, whatever arrives: it can be nothing but
 // the graph's loss. Any other loss begins with a gradient of 1, or the loss scale.
 bool gives_own_gradient(const Graph& graph, const Node& node) {
-  if (!std::holds_alternative<Nll>(node.op) && !std::holds_alternative<SoftmaxXent>(node.op))
-    return false;
+  if (kind(node.op) != OpKind::loss) return false;
   if (node.out[0] != graph.loss)
     fail<Error>("{}: cross-entropy must be the loss itself, not a part of another one",
                 node.title());

@@ -33,25 +33,6 @@ DType storage_dtype(Precision precision) {
 
 namespace {
 
-// Losses, log-probabilities and their gradients stay f32 in every precision, and so do single
-// numbers and images in a slot of the loader.
-bool wants_f32(const AnyOp& op) {
-  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->wants_f32();
-  return std::holds_alternative<Normalize>(op) || std::holds_alternative<LogSoftmaxGrad>(op) ||
-         (std::holds_alternative<Nll>(op) && !std::get<Nll>(op).raw) ||
-         std::holds_alternative<Report>(op);
-}
-
-// Batch norms compute with the f32 parameters themselves: they are few, and a coarse scale of a
-// whole channel costs accuracy. So does what works on the parameters beside the updates.
-bool takes_masters(const AnyOp& op) {
-  return std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
-         std::holds_alternative<NormFinalize>(op) || std::holds_alternative<NormApply>(op) ||
-         std::holds_alternative<NormConvDataGrad>(op) ||
-         std::holds_alternative<NormGradApply>(op) || std::holds_alternative<LarsScale>(op) ||
-         std::holds_alternative<Average>(op);
-}
-
 class Lowering {
  public:
   Lowering(Graph& graph, Precision precision)
@@ -69,7 +50,7 @@ class Lowering {
     std::vector<bool> f32(graph_.values.size());
     for (const Node& node : graph_.nodes)
       for (const int id : node.in)
-        f32[idx(id)] = f32[idx(id)] || wants_f32(node.op) || is_of_channels(node.op, id);
+        f32[idx(id)] = f32[idx(id)] || has_f32_inputs(node.op) || is_of_channels(node.op, id);
     for (const int id : graph_.inputs) {
       Type& type = graph_.value(id).type;
       if (type.dtype == DType::f32 && type.shape.rank() > 0 && !f32[idx(id)]) type.dtype = storage_;
@@ -78,7 +59,7 @@ class Lowering {
 
   // What a batch norm has one number a channel of is f32.
   bool is_of_channels(const AnyOp& op, int id) const {
-    return takes_masters(op) && graph_.value(id).type.shape.rank() == 1;
+    return reads_f32_parameters(op) && graph_.value(id).type.shape.rank() == 1;
   }
 
   void make_copies() {
@@ -103,13 +84,9 @@ class Lowering {
       all->copy = true;
       return add_copies(node, Update{all->optimizer, true}.operands());
     }
-    if (auto* normalize = std::get_if<Normalize>(&node.op)) normalize->dtype = storage_;
-    if (auto* augment = std::get_if<Augment>(&node.op)) augment->dtype = storage_;
-    if (auto* d = std::get_if<LogSoftmaxGrad>(&node.op)) d->dtype = storage_;
-    if (auto* d = std::get_if<NllGrad>(&node.op); d && d->raw) d->dtype = storage_;
-    if (auto* finalize = std::get_if<NormFinalize>(&node.op)) finalize->dtype = storage_;
+    set_storage_dtype(node.op, storage_);
     for (int& id : node.in)
-      if (graph_.value(id).role == Role::parameter && !takes_masters(node.op))
+      if (graph_.value(id).role == Role::parameter && !reads_f32_parameters(node.op))
         id = graph_.parameters[idx(graph_.value(id).parameter)].copy;
     const Types out = infer(node.op, graph_.types(node.in));
     for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];
@@ -135,19 +112,10 @@ class Lowering {
 
   void scale_loss() {
     clock()->scaling.enabled = true;
-    for (Node& node : graph_.nodes) {
-      auto* xent = std::get_if<SoftmaxXent>(&node.op);
-      auto* nll = std::get_if<NllGrad>(&node.op);
-      auto* loss = std::get_if<LossGrad>(&node.op);
-      if (xent && xent->gradient) xent->scaled = true;
-      if (nll) nll->scaled = true;
-      if (loss) loss->scaled = true;
-      if ((xent && xent->gradient) || nll || loss) node.in.push_back(graph_.state);
-    }
+    for (Node& node : graph_.nodes)
+      if (set_scaled(node.op)) node.in.push_back(graph_.state);
     const auto first = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& node) {
-      return std::holds_alternative<CheckGradients>(node.op) ||
-             std::holds_alternative<LarsScale>(node.op) ||
-             std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
+      return kind(node.op) == OpKind::update;
     });
     if (first == graph_.nodes.end() || !std::holds_alternative<CheckGradients>(first->op))
       graph_.nodes.insert(first, check_gradients(graph_, 0));

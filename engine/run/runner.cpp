@@ -123,7 +123,7 @@ class Check final : public Runner {
 
   // What a backend put between the calls of the step.
   static bool is_move(const AnyOp& op) {
-    return std::holds_alternative<Reorder>(op) || std::holds_alternative<Upload>(op);
+    return kind(op) == OpKind::move;
   }
 
   void compare(const Node& mine, const Node& theirs, const Call& call) {
@@ -188,9 +188,7 @@ namespace {
 std::vector<bool> scaled_values(const Graph& graph) {
   std::vector<bool> scaled(graph.values.size());
   for (const Node& node : graph.nodes) {
-    const auto* xent = std::get_if<SoftmaxXent>(&node.op);
-    const auto* nll = std::get_if<NllGrad>(&node.op);
-    bool depends = (xent && xent->scaled) || (nll && nll->scaled);
+    bool depends = is_scaled(node.op);
     for (const int id : node.in) depends = depends || scaled[idx(id)];
     for (const int id : node.out) scaled[idx(id)] = depends && id != graph.loss;
   }

@@ -36,7 +36,7 @@ void add(List& list, const Size& size, bool heavy = false, Fill fill = {}) {
 
 }  // namespace
 
-void add_conv(List list) {
+static void add_conv(List list) {
   const auto same = [](std::int64_t out) { return conv_op(out, 3, 1, 1); };
   for (const std::int64_t batch : {2, 128}) {
     const bool heavy = batch == 128;
@@ -86,5 +86,7 @@ void add_conv(List list) {
   add(list, {"inputs of 1e-6", 1, 8, 8, 8, conv_op(16, 3, 1, 1)}, false,
       {Fill::Kind::centered, 1e-6});
 }
+
+static const Folder conv_cases("conv", add_conv);
 
 }  // namespace warpstep::cases

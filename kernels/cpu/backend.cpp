@@ -91,14 +91,7 @@ class Cpu final : public Backend {
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
     require_room();
     const Operands operands{{graph, node}, context_};
-    return std::visit(
-        [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
-          if constexpr (std::is_same_v<Op, Reshape>)
-            fail<Error>("a view is never bound");
-          else
-            return cpu::bind(op, operands);
-        },
-        node.op);
+    return bind_node(node, [&](const auto& op) { return cpu::bind(op, operands); });
   }
 
   bool wants(std::string_view fusion) const override {

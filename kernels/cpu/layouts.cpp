@@ -25,10 +25,8 @@ namespace warpstep::cpu {
 using Users = std::vector<std::vector<const Node*>>;  // of each value
 Users users_of(const Graph& graph, const std::vector<Node>& nodes);
 
-// Whether images go through the op in the layout of one of them, and the input that is this one: a
-// relu's adjoint has y, in whose layout the layer's adjoint wants it, and a norm's has x.
+// Whether all images of the op have the layout of one of them.
 bool keeps_layout(const AnyOp& op);
-int leader(const Node& node);
 
 bool fills_blocks(const Context& context, std::int64_t channels);
 
@@ -67,7 +65,7 @@ class Planner {
       else if (const auto* pool = std::get_if<AvgPool>(&node.op))
         blocks[idx(node.out[0])] = in && pool->window > 0;
       else if (keeps_layout(node.op))
-        blocks[idx(node.out[0])] = blocks[idx(node.in[idx(leader(node))])];
+        blocks[idx(node.out[0])] = blocks[idx(node.in[idx(layout_of(node.op))])];
     }
     return std::move(plan_);
   }
@@ -167,16 +165,7 @@ Users users_of(const Graph& graph, const std::vector<Node>& nodes) {
 }
 
 bool keeps_layout(const AnyOp& op) {
-  return std::holds_alternative<Relu>(op) || std::holds_alternative<ReluGrad>(op) ||
-         std::holds_alternative<Add>(op) || std::holds_alternative<Dropout>(op) ||
-         std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op);
-}
-
-int leader(const Node& node) {
-  if (std::holds_alternative<BatchNormGrad>(node.op)) return 1;
-  if (std::holds_alternative<BatchNorm>(node.op) || std::holds_alternative<Dropout>(node.op))
-    return 0;
-  return static_cast<int>(node.in.size()) - 1;
+  return layout_of(op) != own_layout;
 }
 
 bool fills_blocks(const Context& context, std::int64_t channels) {
@@ -291,7 +280,7 @@ class LayoutPass {
   // All images of the node in one layout.
   void place_alike(Node& node) {
     if (graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
-    const int like = node.in[idx(leader(node))];
+    const int like = node.in[idx(layout_of(node.op))];
     const Shape shape = graph_.value(like).type.shape;  // a copy: reorders add values
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
       if (graph_.value(node.in[idx(i)]).type.shape == shape) match(node, i, like);
@@ -302,12 +291,10 @@ class LayoutPass {
   // A value of the forward half in whose layout the users of gradient `id` want it; -1: none says.
   int forward_like(int id) const {
     for (const Node* user : users_[idx(id)]) {
-      if (std::holds_alternative<BatchNormGrad>(user->op) ||
-          std::holds_alternative<ReluGrad>(user->op))
-        return user->in[idx(leader(*user))];
       if (std::holds_alternative<ConvWeightGrad>(user->op)) return user->in[0];
-      if (std::holds_alternative<Add>(user->op) || std::holds_alternative<Dropout>(user->op))
-        return forward_like(user->out[0]);
+      if (!keeps_layout(user->op)) continue;
+      if (kind(user->op) == OpKind::derived) return user->in[idx(layout_of(user->op))];
+      return forward_like(user->out[0]);
     }
     return -1;
   }

@@ -44,14 +44,7 @@ class Cuda final : public Backend {
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
     const Operands operands{{graph, node}, context_};
-    return std::visit(
-        [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
-          if constexpr (std::is_same_v<Op, Reshape>)
-            fail<Error>("a view is never bound");
-          else
-            return cuda::bind(op, operands);
-        },
-        node.op);
+    return bind_node(node, [&](const auto& op) { return cuda::bind(op, operands); });
   }
 
   bool computes(const AnyOp& op, const Types& in) const override {

@@ -111,10 +111,20 @@ class LayoutPass {
     return out;
   }
 
-  // What the ops want. Those that are not named take their inputs as they are and give plain
-  // values.
+  // What the ops want. Operands of the shape of OpTraits::layout_of are stored like that input; ops
+  // without one that are not named here take their inputs as they are and give plain values.
   template <class Op>
-  void place(const Op&, Node&) {}
+  void place(const Op&, Node& node) {
+    if constexpr (Op::traits.layout_of != own_layout) place_like(Op::traits.layout_of, node);
+  }
+  void place_like(int leader, Node& node) {
+    if (graph_.value(node.out[0]).parameter >= 0) return;  // all stored as the parameter
+    const int like = node.in[idx(leader)];
+    for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
+      if (i != leader && logical(node.in[idx(i)]) == logical(like)) want(node, i, stored(like));
+    store_like(node.out[0], like);
+    store_sums(node);
+  }
 
   void place(const Normalize&, Node& node) { store(node.out[0], padded(node.out[0])); }
   void place(const Augment&, Node& node) { store(node.out[0], padded(node.out[0])); }
@@ -159,15 +169,6 @@ class LayoutPass {
     want(node, 0, with_last(logical(node.in[0]), w[1]));
   }
 
-  void place(const Relu&, Node& node) { store_like(node.out[0], node.in[0]); }
-  void place(const ReluGrad&, Node& node) { place_pair(node); }
-  void place(const Add&, Node& node) { place_pair(node); }
-  void place_pair(Node& node) {
-    if (graph_.value(node.out[0]).parameter >= 0) return;  // all stored as the parameter
-    want(node, 0, stored(node.in[1]));
-    store_like(node.out[0], node.in[1]);
-    store_sums(node);
-  }
   // The column sums of the first output, if there are any; a parameter's gradient is stored as the
   // parameter is.
   void store_sums(const Node& node) {
@@ -217,8 +218,6 @@ class LayoutPass {
     for (const std::size_t i : {1, 2})
       if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
   }
-
-  void place(const Dropout&, Node& node) { store_like(node.out[0], node.in[0]); }
 
   void place(const SoftmaxXent&, Node& node) {
     want(node, 0, padded(node.in[0]));

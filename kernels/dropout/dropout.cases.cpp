@@ -2,7 +2,7 @@
 
 namespace warpstep::cases {
 
-void add_dropout(List list) {
+static void add_dropout(List list) {
   struct Size {
     const char* label;
     Shape shape;
@@ -27,5 +27,7 @@ void add_dropout(List list) {
       c.heavy = size.heavy;
     });
 }
+
+static const Folder dropout_cases("dropout", add_dropout);
 
 }  // namespace warpstep::cases

@@ -42,7 +42,7 @@ void add_masked(List& list, const Size& size, std::int64_t classes) {
 
 }  // namespace
 
-void add_linear(List list) {
+static void add_linear(List list) {
   for (const Size& size : {
            Size{"cifar10cnn fc1 n128", 128, 2048, 2048, true, true},
            Size{"cifar10cnn fc2 n128", 128, 2048, 10, true, true},
@@ -77,5 +77,7 @@ void add_linear(List list) {
     linear("fc", flatten(max_pool(conv("conv", x, conv_op))), op);
   });
 }
+
+static const Folder linear_cases("linear", add_linear);
 
 }  // namespace warpstep::cases

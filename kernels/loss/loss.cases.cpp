@@ -123,7 +123,7 @@ void add_weighed(List& list, const Size& size, const Weighing& weighing, bool mi
 
 }  // namespace
 
-void add_loss(List list) {
+static void add_loss(List list) {
   list.add("loss.dgrad", [](Case& c) { record(c, LossGrad{}, {}); });
   list.add("loss.dgrad scaled",
            [](Case& c) { record(c, LossGrad{.scaled = true}, {c.graph.step_state()}); });
@@ -172,5 +172,7 @@ void add_loss(List list) {
         add_weighed(list, size, weighing, mix);
       }
 }
+
+static const Folder loss_cases("loss", add_loss);
 
 }  // namespace warpstep::cases

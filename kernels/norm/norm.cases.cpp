@@ -85,7 +85,7 @@ void add_sum(List& list, const Size& size, bool add, bool relu) {
 
 }  // namespace
 
-void add_norm(List list) {
+static void add_norm(List list) {
   for (const Size& size : {
            Size{"one channel", 3, 5, 7, 1},
            Size{"images of 3 channels", 4, 9, 6, 3},
@@ -134,5 +134,7 @@ void add_norm(List list) {
                   {Kind::constant, 0.75}, false);
   add_forward(list, "", {"two values", 4, 6, 6, 32}, {}, {Kind::extreme, 3});
 }
+
+static const Folder norm_cases("norm", add_norm);
 
 }  // namespace warpstep::cases

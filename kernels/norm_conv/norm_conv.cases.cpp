@@ -125,7 +125,7 @@ void add_passes(List& list, const Size& size) {
 
 }  // namespace
 
-void add_norm_conv(List list) {
+static void add_norm_conv(List list) {
   const Conv pointwise{.kernel = 1}, wide{.kernel = 3, .padding = 1},
       strided{.kernel = 3, .stride = 2, .padding = 1}, projection{.kernel = 1, .stride = 2};
   for (const Size& size : {
@@ -151,5 +151,7 @@ void add_norm_conv(List list) {
        })
     add_passes(list, size);
 }
+
+static const Folder norm_conv_cases("norm_conv", add_norm_conv);
 
 }  // namespace warpstep::cases

@@ -34,7 +34,7 @@ PixelPlan masked(int channels, bool dilate, bool mix) {
 
 // Images of their own a row and more of them than rows, tiles that are full, cut off and of every
 // width.
-void add_pixels(List list) {
+static void add_pixels(List list) {
   for (const Size& size : {
            Size{"colours", {4, 32, 32, 3}, 4, {32, 32}, colours(3)},
            Size{"window", {7, 40, 37, 3}, 3, {32, 28}, colours(3)},
@@ -55,5 +55,7 @@ void add_pixels(List list) {
              })
         .heavy = size.heavy;
 }
+
+static const Folder pixels_cases("pixels", add_pixels);
 
 }  // namespace warpstep::cases

@@ -47,7 +47,7 @@ void add_views(List& list) {
 
 }  // namespace
 
-void add_pointwise(List list) {
+static void add_pointwise(List list) {
   add_normalize(list, "3 channels", {2, 32, 32, 3});
   add_normalize(list, "1 channel", {3, 28, 28, 1});
   add_normalize(list, "4 channels", {1, 5, 7, 4});
@@ -95,5 +95,7 @@ void add_pointwise(List list) {
       true;
   add_views(list);
 }
+
+static const Folder pointwise_cases("pointwise", add_pointwise);
 
 }  // namespace warpstep::cases

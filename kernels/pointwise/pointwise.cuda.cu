@@ -11,11 +11,12 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/pointwise/column_sums.cuh"
+#include "kernels/pointwise/elementwise.cuh"
 
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
+constexpr unsigned threads = elementwise_threads;
 
 struct ReluOf {  // NaN -> 0
   static constexpr bool binary = false;
@@ -29,56 +30,6 @@ struct SumOf {
   static constexpr bool binary = true;
   __device__ float operator()(float a, float b) const { return a + b; }
 };
-
-template <class F>
-inline constexpr unsigned vectors_a_thread = F::binary ? 2 : 4;
-
-// y = f(a, b), 2 or 3 elements of T moved an element: 128x32x32x32 in f16 are 8.4 MB, 2 us a pass.
-// y may be a or b, as each element is read and written by one thread: no __restrict__.
-template <class T, class F>
-__global__ void __launch_bounds__(threads)
-    elementwise(const T* a, const T* b, T* y, unsigned vectors, unsigned rest, F f) {
-  constexpr int width = vector_width<T>;
-  constexpr unsigned count = vectors_a_thread<F>;
-  const unsigned first = blockIdx.x * (threads * count) + threadIdx.x;
-  Packed<T, width> from_a[count], from_b[count];
-#pragma unroll
-  for (unsigned j = 0; j < count; ++j) {
-    const unsigned v = first + j * threads;
-    if (v >= vectors) continue;
-    from_a[j] = read<width>(a + std::size_t{v} * width);
-    if constexpr (F::binary) from_b[j] = read<width>(b + std::size_t{v} * width);
-  }
-#pragma unroll
-  for (unsigned j = 0; j < count; ++j) {
-    const unsigned v = first + j * threads;
-    if (v >= vectors) continue;
-    float x[width], z[width] = {};
-    unpack(from_a[j], x);
-    if constexpr (F::binary) unpack(from_b[j], z);
-#pragma unroll
-    for (int i = 0; i < width; ++i) x[i] = f(x[i], z[i]);
-    store(y + std::size_t{v} * width, x);
-  }
-  if (first < rest) {  // fewer than a vector's elements: threads of the first block
-    const std::size_t i = std::size_t{vectors} * width + first;
-    y[i] = narrow<T>(f(widen(a[i]), F::binary ? widen(b[i]) : 0));
-  }
-}
-
-template <class F>
-void launch_elementwise(const char* name, const void* a, const void* b, void* y, std::int64_t count,
-                        DType dtype, cudaStream_t stream) {
-  dispatch(name, dtype, [&]<class T>() {
-    constexpr int width = vector_width<T>;
-    if (count == 0) return;
-    const unsigned vectors = index32(name, "vectors of 16 bytes", count / width);
-    const unsigned blocks = blocks_for(vectors > 0 ? vectors : 1, threads * vectors_a_thread<F>);
-    launch(name, elementwise<T, F>, {.grid = blocks, .block = threads, .stream = stream},
-           static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y), vectors,
-           static_cast<unsigned>(count % width), F{});
-  });
-}
 
 constexpr unsigned tile_pixels = 512;
 

@@ -35,7 +35,7 @@ void add_sums(List& list, const Size& size) {
 
 }  // namespace
 
-void add_pool(List list) {
+static void add_pool(List list) {
   for (const Size& size : {
            Size{"cifar10cnn pool2", 2, 32, 32, 32},
            Size{"cifar10cnn pool3", 2, 16, 16, 64},
@@ -70,7 +70,7 @@ void add_pool(List list) {
   tied("all below zero, padding must not win", {Kind::positive, -1});
 }
 
-void add_avg_pool(List list) {
+static void add_avg_pool(List list) {
   struct Size {
     const char* label;
     std::int64_t batch, height, width, channels;
@@ -99,5 +99,8 @@ void add_avg_pool(List list) {
                c.heavy = size.heavy;
              });
 }
+
+static const Folder pool_cases("pool", add_pool);
+static const Folder avg_pool_cases("pool", add_avg_pool);
 
 }  // namespace warpstep::cases

@@ -34,14 +34,7 @@ class Reference final : public Backend {
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
     const Operands operands{graph, node};
-    return std::visit(
-        [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
-          if constexpr (std::is_same_v<Op, Reshape>)
-            fail<Error>("a view is never bound");
-          else
-            return ref::bind(op, operands);
-        },
-        node.op);
+    return bind_node(node, [&](const auto& op) { return ref::bind(op, operands); });
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {

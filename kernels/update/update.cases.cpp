@@ -110,7 +110,7 @@ void add_report_case(List& list) {
 
 }  // namespace
 
-void add_update(List list) {
+static void add_update(List list) {
   add_check(list, "of finite ones", 1);
   add_check(list, "with an infinity", std::numeric_limits<double>::infinity());
   add_check(list, "that are not numbers", std::numeric_limits<double>::quiet_NaN());
@@ -144,5 +144,7 @@ void add_update(List list) {
   add_beside(list, constant);
   add_product(list);
 }
+
+static const Folder update_cases("update", add_update);
 
 }  // namespace warpstep::cases

@@ -1,9 +1,25 @@
 #include "engine/graph/ops/any.h"
 
 namespace warpstep {
+namespace {
+
+template <class Op>
+constexpr bool has_adjoint = Op::traits.kind == OpKind::model || Op::traits.kind == OpKind::loss ||
+                             Op::traits.kind == OpKind::view;
+
+const CustomOp* custom(const AnyOp& op) {
+  const auto* found = std::get_if<Custom>(&op);
+  return found ? found->op.get() : nullptr;
+}
+
+OpTraits traits(const AnyOp& op) {
+  return std::visit([](const auto& o) { return o.traits; }, op);
+}
+
+}  // namespace
 
 std::string_view name(const AnyOp& op) {
-  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->name();
+  if (const CustomOp* own = custom(op)) return own->name();
   return std::visit([](const auto& o) { return std::string_view(o.name); }, op);
 }
 
@@ -16,21 +32,78 @@ Types infer(const AnyOp& op, const Types& in) {
 }
 
 void grad(const AnyOp& op, Adjoint& adjoint) {
-  std::visit([&](const auto& o) { grad(o, adjoint); }, op);
+  std::visit(
+      [&]<class Op>(const Op& o) {
+        if constexpr (has_adjoint<Op>)
+          grad(o, adjoint);
+        else
+          fail<Error>("{} has no adjoint", o.name);
+      },
+      op);
 }
 
 Cost cost(const AnyOp& op, const Types& in, const Types& out) {
   return std::visit([&](const auto& o) { return cost(o, in, out); }, op);
 }
 
+OpKind kind(const AnyOp& op) {
+  return traits(op).kind;
+}
+
+int layout_of(const AnyOp& op) {
+  return traits(op).layout_of;
+}
+
+bool has_f32_inputs(const AnyOp& op) {
+  if (const CustomOp* own = custom(op)) return own->wants_f32();
+  // A network's own output has the step's dtype.
+  if (const auto* nll = std::get_if<Nll>(&op); nll && nll->raw) return false;
+  return traits(op).f32 == F32::inputs;
+}
+
+bool reads_f32_parameters(const AnyOp& op) {
+  return traits(op).f32 == F32::parameters;
+}
+
 std::vector<int> in_place_inputs(const AnyOp& op) {
-  if (std::holds_alternative<Add>(op)) return {0, 1};
-  if (std::holds_alternative<Relu>(op) || std::holds_alternative<ReluGrad>(op) ||
-      std::holds_alternative<LogSoftmaxGrad>(op) || std::holds_alternative<Dropout>(op) ||
-      std::holds_alternative<NormGradApply>(op))
-    return {0};
-  if (const auto* custom = std::get_if<Custom>(&op)) return custom->op->in_place_inputs();
-  return {};
+  if (const CustomOp* own = custom(op)) return own->in_place_inputs();
+  const InputSet set = traits(op).in_place;
+  std::vector<int> found;
+  for (int i = 0; i < InputSet::most; ++i)
+    if (set.contains(i)) found.push_back(i);
+  return found;
+}
+
+void set_storage_dtype(AnyOp& op, DType dtype) {
+  // The adjoint of a loss of log-probabilities is f32, as they are.
+  if (const auto* nll = std::get_if<NllGrad>(&op); nll && !nll->raw) return;
+  std::visit(
+      [&](auto& o) {
+        if constexpr (requires { o.dtype; }) o.dtype = dtype;
+      },
+      op);
+}
+
+bool set_scaled(AnyOp& op) {
+  // A cross-entropy of an evaluation gives no gradient.
+  if (const auto* xent = std::get_if<SoftmaxXent>(&op); xent && !xent->gradient) return false;
+  std::visit(
+      [](auto& o) {
+        if constexpr (requires { o.scaled; }) o.scaled = true;
+      },
+      op);
+  return is_scaled(op);
+}
+
+bool is_scaled(const AnyOp& op) {
+  return std::visit(
+      [](const auto& o) {
+        if constexpr (requires { o.scaled; })
+          return o.scaled;
+        else
+          return false;
+      },
+      op);
 }
 
 }  // namespace warpstep

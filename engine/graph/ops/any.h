@@ -6,6 +6,7 @@
 #include "engine/graph/ops/conv.h"
 #include "engine/graph/ops/custom.h"
 #include "engine/graph/ops/dropout.h"
+#include "engine/graph/ops/gelu.h"
 #include "engine/graph/ops/linear.h"
 #include "engine/graph/ops/loss.h"
 #include "engine/graph/ops/norm.h"
@@ -17,28 +18,58 @@
 
 namespace warpstep {
 
-using AnyOp =
-    std::variant<Normalize, Conv, ConvDataGrad, ConvWeightGrad, Relu, ReluGrad, Add, Reshape,
-                 Reorder, Upload, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, BatchNorm,
-                 BatchNormGrad, Dropout, Linear, LinearDataGrad, LinearWeightGrad, LogSoftmax,
-                 LogSoftmaxGrad, Nll, NllGrad, Top1, SoftmaxXent, LossGrad, Clock, Update,
-                 UpdateAll, CheckGradients, Accumulate, LarsScale, Average, Report, Augment, Custom,
-                 NormConv, NormFinalize, NormApply, NormConvDataGrad, NormGradApply,
-                 NormConvWeightGrad>;
+// Every op, by family. The variant, and the bind() that each backend declares for each op
+// (kernels/kernel.h), follow from this list.
+// clang-format off
+#define WARPSTEP_EACH_OP(OP)                                                \
+  OP(Normalize) OP(Relu) OP(ReluGrad) OP(Add) OP(Reshape)                   \
+  OP(Upload) OP(Reorder)                                                    \
+  OP(Augment)                                                               \
+  OP(Conv) OP(ConvDataGrad) OP(ConvWeightGrad)                              \
+  OP(Linear) OP(LinearDataGrad) OP(LinearWeightGrad)                        \
+  OP(MaxPool) OP(MaxPoolGrad) OP(AvgPool) OP(AvgPoolGrad)                   \
+  OP(BatchNorm) OP(BatchNormGrad)                                           \
+  OP(NormConv) OP(NormFinalize) OP(NormApply)                               \
+  OP(NormConvDataGrad) OP(NormGradApply) OP(NormConvWeightGrad)             \
+  OP(Dropout)                                                               \
+  OP(Gelu) OP(GeluGrad)                                                     \
+  OP(LogSoftmax) OP(LogSoftmaxGrad) OP(Nll) OP(NllGrad) OP(Top1)            \
+  OP(SoftmaxXent) OP(LossGrad)                                              \
+  OP(Clock) OP(Update) OP(UpdateAll) OP(CheckGradients) OP(Accumulate)      \
+  OP(LarsScale) OP(Average) OP(Report)                                      \
+  OP(Custom)
+// clang-format on
+
+namespace detail {
+template <class First, class... Ops>
+using VariantOf = std::variant<Ops...>;
+}
+#define WARPSTEP_NEXT_TYPE(Op) , Op
+using AnyOp = detail::VariantOf<void WARPSTEP_EACH_OP(WARPSTEP_NEXT_TYPE)>;
+#undef WARPSTEP_NEXT_TYPE
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none
 Types infer(const AnyOp& op, const Types& in);
-void grad(const AnyOp& op, Adjoint& adjoint);  // throws Error for an op that is itself an adjoint
+void grad(const AnyOp& op, Adjoint& adjoint);  // throws Error for an op without an adjoint
 Cost cost(const AnyOp& op, const Types& in, const Types& out);
 
-// The output is the input under another shape: no call, one buffer.
-inline bool is_view(const AnyOp& op) {
-  return std::holds_alternative<Reshape>(op);
-}
-
-// The inputs whose buffer output 0 may take over when they are not needed any more (element i
-// depends on element i).
+OpKind kind(const AnyOp& op);
+int layout_of(const AnyOp& op);              // OpTraits::layout_of
+bool has_f32_inputs(const AnyOp& op);        // F32::inputs
+bool reads_f32_parameters(const AnyOp& op);  // F32::parameters
+// The inputs whose buffer output 0 may take over when they are not needed any more.
 std::vector<int> in_place_inputs(const AnyOp& op);
+
+// Sets the field `dtype` of an op whose output has the dtype that the step stores values in.
+void set_storage_dtype(AnyOp& op, DType dtype);
+// Sets the field `scaled` of an op that begins the backward half: its result is then times the loss
+// scale of the state, an input more. False for other ops.
+bool set_scaled(AnyOp& op);
+bool is_scaled(const AnyOp& op);
+
+inline bool is_view(const AnyOp& op) {
+  return kind(op) == OpKind::view;
+}
 
 }  // namespace warpstep

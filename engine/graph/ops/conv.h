@@ -10,6 +10,8 @@ namespace warpstep {
 // bias).
 struct Conv {
   static constexpr std::string_view name = "conv";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   std::int64_t out = 0;
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
@@ -29,6 +31,8 @@ std::string text(const Conv& op);
 // d_z [N,H',W',out], weight -> d_x of shape `input`.
 struct ConvDataGrad {
   static constexpr std::string_view name = "conv.dgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Conv conv;
   Shape input;
   bool operator==(const ConvDataGrad&) const = default;
@@ -40,6 +44,8 @@ std::string text(const ConvDataGrad& op);
 // x, d_z -> d_weight and, with a bias, d_bias (the sum of d_z over all but its last axis).
 struct ConvWeightGrad {
   static constexpr std::string_view name = "conv.wgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Conv conv;
   bool operator==(const ConvWeightGrad&) const = default;
 };

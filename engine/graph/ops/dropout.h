@@ -11,6 +11,8 @@ namespace warpstep {
 // backward half, on every backend and in every layout. It is its own adjoint.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
   double rate = 0.5;
   std::uint32_t layer = 0;  // tells the model's dropouts apart
   bool operator==(const Dropout&) const = default;

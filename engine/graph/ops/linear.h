@@ -10,6 +10,8 @@ namespace warpstep {
 // the same backend's LinearDataGrad alone; rows of whole 128 bits, as cublasLt wants them.
 struct Linear {
   static constexpr std::string_view name = "linear";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   std::int64_t out = 0;
   bool bias = true;
   bool relu = false;  // set by fusion
@@ -26,6 +28,8 @@ std::string text(const Linear& op);
 // sums of d_x. x is for kernels that cannot use the mask.
 struct LinearDataGrad {
   static constexpr std::string_view name = "linear.dgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   bool relu = false;  // set by fusion
   bool operator==(const LinearDataGrad&) const = default;
 };
@@ -37,6 +41,8 @@ std::string text(const LinearDataGrad& op);
 // sums of d_z).
 struct LinearWeightGrad {
   static constexpr std::string_view name = "linear.wgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   bool bias = true;
   bool operator==(const LinearWeightGrad&) const = default;
 };

@@ -14,6 +14,8 @@ namespace warpstep {
 // from the running statistics, and is the only output.
 struct BatchNorm {
   static constexpr std::string_view name = "batch_norm";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 0};
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool training = true;  // see for_inference()
@@ -33,6 +35,8 @@ std::string text(const BatchNorm& op);
 // shortcut's gradient is d_y itself.)
 struct BatchNormGrad {
   static constexpr std::string_view name = "batch_norm.dgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 1};
   BatchNorm norm;
   bool sum = false;  // set by fusion: the gradients of two users of y
   bool operator==(const BatchNormGrad&) const = default;

@@ -22,6 +22,8 @@ std::string_view name(Prologue prologue);
 // there is a shortcut: it ends a residual block, and others read it.
 struct NormConv {
   static constexpr std::string_view name = "norm_conv";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Conv conv;  // without bias and relu
   Prologue prologue = Prologue::none;
   bool operator==(const NormConv&) const = default;
@@ -37,6 +39,10 @@ std::string text(const NormConv& op);
 // The variance is squares / rows - mean^2 in f32: of numbers far from 0 it loses digits.
 struct NormFinalize {
   static constexpr std::string_view name = "norm_finalize";
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   BatchNorm norm;
   std::int64_t rows = 0;
   DType dtype = DType::f32;  // of scale and bias
@@ -50,6 +56,10 @@ std::string text(const NormFinalize& op);
 // shortcut), clamped at 0 with relu: a norm of which no convolution's prologue makes anything.
 struct NormApply {
   static constexpr std::string_view name = "norm_apply";
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   BatchNorm norm;
   bool operator==(const NormApply&) const = default;
 };
@@ -64,6 +74,10 @@ std::string text(const NormApply& op);
 // gamma inv_std, by_x = -by_g inv_std d_gamma / n, constant = -by_g d_beta / n - by_x mean.
 struct NormConvDataGrad {
   static constexpr std::string_view name = "norm_conv.dgrad";
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   Conv conv;
   bool operator==(const NormConvDataGrad&) const = default;
 };
@@ -75,6 +89,10 @@ std::string text(const NormConvDataGrad& op);
 // d_beta in the dtype of g, as every gradient of a parameter is.
 struct NormGradApply {
   static constexpr std::string_view name = "norm_apply.dgrad";
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(0),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   bool operator==(const NormGradApply&) const = default;
 };
 Types infer(const NormGradApply& op, const Types& in);
@@ -83,6 +101,8 @@ Cost cost(const NormGradApply& op, const Types& in, const Types& out);
 // x, scale, bias, d_z -> d_weight of a convolution of max(0, scale x + bias).
 struct NormConvWeightGrad {
   static constexpr std::string_view name = "norm_conv.wgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Conv conv;
   bool operator==(const NormConvWeightGrad&) const = default;
 };

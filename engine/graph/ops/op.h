@@ -1,7 +1,9 @@
-// What every op states about itself. An op is a plain value: attributes, a shape rule (infer), its
-// adjoint (grad), its cost, and a line of text. It knows no backend and holds no pointer.
+// What every op states about itself. An op is a plain value: attributes, traits, a shape rule
+// (infer), its adjoint (grad) if it has one, its cost, and a line of text. It knows no backend and
+// holds no pointer.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -36,21 +38,64 @@ void add_column_sums(Cost& cost, const Shape& x);
 // Throws ShapeError unless least <= in.size() <= most; the graph adds scope and model line.
 void require_inputs(std::string_view op, const Types& in, std::size_t least, std::size_t most);
 
-// The answers of ops that say nothing of their own: no attributes, no adjoint (ops that are
-// adjoints themselves).
+// What the passes, the planner and the backends ask of any op. Every op states it as `static
+// constexpr OpTraits traits`; no field has a default, so that an op that forgets one does not
+// compile. Two fields of an op have a meaning of their own: `dtype` is set to the dtype that the
+// step stores values in, and `scaled` to true where the op is to multiply by the loss scale.
+enum class OpKind : std::uint8_t {
+  model,     // of the forward half, as recorded or fused, with an adjoint
+  constant,  // of the forward half, and nothing is learnt through it: no adjoint
+  loss,      // its adjoint gives the gradient of the mean loss, whatever arrives
+  derived,   // made later, by differentiate() or a fusion of the backward half
+  update,    // changes parameters or their averages, by their gradients
+  state,     // of the step itself: the clock, gradients summed over steps, the report
+  move,      // the same values in other memory or another layout, inserted by a backend
+  view,      // its input under another shape: no call, one buffer; its adjoint is a view
+};
+
+enum class F32 : std::uint8_t {  // what stays f32 in 16-bit precisions
+  none,
+  inputs,      // slots of the step (Role::input) that the op reads
+  parameters,  // it reads the parameters themselves, not their copies
+};
+
+// Some of an op's first eight inputs.
+struct InputSet {
+  static constexpr int most = 8;
+  std::uint8_t bits;
+  constexpr bool contains(int i) const { return ((bits >> i) & 1) != 0; }
+};
+template <class... Index>
+constexpr InputSet inputs(Index... index) {
+  return {static_cast<std::uint8_t>((0 | ... | (1 << index)))};
+}
+
+// A field that must be given.
+template <class T>
+struct Stated {
+  constexpr Stated(T given) : value(given) {}
+  constexpr operator T() const { return value; }
+  T value;
+};
+
+inline constexpr int own_layout = -1;  // backends place the op by rules of its own
+
+struct OpTraits {
+  Stated<OpKind> kind;
+  Stated<InputSet> in_place;  // whose buffer output 0 may take over: element i needs element i
+  Stated<F32> f32;
+  Stated<int> layout_of;  // the input in whose layout all operands of its shape are stored
+};
+
+// The text of ops without attributes.
 template <class Op>
 requires std::is_empty_v<Op> std::string text(const Op&) {
   return {};
 }
-// An op with attributes tells them; without this, a forgotten text() would convert its op to AnyOp
+// An op with attributes prints them; without this, a forgotten text() would convert its op to AnyOp
 // and call itself.
 template <class Op>
 requires(!std::is_empty_v<Op>) std::string text(const Op&)
 = delete;
-
-template <class Op>
-void grad(const Op& op, Adjoint&) {
-  fail<Error>("{} has no adjoint", op.name);
-}
 
 }  // namespace warpstep

@@ -11,6 +11,8 @@ namespace warpstep {
 // engine/core/pixels.h says of them, to the bit in f32. Nothing learns through it: no adjoint.
 struct Augment {
   static constexpr std::string_view name = "augment";
+  static constexpr OpTraits traits{
+      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   PixelPlan plan;
   ImageExtent out;
   DType dtype = DType::f32;  // of y; set by the precision

@@ -12,6 +12,8 @@ namespace warpstep {
 // the loader has normalised are f32, and only change their dtype and how they are stored.
 struct Normalize {
   static constexpr std::string_view name = "normalize";
+  static constexpr OpTraits traits{
+      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::inputs, .layout_of = own_layout};
   static constexpr std::size_t max_channels = 4;
   static constexpr std::array<float, max_channels> ones{1, 1, 1, 1};  // scale that changes nothing
   std::array<float, max_channels> scale{};
@@ -26,6 +28,8 @@ std::string text(const Normalize& op);
 // y = max(0, x).
 struct Relu {
   static constexpr std::string_view name = "relu";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
   bool operator==(const Relu&) const = default;
 };
 Types infer(const Relu& op, const Types& in);
@@ -36,6 +40,8 @@ Cost cost(const Relu& op, const Types& in, const Types& out);
 // all but its last axis.
 struct ReluGrad {
   static constexpr std::string_view name = "relu.dgrad";
+  static constexpr OpTraits traits{
+      .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::none, .layout_of = 1};
   bool bias_gradient = false;  // set by fusion
   bool operator==(const ReluGrad&) const = default;
 };
@@ -46,6 +52,8 @@ std::string text(const ReluGrad& op);
 // a + b of one shape. Gradients of a value that is used more than once meet here.
 struct Add {
   static constexpr std::string_view name = "add";
+  static constexpr OpTraits traits{
+      .kind = OpKind::model, .in_place = inputs(0, 1), .f32 = F32::none, .layout_of = 1};
   bool operator==(const Add&) const = default;
 };
 Types infer(const Add& op, const Types& in);
@@ -55,6 +63,8 @@ Cost cost(const Add& op, const Types& in, const Types& out);
 // The same elements under another shape: a view, never a call.
 struct Reshape {
   static constexpr std::string_view name = "reshape";
+  static constexpr OpTraits traits{
+      .kind = OpKind::view, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Shape shape;
   bool operator==(const Reshape&) const = default;
 };
@@ -67,6 +77,8 @@ std::string text(const Reshape& op);
 // whose kernels cannot read the host's.
 struct Upload {
   static constexpr std::string_view name = "upload";
+  static constexpr OpTraits traits{
+      .kind = OpKind::move, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   bool operator==(const Upload&) const = default;
 };
 Types infer(const Upload& op, const Types& in);
@@ -76,6 +88,8 @@ Cost cost(const Upload& op, const Types& in, const Types& out);
 // visible call.
 struct Reorder {
   static constexpr std::string_view name = "reorder";
+  static constexpr OpTraits traits{
+      .kind = OpKind::move, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   bool operator==(const Reorder&) const = default;
 };
 Types infer(const Reorder& op, const Types& in);

@@ -29,6 +29,8 @@ std::string text(const Optimizer& optimizer);
 // state: the first call of every training step, see step_state.h.
 struct Clock {
   static constexpr std::string_view name = "clock";
+  static constexpr OpTraits traits{
+      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Schedule schedule;
   double beta1 = 0;
   double beta2 = 0;
@@ -45,6 +47,8 @@ std::string text(const Clock& op);
 // accumulates. The copy is the parameter in the dtype that the step computes in.
 struct Update {
   static constexpr std::string_view name = "update";
+  static constexpr OpTraits traits{
+      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;  // set by the precision
   std::size_t operands() const { return idx(3 + optimizer.moments() + (copy ? 1 : 0)); }
@@ -58,6 +62,8 @@ std::string text(const Update& op);
 // and moments at equal offsets, in one pass. Made by fusion.
 struct UpdateAll {
   static constexpr std::string_view name = "update_all";
+  static constexpr OpTraits traits{
+      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;
   bool operator==(const UpdateAll&) const = default;
@@ -74,6 +80,8 @@ std::string text(const UpdateAll& op);
 // are summed over steps in another, f32.
 struct CheckGradients {
   static constexpr std::string_view name = "check_gradients";
+  static constexpr OpTraits traits{
+      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   double clip_norm = 0;
   bool operator==(const CheckGradients&) const = default;
 };
@@ -86,6 +94,8 @@ std::string text(const CheckGradients& op);
 // the others. Only the last one's state lets the updates that follow happen, see StepState::update.
 struct Accumulate {
   static constexpr std::string_view name = "accumulate";
+  static constexpr OpTraits traits{
+      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   std::int64_t steps = 1;
   bool operator==(const Accumulate&) const = default;
 };
@@ -100,6 +110,10 @@ std::string text(const Accumulate& op);
 // (biases, norms) stay as they are, and so does one whose |w| or |g| is 0.
 struct LarsScale {
   static constexpr std::string_view name = "lars";
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   double trust = 0.001;
   double weight_decay = 0;
   double epsilon = 1e-8;
@@ -113,6 +127,10 @@ std::string text(const LarsScale& op);
 // after each update, nothing in a step without one. Both lie in sections of the store.
 struct Average {
   static constexpr std::string_view name = "average";
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = own_layout};
   double decay = 0.999;
   bool operator==(const Average&) const = default;
 };
@@ -123,6 +141,8 @@ std::string text(const Average& op);
 // loss, top-1 count if there is one, state, ring: the last call of a training step, see StepReport.
 struct Report {
   static constexpr std::string_view name = "report";
+  static constexpr OpTraits traits{
+      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::inputs, .layout_of = own_layout};
   bool operator==(const Report&) const = default;
 };
 Types infer(const Report& op, const Types& in);

@@ -1,0 +1,43 @@
+#include <cmath>
+#include <numbers>
+
+#include "kernels/ref/ref.h"
+
+namespace warpstep::ref {
+namespace {
+
+// y and dy/dx.
+struct GeluAt {
+  double y, slope;
+};
+
+GeluAt gelu_at(double x, bool tanh) {
+  if (tanh) {
+    const double scale = std::sqrt(2 / std::numbers::pi);
+    const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
+    return {0.5 * x * (1 + t),
+            0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x)};
+  }
+  const double share = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+  const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+  return {x * share, share + x * density};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
+  return host_kernel("loops", [op, count = operands.out_shape().count()](const Buffers& b) {
+    for (std::int64_t i = 0; i < count; ++i)
+      as<double>(b.out[0])[i] = gelu_at(as<double>(b.in[0])[i], op.tanh).y;
+  });
+}
+
+std::unique_ptr<Kernel> bind(const GeluGrad& op, const Operands& operands) {
+  return host_kernel("loops", [op, count = operands.out_shape().count()](const Buffers& b) {
+    for (std::int64_t i = 0; i < count; ++i)
+      as<double>(b.out[0])[i] =
+          as<double>(b.in[0])[i] * gelu_at(as<double>(b.in[1])[i], op.tanh).slope;
+  });
+}
+
+}  // namespace warpstep::ref

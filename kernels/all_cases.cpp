@@ -1,6 +1,8 @@
 // The cases of Warpstep's own ops. A project with ops of its own defines all() anew.
 #include "kernels/cases.h"
 
+#include <map>
+
 namespace warpstep::cases {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
@@ -13,6 +14,11 @@
 #include "tests/trial.h"
 
 namespace warpstep {
+namespace simt {
+// Of the emulated device, where the program has one.
+[[gnu::weak]] void set_schedule(std::uint64_t seed);
+}  // namespace simt
+
 namespace {
 
 using testing_support::Result;
@@ -108,10 +114,20 @@ class Op : public OnBackend {
   void SetUp() override { open(precision_of(GetParam()), {}); }
 };
 
-// Two runs are compared bit for bit: no algorithm that adds in another order each time.
+// Two runs are compared bit for bit: no algorithm that adds in another order each time. The blocks,
+// warps and lanes of the emulated device take turns in another order in each.
 class DeterministicOp : public OnBackend {
  protected:
-  void SetUp() override { open(precision_of(GetParam()), {.deterministic = true}); }
+  void SetUp() override {
+    open(precision_of(GetParam()), {.deterministic = true});
+    if (testing_support::tested_backend() == "cuda_emulated") {
+      ASSERT_TRUE(simt::set_schedule != nullptr);
+    }
+  }
+  void TearDown() override { shuffle(0); }
+  static void shuffle(std::uint64_t seed) {
+    if (simt::set_schedule != nullptr) simt::set_schedule(seed);
+  }
 };
 
 class OpInTf32 : public OnBackend {
@@ -175,7 +191,9 @@ std::vector<std::uint32_t> bits(const std::vector<Result>& results) {
 
 TEST_P(DeterministicOp, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
   const std::vector<std::uint32_t> first = bits(Trial(GetParam(), backend_).run());
+  shuffle(1);
   EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run())) << "second program";
+  shuffle(2);
   EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run(true))) << "dead buffers poisoned";
   if (std::any_of(GetParam().graph.nodes.begin(), GetParam().graph.nodes.end(),
                   [](const Node& node) { return node.phase == Phase::update; }))

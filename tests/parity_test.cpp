@@ -27,7 +27,9 @@ double norm(const std::vector<float>& values) {
   return std::sqrt(sum);
 }
 
-// L2 norm of the difference at the golden's samples, relative to theirs.
+// L2 norm of the difference at the golden's samples, relative to theirs; or to a quarter of that of
+// samples as large as the mean element, where they are smaller by chance: a norm's bias whose relu
+// is always open has a gradient of rounding noise if another norm follows.
 double sample_difference(const std::vector<float>& values, const json& golden, std::size_t stride) {
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < golden.at("samples").size(); ++i) {
@@ -36,7 +38,10 @@ double sample_difference(const std::vector<float>& values, const json& golden, s
     difference += (actual - expected) * (actual - expected);
     size += expected * expected;
   }
-  return std::sqrt(difference / size);
+  const double mean_square =
+      std::pow(golden.at("norm").get<double>(), 2) / static_cast<double>(values.size());
+  const auto samples = static_cast<double>(golden.at("samples").size());
+  return std::sqrt(difference / std::max(size, samples * mean_square / 16));
 }
 
 // The most that a result may be off: what float32 allows, or eight times as far as PyTorch's own
@@ -47,7 +52,7 @@ double allowed(double floor, double spread, bool in_double) {
 }
 
 double spread_of(const json& golden) {
-  return golden.at("float32_spread").at("relative_norm").get<double>();
+  return golden.at("float32_spread").get<double>();
 }
 
 // Winograd's transforms round some hundred times more than sums do, and Adam makes whole steps of a
@@ -56,11 +61,6 @@ double spread_of(const json& golden) {
 struct Way {
   std::string model;
   bool exact_math = true;
-
-  // Of 8192 activations on a 2x2 map of eight images, one whose sign float32 decides otherwise
-  // takes a hundredth of the gradients below it elsewhere, and all later steps. Beyond their first
-  // step these networks are held in double alone, tightly.
-  bool deep() const { return model.starts_with("resnet") && model != "resnet9"; }
 };
 
 Optimizer optimizer_of(const json& golden) {
@@ -105,6 +105,8 @@ class Parity : public testing::TestWithParam<Way> {
     program_->store().initialize(golden_.at("seed"));
   }
 
+  void expect_initial() const;
+  void set_start();
   void step(std::uint32_t index) {
     batch_ = golden_batch(golden_.at("seed"), index, golden_.at("batch"), image_of(golden_));
     const std::array<const void*, 2> slots{batch_.images.data(), batch_.labels.data()};
@@ -122,6 +124,35 @@ class Parity : public testing::TestWithParam<Way> {
   GoldenBatch batch_;
 };
 
+void Parity::expect_initial() const {
+  const Store& store = program_->store();
+  const json& parameters = golden_.at("parameters");
+  ASSERT_EQ(store.parameters().size(), parameters.size());
+  ASSERT_EQ(store.buffers().size(), golden_.value("buffers", json::array()).size());
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const json& golden = parameters[p].at("initial");
+    const std::string name = parameters[p].at("name");
+    ASSERT_EQ(store.parameters()[p].name, name);
+    const std::vector<float> ours = store.read(p);
+    for (std::size_t i = 0; i < golden.at("first").size(); ++i)
+      EXPECT_FLOAT_EQ(ours[i], golden["first"][i].get<float>()) << name;
+    EXPECT_NEAR(norm(ours), golden["norm"].get<double>(), 1e-6 * norm(ours)) << name;
+  }
+}
+
+// Norms that condition a deep network: some numbers, repeated to the parameter's end.
+void Parity::set_start() {
+  Store& store = program_->store();
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const json& parameter = golden_.at("parameters")[p];
+    if (!parameter.contains("start")) continue;
+    std::vector<float> values = store.read(p);
+    const json& start = parameter["start"];
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = start[i % start.size()];
+    store.write(p, values);
+  }
+}
+
 void Parity::expect_loss(std::uint32_t step) const {
   const json &losses = golden_.at("losses"), &correct = golden_.at("correct");
   const double expected = losses["float64"][step];
@@ -134,24 +165,34 @@ void Parity::expect_loss(std::uint32_t step) const {
 }
 
 // A max pool's winner or a relu's sign that hangs on the last bit sends a gradient elsewhere in the
-// convolutions of nets without norms.
+// convolutions, but for networks whose goldens' decisions are all clear. The norm covers the
+// elements between the samples. Which parameter's roundings are small is chance, too: another
+// implementation's may be a quarter of the largest.
 void Parity::expect_gradients() const {
   const Store& store = program_->store();
-  double largest = 0;
+  double largest = 0, drift = 0;
   for (const json& parameter : golden_.at("parameters"))
     largest = std::max(largest, parameter["first_gradient"]["norm"].get<double>());
+  const auto is_noise = [&](const json& gradient) {
+    return gradient["norm"].get<double>() < 1e-9 * largest;
+  };
+  for (const json& parameter : golden_.at("parameters"))
+    if (!is_noise(parameter["first_gradient"]))
+      drift = std::max(drift, spread_of(parameter["first_gradient"]));
+  const bool clear = golden_.at("clear") > 0;
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
     const json &parameter = golden_.at("parameters")[p], &gradient = parameter["first_gradient"];
     const std::vector<float> ours = store.read(p, Store::Section::gradient);
     const std::string name = parameter["name"];
-    if (gradient["norm"].get<double>() < 1e-9 * largest) {  // a bias before a norm: rounding noise
+    if (is_noise(gradient)) {  // a bias before a norm: rounding noise
       EXPECT_LT(norm(ours), 1e-5 * largest) << name;
       continue;
     }
-    const double floor = GetParam().deep() ? 5e-2 : name.starts_with("conv") ? 1e-3 : 1e-5;
-    EXPECT_LT(sample_difference(ours, gradient, parameter["stride"]),
-              allowed(floor, spread_of(gradient), in_double_))
-        << name;
+    const double floor = clear ? std::max(1e-5, 2 * drift) : name.starts_with("conv") ? 1e-3 : 1e-5;
+    const double most = allowed(floor, spread_of(gradient), in_double_);
+    EXPECT_LT(sample_difference(ours, gradient, parameter["stride"]), most) << name;
+    const double expected = gradient["norm"];
+    EXPECT_NEAR(norm(ours), expected, most * expected) << name;
   }
 }
 
@@ -168,14 +209,14 @@ void Parity::expect_final(const std::vector<std::vector<float>>& initial) const 
     const std::string name = parameter["name"];
     const std::vector<float> ours = store.read(p);
     if (golden["norm"].get<double>() > 1e-9) {  // but for biases that never left 0
-      EXPECT_LT(sample_difference(ours, golden, parameter["stride"]),
-                allowed(floor, drift, in_double_))
-          << name;
+      const double most = allowed(floor, drift, in_double_);
+      EXPECT_LT(sample_difference(ours, golden, parameter["stride"]), most) << name;
+      EXPECT_NEAR(norm(ours), golden["norm"].get<double>(), most * norm(ours)) << name;
     }
     std::vector<float> moved = ours;
     for (std::size_t i = 0; i < moved.size(); ++i) moved[i] -= initial[p][i];
     const double expected = parameter["moved_norm"];
-    const double noise = in_double_ ? 0 : 8 * drift * golden["norm"].get<double>();
+    const double noise = (in_double_ ? 1e-7 : 8 * drift) * golden["norm"].get<double>();
     EXPECT_NEAR(norm(moved), expected, 1e-3 * expected + noise) << name;
   }
   // Winograd's rounding is averaged in a running mean: 1.6e-5 with it, 2.2e-6 without, where it was
@@ -185,40 +226,31 @@ void Parity::expect_final(const std::vector<std::vector<float>>& initial) const 
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const json& golden = golden_.at("buffers")[b];
     ASSERT_EQ(store.buffers()[b].name, golden["name"]);
-    EXPECT_LT(sample_difference(store.read_buffer(b), golden["final"], golden["stride"]),
-              allowed(buffer_floor, spread_of(golden["final"]), in_double_))
-        << golden["name"];
+    const std::vector<float> ours = store.read_buffer(b);
+    const double most = allowed(buffer_floor, spread_of(golden["final"]), in_double_);
+    EXPECT_LT(sample_difference(ours, golden["final"], golden["stride"]), most) << golden["name"];
+    const double expected = golden["final"]["norm"];
+    EXPECT_NEAR(norm(ours), expected, most * expected) << golden["name"];
   }
 }
 
 TEST_P(Parity, StepsAgreeWithPyTorch) {
-  const json& parameters = golden_.at("parameters");
-  Store& store = program_->store();
-  ASSERT_EQ(store.parameters().size(), parameters.size());
-  ASSERT_EQ(store.buffers().size(), golden_.value("buffers", json::array()).size());
+  ASSERT_NO_FATAL_FAILURE(expect_initial());
+  set_start();
+  const Store& store = program_->store();
   std::vector<std::vector<float>> initial;
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    ASSERT_EQ(store.parameters()[p].name, parameters[p].at("name"));
-    initial.push_back(store.read(p));
-    for (std::size_t i = 0; i < std::min<std::size_t>(8, initial[p].size()); ++i)
-      EXPECT_FLOAT_EQ(initial[p][i], parameters[p]["initial"]["first"][i].get<float>());
-    EXPECT_NEAR(norm(initial[p]), parameters[p]["initial"]["norm"].get<double>(),
-                1e-6 * norm(initial[p]));
-  }
-  const bool only_first = GetParam().deep() && !in_double_;
-  const auto steps = only_first ? 1 : golden_.at("steps").get<std::uint32_t>();
-  for (std::uint32_t s = 0; s < steps; ++s) {
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) initial.push_back(store.read(p));
+  for (std::uint32_t s = 0; s < golden_.at("steps").get<std::uint32_t>(); ++s) {
     step(s);
     expect_loss(s);
     if (s == 0) expect_gradients();
   }
-  if (!only_first) expect_final(initial);
+  expect_final(initial);
 }
 
-// Plain loops in double take seconds a step: there the deep networks alone, whose roundings grow so
-// in float that their later steps mean little.
+// Plain loops in double take up to seconds per step: there the deep networks alone.
 std::vector<Way> ways() {
-  std::vector<Way> all{{"resnet18"}, {"resnet34"}, {"resnet50"}};
+  std::vector<Way> all{{"resnet18"}, {"resnet50"}};
   if (testing_support::tested_backend() == std::string_view("ref")) return all;
   for (const char* model : {"cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "toynet"})
     all.push_back({model});

@@ -27,6 +27,9 @@ foreach(backend_tier ${op_tiers})
   target_compile_definitions(op_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
   add_dependencies(op_${backend}_test warpstep_ref warpstep_${backend})
 endforeach()
+if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weakly, which --as-needed does not count
+  target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
+endif()
 
 # The engine's own parts, on the reference backend if they need one.
 set(engine "${root}/engine")

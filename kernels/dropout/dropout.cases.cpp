@@ -14,6 +14,8 @@ static void add_dropout(List list) {
            Size{"a linear layer's output", {8, 4096}},
            Size{"images", {3, 6, 5, 32}, 0.2, 1},
            Size{"17 channels", {3, 5, 7, 17}, 0.9, 7},
+           Size{"12 channels", {19, 12}, 0.25, 1},
+           Size{"rows of 11", {50, 11}, 0.1, 70000},
            Size{"fewer than a word's share", {3}, 0.5, 2},
            Size{"one element", {1}, 0.25},
            Size{"nothing dropped", {2, 33}, 0},

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "kernels/cases.h"
 
 namespace warpstep::cases {
@@ -68,6 +70,27 @@ void add_mixed(List& list, const Size& size) {
              [&](Case& c) {
                const Tensor x = logits(c, size);
                record(c, SoftmaxXent{.gradient = gradient, .mixed = true}, mixed(c, x, size));
+             });
+}
+
+// Rows of a width, by each kernel that divides a row among lanes.
+void add_width(List& list, std::int64_t rows, std::int64_t classes) {
+  const std::string label = fmt::format("of {}x{}", rows, classes);
+  const Size size{label.c_str(), rows, classes, {Fill::Kind::centered, 4}, Fill::Kind::padded};
+  list.add("log_softmax and nll " + label, [&](Case& c) {
+    const Tensor x = record(c, LogSoftmax{}, {logits(c, size)});
+    record(c, Nll{}, {x, labels(c, size)});
+  });
+  list.add("top1 " + label, [&](Case& c) {
+    const Tensor x = logits(c, size);
+    record(c, Top1{}, {x, labels(c, size)});
+  });
+  for (const bool mix : {false, true})
+    list.add(std::string("softmax_xent ") + (mix ? "mixed " : "") + "with gradient " + label,
+             [&](Case& c) {
+               const Tensor x = logits(c, size);
+               record(c, SoftmaxXent{.gradient = true, .mixed = mix},
+                      mix ? mixed(c, x, size) : std::vector<Tensor>{x, labels(c, size)});
              });
 }
 
@@ -144,6 +167,18 @@ static void add_loss(List list) {
            Size{"of 4096x1000", 4096, 1000, {Kind::centered, 4}, Kind::labels, true, true},
        })
     add(list, size);
+  // Groups of 2, 4, 8 and 32 lanes and whole blocks, with a part of a group, one vector a lane and
+  // more; one block, and several.
+  for (const auto& [rows, classes] : {std::pair{3, 1},
+                                      {300, 10},
+                                      {33, 17},
+                                      {40, 30},
+                                      {70, 64},
+                                      {9, 100},
+                                      {20, 257},
+                                      {3, 500},
+                                      {2, 2500}})
+    add_width(list, rows, classes);
   // Few classes: labels that are their pair's, too.
   for (const Size& size : {
            Size{"of 128x10", 128, 10, {Kind::centered, 3}},

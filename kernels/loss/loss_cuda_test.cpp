@@ -88,55 +88,6 @@ class LossCuda : public ::testing::TestWithParam<DType> {
   DType dtype() const { return GetParam(); }
 };
 
-struct Size {
-  std::size_t rows, classes;
-};
-// Groups of 2, 4, 8 and 32 lanes and whole blocks, with a part of a group, one vector a lane and
-// more; one block, and several.
-const std::vector<Size> sizes{{1, 3},   {5, 2},    {3, 1},    {128, 10}, {300, 10},
-                              {33, 17}, {40, 30},  {70, 64},  {9, 100},  {20, 257},
-                              {3, 500}, {3, 1000}, {2, 2500}, {600, 10}};
-
-TEST_P(LossCuda, SoftmaxXent) {
-  for (const Size& size : sizes) {
-    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
-    expect_xent(Batch(dtype(), size.rows, size.classes, 4, 1));
-  }
-}
-
-TEST_P(LossCuda, SoftmaxXentOfMixedRows) {
-  for (const Size& size : sizes) {
-    SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes);
-    Batch b(dtype(), size.rows, size.classes, 4, 13);
-    for (std::size_t r = 0; r < b.labels.size(); r += 5) b.labels[r] = -1;
-    b.mix();
-    expect_xent(b);
-  }
-}
-
-TEST_P(LossCuda, SoftmaxXentOfPaddingRows) {
-  Batch some(dtype(), 45, 10, 3, 2), none(dtype(), 5, 10, 3, 3);
-  for (std::size_t r = 0; r < some.labels.size(); r += 3) some.labels[r] = -1;
-  for (std::int32_t& label : none.labels) label = -1;
-  expect_xent(some);
-  expect_xent(none);
-  expect_xent(Batch(dtype(), 0, 10, 1, 4));
-}
-
-TEST_P(LossCuda, SoftmaxXentOfTiesAndLargeLogits) {
-  for (const float value : {0.0F, 2.5F, -80.0F}) {
-    Batch equal(dtype(), 33, 10, 1, 5);
-    for (float& x : equal.logits) x = value;
-    expect_xent(equal);
-  }
-  Batch coarse(dtype(), 66, 30, 1.5F, 6), extreme(dtype(), 50, 300, 1, 7);
-  for (float& x : coarse.logits) x = std::round(x);
-  for (float& x : extreme.logits) x = x < 0 ? -80.0F : 80.0F;
-  expect_xent(coarse);
-  expect_xent(extreme);
-  expect_xent(Batch(dtype(), 40, 30, 1e4F, 8));
-}
-
 TEST_P(LossCuda, SoftmaxXentScalesTheGradientAlone) {
   StepState state;
   state.loss_scale = 1024;
@@ -173,32 +124,8 @@ TEST_P(LossCuda, Nan) {
     }
 }
 
-TEST_P(LossCuda, OpByOp) {
-  for (const Size& size : sizes)
-    for (const bool mixed : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << size.rows << "x" << size.classes << " " << mixed);
-      Batch b(dtype(), size.rows, size.classes, 4, 11);
-      for (std::size_t r = 0; r < b.labels.size(); r += 4) b.labels[r] = -1;
-      if (mixed) b.mix();
-      const Expected e = expected_of(b, 1);
-      const std::size_t log_pitch = idx(b.shape.log_pitch);
-      const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
-      const Array<std::int32_t> labels(b.labels), correct(1);
-      const Array<float> log_p(b.rows() * log_pitch), d_log_p(b.rows() * log_pitch), loss(1);
-      log_softmax(b.shape, logits.data(), log_p.data(), dtype(), nullptr);
-      const Array<RowPlan> plans(b.plans);
-      nll(b.shape, log_p.data(), labels.data(), b.rows_of(plans), {}, loss.data(), DType::f32,
-          nullptr);
-      nll_grad(b.shape, labels.data(), b.rows_of(plans), {}, nullptr, d_log_p.data(), DType::f32,
-               nullptr);
-      log_softmax_grad(b.shape, d_log_p.data(), log_p.data(), d_logits.data(), dtype(), nullptr);
-      top1(b.shape, logits.data(), labels.data(), correct.data(), dtype(), nullptr);
-      expect_near(log_p.values(), padded(e.log_p, b.classes(), log_pitch), 1e-5, 1e-5);
-      expect_near({loss.value()}, {e.loss}, 1e-5, 1e-6);
-      expect_near(d_logits.values(), padded(e.d_logits, b.classes(), idx(b.shape.pitch)),
-                  2 * epsilon(dtype()), 1e-6);
-      EXPECT_EQ(correct.value(), e.correct);
-    }
+TEST_P(LossCuda, SoftmaxXentOfNoRows) {
+  expect_xent(Batch(dtype(), 0, 10, 1, 4));
 }
 
 TEST_P(LossCuda, OpByOpOfNoRows) {

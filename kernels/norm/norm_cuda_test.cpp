@@ -16,14 +16,6 @@ using testing::Memory;
 using testing::random_values;
 using testing::settled;
 
-// One vector, several, a row block and many, one block of columns and several; with padding; rows
-// that leave threads and blocks of a turn without one.
-std::vector<NormShape> shapes() {
-  return {{.rows = 2, .channels = 8, .real = 8},       {.rows = 5, .channels = 8, .real = 3},
-          {.rows = 301, .channels = 24, .real = 24},   {.rows = 1027, .channels = 64, .real = 60},
-          {.rows = 130, .channels = 264, .real = 264}, {.rows = 9000, .channels = 8, .real = 7}};
-}
-
 // Rows of values, zero beyond the real channels.
 std::vector<float> images(const NormShape& s, float scale, unsigned seed, float shift = 0) {
   std::vector<float> x = random_values(idx(s.rows * s.channels), scale, seed);
@@ -148,22 +140,9 @@ class NormCuda : public ::testing::TestWithParam<DType> {
   }
 };
 
-#define TRACE_SHAPE(s) SCOPED_TRACE(::testing::Message() << (s).rows << "x" << (s).channels)
-
-TEST_P(NormCuda, NormalizesByWhatItFinds) {
-  for (NormShape shape : shapes()) {
-    TRACE_SHAPE(shape);
-    for (const bool adds : {false, true}) {
-      shape.relu = adds;
-      const Norm norm(shape, dtype(), images(shape, 3, 1, 0.25F));
-      expect_training(norm, adds, 2e-5);
-    }
-  }
-}
-
 // In f32 means of squares would have lost everything.
 TEST_P(NormCuda, LosesNothingToALargeMean) {
-  const NormShape shape{.rows = 2051, .channels = 24, .real = 24};
+  const NormShape shape{.rows = 2051, .channels = 24, .real = 21};  // and padding
   const float mean = dtype() == DType::f32 ? 1e4F : 300;
   const Norm norm(shape, dtype(), images(shape, dtype() == DType::f32 ? 1 : 30, 2, mean));
   // A mean of 1e4 is rounded by up to 5e-4, a thousandth of the deviation.
@@ -178,52 +157,6 @@ TEST_P(NormCuda, LosesNothingToAnOutlier) {
     for (std::size_t c = 0; c < 8; ++c) x[outlier * 8 + c] = 1000;
     const Norm norm(shape, dtype(), x);
     expect_training(norm, false, 1e-3);
-  }
-}
-
-TEST_P(NormCuda, OfEqualNumbersIsBeta) {
-  const NormShape shape{.rows = 100, .channels = 16, .real = 16};
-  const Norm norm(shape, dtype(), std::vector<float>(1600, 0.3F));
-  const std::vector<float> all = trained(norm, false), beta = norm.beta.values();
-  for (std::size_t c = 0; c < 16; ++c) {
-    EXPECT_NEAR(all[c], beta[c], epsilon(dtype()));
-    EXPECT_NEAR(all[1600 + 16 + c], 1 / std::sqrt(1e-5), 1e-2);
-  }
-}
-
-TEST_P(NormCuda, InferenceTakesTheRunningStatistics) {
-  for (NormShape shape : shapes()) {
-    TRACE_SHAPE(shape);
-    for (const bool adds : {false, true}) {
-      shape.relu = adds;
-      const Norm norm(shape, dtype(), images(shape, 3, 4));
-      const std::size_t real = idx(shape.real);
-      const std::vector<float> mean = random_values(real, 1, 5);
-      std::vector<float> var = random_values(real, 1, 6);
-      for (float& v : var) v += 1.5F;
-      const Array<float> running_mean(mean), running_var(var);
-      Moments of{{mean.begin(), mean.end()}, {var.begin(), var.end()}};
-      of.mean.resize(idx(shape.channels));
-      of.var.resize(idx(shape.channels), 1);
-      std::vector<double> expected(idx(shape.rows * shape.channels));
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        expected[i] = norm.y(i, of, adds, shape.relu);
-      expect_near(settled([&] {
-                    const Floats y(dtype(), expected.size());
-                    batch_norm_inference(shape,
-                                         {.x = norm.x.data(),
-                                          .gamma = norm.gamma.data(),
-                                          .beta = norm.beta.data(),
-                                          .running_mean = running_mean.data(),
-                                          .running_var = running_var.data(),
-                                          .shortcut = adds ? norm.shortcut.data() : nullptr,
-                                          .y = y.data()},
-                                         dtype(), nullptr);
-                    return y.values();
-                  }),
-                  expected, epsilon(dtype()), 1e-5);
-      EXPECT_EQ(running_mean.values(), mean);
-    }
   }
 }
 

@@ -52,9 +52,13 @@ static void add_pointwise(List list) {
   add_normalize(list, "1 channel", {3, 28, 28, 1});
   add_normalize(list, "4 channels", {1, 5, 7, 4});
   add_normalize(list, "2 channels", {3, 3, 5, 2});
+  add_normalize(list, "one pixel", {1, 1, 1, 3});
+  add_normalize(list, "513 pixels", {1, 27, 19, 3});
+  add_normalize(list, "1029 pixels of 2 channels", {7, 7, 21, 2});
   add_normalize(list, "n128", {128, 32, 32, 3}, true);
 
-  for (const Shape& shape : {Shape{2, 32, 32, 3}, Shape{3, 5, 7, 1}, Shape{1, 23, 33, 2}})
+  for (const Shape& shape : {Shape{2, 32, 32, 3}, Shape{3, 5, 7, 1}, Shape{1, 23, 33, 2},
+                             Shape{1, 1, 7, 3}, Shape{7, 7, 21, 4}})
     add_convert(list, shape);
 
   const Fill distinct{Fill::Kind::distinct, 1};
@@ -66,7 +70,8 @@ static void add_pointwise(List list) {
   }
   // The channels are whole vectors of 16 bytes or not, the rows fill a block or many.
   for (const Type& type : {images(2, 32, 32, 8), images(3, 5, 7, 17), images(1, 1, 1, 1),
-                           images(5, 31, 33, 64), Type{DType::f32, {3, 1000}}})
+                           images(5, 31, 33, 64), Type{DType::f32, {3, 1000}}, images(1, 1, 7, 24),
+                           images(1, 1, 1021, 40), images(1, 1, 4500, 8), images(1, 5, 13, 264)})
     list.add("relu gradient with sums of " + type.shape.text(),
              [&](Case& c) {
                record(c, ReluGrad{.bias_gradient = true},

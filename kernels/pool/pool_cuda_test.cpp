@@ -14,7 +14,6 @@ namespace {
 using testing::Array;
 using testing::expect_near;
 using testing::Floats;
-using testing::Memory;
 using testing::random_values;
 using testing::settled;
 
@@ -125,24 +124,6 @@ class PoolCuda : public ::testing::TestWithParam<DType> {
   SCOPED_TRACE(::testing::Message() << (s).height << "x" << (s).width << " window " << (s).window \
                                     << " stride " << (s).stride << " padding " << (s).padding)
 
-TEST_P(PoolCuda, TakesTheMaximumAndItsPlace) {
-  for (const PoolShape& shape : shapes()) {
-    TRACE_SHAPE(shape);
-    expect_pool(shape, random_values(inputs(shape), 1, 1));
-  }
-}
-
-TEST_P(PoolCuda, TakesTheFirstOfEqualValues) {
-  for (const PoolShape& shape : shapes()) {
-    TRACE_SHAPE(shape);
-    for (const float value : {-1.0F, 0.0F, 1.0F})
-      expect_pool(shape, std::vector<float>(inputs(shape), value));
-    std::vector<float> coarse = random_values(inputs(shape), 1.5F, 2);
-    for (float& value : coarse) value = value < -0.5F ? -1.0F : value < 0.5F ? 0.0F : 1.0F;
-    expect_pool(shape, coarse);
-  }
-}
-
 TEST_P(PoolCuda, TakesNoNanAndPointsIntoTheImageWhereNothingIsAboveMinusInfinity) {
   for (const PoolShape& shape : shapes()) {
     TRACE_SHAPE(shape);
@@ -151,53 +132,6 @@ TEST_P(PoolCuda, TakesNoNanAndPointsIntoTheImageWhereNothingIsAboveMinusInfinity
     expect_pool(shape, x);
     expect_pool(shape, std::vector<float>(x.size(), std::numeric_limits<float>::quiet_NaN()));
     expect_pool(shape, std::vector<float>(x.size(), -infinity));
-  }
-}
-
-TEST_P(PoolCuda, GradientGoesToTheMaximum) {
-  for (PoolShape shape : shapes()) {
-    TRACE_SHAPE(shape);
-    shape.relu = true;  // some indices are none
-    const std::vector<std::uint8_t> at = pooled(shape, random_values(inputs(shape), 1, 4)).index;
-    const Array<std::uint8_t> index(at);
-    const Floats d_y(dtype(), random_values(outputs(shape), 1, 5));
-    std::vector<double> expected(inputs(shape));
-    const std::vector<float> d = d_y.values();
-    for (std::size_t o = 0; o < d.size(); ++o)
-      if (at[o] != MaxPool::none)
-        expected[idx(Window(shape, o).element(at[o]))] += static_cast<double>(d[o]);
-    expect_near(settled([&] {
-                  const Floats d_x(dtype(), inputs(shape));
-                  max_pool_grad(shape, d_y.data(), index.data(), d_x.data(), dtype(), nullptr);
-                  return d_x.values();
-                }),
-                expected, epsilon(dtype()), 1e-5);
-  }
-}
-
-TEST_P(PoolCuda, GradientGivesTheSumsOfWhatItWrites) {
-  for (PoolShape shape : shapes()) {
-    TRACE_SHAPE(shape);
-    shape.relu = true;
-    const Array<std::uint8_t> index(pooled(shape, random_values(inputs(shape), 1, 6)).index);
-    const Floats d_y(dtype(), random_values(outputs(shape), 1, 7));
-    const Floats alone(dtype(), inputs(shape)), d_x(dtype(), inputs(shape));
-    max_pool_grad(shape, d_y.data(), index.data(), alone.data(), dtype(), nullptr);
-    const std::size_t channels = idx(shape.channels);
-    std::vector<double> expected(channels);
-    std::size_t i = 0;
-    for (const float d : alone.values()) expected[i++ % channels] += static_cast<double>(d);
-    const Array<std::uint32_t> ticket(std::vector<std::uint32_t>{0});
-    expect_near(settled([&] {
-                  const Floats sums(dtype(), channels);
-                  const Memory workspace(max_pool_grad_sums_workspace(shape));
-                  max_pool_grad_sums(shape, d_y.data(), index.data(), d_x.data(), sums.data(),
-                                     dtype(), workspace.data(), ticket.data(), nullptr);
-                  return sums.values();
-                }),
-                expected, 2 * epsilon(dtype()), 1e-2 * epsilon(dtype()) / epsilon(DType::f16));
-    EXPECT_EQ(d_x.values(), alone.values());
-    EXPECT_EQ(ticket.value(), 0U);
   }
 }
 

@@ -33,6 +33,8 @@ void add(List& list, const std::string& label, const Optimizer& optimizer, const
       parameter(c, "conv.weight", {24, 3, 3, 5});
       parameter(c, "conv.bias", {24});
       parameter(c, "one", {1});
+      parameter(c, "few", {7});
+      parameter(c, "many", {4100});
       parameter(c, "fc.weight", {17, 30});
       c.graph = add_optimizer(std::move(c.graph), optimizer, schedule, options);
       if (fused) c.graph = fuse_updates(std::move(c.graph), {});

@@ -13,37 +13,8 @@ namespace warpstep::cuda {
 namespace {
 
 using testing::Array;
-using testing::expect_near;
 using testing::Floats;
 using testing::random_values;
-using testing::settled;
-
-// The formulas of the reference backend, in double.
-struct Element {
-  double p, g, m, v;
-};
-
-void step(const Optimizer& o, const StepState& state, Element& e) {
-  const double rate = static_cast<double>(state.learning_rate);
-  double g = e.g / static_cast<double>(state.loss_scale);
-  if (o.kind == Optimizer::Kind::sgd) {
-    g += o.weight_decay * e.p;
-    if (o.momentum != 0) {
-      e.m = o.momentum * e.m + g;
-      g = o.nesterov ? g + o.momentum * e.m : e.m;
-    }
-    e.p -= rate * g;
-    return;
-  }
-  if (o.kind == Optimizer::Kind::adamw)
-    e.p *= 1 - rate * o.weight_decay;
-  else
-    g += o.weight_decay * e.p;
-  e.m += (1 - o.beta1) * (g - e.m);
-  e.v = o.beta2 * e.v + (1 - o.beta2) * g * g;
-  const double root = std::sqrt(e.v) / std::sqrt(static_cast<double>(state.bias_correction2));
-  e.p -= rate / static_cast<double>(state.bias_correction1) * e.m / (root + o.epsilon);
-}
 
 std::vector<Optimizer> optimizers() {
   using Kind = Optimizer::Kind;
@@ -74,8 +45,6 @@ StepState third_step() {
   state.bias_correction2 = 0.003F;
   return state;
 }
-
-const std::vector<std::size_t> counts{0, 1, 3, 4, 7, 1024, 1027, 4100};
 
 class UpdateCuda : public ::testing::TestWithParam<DType> {
  protected:
@@ -113,42 +82,6 @@ UpdateBuffers buffers(const Optimizer& o, const Stored& stored, const Floats& gr
           .first = o.moments() > 0 ? stored.first.data() : nullptr,
           .second = o.moments() > 1 ? stored.second.data() : nullptr,
           .copy = copies ? stored.copy.data() : nullptr};
-}
-
-TEST_P(UpdateCuda, StepsAsTheReference) {
-  const StepState state = third_step();
-  const Array<StepState> on_device(std::vector<StepState>{state});
-  const bool copies = dtype() != DType::f32;
-  for (const Optimizer& o : optimizers())
-    for (const std::size_t count : counts) {
-      SCOPED_TRACE(::testing::Message() << text(o) << ", " << count);
-      const Floats gradients(dtype(), random_values(count, 512, 4));
-      const std::vector<float> g = gradients.values(), before = Stored(dtype(), count).all();
-      std::vector<double> expected(4 * count);
-      for (std::size_t i = 0; i < count; ++i) {
-        Element e{static_cast<double>(before[i]), static_cast<double>(g[i]),
-                  static_cast<double>(before[count + i]),
-                  static_cast<double>(before[2 * count + i])};
-        step(o, state, e);
-        expected[i] = e.p;
-        expected[count + i] = e.m;
-        expected[2 * count + i] = e.v;
-      }
-      const auto run = [&] {
-        const Stored stored(dtype(), count);
-        update(update_rule(o), buffers(o, stored, gradients, on_device, copies),
-               static_cast<std::int64_t>(count), dtype(), dtype(), nullptr);
-        return stored.all();
-      };
-      std::vector<float> after = settled(run);
-      const std::vector<float> parameters(after.begin(), after.begin() + std::ptrdiff_t(count));
-      const std::vector<float> copy(after.end() - std::ptrdiff_t(count), after.end());
-      const std::vector<float> none(count, 7.0F);
-      EXPECT_EQ(copy, copies ? Floats(dtype(), parameters).values() : none);
-      after.resize(3 * count);
-      expected.resize(3 * count);
-      expect_near(after, expected, 4e-7, 2e-7);
-    }
 }
 
 TEST_P(UpdateCuda, LeavesEverythingAfterAnOverflow) {

@@ -1,5 +1,7 @@
 #include "profiler/sources/cupti_testing.h"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,16 @@ namespace {
 constexpr std::uint64_t realtime_ahead_ns = 1'700'000'000'000'000'000;
 
 }  // namespace
+
+std::string why_no_gpu_here() {
+  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!driver) return fmt::format("there is no NVIDIA driver ({})", ::dlerror());
+  const auto init = reinterpret_cast<CUresult (*)(unsigned)>(::dlsym(driver, "cuInit"));
+  if (!init) return fmt::format("there is no NVIDIA driver ({})", ::dlerror());
+  const CUresult result = init(0);
+  if (result == CUDA_SUCCESS) return {};
+  return fmt::format("the NVIDIA driver finds no GPU: cuInit gave {}", static_cast<int>(result));
+}
 
 std::uint64_t FakeCupti::device_now() const {
   const std::uint64_t now = monotonic_ns_;

@@ -46,6 +46,9 @@ struct Faults {
   std::size_t dropped = 0;  // besides those that found no buffer
 };
 
+// Why this machine's own driver offers no GPU, in the words of a refusal; empty if it does.
+std::string why_no_gpu_here();
+
 // Pushed on this thread and not popped.
 const std::vector<std::uint64_t>& pushed_externals();
 

@@ -147,8 +147,12 @@ class Toynet(nn.Module):
         return self.conv10(x).flatten(1)
 
 
-def torchvision_resnet(name):
-    """A class of ours around torchvision's function: small images, as the goldens are made on CPUs."""
+def torchvision_resnet(name, residual_norm, norm_bias):
+    """A class of ours around torchvision's function: small images, as the goldens are made on CPUs.
+
+    residual_norm is the norm whose output is added to a block's input. Its weights start at 1/4, and biases at
+    plus and minus norm_bias times the weight in turn, which conditions the network (README.md).
+    """
     def make():
         import torchvision  # only these three models need it
         model = getattr(torchvision.models, name)(num_classes=10)
@@ -156,14 +160,39 @@ def torchvision_resnet(name):
             setattr(model, field, getattr(make, field))
         model.fan_out_init = True
         return model
-    make.image = (32, 32, 3)
+    make.start = lambda label: norm_start(label, residual_norm, norm_bias)
+    make.image = (48, 48, 3)
     make.mean, make.std = Resnet9.mean, Resnet9.std
     return make
 
 
+def norm_start(label, residual_norm, bias):
+    """What a norm's parameter starts with, repeated to its end; None of another layer."""
+    layer, _, field = label.rpartition(".")
+    if not ("bn" in layer or layer.endswith("downsample.1")):
+        return None
+    weight = 0.25 if layer.endswith("." + residual_norm) else 1.0
+    return [weight] if field == "weight" else [bias * weight, -bias * weight]
+
+
 MODELS = {"cifar10cnn": Cifar10Cnn, "mlp": Mlp, "mnist_cnn": MnistCnn, "airbench": Airbench,
           "resnet9": Resnet9, "toynet": Toynet,
-          **{n: torchvision_resnet(n) for n in ("resnet18", "resnet34", "resnet50")}}
+          "resnet18": torchvision_resnet("resnet18", "bn2", 1.0),
+          "resnet34": torchvision_resnet("resnet34", "bn2", 1.0),
+          "resnet50": torchvision_resnet("resnet50", "bn3", 2.0)}
+
+
+def start_of(name, label):
+    """The numbers that replace a parameter's initial values, in turn; None where those stay."""
+    rule = getattr(MODELS[name], "start", None)
+    return rule(label) if rule else None
+
+
+def set_start(name, model):
+    with torch.no_grad():
+        for label, value in model.named_parameters():
+            if start := start_of(name, label):
+                value.copy_(torch.tensor(start).repeat(-(-value.numel() // len(start)))[:value.numel()])
 
 
 def build(name, seed):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/graph/layers.h"
+#include "engine/passes/fuse.h"
 
 namespace warpstep::cases {
 

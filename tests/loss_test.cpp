@@ -55,7 +55,7 @@ std::vector<double> computed(const std::shared_ptr<Backend>& backend, const Loss
   const Tensor logits = graph.input("x", {DType::f32, {4, 3}});
   const Tensor labels = graph.input("y", {DType::i32, {4}});
   cross_entropy(logits, labels, {}, options);
-  if (fused) graph = fuse(std::move(graph), {});
+  if (fused) graph = fuse(std::move(graph), FuseStage::forward, {});
   const int gradient = fused && !options.raw ? graph.nodes.back().out.at(2) : -1;
   Program program(std::move(graph), backend);
   program.store().initialize(0);

@@ -58,7 +58,8 @@ Graph two_parameters(const Optimizer& optimizer, const UpdateOptions& options) {
   }
   Schedule schedule;
   schedule.peak = 0.5;
-  graph = fuse_updates(add_optimizer(std::move(graph), optimizer, schedule, options), {});
+  graph =
+      fuse(add_optimizer(std::move(graph), optimizer, schedule, options), FuseStage::updates, {});
   return options.average_decay > 0 ? add_average(std::move(graph), options.average_decay)
                                    : std::move(graph);
 }

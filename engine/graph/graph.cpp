@@ -62,7 +62,7 @@ Shape Parameter::torch_shape(const Shape& engine_shape) const {
   std::vector<std::int64_t> extents;
   for (const int axis : permutation) extents.push_back(view[axis]);
   if (engine_shape.rank() == static_cast<int>(extents.size())) return Shape(extents);
-  // A linear layer behind a flatten: [out, C, H, W] travels as [out, C H W].
+  // A linear layer after a flatten: [out, C, H, W] is stored as [out, C H W].
   std::vector<std::int64_t> merged{extents[0], 1};
   for (std::size_t i = 1; i < extents.size(); ++i) merged[1] *= extents[i];
   return Shape(merged);
@@ -86,7 +86,7 @@ Tensor Graph::input(std::string value_name, Type type, Role role) {
 Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> initial, bool saved) {
   for (const Buffer& other : buffers)
     if (other.name == buffer_name)
-      fail<ShapeError>("two buffers are called {}; give each layer a name of its own", buffer_name);
+      fail<ShapeError>("two buffers are called {}; give each layer its own name", buffer_name);
   if (initial.size() != 1 && initial.size() != idx(shape.count()))
     fail<ShapeError>("{}: {} initial values for {}", buffer_name, initial.size(), shape.text());
   const int id = add_value({DType::f32, shape}, Role::buffer, buffer_name);

@@ -22,7 +22,7 @@ std::string_view name(Phase phase);
 enum class Role : std::uint8_t {
   input,     // a slot of the loader: images, labels
   resident,  // likewise, but in the device's memory already: a data set that was uploaded once, or
-             // a buffer that a thread beside the step fills
+             // a buffer that another thread fills
   activation,  // made and used inside a step, planned into the arena
   statistic,   // likewise, always f32 or i32: losses, counts
   index,       // likewise, integers: pooling positions

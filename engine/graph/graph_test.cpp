@@ -34,7 +34,7 @@ TEST(ShapeErrors, NameTheModelsLine) {
   const auto build = [](Graph& g) {
     conv("conv2", images(g, {8, 2, 2, 3}), {.out = 4, .kernel = 5});
   };
-  expect_error(build, {fmt::format("engine/graph/graph_test.cpp:{} ", line), "conv2/conv: ",
+  expect_error(build, {fmt::format("graph/graph_test.cpp:{} ", line), "conv2/conv: ",
                        "a 5x5 kernel (reach 5) does not fit the height of 2 with padding 0",
                        "use a smaller kernel or more padding"});
 }

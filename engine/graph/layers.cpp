@@ -23,7 +23,7 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
                  std::vector<int> permutation, Initial initial) {
   for (const Parameter& other : graph.parameters)
     if (other.name == name)
-      fail<ShapeError>("two parameters are called {}; give each layer a name of its own", name);
+      fail<ShapeError>("two parameters are called {}; give each layer its own name", name);
   const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
   graph.value(id).parameter = static_cast<int>(graph.parameters.size());
   graph.parameters.push_back({.name = std::move(name),

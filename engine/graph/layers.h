@@ -33,7 +33,7 @@ Tensor conv(std::string name, Tensor x, Conv op, ConvInit init = ConvInit::fan_i
             Where where = Where::current());
 // Parameters `name`.weight and `name`.bias, buffers `name`.running_mean and `name`.running_var.
 Tensor batch_norm(std::string name, Tensor x, BatchNorm op = {}, Where where = Where::current());
-// x [N,K]. Behind a flatten of images the weight's columns keep PyTorch's NCHW order outside of the
+// x [N,K]. After a flatten of images the weight's columns keep PyTorch's NCHW order outside of the
 // engine.
 Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::current());
 
@@ -66,7 +66,7 @@ struct LossOptions {
 };
 
 // Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With
-// mixup, `rows` i32 [N,12], a RowPlan each, tell each row's weight and its pair's label.
+// mixup, `rows` i32 [N,12], a RowPlan each, give each row's weight and its pair's label.
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows = {}, const LossOptions& options = {},
                    Where where = Where::current());
 

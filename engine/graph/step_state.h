@@ -17,7 +17,7 @@ struct Schedule {
   std::int64_t warmup_steps =
       0;  // linear from peak / (warmup + 1) to peak before the schedule starts
   std::int64_t total_steps = 0;   // of the run; cosine and one_cycle end there
-  std::int64_t period_steps = 0;  // step: the rate is multiplied by gamma every so many steps
+  std::int64_t period_steps = 0;  // step: the rate is multiplied by gamma each period_steps steps
   double gamma = 0.1;             // step
   double final_fraction = 0;      // cosine: the last rate as a share of peak
   double rise_fraction = 0.3;     // one_cycle, as PyTorch's OneCycleLR: pct_start,

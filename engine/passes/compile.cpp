@@ -8,22 +8,21 @@
 namespace warpstep {
 
 Graph compile_step(Graph graph, const StepOptions& options) {
-  const FuseOptions fusion{options.training, options.no_fuse};
+  const FuseOptions fusion{options.training, options.no_fuse, options.computes};
   if (!options.training) graph = for_inference(std::move(graph));
-  graph = fuse(std::move(graph), fusion);
+  graph = fuse(std::move(graph), FuseStage::forward, fusion);
   if (options.training) {
     graph = differentiate(std::move(graph));
-    graph = fuse_gradients(std::move(graph), fusion);
+    graph = fuse(std::move(graph), FuseStage::backward, fusion);
     graph = recompute(std::move(graph), options.recompute);
     graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, options.update);
-    graph = fuse_updates(std::move(graph), fusion);
+    graph = fuse(std::move(graph), FuseStage::updates, fusion);
     if (options.update.average_decay > 0)
       graph = add_average(std::move(graph), options.update.average_decay);
     graph = add_report(std::move(graph));
   }
   graph = apply_precision(std::move(graph), options.precision);
-  if (options.training && options.computes)
-    graph = fuse_norm_conv(std::move(graph), fusion, options.computes);
+  if (options.training) graph = fuse(std::move(graph), FuseStage::lowered, fusion);
   return schedule(std::move(graph));
 }
 

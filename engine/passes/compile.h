@@ -2,7 +2,6 @@
 #pragma once
 
 #include "engine/passes/fuse.h"
-#include "engine/passes/fuse_norm_conv.h"
 #include "engine/passes/precision.h"
 #include "engine/passes/update.h"
 

@@ -4,21 +4,20 @@
 #include <array>
 
 #include "engine/core/error.h"
+#include "engine/passes/fuse_norm_conv.h"
 #include "engine/passes/rewriter.h"
 
 namespace warpstep {
 namespace {
 
-// The norm takes the place of the relu, behind everything that it reads then.
+// The norm replaces the relu: there, all that it then reads has been made.
 void move_norm(Rewriter& rewriter, Node& norm, Node& relu) {
   norm.out[0] = relu.out[0];
   rewriter.drop(norm);
   relu = norm;
 }
 
-}  // namespace
-
-void fuse_norm_relu(Graph& graph) {
+void fuse_norm_relu(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& relu : graph.nodes) {
     if (!std::holds_alternative<Relu>(relu.op)) continue;
@@ -29,7 +28,7 @@ void fuse_norm_relu(Graph& graph) {
   }
 }
 
-void fuse_norm_add_relu(Graph& graph) {
+void fuse_norm_add_relu(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& relu : graph.nodes) {
     if (!std::holds_alternative<Relu>(relu.op)) continue;
@@ -48,7 +47,7 @@ void fuse_norm_add_relu(Graph& graph) {
   }
 }
 
-void fuse_add_norm_grad(Graph& graph) {
+void fuse_add_norm_grad(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& node : graph.nodes) {
     auto* grad = std::get_if<BatchNormGrad>(&node.op);
@@ -61,44 +60,7 @@ void fuse_add_norm_grad(Graph& graph) {
   }
 }
 
-namespace {
-
-constexpr std::array<FusionRow, 14> table{{
-    {"relu+pool", "max pooling clamps its maximum: the relu's output is never written nor read"},
-    {"conv+relu",
-     "the convolution clamps what it writes; its adjoint reads the mask from its output"},
-    {"linear+relu", "the same for the fully connected layer"},
-    {"softmax+xent", "loss, top-1 count and d_logits in one pass over the logits"},
-    {"dgrad+bias",
-     "the adjoint of a relu or a pool sums what it writes: the convolution's bias gradient, "
-     "without "
-     "a pass of its own"},
-    {"linear.dgrad+relu",
-     "the layer keeps its relu's signs as bits, by which the next layer's data gradient masks what "
-     "it writes; it sums the bias gradient, too"},
-    {"norm+relu",
-     "the batch norm clamps what it writes; its adjoint reads the mask from its output"},
-    {"norm+add+relu",
-     "a residual block's end in one pass: the norm adds the shortcut and clamps; its adjoint gives "
-     "the shortcut's gradient, too"},
-    {"add+norm.dgrad",
-     "the norm's adjoint adds the gradients of its output's two users while it reads them"},
-    {"conv+statistics",
-     "the convolution sums what it writes for the batch norm behind it, which need not read it for "
-     "its statistics"},
-    {"norm+conv",
-     "the convolution normalises and clamps what it reads, and so does its weight gradient: what "
-     "the norm gives is never written"},
-    {"join+conv",
-     "the same with a residual block's shortcut; the sum is written on the way, for who else reads "
-     "it"},
-    {"dgrad+norm.dgrad",
-     "the convolution's data gradient is masked and summed for the norm in front of it as it is "
-     "written"},
-    {"updates", "every parameter's update in one call over one arena"},
-}};
-
-void fuse_relu_pool(Graph& graph) {
+void fuse_relu_pool(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& node : graph.nodes)
     if (auto* pool = std::get_if<MaxPool>(&node.op))
@@ -111,7 +73,7 @@ void fuse_relu_pool(Graph& graph) {
 
 // relu(layer(x)) -> layer with its relu flag set.
 template <class Layer>
-void fuse_layer_relu(Graph& graph) {
+void fuse_layer_relu(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& node : graph.nodes)
     if (std::holds_alternative<Relu>(node.op))
@@ -122,7 +84,7 @@ void fuse_layer_relu(Graph& graph) {
       }
 }
 
-void fuse_softmax_xent(Graph& graph, bool training) {
+void fuse_softmax_xent(Graph& graph, const FuseOptions& options) {
   Rewriter rewriter(graph);
   for (Node& nll : graph.nodes) {
     if (!std::holds_alternative<Nll>(nll.op)) continue;
@@ -133,13 +95,13 @@ void fuse_softmax_xent(Graph& graph, bool training) {
     });
     if (!softmax || top1 == graph.nodes.end()) continue;
     const Nll loss = std::get<Nll>(nll.op);
-    nll.op = SoftmaxXent{.gradient = training,
+    nll.op = SoftmaxXent{.gradient = options.training,
                          .mixed = loss.mixed,
                          .smoothing = loss.smoothing,
                          .weighted = loss.weighted};
     nll.in[0] = softmax->in[0];
     nll.out.push_back(top1->out[0]);
-    if (training)
+    if (options.training)
       nll.out.push_back(graph.add_value(graph.value(nll.in[0]).type, Role::activation, "d_logits"));
     rewriter.drop(*softmax);
     rewriter.drop(*top1);
@@ -155,7 +117,7 @@ Node* bias_gradient_by(Graph& graph, int value) {
   return nullptr;
 }
 
-void fuse_linear_dgrad_relu(Graph& graph) {
+void fuse_linear_dgrad_relu(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& relu : graph.nodes) {
     if (!std::holds_alternative<ReluGrad>(relu.op)) continue;
@@ -175,14 +137,14 @@ void fuse_linear_dgrad_relu(Graph& graph) {
   }
 }
 
-// Where an op says that it also gives the column sums of what it writes.
+// The field by which an op also computes the column sums of what it writes.
 bool* bias_gradient_of(AnyOp& op) {
   if (auto* relu = std::get_if<ReluGrad>(&op)) return &relu->bias_gradient;
   if (auto* pool = std::get_if<MaxPoolGrad>(&op)) return &pool->bias_gradient;
   return nullptr;
 }
 
-void fuse_dgrad_bias(Graph& graph) {
+void fuse_dgrad_bias(Graph& graph, const FuseOptions&) {
   const std::vector<int> producers = graph.producers();
   for (Node& node : graph.nodes) {
     auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
@@ -198,41 +160,7 @@ void fuse_dgrad_bias(Graph& graph) {
   }
 }
 
-}  // namespace
-
-std::span<const FusionRow> fusion_table() {
-  return table;
-}
-
-Graph fuse(Graph graph, const FuseOptions& options) {
-  for (const std::string& name : options.disabled)
-    if (std::none_of(table.begin(), table.end(),
-                     [&](const FusionRow& row) { return row.name == name; })) {
-      std::string names;
-      for (const FusionRow& row : table)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-      fail<UsageError>("no fusion is called '{}'; there are {}", name, names);
-    }
-  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
-  if (enabled("relu+pool")) fuse_relu_pool(graph);
-  if (enabled("conv+relu")) fuse_layer_relu<Conv>(graph);
-  if (enabled("linear+relu")) fuse_layer_relu<Linear>(graph);
-  if (enabled("norm+relu")) fuse_norm_relu(graph);
-  if (enabled("norm+add+relu")) fuse_norm_add_relu(graph);
-  if (enabled("softmax+xent")) fuse_softmax_xent(graph, options.training);
-  return graph;
-}
-
-Graph fuse_gradients(Graph graph, const FuseOptions& options) {
-  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
-  if (enabled("add+norm.dgrad")) fuse_add_norm_grad(graph);
-  if (enabled("dgrad+bias")) fuse_dgrad_bias(graph);
-  if (enabled("linear.dgrad+relu")) fuse_linear_dgrad_relu(graph);
-  return graph;
-}
-
-Graph fuse_updates(Graph graph, const FuseOptions& options) {
-  if (options.disabled.contains("updates")) return graph;
+void fuse_updates(Graph& graph, const FuseOptions&) {
   Node all{.op = {},
            .in = {},
            .out = {},
@@ -244,10 +172,82 @@ Graph fuse_updates(Graph graph, const FuseOptions& options) {
       all.op = UpdateAll{update->optimizer};
       all.in.insert(all.in.end(), node.in.begin(), node.in.end());
     }
-  if (all.in.empty()) return graph;
+  if (all.in.empty()) return;
   std::erase_if(graph.nodes,
                 [](const Node& node) { return std::holds_alternative<Update>(node.op); });
   graph.nodes.push_back(std::move(all));
+}
+
+// In the order in which they are applied.
+constexpr std::array table{
+    FusionRow{fusion::relu_pool,
+              "max pooling clamps its maximum: the relu's output is never written nor read",
+              FuseStage::forward, fuse_relu_pool},
+    FusionRow{fusion::conv_relu,
+              "the convolution clamps what it writes; its adjoint reads the mask from its output",
+              FuseStage::forward, fuse_layer_relu<Conv>},
+    FusionRow{fusion::linear_relu, "the same for the fully connected layer", FuseStage::forward,
+              fuse_layer_relu<Linear>},
+    FusionRow{fusion::norm_relu,
+              "the batch norm clamps what it writes; its adjoint reads the mask from its output",
+              FuseStage::forward, fuse_norm_relu},
+    FusionRow{fusion::norm_add_relu,
+              "a residual block's end in one pass: the norm adds the shortcut and clamps; its "
+              "adjoint gives the shortcut's gradient, too",
+              FuseStage::forward, fuse_norm_add_relu},
+    FusionRow{fusion::softmax_xent, "loss, top-1 count and d_logits in one pass over the logits",
+              FuseStage::forward, fuse_softmax_xent},
+    FusionRow{fusion::add_norm_dgrad,
+              "the norm's adjoint adds the gradients of its output's two users while it reads them",
+              FuseStage::backward, fuse_add_norm_grad},
+    FusionRow{fusion::dgrad_bias,
+              "the adjoint of a relu or a pool sums what it writes: the convolution's bias "
+              "gradient, without a separate pass",
+              FuseStage::backward, fuse_dgrad_bias},
+    FusionRow{fusion::linear_dgrad_relu,
+              "the layer keeps its relu's signs as bits, by which the next layer's data gradient "
+              "masks what it writes; it sums the bias gradient, too",
+              FuseStage::backward, fuse_linear_dgrad_relu},
+    FusionRow{fusion::updates, "every parameter's update in one call over one arena",
+              FuseStage::updates, fuse_updates},
+    FusionRow{fusion::conv_statistics,
+              "the convolution sums what it writes for the batch norm after it, which need not "
+              "read it for its statistics",
+              FuseStage::lowered, fuse_conv_statistics},
+    FusionRow{fusion::dgrad_norm_dgrad,
+              "the convolution's data gradient is masked and summed for the norm before it as "
+              "it is written",
+              FuseStage::lowered, fuse_norm_gradients},
+    FusionRow{fusion::norm_conv,
+              "the convolution normalises and clamps what it reads, and so does its weight "
+              "gradient: what the norm gives is never written",
+              FuseStage::lowered, fuse_norm_prologues},
+    FusionRow{fusion::join_conv,
+              "the same with a residual block's shortcut; the sum is written on the way, for its "
+              "other readers",
+              FuseStage::lowered, fuse_joins},
+};
+
+void require_known(const std::set<std::string, std::less<>>& names) {
+  for (const std::string& name : names) {
+    if (std::ranges::find(table, name, &FusionRow::name) != table.end()) continue;
+    std::string known;
+    for (const FusionRow& row : table)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+    fail<UsageError>("no fusion is called '{}'; there are {}", name, known);
+  }
+}
+
+}  // namespace
+
+std::span<const FusionRow> fusion_table() {
+  return table;
+}
+
+Graph fuse(Graph graph, FuseStage stage, const FuseOptions& options) {
+  require_known(options.disabled);
+  for (const FusionRow& row : table)
+    if (row.stage == stage && !options.disabled.contains(row.name)) row.apply(graph, options);
   return graph;
 }
 

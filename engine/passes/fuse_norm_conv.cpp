@@ -114,7 +114,7 @@ void Fusing::norm_gradients() {
     const int beta = finalize ? finalize->in[3] : norm->in[2];
     const std::vector<int> in{dgrad->in[0], dgrad->in[1], node.in[1], node.in[2],
                               beta,         mean,         node.in[4]};
-    // What a recomputed scope ends in is made again for the norm's gradient, behind the dgrad.
+    // The end of a recomputed scope is computed again for the norm's gradient, after the dgrad.
     const bool ready =
         std::ranges::all_of(in, [&](int value) { return rewriter.is_made_before(value, *dgrad); });
     if (!ready || !computes(fused, in)) continue;
@@ -183,8 +183,8 @@ std::optional<Node> Fusing::joined(Rewriter& rewriter, const Node& apply, const 
   if (const Node* other = rewriter.sole_producer<NormApply>(apply.in[5])) {
     const BatchNorm& norm = std::get<NormApply>(other->op).norm;
     if (!norm.relu && !norm.add) {
-      const Channels beside = channels_of(rewriter, *other);
-      auto node = fused(Prologue::join_norms, {other->in[0], beside.scale, beside.bias});
+      const Channels of_shortcut = channels_of(rewriter, *other);
+      auto node = fused(Prologue::join_norms, {other->in[0], of_shortcut.scale, of_shortcut.bias});
       if (node) {
         rewriter.drop(*other);
         return node;
@@ -215,14 +215,20 @@ void Fusing::joins() {
 
 }  // namespace
 
-Graph fuse_norm_conv(Graph graph, const FuseOptions& options, const Computes& computes) {
-  const auto enabled = [&](std::string_view name) { return !options.disabled.contains(name); };
-  Fusing fusing(graph, computes);
-  if (enabled("conv+statistics")) fusing.statistics();
-  if (enabled("dgrad+norm.dgrad")) fusing.norm_gradients();
-  if (enabled("norm+conv")) fusing.prologues();
-  if (enabled("join+conv")) fusing.joins();
-  return graph;
+void fuse_conv_statistics(Graph& graph, const FuseOptions& options) {
+  if (options.computes) Fusing(graph, options.computes).statistics();
+}
+
+void fuse_norm_gradients(Graph& graph, const FuseOptions& options) {
+  if (options.computes) Fusing(graph, options.computes).norm_gradients();
+}
+
+void fuse_norm_prologues(Graph& graph, const FuseOptions& options) {
+  if (options.computes) Fusing(graph, options.computes).prologues();
+}
+
+void fuse_joins(Graph& graph, const FuseOptions& options) {
+  if (options.computes) Fusing(graph, options.computes).joins();
 }
 
 }  // namespace warpstep

@@ -1,18 +1,15 @@
 // The rows of the fusion table where convolutions and batch norms meet
-// (engine/graph/ops/norm_conv.h).
+// (engine/graph/ops/norm_conv.h), of FuseStage::lowered: one rewrite each. Without
+// FuseOptions::computes they leave the graph as it is.
 #pragma once
-
-#include <functional>
 
 #include "engine/passes/fuse.h"
 
 namespace warpstep {
 
-// Whether the op can be computed on inputs of these types: asked for each place that a row fits.
-using Computes = std::function<bool(const AnyOp&, const Types& in)>;
-
-// Works on the whole step's graph behind apply_precision(), as what libraries fuse depends on the
-// dtypes. What `computes` refuses stays what it was.
-Graph fuse_norm_conv(Graph graph, const FuseOptions& options, const Computes& computes);
+void fuse_conv_statistics(Graph& graph, const FuseOptions& options);
+void fuse_norm_gradients(Graph& graph, const FuseOptions& options);
+void fuse_norm_prologues(Graph& graph, const FuseOptions& options);
+void fuse_joins(Graph& graph, const FuseOptions& options);
 
 }  // namespace warpstep

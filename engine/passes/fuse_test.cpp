@@ -105,17 +105,17 @@ INSTANTIATE_TEST_SUITE_P(Rows, FusionOf,
 TEST(Fuse, RefusesARowThatItDoesNotHave) {
   EXPECT_THAT(
       [] {
-        fuse({}, {true, {"conv+rleu"}});
+        fuse({}, FuseStage::forward, {true, {"conv+rleu"}});
       },
-      ThrowsMessage<UsageError>("no fusion is called 'conv+rleu'; there are relu+pool, "
-                                "conv+relu, linear+relu, softmax+xent, dgrad+bias, "
-                                "linear.dgrad+relu, norm+relu, norm+add+relu, add+norm.dgrad, "
-                                "conv+statistics, norm+conv, join+conv, dgrad+norm.dgrad, "
-                                "updates"));
+      ThrowsMessage<UsageError>(
+          "no fusion is called 'conv+rleu'; there are relu+pool, "
+          "conv+relu, linear+relu, norm+relu, norm+add+relu, softmax+xent, add+norm.dgrad, "
+          "dgrad+bias, linear.dgrad+relu, updates, conv+statistics, "
+          "dgrad+norm.dgrad, norm+conv, join+conv"));
 }
 
 TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
-  const Graph g = fuse(two_branches(), {});
+  const Graph g = fuse(two_branches(), FuseStage::forward, {});
   EXPECT_EQ(count<Relu>(g), 1) << "the sum reads the convolution's plain output";
   for (const Node& node : g.nodes)
     if (const auto* conv = std::get_if<Conv>(&node.op)) {
@@ -153,7 +153,7 @@ TEST(FuseGradients, SumsTheColumnsOfAValueOnce) {
   const Tensor x = normalize(images, half, half);
   const Tensor h = relu(add(conv("a", x, {.out = 3}), conv("b", x, {.out = 3})));
   cross_entropy(linear("fc", flatten(h), {.out = 10}), labels);
-  const Graph fused = fuse_gradients(differentiate(g), {});
+  const Graph fused = fuse(differentiate(g), FuseStage::backward, {});
   int summed = 0, with_bias = 0;
   for (const Node& node : fused.nodes) {
     const auto* relu = std::get_if<ReluGrad>(&node.op);
@@ -169,14 +169,14 @@ TEST(FuseGradients, SumsTheColumnsOfAValueOnce) {
 // The stem's relu goes into the pool; the first block's end adds the shortcut's norm, which is
 // ready before, the second's what came into the block.
 TEST(FuseNorms, MakesAResidualNetworksBlocks) {
-  const Graph fused = fuse(residual(), {});
+  const Graph fused = fuse(residual(), FuseStage::forward, {});
   EXPECT_EQ(count<Relu>(fused) + count<Add>(fused), 0);
   EXPECT_EQ(texts(fused, "batch_norm"),
             (std::vector<std::string>{
                 "stem.bn: ", "block1.conv1.bn: +relu", "block1.conv2.bn: +relu",
                 "block1.shortcut.bn: ", "block1.conv3.bn: +add +relu", "block2.conv1.bn: +relu",
                 "block2.conv2.bn: +relu", "block2.conv3.bn: +add +relu"}));
-  const Graph g = fuse_gradients(differentiate(fused), {});
+  const Graph g = fuse(differentiate(fused), FuseStage::backward, {});
   // Only the pool's output has two users whose gradients no norm takes.
   EXPECT_EQ(count<Add>(g), 1);
   EXPECT_EQ(texts(g, "batch_norm.dgrad"),
@@ -196,7 +196,7 @@ TEST(FuseNorms, LeavesAValueAloneThatSomethingElseReads) {
   const Tensor b = relu(add(batch_norm("b", a), a));
   cross_entropy(linear("fc", flatten(add(relu(a), b)), {.out = 10}),
                 g.input("labels", {DType::i32, {4}}));
-  const Graph fused = fuse(std::move(g), {});
+  const Graph fused = fuse(std::move(g), FuseStage::forward, {});
   EXPECT_EQ(texts(fused, "batch_norm"), (std::vector<std::string>{"a: ", "b: +add +relu"}));
   EXPECT_EQ(count<Relu>(fused), 1);
 }

@@ -33,7 +33,7 @@ Graph one_parameter(const Optimizer& optimizer, bool all_at_once) {
   Schedule schedule;
   schedule.peak = 0.1;
   graph = add_optimizer(std::move(graph), optimizer, schedule);
-  return all_at_once ? fuse_updates(std::move(graph), {}) : graph;
+  return all_at_once ? fuse(std::move(graph), FuseStage::updates, {}) : graph;
 }
 
 struct Expected {

@@ -16,14 +16,14 @@ Precision parse_precision(std::string_view text);  // UsageError with the names 
 DType storage_dtype(Precision precision);
 
 // fp32 and tf32 leave the graph alone; tf32 is a matter of how a backend multiplies. With 16 bits
-// the step computes with copies of the parameters, which the optimiser writes beside the f32
+// the step computes with copies of the parameters, which the optimiser writes next to the f32
 // masters; activations and gradients take 16 bits; losses, log-probabilities and moments stay f32.
 // With fp16, a training step scales its loss, see LossScaling: gradients are checked and divided on
 // the device.
 Graph apply_precision(Graph graph, Precision precision);
 
 // What the host must know of dynamic loss scaling (LossScaling in step_state.h): when it is of no
-// help any more, and what becomes of its state when a run goes on in another precision.
+// help any more, and what becomes of its state when a run continues in another precision.
 
 // Loss scaling keeps small gradients from vanishing in fp16; a scale below 1 would shrink them. A
 // step that overflows with less cannot be helped by a smaller scale: the run has diverged. As each
@@ -31,8 +31,8 @@ Graph apply_precision(Graph graph, Precision precision);
 // 65536, leaves out at most 17 steps in a row before it ends, and one of the largest scale 25.
 constexpr float least_loss_scale = 1;
 
-// The state of a run that goes on with `to` after steps in `from`. Between fp16 and another
-// precision loss scaling begins anew; an overflow of the last step, of which the next step's clock
+// The state of a run that continues with `to` after steps in `from`. Between fp16 and another
+// precision loss scaling starts over; an overflow of the last step, of which the next step's clock
 // would have learnt, is counted as a step that was left out.
 StepState in_precision(StepState state, Precision from, Precision to);
 

@@ -62,21 +62,21 @@ Lanes two_lanes(const Graph& graph) {
   std::vector<int> consumer(graph.values.size(), static_cast<int>(graph.nodes.size()));
   for (std::size_t n = graph.nodes.size(); n-- > 0;)
     for (const int id : graph.nodes[n].in) consumer[idx(id)] = static_cast<int>(n);
-  std::vector<int> beside;
+  std::vector<int> second_lane;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (graph.nodes[n].phase != Phase::weight_grad || is_view(graph.nodes[n].op)) continue;
-    beside.push_back(static_cast<int>(n));
+    second_lane.push_back(static_cast<int>(n));
     lanes.lane[n] = 1;
     lanes.waited_at[n] = static_cast<int>(graph.nodes.size());
     for (const int id : graph.nodes[n].out)
       lanes.waited_at[n] = std::min(lanes.waited_at[n], consumer[idx(id)]);
-    // Waited for by the first node of lane 0 behind the weight gradient `window` later.
-    if (beside.size() <= window) continue;
-    int& waited_at = lanes.waited_at[idx(beside[beside.size() - 1 - window])];
+    // Waited for by the first node of lane 0 after the weight gradient `window` later.
+    if (second_lane.size() <= window) continue;
+    int& waited_at = lanes.waited_at[idx(second_lane[second_lane.size() - 1 - window])];
     waited_at = std::min(waited_at, static_cast<int>(n) + 1);
   }
   // What waits must be a call of lane 0.
-  for (const int n : beside) {
+  for (const int n : second_lane) {
     int& at = lanes.waited_at[idx(n)];
     while (at < static_cast<int>(graph.nodes.size()) &&
            (lanes.lane[idx(at)] != 0 || is_view(graph.nodes[idx(at)].op)))

@@ -10,9 +10,9 @@ namespace warpstep {
 // it needs.
 Graph schedule(Graph graph);
 
-// Which nodes run beside the others, on a second stream, and where they are waited for.
+// Which nodes run on a second stream, and where they are waited for.
 struct Lanes {
-  std::vector<int> lane;       // of each node: 0, or 1 for what runs beside
+  std::vector<int> lane;       // of each node: 0, or 1 for the second stream
   std::vector<int> waited_at;  // for nodes of lane 1: the node of lane 0 that begins when they are
                                // done, the number of nodes for the end of the step; -1 for others
 
@@ -23,9 +23,9 @@ struct Lanes {
 };
 Lanes one_lane(const Graph& graph);
 
-// Weight gradients, whose results nothing reads before the optimiser, run beside the data gradients
-// and fill what those leave idle. Each is waited for where the next but one begins, so that no more
-// than two layers' activations are kept alive longer than in one lane.
+// Weight gradients, whose results nothing reads before the optimiser, run in parallel with the data
+// gradients and fill what those leave idle. Each is waited for where the next but one begins, so
+// that no more than two layers' activations are kept alive longer than in one lane.
 Lanes two_lanes(const Graph& graph);
 
 }  // namespace warpstep

@@ -10,8 +10,8 @@ int summed_gradient(const Parameter& parameter) {
   return parameter.accumulator >= 0 ? parameter.accumulator : parameter.gradient;
 }
 
-// A value beside each parameter, of its shape in f32.
-int beside(Graph& graph, std::size_t p, Role role, const std::string& prefix) {
+// A value of the shape of parameter p, in f32.
+int add_like(Graph& graph, std::size_t p, Role role, const std::string& prefix) {
   const Type type = graph.value(graph.parameters[p].value).type;
   const int id = graph.add_value(type, role, prefix + graph.parameters[p].name);
   graph.value(id).parameter = static_cast<int>(p);
@@ -21,7 +21,7 @@ int beside(Graph& graph, std::size_t p, Role role, const std::string& prefix) {
 void add_accumulators(Graph& graph, std::int64_t steps) {
   std::vector<Tensor> in{{&graph, graph.state}};
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-    const int sum = beside(graph, p, Role::accumulator, "sum_d_");
+    const int sum = add_like(graph, p, Role::accumulator, "sum_d_");
     graph.parameters[p].accumulator = sum;
     in.push_back({&graph, graph.parameters[p].gradient});
     in.push_back({&graph, sum});
@@ -44,7 +44,7 @@ void add_update(Graph& graph, std::size_t p, const Optimizer& optimizer) {
   std::vector<Tensor> in{
       {&graph, parameter.value}, {&graph, summed_gradient(parameter)}, {&graph, graph.state}};
   for (int m = 0; m < optimizer.moments(); ++m) {
-    const int id = beside(graph, p, Role::moment, fmt::format("moment{}_", m + 1));
+    const int id = add_like(graph, p, Role::moment, fmt::format("moment{}_", m + 1));
     graph.value(id).moment = m;
     graph.parameters[p].moments.push_back(id);
     in.push_back({&graph, id});
@@ -91,7 +91,7 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
 Graph add_average(Graph graph, double decay) {
   std::vector<Tensor> in{{&graph, graph.state}};
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-    const int average = beside(graph, p, Role::average, "ema_");
+    const int average = add_like(graph, p, Role::average, "ema_");
     graph.parameters[p].average = average;
     in.push_back({&graph, graph.parameters[p].value});
     in.push_back({&graph, average});

@@ -5,7 +5,7 @@
 
 namespace warpstep {
 
-// What there is to an update besides the optimiser's rule.
+// The settings of an update besides the optimiser's rule.
 struct UpdateOptions {
   double clip_norm = 0;         // largest L2 norm of all gradients together; 0: any
   std::int64_t accumulate = 1;  // steps whose gradients make one update
@@ -17,10 +17,10 @@ struct UpdateOptions {
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
                     const UpdateOptions& options = {});
 
-// The node that looks at what the updates will read, see CheckGradients.
+// The node that checks what the updates will read, see CheckGradients.
 Node check_gradients(const Graph& graph, double clip_norm);
 
-// Appends the average of the weights over the run; behind the updates.
+// Appends the average of the weights over the run, after the updates.
 Graph add_average(Graph graph, double decay);
 
 // Appends the step's report: loss, top-1 count (if the graph has one) and state, to a ring that the

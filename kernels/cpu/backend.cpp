@@ -18,9 +18,9 @@ constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 // oneDNN's weight gradients give the bias's in the same pass, and it knows no masks; nor does it
 // know anything of norms while it convolves.
-constexpr std::array<std::string_view, 6> unwanted{"dgrad+bias",      "linear.dgrad+relu",
-                                                   "conv+statistics", "norm+conv",
-                                                   "join+conv",       "dgrad+norm.dgrad"};
+constexpr std::array<std::string_view, 6> unwanted{
+    fusion::dgrad_bias, fusion::linear_dgrad_relu, fusion::conv_statistics,
+    fusion::norm_conv,  fusion::join_conv,         fusion::dgrad_norm_dgrad};
 
 std::string_view isa_name(dnnl::cpu_isa isa) {
   if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";

@@ -8,13 +8,9 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr float tanh_scale = 0.797884561F;  // sqrt(2 / pi)
-constexpr float tanh_cubic = 0.044715F;
-
-// (1 + tanh(u)) / 2 is the logistic function of 2 u. __expf overflows to infinity, which gives 0.
-__device__ inline float tanh_share(float x) {
-  return 1 / (1 + __expf(-2 * tanh_scale * (x + tanh_cubic * x * x * x)));
-}
+// (1 + tanh(u)) / 2 is the logistic function of 2 u = x (k1 + k3 x^2).
+constexpr float k1 = 1.59576912F;    // 2 sqrt(2 / pi)
+constexpr float k3 = 0.0713548163F;  // 0.044715 k1
 
 __device__ inline float normal_share(float x) {  // P(X <= x) of a standard normal X
   return 0.5F * erfcf(-0.707106781F * x);
@@ -22,7 +18,9 @@ __device__ inline float normal_share(float x) {  // P(X <= x) of a standard norm
 
 struct GeluTanh {
   static constexpr bool binary = false;
-  __device__ float operator()(float x, float) const { return x * tanh_share(x); }
+  __device__ float operator()(float x, float) const {
+    return x / (1 + expf(-x * (k1 + k3 * x * x)));  // x / infinity is 0
+  }
 };
 struct GeluErf {
   static constexpr bool binary = false;
@@ -30,16 +28,18 @@ struct GeluErf {
 };
 struct GeluTanhGrad {
   static constexpr bool binary = true;
+  // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits. e is finite,
+  // so that s e is a number.
   __device__ float operator()(float d_y, float x) const {
-    const float share = tanh_share(x);
-    const float slope_of_u = 2 * tanh_scale * (1 + 3 * tanh_cubic * x * x);
-    return d_y * (share + x * share * (1 - share) * slope_of_u);
+    const float square = x * x, e = expf(fminf(-x * (k1 + k3 * square), 87.0F));
+    const float s = 1 / (1 + e);
+    return d_y * (s + x * s * (e * s) * (k1 + 3 * k3 * square));
   }
 };
 struct GeluErfGrad {
   static constexpr bool binary = true;
   __device__ float operator()(float d_y, float x) const {
-    return d_y * (normal_share(x) + x * __expf(-0.5F * x * x) * 0.398942280F);
+    return d_y * (normal_share(x) + x * expf(-0.5F * x * x) * 0.398942280F);
   }
 };
 

@@ -37,7 +37,7 @@ void add_masked(List& list, const Size& size, std::int64_t classes) {
     record(c, LinearDataGrad{.relu = true},
            {input(c, "d_z", z.type()), weight, {&c.graph, mask}, y});
   };
-  list.add(std::string(size.label) + " with a mask", build).fusion = "linear.dgrad+relu";
+  list.add(std::string(size.label) + " with a mask", build).fusion = fusion::linear_dgrad_relu;
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class WeightGrad final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
-  if (op.mask) refuse_fusion(operands, "linear.dgrad+relu");
+  if (op.mask) refuse_fusion(operands, fusion::linear_dgrad_relu);
   const std::int64_t n = operands.in_shape(0)[0], k = operands.in_shape(0)[1];
   const auto x = matrix(n, k), weight = transposed(k, op.out), bias = matrix(1, op.out),
              y = matrix(n, op.out);
@@ -70,7 +70,7 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
-  if (op.relu) refuse_fusion(operands, "linear.dgrad+relu");
+  if (op.relu) refuse_fusion(operands, fusion::linear_dgrad_relu);
   const std::int64_t n = operands.in_shape(0)[0], outs = operands.in_shape(0)[1],
                      k = operands.in_shape(1)[1];
   const auto d_z = matrix(n, outs), weight = matrix(outs, k), d_x = matrix(n, k);

@@ -34,7 +34,7 @@ void add_forward(List& list, const std::string& label, const Size& size, BatchNo
     c.smooth = smooth;
     c.heavy = size.heavy;
   });
-  if (op.relu) added.fusion = op.add ? "norm+add+relu" : "norm+relu";
+  if (op.relu) added.fusion = op.add ? fusion::norm_add_relu : fusion::norm_relu;
 }
 
 // What a step of a product has: more forms would only take a benchmark's time.
@@ -80,7 +80,7 @@ void add_sum(List& list, const Size& size, bool add, bool relu) {
              record(c, BatchNormGrad{.norm = {.add = add, .relu = relu}, .sum = true}, in);
              c.heavy = size.heavy;
            })
-      .fusion = "add+norm.dgrad";
+      .fusion = fusion::add_norm_dgrad;
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ void add_convolutions(List& list, const Size& size) {
                record(c, NormConv{size.op(), prologue}, prologue_operands(c, size, prologue));
                c.heavy = size.heavy;
              })
-        .fusion = "conv+statistics";
+        .fusion = fusion::conv_statistics;
   }
   list.add(fmt::format("{}{}", size.label, " data gradient"),
            [&](Case& c) {
@@ -67,7 +67,7 @@ void add_convolutions(List& list, const Size& size) {
              record(c, NormConvDataGrad{size.op()}, in);
              c.heavy = size.heavy;
            })
-      .fusion = "dgrad+norm.dgrad";
+      .fusion = fusion::dgrad_norm_dgrad;
   list.add(fmt::format("{}{}", size.label, " weight gradient"),
            [&](Case& c) {
              record(
@@ -76,7 +76,7 @@ void add_convolutions(List& list, const Size& size) {
                   channels(c, "bias", size.in), input(c, "d_z", size.gradient())});
              c.heavy = size.heavy;
            })
-      .fusion = "norm+conv";
+      .fusion = fusion::norm_conv;
 }
 
 void add_finalize(List& list, std::int64_t count, std::int64_t rows, double momentum) {
@@ -92,7 +92,7 @@ void add_finalize(List& list, std::int64_t count, std::int64_t rows, double mome
              c.fills[in[5].id] = {Kind::around, 2};
              record(c, NormFinalize{{.momentum = momentum}, rows}, in);
            })
-      .fusion = "conv+statistics";
+      .fusion = fusion::conv_statistics;
 }
 
 void add_passes(List& list, const Size& size) {
@@ -110,7 +110,7 @@ void add_passes(List& list, const Size& size) {
                  record(c, NormApply{{.add = add, .relu = relu}}, in);
                  c.heavy = size.heavy;
                })
-          .fusion = "conv+statistics";
+          .fusion = fusion::conv_statistics;
     }
   list.add(fmt::format("{}{}", size.label, " gradient's last pass"),
            [&](Case& c) {
@@ -120,7 +120,7 @@ void add_passes(List& list, const Size& size) {
              record(c, NormGradApply{}, in);
              c.heavy = size.heavy;
            })
-      .fusion = "dgrad+norm.dgrad";
+      .fusion = fusion::dgrad_norm_dgrad;
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ static void add_pointwise(List list) {
                record(c, ReluGrad{.bias_gradient = true},
                       {input(c, "d_y", type), input(c, "y", type)});
              })
-        .fusion = "dgrad+bias";
+        .fusion = fusion::dgrad_bias;
   list.add("relu of zeros", [&](Case& c) {
     c.smooth = false;
     relu(input(c, "x", images(3, 4, 4, 5), {Fill::Kind::constant, 0}));

@@ -86,7 +86,7 @@ std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ReluGrad& op, const Operands& operands) {
-  if (op.bias_gradient) refuse_fusion(operands, "dgrad+bias");
+  if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
   return host_kernel("loops", [count = stored_count(operands)](const Buffers& b) {
     for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
       relu_grad(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,

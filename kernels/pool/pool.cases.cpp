@@ -30,7 +30,7 @@ void add_sums(List& list, const Size& size) {
            {input(c, "d_y", y.type()), {&c.graph, c.graph.nodes.back().out[1]}});
     c.heavy = size.heavy;
   };
-  list.add(std::string(size.label) + " gradient with sums", build).fusion = "dgrad+bias";
+  list.add(std::string(size.label) + " gradient with sums", build).fusion = fusion::dgrad_bias;
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
-  if (op.bias_gradient) refuse_fusion(operands, "dgrad+bias");
+  if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
   const Shape& y = operands.in_shape(0);
   const std::int64_t lanes = common_lanes(operands, y[3]);
   return with_lanes<Unpool>(

@@ -37,7 +37,7 @@ void add(List& list, const std::string& label, const Optimizer& optimizer, const
       parameter(c, "many", {4100});
       parameter(c, "fc.weight", {17, 30});
       c.graph = add_optimizer(std::move(c.graph), optimizer, schedule, options);
-      if (fused) c.graph = fuse_updates(std::move(c.graph), {});
+      if (fused) c.graph = fuse(std::move(c.graph), FuseStage::updates, {});
       if (options.average_decay > 0)
         c.graph = add_average(std::move(c.graph), options.average_decay);
       for (const Value& value : c.graph.values)
@@ -55,7 +55,7 @@ void add_product(List& list) {
     parameter(c, "fc1.bias", {2048});
     parameter(c, "fc2.weight", {10, 2048});
     parameter(c, "fc2.bias", {10});
-    c.graph = fuse_updates(add_optimizer(std::move(c.graph), {}, {}), {});
+    c.graph = fuse(add_optimizer(std::move(c.graph), {}, {}), FuseStage::updates, {});
     for (const Parameter& p : c.graph.parameters) {
       c.fills[p.moments[0]] = {Fill::Kind::centered, 0.1};
       c.fills[p.moments[1]] = {Fill::Kind::positive, 0.01};

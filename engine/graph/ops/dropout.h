@@ -14,7 +14,7 @@ struct Dropout {
   static constexpr OpTraits traits{
       .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
   double rate = 0.5;
-  std::uint32_t layer = 0;  // tells the model's dropouts apart
+  std::uint32_t layer = 0;  // distinguishes the model's dropouts
   bool operator==(const Dropout&) const = default;
 };
 Types infer(const Dropout& op, const Types& in);

@@ -9,7 +9,7 @@ namespace warpstep {
 // shape -> y = gamma (x - mean) inv_std + beta (+ shortcut), clamped at 0 with relu, in x's dtype;
 // inv_std = 1 / sqrt(var + epsilon). All but x, y and the shortcut are f32 in every precision.
 // training: mean and var (biased) are those of the N H W rows of x, and come as outputs mean [C]
-// and inv_std [C] beside y; the running statistics, which are buffers, move in place: running +=
+// and inv_std [C] after y; the running statistics, which are buffers, move in place: running +=
 // momentum (statistic - running), with the unbiased variance (n / (n - 1)). Otherwise y is made
 // from the running statistics, and is the only output.
 struct BatchNorm {

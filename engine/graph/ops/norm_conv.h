@@ -1,6 +1,6 @@
 // Convolutions and the batch norms around them, as libraries for GPUs fuse them: the convolution
-// sums what it writes for the norm behind it, and normalises, adds and clamps what it reads for the
-// norm in front of it, whose result is never written. Made by fusion alone
+// sums what it writes for the norm after it, and normalises, adds and clamps what it reads for the
+// norm before it, whose result is never written. Made by fusion alone
 // (engine/passes/fuse_norm_conv.h), where a backend says that it computes them. x is what a norm
 // reads, its convolution's output; what belongs to a channel is f32 but for scale and bias, which
 // are of the images' dtype.
@@ -53,7 +53,7 @@ Cost cost(const NormFinalize& op, const Types& in, const Types& out);
 std::string text(const NormFinalize& op);
 
 // x, gamma, beta, mean, inv_std, with add a shortcut -> y = gamma (x - mean) inv_std + beta (+
-// shortcut), clamped at 0 with relu: a norm of which no convolution's prologue makes anything.
+// shortcut), clamped at 0 with relu: a norm that no convolution's prologue computes.
 struct NormApply {
   static constexpr std::string_view name = "norm_apply";
   static constexpr OpTraits traits{.kind = OpKind::derived,
@@ -67,7 +67,7 @@ Types infer(const NormApply& op, const Types& in);
 Cost cost(const NormApply& op, const Types& in, const Types& out);
 std::string text(const NormApply& op);
 
-// d_z, weight, x, gamma, beta, mean, inv_std of the norm (with its relu) in front of the
+// d_z, weight, x, gamma, beta, mean, inv_std of the norm (with its relu) before the
 // convolution
 // -> g = the convolution's data gradient, 0 where gamma (x - mean) inv_std + beta is not above 0,
 // and f32 [C]: d_gamma = sum g h, d_beta = sum g, with n rows and h = (x - mean) inv_std; by_g =

@@ -78,7 +78,7 @@ struct Stated {
   T value;
 };
 
-inline constexpr int own_layout = -1;  // backends place the op by rules of its own
+inline constexpr int own_layout = -1;  // backends place the op by its own rules
 
 struct OpTraits {
   Stated<OpKind> kind;

@@ -13,6 +13,13 @@ MAY_INCLUDE = {
     "profiler": ("profiler/", "engine/core/"),
     "data": ("data/", "engine/core/", "engine/files/safetensors.h", "profiler/record"),
 }
+# The rooms of a folder, from the bottom up: a room includes itself and those before it, so the order is the path of a
+# step, of a batch and of a span.
+ROOMS = {
+    "engine": ("core", "graph", "passes", "run", "files", "explain"),
+    "data": ("io", "decode", "formats", "transforms", "load", "write"),
+    "profiler": ("session", "sources", "recorder", "analysis", "export"),
+}
 FREE = ("tools", "bench", "tests", "docs")
 # Folders that may use only the standard library, the system's headers and the small libraries below.
 SMALL = {"engine", "models"}
@@ -57,12 +64,30 @@ def library_rule(path, folder, header):
     return None
 
 
+def room_rule(path, folder, header):
+    """The rule and fix that an include of a later room of the same folder breaks, or None."""
+    rooms = ROOMS.get(folder)
+    if not rooms or not header.startswith(folder + "/") or is_test(path) or "testing" in path:
+        return None
+    names = [place.split("/")[1] for place in (path, header)]
+    for name, place in zip(names, (path, header)):
+        if place.count("/") < 2 or name not in rooms:
+            return (f"{place} is in no room of {folder}/",
+                    f"move it to one of {', '.join(rooms)}, or add the room to ROOMS in its order")
+    if rooms.index(names[1]) > rooms.index(names[0]):
+        return (f'{folder}/{names[0]}/ comes before {folder}/{names[1]}/ and may not include "{header}"',
+                "move the shared part to the earlier room, or pass it in from the caller")
+    return None
+
+
 def own_rule(path, folder, header):
     """The rule that including a header of this repository breaks here, with its fix, or None."""
     top = header.split("/")[0]
     if top not in MAY_INCLUDE and top not in FREE:
         return (f'"{header}" does not start at the root of the repository',
                 'write "FOLDER/FILE.h" from the root, and <...> for libraries')
+    if broken := room_rule(path, folder, header):
+        return broken
     allowed = MAY_INCLUDE.get(folder)
     helper = is_test(path) and header.startswith("tests/")  # helpers that several test files share
     if allowed is None or helper or header.startswith(allowed):
@@ -111,11 +136,17 @@ PLANTED = [
     ("data/load/loader.cpp", "#include <cuda_runtime.h>\n", "belongs to CUDA"),
     ("tools/warpstep/a.cpp", "#include <dnnl.hpp>\n", "belongs to oneDNN"),
     ("engine/core/a.cpp", '#include "error.h"\n', "does not start at the root"),
+    ("engine/graph/ops/a.cpp", '#include "engine/passes/fuse.h"\n', "engine/graph/ comes before engine/passes/"),
+    ("data/io/a.h", '#include "data/load/loader.h"\n', "data/io/ comes before data/load/"),
+    ("profiler/analysis/a.cpp", '#include "profiler/export/html.h"\n', "comes before profiler/export/"),
+    ("engine/a.cpp", '#include "engine/core/error.h"\n', "engine/a.cpp is in no room of engine/"),
+    ("engine/run/a.cpp", '#include "engine/error.h"\n', "engine/error.h is in no room"),
 ]
 CLEAN = [
-    ("engine/a.cpp", '#pragma once\n#include <dlfcn.h>\n#include <sys/mman.h>\n#include <fmt/format.h>\n'
+    ("engine/core/a.cpp", '#pragma once\n#include <dlfcn.h>\n#include <sys/mman.h>\n#include <fmt/format.h>\n'
                      '#include <vector>\n#include <nlohmann/json.hpp>\n#include "engine/core/error.h"\n'),
-    ("engine/a_test.cpp", '#include <gtest/gtest.h>\n#include "engine/a.h"\n'),
+    ("engine/run/a.cpp", '#include "engine/run/b.h"\n#include "engine/passes/fuse.h"\n'),
+    ("engine/graph/a_test.cpp", '#include <gtest/gtest.h>\n#include "engine/run/program.h"\n'),
     ("engine/b_test.cpp", '#include "tests/largest_allocation.h"\n'),
     ("models/a.cpp", '#include "engine/graph/layers.h"\n// if only #ifdef were allowed\n'),
     ("data/pinned.cpp", '#include <cuda_runtime_api.h>\n#include "profiler/record.h"\n#include "profiler/record/span.h"\n'),

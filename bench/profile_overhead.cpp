@@ -16,7 +16,7 @@
 #include "engine/core/record.h"
 #include "engine/passes/compile.h"
 #include "engine/run/trainer.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "profiler/recorder/recorder.h"
 #include "tools/warpstep/profiling.h"
 

@@ -15,7 +15,7 @@
 #include "engine/core/error.h"
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "tests/golden_batch.h"
 
 namespace {

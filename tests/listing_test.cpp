@@ -9,7 +9,7 @@
 
 #include "engine/explain/explain.h"
 #include "engine/passes/compile.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {

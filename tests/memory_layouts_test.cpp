@@ -7,7 +7,7 @@
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
 #include "engine/run/step_memory.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {

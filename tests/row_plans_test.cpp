@@ -62,7 +62,7 @@ TEST(Images, InWindowsNeedAPlan) {
   models::BuildOptions build = testing_support::set_of_windows(4);
   build.pixels.reset();
   EXPECT_THAT([&] { models::build(models::find("mlp"), build); },
-              ThrowsMessage<ShapeError>(HasSubstr("mlp: windows of images, or a set of them")));
+              ThrowsMessage<ShapeError>(HasSubstr("mlp: windows or a resident set of images")));
 }
 
 TEST(Images, OfASetAreListedAsResident) {

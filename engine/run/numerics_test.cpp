@@ -8,7 +8,6 @@
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
 #include "engine/run/runner.h"
-#include "engine/run/trainer.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -132,49 +131,7 @@ TEST(NumericsRunner, CountsTheBatchesOfAnEvaluation) {
                   HasSubstr("batch 2 of the evaluation after step 1: fc2/linear (forward")));
 }
 
-StepRecord fifth(float loss, float scale, bool overflow) {
-  StepRecord record{.step = 5, .epoch = 2, .step_in_epoch = 1, .steps_per_epoch = 4, .loss = loss};
-  record.loss_scale = scale;
-  record.overflow = overflow;
-  return record;
-}
-
-TEST(Divergence, IsAGradientThatIsNotFiniteWhereNoScaleFalls) {
-  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1); },
-              ThrowsMessage<NumericError>(HasSubstr("gradients are not finite in step 5")));
-  EXPECT_THAT([] { require_sound(fifth(nan, 1, true), false, 1); },
-              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
-}
-
-TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
-  EXPECT_NO_THROW(require_sound(fifth(1, 1, false), true, 0));
-  EXPECT_NO_THROW(require_sound(fifth(1, 1, true), true, 16));
-  EXPECT_NO_THROW(require_sound(fifth(nan, 1, true), true, 16)) << "no update was made of it";
-  EXPECT_THAT([] { require_sound(fifth(infinity, 1, false), true, 0); },
-              ThrowsMessage<NumericError>(
-                  HasSubstr("the loss is inf in step 5 (epoch 2, step 1 of 4, learning rate 0)")));
-  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17); },
-              ThrowsMessage<NumericError>(AllOf(HasSubstr("gradients overflow in step 5"),
-                                                HasSubstr("down to 0.5"),
-                                                HasSubstr("the last 17 steps made no update"))));
-  EXPECT_THAT([] { require_sound(fifth(nan, 0.5F, true), true, 17); },
-              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
-}
-
-// As long as every step overflows: the longest that a run goes on without an update.
-TEST(Divergence, EndsSeventeenStepsAfterTheFirstLossScale) {
-  StepState state;
-  const LossScaling scaling{.enabled = true};
-  int steps = 0;
-  do {
-    tick(state, {}, 0.9, 0.999, scaling);
-    state.overflow = 1;
-    ++steps;
-  } while (state.loss_scale >= least_loss_scale);
-  EXPECT_EQ(steps - 1, 17);
-}
-
-TEST(InPrecision, BeginsLossScalingAnew) {
+TEST(InPrecision, RestartsLossScaling) {
   StepState state;
   state.step = 9;
   state.skipped = 2;

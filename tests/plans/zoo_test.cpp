@@ -7,7 +7,7 @@
 
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {

@@ -9,7 +9,7 @@
 #include "data/load/loader.h"
 #include "engine/run/feeder.h"
 #include "engine/run/program.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {

@@ -218,8 +218,7 @@ TEST_F(TensorFile, RefusesConversionsThatCannotBeMeant) {
   const fs::path link = directory_ / "link";
   fs::create_symlink(path_, link);
   for (const fs::path& same : {path_, link, directory_ / "." / "in.safetensors"})
-    EXPECT_THAT(convert(same, {}),
-                ThrowsMessage<UsageError>(HasSubstr("is the file that is read")));
+    EXPECT_THAT(convert(same, {}), ThrowsMessage<UsageError>(HasSubstr("is the input file")));
   EXPECT_THAT(convert(out_, {.strip_prefix = "modul."}),
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("begins with \"modul.\""), HasSubstr("\"module.fc.weight\""))));

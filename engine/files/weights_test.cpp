@@ -194,7 +194,7 @@ TEST_F(Weights, WithAllowMissingWhatFitsIsLoaded) {
               AllOf(Contains(HasSubstr("2 of the model's 4 tensors loaded")),
                     Contains(HasSubstr("not in the file, left as initialised: fc.bias")),
                     Contains(HasSubstr("left as initialised: fc.weight is F32 [1000,64]")),
-                    Contains(HasSubstr("in the file alone: aux.weight"))));
+                    Contains(HasSubstr("only in the file: aux.weight"))));
   EXPECT_THAT([&] { load({tensor("other", {1}, 0)}, {.allow_missing = true}); },
               ThrowsMessage<DataError>(HasSubstr("0 of its 4 tensors fit")));
 }

@@ -22,8 +22,8 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing_support::model_step;
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinite = std::numeric_limits<float>::infinity();
 
 // Endless batches of one grey image, three per epoch.
 class GreyImages final : public BatchSource {
@@ -146,22 +146,23 @@ StepRecord fifth(float loss, float scale, bool overflow) {
 TEST(Divergence, IsAGradientThatIsNotFiniteWhereNoScaleFalls) {
   EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1); },
               ThrowsMessage<NumericError>(HasSubstr("gradients are not finite in step 5")));
-  EXPECT_THAT([] { require_sound(fifth(nan, 1, true), false, 1); },
+  EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, true), false, 1); },
               ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
 }
 
 TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
   EXPECT_NO_THROW(require_sound(fifth(1, 1, false), true, 0));
   EXPECT_NO_THROW(require_sound(fifth(1, 1, true), true, 16));
-  EXPECT_NO_THROW(require_sound(fifth(nan, 1, true), true, 16)) << "no update was made of it";
-  EXPECT_THAT([] { require_sound(fifth(infinity, 1, false), true, 0); },
+  EXPECT_NO_THROW(require_sound(fifth(not_a_number, 1, true), true, 16))
+      << "no update was made of it";
+  EXPECT_THAT([] { require_sound(fifth(infinite, 1, false), true, 0); },
               ThrowsMessage<NumericError>(
                   HasSubstr("the loss is inf in step 5 (epoch 2, step 1 of 4, learning rate 0)")));
   EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17); },
               ThrowsMessage<NumericError>(AllOf(HasSubstr("gradients overflow in step 5"),
                                                 HasSubstr("down to 0.5"),
                                                 HasSubstr("the last 17 steps made no update"))));
-  EXPECT_THAT([] { require_sound(fifth(nan, 0.5F, true), true, 17); },
+  EXPECT_THAT([] { require_sound(fifth(not_a_number, 0.5F, true), true, 17); },
               ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
 }
 

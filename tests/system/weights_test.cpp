@@ -100,7 +100,7 @@ TEST_F(Weights, OfAnotherHeadLeaveItFresh) {
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("4 of the model's 6 tensors loaded"),
                                HasSubstr("left as initialised: fc3.weight, fc3.bias"),
-                               HasSubstr("in the file alone: ")));
+                               HasSubstr("only in the file: ")));
   ASSERT_EQ(run(still(short_run(data_, folder_ / "fresh"))).exit_code, 0);
   const Tensors found = tensors(checkpoints(folder_ / "new").back());
   const Tensors fresh = tensors(checkpoints(folder_ / "fresh").back());
@@ -207,7 +207,7 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
   expect_refused({"eval", run_, "--logits", logits_, "--data-errors", "mask"}, 2,
                  HasSubstr("add --data-errors fail"));
   expect_refused({"weights", "convert", weights_, weights_}, 2,
-                 HasSubstr("is the file that is read"));
+                 HasSubstr("is the input file"));
   expect_refused({"weights", "convert", weights_, out, "--rename", "fc3"}, 2,
                  HasSubstr("--rename fc3: is not OLD=NEW"));
   expect_refused({"weights", "convert", weights_, out, "--dtype", "f8"}, 2, HasSubstr("--dtype"));

@@ -66,7 +66,7 @@ TEST(NumericsRunner, NamesTheCallThatMadeThem) {
       ThrowsMessage<NumericError>(AllOf(
           HasSubstr("step 2: fc2/linear (forward, models/mlp.cpp:7; loops of ref) wrote fc2/relu"),
           HasSubstr(" of 2048 elements, the largest finite magnitude is "),
-          HasSubstr("its inputs were all finite, the call made them: fc1/relu (to "),
+          HasSubstr("its inputs were all finite, so the call produced them: fc1/relu (to "),
           HasSubstr("fc2.weight (to "))));
 }
 
@@ -80,7 +80,7 @@ TEST(NumericsRunner, NamesParametersThatWereGiven) {
       [&] { numerics_runner(step.program)->step(); },
       ThrowsMessage<NumericError>(
           AllOf(HasSubstr("step 1: parameter fc2.weight holds 1 NaN, 0 +inf and 1 -inf of 262144"),
-                HasSubstr("before the first call: it was given, not computed"))));
+                HasSubstr("before the first call: this is an input of the step, not a result"))));
 }
 
 TEST(NumericsRunner, NamesInputsThatWereGiven) {
@@ -106,7 +106,7 @@ TEST(NumericsRunner, LooksAtWhatAnUpdateChanges) {
         [&] { numerics_runner(step.program)->step(); },
         ThrowsMessage<NumericError>(AllOf(
             HasSubstr(fused ? "step 1: update_all (update; " : "step 1: fc1.weight/update"),
-            HasSubstr(") wrote fc1.weight: "), HasSubstr("the call made them: fc1.weight (to"),
+            HasSubstr(") wrote fc1.weight: "), HasSubstr("the call produced them: fc1.weight (to"),
             HasSubstr("d_fc1.weight (to"), HasSubstr("moment1_fc1.weight (to 0)"),
             HasSubstr("learning rate inf"), Not(HasSubstr("fc2")))));
   }

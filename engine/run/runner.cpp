@@ -26,7 +26,7 @@ class Eager final : public Runner {
  public:
   Eager(Program& program, CallObserver* observer)
       : Runner(program), program_(program), observer_(observer) {
-    // Calls of a step are told by their index; an evaluation's are another program's.
+    // The calls of a training step are recorded with their index; an evaluation has other calls.
     const bool trains = program.graph().report >= 0;
     for (const Call& call : program.calls())
       names_.emplace_back(fmt::format("{}/{}", name(call.phase), call.title),
@@ -121,7 +121,7 @@ class Check final : public Runner {
     return program.graph().nodes[idx(program.calls()[call].node)];
   }
 
-  // What a backend put between the calls of the step.
+  // Calls that a backend inserted into the step.
   static bool is_move(const AnyOp& op) {
     return std::holds_alternative<Reorder>(op) || std::holds_alternative<Upload>(op);
   }
@@ -137,8 +137,8 @@ class Check final : public Runner {
       const double limit = tolerance(coarsest_, total_depth_);
       if (!(difference <= limit))
         fail<NumericError>(
-            "{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
-            call.kernel->implementation(), program_.backend().name(), value.name,
+            "{} ({} of {}): {} differs from {} by {:.2e} of its size; at most {:.2e} is acceptable",
+            call.title, call.kernel->implementation(), program_.backend().name(), value.name,
             reference_.backend().name(), difference, limit);
     }
   }
@@ -184,7 +184,7 @@ double relative_difference(std::span<const float> a, std::span<const float> b) {
 
 namespace {
 
-// Values that the loss scale is a factor of: the loss's gradient, and all that is made of it.
+// Values that the loss scale multiplies: the gradient of the loss and all values computed from it.
 std::vector<bool> scaled_values(const Graph& graph) {
   std::vector<bool> scaled(graph.values.size());
   for (const Node& node : graph.nodes) {
@@ -201,7 +201,7 @@ bool is_update(const AnyOp& op) {
   return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
 }
 
-// Outputs, and what an update changes in place.
+// The outputs, and the values that an update changes in place.
 std::vector<int> written_by(const Node& node, const Graph& graph) {
   std::vector<int> written = node.out;
   if (is_update(node.op))
@@ -214,7 +214,7 @@ std::vector<int> written_by(const Node& node, const Graph& graph) {
 }
 
 std::string model_line(const Node& node) {
-  if (node.phase == Phase::update) return {};  // of no line of a model
+  if (node.phase == Phase::update) return {};  // belongs to no line of a model
   const std::string_view path = node.where.file_name();
   const auto folder = path.rfind('/', path.rfind('/') - 1);
   return fmt::format(", {}:{}", folder == path.npos ? path : path.substr(folder + 1),
@@ -248,7 +248,7 @@ class Numerics final : public Runner {
   }
 
  private:
-  // What the step is given must be finite, too: nothing else looks at it.
+  // The inputs of the step must be finite, too; no call checks them.
   void begin() {
     const std::int64_t step = program_.store().step_state().step;
     const bool first = std::exchange(last_step_, step) != step || batch_ == 0;
@@ -267,8 +267,9 @@ class Numerics final : public Runner {
     if (!is_checked(id)) return;
     const NumberKinds& kinds = kinds_of(id) = number_kinds(program_.read(id));
     if (!kinds.finite())
-      fail<NumericError>("{}: {} {} holds {} before the first call: it was given, not computed",
-                         moment(1), what, graph_.value(id).name, text(kinds));
+      fail<NumericError>(
+          "{}: {} {} holds {} before the first call: this is an input of the step, not a result",
+          moment(1), what, graph_.value(id).name, text(kinds));
   }
 
   [[noreturn]] void blame(const Call& call, int id, const NumberKinds& kinds) {
@@ -279,8 +280,8 @@ class Numerics final : public Runner {
                        origin(node, graph_.value(id)));
   }
 
-  // Whether the call made what it wrote into `bad`, or was given it. Of an update's many inputs
-  // those of the same parameter tell.
+  // Whether the call produced the numbers in `bad` or received them. Of an update's many inputs
+  // only those of the same parameter matter.
   std::string origin(const Node& node, const Value& bad) const {
     std::string sizes;
     for (const int id : node.in) {
@@ -288,7 +289,7 @@ class Numerics final : public Runner {
       const NumberKinds& kinds = kinds_[idx(storage(id))];
       if (kinds.count == 0 || (is_update(node.op) && value.parameter != bad.parameter)) continue;
       if (!kinds.finite())
-        return fmt::format("it was given that: its input {} had {}", value.name, text(kinds));
+        return fmt::format("the call received them: its input {} had {}", value.name, text(kinds));
       sizes +=
           fmt::format("{}{} (to {:.3g})", sizes.empty() ? "" : ", ", value.name, kinds.largest);
     }
@@ -297,11 +298,13 @@ class Numerics final : public Runner {
             ? fmt::format("; learning rate {}", program_.store().step_state().learning_rate)
             : "";
     return sizes.empty()
-               ? "it reads no floating-point numbers: the call made them"
-               : fmt::format("its inputs were all finite, the call made them: {}{}", sizes, rate);
+               ? "the call produced them: it reads no floating-point numbers"
+               : fmt::format("its inputs were all finite, so the call produced them: {}{}", sizes,
+                             rate);
   }
 
-  // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call, counts.
+  // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call,
+  // advances the step.
   std::string moment(std::int64_t until_clock) const {
     const std::int64_t step = program_.store().step_state().step;
     if (trains()) return fmt::format("step {}", step + until_clock);
@@ -323,7 +326,7 @@ class Numerics final : public Runner {
   Program& program_;
   const Graph& graph_;
   std::vector<bool> scaled_;
-  std::vector<NumberKinds> kinds_;  // of each value when it was last looked at
+  std::vector<NumberKinds> kinds_;  // of each value when it was last checked
   std::int64_t last_step_ = 0;
   std::int64_t batch_ = 0;  // of this evaluation, from 1
   bool begun_ = false;

@@ -16,7 +16,7 @@ using testing::ThrowsMessage;
 using testing_support::model_step;
 using Section = Store::Section;
 
-// conv 5 -> 4 of 3x3 on images of 2x6, then a linear layer behind the flatten.
+// conv 5 -> 4 of 3x3 on images of 2x6, then a linear layer after the flatten.
 Graph small(bool training) {
   Graph g;
   const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 5}});

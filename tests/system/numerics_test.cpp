@@ -43,7 +43,7 @@ class Numerics : public testing::Test {
       "step [78]: [a-z0-9_/.]+ \\([a-z]+, models/mlp.cpp:[0-9]+; [^)]+ of cpu\\) wrote "
       "[a-z0-9_/.]+: "
       "[0-9]+ NaN, [0-9]+ \\+inf and [0-9]+ -inf of [0-9]+ elements, the largest finite magnitude "
-      "is [^;]+; its inputs were all finite, the call made them: ";
+      "is [^;]+; its inputs were all finite, so the call produced them: ";
 };
 
 TEST_F(Numerics, OfARunThatDivergedAreLookedAtByResumingIt) {
@@ -95,7 +95,7 @@ TEST_F(Numerics, OfAnEvaluationAreLookedAtToo) {
   EXPECT_EQ(plain.exit_code, 0) << plain.err;
   EXPECT_EQ(checked.exit_code, 1) << plain.err;
   EXPECT_THAT(checked.err,
-              ContainsRegex("batch 1 of the evaluation: .* wrote .*the call made them"));
+              ContainsRegex("batch 1 of the evaluation: .* wrote .*the call produced them"));
 }
 
 // As another program may write it: without checksums.

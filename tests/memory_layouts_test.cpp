@@ -95,7 +95,7 @@ TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
   }
 }
 
-// A large picture into a dense layer: the weights are the memory, not the call with the largest
+// A large picture into a dense layer: most memory holds the weights, not the call with the largest
 // values.
 TEST(MemoryText, NamesWhatIsLarge) {
   const auto backend = open_backend("ref");  // in double
@@ -120,7 +120,7 @@ TEST(MemoryText, NamesWhatIsLarge) {
                                                testing::HasSubstr("moments")));
 }
 
-// What is planned without a program is what the programs of a run take.
+// The memory planned without a program equals the memory of a run's programs.
 TEST(PlanStep, SaysWhatProgramsTake) {
   for (const char* model : {"cifar10cnn", "resnet18"}) {
     const auto backend = open_backend("cpu");

@@ -1,5 +1,5 @@
-// Algorithms that were measured (--autotune) compute the same as the others, and a second backend
-// takes them from the folder of the first (--plan-cache) and gives its bits.
+// Measured algorithms (--autotune) compute the same as the others, and a second backend reads them
+// from the folder of the first (--plan-cache) and computes the same bits.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 

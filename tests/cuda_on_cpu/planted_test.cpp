@@ -1,5 +1,5 @@
-// What the emulator itself finds in kernels with planted faults; what only sanitizers find is run
-// by the program `planted`.
+// Faults in kernels that the emulator itself finds; the program `planted` runs those that only
+// sanitizers find.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The program on a CUDA device, which tests/cuda_on_cpu stands in for: steps in flight, slots that
-// the device reads in place, loss scaling, resuming. What a user sees must be what the CPU shows.
+// The program on a CUDA device, emulated by tests/cuda_on_cpu: steps in flight, slots that the
+// device reads in place, loss scaling, resuming. The output must be the same as on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_F(TrainOnCuda, MixesRowsAndPutsUpWithBrokenSamples) {
               HasSubstr("not every image can be decoded"));
   train(more(b_, "decoded"));
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
-  // The copier runs ahead of the steps; what it meets there is not the run's.
+  // The copier runs ahead of the steps; errors that it meets there do not belong to the run.
   EXPECT_EQ(read_json(a_ + "/summary.json")["bad_rows"],
             read_json(b_ + "/summary.json")["bad_rows"]);
 }
@@ -189,7 +189,7 @@ TEST_F(TrainOnCuda, GoesOnInAnotherPrecision) {
 TEST_F(TrainOnCuda, EndsWhenNoLossScaleHelps) {
   std::vector<std::string> arguments = with(start(a_, "fp16"), "--overwrite");
   *std::find(arguments.begin(), arguments.end(), "32") = "8";
-  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e5";  // above 65504: no fp16 number
+  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e5";  // overflows in fp16
   const Ended ended = run(arguments, with_cuda());
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err,

@@ -1,5 +1,5 @@
-// How data reach a run: tiers, transforms, broken samples, packed sets. What a run learns depends
-// on none of it but the transforms.
+// Ways in which data reach a run: tiers, transforms, broken samples, packed sets. Only the
+// transforms change what a run learns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Runs that do not fit into memory: refused before they begin, with a batch that does fit.
+// Runs that do not fit into memory: refused before they begin, with a batch size that fits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ class Memory : public testing::Test {
   void SetUp() override { make_set(data_); }
   void TearDown() override { ::unsetenv("WARPSTEP_FREE_BYTES"); }
 
-  // A step of a run that may take so many bytes.
+  // A step of a run with this limit of memory.
   Ended train(std::uint64_t free_bytes, int batch) const {
     ::setenv("WARPSTEP_FREE_BYTES", std::to_string(free_bytes).c_str(), 1);
     fs::remove_all(out_);

@@ -1,4 +1,4 @@
-// Runs that diverge, looked at call by call; and runs that must give the same bits again.
+// Runs that diverge, checked call by call; and runs that must give the same bits again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class Numerics : public testing::Test {
  protected:
   void SetUp() override { make_set(data_); }
 
-  // Its second epoch is beyond all numbers.
+  // Its second epoch overflows.
   std::vector<std::string> diverging() const {
     return with(short_run(data_, out_), "--optimizer", "sgd", "--lr-schedule", "step",
                 "--lr-step-epochs", "1", "--lr-gamma", "1e25");
@@ -132,7 +132,7 @@ TEST_F(Numerics, DoNotGoWithAProfileOfCalls) {
   EXPECT_FALSE(fs::exists(out_));
 }
 
-// --deterministic on the CPU: as many threads, the same file to the last byte.
+// --deterministic on the CPU: with the same number of threads, the same file to the last byte.
 TEST_F(Numerics, AreTheSameInEveryRunWithAsManyThreads) {
   for (const char* model : {"mlp", "cifar10cnn"}) {
     SCOPED_TRACE(model);

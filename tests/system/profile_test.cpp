@@ -128,7 +128,7 @@ TEST_F(Profile, RefusesAScheduleBeforeAnythingIsDone) {
   EXPECT_FALSE(fs::exists(other));
 }
 
-// Without a GPU a run goes on and says so.
+// Without a GPU a run continues and says so.
 TEST_F(Profile, TrainsOnWhereThereAreNoCounters) {
   const std::string other = *folder_ / "counters";
   const std::vector<std::string> asked =
@@ -170,7 +170,7 @@ TEST_F(Profile, KeepsTheSessionsOfAResumedRunApart) {
   EXPECT_EQ(report(other).at("tables")["steps"].size(), 6U);
 }
 
-// On demand, and killed in the middle: what was recorded until then can be read.
+// On demand, and killed in the middle: everything recorded before can be read.
 TEST_F(Profile, RecordsARunningJobWhoseSessionSurvivesAKill) {
   const std::string other = *folder_ / "running";
   Program job(changed(short_run(data(), other), "--epochs", "1000000"));

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A port of this machine that nothing listens on now.
+// A port of this machine that is free now.
 std::string free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

@@ -64,7 +64,7 @@ class Small final : public Backend {
   }
   bool wants(std::string_view fusion) const override { return inner_->wants(fusion); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
-    if (bytes > most_) fail<DeviceError>("{} bytes are not to be had", bytes);
+    if (bytes > most_) fail<DeviceError>("cannot allocate {} bytes", bytes);
     return inner_->allocate(bytes);
   }
   std::unique_ptr<Stream> make_stream() const override { return inner_->make_stream(); }
@@ -90,8 +90,8 @@ TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
     EXPECT_THAT(
         [&] { Program(graph, backend); },
         testing::ThrowsMessage<OutOfMemory>(testing::AllOf(
-            testing::HasSubstr(" bytes are not to be had; "),
-            testing::HasSubstr(" is the peak with "), testing::HasSubstr("the largest of it "))));
+            testing::HasSubstr("cannot allocate "), testing::HasSubstr(" is the peak with "),
+            testing::HasSubstr("the largest of it "))));
   }
 }
 

@@ -79,7 +79,7 @@ TEST_P(PlanChoice, IsKeptAndTakenAgain) {
   const Files kept = files_in(options_.plan_cache);
   EXPECT_FALSE(kept.empty());
   EXPECT_EQ(measured, Trial(GetParam(), second_).run());
-  EXPECT_EQ(kept, files_in(options_.plan_cache)) << "the second backend chose anew";
+  EXPECT_EQ(kept, files_in(options_.plan_cache)) << "the second backend chose again";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlanChoice, testing::ValuesIn(tuned_cases()),

@@ -116,9 +116,9 @@ TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
     {
       const Flood flood;
       flooded = trained(model, steps);
-      EXPECT_GT(flood.sent(), 1000) << "too few to tell";
+      EXPECT_GT(flood.sent(), 1000) << "too few for a result";
     }
-    EXPECT_GT(handled, 100) << "too few to tell";
+    EXPECT_GT(handled, 100) << "too few for a result";
     EXPECT_EQ(handled_in_a_step, 0) << "in the thread that steps";
     EXPECT_EQ(handled_in_a_worker, 0) << "in a thread of OpenMP";
     EXPECT_TRUE(alone == flooded) << "the parameters differ from those of a run without signals";

@@ -276,7 +276,7 @@ class EmulatedLibrary final : public Library {
                                    workspace_need, settings_.workspace_cap)};
     // Acts as a library that fuses nothing, so that the backend's own kernels are tested too.
     if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
-      return {nullptr, "it is told to refuse graphs of several operations"};
+      return {nullptr, "WARPSTEP_EMULATED_UNFUSED refuses graphs of several operations"};
     if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }

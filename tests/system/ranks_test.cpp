@@ -49,14 +49,14 @@ TEST_F(Ranks, AreLaidOverEachOther) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   ASSERT_EQ(one.exit_code, 0) << one.err;
   const std::string archive = folder_ / "job.tar";
-  // In whatever order they are given.
+  // The order of the arguments does not matter.
   const Ended ranks = run({"ranks", run_of(1), run_of(0), "--json", "--perfetto", archive});
   ASSERT_EQ(ranks.exit_code, 0) << ranks.err;
-  const Json told = Json::parse(ranks.out);
-  ASSERT_EQ(told["ranks"].size(), 2U);
-  EXPECT_EQ(told["ranks"][1]["rank"], 1);
-  EXPECT_EQ(told["ranks"][1]["clock"], "the same machine's clock");
-  EXPECT_EQ(told["stragglers"].size(), 11U);
+  const Json merged = Json::parse(ranks.out);
+  ASSERT_EQ(merged["ranks"].size(), 2U);
+  EXPECT_EQ(merged["ranks"][1]["rank"], 1);
+  EXPECT_EQ(merged["ranks"][1]["clock"], "the same machine's clock");
+  EXPECT_EQ(merged["stragglers"].size(), 11U);
 
   data::TarReader members(archive);
   std::vector<std::string> names;

@@ -108,7 +108,7 @@ class Op : public OnBackend {
   void SetUp() override { open(precision_of(GetParam()), {}); }
 };
 
-// Two runs are compared bit for bit: only algorithms with a fixed order of additions.
+// Two runs are compared bit for bit: no algorithm that adds in another order each time.
 class DeterministicOp : public OnBackend {
  protected:
   void SetUp() override { open(precision_of(GetParam()), {.deterministic = true}); }

@@ -204,7 +204,7 @@ TEST(EmulatedDnn, RefusesWhatTheLibraryRefuses) {
         graph.tensors.push_back(dnn::nhwc(8, DType::f32, 1, 1, 1, 1));
         graph.operations.push_back(dnn::ChannelSums{3, 8, 7});
       },
-      "tensor 7 is not one f32 a channel");
+      "tensor 7 is not one f32 per channel");
   EXPECT_EQ(dnn::open_library({.workspace_cap = 10})
                 ->plan(conv_graph(g, Convolution::Direction::forward))
                 .plan,

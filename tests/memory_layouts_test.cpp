@@ -91,7 +91,7 @@ TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
         [&] { Program(graph, backend); },
         testing::ThrowsMessage<OutOfMemory>(testing::AllOf(
             testing::HasSubstr("cannot allocate "), testing::HasSubstr(" is the peak with "),
-            testing::HasSubstr("the largest of it "))));
+            testing::HasSubstr("the largest values are "))));
   }
 }
 
@@ -112,7 +112,7 @@ TEST(MemoryText, NamesWhatIsLarge) {
   EXPECT_THAT(large, testing::AllOf(testing::HasSubstr("parameters (26"),
                                     testing::HasSubstr("gradients (26"),
                                     testing::HasSubstr("moments of the optimiser (52"),
-                                    testing::HasSubstr(" of it for fc1.weight"),
+                                    testing::HasSubstr(" of that for fc1.weight"),
                                     testing::Not(testing::HasSubstr("is the peak"))));
   EXPECT_THAT(text_of(8, 1 << 16), testing::AllOf(testing::HasSubstr("is the peak with "),
                                                   testing::Not(testing::HasSubstr("moments"))));

@@ -1,4 +1,4 @@
-// The first call whose result is not finite is named; on the reference backend.
+// The numerics runner names the first call whose result is not finite; on the reference backend.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -158,7 +158,7 @@ TEST(Reference, PoolsNoPadding) {
     program.enqueue(node);
     return *static_cast<const std::uint8_t*>(program.address(program.graph().nodes[node].out[1]));
   };
-  EXPECT_EQ(index(0), 5);  // row 0, column 1 of the image, in a window that begins one before it
+  EXPECT_EQ(index(0), 5);  // row 0, column 1 of the image; the window begins one column before it
   EXPECT_EQ(index(1), MaxPool::none);
 }
 
@@ -189,7 +189,7 @@ TEST(Explain, TellsMachinesTheSameNumbers) {
   EXPECT_EQ(json["inputs"][0]["shape"], nlohmann::json({8, 32, 32, 3}));
 }
 
-// Of a line in UTF-8.
+// The characters of a line in UTF-8.
 std::ptrdiff_t columns(const std::string& line) {
   return std::count_if(line.begin(), line.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });

@@ -145,7 +145,7 @@ class Check final : public Runner {
 
   Program& program_;
   Program& reference_;
-  double total_depth_ = 0;  // of everything that went into the values so far
+  double total_depth_ = 0;  // of all calls so far
   DType coarsest_ = DType::f32;
 };
 

@@ -54,7 +54,7 @@ std::string peak_text(const Graph& graph, const MemoryPlan& plan) {
     largest +=
         fmt::format("{}{} ({})", i == 0 ? "" : ", ", buffer.name, size(buffer.lifetime.bytes));
   }
-  return fmt::format("{} is the peak with {} alive, the largest of it {}",
+  return fmt::format("{} is the peak with {} alive, the largest values are {}",
                      graph.nodes[idx(plan.peak_node)].title(), size(plan.bound_bytes), largest);
 }
 
@@ -91,7 +91,7 @@ std::string persistent_text(const Graph& graph) {
   const Parameter& largest = *std::ranges::max_element(
       graph.parameters, {},
       [&](const Parameter& parameter) { return kept_bytes(graph, parameter); });
-  return fmt::format("{} stay from step to step, {} of it for {}", text,
+  return fmt::format("{} persist between steps, {} of that for {}", text,
                      size(kept_bytes(graph, largest)), largest.name);
 }
 

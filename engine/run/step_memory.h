@@ -28,8 +28,9 @@ LanePlan plan_lanes(const Graph& graph, const Backend& backend,
                     std::span<const std::size_t> workspaces);
 
 // The largest parts of a step's memory: "layer1.0.bn1 is the peak with 9.1 GiB alive, the largest
-// of it layer1.0.bn1.0 (1.5 GiB), ...", or what persists: "parameters (12.9 GiB), gradients (12.9
-// GiB), moments (25.8 GiB), of which fc1.weight has ..."; both if both matter.
+// values are layer1.0.bn1.0 (1.5 GiB), ..."; or "parameters (12.9 GiB), gradients (12.9 GiB),
+// moments of the optimiser (25.8 GiB) persist between steps, ... of that for fc1.weight"; both if
+// both matter.
 std::string memory_text(const Graph& graph, const MemoryPlan& plan);
 
 // Bytes of parameters with their gradients, moments and copies, and of buffers, in a Store.

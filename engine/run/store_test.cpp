@@ -33,7 +33,7 @@ std::vector<float> counting(std::int64_t count) {
   return values;
 }
 
-// What the ref backend keeps: doubles in rows of the engine's shape.
+// The ref backend's storage: doubles in rows of the engine's shape.
 const double* stored(const Program& program, std::size_t parameter) {
   return static_cast<const double*>(program.address(program.graph().parameters[parameter].value));
 }

@@ -164,7 +164,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .times = {},
                     .begin_ns = last_step_end_ns_,
                     .end_ns = std::max(now_ns(), last_step_end_ns_)};
-  if (std::isfinite(report.loss))  // a skipped step with another loss counts in no score
+  if (std::isfinite(report.loss))  // a skipped step with an infinite or NaN loss counts in no score
     record.score = {static_cast<double>(report.loss) * static_cast<double>(flight.count),
                     report.correct, flight.count};
   record.epoch_score += record.score;

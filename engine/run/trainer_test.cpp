@@ -1,5 +1,5 @@
-// Which steps, evaluations and checkpoints a run makes, and when it has diverged; on the reference
-// backend.
+// The order of a run's steps, evaluations and checkpoints, and when it has diverged; on the
+// reference backend.
 
 #include "engine/run/trainer.h"
 
@@ -49,8 +49,8 @@ class GreyImages final : public BatchSource {
   Position position_;
 };
 
-// Everything that a run reports: "s4" for step 4, "e" for an epoch, "v" for an evaluation, "c" for
-// a checkpoint, each with the number of steps done. Stops the run after step `stop_at`.
+// Logs everything that a run reports: "s4" for step 4, "e" for an epoch, "v" for an evaluation and
+// "c" for a checkpoint, each with the number of steps done. Stops the run after step `stop_at`.
 class Log final : public TrainObserver {
  public:
   explicit Log(std::uint64_t stop_at = 0) : stop_at_(stop_at) {}

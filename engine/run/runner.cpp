@@ -20,6 +20,40 @@ void Runner::step() {
   run();
 }
 
+double tolerance(DType dtype, double depth) {
+  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
+}
+
+double relative_difference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return std::numeric_limits<double>::infinity();
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  if (difference == 0) return 0;
+  return size == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / size);
+}
+
+NumberKinds number_kinds(std::span<const float> values) {
+  NumberKinds kinds{.count = static_cast<std::int64_t>(values.size())};
+  for (const float value : values) {
+    if (std::isnan(value))
+      ++kinds.nan;
+    else if (std::isinf(value))
+      ++(value > 0 ? kinds.plus_infinity : kinds.minus_infinity);
+    else
+      kinds.largest = std::max(kinds.largest, std::abs(value));
+  }
+  return kinds;
+}
+
+std::string text(const NumberKinds& kinds) {
+  return fmt::format(
+      "{} NaN, {} +inf and {} -inf of {} elements, the largest finite magnitude is {:.3g}",
+      kinds.nan, kinds.plus_infinity, kinds.minus_infinity, kinds.count, kinds.largest);
+}
+
 namespace {
 
 class Eager final : public Runner {
@@ -148,41 +182,6 @@ class Check final : public Runner {
   double total_depth_ = 0;  // of all calls so far
   DType coarsest_ = DType::f32;
 };
-
-}  // namespace
-
-std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
-  return std::make_unique<Eager>(program, observer);
-}
-
-std::unique_ptr<Runner> graph_runner(Program& program) {
-  return std::make_unique<GraphReplay>(program);
-}
-
-std::unique_ptr<Runner> poisoning_runner(Program& program) {
-  return std::make_unique<Poisoning>(program);
-}
-
-std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
-  return std::make_unique<Check>(program, reference);
-}
-
-double tolerance(DType dtype, double depth) {
-  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
-}
-
-double relative_difference(std::span<const float> a, std::span<const float> b) {
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i])) return std::numeric_limits<double>::infinity();
-    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    size += static_cast<double>(b[i]) * b[i];
-  }
-  if (difference == 0) return 0;
-  return size == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / size);
-}
-
-namespace {
 
 // Values that the loss scale multiplies: the gradient of the loss and all values computed from it.
 std::vector<bool> scaled_values(const Graph& graph) {
@@ -334,23 +333,20 @@ class Numerics final : public Runner {
 
 }  // namespace
 
-NumberKinds number_kinds(std::span<const float> values) {
-  NumberKinds kinds{.count = static_cast<std::int64_t>(values.size())};
-  for (const float value : values) {
-    if (std::isnan(value))
-      ++kinds.nan;
-    else if (std::isinf(value))
-      ++(value > 0 ? kinds.plus_infinity : kinds.minus_infinity);
-    else
-      kinds.largest = std::max(kinds.largest, std::abs(value));
-  }
-  return kinds;
+std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
+  return std::make_unique<Eager>(program, observer);
 }
 
-std::string text(const NumberKinds& kinds) {
-  return fmt::format(
-      "{} NaN, {} +inf and {} -inf of {} elements, the largest finite magnitude is {:.3g}",
-      kinds.nan, kinds.plus_infinity, kinds.minus_infinity, kinds.count, kinds.largest);
+std::unique_ptr<Runner> graph_runner(Program& program) {
+  return std::make_unique<GraphReplay>(program);
+}
+
+std::unique_ptr<Runner> poisoning_runner(Program& program) {
+  return std::make_unique<Poisoning>(program);
+}
+
+std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
+  return std::make_unique<Check>(program, reference);
 }
 
 std::unique_ptr<Runner> numerics_runner(Program& program) {

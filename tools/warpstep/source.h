@@ -10,6 +10,7 @@
 #include "engine/run/feeder.h"
 #include "engine/run/program.h"
 #include "models/build.h"
+#include "models/zoo.h"
 #include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {

@@ -68,7 +68,7 @@ class PlanChoice : public testing::TestWithParam<cases::Case> {
   std::shared_ptr<Backend> first_, second_;
 };
 
-TEST_P(PlanChoice, IsKeptAndTakenAgain) {
+TEST_P(PlanChoice, IsStoredAndReused) {
   const std::vector<Result> measured = Trial(GetParam(), first_).run();
   const std::vector<Result> expected = Trial(GetParam(), open_backend("ref")).run();
   ASSERT_EQ(measured.size(), expected.size());

@@ -202,7 +202,7 @@ TEST_P(On, AnAccumulationIsOneLargeBatch) {
     }
 }
 
-TEST(Accumulation, GoesOnFromACheckpointInItsMiddle) {
+TEST(Accumulation, ContinuesFromACheckpointInItsMiddle) {
   const auto backend = open_backend("cpu", {.threads = 2});
   const auto path = std::filesystem::temp_directory_path() /
                     fmt::format("warpstep_update_test_{}.safetensors", ::getpid());

@@ -125,7 +125,7 @@ TEST_F(SafetensorsTest, TheDataMayLieInAnotherOrderThanTheHeader) {
   EXPECT_EQ(file.at("b").offset, file.at("a").offset + 4);
 }
 
-TEST_F(SafetensorsTest, RefusesToWriteWhatItWouldNotRead) {
+TEST_F(SafetensorsTest, RefusesToWriteFilesThatItWouldRefuseToRead) {
   const auto write = [&](TensorToStore tensor) {
     return [this, tensor] { write_safetensors(path_, std::vector{tensor}); };
   };

@@ -146,7 +146,7 @@ TEST_F(TensorFile, NoFiniteValueHasNoStatistics) {
   EXPECT_EQ(statistics(file, file.at("t")).finite, 0U);
 }
 
-TEST_F(TensorFile, ADamagedTensorIsTold) {
+TEST_F(TensorFile, ADamagedTensorIsReported) {
   put_checkpoint();
   EXPECT_EQ(values(path_, "module.fc.weight")[1], -2.5F);
   std::string content = read_file(path_);

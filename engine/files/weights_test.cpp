@@ -199,7 +199,7 @@ TEST_F(Weights, WithAllowMissingWhatFitsIsLoaded) {
               ThrowsMessage<DataError>(HasSubstr("0 of its 4 tensors fit")));
 }
 
-TEST_F(Weights, ThatAreNotFiniteAreTold) {
+TEST_F(Weights, ThatAreNotFiniteAreReported) {
   auto tensors = state_dict();
   tensors[0] = tensor("fc.bias", {3}, std::nanf(""));
   EXPECT_THAT(load(tensors).lines().back(), HasSubstr("NaN in fc.bias"));

@@ -44,7 +44,7 @@ TEST(NumberKinds, CountsEachKind) {
   EXPECT_TRUE(number_kinds(std::vector<float>{0, -1}).finite());
 }
 
-TEST(NumericsRunner, ComputesWhatOthersDo) {
+TEST(NumericsRunner, ComputesTheSameAsOthers) {
   Stepping checked = stepping(), plain = stepping();
   const auto numerics = numerics_runner(checked.program), eager = eager_runner(plain.program);
   for (int i = 0; i < 2; ++i) {
@@ -94,7 +94,7 @@ TEST(NumericsRunner, NamesInputsThatWereGiven) {
               ThrowsMessage<NumericError>(HasSubstr("input pixels holds 1 NaN, ")));
 }
 
-TEST(NumericsRunner, LooksAtWhatAnUpdateChanges) {
+TEST(NumericsRunner, ChecksTheResultsOfAnUpdate) {
   for (const bool fused : {true, false}) {
     StepOptions options;
     options.optimizer.kind = Optimizer::Kind::sgd;

@@ -50,7 +50,7 @@ TEST(Program, TrainsAndEvaluatesOneStore) {
   EXPECT_EQ(training.program.store().step_state().step, 20);
 }
 
-TEST(Program, KnowsWhatItIsGiven) {
+TEST(Program, RefusesAWrongNumberOfInputs) {
   Program program(model_step("mlp", 4), open_backend("ref"));
   const void* slot = nullptr;
   EXPECT_THAT([&] { program.set_inputs(std::span(&slot, 1)); },
@@ -74,7 +74,7 @@ struct Watcher final : CallObserver {
   std::int64_t last_ns = 0;
 };
 
-TEST(EagerRunner, TellsOfEveryCallInOrder) {
+TEST(EagerRunner, ReportsEveryCallInOrder) {
   Stepping step(model_step("mlp", 4), open_backend("ref"));
   step.load(0);
   Watcher watcher;
@@ -171,7 +171,7 @@ TEST(Explain, SpellsSizes) {
   EXPECT_EQ(size_text(3.25 * (1 << 20)), "3.25 MiB");
 }
 
-TEST(Explain, TellsMachinesTheSameNumbers) {
+TEST(Explain, HasTheSameNumbersInJson) {
   const Program program(model_step("cifar10cnn", 8), open_backend("ref"));
   const nlohmann::json json = explain_json(program);
   ASSERT_EQ(json.at("calls").size(), program.calls().size());

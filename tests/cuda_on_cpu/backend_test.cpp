@@ -131,7 +131,7 @@ TEST(CudaStep, ReadsWhatIsResidentInPlace) {
   EXPECT_NEAR(losses[2], losses[0], 1e-2 * losses[0]);
 }
 
-TEST(CudaProgram, LeavesNothingBehind) {
+TEST(CudaProgram, FreesEverything) {
   const auto backend = open_tested_backend(backend_name);
   const fake_cuda::Live before = fake_cuda::live();
   {

@@ -258,7 +258,7 @@ TEST_F(FakeRuntime, AnInjectedFailureAtTheEndEndsTheCapture) {
   EXPECT_EQ(runs("a"), 1U);
 }
 
-TEST_F(FakeRuntime, OnlyTimedEventsTellTime) {
+TEST_F(FakeRuntime, OnlyTimedEventsMeasureTime) {
   cudaEvent_t start = nullptr, stop = nullptr;
   ASSERT_EQ(cudaEventCreateWithFlags(&start, cudaEventDefault), cudaSuccess);
   ASSERT_EQ(cudaEventCreateWithFlags(&stop, cudaEventDefault), cudaSuccess);

@@ -48,7 +48,7 @@ class Again : public testing::Test {
   const std::string data_ = folder_ / "data", out_ = folder_ / "run";
 };
 
-TEST_F(Again, NobodyTrainsWhereAnotherProcessDoes) {
+TEST_F(Again, RefusesToTrainWhereAnotherProcessDoes) {
   Program first(with(with(endless_run(data_, out_), "--keep-checkpoints"), "1"));
   ASSERT_TRUE(first.wait_until([&] { return !checkpoints(out_).empty(); }));
   // Readers need no lock, even if checkpoints are removed while they read.
@@ -92,7 +92,7 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
 
 // Killed when everything was saved except the summary.
 // An edited summary, or a pipe in its place, loses only its figures.
-TEST_F(Again, ASummaryThatIsNotOursIsWrittenAnew) {
+TEST_F(Again, AForeignSummaryIsWrittenAgain) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   for (const char* text :
        {"5", "{\"outcome\":5}", "{\"outcome\":\"finished\",\"steps\":\"x\"}",

@@ -81,7 +81,7 @@ TEST_F(Best, IsKeptThoughTheRunForgets) {
   EXPECT_LT(evaluate(out_, "last")["accuracy"], best["accuracy"]);
 }
 
-TEST_F(Best, IsRememberedByARunThatGoesOn) {
+TEST_F(Best, IsRememberedByAResumedRun) {
   train(start(other_));
   train(start(out_, "3"));
   train({"train", "--resume", out_, "--epochs", "4"});

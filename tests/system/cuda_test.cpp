@@ -45,7 +45,7 @@ class TrainOnCuda : public testing::Test {
   const std::string data_ = folder_ / "data", a_ = folder_ / "a", b_ = folder_ / "b";
 };
 
-TEST_F(TrainOnCuda, IsWhatAutoChoosesAndSays) {
+TEST_F(TrainOnCuda, IsChosenAndReportedByAuto) {
   std::vector<std::string> arguments = with(short_run(data_, a_), "--plan-cache", "off");
   *std::find(arguments.begin(), arguments.end(), "cpu") = "auto";
   const Ended ended = run(arguments, with_cuda());
@@ -138,7 +138,7 @@ TEST_F(TrainOnCuda, ShowsTheLossScaleOfFp16Alone) {
   for (const Json& line : metrics(b_)) EXPECT_FALSE(line.contains("loss_scale"));
 }
 
-TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
+TEST_F(TrainOnCuda, ContinuesBitForBitAfterAnInterruption) {
   train(with(start(a_, "fp16"), "--checkpoint-every", "4"));
   Program program(with(start(b_, "fp16"), "--checkpoint-every", "4"), with_cuda());
   ASSERT_TRUE(program.wait_until([&] { return !checkpoints(b_).empty(); }));
@@ -148,7 +148,7 @@ TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
 }
 
-TEST_F(TrainOnCuda, GoesOnInAnotherPrecision) {
+TEST_F(TrainOnCuda, ContinuesInAnotherPrecision) {
   const auto slowly = [&](const std::string& out) {
     std::vector<std::string> arguments = start(out, "fp32");
     *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e-5";

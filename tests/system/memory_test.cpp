@@ -56,7 +56,7 @@ TEST_F(Memory, TheBatchThatIsNamedFitsAndTheNextDoesNot) {
   EXPECT_THAT(next.err, HasSubstr(named + std::to_string(fits)));
 }
 
-TEST_F(Memory, RecomputingTellsWhatItGivesAndChangesNothing) {
+TEST_F(Memory, RecomputingReportsItsSavingsAndChangesNothing) {
   const std::string plain = folder_ / "plain", again = folder_ / "again";
   ASSERT_EQ(run(short_run(data_, plain)).exit_code, 0);
   const Ended ended = run(with(short_run(data_, again), "--recompute", "fc1"));

@@ -142,7 +142,7 @@ TEST_F(Refuse, ToSaveWeightsWhoseEvaluationDiverged) {
   EXPECT_TRUE(checkpoints(out_).empty());
 }
 
-TEST_F(Refuse, ToGoOnWhenTheDiskIsFull) {
+TEST_F(Refuse, ToContinueWhenTheDiskIsFull) {
   Setting full;
   full.max_file_bytes = 1'000'000;  // a checkpoint has 4.6 MB
   const Ended ended = run(short_run(data_, out_), full);

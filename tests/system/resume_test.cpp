@@ -171,7 +171,7 @@ TEST_F(Resume, UnfinishedFilesDoNoHarm) {
   EXPECT_TRUE(fs::exists(out_ + "/.notes.tmp-1"));
 }
 
-TEST_F(Resume, AFinishedRunGoesOnWithMoreEpochs) {
+TEST_F(Resume, AFinishedRunContinuesWithMoreEpochs) {
   fs::copy(alone_, out_, fs::copy_options::recursive);
   const Ended ended = run({"train", "--resume", out_, "--epochs", "7"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;

@@ -1,5 +1,5 @@
-// warpstep_bench: times single calls of the cases that the tests run, against what the device
-// reaches. bench/README.md says how to read it.
+// warpstep_bench: times single calls of the cases that the tests run and compares them with the
+// device's measured ceilings. bench/README.md explains the output.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -28,15 +28,16 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--backends", options.backends, "names, or paths of modules")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--threads", options.backend.threads, "of the cpu backend; 0: all")
+  app.add_option("--threads", options.backend.threads, "CPU threads of the cpu backend; 0: all")
       ->capture_default_str();
   app.add_option("--device", options.backend.device, "number of the CUDA device")
       ->capture_default_str();
-  app.add_flag("--all_cases", options.all_cases, "the tests' small shapes too");
+  app.add_flag("--all_cases", options.all_cases, "also the tests' small shapes");
 }
 
 void print_help() {
-  CLI::App app("Times single calls; see bench/README.md. Beside Google Benchmark's options below:");
+  CLI::App app(
+      "Times single calls; see bench/README.md. In addition to Google Benchmark's options below:");
   Options options;
   declare(app, options);
   fmt::print("{}\n", app.help("warpstep_bench"));
@@ -44,7 +45,7 @@ void print_help() {
   benchmark::PrintDefaultHelp();
 }
 
-// Google Benchmark has the flag, and keeps it to itself.
+// Google Benchmark parses this flag but does not expose it.
 bool wants_list(std::span<char*> arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const char* argument) {
     const std::string_view flag(argument);
@@ -53,7 +54,7 @@ bool wants_list(std::span<char*> arguments) {
   });
 }
 
-// As Google Benchmark reads its filter: extended, anywhere in the name, a leading - turns it round.
+// Like Google Benchmark's filter: extended syntax, anywhere in the name, a leading - inverts it.
 class Filter {
  public:
   explicit Filter(std::string text) {
@@ -63,7 +64,8 @@ class Filter {
     try {
       regex_ = std::regex(text, std::regex::extended);
     } catch (const std::regex_error& error) {
-      fail<UsageError>("--benchmark_filter: '{}' is no regular expression: {}", text, error.what());
+      fail<UsageError>("--benchmark_filter: '{}' is not a regular expression: {}", text,
+                       error.what());
     }
   }
   bool operator()(const Subject& subject) const {
@@ -75,8 +77,8 @@ class Filter {
   bool inverted_ = false;
 };
 
-// The benchmarks of one device. Google Benchmark calls each several times, to find how many calls
-// it takes: what is prepared is kept until the next one's turn.
+// The benchmarks of one device. Google Benchmark runs each several times to find the number of
+// calls it needs, so prepared data is kept until the next benchmark.
 class Bench {
  public:
   Bench(Device device, std::vector<Subject> subjects)
@@ -113,7 +115,7 @@ class Bench {
   void run(const Subject& subject, benchmark::State& state) {
     try {
       if (prepared_ != &subject) {
-        rotation_.reset();  // its memory before the next one's
+        rotation_.reset();  // free this memory before allocating the next
         prepared_ = nullptr;
         rotation_ = std::make_unique<bench::Rotation>(subject, device_);
         prepared_ = &subject;

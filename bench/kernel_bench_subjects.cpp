@@ -9,7 +9,7 @@
 namespace warpstep::bench {
 namespace {
 
-// Those that tensor cores compute: only they differ with tf32.
+// Ops that tensor cores compute: only they differ with tf32.
 bool is_product(const AnyOp& op) {
   return name(op).starts_with("conv") || name(op).starts_with("linear");
 }
@@ -25,8 +25,8 @@ std::string direction(const Node& node) {
   }
 }
 
-// Without the folder, which the op tells, and with nothing in it that parts names or that a shell
-// reads.
+// The case's name without its folder, which the op implies, and without characters that separate
+// parts or are special in a shell.
 std::string label(const std::string& case_name) {
   std::string text = case_name.substr(case_name.find('/') + 1);
   for (char& c : text)

@@ -1,5 +1,5 @@
-// What the kernel benchmarks can time: every node of every case, in every dtype of a backend. Made
-// of graphs alone: no program is built and nothing runs.
+// Everything that the kernel benchmarks can time: every node of every case, in every dtype of a
+// backend. Derived from graphs only: no program is built and nothing runs.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace warpstep::bench {
 
-// A backend, once for each way that it multiplies.
+// A backend, once for each precision of its products.
 struct Device {
   std::string name;  // "cpu", "cuda"
   std::shared_ptr<Backend> backend;
-  std::shared_ptr<Backend> tf32;  // null where f32 is the only dtype
+  std::shared_ptr<Backend> tf32;  // null if f32 is the only dtype
 
   bool queues() const { return backend->steps_in_flight() > 0; }  // else enqueue() computes at once
   std::shared_ptr<Backend> of(Precision precision) const {
@@ -26,7 +26,7 @@ struct Device {
   std::vector<Precision> precisions() const;
 };
 
-// `name` is that of a backend, or the path of a module. Throws what open_backend() throws.
+// `name` is the name of a backend or the path of a module. Throws as open_backend() does.
 Device open_device(const std::string& name, BackendOptions options);
 
 std::string_view dtype_name(Precision precision);  // "f32", "tf32", "f16", "bf16"

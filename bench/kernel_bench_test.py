@@ -78,7 +78,7 @@ class KernelBench(unittest.TestCase):
                 (("--backends", "no_such"), 2, "no backend is called 'no_such'"),
                 (("--backends", "./no_such.so"), 1, "without ./no_such.so"),
                 (("--backends", arguments.module, "--benchmark_filter=no_such"), 2, "matches no benchmark"),
-                (("--backends", arguments.module, "--benchmark_filter=("), 2, "is no regular expression"),
+                (("--backends", arguments.module, "--benchmark_filter=("), 2, "is not a regular expression"),
                 (("--no_such",), 2, "--no_such")):
             answer = bench(*options)
             self.assertEqual(answer.returncode, code, (options, answer.stderr))

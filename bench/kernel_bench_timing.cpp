@@ -18,10 +18,10 @@ double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-// Four times the largest second-level cache there is, 60 MiB of an H200.
+// Four times the largest second-level cache of any device, 60 MiB of an H200.
 constexpr double device_rotation_bytes = 240.0 * (1 << 20);
 constexpr int recorded_calls = 20;
-// A launch and the wait for it cost about 10 us of the host's time: a thousandth of this.
+// A launch and the wait for it cost about 10 us of host time: a thousandth of this.
 constexpr double launched_s = 10e-3;
 
 double host_rotation_bytes() {
@@ -29,7 +29,7 @@ double host_rotation_bytes() {
   return 2 * (cache > 0 ? static_cast<double>(cache) : 64.0 * (1 << 20));
 }
 
-// More sets would be further from a step's few hundred MiB than from its caches.
+// More sets would make the total larger than the few hundred MiB of a step.
 std::size_t wanted_sets(double bytes, const Device& device) {
   const double sets =
       std::ceil((device.queues() ? device_rotation_bytes : host_rotation_bytes()) / bytes);
@@ -37,7 +37,7 @@ std::size_t wanted_sets(double bytes, const Device& device) {
                          : static_cast<std::size_t>(std::clamp(sets, 2.0, 8.0));
 }
 
-// The call of node `wanted` of the case: a backend puts reorders between the case's nodes.
+// The call of node `wanted` of the case: a backend inserts reorders between the case's nodes.
 std::size_t find_call(const Program& program, const Graph& graph, std::size_t wanted) {
   std::size_t expected = 0, call = 0;
   for (const Node& node : program.graph().nodes) {
@@ -57,7 +57,7 @@ Rotation::Rotation(const Subject& subject, const Device& device) {
     add_set(subject, device);
   stream_ = &trials_[0]->program().stream();
   if (!device.queues()) return;
-  // Every set once, at the least.
+  // Every set at least once.
   calls_per_launch_ = std::max(recorded_calls, static_cast<int>(sets()));
   recording_ = device.of(subject.precision)->record(*stream_, [this] {
     for (int i = 0; i < calls_per_launch_; ++i) enqueue_one();
@@ -102,7 +102,7 @@ double Rotation::run() {
 
 namespace {
 
-// Noise that repeats: a device's speed depends on what it multiplies, not on where it repeats.
+// Periodic noise: a device's speed depends on the values it multiplies, not on their period.
 std::vector<float> noise(std::int64_t count) {
   constexpr std::size_t period = 1000003;  // a prime: rows of a matrix differ
   std::vector<float> values(idx(count));
@@ -115,7 +115,7 @@ std::vector<float> noise(std::int64_t count) {
   return values;
 }
 
-// The one call of a program with one input, enqueued `calls` times: seconds of one.
+// The seconds per call of a program with one input and one call, enqueued `calls` times.
 class Ceiling {
  public:
   Ceiling(Graph graph, const std::shared_ptr<Backend>& backend)
@@ -132,7 +132,7 @@ class Ceiling {
     program_.wait();
   }
 
-  // The best of many: what others take from the device is none of its doing.
+  // The best of many: other programs on the device only make it slower.
   double seconds(int calls) {
     double best = 1e30;
     const auto start = SteadyClock::now();
@@ -166,7 +166,7 @@ Graph product_of(std::int64_t size, Precision precision) {
   return apply_precision(std::move(graph), precision);
 }
 
-// Sizes grow until a call takes long enough to be all that is measured.
+// Sizes grow until a call takes so long that overheads do not matter.
 constexpr double long_enough_s = 20e-3;
 
 double copy_peak(const Device& device) {

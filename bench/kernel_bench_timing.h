@@ -1,4 +1,4 @@
-// How a call is timed, and the device's measured ceilings that its time is held against.
+// Timing of a single call, and the device's measured ceilings to compare it with.
 #pragma once
 
 #include <map>
@@ -10,16 +10,16 @@
 
 namespace warpstep::bench {
 
-// One call, on several sets of buffers in turn, which together exceed the last-level cache where so
-// many sets are affordable: a step's call seldom finds its operands there. Values are random; the
-// calls that the timed one depends on have run.
+// One call on several sets of buffers in turn, which together exceed the last-level cache if so
+// many sets are affordable: a call in a step seldom finds its operands there. Values are random;
+// the calls that the timed one depends on have run.
 class Rotation {
  public:
   Rotation(const Subject& subject, const Device& device);
 
-  // Makes calls_at_once() calls: seconds from the first one's enqueue until all are done. That is
-  // one call where enqueue() computes at once; else a recording of many, launched until a wait for
-  // it takes long against a wait for nothing.
+  // Makes calls_at_once() calls and returns the seconds from the first enqueue until all are done.
+  // That is one call if enqueue() computes at once; otherwise a recording of many, launched until
+  // their time is long against that of an empty wait.
   double run();
   int calls_at_once() const { return launches_ * calls_per_launch_; }
 
@@ -34,14 +34,14 @@ class Rotation {
   void launch();
 
   std::vector<std::unique_ptr<testing_support::Trial>> trials_;
-  std::vector<const Call*> calls_;  // one a set
+  std::vector<const Call*> calls_;  // one per set
   Stream* stream_ = nullptr;        // of the first set
   std::size_t next_ = 0;
   std::unique_ptr<Recording> recording_;
   int calls_per_launch_ = 1, launches_ = 1;
 };
 
-// What this backend reaches on this device, measured when the program starts.
+// The ceilings of this backend on this device, measured when the program starts.
 struct Peaks {
   double copy_bytes_per_s = 0;              // read and written, by a relu of a large value
   std::map<Precision, double> flops_per_s;  // of a large matrix product

@@ -1,4 +1,4 @@
-// The loader alone, without a model: what its images cost, and how soon they are there. With
+// The loader alone, without a model: the cost of its images, and the time until they arrive. With
 // --serve the child of bench/peers, whose README describes the line protocol.
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ using namespace warpstep;
 using namespace warpstep::bench;
 using Json = nlohmann::ordered_json;
 
-constexpr int repeats = 9;         // of what is done once a run
+constexpr int repeats = 9;         // for work that is done once per run
 constexpr std::uint64_t gaps = 5;  // epochs whose beginning is timed
 
 struct Options {
@@ -41,8 +41,8 @@ Json stages_between(const data::LoaderStats& before, const data::LoaderStats& af
   return stages;
 }
 
-// What the loader took beside what stood before the set was opened. Pages of mapped files are the
-// page cache's: they are in the peak and not in the bound.
+// Memory of the loader beyond that before the set was opened. Pages of mapped files belong to the
+// page cache: they count in the peak but not in the bound.
 Json memory_of(const LoaderSubject& subject, const data::Loader& loader) {
   const ProcessMemory now = ProcessMemory::now(), &before = subject.before();
   const auto grown = [](std::uint64_t after, std::uint64_t from) {
@@ -54,7 +54,7 @@ Json memory_of(const LoaderSubject& subject, const data::Loader& loader) {
           {"bound", loader.memory().text()}};
 }
 
-// The first pass warms the page cache, the code and the scratch, and is what the hash is of.
+// The first pass warms the page cache, the code and the scratch; the hash is computed from it.
 Json measure(const Options& options) {
   const LoaderSubject subject(options.what);
   const std::uint64_t batches = batches_of(options);
@@ -98,7 +98,7 @@ void print(const Json& found) {
   fmt::print("{}: {}, {}, {}, batch {}, {} workers\n", text("data"), text("kind"), text("tier"),
              text("transforms"), found["batch"].get<int>(), found["workers"].get<int>());
   if (text("tier") == "resident")
-    fmt::print("  the loader's own work: rows alone, without the device's gather\n");
+    fmt::print("  the loader's own work: only rows, without the gather on the device\n");
   fmt::print("  {:.0f} images/s, {:.0f} images per CPU-second, {:.2f} cores busy, {} images\n",
              number("images_per_s"), number("images_per_cpu_s"), number("cores_busy"),
              found["images"].get<std::uint64_t>());
@@ -128,7 +128,7 @@ void serve(const Options& options) {
   }
 }
 
-// The first batch's images, as they lie in the slot.
+// The first batch's images, as they are in the slot.
 void dump(const Options& options) {
   const LoaderSubject subject(options.what);
   const std::unique_ptr<data::Loader> loader = subject.loader();
@@ -139,7 +139,7 @@ void dump(const Options& options) {
   if (!file.flush()) fail<DataError>("{}: cannot be written", options.dump);
 }
 
-// Without the parser's own list of names and numbers: the options' texts name them.
+// Without the parser's own list of names and numbers: the help texts of the options have them.
 template <class T>
 CLI::Validator one_of(std::initializer_list<std::pair<std::string, T>> names) {
   CLI::CheckedTransformer transformer(std::vector<std::pair<std::string, T>>{names});
@@ -153,7 +153,7 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--split", o.what.split, "train or test")
       ->transform(one_of<Split>({{"train", Split::train}, {"test", Split::test}}));
   app.add_option("--transforms", o.what.transforms, "a recipe, or none")->capture_default_str();
-  app.add_option("--tier", o.what.tier, "decoded, mapped or resident: the rows alone")
+  app.add_option("--tier", o.what.tier, "decoded, mapped, or resident: only the rows")
       ->transform(one_of<Tier>(
           {{"decoded", Tier::decoded}, {"mapped", Tier::mapped}, {"resident", Tier::resident}}));
   app.add_option("--normalize", o.what.normalizes_on_cpu, "device (images are bytes) or cpu (f32)")
@@ -174,7 +174,7 @@ void declare(CLI::App& app, Options& o) {
                                      {"full", JpegRoute::full},
                                      {"partial", JpegRoute::partial},
                                      {"seek", JpegRoute::seek}}));
-  app.add_option("--dump", o.dump, "write the first batch's images there, and no more");
+  app.add_option("--dump", o.dump, "only write the first batch's images to this file");
   app.add_flag("--serve", o.serves, "speak the line protocol");
   app.add_flag("--json", o.json, "print one JSON object");
 }

@@ -68,7 +68,7 @@ class LoaderBench(unittest.TestCase):
         text = call(self.png, "--batch", "32", "--samples", "384").stdout
         for words in ("images per CPU-second", "first batch", "bound", "hash"):
             self.assertIn(words, text)
-        self.assertIn("rows alone", call(self.png, "--batch", "32", "--tier", "resident").stdout)
+        self.assertIn("only rows", call(self.png, "--batch", "32", "--tier", "resident").stdout)
 
     def test_the_protocol(self):
         answer = call(self.png, "--batch", "32", "--serve", commands="window 9\nwindow 18\nquit\n")

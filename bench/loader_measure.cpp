@@ -82,7 +82,7 @@ std::span<const std::uint8_t> bytes_of(std::span<const T> values) {
   return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()};
 }
 
-// What a row has of its own whichever tier it comes from.
+// The data of a row that are the same in every tier.
 void add_numbers(data::Hash& hash, const RowPlan& plan) {
   const auto add = [&](const auto& value) {
     hash.add(bytes_of(std::span<const std::remove_reference_t<decltype(value)>>(&value, 1)));
@@ -179,7 +179,7 @@ double seek_s(data::Loader& loader, int repeats) {
   const std::uint64_t steps = loader.steps_per_epoch();
   for (int i = 0; i < repeats; ++i) {
     const auto place = static_cast<std::uint64_t>(i);
-    // 7 of 10: far from the last one, so that nothing has been made already.
+    // 7 of 10: far from the last position, so that no batch is ready.
     const Position to{place % 3, steps * (place * 7 % 10) / 10};
     const double begin = now_s();
     loader.seek(to);

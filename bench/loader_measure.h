@@ -1,4 +1,4 @@
-// What a loader costs, measured without a model behind it.
+// Measures the cost of a loader without a model.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@ struct LoaderCase {
   data::LoaderOptions loader;  // all but recipe, pixels and resident
 };
 
-// What the process holds, in bytes. Pages of mapped files are in `peak` alone: they belong to the
-// page cache, and the system takes them back when it needs them.
+// Memory of the process in bytes. Pages of mapped files count only in `peak`: they belong to the
+// page cache, and the system reclaims them when it needs them.
 struct ProcessMemory {
   std::uint64_t anonymous = 0, peak = 0;
   static ProcessMemory now();
-  static void reset_peak();  // to what is held now; without effect where the kernel refuses
+  static void reset_peak();  // to the current size; without effect if the kernel refuses
 };
 
 struct Window {  // of the steady state
   double seconds = 0, cpu_seconds = 0;
-  std::uint64_t images = 0;  // that workers finished in it
+  std::uint64_t images = 0;  // finished by workers in that time
 };
 
-// A data set, opened and, for the tiers that keep pixels, decoded: what a run has before its first
-// step. Resident pixels are the host's, which nobody gathers from: such a loader's own work is the
-// rows alone.
+// A data set, opened and, for the tiers that keep pixels, decoded: the state of a run before its
+// first step. Resident pixels are in host memory and nothing gathers from them: such a loader only
+// prepares the rows.
 class LoaderSubject {
  public:
   // Throws UsageError, DataError as open() and choose_tier() do.
@@ -56,16 +56,16 @@ class LoaderSubject {
   data::Tier tier_ = data::Tier::decoded;
 };
 
-// Takes `batches` batches and gives what the workers did meanwhile.
+// Reads `batches` batches and returns the workers' results of that time.
 Window run_window(data::Loader& loader, std::uint64_t batches);
 
-// FNV-1a of images, labels and, where the recipe has any, numbers of the rows of `batches` batches.
-// A resident set's rows are gathered first: all tiers give the same.
+// FNV-1a of images, labels and, if the recipe has any, the numbers of the rows of `batches`
+// batches. A resident set's rows are gathered first: all tiers give the same hash.
 std::uint64_t hash_of(data::Loader& loader, const LoaderSubject& subject, std::uint64_t batches);
 
-// Median seconds, of `repeats`, from the beginning of the constructor to the first batch.
+// Median seconds, of `repeats`, from the start of the constructor to the first batch.
 double first_batch_s(const LoaderSubject& subject, Position start, int repeats);
-// Median seconds from seek() to the batch there, at positions all over three epochs.
+// Median seconds from seek() to the batch at that position, for positions throughout three epochs.
 double seek_s(data::Loader& loader, int repeats);
 
 struct EpochGap {

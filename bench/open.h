@@ -8,7 +8,7 @@
 
 namespace warpstep::bench {
 
-// `name` is that of a backend, or the path of a module: one of another build, or for tests.
+// `name` is the name of a backend or the path of a module: from another build, or for tests.
 inline std::shared_ptr<Backend> open(const std::string& name, const BackendOptions& options) {
   return name.find('/') == name.npos ? open_backend(name, options) : load_backend(name, options);
 }

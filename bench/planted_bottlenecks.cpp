@@ -1,5 +1,5 @@
-// Runs with planted bottlenecks: does the profiler name them, and is the step that it predicts for
-// its own advice the step that the advice gives?
+// Runs with planted bottlenecks: does the profiler name them, and does its advice give the step
+// time that it predicts?
 #include "bench/planted_run.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::vector<Case> cases() {
       {"an oversubscribed CPU",
        {.transform_us = 2, .workers = 2 * cores, .batch = 512, .threads = 4 * cores, .steps = 1000},
        "oversubscribed"},
-      {"a loss that is waited for and printed",
+      {"waiting for a loss and printing it",
        {.step_us = 2000, .observer_us = 1000},
        "slow-observers"},
       {"tiny batches", {.batch = 1, .steps = 400}, "tiny-batch"},
@@ -50,8 +50,8 @@ int check_names(const std::string& folder, const std::string& only) {
   return missed;
 }
 
-// Follows the advice for a loader that waits (for a disk: workers cost no core) and holds the wait
-// that was predicted against the one that came.
+// Follows the advice for a loader that is too slow (for a disk: workers need no core) and compares
+// the predicted wait with the measured one.
 int check_predictions(const std::string& folder, int runs) {
   int missed = 0;
   for (const int workers : {1, 2, 3}) {
@@ -68,7 +68,8 @@ int check_predictions(const std::string& folder, int runs) {
         const double off = (predicted - after.wait_ns) / after.step_ns;
         missed += std::abs(off) > 0.10 ? 1 : 0;
         fmt::print(
-            "{} -> {} workers: wait {:.2f} ms of {:.2f}, predicted {:.2f}, came {:.2f} of {:.2f}: "
+            "{} -> {} workers: wait {:.2f} ms of {:.2f}, predicted {:.2f}, measured {:.2f} of "
+            "{:.2f}: "
             "off by {:+.1f} % of the step\n",
             workers, then, before.wait_ns * 1e-6, before.step_ns * 1e-6, predicted * 1e-6,
             after.wait_ns * 1e-6, after.step_ns * 1e-6, 100 * off);
@@ -81,13 +82,13 @@ int check_predictions(const std::string& folder, int runs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("runs with planted bottlenecks, and what the profiler says of them");
+  CLI::App app("runs with planted bottlenecks, and the profiler's findings");
   std::string folder = "/tmp", only;
   bool names = false;
   int runs = 1;
   app.add_option("--out", folder, "folder for the session files")->capture_default_str();
   app.add_option("--only", only, "the case of one finding");
-  app.add_flag("--names-only", names, "without predictions, which want an idle machine");
+  app.add_flag("--names-only", names, "skip predictions, which need an idle machine");
   app.add_option("--runs", runs, "of each prediction")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {

@@ -11,7 +11,7 @@
 #include "engine/explain/explain.h"
 #include "engine/passes/compile.h"
 #include "engine/run/trainer.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "profiler/recorder/recorder.h"
 #include "tools/warpstep/profiling.h"
 
@@ -37,7 +37,7 @@ void compute_us(std::uint64_t us) {
 
 constexpr std::int64_t side = 8, channels = 3;
 
-// Images of 8x8 that come slowly.
+// Images of 8x8 that arrive slowly.
 class SlowSet final : public data::Dataset {
  public:
   explicit SlowSet(std::uint64_t read_us)

@@ -1,4 +1,4 @@
-// A training run with a bottleneck planted in it, its profile, and what the profiler says of it.
+// A training run with a planted bottleneck, its profile, and the profiler's findings.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace warpstep::bench {
 
-// Times of the planted parts; the model beside them takes tens of microseconds.
+// Times of the planted parts; the model itself takes tens of microseconds.
 struct Plant {
   std::uint64_t read_us = 0;       // a sample's fetch sleeps, as for a slow disk
   std::uint64_t transform_us = 0;  // a sample's transform computes
   std::uint64_t step_us = 0;       // a step sleeps, as for a device
-  std::uint64_t observer_us = 0;   // after each step something waits: a loss that is printed
+  std::uint64_t observer_us = 0;   // a wait after each step, for example to print a loss
   int workers = 1;
   int prefetch = 3;
   std::int64_t batch = 16;
   int threads = 1;        // of the kernels
-  int noise_threads = 0;  // of somebody else, who computes all the time
+  int noise_threads = 0;  // of another program, which computes all the time
   std::uint64_t steps = 60;
 };
 
 struct PlantedResult {
   profiler::Session session;
   profiler::Analysis analysis;
-  double wait_ns = 0, step_ns = 0;  // a step, as the trainer measured it, over the second half
+  double wait_ns = 0, step_ns = 0;  // per step, as the trainer measured it, over the second half
 
   bool names(const std::string& finding) const;
 };

@@ -1,6 +1,6 @@
-// What recording costs a training step: blocks of steps with the profiler off, at level steps and
-// at level spans, in turn, in one process on one machine. A block's figure is the median of its
-// steps.
+// The cost of recording per training step: blocks of steps with the profiler off, at level steps
+// and at level spans, in turn, in one process on one machine. The result of a block is the median
+// of its steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@
 #include "engine/core/record.h"
 #include "engine/passes/compile.h"
 #include "engine/run/trainer.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "profiler/recorder/recorder.h"
 #include "tools/warpstep/profiling.h"
 
@@ -33,7 +33,7 @@ struct Options {
 
 constexpr std::array levels{Level::off, Level::steps, Level::spans};
 
-// Steps' times, and their records for a recorder.
+// Collects the steps' times, and their records for a recorder.
 class Observer final : public TrainObserver {
  public:
   explicit Observer(profiler::Recorder* recorder) : recorder_(recorder) {}
@@ -71,7 +71,7 @@ class Bench {
     const std::filesystem::path path = std::filesystem::path(options_.out) / "overhead.prof";
     std::unique_ptr<profiler::Recorder> recorder;
     if (level != Level::off) {
-      // All steps of the block but the first are in the window.
+      // The window has all steps of the block except the first.
       recorder = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
           .level = level,
           .schedule = {.skip_first = 0, .warmup = 1, .active = idx(options_.steps) - 1},
@@ -140,7 +140,7 @@ std::pair<double, double> interval(const std::vector<double>& values) {
   return {medians[resamples * 25 / 1000], medians[resamples * 975 / 1000]};
 }
 
-// ns of one span, kept or not.
+// ns per span, recorded or not.
 double span_ns(bool kept) {
   constexpr int spans = 10'000;  // fit into a ring
   static const record::Name name{"measured"};
@@ -156,7 +156,7 @@ double span_ns(bool kept) {
   return best;
 }
 
-// ns to record a step, at level steps.
+// ns to record one step, at level steps.
 double record_ns(const Options& options) {
   constexpr std::uint64_t steps = 10'000;
   profiler::Recorder recorder({.path = std::filesystem::path(options.out) / "overhead.prof"});
@@ -168,9 +168,8 @@ double record_ns(const Options& options) {
 }
 
 void measure(const Options& options) {
-  fmt::print(
-      "a span: {:.2f} ns when off, {:.1f} ns when recorded; recording a step takes {:.0f} ns\n",
-      span_ns(false), span_ns(true), record_ns(options));
+  fmt::print("{:.2f} ns per span when off, {:.1f} ns when recorded; {:.0f} ns to record a step\n",
+             span_ns(false), span_ns(true), record_ns(options));
 
   Bench bench(options);
   bench.run(Level::off);  // warms caches and pages
@@ -200,7 +199,7 @@ void measure(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("what the profiler costs a training step");
+  CLI::App app("the cost of profiling per training step");
   Options options;
   app.add_option("--data", options.data, "folder with the images")->required();
   app.add_option("--model", options.model)->capture_default_str();

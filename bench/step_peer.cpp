@@ -15,7 +15,7 @@
 #include "engine/core/error.h"
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "tests/golden_batch.h"
 
 namespace {
@@ -41,7 +41,7 @@ Shape image_of(const Options& options, const models::Model& model) {
   return options.image == 0 ? own : Shape{options.image, options.image, own[2]};
 }
 
-// A batch where the device reads it in place.
+// A batch in memory that the device reads in place.
 class HostBatch {
  public:
   HostBatch(const Backend& backend, const GoldenBatch& batch)
@@ -61,8 +61,8 @@ class HostBatch {
   std::array<const void*, 2> slots_;
 };
 
-// The losses of steps that may still be on their way: the device writes them to the ring of
-// reports, where they are read before it comes round.
+// The losses of steps that may still be running: the device writes them to the ring of reports, and
+// they are read before their place is reused.
 class Losses {
  public:
   explicit Losses(const Program& program)
@@ -70,7 +70,7 @@ class Losses {
 
   void stepped() {
     marks_.push_back(program_.stream().mark());
-    // The next step writes over the report of the one that is `report_ring` before it.
+    // The next step overwrites the report of the step `report_ring` before it.
     if (marks_.size() == report_ring) take_oldest();
   }
   std::vector<float> take_all() {
@@ -87,7 +87,7 @@ class Losses {
 
   const Program& program_;
   std::int64_t first_step_, taken_ = 0;
-  std::deque<std::uint64_t> marks_;  // of the steps whose loss is still to be read
+  std::deque<std::uint64_t> marks_;  // steps whose loss has not been read yet
   std::vector<float> losses_;
 };
 
@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", options.backend.threads)->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
-  app.add_flag("--no-graph", options.no_graph, "call by call, where a step could be one launch");
+  app.add_flag("--no-graph", options.no_graph, "call by call, even if a step could be one launch");
   CLI11_PARSE(app, argc, argv);
   try {
     serve(options);

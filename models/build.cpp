@@ -1,11 +1,12 @@
+#include "models/build.h"
+
 #include "engine/core/error.h"
-#include "models/zoo.h"
 
 namespace warpstep::models {
 namespace {
 
 struct Inputs {
-  Tensor images, labels, rows;  // rows: none (no graph) where nothing needs them
+  Tensor images, labels, rows;  // rows: without a graph where nothing reads them
 };
 
 Inputs declare_inputs(Graph& graph, const BuildOptions& options, const Shape& image) {
@@ -23,7 +24,7 @@ Inputs declare_inputs(Graph& graph, const BuildOptions& options, const Shape& im
   return inputs;
 }
 
-// The numbers that the network sees.
+// The normalised pixels that the model sees.
 Tensor pixels(const Inputs& inputs, const BuildOptions& options, const Shape& image) {
   if (options.images == Images::floats) return convert(inputs.images);
   if (options.images != Images::bytes)
@@ -42,8 +43,7 @@ Graph build(const Model& model, const BuildOptions& options) {
     fail<ShapeError>("{}: images are [H,W,C], not {}", model.name, image.text());
   const bool planned = options.images == Images::window || options.images == Images::set;
   if (planned && !options.pixels)
-    fail<ShapeError>("{}: windows of images, or a set of them, need a plan for their pixels",
-                     model.name);
+    fail<ShapeError>("{}: windows or a resident set of images require a pixel plan", model.name);
   const Inputs inputs = declare_inputs(graph, options, image);
   const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
   const bool mixed = options.rows || (planned && options.pixels->mix);

@@ -2,7 +2,7 @@
 
 namespace warpstep::models {
 
-// 4.3 million parameters at 32x32, 97 % of them in fc1; 32.3 MFLOP an image forward.
+// 4.3 million parameters at 32x32, 97 % of them in fc1; 32.3 MFLOP per image forward.
 Tensor cifar10cnn(Tensor x, std::int64_t classes) {
   x = relu(conv("conv1", x, {.out = 8, .padding = 1}));
   x = max_pool(relu(conv("conv2", x, {.out = 32, .padding = 1})));

@@ -10,7 +10,7 @@ namespace {
 
 // Residual networks (He et al., "Deep residual learning for image recognition", 2015) in version
 // 1.5, which strides in the 3x3 convolution of a bottleneck, with the names and the initialisation
-// of torchvision.models.resnet: weights travel both ways.
+// of torchvision.models.resnet: weights can be exchanged with it.
 
 using Stages = std::array<int, 4>;  // blocks in each
 
@@ -54,7 +54,7 @@ Tensor resnet(Tensor x, std::int64_t classes, const Stages& stages, Block block)
 
 }  // namespace
 
-// 11.7 million parameters with 1000 classes; 3.6 GFLOP an image of 224x224 forward.
+// 11.7 million parameters with 1000 classes; 3.6 GFLOP per image of 224x224 forward.
 Tensor resnet18(Tensor x, std::int64_t classes) {
   return resnet(x, classes, {2, 2, 2, 2}, basic_block);
 }

@@ -16,7 +16,7 @@ Tensor residual(const std::string& name, Tensor x) {
 }  // namespace
 
 // The network of David Page's "How to train your ResNet" (2018), 94 % on CIFAR-10 in 24 epochs
-// there: 6.6 million parameters, 1.5 GFLOP an image of 32x32 forward.
+// there: 6.6 million parameters, 1.5 GFLOP per image of 32x32 forward.
 Tensor resnet9(Tensor x, std::int64_t classes) {
   x = conv_bn_relu("prep", x, 64);
   x = residual("residual1", max_pool(conv_bn_relu("layer1", x, 128)));

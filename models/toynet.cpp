@@ -4,7 +4,7 @@
 
 namespace warpstep::models {
 
-// 66 thousand parameters; 1.5 GFLOP an image of 256x256 forward, three quarters of them in the
+// 66 thousand parameters; 1.5 GFLOP per image of 256x256 forward, three quarters of them in the
 // first two layers. Eight pools make one pixel of 256x256.
 Tensor toynet(Tensor x, std::int64_t classes) {
   x = relu(conv("conv1", x, {.out = 30, .padding = 1}));

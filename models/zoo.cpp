@@ -57,7 +57,7 @@ const Model& find(std::string_view name) {
     if (model.name == name) return model;
     names.emplace_back(model.name);
   }
-  fail<UsageError>("no model is called '{}'{} (there are {})", name, suggestion(name, names),
+  fail<UsageError>("no model is called '{}'{} (the models are {})", name, suggestion(name, names),
                    fmt::join(names, ", "));
 }
 

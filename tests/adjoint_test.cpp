@@ -22,7 +22,7 @@ std::vector<cases::Case> differentiable() {
 }
 
 // The loss whose gradient the adjoints compute: the sum of d_out times the output, or the output
-// where it is a loss itself.
+// itself if it is a loss.
 class Loss {
  public:
   Loss(const cases::Case& forward, const std::vector<double>& d_out)
@@ -44,7 +44,7 @@ class Loss {
     }
     return sum;
   }
-  // What rounding makes of a slope over 2h: each term of the loss is right to a few units.
+  // The rounding error of a slope over 2h: each term of the loss is exact to a few units.
   double rounding(double h) const { return 8 * 0x1p-52 * terms_ / h; }
   // (loss(x + h v) - loss(x - h v)) / 2h
   double slope(int value, const std::vector<double>& direction, double h) {
@@ -66,7 +66,7 @@ class Loss {
   double terms_ = 0;
 };
 
-// Directions to look into: single elements, the first and the last among them, and all at once.
+// Directions to test: single elements, among them the first and the last, and all at once.
 std::vector<std::vector<double>> directions(std::size_t count, std::size_t singles) {
   std::vector<std::vector<double>> all;
   std::set<std::size_t> elements{0, count - 1};
@@ -95,7 +95,7 @@ TEST_P(AdjointOf, IsTheSlopeOfTheForwardKernels) {
   const cases::Case& forward = GetParam();
   const cases::Case whole = cases::with_adjoint(forward);
   Trial adjoint(whole, open_backend("ref"));
-  // The arena is reused from call to call: each gradient is read when it has been made.
+  // The arena is reused from call to call, so each gradient is read right after its call.
   const std::map<int, std::vector<double>> results = adjoint.exact_results();
   std::vector<double> d_out;
   if (whole.d_out >= 0) d_out = adjoint.exact(whole.d_out);

@@ -1,4 +1,4 @@
-// What a subcommand of this build's program prints, for tests of one command.
+// Runs a subcommand of this build's program and returns its output, for tests of one command.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Whole models on the CUDA backend (tests/tested_backend.h: on a GPU, or its sources over the
-// emulated device): call by call against the reference in each precision, one graph launch a step
-// against its calls one by one, loss scaling through an overflow, and what a poisoned arena shows.
+// emulated device): call by call against the reference in each precision, one graph launch per step
+// against single calls, loss scaling through an overflow, and reads from a poisoned arena.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precis
  protected:
   void SetUp() override {
     try {
-      // Two runs are compared bit for bit: no algorithm that adds in another order each time.
+      // Two runs are compared bit for bit: only algorithms with a fixed order of additions.
       backend_ = open_tested_backend(testing_support::tested_backend(), {.deterministic = true});
     } catch (const DeviceError& error) {
       GTEST_SKIP() << error.what();
@@ -62,7 +62,7 @@ class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precis
   std::shared_ptr<Backend> backend_;
 };
 
-class LossScaling : public ModelOnCuda {};  // of fp16, which alone has it
+class LossScaling : public ModelOnCuda {};  // fp16 only
 
 TEST_P(ModelOnCuda, AgreesWithTheReferenceCallByCall) {
   StepOptions options;
@@ -88,7 +88,7 @@ TEST_P(ModelOnCuda, ReadsNoDeadBuffer) {
   EXPECT_EQ(run(*calls, *eager), run(*poisoned, *poisoning));
 }
 
-// Fusions of gradients move sums to other kernels, which round elsewhere.
+// Fusions of gradients move sums to other kernels, which round in other places.
 TEST_P(ModelOnCuda, GivesTheSameGradientsWithoutTheirFusions) {
   const auto gradients = [&](Stepping& step) {
     const auto [losses, parameters] = run(step, *eager_runner(step.program), 1);
@@ -116,8 +116,8 @@ void multiply(Store& store, std::size_t parameter, float factor) {
   store.write(parameter, weights);
 }
 
-// The weights are blown up until fp16 gradients overflow at the first loss scale: steps are left
-// out until the scale fits, and then training goes on.
+// The weights are scaled up until fp16 gradients overflow at the first loss scale: updates are
+// skipped until the scale fits, then training continues.
 TEST_P(LossScaling, LeavesOutTheStepsThatOverflow) {
   const auto step = stepping(backend_);
   Store& store = step->program.store();
@@ -159,7 +159,7 @@ TEST_P(LossScaling, MayFallBeforeTheNumericsRunnerObjects) {
   state.loss_scale = 0.9F * least_loss_scale;
   state.overflow = 0;
   store.set_step_state(state);
-  // What one layer shrinks the next one blows up: the gradient between them, whatever its scale.
+  // One layer scales down, the next one up: the gradient between them overflows at any loss scale.
   const std::size_t end = store.parameters().size();
   for (const std::size_t p : {end - 6, end - 5}) multiply(store, p, 1e-4F);
   multiply(store, end - 4, 1e4F);
@@ -178,7 +178,7 @@ TEST_P(LossScaling, IsNoExcuseForTheForwardHalf) {
       ThrowsMessage<NumericError>(AllOf(HasSubstr("step 1: "), HasSubstr(" (forward, models/"))));
 }
 
-// With sanitizers a step takes seconds, and fp16 has every kernel.
+// With sanitizers a step takes seconds; fp16 runs every kernel.
 std::vector<Precision> precisions() {
 #if defined(WARPSTEP_SANITIZED)
   return {Precision::fp16};

@@ -1,4 +1,4 @@
-// What the tests of this folder share: a temporary folder, small PNG sets, a data set in memory.
+// Shared by the tests of data sets: a temporary folder, small PNG sets, a data set in memory.
 #pragma once
 
 #include <unistd.h>
@@ -85,8 +85,7 @@ inline std::shared_ptr<Dataset> in_memory(std::uint32_t samples, const Shape& sh
   return std::make_shared<MemoryDataset>(std::move(parts));
 }
 
-// The message of the E that `action` throws; empty, and so a failure of any check, when it does
-// not.
+// The message of the E that `action` throws; empty, so that checks of it fail, if it throws none.
 template <class E = DataError, class Action>
 std::string message_of(Action&& action) {
   try {

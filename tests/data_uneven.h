@@ -1,4 +1,4 @@
-// A data set whose samples take their own time, so that workers overtake each other.
+// A data set whose samples take different times, so that workers overtake each other.
 #pragma once
 
 #include <chrono>

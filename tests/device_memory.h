@@ -11,8 +11,8 @@
 
 namespace warpstep::cuda::testing {
 
-// Device memory of exactly so many bytes, so that AddressSanitizer sees accesses behind its end
-// where the device is emulated. Full of 0xff until it is written: NaN, and -1.
+// Device memory of exactly this many bytes, so that AddressSanitizer detects accesses beyond its
+// end where the device is emulated. Full of 0xff until it is written: NaN, and -1.
 class Memory {
  public:
   explicit Memory(std::size_t bytes);
@@ -62,11 +62,11 @@ class Floats {
   Memory memory_;
 };
 
-// Uniform in [-scale, scale), the same for a seed.
+// Uniform in [-scale, scale), equal for equal seeds.
 std::vector<float> random_values(std::size_t count, float scale, unsigned seed);
 
-// What `run` returns: run several times, where the device is emulated under several schedules of
-// blocks, warps and lanes, and expected to be the same bits every time.
+// The result of `run`: run several times, where the device is emulated under several schedules of
+// blocks, warps and lanes, and expected to have the same bits every time.
 std::vector<float> settled(const std::function<std::vector<float>()>& run);
 
 // Expects |actual - expected| <= relative |expected| + absolute everywhere; NaN equals NaN, and

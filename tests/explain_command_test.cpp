@@ -43,7 +43,7 @@ TEST(ExplainCommand, FollowsItsOptions) {
   EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
 }
 
-TEST(ExplainCommand, TellsWhatFusionsSave) {
+TEST(ExplainCommand, PrintsTheSavingsOfFusions) {
   const std::string text = run("cifar10cnn --device ref").text;
   EXPECT_THAT(text, testing::ContainsRegex("fusions +calls +bytes"));
   EXPECT_THAT(text, testing::ContainsRegex("step without any +[0-9]+ +[0-9.]+ MiB +100.0 %"));
@@ -57,7 +57,7 @@ TEST(ExplainCommand, TellsWhatFusionsSave) {
     EXPECT_GE(row["without"]["bytes"], fusions["fused"]["bytes"]);
 }
 
-TEST(ExplainCommand, TellsWhatRecomputingGives) {
+TEST(ExplainCommand, PrintsTheSavingsOfRecomputing) {
   EXPECT_THAT(run("cifar10cnn --device ref --recompute conv1 --recompute conv2").text,
               testing::ContainsRegex("recompute conv1, conv2: arena [0-9.]+ -> [0-9.]+ MiB, "
                                      "[0-9.]+ % more FLOPs"));

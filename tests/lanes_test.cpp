@@ -1,4 +1,4 @@
-// Two lanes against brute force: nothing that may run side by side shares memory.
+// Two lanes against brute force: nodes that may run in parallel share no memory.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -9,8 +9,8 @@
 namespace warpstep {
 namespace {
 
-// What happens before what in two lanes: a lane's nodes in order; a node of the second lane behind
-// all of the first that were enqueued before it; the first lane's `waited_at` node behind it.
+// The order of events in two lanes: a lane's nodes in order; a node of the second lane after all
+// nodes of the first that were enqueued before it; the first lane's `waited_at` node after it.
 std::vector<std::vector<bool>> happens_before(const Lanes& lanes) {
   const std::size_t n = lanes.lane.size();
   std::vector<std::vector<bool>> before(n, std::vector<bool>(n));
@@ -43,7 +43,7 @@ Touched touched(const Graph& graph, const MemoryPlan& plan, std::size_t node) {
   return all;
 }
 
-// Whether a byte that `written` holds is one of `others`: the same buffer, or one in its place.
+// Whether a byte of `written` belongs to one of `others`: the same buffer, or one at its place.
 bool clashes(const MemoryPlan& plan, const std::set<int>& written, const std::set<int>& others) {
   for (const int w : written)
     for (const int o : others) {

@@ -1,4 +1,4 @@
-// Linked into a test program, sees every allocation of it and of the libraries under test.
+// Linked into a test program, records every allocation of it and of the libraries under test.
 #pragma once
 
 #include <cstddef>

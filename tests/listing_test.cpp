@@ -1,5 +1,5 @@
-// The programs of the models, as `warpstep explain` prints them, against listings that are kept: a
-// change of what a step computes, costs or needs is seen in review.
+// The programs of the models, as `warpstep explain` prints them, against stored listings: a change
+// of a step's calls, cost or memory is visible in review.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include "engine/explain/explain.h"
 #include "engine/passes/compile.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {

@@ -1,4 +1,4 @@
-// Batches for tests of the CUDA losses, and what their results must be.
+// Batches for tests of the CUDA losses, and their expected results.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace warpstep::cuda::testing {
 
 using Labels = std::vector<std::int32_t>;
 
-// Logits with NaN behind the classes: nobody may read them as values.
+// Logits with NaN after the classes: kernels must not read them as values.
 struct Batch {
   Batch(DType type, std::size_t rows, std::size_t classes, float scale, unsigned seed)
       : dtype(type), logits(make(type, rows, classes, scale, seed)) {
@@ -45,7 +45,7 @@ struct Batch {
   }
   std::size_t rows() const { return idx(shape.rows); }
   std::size_t classes() const { return idx(shape.classes); }
-  // Rows of the classes alone, as rounded.
+  // Rows of only the classes, as rounded.
   std::vector<float> stored() const {
     const std::vector<float> all = Floats(dtype, logits).values();
     std::vector<float> x;

@@ -7,7 +7,7 @@
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
 #include "engine/run/step_memory.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {
@@ -64,7 +64,7 @@ class Small final : public Backend {
   }
   bool wants(std::string_view fusion) const override { return inner_->wants(fusion); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
-    if (bytes > most_) fail<DeviceError>("{} bytes are not to be had", bytes);
+    if (bytes > most_) fail<DeviceError>("cannot allocate {} bytes", bytes);
     return inner_->allocate(bytes);
   }
   std::unique_ptr<Stream> make_stream() const override { return inner_->make_stream(); }
@@ -90,12 +90,12 @@ TEST(Program, NamesThePeakWhenMemoryDoesNotSuffice) {
     EXPECT_THAT(
         [&] { Program(graph, backend); },
         testing::ThrowsMessage<OutOfMemory>(testing::AllOf(
-            testing::HasSubstr(" bytes are not to be had; "),
-            testing::HasSubstr(" is the peak with "), testing::HasSubstr("the largest of it "))));
+            testing::HasSubstr("cannot allocate "), testing::HasSubstr(" is the peak with "),
+            testing::HasSubstr("the largest values are "))));
   }
 }
 
-// A large picture into a dense layer: the weights are the memory, not the call with the largest
+// A large picture into a dense layer: most memory holds the weights, not the call with the largest
 // values.
 TEST(MemoryText, NamesWhatIsLarge) {
   const auto backend = open_backend("ref");  // in double
@@ -112,7 +112,7 @@ TEST(MemoryText, NamesWhatIsLarge) {
   EXPECT_THAT(large, testing::AllOf(testing::HasSubstr("parameters (26"),
                                     testing::HasSubstr("gradients (26"),
                                     testing::HasSubstr("moments of the optimiser (52"),
-                                    testing::HasSubstr(" of it for fc1.weight"),
+                                    testing::HasSubstr(" of that for fc1.weight"),
                                     testing::Not(testing::HasSubstr("is the peak"))));
   EXPECT_THAT(text_of(8, 1 << 16), testing::AllOf(testing::HasSubstr("is the peak with "),
                                                   testing::Not(testing::HasSubstr("moments"))));
@@ -120,7 +120,7 @@ TEST(MemoryText, NamesWhatIsLarge) {
                                                testing::HasSubstr("moments")));
 }
 
-// What is planned without a program is what the programs of a run take.
+// The memory planned without a program equals the memory of a run's programs.
 TEST(PlanStep, SaysWhatProgramsTake) {
   for (const char* model : {"cifar10cnn", "resnet18"}) {
     const auto backend = open_backend("cpu");

@@ -1,5 +1,5 @@
-// The planner on random graphs, played on memory cells, and on every model: the arena must be close
-// to the least that is possible.
+// The planner on random graphs, simulated on memory cells, and on every model: the arena must be
+// close to the minimum.
 #include "engine/passes/memory.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ Graph random_graph(Dice& dice) {
   return graph;
 }
 
-// Plays the step on memory cells that remember which value was written last: each node must find
-// its inputs, and the result must be there at the end.
+// Simulates the step on memory cells that remember the last value written: each node must find its
+// inputs, and the result must be there at the end.
 void expect_playable(const Graph& graph, const MemoryPlan& plan,
                      std::span<const std::size_t> workspaces) {
   std::vector<int> cell(plan.arena_bytes / arena_alignment, -1);
@@ -123,8 +123,8 @@ void PrintTo(const Step& step, std::ostream* out) {
 
 class PlanOfModel : public testing::TestWithParam<Step> {};
 
-// The bound that the project holds itself to: 2 % above what is alive at once, also with workspaces
-// of any size at a quarter of the nodes.
+// The project's limit: 2 % above the bytes alive at once, also with workspaces of any size at a
+// quarter of the nodes.
 TEST_P(PlanOfModel, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
   StepOptions options;
   options.training = GetParam().training;

@@ -81,7 +81,8 @@ TEST_P(ModelOnCpu, ComputesTheSameWithoutItsFusions) {
   EXPECT_NO_THROW(check->step());
 }
 
-// oneDNN has no use for some fusions: the step is compiled without them, or not bound at all.
+// oneDNN gains nothing from some fusions: the step is compiled without them; bind() may refuse
+// them.
 TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
   const auto cpu = open_backend("cpu");
   StepOptions users;

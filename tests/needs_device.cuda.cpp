@@ -1,5 +1,5 @@
-// Linked into programs that call the real CUDA runtime themselves: without a usable device each of
-// their tests is skipped, with the reason.
+// Linked into programs that call the real CUDA runtime themselves: without a usable device it skips
+// each of their tests, with the reason.
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
@@ -8,7 +8,7 @@
 namespace warpstep::cuda {
 namespace {
 
-// Empty: there is one. Asked at the first test, not when the tests are only listed.
+// Empty: there is a device. Checked at the first test, not when tests are only listed.
 const std::string& missing_device() {
   static const std::string reason = [] {
     try {

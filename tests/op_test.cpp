@@ -24,14 +24,14 @@ namespace {
 using testing_support::Result;
 using testing_support::Trial;
 
-// Cases whose numbers, or whose ties after rounding, mean nothing in so few bits.
+// Cases whose numbers, or whose ties after rounding, are meaningless in so few bits.
 bool is_for_f32_alone(const cases::Case& c) {
   return c.name.find("1e3") != std::string::npos || c.name.find("1e4") != std::string::npos ||
          c.name.find("1e-6") != std::string::npos ||
          c.name.find("behind conv") != std::string::npos;
 }
 
-// Nodes of fusions that the backend does not want never reach it.
+// Nodes of fusions that options_for() disables on this backend.
 bool is_declined(const cases::Case& c) {
   if (c.fusion.empty()) return false;
   try {
@@ -39,7 +39,7 @@ bool is_declined(const cases::Case& c) {
         testing_support::open_tested_backend(testing_support::tested_backend());
     return !backend->wants(c.fusion);
   } catch (const DeviceError&) {
-    return false;  // every test is skipped, and says why
+    return false;  // every test is skipped, with the reason
   }
 }
 
@@ -51,7 +51,7 @@ bool is_refused(const cases::Case& c) {
         testing_support::open_tested_backend(testing_support::tested_backend());
     return testing_support::lacks_engine(c, *backend);
   } catch (const DeviceError&) {
-    return false;  // every test is skipped, and says why
+    return false;  // every test is skipped, with the reason
   }
 }
 
@@ -78,7 +78,7 @@ std::vector<cases::Case> everything() {
   return all;
 }
 
-// Cases of products, which alone tf32 changes: the graphs are those of fp32.
+// Cases with products, which only tf32 changes: their graphs are those of fp32.
 std::vector<cases::Case> products() {
   std::vector<cases::Case> all;
   if (testing_support::tests_cuda()) all = in_f32();
@@ -90,7 +90,7 @@ std::vector<cases::Case> products() {
 
 class OnBackend : public testing::TestWithParam<cases::Case> {
  protected:
-  // Skips where there is no device, or none that computes so.
+  // Skips if there is no device, or none with this precision.
   void open(Precision precision, const BackendOptions& options) {
     try {
       backend_ = testing_support::open_tested_backend(testing_support::tested_backend(), options);
@@ -150,7 +150,7 @@ double largest_magnitude(std::span<const float> numbers) {
   return largest;
 }
 
-// Numbers are judged by the coarsest dtype that went into them, at least by `coarsest`.
+// The tolerance is that of the coarsest input dtype, and at least that of `coarsest`.
 void OnBackend::expect_agreement(DType coarsest) const {
   const std::vector<Result> ours = Trial(GetParam(), backend_).run();
   const std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run();
@@ -173,12 +173,12 @@ TEST_P(Op, AgreesWithTheReference) {
   expect_agreement(DType::f32);
 }
 
-// Of tf32's 10 bits behind the point the product is as coarse as one of f16.
+// tf32 has a mantissa of 10 bits, so its product is as coarse as one of f16.
 TEST_P(OpInTf32, AgreesWithTheReference) {
   expect_agreement(DType::f16);
 }
 
-// NaN is not equal to itself: bits are compared as they are.
+// NaN is not equal to itself, so bits are compared.
 std::vector<std::uint32_t> bits(const std::vector<Result>& results) {
   std::vector<std::uint32_t> all;
   for (const Result& result : results) {
@@ -197,10 +197,10 @@ TEST_P(DeterministicOp, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
   EXPECT_EQ(first, bits(Trial(GetParam(), backend_).run(true))) << "dead buffers poisoned";
   if (std::any_of(GetParam().graph.nodes.begin(), GetParam().graph.nodes.end(),
                   [](const Node& node) { return node.phase == Phase::update; }))
-    return;  // a second update goes on from the first
+    return;  // a second update continues from the first
   Trial twice(GetParam(), backend_);
   twice.run(true);
-  twice.fill_store(GetParam());  // running statistics go on from the first run's
+  twice.fill_store(GetParam());  // running statistics continue from those of the first run
   EXPECT_EQ(first, bits(twice.run())) << "second run of one program";
 }
 

@@ -11,7 +11,7 @@
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
-#include "models/zoo.h"
+#include "models/build.h"
 #include "tests/golden_batch.h"
 #include "tests/source_file.h"
 #include "tests/tested_backend.h"

@@ -1,5 +1,5 @@
-// Placements against brute force: nothing that is alive together may overlap, and the memory must
-// be close to the least that is possible.
+// Placements against brute force: buffers alive at the same time must not overlap, and the memory
+// must be close to the minimum.
 #include "engine/passes/memory.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Place, KnownCases) {
   EXPECT_EQ(place(meeting).bytes, 256U);  // both are needed in node 2
 }
 
-// The least of all placements: that of some order in which each buffer takes the lowest gap.
+// The minimum over all placements: that of some order in which each buffer takes the lowest gap.
 std::size_t least_bytes(std::span<const Lifetime> lives) {
   std::vector<std::size_t> order(lives.size()), offsets(lives.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -107,7 +107,7 @@ TEST(Place, GivesTheSameForTheSame) {
   EXPECT_EQ(place(lives).offsets, place(lives).offsets);
 }
 
-// Steps of thousands of calls: what is alive at once is nearly met, in a time that one waits.
+// Steps of thousands of calls: close to the bytes alive at once, in acceptable time.
 TEST(Place, TakesThousandsOfBuffers) {
   Dice dice(7);
   std::vector<Lifetime> lives;

@@ -1,4 +1,4 @@
-// What tests of the memory planner share: dice, and what every placement must hold to.
+// Shared by tests of the memory planner: random numbers, and the rules of every placement.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace warpstep::testing_support {
 
-// Random numbers of a test, one after the other.
+// Random numbers for a test, in sequence.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : seed_(seed) {}

@@ -1,5 +1,5 @@
-// Algorithms that were measured (--autotune) compute the same as the others, and a second backend
-// takes them from the folder of the first (--plan-cache) and gives its bits.
+// Measured algorithms (--autotune) compute the same as the others, and a second backend reads them
+// from the folder of the first (--plan-cache) and computes the same bits.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ class PlanChoice : public testing::TestWithParam<cases::Case> {
   std::shared_ptr<Backend> first_, second_;
 };
 
-TEST_P(PlanChoice, IsKeptAndTakenAgain) {
+TEST_P(PlanChoice, IsStoredAndReused) {
   const std::vector<Result> measured = Trial(GetParam(), first_).run();
   const std::vector<Result> expected = Trial(GetParam(), open_backend("ref")).run();
   ASSERT_EQ(measured.size(), expected.size());
@@ -79,7 +79,7 @@ TEST_P(PlanChoice, IsKeptAndTakenAgain) {
   const Files kept = files_in(options_.plan_cache);
   EXPECT_FALSE(kept.empty());
   EXPECT_EQ(measured, Trial(GetParam(), second_).run());
-  EXPECT_EQ(kept, files_in(options_.plan_cache)) << "the second backend chose anew";
+  EXPECT_EQ(kept, files_in(options_.plan_cache)) << "the second backend chose again";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlanChoice, testing::ValuesIn(tuned_cases()),

@@ -1,4 +1,4 @@
-// What pools do with numbers that no case has.
+// Pools with numbers that no case has.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 using testing_support::Result;
 using testing_support::Trial;
 
-// A run that diverges must end with a message, not with writes beside the image.
+// A run that diverges must end with a message, not with writes outside of the image.
 TEST(Pool, OfNotANumberPointsIntoTheImage) {
   std::shared_ptr<Backend> backend;
   try {

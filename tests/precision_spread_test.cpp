@@ -1,5 +1,5 @@
-// Training in 16 bits ends where training in fp32 does: from the weights of the middle one of three
-// seeds, its loss lies between those that fp32 reaches from the other two.
+// Training in 16 bits ends where training in fp32 does: started from the weights of the middle one
+// of three seeds, its loss lies between those that fp32 reaches from the other two.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +15,10 @@ namespace {
 
 using testing_support::tested_backend;
 
-// Two batches of made-up images, learnt by heart, and judged half-way down; a seed's weights decide
-// how fast that goes. Over the emulated device the outer seeds of mlp end 1 and 2 % from the middle
-// one, bf16 0.2 % and fp16 0.01 %; of cifar10cnn, whose descent is steeper, 10 and 15 %, 6 and 2 %.
+// Two batches of made-up images, memorised, and compared half-way down; the weights of a seed
+// decide how fast that is. Over the emulated device the outer seeds of mlp end 1 and 2 % from the
+// middle one, bf16 0.2 % and fp16 0.01 %; of cifar10cnn, whose descent is steeper, 10 and 15 %, 6
+// and 2 %.
 constexpr std::uint64_t batches = 2;
 constexpr std::int64_t rows = 16, updates = 30, judged = 10;
 
@@ -44,7 +45,7 @@ class PrecisionSpread : public testing::TestWithParam<Model> {
     }
   }
 
-  // Steps whose gradients overflow are taken again at a smaller loss scale.
+  // Steps whose gradients overflow are repeated with a smaller loss scale.
   Training train(Precision precision, std::uint64_t seed) const {
     const StepOptions options{.schedule = {.peak = GetParam().learning_rate},
                               .precision = precision};
@@ -98,7 +99,7 @@ TEST_P(PrecisionSpread, HoldsTrainingIn16Bits) {
   }
 }
 
-// The convolutions of cifar10cnn are minutes of the emulated backend's plain loops.
+// The convolutions of cifar10cnn take minutes in the emulated backend's plain loops.
 std::vector<Model> tested_models() {
   if (tested_backend() == "cuda") return {{"mlp", 1e-4}, {"cifar10cnn", 1e-3}};
   return {{"mlp", 1e-4}};

@@ -1,4 +1,4 @@
-// Recomputation: the same numbers to the bit, less memory, as the planner says.
+// Recomputation: the same numbers to the bit, and less memory as the planner reports it.
 #include "engine/passes/recompute.h"
 
 #include <gmock/gmock.h>
@@ -27,8 +27,8 @@ Graph step_of(const models::Model& model, std::int64_t batch, Shape image, const
   return compile_step(models::build(model, build), options_for(backend, options));
 }
 
-// Every kind of layer that has something to drop: norms with and without a shortcut, max pooling
-// with its index, dropout, a view.
+// Every kind of layer with activations to drop: norms with and without a shortcut, max pooling with
+// its index, dropout, a view.
 Tensor mixed(Tensor x, std::int64_t classes) {
   x = relu(batch_norm("stem.norm", conv("stem.conv", x, {.out = 8, .padding = 1, .bias = false})));
   Tensor y = relu(batch_norm("block.0.norm", conv("block.0.conv", x, {.out = 8, .padding = 1})));
@@ -153,7 +153,7 @@ TEST(RecomputeScopes, AreCheckedAgainstTheModel) {
   EXPECT_NO_THROW(compile({"conv1", "fc"}));
 }
 
-// A scope that is another's beginning without a dot is another layer.
+// A scope that begins with another's name, but without a dot after it, is another layer.
 TEST(RecomputeScopes, EndAtADot) {
   EXPECT_THROW(arena_bytes("resnet18", 2, {"layer"}), UsageError);
 }

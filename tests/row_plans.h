@@ -1,4 +1,4 @@
-// Batches of rows with plans of their own, as bytes for a step's inputs.
+// Batches whose rows have plans, as bytes for a step's inputs.
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace warpstep::testing_support {
 
-// Windows of 28x28 in a set of nine images of 30x30, masked and mixed, of mlp.
+// For mlp: windows of 28x28 in a set of nine images of 30x30, masked and mixed.
 inline models::BuildOptions set_of_windows(std::int64_t batch) {
   PixelPlan plan{.channels = 1, .mask_threshold = 16384, .dilate = true, .mix = true};
   plan.m[0][0] = 1 / 64.0F;

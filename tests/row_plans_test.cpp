@@ -1,5 +1,5 @@
-// Rows of a batch with plans of their own, from a model's inputs to the loss of its step, on the
-// reference backend.
+// Batches whose rows have plans, from a model's inputs to the loss of its step, on the reference
+// backend.
 #include "tests/row_plans.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ TEST(Images, InWindowsNeedAPlan) {
   models::BuildOptions build = testing_support::set_of_windows(4);
   build.pixels.reset();
   EXPECT_THAT([&] { models::build(models::find("mlp"), build); },
-              ThrowsMessage<ShapeError>(HasSubstr("mlp: windows of images, or a set of them")));
+              ThrowsMessage<ShapeError>(HasSubstr("mlp: windows or a resident set of images")));
 }
 
 TEST(Images, OfASetAreListedAsResident) {
@@ -109,7 +109,7 @@ Program evaluation_of(const models::BuildOptions& build) {
   return program;
 }
 
-// Plans that leave every row as it is, and the colours of normalisation.
+// Plans that leave every row unchanged, with the colours of normalisation.
 TEST(Evaluate, OfPlansThatChangeNothingIsThatOfNormalisedBytes) {
   models::BuildOptions build;
   build.batch = 4;
@@ -121,7 +121,7 @@ TEST(Evaluate, OfPlansThatChangeNothingIsThatOfNormalisedBytes) {
   Program planned = evaluation_of(build);
   Source source;
   EXPECT_THAT([&] { evaluate(planned, source); },
-              ThrowsMessage<Error>(HasSubstr("source gives none")));
+              ThrowsMessage<Error>(HasSubstr("source provides none")));
   std::vector<RowPlan> rows(4);
   for (std::uint32_t r = 0; r < 4; ++r) rows[r].source = r;
   source.give(rows);
@@ -150,7 +150,7 @@ TEST(Mixup, IsInTheLossAndItsGradientInEveryPrecision) {
     }
 }
 
-// A batch by heart, its pairs included.
+// A memorised batch, including its pairs.
 TEST(Mixup, TrainsTowardsBothLabels) {
   StepOptions options;
   options.schedule.peak = 1e-3;

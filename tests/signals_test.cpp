@@ -1,6 +1,6 @@
 // Signals that arrive while a step computes: no handler may run on a thread that computes, as
-// oneDNN's matrix products move the stack pointer into the heap. The program under test knows
-// nothing of that, like one that embeds the engine.
+// oneDNN's matrix products move the stack pointer into the heap. The program under test is like one
+// that embeds the engine without special care.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ void note(int) {
   if (thread != ::getpid() && thread != sending_thread) ++handled_in_a_worker;
 }
 
-// A step is under way between its first call's end and its last one's.
+// A step is running between the end of its first call and the end of its last one.
 class Steps : public CallObserver {
  public:
   explicit Steps(const Program& program) : last_(&program.calls().back()) {}
@@ -45,7 +45,7 @@ class Steps : public CallObserver {
   const Call* last_;
 };
 
-// Sends SIGUSR1 to the process and to each of its threads in turn, until its end.
+// Sends SIGUSR1 to the process and to each of its threads in turn, until it ends.
 class Flood {
  public:
   Flood() : thread_([this] { send(); }) {
@@ -78,7 +78,7 @@ class Handler {
  public:
   Handler() {
     struct sigaction action {};
-    action.sa_handler = note;  // on whatever stack the thread has: no SA_ONSTACK
+    action.sa_handler = note;  // on the thread's current stack: no SA_ONSTACK
     action.sa_flags = SA_RESTART;
     ::sigaction(SIGUSR1, &action, &before_);
   }
@@ -105,7 +105,7 @@ TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer runs handlers later than they are due";
 #endif
-#pragma omp parallel num_threads(2)  // makes threads with open signals, as an embedding program may
+#pragma omp parallel num_threads(2)  // threads with open signals, as in an embedding program
   in_a_step = false;
   for (const auto& [model, steps] : {std::pair{"mlp", 20}, std::pair{"cifar10cnn", 6}}) {
     SCOPED_TRACE(model);
@@ -116,9 +116,9 @@ TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
     {
       const Flood flood;
       flooded = trained(model, steps);
-      EXPECT_GT(flood.sent(), 1000) << "too few to tell";
+      EXPECT_GT(flood.sent(), 1000) << "too few for a result";
     }
-    EXPECT_GT(handled, 100) << "too few to tell";
+    EXPECT_GT(handled, 100) << "too few for a result";
     EXPECT_EQ(handled_in_a_step, 0) << "in the thread that steps";
     EXPECT_EQ(handled_in_a_worker, 0) << "in a thread of OpenMP";
     EXPECT_TRUE(alone == flooded) << "the parameters differ from those of a run without signals";

@@ -1,4 +1,4 @@
-// Graphs that tests of the passes rewrite, and what they look for in them.
+// Small graphs for tests of the passes, and functions to inspect them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::ptrdiff_t count(const Graph& graph) {
                        [](const Node& node) { return std::holds_alternative<Op>(node.op); });
 }
 
-// "scope: attributes" of every node of the op that is called so.
+// "scope: attributes" of every node of the op with this name.
 inline std::vector<std::string> texts(const Graph& graph, std::string_view op) {
   std::vector<std::string> texts;
   for (const Node& node : graph.nodes)
@@ -35,8 +35,8 @@ inline Graph two_branches() {
   return g;
 }
 
-// A residual network: a first convolution, a pool, a block that projects its shortcut and one that
-// does not, and the mean of each map.
+// A residual network: a first convolution, a pool, one block that projects its shortcut and one
+// that does not, and the mean of each map.
 struct Residual {
   std::int64_t batch = 4, size = 32;
   bool pool = true;

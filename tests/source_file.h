@@ -1,5 +1,5 @@
-// Where files of the source tree are that tests read: the tree that they were built from, or the
-// one that the environment variable WARPSTEP_SOURCE_DIR names, as staged trees lie elsewhere.
+// Finds files of the source tree that tests read: in the tree of their build, or in the one that
+// WARPSTEP_SOURCE_DIR in the environment names, as installed tests have it elsewhere.
 #pragma once
 
 #include <cstdlib>

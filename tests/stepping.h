@@ -9,7 +9,7 @@
 #include "engine/core/random.h"
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep::testing_support {
 

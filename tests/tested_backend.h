@@ -1,6 +1,6 @@
-// The backend that a test program runs on: compiled in as WARPSTEP_TESTED_BACKEND, or another that
-// the environment variable of that name asks for. Names are the product's, and "cuda_emulated", the
-// CUDA backend's own sources over tests/cuda_on_cpu; what has a slash in it is a module's path.
+// The backend that a test program runs on: compiled in as WARPSTEP_TESTED_BACKEND, or named by the
+// environment variable of that name. Names are the product's, and "cuda_emulated", the CUDA
+// backend's own sources over tests/cuda_on_cpu; a name with a slash is a module's path.
 #pragma once
 
 #include <cstdlib>
@@ -30,8 +30,8 @@ inline bool tests_cuda() {
 }
 #endif
 
-// Why this device cannot compute in that precision; empty if it can. Tensor cores have multiplied
-// bf16 and tf32 since Ampere.
+// The reason why this device cannot compute in that precision; empty if it can. Tensor cores
+// support bf16 and tf32 since Ampere.
 inline std::string why_not(const Backend& backend, Precision precision) {
   const bool wants_ampere = precision == Precision::bf16 || precision == Precision::tf32;
   if (!wants_ampere || backend.describe().find("(sm_75") == std::string::npos) return {};

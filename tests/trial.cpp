@@ -39,7 +39,7 @@ DType coarser(DType a, DType b) {
   return epsilon(b) > epsilon(a) ? b : a;
 }
 
-// Its other outputs are of its first, as that is rounded.
+// Its other outputs are computed from its first one after rounding.
 bool sums_what_it_writes(const AnyOp& op) {
   return std::holds_alternative<NormConv>(op) || std::holds_alternative<NormConvDataGrad>(op);
 }
@@ -102,7 +102,7 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
     store.write_buffer(b, cases::values(c, c.graph.buffers[b].value, seed));
   StepState state;
   state.seed = seed;
-  state.step = 3;  // as if the run were on its way: Adam's corrections are not those of a start
+  state.step = 3;  // as in the middle of a run: Adam's corrections differ from those of a start
   if (c.midway) state.update = 0;
   store.set_step_state(state);
 }

@@ -1,4 +1,4 @@
-// Runs a case on a backend and keeps every result.
+// Runs a case on a backend and stores every result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,14 +23,14 @@ std::string test_name(const testing::TestParamInfo<cases::Case>& info);
 
 struct Result {
   std::string what;                    // value's name and shape
-  DType dtype = DType::f32;            // the coarsest of what went into it and of its own
-  double depth = 1;                    // of everything that went into it
+  DType dtype = DType::f32;            // the coarsest of its inputs' dtypes and its own
+  double depth = 1;                    // of all computations before it
   std::vector<float> floats;           // for floating-point dtypes
   std::vector<std::int32_t> integers;  // for the others
   bool operator==(const Result&) const = default;
 };
 
-// Whether the case is of a fused op that the backend may decline, and does.
+// Whether the case has a fused op that the backend may decline, and declines.
 bool lacks_engine(const cases::Case& c, const Backend& backend);
 
 class Trial {
@@ -41,17 +41,17 @@ class Trial {
   const Program& program() const { return program_; }
 
   // Runs the calls one by one and reads the outputs of each when it is done: of the nodes of the
-  // case, without masks, which are the backend's own affair, nor the reorders that it put between
-  // them. Then what updates changed.
-  // With `poison`, every buffer is filled with NaN patterns when its last reader is done.
+  // case, without masks, which only the backend can read, and without the reorders that it
+  // inserted. Then reads the values that updates changed. With `poison`, every buffer is filled
+  // with NaN patterns after its last reader.
   std::vector<Result> run(bool poison = false);
 
-  // Gives what persists its values once more.
+  // Writes the persistent values again.
   void fill_store(const cases::Case& c, std::uint64_t seed = 1);
 
-  // Of the ref backend, whose values are doubles in the plain layout.
+  // For the ref backend, whose values are doubles in the plain layout.
   std::vector<double> exact(int value) const;
-  // Runs the step; every node's outputs as they were when it was done, by value.
+  // Runs the step; every node's outputs when it was done, by value.
   std::map<int, std::vector<double>> exact_results();
   void set_exact(int value, std::span<const double> numbers);
   void enqueue_all();

@@ -1,6 +1,6 @@
-// What stands beside the loss and the update, on the reference and on the CPU: numbers of PyTorch
-// and numbers by hand, order of a step's last calls, an accumulation against one large batch, and a
-// resumed one.
+// The options of loss and update, on the reference and on the CPU: numbers from PyTorch and by
+// hand, the order of a step's last calls, an accumulation against one large batch, and a resumed
+// accumulation.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -91,7 +91,7 @@ TEST_P(On, ClippingShortensGradientsThatAreTooLong) {
   expect(store, {{0.4F, 0.2F}, {1, 1}});
   EXPECT_NEAR(store.step_state().gradient_norm, 5, 1e-6);
   set(store, {{1, 1}, {1, 1}});
-  set(store, {{0.6F, 0}, {0, 0.8F}}, Store::Section::gradient);  // norm 1: as it is
+  set(store, {{0.6F, 0}, {0, 0.8F}}, Store::Section::gradient);  // norm 1: unchanged
   enqueue_all(program);
   expect(store, {{0.7F, 1}, {1, 0.6F}});
   set(store, {{1, INFINITY}, {0, 0}}, Store::Section::gradient);
@@ -100,7 +100,7 @@ TEST_P(On, ClippingShortensGradientsThatAreTooLong) {
   EXPECT_EQ(store.step_state().overflow, 1U);
 }
 
-// By hand: averages begin as they are written, and take a quarter of the new weights.
+// By hand: averages begin with the first weights and then move by a quarter to the new ones.
 TEST_P(On, TheAverageFollowsTheWeights) {
   Program program(two_parameters(sgd(), {.average_decay = 0.75}), backend());
   Store& store = program.store();
@@ -132,7 +132,7 @@ TEST_P(On, LarsScalesMatricesAlone) {
   expect(store, {{3 - 0.5F * f * -5.7F, 4 - 0.5F * f * 8.4F}, {0.5F, 2.5F}});
   expect(store, {{f * -5.7F, f * 8.4F}, {1, -1}}, Store::Section::moment1);
   set(store, start);
-  set(store, {{0, 0}, {0, 0}}, Store::Section::gradient);  // stays as it is, without decay
+  set(store, {{0, 0}, {0, 0}}, Store::Section::gradient);  // unchanged, without decay
   set(store, {{0, 0}, {0, 0}}, Store::Section::moment1);
   enqueue_all(program);
   expect(store, start);
@@ -203,7 +203,7 @@ TEST_P(On, AnAccumulationIsOneLargeBatch) {
     }
 }
 
-TEST(Accumulation, GoesOnFromACheckpointInItsMiddle) {
+TEST(Accumulation, ContinuesFromACheckpointInItsMiddle) {
   const auto backend = open_backend("cpu", {.threads = 2});
   const auto path = std::filesystem::temp_directory_path() /
                     fmt::format("warpstep_update_test_{}.safetensors", ::getpid());

@@ -1,29 +1,28 @@
 #include "engine/explain/explain.h"
-#include "engine/core/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/core/text.h"
 #include "engine/core/types.h"
 #include "engine/explain/facts.h"
 
-namespace warpstep::explained {
+namespace warpstep {
+namespace {
 
-// Tables of text for the listings.
+constexpr int page_width = 140;            // characters per line; only the last column is cut
+constexpr int least_cut = 12;              // characters of a cut column, at least
+constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
+constexpr int profile_width = 100;         // characters of the live-byte profile, at most
 
-constexpr int page_width = 140;  // characters of a line; only the last column is cut
-
-// Rows of cells under a heading; numbers stand at the right of their column, words at the left. A
-// word wider than its column's limit runs into the spare room of the next one.
+// Rows of cells under a heading; numbers are aligned right, words left. A word wider than its
+// column's limit runs into the spare room of the next column.
 class Table {
  public:
   struct Column {
@@ -43,12 +42,6 @@ class Table {
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
-
-namespace {
-
-constexpr int least_cut = 12;  // characters of a cut column at the least
-
-}  // namespace
 
 std::string Table::text() const {
   std::vector<int> widths;
@@ -82,147 +75,6 @@ std::string Table::line(const std::vector<std::string>& cells,
   return text + "\n";
 }
 
-}  // namespace warpstep::explained
-
-namespace warpstep {
-
-// The plans that libraries made for a program's convolutions and matrix products.
-
-namespace {
-
-template <class... Op>
-bool is_any_of(const AnyOp& op) {
-  return (std::holds_alternative<Op>(op) || ...);
-}
-
-bool is_planned(const AnyOp& op) {
-  return is_any_of<Conv, ConvDataGrad, ConvWeightGrad, Linear, LinearDataGrad, LinearWeightGrad,
-                   NormConv, NormConvDataGrad, NormConvWeightGrad>(op);
-}
-
-// "f16 128x32x32x8": of the image or matrix that the call reads, as it is stored.
-std::string input_text(const Value& value) {
-  return fmt::format("{} {}", name(value.type.dtype),
-                     value.layout.tag.empty() ? value.type.shape.text() : value.layout.tag);
-}
-
-}  // namespace
-
-std::string explain_plans(const Program& program) {
-  explained::Table table(
-      {{"#", true}, {"call", false, 34}, {"reads", false, 22}, {"workspace", true}, {"plan"}});
-  std::size_t largest = 0;
-  for (const Call& call : program.calls()) {
-    const Node& node = program.graph().nodes[idx(call.node)];
-    if (!is_planned(node.op)) continue;
-    const std::size_t workspace = call.kernel->workspace_bytes();
-    largest = std::max(largest, workspace);
-    table.add({fmt::format("{}", explained::call_number(program, call.node)),
-               fmt::format("{} {}", call.title, text(node.op)),
-               input_text(program.graph().value(node.in[0])),
-               size_text(static_cast<double>(workspace)), call.kernel->implementation()});
-  }
-  return fmt::format("{}\nlargest workspace {}\n", table.text(),
-                     size_text(static_cast<double>(largest)));
-}
-
-// What each row of the table of fusions saves in one model's step.
-
-namespace {
-
-struct Moved {
-  std::ptrdiff_t calls = 0;
-  double bytes = 0;
-};
-
-Moved moved(const Graph& graph) {
-  Moved sum;
-  for (const Node& node : graph.nodes) {
-    if (is_view(node.op)) continue;
-    ++sum.calls;
-    sum.bytes += graph.cost(node).bytes;
-  }
-  return sum;
-}
-
-struct Gain {
-  std::string_view row;
-  Moved without;  // the step without this row alone
-};
-
-struct Gains {
-  Moved unfused, fused;
-  std::vector<Gain> rows;  // those that change something
-};
-
-Gains gains(const Graph& model, StepOptions options) {
-  if (options.computes) {  // libraries are asked once for what all these steps have in common
-    auto known = std::make_shared<std::map<std::string, bool>>();
-    options.computes = [known, asks = options.computes](const AnyOp& op, const Types& in) {
-      std::string key = fmt::format("{} {}", name(op), text(op));
-      for (const Type& type : in) key += fmt::format(" {}", type.text());
-      const auto [place, is_new] = known->try_emplace(std::move(key), false);
-      if (is_new) place->second = asks(op, in);
-      return place->second;
-    };
-  }
-  const Moved fused = moved(compile_step(model, options));
-  std::vector<Gain> rows;
-  StepOptions none = options;
-  for (const FusionRow& row : fusion_table()) {
-    none.no_fuse.emplace(row.name);
-    if (options.no_fuse.contains(row.name)) continue;
-    StepOptions without = options;
-    without.no_fuse.emplace(row.name);
-    const Moved other = moved(compile_step(model, without));
-    if (other.calls != fused.calls || other.bytes != fused.bytes) rows.push_back({row.name, other});
-  }
-  return {moved(compile_step(model, none)), fused, rows};
-}
-
-nlohmann::json moved_json(const Moved& m) {
-  return {{"calls", m.calls}, {"bytes", m.bytes}};
-}
-
-}  // namespace
-
-std::string explain_fusions(const Graph& model, const StepOptions& options) {
-  const Gains all = gains(model, options);
-  explained::Table table({{"fusions"}, {"calls", true}, {"bytes", true}, {"", true}});
-  const auto share = [&](double bytes) {
-    return fmt::format("{:.1f} %", 100 * bytes / all.unfused.bytes);
-  };
-  const auto step = [&](const char* title, const Moved& m) {
-    table.add({title, fmt::format("{}", m.calls), size_text(m.bytes), share(m.bytes)});
-  };
-  step("  step without any", all.unfused);
-  for (const Gain& gain : all.rows) {
-    const double bytes = all.fused.bytes - gain.without.bytes;
-    table.add({fmt::format("    {}", gain.row),
-               fmt::format("{:+}", all.fused.calls - gain.without.calls),
-               fmt::format("{}{}", bytes < 0 ? "-" : "+", size_text(std::abs(bytes))),
-               fmt::format("{:+.1f} %", 100 * bytes / all.unfused.bytes)});
-  }
-  step("  step", all.fused);
-  return table.text() +
-         "  each beside the step that leaves out it alone; without reorders, which backends add\n";
-}
-
-nlohmann::json fusions_json(const Graph& model, const StepOptions& options) {
-  const Gains all = gains(model, options);
-  auto rows = nlohmann::json::array();
-  for (const Gain& gain : all.rows)
-    rows.push_back({{"name", gain.row}, {"without", moved_json(gain.without)}});
-  return {{"unfused", moved_json(all.unfused)}, {"fused", moved_json(all.fused)}, {"rows", rows}};
-}
-
-using namespace explained;
-
-namespace {
-
-constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
-constexpr int profile_width = 100;         // characters of the live-byte profile at most
-
 double mib(std::size_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
@@ -238,20 +90,20 @@ std::string grouped(std::int64_t count) {
   return text;
 }
 
-// "128x16x16x32:u8@nChw16c": the dtype where it is not the floating-point one told last, the layout
-// where it is not plain.
-std::string value_text(const Value& value, bool with_layout, DType& told) {
+// "128x16x16x32:u8@nChw16c": with the dtype if it differs from `shown`, the last floating-point one
+// on this line, and with the layout if it is not plain.
+std::string value_text(const Value& value, bool with_layout, DType& shown) {
   std::string text = value.type.shape.text();
-  if (value.type.dtype != told) text += fmt::format(":{}", name(value.type.dtype));
-  if (is_float(value.type.dtype)) told = value.type.dtype;
+  if (value.type.dtype != shown) text += fmt::format(":{}", name(value.type.dtype));
+  if (is_float(value.type.dtype)) shown = value.type.dtype;
   if (with_layout && !value.layout.tag.empty()) text += fmt::format("@{}", value.layout.tag);
   return text;
 }
 
-// A layout is told by the call that makes the value; how parameters are stored, by their reorders.
+// The layout of a value is shown at the call that makes it, that of a parameter at its reorder.
 std::string operands_text(const Graph& graph, const Node& node) {
   if (node.phase == Phase::update) {
-    Elements updated;
+    ParameterElements updated;
     for (const int id : node.in)
       if (graph.value(id).role == Role::parameter) {
         ++updated.tensors;
@@ -263,9 +115,9 @@ std::string operands_text(const Graph& graph, const Node& node) {
   }
   const bool reorder = std::holds_alternative<Reorder>(node.op);
   std::string text;
-  DType told = DType::f32;
+  DType shown = DType::f32;
   for (const int id : node.in)
-    text += fmt::format("{} ", value_text(graph.value(id), reorder, told));
+    text += fmt::format("{} ", value_text(graph.value(id), reorder, shown));
   text += "->";
   const Type* before = nullptr;
   for (const int id : node.out) {
@@ -273,14 +125,14 @@ std::string operands_text(const Graph& graph, const Node& node) {
     text +=
         before && before->shape == value.type.shape
             ? fmt::format(" +{}", name(value.type.dtype))
-            : fmt::format(" {}", value_text(value, reorder || !is_persistent(value.role), told));
+            : fmt::format(" {}", value_text(value, reorder || !is_persistent(value.role), shown));
     before = &value.type;
   }
   return text;
 }
 
-// Where the first output is: its offset in the arena, after "=" if it took over the buffer of an
-// input.
+// The address of the first output: its offset in the arena in MiB, after "=" if it took over the
+// buffer of an input.
 std::string place_text(const Program& program, const Node& node) {
   if (node.out.empty()) return "store";
   const MemoryPlan& plan = program.plan();
@@ -291,7 +143,7 @@ std::string place_text(const Program& program, const Node& node) {
   return fmt::format("{}{:.2f}", taken ? "=" : "", mib(plan.buffers[idx(buffer)].offset));
 }
 
-// A bar for each call, or for the highest of a few neighbours where there are many.
+// One bar per call; where there are many, one per group of neighbours, as high as the highest.
 std::string profile(const std::vector<std::size_t>& live) {
   constexpr std::array bars{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const std::size_t highest = std::max<std::size_t>(1, *std::max_element(live.begin(), live.end()));
@@ -337,7 +189,34 @@ std::string inputs_text(const Graph& graph, Role role) {
   return text;
 }
 
+template <class... Op>
+bool is_any_of(const AnyOp& op) {
+  return (std::holds_alternative<Op>(op) || ...);
+}
+
+bool is_planned(const AnyOp& op) {
+  return is_any_of<Conv, ConvDataGrad, ConvWeightGrad, Linear, LinearDataGrad, LinearWeightGrad,
+                   NormConv, NormConvDataGrad, NormConvWeightGrad>(op);
+}
+
+// "f16 128x32x32x8": of the image or matrix that the call reads, as it is stored.
+std::string input_text(const Value& value) {
+  return fmt::format("{} {}", name(value.type.dtype),
+                     value.layout.tag.empty() ? value.type.shape.text() : value.layout.tag);
+}
+
 }  // namespace
+
+std::string explain(const Program& program) {
+  return fmt::format(
+      "{} calls on {}: {}\n\n{}\n"
+      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
+      "= in an input's place; store: persists.{}\n\n{}\n{}",
+      program.calls().size(), program.backend().name(), program.backend().describe(),
+      explain_calls(program),
+      program.lanes().used() ? " |: in the second stream, in parallel." : "",
+      explain_memory(program), explain_totals(program));
+}
 
 std::string explain_calls(const Program& program) {
   Table table({{"#", true},
@@ -351,18 +230,18 @@ std::string explain_calls(const Program& program) {
   std::string_view current;
   for (const Call& call : program.calls()) {
     const Node& node = program.graph().nodes[idx(call.node)];
-    if (part(call.phase) != current) {
-      current = part(call.phase);
+    if (step_part(call.phase) != current) {
+      current = step_part(call.phase);
       table.heading(fmt::format("── {}", current));
     }
     const std::string attributes = text(node.op);
-    const bool beside = program.lanes().lane[idx(call.node)] != 0;
-    table.add({fmt::format("{}{}", beside ? "|" : "", call_number(program, call.node)),
+    const bool second_lane = program.lanes().lane[idx(call.node)] != 0;
+    table.add({fmt::format("{}{}", second_lane ? "|" : "", call_number(program, call.node)),
                call.title + (attributes.empty() ? "" : " " + attributes),
                operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
                fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
-               decimals(intensity(call.cost.flops, call.cost.bytes), 1), place_text(program, node),
-               call.kernel->implementation()});
+               decimals(arithmetic_intensity(call.cost.flops, call.cost.bytes), 1),
+               place_text(program, node), call.kernel->implementation()});
   }
   return table.text();
 }
@@ -370,12 +249,12 @@ std::string explain_calls(const Program& program) {
 std::string explain_memory(const Program& program) {
   const Graph& graph = program.graph();
   const MemoryPlan& plan = program.plan();
-  const Persistent persistent = persistent_bytes(program);
+  const PersistentBytes persistent = persistent_bytes(program);
   const auto arena = static_cast<double>(plan.arena_bytes);
   std::string text = "memory\n";
-  const auto line = [&](std::string_view what, std::size_t bytes, const std::string& note) {
+  const auto line = [&](std::string_view title, std::size_t bytes, const std::string& note) {
     text +=
-        fmt::format("  {:<10}  {:>12}  {}\n", what, size_text(static_cast<double>(bytes)), note);
+        fmt::format("  {:<10}  {:>12}  {}\n", title, size_text(static_cast<double>(bytes)), note);
     text.erase(text.find_last_not_of(" \n") + 1) += "\n";
   };
   line(
@@ -388,7 +267,7 @@ std::string explain_memory(const Program& program) {
                         size_text(static_cast<double>(plan.bound_bytes)),
                         size_text(static_cast<double>(plan.separate_bytes)),
                         static_cast<double>(plan.separate_bytes) / arena));
-  const Elements elements = parameter_elements(graph);
+  const ParameterElements elements = parameter_elements(graph);
   line("parameters", persistent.parameters,
        fmt::format("{} in {} tensors", grouped(elements.count), elements.tensors));
   if (persistent.copies > 0) line("copies", persistent.copies, "16 bits, what the step reads");
@@ -406,7 +285,7 @@ std::string explain_memory(const Program& program) {
 }
 
 std::string explain_totals(const Program& program) {
-  const Total all = total(program);
+  const CallTotals all = call_totals(program);
   Table table({{"totals"},
                {"calls", true},
                {"MFLOP", true},
@@ -414,29 +293,60 @@ std::string explain_totals(const Program& program) {
                {"bytes", true},
                {"", true},
                {"F/B", true}});
-  const auto add = [&](std::string name, const Total& t) {
+  const auto add = [&](std::string name, const CallTotals& t) {
     const auto share = [](double part_of, double whole) {
       return whole > 0 ? fmt::format("{:.0f} %", 100 * part_of / whole) : "";
     };
     table.add({std::move(name), fmt::format("{}", t.calls), decimals(t.flops / 1e6, 1),
                share(t.flops, all.flops), size_text(t.bytes), share(t.bytes, all.bytes),
-               decimals(intensity(t.flops, t.bytes), 1)});
+               decimals(arithmetic_intensity(t.flops, t.bytes), 1)});
   };
-  for (const std::string_view name : parts)
-    if (const Total t = total(program, name); t.calls > 0) add(fmt::format("  {}", name), t);
+  for (const std::string_view name : step_parts)
+    if (const CallTotals t = call_totals(program, name); t.calls > 0)
+      add(fmt::format("  {}", name), t);
   add("  step", all);
   return table.text();
 }
 
-std::string explain(const Program& program) {
-  return fmt::format(
-      "{} calls on {}: {}\n\n{}\n"
-      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
-      "= in an input's place; store: persists.{}\n\n{}\n{}",
-      program.calls().size(), program.backend().name(), program.backend().describe(),
-      explain_calls(program),
-      program.lanes().used() ? " |: in a stream of its own, beside the others." : "",
-      explain_memory(program), explain_totals(program));
+std::string explain_plans(const Program& program) {
+  Table table(
+      {{"#", true}, {"call", false, 34}, {"reads", false, 22}, {"workspace", true}, {"plan"}});
+  std::size_t largest = 0;
+  for (const Call& call : program.calls()) {
+    const Node& node = program.graph().nodes[idx(call.node)];
+    if (!is_planned(node.op)) continue;
+    const std::size_t workspace = call.kernel->workspace_bytes();
+    largest = std::max(largest, workspace);
+    table.add({fmt::format("{}", call_number(program, call.node)),
+               fmt::format("{} {}", call.title, text(node.op)),
+               input_text(program.graph().value(node.in[0])),
+               size_text(static_cast<double>(workspace)), call.kernel->implementation()});
+  }
+  return fmt::format("{}\nlargest workspace {}\n", table.text(),
+                     size_text(static_cast<double>(largest)));
+}
+
+std::string explain_fusions(const Graph& model, const StepOptions& options) {
+  const FusionGains all = fusion_gains(model, options);
+  Table table({{"fusions"}, {"calls", true}, {"bytes", true}, {"", true}});
+  const auto share = [&](double bytes) {
+    return fmt::format("{:.1f} %", 100 * bytes / all.unfused.bytes);
+  };
+  const auto step = [&](const char* title, const StepCost& m) {
+    table.add({title, fmt::format("{}", m.calls), size_text(m.bytes), share(m.bytes)});
+  };
+  step("  step without any", all.unfused);
+  for (const FusionGain& gain : all.rows) {
+    const double bytes = all.fused.bytes - gain.without.bytes;
+    table.add({fmt::format("    {}", gain.row),
+               fmt::format("{:+}", all.fused.calls - gain.without.calls),
+               fmt::format("{}{}", bytes < 0 ? "-" : "+", size_text(std::abs(bytes))),
+               fmt::format("{:+.1f} %", 100 * bytes / all.unfused.bytes)});
+  }
+  step("  step", all.fused);
+  return table.text() +
+         "  each row: change against the same step without that fusion; backend reorders not "
+         "counted\n";
 }
 
 }  // namespace warpstep

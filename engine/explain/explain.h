@@ -1,5 +1,5 @@
-// A program in words: what each call computes, moves and costs, where its buffers live, and what
-// the step adds up to. Pure functions of a program; nothing runs.
+// Listings of a program: the work and cost of each call, the memory plan, and totals per step. Pure
+// functions of a program; nothing runs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,23 +10,23 @@
 
 namespace warpstep {
 
-// Text for people, columns aligned. Sizes of calls are those of the logical types, the least that
-// any backend must move; sizes of memory are what this backend allocates.
+// Text with aligned columns. Sizes of calls are those of the logical types, the least that any
+// backend must move; sizes of memory are those that this backend allocates.
 std::string explain(const Program& program);  // all of the following, under one heading
 std::string explain_calls(const Program& program);
 std::string explain_memory(const Program& program);
 std::string explain_totals(const Program& program);
-// How the backend's libraries compute each convolution and matrix product: engine or algorithm and
-// workspace.
+// The engine or algorithm and the workspace that the backend's libraries use for each convolution
+// and matrix product.
 std::string explain_plans(const Program& program);
 
-// The same for machines: exact numbers, sizes in bytes; keys `backend`, `inputs`, `calls`, `memory`
-// and `totals`.
+// The same as JSON: exact numbers, sizes in bytes; keys `backend`, `inputs`, `calls`, `memory` and
+// `totals`.
 nlohmann::json explain_json(const Program& program);
 
-// What fusions save of the step that compile_step() makes of `model`: calls and bytes without any,
-// with all, and for each row the step that leaves it out alone. For machines keys `unfused`,
-// `fused` and `rows`.
+// The effect of fusions on the step that compile_step() makes of `model`: its calls and bytes
+// without any, with all, and without each row of the table alone. JSON keys: `unfused`, `fused` and
+// `rows`.
 std::string explain_fusions(const Graph& model, const StepOptions& options);
 nlohmann::json fusions_json(const Graph& model, const StepOptions& options);
 

@@ -5,9 +5,6 @@
 #include "engine/explain/facts.h"
 
 namespace warpstep {
-
-using namespace explained;
-
 namespace {
 
 nlohmann::json value_json(const Graph& graph, int id) {
@@ -35,7 +32,7 @@ nlohmann::json call_json(const Program& program, const Call& call) {
                       {"flops", call.cost.flops},
                       {"bytes", call.cost.bytes},
                       {"depth", call.cost.depth},
-                      {"intensity", intensity(call.cost.flops, call.cost.bytes)},
+                      {"intensity", arithmetic_intensity(call.cost.flops, call.cost.bytes)},
                       {"implementation", call.kernel->implementation()},
                       {"workspace_bytes", call.kernel->workspace_bytes()},
                       {"arena_offset", nullptr}};
@@ -45,7 +42,7 @@ nlohmann::json call_json(const Program& program, const Call& call) {
   return json;
 }
 
-// Who holds a buffer of the arena: the layer whose node wrote it first, and what for.
+// The owner of a buffer in the arena: the layer whose node wrote it first, and its purpose.
 nlohmann::json owner_json(const Program& program, std::size_t buffer) {
   const Graph& graph = program.graph();
   const MemoryPlan& plan = program.plan();
@@ -88,7 +85,7 @@ nlohmann::json persistent_json(const Graph& graph) {
 
 nlohmann::json memory_json(const Program& program) {
   const MemoryPlan& plan = program.plan();
-  const Persistent persistent = persistent_bytes(program);
+  const PersistentBytes persistent = persistent_bytes(program);
   auto buffers = nlohmann::json::array();
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const MemoryPlan::Buffer& buffer = plan.buffers[i];
@@ -115,6 +112,10 @@ nlohmann::json memory_json(const Program& program) {
           {"persistent", persistent_json(program.graph())}};
 }
 
+nlohmann::json cost_json(const StepCost& cost) {
+  return {{"calls", cost.calls}, {"bytes", cost.bytes}};
+}
+
 }  // namespace
 
 nlohmann::json explain_json(const Program& program) {
@@ -122,19 +123,27 @@ nlohmann::json explain_json(const Program& program) {
   auto inputs = nlohmann::json::array(), calls = nlohmann::json::array();
   for (const int id : graph.inputs) inputs.push_back(value_json(graph, id));
   for (const Call& call : program.calls()) calls.push_back(call_json(program, call));
-  const Elements elements = parameter_elements(graph);
+  const ParameterElements elements = parameter_elements(graph);
   nlohmann::json totals{{"parameters", elements.count}, {"parameter_tensors", elements.tensors}};
-  const auto add = [&](std::string_view key, const Total& t) {
+  const auto add = [&](std::string_view key, const CallTotals& t) {
     totals[std::string(key)] = {{"calls", t.calls}, {"flops", t.flops}, {"bytes", t.bytes}};
   };
-  for (const std::string_view name : parts) add(name, total(program, name));
-  add("step", total(program));
+  for (const std::string_view name : step_parts) add(name, call_totals(program, name));
+  add("step", call_totals(program));
   return {{"backend",
            {{"name", program.backend().name()}, {"description", program.backend().describe()}}},
           {"inputs", inputs},
           {"calls", calls},
           {"memory", memory_json(program)},
           {"totals", totals}};
+}
+
+nlohmann::json fusions_json(const Graph& model, const StepOptions& options) {
+  const FusionGains all = fusion_gains(model, options);
+  auto rows = nlohmann::json::array();
+  for (const FusionGain& gain : all.rows)
+    rows.push_back({{"name", gain.row}, {"without", cost_json(gain.without)}});
+  return {{"unfused", cost_json(all.unfused)}, {"fused", cost_json(all.fused)}, {"rows", rows}};
 }
 
 }  // namespace warpstep

@@ -1,10 +1,41 @@
 #include "engine/explain/facts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
 
-namespace warpstep::explained {
+namespace warpstep {
+namespace {
 
-std::string_view part(Phase phase) {
+StepCost cost_of(const Graph& graph) {
+  StepCost sum;
+  for (const Node& node : graph.nodes) {
+    if (is_view(node.op)) continue;
+    ++sum.calls;
+    sum.bytes += graph.cost(node).bytes;
+  }
+  return sum;
+}
+
+// The same function, which asks a backend's libraries only once about each op and its inputs.
+Computes remembered(Computes computes) {
+  auto known = std::make_shared<std::map<std::string, bool>>();
+  return [known, asks = std::move(computes)](const AnyOp& op, const Types& in) {
+    std::string key = fmt::format("{} {}", name(op), text(op));
+    for (const Type& type : in) key += fmt::format(" {}", type.text());
+    const auto [place, is_new] = known->try_emplace(std::move(key), false);
+    if (is_new) place->second = asks(op, in);
+    return place->second;
+  };
+}
+
+}  // namespace
+
+std::string_view step_part(Phase phase) {
   switch (phase) {
     case Phase::forward: return "forward";
     case Phase::loss: return "loss";
@@ -14,10 +45,11 @@ std::string_view part(Phase phase) {
   }
   return "?";
 }
-Total total(const Program& program, std::string_view name) {
-  Total sum;
+
+CallTotals call_totals(const Program& program, std::string_view part) {
+  CallTotals sum;
   for (const Call& call : program.calls()) {
-    if (!name.empty() && part(call.phase) != name) continue;
+    if (!part.empty() && step_part(call.phase) != part) continue;
     ++sum.calls;
     sum.flops += call.cost.flops;
     sum.bytes += call.cost.bytes;
@@ -25,12 +57,12 @@ Total total(const Program& program, std::string_view name) {
   return sum;
 }
 
-double intensity(double flops, double bytes) {
+double arithmetic_intensity(double flops, double bytes) {
   return bytes > 0 ? flops / bytes : 0;
 }
 
-Elements parameter_elements(const Graph& graph) {
-  Elements sum;
+ParameterElements parameter_elements(const Graph& graph) {
+  ParameterElements sum;
   for (const Parameter& parameter : graph.parameters) {
     ++sum.tensors;
     sum.count += graph.value(parameter.value).type.shape.count();
@@ -54,10 +86,10 @@ std::vector<std::size_t> live_bytes(const Program& program) {
   return live;
 }
 
-Persistent persistent_bytes(const Program& program) {
+PersistentBytes persistent_bytes(const Program& program) {
   using Section = Store::Section;
   const Store& store = program.store();
-  Persistent bytes;
+  PersistentBytes bytes;
   bytes.parameters = store.section_bytes(Section::parameter);
   bytes.copies = store.section_bytes(Section::copy);
   bytes.gradients = store.section_bytes(Section::gradient);
@@ -69,4 +101,20 @@ Persistent persistent_bytes(const Program& program) {
   return bytes;
 }
 
-}  // namespace warpstep::explained
+FusionGains fusion_gains(const Graph& model, StepOptions options) {
+  if (options.computes) options.computes = remembered(std::move(options.computes));
+  const StepCost fused = cost_of(compile_step(model, options));
+  std::vector<FusionGain> rows;
+  StepOptions none = options;
+  for (const FusionRow& row : fusion_table()) {
+    none.no_fuse.emplace(row.name);
+    if (options.no_fuse.contains(row.name)) continue;
+    StepOptions without = options;
+    without.no_fuse.emplace(row.name);
+    const StepCost other = cost_of(compile_step(model, without));
+    if (other.calls != fused.calls || other.bytes != fused.bytes) rows.push_back({row.name, other});
+  }
+  return {cost_of(compile_step(model, none)), fused, rows};
+}
+
+}  // namespace warpstep

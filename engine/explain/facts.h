@@ -1,45 +1,61 @@
-// What the listings of a program, for people and for machines, are made of.
+// The numbers in the listings of a program; explain.cpp prints them, explain_json.cpp exports them.
 #pragma once
 
 #include <array>
 #include <string_view>
 #include <vector>
 
+#include "engine/passes/compile.h"
 #include "engine/run/program.h"
 
-namespace warpstep::explained {
+namespace warpstep {
 
-// What people call the parts of a step; backward is both data and weight gradients.
-constexpr std::array<std::string_view, 4> parts{"forward", "loss", "backward", "update"};
-std::string_view part(Phase phase);
+// The parts of a step in its listings; backward is both data and weight gradients.
+constexpr std::array<std::string_view, 4> step_parts{"forward", "loss", "backward", "update"};
+std::string_view step_part(Phase phase);
 
-struct Total {
+struct CallTotals {
   std::size_t calls = 0;
   double flops = 0, bytes = 0;
 };
-Total total(const Program& program, std::string_view part = {});  // of all calls without a name
+// Of the calls in one part of the step, or of all calls.
+CallTotals call_totals(const Program& program, std::string_view part = {});
 
-double intensity(double flops, double bytes);  // FLOP a byte; 0 where nothing is moved
+double arithmetic_intensity(double flops, double bytes);  // FLOP per byte; 0 if nothing is moved
 
-struct Elements {
+struct ParameterElements {
   std::int64_t tensors = 0, count = 0;
 };
-Elements parameter_elements(const Graph& graph);
+ParameterElements parameter_elements(const Graph& graph);
 
-// The number that people know the call of a node by, counted from 1; a view goes by the call before
-// it.
+// The number of a node's call in the listing, from 1; a view has the number of the call before it.
 std::size_t call_number(const Program& program, int node);
 
 // Bytes of the arena that are in use during each call.
 std::vector<std::size_t> live_bytes(const Program& program);
 
-// What lives outside the arena, in bytes of this backend.
-struct Persistent {
+// Memory outside the arena, in bytes of this backend.
+struct PersistentBytes {
   std::size_t parameters = 0, copies = 0, gradients = 0, moments = 0, inputs = 0, resident = 0;
   std::size_t bytes() const {
     return parameters + copies + gradients + moments + inputs + resident;
   }
 };
-Persistent persistent_bytes(const Program& program);
+PersistentBytes persistent_bytes(const Program& program);
 
-}  // namespace warpstep::explained
+// Calls of a step and the bytes they move, without reorders, which backends add.
+struct StepCost {
+  std::ptrdiff_t calls = 0;
+  double bytes = 0;
+};
+struct FusionGain {
+  std::string_view row;  // of fusion_table()
+  StepCost without;      // the step without this row only
+};
+struct FusionGains {
+  StepCost unfused, fused;
+  std::vector<FusionGain> rows;  // those that change something
+};
+FusionGains fusion_gains(const Graph& model, StepOptions options);
+
+}  // namespace warpstep

@@ -16,159 +16,12 @@ namespace warpstep {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t most_steps = std::int64_t{1} << 53;
-
-std::string exact(double value) {
-  return fmt::format("{:a}", value);
-}
-
-Json to_json(const Score& score) {
-  return {{"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
-}
-
-// An object whose fields are checked as they are read.
-class Fields {
- public:
-  Fields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object())
-      fail<DataError>("{} is {}, where an object belongs", where_,
-                      json.is_discarded() ? "no JSON" : brief(json));
-  }
-
-  bool has(const char* key) const { return json_.contains(key); }
-
-  std::int64_t whole(const char* key, std::int64_t most) const {
-    const Json& value = at(key);
-    const bool small = value.is_number_integer() &&
-                       (!value.is_number_unsigned() || value.get<std::uint64_t>() <= idx(most));
-    if (!small || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > most)
-      wrong(key, fmt::format("a whole number from 0 to {}", most));
-    return value.get<std::int64_t>();
-  }
-  // Of a field that older checkpoints lack: 0 then.
-  std::int64_t later_whole(const char* key, std::int64_t most) const {
-    return has(key) ? whole(key, most) : 0;
-  }
-  bool later_flag(const char* key) const {
-    if (!has(key)) return false;
-    if (!at(key).is_boolean()) wrong(key, "true or false");
-    return at(key).get<bool>();
-  }
-  // As exact() writes it.
-  double number(const char* key, const char* what, bool (*allowed)(double)) const {
-    const auto* text = at(key).get_ptr<const Json::string_t*>();
-    char* end = nullptr;
-    const double value = text ? std::strtod(text->c_str(), &end) : 0;
-    const bool whole_text =
-        text && !text->empty() && text->front() > ' ' && end == text->c_str() + text->size();
-    if (!whole_text || !allowed(value)) wrong(key, what);
-    return value;
-  }
-  Fields object(const char* key) const { return {at(key), fmt::format("{}: '{}'", where_, key)}; }
-
- private:
-  const Json& at(const char* key) const {
-    const auto found = json_.find(key);
-    if (found == json_.end()) fail<DataError>("{} has no '{}'", where_, key);
-    return *found;
-  }
-  [[noreturn]] void wrong(const char* key, std::string_view belongs) const {
-    fail<DataError>("{}: '{}' is {}, where {} belongs", where_, key, brief(at(key)), belongs);
-  }
-
-  const Json& json_;
-  std::string where_;
-};
-
-// The losses of an epoch that went on are finite; an evaluation's need not be.
-Score score_from(const Fields& fields, bool finite) {
-  Score score;
-  score.loss_sum =
-      finite ? fields.number("loss_sum", "a finite number in quotes",
-                             [](double value) { return std::isfinite(value); })
-             : fields.number("loss_sum", "a number in quotes", [](double) { return true; });
-  score.count = fields.whole("count", most_steps);
-  score.correct = fields.whole("correct", score.count);
-  return score;
-}
-
-std::uint64_t as_count(std::int64_t value) {
-  return static_cast<std::uint64_t>(value);
-}
-
-}  // namespace
-
-std::string progress_text(const Progress& progress, const StepState& state) {
-  Json json{{"step", progress.step},
-            {"next_epoch", progress.next.epoch},
-            {"next_step", progress.next.step},
-            {"epoch_score", to_json(progress.epoch_score)},
-            {"optimizer_step", state.step},
-            {"skipped_steps", state.skipped},
-            {"good_steps", state.good_steps},
-            {"micro_step", state.micro_step},
-            {"only_accumulated", state.update == 0},
-            {"overflow", state.overflow != 0},
-            {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
-  if (progress.evaluation)
-    json["evaluation"] = {{"epoch", progress.evaluation->epoch},
-                          {"step", progress.evaluation->step},
-                          {"score", to_json(progress.evaluation->score)}};
-  return json.dump();
-}
-
-Progress parse_progress(const std::string& text, const std::filesystem::path& path,
-                        StepState& state) {
-  const auto json = parse_json<Json>(text);
-  const Fields fields(json, fmt::format("{}: metadata '{}'", path.string(), progress_key));
-  Progress progress;
-  const std::int64_t steps = fields.whole("step", most_steps);
-  progress.step = as_count(steps);
-  // Each epoch took a step at least.
-  progress.next.epoch = as_count(fields.whole("next_epoch", steps));
-  progress.next.step =
-      as_count(fields.whole("next_step", steps - static_cast<std::int64_t>(progress.next.epoch)));
-  progress.epoch_score = score_from(fields.object("epoch_score"), true);
-  if (fields.has("evaluation")) {
-    const Fields made = fields.object("evaluation");
-    progress.evaluation =
-        EvaluationRecord{as_count(made.whole("epoch", steps)), as_count(made.whole("step", steps)),
-                         score_from(made.object("score"), false), 0};
-  }
-  constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
-  state.step = fields.whole("optimizer_step", steps);
-  state.skipped = fields.later_whole("skipped_steps", state.step);
-  state.good_steps = static_cast<std::int32_t>(fields.later_whole("good_steps", most_int));
-  state.micro_step =
-      static_cast<std::int32_t>(fields.later_whole("micro_step", std::min(steps, most_int)));
-  state.update = fields.later_flag("only_accumulated") ? 0 : 1;
-  state.overflow = fields.later_flag("overflow") ? 1 : 0;
-  state.loss_scale = static_cast<float>(
-      fields.number("loss_scale", "a finite number above 0 in quotes", [](double value) {
-        const auto scale = static_cast<float>(value);
-        return std::isfinite(scale) && scale > 0;
-      }));
-  return progress;
-}
-
-Progress read_progress(const std::filesystem::path& path) {
-  const SafetensorsFile file(path);
-  const auto entry = file.metadata().find(progress_key);
-  if (entry == file.metadata().end())
-    fail<DataError>("{}: no metadata '{}': not a checkpoint of Warpstep", path.string(),
-                    progress_key);
-  StepState unused;
-  return parse_progress(entry->second, path, unused);
-}
-
-namespace {
-
 using Section = Store::Section;
 
 constexpr std::string_view format_version = "1";
+constexpr std::int64_t most_steps = std::int64_t{1} << 53;
 
-// PyTorch's name of a moment; that of a sum of gradients is ours.
+// PyTorch's name of a moment; the name of a sum of gradients is Warpstep's.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
   if (section == Section::accumulator) return "gradient_sum";
   const bool adaptive = Optimizer{.kind = optimizer}.adaptive();
@@ -176,8 +29,8 @@ std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
 }
 
-// What is kept of what is trained, besides the parameters and their average. A sum of gradients
-// means something between two updates alone.
+// The sections to save besides the parameters and their average. A sum of gradients has a meaning
+// only between two updates.
 std::vector<Section> kept_sections(const Store& store) {
   std::vector<Section> sections;
   for (const Section section : {Section::moment1, Section::moment2})
@@ -207,20 +60,7 @@ bool has_average(const SafetensorsFile& file, const Store& store) {
   return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
 }
 
-// What the file has for section `from`, into section `to`.
-void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
-                  Section from, Section to) {
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
-    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, from));
-    const Shape shape = store.torch_shape(p);
-    if (tensor.type != StoredType::f32 || tensor.shape != extents_of(shape))
-      fail<DataError>("{}: {} is {} of {} bytes, the model wants F32 {}", file.path().string(),
-                      tensor.name, name(tensor.type), tensor.bytes, shape.text());
-    store.write(p, read_values(file, tensor), to);
-  }
-}
-
-// What goes into a file, with the numbers that it borrows.
+// The tensors of a file, with the numbers that they borrow.
 struct Kept {
   std::vector<TensorToStore> tensors;
   std::vector<std::vector<float>> values;
@@ -235,8 +75,8 @@ struct Kept {
   }
 };
 
-// PyTorch's counts of the batches that went into a running mean, which strict loading wants: first,
-// as the widest, so that every tensor of the file is aligned.
+// PyTorch's counts of the batches in a running mean, which strict loading requires: first, as the
+// widest elements, so that every tensor of the file is aligned.
 void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& steps, Kept& kept) {
   for (const StateTensor& tensor : state)
     if (const std::string name = batch_count_name(tensor.name); !name.empty())
@@ -247,6 +87,97 @@ void add_section(const Store& store, Optimizer::Kind optimizer, Section section,
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
     kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
              store.read(p, section));
+}
+
+// Loads the file's tensors for section `from` into section `to`.
+void load_section(const SafetensorsFile& file, Store& store, Optimizer::Kind optimizer,
+                  Section from, Section to) {
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    const StoredTensor& tensor = file.at(tensor_name(store.parameters()[p], optimizer, from));
+    const Shape shape = store.torch_shape(p);
+    if (tensor.type != StoredType::f32 || tensor.shape != extents_of(shape))
+      fail<DataError>("{}: {} is {} of {} bytes, but the model needs F32 {}", file.path().string(),
+                      tensor.name, name(tensor.type), tensor.bytes, shape.text());
+    store.write(p, read_values(file, tensor), to);
+  }
+}
+
+std::string exact(double value) {
+  return fmt::format("{:a}", value);
+}
+
+Json to_json(const Score& score) {
+  return {{"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
+}
+
+// A JSON object whose fields are checked as they are read.
+class Fields {
+ public:
+  Fields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object())
+      fail<DataError>("{} is {}, where an object belongs", where_,
+                      json.is_discarded() ? "no JSON" : brief(json));
+  }
+
+  bool has(const char* key) const { return json_.contains(key); }
+
+  std::int64_t whole(const char* key, std::int64_t most) const {
+    const Json& value = at(key);
+    const bool small = value.is_number_integer() &&
+                       (!value.is_number_unsigned() || value.get<std::uint64_t>() <= idx(most));
+    if (!small || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > most)
+      wrong(key, fmt::format("a whole number from 0 to {}", most));
+    return value.get<std::int64_t>();
+  }
+  // 0 if the field is missing, as in older checkpoints.
+  std::int64_t later_whole(const char* key, std::int64_t most) const {
+    return has(key) ? whole(key, most) : 0;
+  }
+  bool later_flag(const char* key) const {
+    if (!has(key)) return false;
+    if (!at(key).is_boolean()) wrong(key, "true or false");
+    return at(key).get<bool>();
+  }
+  // A number that exact() wrote.
+  double number(const char* key, const char* what, bool (*allowed)(double)) const {
+    const auto* text = at(key).get_ptr<const Json::string_t*>();
+    char* end = nullptr;
+    const double value = text ? std::strtod(text->c_str(), &end) : 0;
+    const bool whole_text =
+        text && !text->empty() && text->front() > ' ' && end == text->c_str() + text->size();
+    if (!whole_text || !allowed(value)) wrong(key, what);
+    return value;
+  }
+  Fields object(const char* key) const { return {at(key), fmt::format("{}: '{}'", where_, key)}; }
+
+ private:
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) fail<DataError>("{} has no '{}'", where_, key);
+    return *found;
+  }
+  [[noreturn]] void wrong(const char* key, std::string_view belongs) const {
+    fail<DataError>("{}: '{}' is {}, where {} belongs", where_, key, brief(at(key)), belongs);
+  }
+
+  const Json& json_;
+  std::string where_;
+};
+
+// The losses of a resumable epoch are finite, those of an evaluation may not be.
+Score score_from(const Fields& fields, bool finite) {
+  Score score;
+  score.loss_sum =
+      finite ? fields.number("loss_sum", "a finite number in quotes",
+                             [](double value) { return std::isfinite(value); })
+             : fields.number("loss_sum", "a number in quotes", [](double) { return true; });
+  score.count = fields.whole("count", most_steps);
+  score.correct = fields.whole("correct", score.count);
+  return score;
+}
+
+std::uint64_t as_count(std::int64_t value) {
+  return static_cast<std::uint64_t>(value);
 }
 
 }  // namespace
@@ -272,18 +203,11 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
   write_safetensors(path, kept.tensors, metadata);
 }
 
-void load_parameters(const std::filesystem::path& path, Store& store, bool average) {
-  load_weights(path, store);
-  const SafetensorsFile file(path);
-  if (average && has_average(file, store))
-    load_section(file, store, Optimizer::Kind::sgd, Section::average, Section::parameter);
-}
-
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,
                          Optimizer::Kind optimizer) {
   const SafetensorsFile file(path);
   if (const std::string found = metadata_entry(file, "warpstep.version"); found != format_version)
-    fail<DataError>("{}: checkpoint format {}, this program reads {}", path.string(), found,
+    fail<DataError>("{}: checkpoint format {}, but this program reads {}", path.string(), found,
                     format_version);
   if (const std::string found = metadata_entry(file, "warpstep.optimizer");
       found != name(optimizer))
@@ -300,9 +224,74 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
   return progress;
 }
 
+void load_parameters(const std::filesystem::path& path, Store& store, bool average) {
+  load_weights(path, store);
+  const SafetensorsFile file(path);
+  if (average && has_average(file, store))
+    load_section(file, store, Optimizer::Kind::sgd, Section::average, Section::parameter);
+}
+
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
   const SafetensorsFile file(path);
   return {metadata_entry(file, "warpstep.model"), metadata_entry(file, "warpstep.config")};
+}
+
+Progress read_progress(const std::filesystem::path& path) {
+  StepState unused;
+  return parse_progress(metadata_entry(SafetensorsFile(path), progress_key), path, unused);
+}
+
+std::string progress_text(const Progress& progress, const StepState& state) {
+  Json json{{"step", progress.step},
+            {"next_epoch", progress.next.epoch},
+            {"next_step", progress.next.step},
+            {"epoch_score", to_json(progress.epoch_score)},
+            {"optimizer_step", state.step},
+            {"skipped_steps", state.skipped},
+            {"good_steps", state.good_steps},
+            {"micro_step", state.micro_step},
+            {"only_accumulated", state.update == 0},
+            {"overflow", state.overflow != 0},
+            {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
+  if (progress.evaluation)
+    json["evaluation"] = {{"epoch", progress.evaluation->epoch},
+                          {"step", progress.evaluation->step},
+                          {"score", to_json(progress.evaluation->score)}};
+  return json.dump();
+}
+
+Progress parse_progress(const std::string& text, const std::filesystem::path& path,
+                        StepState& state) {
+  const auto json = parse_json<Json>(text);
+  const Fields fields(json, fmt::format("{}: metadata '{}'", path.string(), progress_key));
+  Progress progress;
+  const std::int64_t steps = fields.whole("step", most_steps);
+  progress.step = as_count(steps);
+  // Each epoch had at least one step.
+  progress.next.epoch = as_count(fields.whole("next_epoch", steps));
+  progress.next.step =
+      as_count(fields.whole("next_step", steps - static_cast<std::int64_t>(progress.next.epoch)));
+  progress.epoch_score = score_from(fields.object("epoch_score"), true);
+  if (fields.has("evaluation")) {
+    const Fields made = fields.object("evaluation");
+    progress.evaluation =
+        EvaluationRecord{as_count(made.whole("epoch", steps)), as_count(made.whole("step", steps)),
+                         score_from(made.object("score"), false), 0};
+  }
+  constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
+  state.step = fields.whole("optimizer_step", steps);
+  state.skipped = fields.later_whole("skipped_steps", state.step);
+  state.good_steps = static_cast<std::int32_t>(fields.later_whole("good_steps", most_int));
+  state.micro_step =
+      static_cast<std::int32_t>(fields.later_whole("micro_step", std::min(steps, most_int)));
+  state.update = fields.later_flag("only_accumulated") ? 0 : 1;
+  state.overflow = fields.later_flag("overflow") ? 1 : 0;
+  state.loss_scale = static_cast<float>(
+      fields.number("loss_scale", "a finite number above 0 in quotes", [](double value) {
+        const auto scale = static_cast<float>(value);
+        return std::isfinite(scale) && scale > 0;
+      }));
+  return progress;
 }
 
 }  // namespace warpstep

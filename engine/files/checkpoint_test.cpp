@@ -27,7 +27,7 @@ Json written() {
   return Json::parse(progress_text(progress, state));
 }
 
-// What is wrong with it; empty if it is taken.
+// The error for this text; empty if it is accepted.
 std::string refusal(const std::string& text) try {
   StepState state;
   const Progress progress = parse_progress(text, "run/checkpoint.safetensors", state);
@@ -51,13 +51,13 @@ TEST(CheckpointProgress, IsReadAsItWasWritten) {
   StepState state;
   const Progress read = parse_progress(written().dump(), "x", state);
   EXPECT_EQ(Json::parse(progress_text(read, state)), written());
-  Json older = written();  // before these were kept
+  Json older = written();  // before these fields existed
   for (const char* key : {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation"})
     older.erase(key);
   EXPECT_EQ(refusal(older.dump()), "");
 }
 
-// Every field, also those inside of another, with everything that does not belong there.
+// Every field, also in nested objects, with every kind of wrong value.
 TEST(CheckpointProgress, RefusesEveryFieldThatIsNoneByItsName) {
   const Json whole = written();
   const std::vector<Json> wrong{nullptr,

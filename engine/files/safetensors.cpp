@@ -11,21 +11,43 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "engine/core/error.h"
 
-namespace warpstep::safetensors {
+namespace warpstep {
 namespace {
 
-using nlohmann::json;
+static_assert(std::endian::native == std::endian::little, "the format's bytes are little-endian");
+
+constexpr std::uint64_t length_bytes = 8;                // the field that holds the length
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference reader's limit
+constexpr std::size_t max_rank = 32;
+constexpr std::string_view metadata_name = "__metadata__";
 
 constexpr std::array all_types = {
     StoredType::f32, StoredType::f16, StoredType::bf16,   StoredType::f64, StoredType::u8,
     StoredType::u16, StoredType::u32, StoredType::u64,    StoredType::i8,  StoredType::i16,
     StoredType::i32, StoredType::i64, StoredType::boolean};
 
-// Tells the parser's caller how far it has come: JSON events carry no position of their own.
+// The checked JSON header of a file.
+struct Header {
+  Metadata metadata;
+  std::vector<StoredTensor> tensors;  // in the data's order
+};
+
+// Elements times their size; false when that does not fit 64 bits.
+bool size_of(StoredType type, const std::vector<std::uint64_t>& shape, std::uint64_t& bytes) {
+  bytes = size_bytes(type);
+  bool fits = true;
+  // A zero extent makes the product zero whatever the others are, so look for one first.
+  if (std::ranges::find(shape, 0U) != shape.end()) bytes = 0;
+  for (const std::uint64_t extent : shape) fits &= !__builtin_mul_overflow(bytes, extent, &bytes);
+  return fits;
+}
+
+// Reports to the parser's caller how far it has read: JSON events have no position.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -44,27 +66,27 @@ struct CountingIterator {
   bool operator==(const CountingIterator& other) const { return at == other.at; }
 };
 
-// Takes the parser's events in the one order that a header can have and fails at the first other
-// one, so nothing is built from what will be refused.
-class Events : public nlohmann::json_sax<json> {
+// Accepts the parser's events only in the order of a valid header and fails at the first other one,
+// so that nothing is built from a file that will be refused.
+class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Events(const std::string& path, std::string_view text) : path_(path), text_(text) {}
+  HeaderEvents(const std::string& path, std::string_view text) : path_(path), text_(text) {}
 
   const char** furthest() { return &furthest_; }
   Header take() { return std::move(header_); }
 
   bool key(string_t& key) override {
     if (where_ == Where::metadata) {
-      if (header_.metadata.contains(key)) refuse("the key {} twice", printable(key));
+      if (header_.metadata.contains(key)) refuse("the key {} twice", printable_name(key));
     } else if (where_ == Where::file) {
       tensor_ = {.name = key, .type = {}, .shape = {}};
       type_.reset(), shape_.reset(), offsets_.reset();
       if (!names_.insert(key).second) refuse("its name twice");
     } else if ((key == "dtype" && type_) || (key == "shape" && shape_) ||
                (key == "data_offsets" && offsets_)) {
-      refuse("{} twice", printable(key));
+      refuse("{} twice", printable_name(key));
     } else if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      refuse("the field {}, which is none of dtype, shape, data_offsets", printable(key));
+      refuse("the field {}, which is none of dtype, shape, data_offsets", printable_name(key));
     }
     key_ = key;
     return true;
@@ -79,7 +101,7 @@ class Events : public nlohmann::json_sax<json> {
     const auto type = std::ranges::find(all_types, value, [](StoredType t) { return name(t); });
     if (type == all_types.end())
       refuse("the dtype {}; F16, BF16, F32, F64, BOOL and integers of 8 to 64 bits are supported",
-             printable(value));
+             printable_name(value));
     type_ = *type;
     return true;
   }
@@ -88,7 +110,7 @@ class Events : public nlohmann::json_sax<json> {
     if (where_ != Where::shape && where_ != Where::offsets) return unexpected("a number");
     auto& list = where_ == Where::shape ? *shape_ : *offsets_;
     const std::size_t most = where_ == Where::shape ? max_rank : 2;
-    if (list.size() == most) refuse("more than {} numbers in {}", most, printable(key_));
+    if (list.size() == most) refuse("more than {} numbers in {}", most, printable_name(key_));
     list.push_back(value);
     return true;
   }
@@ -130,7 +152,7 @@ class Events : public nlohmann::json_sax<json> {
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
   bool parse_error(std::size_t position, const std::string&,
-                   const json::exception& error) override {
+                   const nlohmann::json::exception& error) override {
     fail<DataError>("{}: byte {}: the header is not valid JSON: {:.200}", path_,
                     length_bytes + position - std::min<std::size_t>(position, 1), error.what());
   }
@@ -185,7 +207,7 @@ class Events : public nlohmann::json_sax<json> {
       case Where::start:
       case Where::end: return "the header";
       case Where::metadata: return "the metadata";
-      default: return "tensor " + printable(tensor_.name);
+      default: return "tensor " + printable_name(tensor_.name);
     }
   }
 
@@ -201,10 +223,10 @@ class Events : public nlohmann::json_sax<json> {
   std::optional<std::vector<std::uint64_t>> shape_, offsets_;
 };
 
-// Sorts by place and makes offsets those of the file. One pass proves both that no two tensors
-// share a byte and that every byte has its tensor.
-void place(const std::string& path, Header& header, std::uint64_t data_begin,
-           std::uint64_t data_bytes) {
+// Sorts the tensors by their data and makes their offsets those of the file. One pass proves that
+// no two tensors share a byte and that every byte belongs to a tensor.
+void place_tensors(const std::string& path, Header& header, std::uint64_t data_begin,
+                   std::uint64_t data_bytes) {
   auto& tensors = header.tensors;
   std::ranges::sort(tensors, {}, [](const StoredTensor& tensor) {
     return std::tuple(tensor.offset, tensor.bytes, std::string_view(tensor.name));
@@ -212,17 +234,17 @@ void place(const std::string& path, Header& header, std::uint64_t data_begin,
   std::uint64_t covered = 0;
   std::string before = "the header";
   for (StoredTensor& tensor : tensors) {
-    const std::uint64_t end = tensor.offset + tensor.bytes;  // was one 64-bit number in the file
+    const std::uint64_t end = tensor.offset + tensor.bytes;  // one 64-bit number in the file
     if (end > data_bytes)
       fail<DataError>("{}: tensor {} ends at data byte {}, but the file has {} bytes of data{}",
-                      path, printable(tensor.name), end, data_bytes,
+                      path, printable_name(tensor.name), end, data_bytes,
                       "; it is truncated or its header is wrong");
     if (tensor.offset != covered)
       fail<DataError>("{}: byte {}: tensor {} begins at data byte {}, but {} ends at {}: {}", path,
-                      data_begin + tensor.offset, printable(tensor.name), tensor.offset, before,
-                      covered, tensor.offset < covered ? "they overlap" : "a hole");
+                      data_begin + tensor.offset, printable_name(tensor.name), tensor.offset,
+                      before, covered, tensor.offset < covered ? "they overlap" : "a hole");
     covered = end;
-    before = printable(tensor.name);
+    before = printable_name(tensor.name);
     tensor.offset += data_begin;
   }
   if (covered != data_bytes)
@@ -230,64 +252,20 @@ void place(const std::string& path, Header& header, std::uint64_t data_begin,
                     data_begin + covered, data_bytes - covered);
 }
 
-}  // namespace
-
-bool size_of(StoredType type, const std::vector<std::uint64_t>& shape, std::uint64_t& bytes) {
-  bytes = size_bytes(type);
-  bool fits = true;
-  // A zero extent makes the product zero whatever the others are, so look for one first.
-  if (std::ranges::find(shape, 0U) != shape.end()) bytes = 0;
-  for (const std::uint64_t extent : shape) fits &= !__builtin_mul_overflow(bytes, extent, &bytes);
-  return fits;
-}
-
-std::string printable(std::string_view name) {
-  constexpr std::size_t most = 80;
-  const bool cut = name.size() > most;
-  return json(name.substr(0, most)).dump(-1, ' ', true, json::error_handler_t::replace) +
-         (cut ? "..." : "");
-}
-
+// `text` follows the length, `data_bytes` follow the text. Throws DataError that begins with
+// `path`.
 Header parse_header(const std::string& path, std::string_view text, std::uint64_t data_bytes) {
-  Events events(path, text);
+  HeaderEvents events(path, text);
   const char* const end = text.data() + text.size();
-  json::sax_parse(CountingIterator{text.data(), events.furthest()},
-                  CountingIterator{end, events.furthest()}, &events);
+  nlohmann::json::sax_parse(CountingIterator{text.data(), events.furthest()},
+                            CountingIterator{end, events.furthest()}, &events);
   Header header = events.take();
-  place(path, header, length_bytes + text.size(), data_bytes);
+  place_tensors(path, header, length_bytes + text.size(), data_bytes);
   return header;
 }
 
-}  // namespace warpstep::safetensors
-
-namespace warpstep {
-namespace {
-
-using namespace safetensors;
-
-static_assert(std::endian::native == std::endian::little, "the format's bytes are little-endian");
-
-std::string json_text(const std::filesystem::path& path, std::string_view text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail<UsageError>("{}: {} is not UTF-8; names and metadata of safetensors must be",
-                     path.string(), printable(text));
-  }
-}
-
-void check(const std::filesystem::path& path, const StoredTensor& tensor) {
-  std::uint64_t needed = 0;
-  if (tensor.name == metadata_name)
-    fail<UsageError>("{}: a tensor cannot be called {}", path.string(), metadata_name);
-  if (!size_of(tensor.type, tensor.shape, needed) || needed != tensor.bytes)
-    fail<UsageError>("{}: tensor {} has {} bytes, but its shape [{}] of {} takes {}", path.string(),
-                     printable(tensor.name), tensor.bytes, fmt::join(tensor.shape, ","),
-                     name(tensor.type), needed);
-}
-
-// What torch.save() writes, a zip of pickles or one pickle, cannot be read without running what it
-// says, so it is not read at all.
+// torch.save() writes a zip of pickles or one pickle; reading them means running their code, so
+// they are never read.
 void refuse_pickles(const InputFile& file) {
   std::array<std::byte, 4> begin{};
   file.read(0, begin);
@@ -324,6 +302,25 @@ Header read_header(const InputFile& file) {
   std::string text(length, '\0');
   file.read(length_bytes, std::as_writable_bytes(std::span(text)));
   return parse_header(path, text, rest - length);
+}
+
+std::string json_text(const std::filesystem::path& path, std::string_view text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail<UsageError>("{}: {} is not UTF-8; names and metadata of safetensors must be",
+                     path.string(), printable_name(text));
+  }
+}
+
+void require_valid(const std::filesystem::path& path, const StoredTensor& tensor) {
+  std::uint64_t needed = 0;
+  if (tensor.name == metadata_name)
+    fail<UsageError>("{}: a tensor cannot be called {}", path.string(), metadata_name);
+  if (!size_of(tensor.type, tensor.shape, needed) || needed != tensor.bytes)
+    fail<UsageError>("{}: tensor {} has {} bytes, but its shape [{}] of {} takes {}", path.string(),
+                     printable_name(tensor.name), tensor.bytes, fmt::join(tensor.shape, ","),
+                     name(tensor.type), needed);
 }
 
 }  // namespace
@@ -377,6 +374,52 @@ StoredType stored_type(DType dtype) {
   fail<UsageError>("element type {} has no name in safetensors", static_cast<int>(dtype));
 }
 
+std::string printable_name(std::string_view name) {
+  constexpr std::size_t most = 80;
+  const bool cut = name.size() > most;
+  return nlohmann::json(name.substr(0, most))
+             .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+         (cut ? "..." : "");
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) try : file_(path) {
+  Header header = read_header(file_);
+  metadata_ = std::move(header.metadata);
+  tensors_ = std::move(header.tensors);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+} catch (const std::bad_alloc&) {
+  fail<DataError>("{}: out of memory while reading its header", path.string());
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const StoredTensor& SafetensorsFile::at(std::string_view name) const {
+  if (const StoredTensor* tensor = find(name)) return *tensor;
+  std::vector<std::string> some;
+  for (std::size_t i = 0; i < tensors_.size() && i < 8; ++i)
+    some.push_back(printable_name(tensors_[i].name));
+  fail<DataError>("{}: no tensor {} among its {}: {}{}", path().string(), printable_name(name),
+                  tensors_.size(), fmt::join(some, ", "), tensors_.size() > 8 ? ", ..." : "");
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> out) const {
+  if (out.size() != tensor.bytes)
+    fail<UsageError>("{}: tensor {} has {} bytes, {} were asked for", path().string(),
+                     printable_name(tensor.name), tensor.bytes, out.size());
+  file_.read(tensor.offset, out);
+}
+
+void SafetensorsFile::read_part(const StoredTensor& tensor, std::uint64_t begin,
+                                std::span<std::byte> out) const {
+  if (begin > tensor.bytes || out.size() > tensor.bytes - begin)
+    fail<UsageError>("{}: tensor {} has {} bytes, {} from {} on were asked for", path().string(),
+                     printable_name(tensor.name), tensor.bytes, out.size(), begin);
+  file_.read(tensor.offset + begin, out);
+}
+
 std::string safetensors_beginning(const std::filesystem::path& path,
                                   std::span<const StoredTensor> tensors, const Metadata& metadata,
                                   std::size_t least_bytes) {
@@ -390,9 +433,9 @@ std::string safetensors_beginning(const std::filesystem::path& path,
   std::set<std::string_view> names;
   std::uint64_t begin = 0;
   for (const StoredTensor& tensor : tensors) {
-    check(path, tensor);
+    require_valid(path, tensor);
     if (!names.insert(tensor.name).second)
-      fail<UsageError>("{}: two tensors are called {}", path.string(), printable(tensor.name));
+      fail<UsageError>("{}: two tensors are called {}", path.string(), printable_name(tensor.name));
     const std::uint64_t end = begin + tensor.bytes;
     entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                                   json_text(path, tensor.name), name(tensor.type),
@@ -418,44 +461,6 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(header))};
   for (const TensorToStore& tensor : tensors) parts.push_back(tensor.bytes);
   write_atomically(path, parts);
-}
-
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) try : file_(path) {
-  Header header = read_header(file_);
-  metadata_ = std::move(header.metadata);
-  tensors_ = std::move(header.tensors);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
-} catch (const std::bad_alloc&) {
-  fail<DataError>("{}: out of memory while its header was read", path.string());
-}
-
-const StoredTensor* SafetensorsFile::find(std::string_view name) const {
-  const auto found = index_.find(name);
-  return found == index_.end() ? nullptr : &tensors_[found->second];
-}
-
-const StoredTensor& SafetensorsFile::at(std::string_view name) const {
-  if (const StoredTensor* tensor = find(name)) return *tensor;
-  std::vector<std::string> some;
-  for (std::size_t i = 0; i < tensors_.size() && i < 8; ++i)
-    some.push_back(printable(tensors_[i].name));
-  fail<DataError>("{}: no tensor {} among its {}: {}{}", path().string(), printable(name),
-                  tensors_.size(), fmt::join(some, ", "), tensors_.size() > 8 ? ", ..." : "");
-}
-
-void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> out) const {
-  if (out.size() != tensor.bytes)
-    fail<UsageError>("{}: tensor {} has {} bytes, {} were asked for", path().string(),
-                     printable(tensor.name), tensor.bytes, out.size());
-  file_.read(tensor.offset, out);
-}
-
-void SafetensorsFile::read_part(const StoredTensor& tensor, std::uint64_t begin,
-                                std::span<std::byte> out) const {
-  if (begin > tensor.bytes || out.size() > tensor.bytes - begin)
-    fail<UsageError>("{}: tensor {} has {} bytes, {} from {} on were asked for", path().string(),
-                     printable(tensor.name), tensor.bytes, out.size(), begin);
-  file_.read(tensor.offset + begin, out);
 }
 
 }  // namespace warpstep

@@ -1,6 +1,7 @@
-// The safetensors format: named tensors and text in one file. 8 bytes with the header's length, a
-// JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {text: text}}, then the data,
-// all little-endian and row-major. Described at https://huggingface.co/docs/safetensors.
+// The safetensors format: named tensors and text in one file, read and written here. 8 bytes with
+// the header's length, a JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {text:
+// text}}, then the data, all little-endian and row-major; see
+// https://huggingface.co/docs/safetensors.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 
 namespace warpstep {
 
-// The element types that Warpstep writes and reads; the format has more, which are refused by name.
+// The element types that Warpstep writes and reads; others are refused with an error naming them.
 enum class StoredType : std::uint8_t {
   f32,
   f16,
@@ -40,7 +41,7 @@ StoredType stored_type(DType dtype);
 
 using Metadata = std::map<std::string, std::string>;
 
-// A tensor of a file that is to be written; `bytes` are borrowed until it is.
+// A tensor to write; `bytes` are borrowed until the file is written.
 struct TensorToStore {
   std::string name;
   StoredType type = StoredType::f32;
@@ -48,8 +49,8 @@ struct TensorToStore {
   std::span<const std::byte> bytes;
 };
 
-// Writes the tensors in the order given, whole or not at all (core/file.h), without a copy of their
-// bytes in memory. Equal arguments give equal files. Throws UsageError for a name that is taken,
+// Writes the tensors in the order given, atomically (core/file.h), without a copy of their bytes in
+// memory. Equal arguments give equal files. Throws UsageError for a name that is duplicate,
 // reserved or not UTF-8 and for bytes that do not fit the shape; DataError when writing fails.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
                        const Metadata& metadata = {});
@@ -62,17 +63,17 @@ struct StoredTensor {
   std::uint64_t bytes = 0;   // fits the shape
 };
 
-// What such a file begins with, the length and the header, for tensors whose data follow each other
+// The beginning of such a file, the length and the header, for tensors whose data follow each other
 // in the order given (their offsets are ignored). Padded with spaces so that the data begins at a
-// multiple of 8, and is at least `least_bytes` long: whoever does not know a shape before its data
-// is written leaves room and fills it in later. Throws UsageError as write_safetensors does.
+// multiple of 8 and the beginning is at least `least_bytes` long: room for a shape that is known
+// only after its data is written. Throws UsageError as write_safetensors does.
 std::string safetensors_beginning(const std::filesystem::path& path,
                                   std::span<const StoredTensor> tensors, const Metadata& metadata,
                                   std::size_t least_bytes = 0);
 
-// A file whose header is proven right before anything is read by it: every tensor fits its shape,
-// and together they cover the data without a hole or an overlap. Allocates in proportion to the
-// header's true size, whatever the header says.
+// A file whose header is validated before any tensor is read: every tensor fits its shape, and
+// together they cover the data without a hole or an overlap. Allocates in proportion to the
+// header's actual size, even if the header claims another one.
 class SafetensorsFile {
  public:
   // Throws DataError naming the file, the tensor and the byte.
@@ -86,7 +87,7 @@ class SafetensorsFile {
 
   // Fills `out`, which must have tensor.bytes bytes. Throws DataError.
   void read(const StoredTensor& tensor, std::span<std::byte> out) const;
-  // The same from the tensor's byte `begin` on, as many as `out` has and the tensor must have.
+  // The same from the tensor's byte `begin`; the tensor must have out.size() bytes from there.
   void read_part(const StoredTensor& tensor, std::uint64_t begin, std::span<std::byte> out) const;
 
  private:
@@ -96,30 +97,7 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
+// A tensor's name for messages: quoted, made printable, cut when long.
+std::string printable_name(std::string_view name);
+
 }  // namespace warpstep
-
-namespace warpstep::safetensors {
-
-// The JSON header of a safetensors file, checked; used by safetensors*.cpp and weights*.cpp alone.
-
-inline constexpr std::uint64_t length_bytes = 8;                // the field that holds the length
-inline constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference reader's limit
-inline constexpr std::size_t max_rank = 32;
-inline constexpr std::string_view metadata_name = "__metadata__";
-
-struct Header {
-  Metadata metadata;
-  std::vector<StoredTensor> tensors;  // in the data's order
-};
-
-// `text` is what follows the length; `data_bytes` is what follows the text. Throws DataError that
-// begins with `path`.
-Header parse_header(const std::string& path, std::string_view text, std::uint64_t data_bytes);
-
-// Elements times their size; false when that does not fit 64 bits.
-bool size_of(StoredType type, const std::vector<std::uint64_t>& shape, std::uint64_t& bytes);
-
-// A name for messages: quoted, made printable, cut when long.
-std::string printable(std::string_view name);
-
-}  // namespace warpstep::safetensors

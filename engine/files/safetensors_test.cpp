@@ -125,7 +125,7 @@ TEST_F(SafetensorsTest, TheDataMayLieInAnotherOrderThanTheHeader) {
   EXPECT_EQ(file.at("b").offset, file.at("a").offset + 4);
 }
 
-TEST_F(SafetensorsTest, RefusesToWriteWhatItWouldNotRead) {
+TEST_F(SafetensorsTest, RefusesToWriteFilesThatItWouldRefuseToRead) {
   const auto write = [&](TensorToStore tensor) {
     return [this, tensor] { write_safetensors(path_, std::vector{tensor}); };
   };
@@ -178,7 +178,7 @@ class HostileSafetensorsTest : public testing::Test {
   void put_bytes(std::string_view content) const {
     std::ofstream(path_, std::ios::binary) << content;
   }
-  // A file of the given header and as many data bytes; `length` is what the file claims.
+  // A file with this header and this many data bytes; `length` is the length that the file claims.
   void put(std::string_view header, std::size_t data_bytes, std::uint64_t length) const {
     std::string content(8, '\0');
     std::memcpy(content.data(), &length, 8);
@@ -228,13 +228,13 @@ TEST_F(HostileSafetensorsTest, RefusesHeaderLengthsThatLie) {
                 ThrowsMessage<DataError>(HasSubstr(std::to_string(length))));
   }
   put("{}", 0, 100'000'001);
-  fs::resize_file(path_, 200'000'000);  // sparse: the bytes are there, the limit refuses
+  fs::resize_file(path_, 200'000'000);  // sparse: the bytes exist, but the limit refuses them
   EXPECT_THAT([&] { SafetensorsFile file(path_); },
               ThrowsMessage<DataError>(HasSubstr("at most 100000000")));
   EXPECT_LT(largest_allocation_bytes(), 100'000U);
 }
 
-// What torch.save() writes is never unpickled; the message has the line that converts it.
+// Files of torch.save() are never unpickled; the message has the command that converts them.
 TEST_F(HostileSafetensorsTest, NamesTheWayOutOfPicklesAndZips) {
   for (const std::string_view begin :
        {std::string_view("PK\3\4\0\0\x08\x08\0\0", 10), std::string_view("\x80\x02\x8a\nl\xfc\x9c"
@@ -320,7 +320,7 @@ TEST_F(HostileSafetensorsTest, DeepNestingAndLongNamesCostNothing) {
   EXPECT_LT(largest_allocation_bytes(), 4'000'000U);
 }
 
-// One of the ways in which a file goes wrong, on disk or by an enemy's hand.
+// One of the ways in which a file is damaged, on disk or by an attacker.
 std::string mutated(std::string content, std::mt19937& random) {
   const auto below = [&](std::size_t n) { return random() % n; };
   static constexpr std::string_view digits = "0123456789\"[]{},:-.eE";
@@ -333,7 +333,7 @@ std::string mutated(std::string content, std::mt19937& random) {
       case 3: content.erase(at, 1 + below(16)); break;
       case 4: content.insert(at, content.substr(below(content.size()), below(32))); break;
     }
-    // Half of the files tell the true length again, so that the edit reaches the parser.
+    // Half of the files have the correct length again, so that the edit reaches the parser.
     if (content.size() >= 32 && below(2) == 0) {
       const std::uint64_t length = content.size() - 8 - 24;
       std::memcpy(content.data(), &length, 8);

@@ -4,12 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <functional>
 #include <optional>
 
 #include "engine/core/error.h"
 #include "engine/core/text.h"
-#include "engine/files/safetensors.h"
 
 namespace warpstep {
 namespace {
@@ -47,7 +46,7 @@ void decode_any(StoredType type, std::span<const std::byte> bytes, std::span<Val
   }
 }
 
-// The tensor's numbers in pieces, as floats or as doubles.
+// Calls `visit` with the tensor's numbers in pieces, as floats or as doubles.
 template <class Value, class Visit>
 void decode_pieces(const SafetensorsFile& file, const StoredTensor& tensor, Visit visit) {
   const std::uint64_t size = size_bytes(tensor.type);
@@ -158,8 +157,8 @@ std::vector<float> read_values(const SafetensorsFile& file, const StoredTensor& 
   return all;
 }
 
-// Sums of the differences from the first finite value: numbers that are far from zero and close to
-// each other keep their digits.
+// Sums differences from the first finite value: numbers far from zero and close to each other keep
+// their digits.
 TensorStatistics statistics(const SafetensorsFile& file, const StoredTensor& tensor) {
   TensorStatistics found;
   std::optional<double> origin;
@@ -198,7 +197,6 @@ std::string ValueChecksum::text() const {
 namespace {
 
 namespace fs = std::filesystem;
-using safetensors::printable;
 
 struct Move {
   const StoredTensor* from = nullptr;
@@ -220,7 +218,8 @@ std::size_t strip(std::vector<Move>& moves, const std::string& prefix, const fs:
   }
   if (stripped == 0)
     fail<UsageError>("{}: no tensor's name begins with {}; the first is {}", path.string(),
-                     printable(prefix), moves.empty() ? "none" : printable(moves[0].to.name));
+                     printable_name(prefix),
+                     moves.empty() ? "none" : printable_name(moves[0].to.name));
   return stripped;
 }
 
@@ -236,12 +235,12 @@ std::size_t rename(std::vector<Move>& moves, const std::pair<std::string, std::s
   }
   if (renamed == 0)
     fail<UsageError>("{}: no tensor is called {}, and no name begins with {}{}", path.string(),
-                     printable(before), printable(before + "."),
+                     printable_name(before), printable_name(before + "."),
                      suggestion(before, names_of(moves)));
   return renamed;
 }
 
-// What goes where; wide elements first, so that all of them are aligned.
+// The tensors to write; wide elements first, so that all of them are aligned.
 std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& options,
                        ConvertReport& report) {
   std::vector<Move> moves;
@@ -267,7 +266,7 @@ std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& option
 }
 
 Metadata metadata_of(const SafetensorsFile& file) {
-  Metadata kept{{"format", "pt"}};  // transformers wants to be told
+  Metadata kept{{"format", "pt"}};  // required by the transformers library
   for (const auto& [key, value] : file.metadata())
     if (!key.starts_with("warpstep.") || key == "warpstep.model") kept[key] = value;
   return kept;
@@ -305,7 +304,7 @@ ConvertReport convert_safetensors(const fs::path& in, const fs::path& out,
   const SafetensorsFile file(in);
   std::error_code ignored;
   if (fs::equivalent(in, out, ignored))
-    fail<UsageError>("{}: is the file that is read; write to another", out.string());
+    fail<UsageError>("{}: is the input file; write to another one", out.string());
   ConvertReport report;
   const std::vector<Move> moves = plan(file, options, report);
   std::vector<StoredTensor> tensors;
@@ -316,7 +315,7 @@ ConvertReport convert_safetensors(const fs::path& in, const fs::path& out,
   AtomicFile written(out, report.bytes);
   written.write(beginning);
   for (const Move& move : moves) {
-    // F32 that stays so is read as numbers too: it may have a checksum.
+    // F32 is always read as numbers, even if it stays F32: it may have a checksum to verify.
     if (move.to.type == move.from->type && move.to.type != StoredType::f32)
       copy_bytes(file, *move.from, written);
     else

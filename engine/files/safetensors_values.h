@@ -1,5 +1,5 @@
-// What the bytes of a tensor mean: numbers out of them and into them, their statistics, and the
-// checksums that our own files keep. A tensor is read a piece at a time, however large it is.
+// The values in a tensor's bytes: conversion between bytes and numbers, statistics, the checksums
+// in Warpstep's own files, and conversion of whole files. Large tensors are read in pieces.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ void decode(StoredType type, std::span<const std::byte> bytes, std::span<double>
 // F32, F16 or BF16; UsageError for others.
 void encode(StoredType type, std::span<const float> values, std::span<std::byte> bytes);
 
-// The tensor's values, a piece of at most some 100,000 at a time. Where the file has a checksum of
-// them it is checked, and a DataError follows the last piece when it is wrong.
+// Calls `visit` with the tensor's values in pieces of at most 131,072. If the file has a checksum
+// of them, it is checked: a wrong one throws DataError after the last piece.
 void for_each_piece(const SafetensorsFile& file, const StoredTensor& tensor,
                     const std::function<void(std::span<const float>)>& visit);
 
-// All of them; DataError as above. The caller knows that so many fit.
+// All values; DataError as above. The caller ensures that they fit in memory.
 std::vector<float> read_values(const SafetensorsFile& file, const StoredTensor& tensor);
 
 struct TensorStatistics {
@@ -45,7 +45,8 @@ struct TensorStatistics {
 };
 TensorStatistics statistics(const SafetensorsFile& file, const StoredTensor& tensor);
 
-// FNV-1a over 32-bit words: any one changed word changes it. Some 1 ns a value, less than the disk.
+// FNV-1a over 32-bit words: any one changed word changes it. About 1 ns per value, less than the
+// disk.
 class ValueChecksum {
  public:
   void add(std::span<const float> values);
@@ -55,33 +56,31 @@ class ValueChecksum {
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 inline constexpr std::string_view checksum_prefix = "warpstep.checksum.";  // of metadata
-// The optimiser's tensors in our checkpoints, and the average of the weights.
+// Of tensor names in Warpstep's checkpoints: the optimiser's tensors and the averaged weights.
 inline constexpr std::string_view optimizer_prefix = "optimizer.";
 inline constexpr std::string_view average_prefix = "ema.";
 
-// One safetensors file into another: other names, another precision, without an optimiser's
-// tensors.
-
 struct ConvertOptions {
-  // F32, F16 or BF16, of the floating-point tensors; none: as they are. Others stay as they are.
+  // F32, F16 or BF16: the new type of the floating-point tensors; none: unchanged.
   std::optional<StoredType> type;
   bool drop_optimizer = false;
   std::string strip_prefix;  // from the names that begin with it
-  // Of whole names, or of their beginning up to a dot: {"fc", "head"} makes fc.bias head.bias.
+  // Of whole names, or of their beginning up to a dot: {"fc", "head"} renames fc.bias to head.bias.
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
 struct ConvertReport {
   std::size_t tensors = 0, dropped = 0, stripped = 0, renamed = 0, converted = 0;
-  std::uint64_t bytes = 0;     // of the file that was written
+  std::uint64_t bytes = 0;     // of the written file
   std::uint64_t infinite = 0;  // values that were finite and are beyond the new type's range
 };
 
-// Writes `out` whole or not at all, a piece of a tensor in memory at a time, in the order of `in`
-// but for wide elements first. Our own metadata stay behind, but for the model's name: values and
-// names are not those that they speak of. Throws UsageError for `out` that is `in`, a prefix or a
-// name that no tensor has, and two tensors of one name; DataError for what cannot be read, has
-// another checksum than it was saved with, or cannot be written.
+// Writes the tensors of `in` to `out` with other names or another precision: atomically, with one
+// piece of a tensor in memory at a time, in the order of `in` but wide elements first. Of
+// Warpstep's own metadata only the model's name is kept, as the rest describes the old values and
+// names. Throws UsageError for `out` equal to `in`, a prefix or a name that no tensor has, and two
+// tensors of one name; DataError if `in` cannot be read or fails a checksum, or `out` cannot be
+// written.
 ConvertReport convert_safetensors(const std::filesystem::path& in, const std::filesystem::path& out,
                                   const ConvertOptions& options);
 

@@ -21,7 +21,7 @@ using testing::ThrowsMessage;
 namespace fs = std::filesystem;
 constexpr float infinite_value = std::numeric_limits<float>::infinity();
 
-// rounded() knows nothing of bits.
+// rounded() works without bit operations.
 TEST(Halves, AreTheNearestAndComeBackTheSame) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
@@ -42,7 +42,7 @@ TEST(Halves, AreTheNearestAndComeBackTheSame) {
     const auto exact = static_cast<double>(value);
     ASSERT_EQ(static_cast<double>(from_f16(to_f16(value))), rounded(exact, DType::f16)) << value;
     ASSERT_EQ(static_cast<double>(from_bf16(to_bf16(value))), rounded(exact, DType::bf16)) << value;
-    // Around the numbers that lie half-way between two of the narrow ones.
+    // Near the numbers half-way between two of the narrow type.
     const float near = from_f16(static_cast<std::uint16_t>(random() & 0x7bff));
     const float tie = near + std::max(std::ldexp(near, -11), 0x1p-25F);
     for (const float v : {tie, std::nextafter(tie, 0.0F), std::nextafter(tie, infinite_value)})
@@ -80,7 +80,7 @@ class TensorFile : public testing::Test {
     const SafetensorsFile file(path);
     return read_values(file, file.at(name));
   }
-  // A checkpoint of a sort: weights, a count, and a moment.
+  // Like a checkpoint: weights, a count, and a moment.
   void put_checkpoint() const {
     const std::vector<TensorToStore> tensors = {
         {"module.fc.weight", StoredType::f32, {2, 2}, std::as_bytes(std::span(weights_))},
@@ -146,7 +146,7 @@ TEST_F(TensorFile, NoFiniteValueHasNoStatistics) {
   EXPECT_EQ(statistics(file, file.at("t")).finite, 0U);
 }
 
-TEST_F(TensorFile, ADamagedTensorIsTold) {
+TEST_F(TensorFile, ADamagedTensorIsReported) {
   put_checkpoint();
   EXPECT_EQ(values(path_, "module.fc.weight")[1], -2.5F);
   std::string content = read_file(path_);
@@ -218,8 +218,7 @@ TEST_F(TensorFile, RefusesConversionsThatCannotBeMeant) {
   const fs::path link = directory_ / "link";
   fs::create_symlink(path_, link);
   for (const fs::path& same : {path_, link, directory_ / "." / "in.safetensors"})
-    EXPECT_THAT(convert(same, {}),
-                ThrowsMessage<UsageError>(HasSubstr("is the file that is read")));
+    EXPECT_THAT(convert(same, {}), ThrowsMessage<UsageError>(HasSubstr("is the input file")));
   EXPECT_THAT(convert(out_, {.strip_prefix = "modul."}),
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("begins with \"modul.\""), HasSubstr("\"module.fc.weight\""))));

@@ -10,15 +10,16 @@
 
 #include "engine/core/error.h"
 #include "engine/core/text.h"
-#include "engine/files/safetensors.h"
 #include "engine/files/safetensors_values.h"
 
 namespace warpstep {
 namespace {
 
 constexpr std::string_view batch_count = "num_batches_tracked";
+constexpr std::size_t most_listed = 10;        // names of one kind in a message
+constexpr std::size_t longest_compared = 200;  // characters; a file may have names of megabytes
 
-// What wrappers put before every name of a state_dict.
+// Prefixes that wrappers add to every name of a state_dict.
 constexpr std::array<std::string_view, 2> wrappers{"module.", "_orig_mod."};
 
 struct Found {
@@ -26,7 +27,7 @@ struct Found {
   const StoredTensor* tensor = nullptr;
 };
 
-// Whether `name` is `last`, or ends in it after a dot.
+// Whether `name` is `last` or ends in it after a dot.
 bool ends_in(std::string_view name, std::string_view last) {
   if (!name.ends_with(last)) return false;
   name.remove_suffix(last.size());
@@ -45,7 +46,7 @@ bool all_begin_with(const SafetensorsFile& file, std::string_view prefix) {
          });
 }
 
-// A model whose own names begin like a wrapper's keeps them.
+// A model whose own names begin with a wrapper's prefix keeps them.
 std::string common_prefix(const SafetensorsFile& file, std::span<const StateTensor> state) {
   std::string prefix;
   for (bool longer = true; longer;) {
@@ -69,7 +70,7 @@ bool fits(const StoredTensor& tensor, const Shape& shape) {
          });
 }
 
-// Which tensor goes where, and what goes nowhere.
+// Assigns the file's tensors to the model's, and lists those without a partner.
 std::vector<Found> match(const SafetensorsFile& file, std::span<const StateTensor> state,
                          LoadReport& report) {
   report.path = file.path().string();
@@ -106,6 +107,54 @@ void load(const SafetensorsFile& file, const Found& found, Store& store, LoadRep
   ++report.loaded;
   report.elements += static_cast<std::int64_t>(values.size());
   if (found.tensor->type != StoredType::f32) ++report.converted[found.tensor->type];
+}
+
+// A tensor's name in a file can be any text.
+std::string shown(const std::string& name) {
+  const bool plain = !name.empty() && name.size() <= 80 &&
+                     std::ranges::all_of(name, [](unsigned char c) { return std::isgraph(c); });
+  return plain ? name : printable_name(name);
+}
+
+template <class Item, class Text>
+std::string listed(const std::vector<Item>& items, Text text) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(items.size(), most_listed); ++i)
+    parts.push_back(text(items[i]));
+  const std::size_t more = items.size() - parts.size();
+  return fmt::format("{}{}", fmt::join(parts, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  return listed(names, shown);
+}
+
+std::string text_of(const UnfitTensor& tensor) {
+  return fmt::format("{} is {} [{}] in the file, [{}] in the model", shown(tensor.name),
+                     name(tensor.type), fmt::join(tensor.shape, ","),
+                     fmt::join(tensor.wanted.extents(), ","));
+}
+
+// The prefix of all missing names in the file, if only the prefix is wrong.
+std::string foreign_prefix(const LoadReport& report) {
+  if (report.missing.size() < 2) return {};  // one name that ends alike proves nothing
+  const std::string& first = report.missing[0];
+  const auto before = std::ranges::find_if(report.unexpected, [&](const std::string& name) {
+    return name.size() <= longest_compared && name.ends_with("." + first);
+  });
+  if (before == report.unexpected.end()) return {};
+  const std::string prefix = before->substr(0, before->size() - first.size());
+  const std::set<std::string_view> names(report.unexpected.begin(), report.unexpected.end());
+  const bool all = std::ranges::all_of(
+      report.missing, [&](const std::string& name) { return names.contains(prefix + name); });
+  return all ? prefix : std::string();
+}
+
+std::string with_suggestion(const std::string& name, const std::vector<std::string>& missing) {
+  if (name.size() > longest_compared) return shown(name);
+  const std::string near = nearest(name, missing);
+  return near.empty() ? shown(name) : fmt::format("{} (instead of {}?)", shown(name), near);
 }
 
 }  // namespace
@@ -152,62 +201,6 @@ std::string batch_count_name(const std::string& parameter) {
   return name.replace(name.size() - mean.size(), mean.size(), batch_count);
 }
 
-// What a user reads of weights that were loaded, or were not.
-
-namespace {
-
-constexpr std::size_t most = 10;               // names of a kind
-constexpr std::size_t longest_compared = 200;  // characters; a file may have names of megabytes
-
-// Names of files can be anything.
-std::string shown(const std::string& name) {
-  const bool plain = !name.empty() && name.size() <= 80 &&
-                     std::ranges::all_of(name, [](unsigned char c) { return std::isgraph(c); });
-  return plain ? name : safetensors::printable(name);
-}
-
-template <class Item, class Text>
-std::string listed(const std::vector<Item>& items, Text text) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) parts.push_back(text(items[i]));
-  const std::size_t more = items.size() - parts.size();
-  return fmt::format("{}{}", fmt::join(parts, ", "),
-                     more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  return listed(names, shown);
-}
-
-std::string text_of(const UnfitTensor& tensor) {
-  return fmt::format("{} is {} [{}] in the file, [{}] in the model", shown(tensor.name),
-                     name(tensor.type), fmt::join(tensor.shape, ","),
-                     fmt::join(tensor.wanted.extents(), ","));
-}
-
-// What stands before all of the missing names in the file, if that is all that is wrong with them.
-std::string foreign_prefix(const LoadReport& report) {
-  if (report.missing.size() < 2) return {};  // one name that ends alike proves nothing
-  const std::string& first = report.missing[0];
-  const auto before = std::ranges::find_if(report.unexpected, [&](const std::string& name) {
-    return name.size() <= longest_compared && name.ends_with("." + first);
-  });
-  if (before == report.unexpected.end()) return {};
-  const std::string prefix = before->substr(0, before->size() - first.size());
-  const std::set<std::string_view> names(report.unexpected.begin(), report.unexpected.end());
-  const bool all = std::ranges::all_of(
-      report.missing, [&](const std::string& name) { return names.contains(prefix + name); });
-  return all ? prefix : std::string();
-}
-
-std::string with_suggestion(const std::string& name, const std::vector<std::string>& missing) {
-  if (name.size() > longest_compared) return shown(name);
-  const std::string near = nearest(name, missing);
-  return near.empty() ? shown(name) : fmt::format("{} (instead of {}?)", shown(name), near);
-}
-
-}  // namespace
-
 std::string LoadReport::problems() const {
   std::vector<std::string> parts;
   const std::string foreign = foreign_prefix(*this);
@@ -225,7 +218,7 @@ std::string LoadReport::problems() const {
   if (!foreign.empty())
     parts.push_back(
         fmt::format("the file's names begin with {0}: `warpstep weights convert {1} "
-                    "OUT --strip-prefix {0}` takes that away",
+                    "OUT --strip-prefix {0}` removes that",
                     shown(prefix + foreign), path));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
@@ -238,7 +231,7 @@ std::vector<std::string> LoadReport::lines() const {
   if (!unfit.empty())
     lines.push_back(fmt::format("  left as initialised: {}", listed(unfit, text_of)));
   if (!unexpected.empty())
-    lines.push_back(fmt::format("  in the file alone: {}", listed(unexpected)));
+    lines.push_back(fmt::format("  only in the file: {}", listed(unexpected)));
   std::vector<std::string> notes;
   if (!prefix.empty()) notes.push_back(fmt::format("stripped {} from all names", prefix));
   for (const auto& [type, count] : converted)

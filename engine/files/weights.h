@@ -1,5 +1,5 @@
-// Weights by name, from any safetensors file: a state_dict of PyTorch's, a file of
-// `warpstep weights convert`, or a checkpoint of our own.
+// Loads weights by name from any safetensors file: a state_dict from PyTorch, a file of
+// `warpstep weights convert`, or a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace warpstep {
 
-// What a state_dict has of a store, in PyTorch's names and order.
+// The tensors of a store in a state_dict, with PyTorch's names and order.
 struct StateTensor {
   std::string name;
   Shape shape;
@@ -24,13 +24,13 @@ std::vector<float> read(const Store& store, const StateTensor& tensor);
 void write(Store& store, const StateTensor& tensor, std::span<const float> values);
 
 struct LoadOptions {
-  // Loads what fits by name and shape and leaves the others as they are; a file of which
-  // nothing fits is an error all the same.
+  // Loads the tensors that fit by name and shape and leaves the others unchanged; a file of which
+  // none fits is an error anyway.
   bool allow_missing = false;
-  std::string fix{};  // what to do about a file that does not fit: the end of the error's text
+  std::string fix{};  // advice at the end of the error if the file does not fit
 };
 
-// A tensor of the file that the model's of that name cannot take.
+// A tensor of the file whose type or shape differs from the model's tensor of that name.
 struct UnfitTensor {
   std::string name;
   StoredType type = StoredType::f32;
@@ -47,27 +47,27 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // in the model; names of the file, without the prefix
   std::vector<UnfitTensor> unfit;       // neither loaded nor missing
   std::map<StoredType, int> converted;  // tensors that were not F32
-  std::string prefix;                   // that all names of the file had, and that was stripped
+  std::string prefix;                   // of all names in the file, stripped
   std::size_t ignored = 0;              // num_batches_tracked and tensors of an optimiser
   std::vector<std::string> not_finite;  // loaded tensors with infinite values or NaN
 
   bool is_whole() const { return missing.empty() && unexpected.empty() && unfit.empty(); }
-  // For people: one line on what was loaded, and one each for what was not and what was done to it.
+  // A summary: one line for the loaded tensors, and one line per kind of problem or conversion.
   std::vector<std::string> lines() const;
-  // Everything that does not fit in one line, at most ten names of a kind.
+  // Everything that does not fit, in one line, at most ten names of each kind.
   std::string problems() const;
 };
 
-// Tensors of F32, F16, BF16 and F64 are loaded; the file's order does not matter, and
-// `module.` or `_orig_mod.` before all names (DistributedDataParallel, torch.compile) does not
-// count. Throws DataError naming everything that is missing, unexpected or of another shape, before
-// anything is loaded; and for a tensor that is damaged, which a checksum tells.
+// Loads tensors of F32, F16, BF16 and F64, in any order; `module.` or `_orig_mod.` before all names
+// (DistributedDataParallel, torch.compile) is stripped. Throws DataError naming everything that is
+// missing, unexpected or of another shape, before anything is loaded; and for a tensor that fails
+// its checksum.
 LoadReport load_weights(const std::filesystem::path& path, Store& store,
                         const LoadOptions& options = {});
 
-// PyTorch's BatchNorm counts its batches in a tensor beside the running mean. We do not: the file's
-// is ignored, and ours is made when a checkpoint is written. The name of the count that belongs to
-// this parameter; empty for a parameter that is no running mean.
+// The name of the batch count that belongs to this parameter; empty if it is no running mean.
+// PyTorch's BatchNorm counts its batches in such a tensor. Warpstep has none: loading ignores it,
+// and saving a checkpoint derives it from the steps.
 std::string batch_count_name(const std::string& parameter);
 
 }  // namespace warpstep

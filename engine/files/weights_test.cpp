@@ -59,7 +59,7 @@ class Weights : public testing::Test {
     }
     return {name, type, std::move(shape), keep(std::move(bytes))};
   }
-  // What PyTorch has of the same model.
+  // PyTorch's state_dict of the same model.
   std::vector<TensorToStore> state_dict(const std::string& prefix = "") {
     return {tensor(prefix + "fc.bias", {3}, 1), tensor(prefix + "fc.weight", {3, 64}, 2),
             tensor(prefix + "conv.weight", {4, 3, 3, 3}, 3), tensor(prefix + "conv.bias", {4}, 4)};
@@ -119,7 +119,7 @@ TEST_F(Weights, AWrappersPrefixIsStripped) {
     EXPECT_EQ(first(1), 4);
     EXPECT_THAT(report.lines().back(), HasSubstr("stripped " + prefix));
   }
-  auto some = state_dict("module.");  // not before all of them: not a wrapper's
+  auto some = state_dict("module.");  // not before all of them, so not from a wrapper
   some[0].name = "fc.bias";
   EXPECT_THROW(load(some), DataError);
 }
@@ -194,12 +194,12 @@ TEST_F(Weights, WithAllowMissingWhatFitsIsLoaded) {
               AllOf(Contains(HasSubstr("2 of the model's 4 tensors loaded")),
                     Contains(HasSubstr("not in the file, left as initialised: fc.bias")),
                     Contains(HasSubstr("left as initialised: fc.weight is F32 [1000,64]")),
-                    Contains(HasSubstr("in the file alone: aux.weight"))));
+                    Contains(HasSubstr("only in the file: aux.weight"))));
   EXPECT_THAT([&] { load({tensor("other", {1}, 0)}, {.allow_missing = true}); },
               ThrowsMessage<DataError>(HasSubstr("0 of its 4 tensors fit")));
 }
 
-TEST_F(Weights, ThatAreNotFiniteAreTold) {
+TEST_F(Weights, ThatAreNotFiniteAreReported) {
   auto tensors = state_dict();
   tensors[0] = tensor("fc.bias", {3}, std::nanf(""));
   EXPECT_THAT(load(tensors).lines().back(), HasSubstr("NaN in fc.bias"));
@@ -213,7 +213,7 @@ TEST_F(Weights, BatchCountsBelongToRunningMeans) {
     EXPECT_EQ(batch_count_name(other), "") << other;
 }
 
-// Buffers beside the parameters: those of a batch norm, and a constant that no file has.
+// Buffers besides the parameters: those of a batch norm, and a constant that no file has.
 Graph with_buffers(bool training) {
   Graph graph = small(training);
   graph.buffer("bn.running_mean", {4}, {0.5F});
@@ -271,7 +271,7 @@ TEST_F(Weights, MomentsOfAnotherShapeAreRefused) {
               ThrowsMessage<DataError>(HasSubstr("optimizer.exp_avg.fc.bias is F32")));
 }
 
-// A file that is damaged or made by an enemy is refused with its name, or loaded.
+// A damaged or malicious file is refused with its name, or loaded.
 TEST_F(Weights, NoMutationOfAFileCrashes) {
   write_safetensors(path_, state_dict("module."));
   const std::string good = read_file(path_);

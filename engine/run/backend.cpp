@@ -45,25 +45,25 @@ std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOpti
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), numbered.device);
     if (error != std::errc{} || end != digits.data() + digits.size() || numbered.device < 0)
-      fail<UsageError>("'{}' names no device; write cuda, or cuda:0, cuda:1 and so on", name);
+      fail<UsageError>("'{}' is not a device; write cuda, or cuda:0, cuda:1 and so on", name);
     return open_backend("cuda", numbered);
   }
   if (name != "ref" && name != "cpu" && name != "cuda")
-    fail<UsageError>("no backend is called '{}'; there are cpu, cuda and ref", name);
+    fail<UsageError>("no backend is called '{}'; the backends are cpu, cuda and ref", name);
   if (name == "cuda" && options.assumed_device.empty() &&
       !dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
     fail<DeviceError>("no NVIDIA driver on this machine (libcuda.so.1 not found)");
   const auto path = module_folder() / fmt::format("libwarpstep_{}.so", name);
   if (!std::filesystem::exists(path))
-    fail<DeviceError>("the {} backend was not built ({} is not there)", name, path.string());
+    fail<DeviceError>("the {} backend was not built ({} not found)", name, path.string());
   return load_backend(path, options);
 }
 
 std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
                                       const BackendOptions& options) {
-  // OpenMP reads this when the module brings it in. Waiting threads that spin for long starve the
+  // OpenMP reads this when the module loads it. Waiting threads that spin for long starve the
   // loader and every other process on their cores: docs/ABLATIONS.md has the figures. A user's own
-  // setting wins.
+  // setting has priority.
   setenv("OMP_WAIT_POLICY", "passive", 0);
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!module) fail<DeviceError>("{} does not load: {}", path.filename().string(), dlerror());

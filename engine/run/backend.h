@@ -1,5 +1,6 @@
-// The boundary between what is computed and how. A backend is a module, libwarpstep_NAME.so, loaded
-// when it is asked for: a machine without a GPU, or without oneDNN, still runs the others.
+// The interface between a step and the code that computes it. A backend is a module,
+// libwarpstep_NAME.so, loaded on request: a machine without a GPU, or without oneDNN, still runs
+// the others.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +17,21 @@
 
 namespace warpstep {
 
-// An in-order queue of device work. Backends derive their own.
+// An in-order queue of device work; backends derive from it.
 struct Stream {
   virtual ~Stream();
   virtual void wait() = 0;  // until everything enqueued is done
-  // A mark behind everything that was enqueued so far, and the host's wait for one of the last
-  // eight.
+  // Marks the end of everything enqueued so far; the host can wait for any of the last eight marks.
   virtual std::uint64_t mark() { return 0; }
   virtual void wait_for(std::uint64_t) { wait(); }
-  // A signal behind everything that was enqueued so far; after it, what `this` is given from now on
-  // begins when `other` has come to its signal, one of the last eight.
+  // signal() marks the end of everything enqueued so far for other streams. after(other, signal)
+  // makes work enqueued here from now on wait until `other` has reached that signal, one of its
+  // last eight.
   virtual std::uint64_t signal() { return 0; }
   virtual void after(Stream& other, std::uint64_t) { other.wait(); }
 };
 
-// A step's calls, captured once: launched as one.
+// A step's calls, captured once and launched as one.
 class Recording {
  public:
   virtual ~Recording();
@@ -50,7 +51,7 @@ class Kernel {
   virtual std::size_t workspace_bytes() const {
     return 0;
   }  // placed by the memory plan like any value
-  // Never allocates, never waits, never looks at data from the host.
+  // Never allocates, never waits, never reads data on the host.
   virtual void enqueue(Stream& stream, const Buffers& buffers) const = 0;
   virtual std::string implementation() const {
     return {};
@@ -60,14 +61,14 @@ class Kernel {
 struct BackendOptions {
   int threads = 0;          // CPU threads of the kernels; 0: all this process may run on
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
-  // The CUDA backend's own.
+  // For the CUDA backend only.
   int device = 0;              // ordinal
   bool tf32 = false;           // fp32 products on tensor cores, inputs rounded to tf32
   bool deterministic = false;  // only algorithms that give the same bits every time
   bool autotune = false;       // measure algorithms instead of trusting heuristics
-  std::size_t workspace_cap = std::size_t{256} << 20;  // bytes a call
+  std::size_t workspace_cap = std::size_t{256} << 20;  // bytes per call
   std::filesystem::path plan_cache;  // a folder for plans and measured choices; empty: none
-  std::string assumed_device;        // "sm_90": plan for such a device, without one; cannot run
+  std::string assumed_device;  // "sm_90": plan for such a device without having one; cannot run
 };
 
 class Backend : public std::enable_shared_from_this<Backend> {
@@ -76,19 +77,19 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda"
   virtual std::string describe()
       const = 0;  // one line: device, libraries, instruction set, threads
-  // What there is besides, for information; may load libraries that nothing else here loads.
+  // Further libraries and devices, for information; may load libraries only to report them.
   virtual std::string describe_surroundings() const { return {}; }
 
   // Chooses how every value is stored (Layout::bytes is above 0 afterwards) and inserts Reorder
-  // nodes where two neighbours want different layouts. Layouts that are already chosen (parameters
-  // of another program) are kept. A parameter, its gradient and its moments always share one
+  // nodes where two neighbours need different layouts. Keeps layouts that are already chosen
+  // (parameters of another program). A parameter, its gradient and its moments always share one
   // layout.
   virtual void choose_layouts(Graph& graph) const = 0;
   virtual std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const = 0;
-  // Whether a row of fusion_table() pays here; bind() may refuse what a row makes that does not.
+  // Whether a row of fusion_table() makes a step faster here; bind() may refuse ops of other rows.
   virtual bool wants(std::string_view /*fusion*/) const { return true; }
-  // Whether bind() computes an op of engine/graph/ops/norm_conv.h on such inputs: libraries have
-  // engines for some of them.
+  // Whether bind() computes this op of engine/graph/ops/norm_conv.h on such inputs: libraries have
+  // engines for only some of them.
   virtual bool computes(const AnyOp&, const Types& /*in*/) const { return false; }
 
   virtual std::shared_ptr<std::byte> allocate(
@@ -98,47 +99,50 @@ class Backend : public std::enable_shared_from_this<Backend> {
     return allocate(bytes);
   }
   virtual std::unique_ptr<Stream> make_stream() const = 0;
-  // Around the calls of a step, in the thread that enqueues them: the CPU's floating-point mode.
+  // Called before and after the calls of a step in the thread that enqueues them, to set and
+  // restore the CPU's floating-point mode.
   virtual void begin_step() const {}
   virtual void end_step() const {}
-  // Streams that may run side by side in one step; 1: the calls of a step run one after the other.
+  // Streams that may run in parallel in one step; 1: the calls of a step run one after the other.
   virtual int lanes() const { return 1; }
-  // Steps that may be on their way when the next one is enqueued; 0: enqueue() computes at once.
+  // Steps that may be unfinished when the next one is enqueued; 0: enqueue() computes at once.
   virtual int steps_in_flight() const { return 0; }
-  // Enqueues a copy of host memory into memory of allocate(): from allocate_host() at the speed of
-  // the bus and beside everything else. May be called from a thread of its own.
+  // Enqueues a copy of host memory into memory of allocate(). From allocate_host() it runs at the
+  // speed of the bus and in parallel with everything else. May be called from another thread.
   virtual void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const;
-  // Of the device's own memory, what is not taken; 0 where it has none.
+  // Free bytes of the device's own memory; 0 if it has none.
   virtual std::uint64_t free_bytes() const { return 0; }
   // Sets memory of allocate() to one byte; the streams must be idle.
   virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
-  // Captures what `enqueue` gives to `stream`, without running it; null where nothing is gained.
+  // Captures the work that `enqueue` enqueues to `stream` without running it; null where a capture
+  // gains nothing.
   virtual std::unique_ptr<Recording> record(Stream&, const std::function<void()>& enqueue) const;
-  // Between the plain layout on the host (rows of the value's shape; floating-point numbers of any
-  // dtype as f32) and the stored one. The streams must be idle.
+  // Convert between the plain layout on the host (rows of the value's shape; floating-point numbers
+  // of any dtype as f32) and the stored one. The streams must be idle.
   virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;
   virtual void read(const Value& value, const void* stored, std::span<std::byte> plain) const = 0;
 };
 
-// Loads the backend; DeviceError with the reason when it cannot work here. The modules lie beside
-// libwarpstep_engine. "cuda:1" is the CUDA device 1.
+// Loads the backend; DeviceError with the reason when it cannot work here. The modules are in the
+// folder of libwarpstep_engine. "cuda:1" is CUDA device 1.
 std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOptions& options = {});
-// Loads a backend from a module of any name.
+// Loads a backend from a module with any file name.
 std::shared_ptr<Backend> load_backend(const std::filesystem::path& module,
                                       const BackendOptions& options = {});
 
 struct BackendStatus {
   std::string name;
   bool available = false;
-  std::string text;  // describe(), or why not
+  std::string text;  // describe(), or the reason why it is not available
 };
 std::vector<BackendStatus> backend_statuses();
 
-// What a module exports: extern "C" warpstep::Backend* warpstep_backend(const
+// The function that a module exports: extern "C" warpstep::Backend* warpstep_backend(const
 // warpstep::BackendOptions&).
 using BackendEntry = Backend* (*)(const BackendOptions&);
 
-// `options` without the fusions that do not pay on `backend`, and with those that it computes.
+// `options` adapted to a backend: without the fusions that make its steps slower, and with the ops
+// of engine/graph/ops/norm_conv.h that it computes.
 StepOptions options_for(const Backend& backend, StepOptions options);
 
 }  // namespace warpstep

@@ -16,7 +16,8 @@ using record::Kind;
 const record::Name copy_name{"copy to the device", Kind::copy},
     buffer_name{"wait for a buffer", Kind::sync}, source_name{"wait for a batch", Kind::idle};
 
-// The same place in another piece of memory; what is not in the slot, a resident set, stays.
+// The same place in another block of memory. A span outside of the slot, a resident set, is
+// unchanged.
 template <class T>
 std::span<const T> moved(std::span<const T> part, std::span<const std::byte> slot,
                          const std::byte* to) {
@@ -74,7 +75,7 @@ const Batch& Feeder::next() {
   Buffer& buffer = ring_[taken_ % buffers];
   const std::uint64_t begin = now_ns();
   std::unique_lock lock(mutex_);
-  if (taken_ > 0) {  // the step that reads the batch before was enqueued since
+  if (taken_ > 0) {  // the step that reads the previous batch is enqueued by now
     Buffer& before = ring_[(taken_ - 1) % buffers];
     if (before.taken && !before.mark) before.mark = steps_.mark();
     changed_.notify_all();
@@ -128,7 +129,7 @@ void Feeder::run() {
       buffer.taken = false;
       buffer.mark.reset();
       changed_.notify_all();
-      return;  // next() throws from now on, as the source's does
+      return;  // next() throws from now on, as the source does
     }
   }
 }

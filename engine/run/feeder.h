@@ -1,4 +1,4 @@
-// Batches in the device's memory, copied there by a thread of its own while steps run.
+// Batches in device memory, copied there by a separate thread while steps run.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace warpstep {
 
-struct FeedTiming {  // on the steady clock
+struct FeedTiming {  // of one copy, on the steady clock
   Position position;
   std::uint64_t begin_ns = 0;  // the copy was enqueued
   std::uint64_t end_ns = 0;    // it was done
@@ -26,23 +26,22 @@ struct FeedTiming {  // on the steady clock
 struct FeedStats {
   std::uint64_t batches = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t copy_ns = 0;          // sums of the above
-  std::uint64_t device_wait_ns = 0;   // of the copier, for a step to be done with a buffer
-  std::uint64_t trainer_wait_ns = 0;  // of next()
+  std::uint64_t copy_ns = 0;          // sum over all copies
+  std::uint64_t device_wait_ns = 0;   // of the copier, for a step to finish with a buffer
+  std::uint64_t trainer_wait_ns = 0;  // in next()
   std::vector<FeedTiming> timings;    // of the last batches copied, oldest first
 };
 
-// Two buffers on the device: while a step reads one, the next batch is copied into the other. A
-// slot of the source is given back as soon as its copy is done.
+// Has two buffers on the device: while a step reads one, the next batch is copied into the other. A
+// slot of the source is free again as soon as its copy is done.
 //
 //   copier:  source.next() -> wait until the step before last is done -> copy -> hand over
 //   trainer: next() -> enqueue a step that reads the buffer -> next() marks its end
 //
-// Spans of its batches are addresses of the device's.
+// The spans of its batches are device addresses.
 class Feeder : public BatchSource {
  public:
-  // `steps` is the stream that the steps which read the batches are enqueued on. Both, and the
-  // source, must outlive the feeder.
+  // `steps` is the stream of the steps that read the batches. The three must outlive the feeder.
   Feeder(BatchSource& source, const Backend& backend, Stream& steps);
   ~Feeder() override;
   Feeder(const Feeder&) = delete;
@@ -53,23 +52,23 @@ class Feeder : public BatchSource {
   std::uint64_t samples() const override { return source_.samples(); }
   std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
   const Batch& next() override;
-  // A buffer is written only when the steps that read it are done.
+  // A buffer is written only after the steps that read it are done.
   int held() const override { return backend_.steps_in_flight() + 1; }
   Position position() const override { return position_; }
   void seek(Position position) override;
 
   FeedStats stats() const;  // may be called from any thread
 
-  static constexpr std::size_t buffers = 2;  // on the device, each of a batch's slot
+  static constexpr std::size_t buffers = 2;  // on the device, each as large as a slot
 
  private:
   struct Buffer {
     std::shared_ptr<std::byte> memory;
-    std::optional<Batch> batch;         // copied, and not taken
+    std::optional<Batch> batch;         // copied, not yet read by a step
     FeedTiming timing;                  // of its copy
-    std::exception_ptr error;           // in its place
-    bool taken = false;                 // by a step
-    std::optional<std::uint64_t> mark;  // behind that step
+    std::exception_ptr error;           // instead of a batch
+    bool taken = false;                 // a step reads it
+    std::optional<std::uint64_t> mark;  // the end of that step
   };
 
   void start();

@@ -12,7 +12,7 @@
 namespace warpstep {
 namespace {
 
-// A device whose steps are done when the test says so.
+// A device whose steps end when the test decides it.
 struct SlowSteps final : Stream {
   void wait() override { wait_for(marks); }
   std::uint64_t mark() override { return ++marks; }
@@ -111,7 +111,7 @@ TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
   Feeder feeder(source, device, steps);
   const Batch first = feeder.next(), second = feeder.next();
   EXPECT_NE(first.images.data(), second.images.data());
-  // Neither step is done: the third batch has to wait, and the first buffer stays as it is.
+  // Neither step is done: the third batch has to wait, and the first buffer is unchanged.
   std::future<Batch> third = std::async(std::launch::async, [&] { return feeder.next(); });
   EXPECT_EQ(third.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
   expect_batch(first, 0);
@@ -162,7 +162,7 @@ TEST(Feeder, ThrowsWhenTheTurnOfABrokenBatchComes) {
   Feeder feeder(source, device, steps);
   for (std::uint64_t i = 0; i < 3; ++i) expect_batch(feeder.next(), i);
   EXPECT_THROW(feeder.next(), DataError);
-  EXPECT_THROW(feeder.next(), DataError);  // and stays so
+  EXPECT_THROW(feeder.next(), DataError);  // and again
   feeder.seek({0, 5});
   expect_batch(feeder.next(), 5);
 }

@@ -38,7 +38,7 @@ void Program::make_calls() {
   LanePlan planned = plan_lanes(graph_, *backend_, workspaces);
   lanes_ = std::move(planned.lanes);
   plan_ = std::move(planned.memory);
-  if (lanes_.used()) beside_ = backend_->make_stream();
+  if (lanes_.used()) second_stream_ = backend_->make_stream();
 }
 
 void Program::allocate() {
@@ -56,25 +56,25 @@ void Program::enqueue(std::size_t index) {
     wait_for_lane(call.node);
     call.kernel->enqueue(*stream_, call.buffers());
   } else {
-    beside_->after(*stream_, stream_->signal());
-    call.kernel->enqueue(*beside_, call.buffers());
-    pending_.push_back({lanes_.waited_at[idx(call.node)], beside_->signal()});
+    second_stream_->after(*stream_, stream_->signal());
+    call.kernel->enqueue(*second_stream_, call.buffers());
+    pending_.push_back({lanes_.waited_at[idx(call.node)], second_stream_->signal()});
   }
   if (index + 1 == calls_.size()) wait_for_lane(static_cast<int>(graph_.nodes.size()));
 }
 
-// The last of those that are due comes after the others of its lane.
+// Waits for the last call that is due; the others of its lane are finished before it.
 void Program::wait_for_lane(int node) {
   const auto due = std::find_if(pending_.rbegin(), pending_.rend(),
                                 [&](const Pending& p) { return p.waited_at <= node; });
   if (due == pending_.rend()) return;
-  stream_->after(*beside_, due->signal);
+  stream_->after(*second_stream_, due->signal);
   pending_.erase(pending_.begin(), due.base());
 }
 
 void Program::wait() const {
   stream_->wait();
-  if (beside_) beside_->wait();
+  if (second_stream_) second_stream_->wait();
 }
 
 void* Program::address(int id) const {
@@ -101,7 +101,7 @@ void Program::find_addresses() {
 
 void Program::set_inputs(std::span<const void* const> slots) {
   if (slots.size() != graph_.inputs.size())
-    fail<Error>("the step takes {} inputs, not {}", graph_.inputs.size(), slots.size());
+    fail<Error>("the step has {} inputs, not {}", graph_.inputs.size(), slots.size());
   if (std::equal(slots.begin(), slots.end(), slots_.begin())) return;
   slots_.assign(slots.begin(), slots.end());
   for (Call& call : calls_) {

@@ -24,9 +24,9 @@ struct Call {
 
 class Program {
  public:
-  // Chooses layouts, binds kernels, plans and allocates the arena. With a store: parameters live
-  // there, in its layouts; without one the program makes its own. Throws OutOfMemory when memory
-  // does not suffice, naming the peak (see engine/run/step_memory.h).
+  // Chooses layouts, binds kernels, plans and allocates the arena. Parameters are in `store`, in
+  // its layouts; without one the program creates its own. Throws OutOfMemory, naming the peak, if
+  // the step does not fit into memory (see engine/run/step_memory.h).
   Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr);
 
   const Graph& graph() const { return graph_; }
@@ -37,13 +37,12 @@ class Program {
   std::shared_ptr<Store> shared_store() const { return store_; }
   Stream& stream() const { return *stream_; }
 
-  // Addresses of the input slots of the next steps, in the order of Graph::inputs, in the memory of
-  // the device.
+  // Sets the device addresses of the input slots for the next steps, in the order of Graph::inputs.
   void set_inputs(std::span<const void* const> slots);
   std::span<const void* const> inputs() const { return slots_; }
-  // The calls of a step are enqueued in order, all of them. Those of the second lane go to a stream
-  // of their own; the first one waits for them where the plan says, at the latest after the last
-  // call.
+  // Every call of a step must be enqueued, in order. Those of the second lane go to the second
+  // stream; the first stream waits for them where the plan requires it, at the latest after the
+  // last call.
   void enqueue(std::size_t call);
   void wait() const;  // until everything enqueued is done
   const Lanes& lanes() const { return lanes_; }
@@ -52,10 +51,10 @@ class Program {
   std::vector<float> read(
       int value) const;          // a float value in the plain layout; waits for the streams
   float loss() const;            // of the last step; waits
-  std::int32_t correct() const;  // 0 in a graph that counts none
+  std::int32_t correct() const;  // 0 if the graph does not count them
 
-  // Fills every buffer whose last reader was this call with NaN patterns: a later read of it shows
-  // in the result. The streams must be idle.
+  // Fills every buffer whose last reader was this call with NaN patterns, so that a later read
+  // shows in the result. The streams must be idle.
   void poison_dead_buffers(std::size_t call) const;
 
  private:
@@ -68,7 +67,7 @@ class Program {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Store> store_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Stream> beside_;  // the second lane's, if there is one
+  std::unique_ptr<Stream> second_stream_;  // of the second lane, if there is one
   Lanes lanes_;
   struct Pending {
     int waited_at = 0;

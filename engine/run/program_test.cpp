@@ -50,11 +50,11 @@ TEST(Program, TrainsAndEvaluatesOneStore) {
   EXPECT_EQ(training.program.store().step_state().step, 20);
 }
 
-TEST(Program, KnowsWhatItIsGiven) {
+TEST(Program, RefusesAWrongNumberOfInputs) {
   Program program(model_step("mlp", 4), open_backend("ref"));
   const void* slot = nullptr;
   EXPECT_THAT([&] { program.set_inputs(std::span(&slot, 1)); },
-              ThrowsMessage<Error>("the step takes 2 inputs, not 1"));
+              ThrowsMessage<Error>("the step has 2 inputs, not 1"));
 }
 
 TEST(Program, SaysThatAStoreIsOfAnotherModel) {
@@ -74,7 +74,7 @@ struct Watcher final : CallObserver {
   std::int64_t last_ns = 0;
 };
 
-TEST(EagerRunner, TellsOfEveryCallInOrder) {
+TEST(EagerRunner, ReportsEveryCallInOrder) {
   Stepping step(model_step("mlp", 4), open_backend("ref"));
   step.load(0);
   Watcher watcher;
@@ -106,8 +106,8 @@ TEST(CheckRunner, NamesTheFirstCallThatDiffers) {
   for (float& w : weight) w *= 1.001F;
   one.program.store().write(2, weight);  // of fc2
   EXPECT_THAT([&] { check_runner(one.program, two.program)->step(); },
-              ThrowsMessage<NumericError>(
-                  testing::AllOf(HasSubstr("fc2/linear (loops of ref)"), HasSubstr("is sound"))));
+              ThrowsMessage<NumericError>(testing::AllOf(HasSubstr("fc2/linear (loops of ref)"),
+                                                         HasSubstr("is acceptable"))));
 }
 
 TEST(Tolerance, GrowsWithTheRootOfTheDepth) {
@@ -158,7 +158,7 @@ TEST(Reference, PoolsNoPadding) {
     program.enqueue(node);
     return *static_cast<const std::uint8_t*>(program.address(program.graph().nodes[node].out[1]));
   };
-  EXPECT_EQ(index(0), 5);  // row 0, column 1 of the image, in a window that begins one before it
+  EXPECT_EQ(index(0), 5);  // row 0, column 1 of the image; the window begins one column before it
   EXPECT_EQ(index(1), MaxPool::none);
 }
 
@@ -171,7 +171,7 @@ TEST(Explain, SpellsSizes) {
   EXPECT_EQ(size_text(3.25 * (1 << 20)), "3.25 MiB");
 }
 
-TEST(Explain, TellsMachinesTheSameNumbers) {
+TEST(Explain, HasTheSameNumbersInJson) {
   const Program program(model_step("cifar10cnn", 8), open_backend("ref"));
   const nlohmann::json json = explain_json(program);
   ASSERT_EQ(json.at("calls").size(), program.calls().size());
@@ -189,7 +189,7 @@ TEST(Explain, TellsMachinesTheSameNumbers) {
   EXPECT_EQ(json["inputs"][0]["shape"], nlohmann::json({8, 32, 32, 3}));
 }
 
-// Of a line in UTF-8.
+// The characters of a line in UTF-8.
 std::ptrdiff_t columns(const std::string& line) {
   return std::count_if(line.begin(), line.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });

@@ -20,13 +20,47 @@ void Runner::step() {
   run();
 }
 
+double tolerance(DType dtype, double depth) {
+  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
+}
+
+double relative_difference(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return std::numeric_limits<double>::infinity();
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  if (difference == 0) return 0;
+  return size == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / size);
+}
+
+NumberKinds number_kinds(std::span<const float> values) {
+  NumberKinds kinds{.count = static_cast<std::int64_t>(values.size())};
+  for (const float value : values) {
+    if (std::isnan(value))
+      ++kinds.nan;
+    else if (std::isinf(value))
+      ++(value > 0 ? kinds.plus_infinity : kinds.minus_infinity);
+    else
+      kinds.largest = std::max(kinds.largest, std::abs(value));
+  }
+  return kinds;
+}
+
+std::string text(const NumberKinds& kinds) {
+  return fmt::format(
+      "{} NaN, {} +inf and {} -inf of {} elements, the largest finite magnitude is {:.3g}",
+      kinds.nan, kinds.plus_infinity, kinds.minus_infinity, kinds.count, kinds.largest);
+}
+
 namespace {
 
 class Eager final : public Runner {
  public:
   Eager(Program& program, CallObserver* observer)
       : Runner(program), program_(program), observer_(observer) {
-    // Calls of a step are told by their index; an evaluation's are another program's.
+    // The calls of a training step are recorded with their index; an evaluation has other calls.
     const bool trains = program.graph().report >= 0;
     for (const Call& call : program.calls())
       names_.emplace_back(fmt::format("{}/{}", name(call.phase), call.title),
@@ -121,7 +155,7 @@ class Check final : public Runner {
     return program.graph().nodes[idx(program.calls()[call].node)];
   }
 
-  // What a backend put between the calls of the step.
+  // Calls that a backend inserted into the step.
   static bool is_move(const AnyOp& op) {
     return kind(op) == OpKind::move;
   }
@@ -137,54 +171,19 @@ class Check final : public Runner {
       const double limit = tolerance(coarsest_, total_depth_);
       if (!(difference <= limit))
         fail<NumericError>(
-            "{} ({} of {}): {} differs from {} by {:.2e} of its size, {:.2e} is sound", call.title,
-            call.kernel->implementation(), program_.backend().name(), value.name,
+            "{} ({} of {}): {} differs from {} by {:.2e} of its size; at most {:.2e} is acceptable",
+            call.title, call.kernel->implementation(), program_.backend().name(), value.name,
             reference_.backend().name(), difference, limit);
     }
   }
 
   Program& program_;
   Program& reference_;
-  double total_depth_ = 0;  // of everything that went into the values so far
+  double total_depth_ = 0;  // of all calls so far
   DType coarsest_ = DType::f32;
 };
 
-}  // namespace
-
-std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
-  return std::make_unique<Eager>(program, observer);
-}
-
-std::unique_ptr<Runner> graph_runner(Program& program) {
-  return std::make_unique<GraphReplay>(program);
-}
-
-std::unique_ptr<Runner> poisoning_runner(Program& program) {
-  return std::make_unique<Poisoning>(program);
-}
-
-std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
-  return std::make_unique<Check>(program, reference);
-}
-
-double tolerance(DType dtype, double depth) {
-  return 4 * epsilon(dtype) * std::sqrt(std::max(1.0, depth));
-}
-
-double relative_difference(std::span<const float> a, std::span<const float> b) {
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i])) return std::numeric_limits<double>::infinity();
-    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    size += static_cast<double>(b[i]) * b[i];
-  }
-  if (difference == 0) return 0;
-  return size == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / size);
-}
-
-namespace {
-
-// Values that the loss scale is a factor of: the loss's gradient, and all that is made of it.
+// Values that the loss scale multiplies: the gradient of the loss and all values computed from it.
 std::vector<bool> scaled_values(const Graph& graph) {
   std::vector<bool> scaled(graph.values.size());
   for (const Node& node : graph.nodes) {
@@ -199,7 +198,7 @@ bool is_update(const AnyOp& op) {
   return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
 }
 
-// Outputs, and what an update changes in place.
+// The outputs, and the values that an update changes in place.
 std::vector<int> written_by(const Node& node, const Graph& graph) {
   std::vector<int> written = node.out;
   if (is_update(node.op))
@@ -212,7 +211,7 @@ std::vector<int> written_by(const Node& node, const Graph& graph) {
 }
 
 std::string model_line(const Node& node) {
-  if (node.phase == Phase::update) return {};  // of no line of a model
+  if (node.phase == Phase::update) return {};  // belongs to no line of a model
   const std::string_view path = node.where.file_name();
   const auto folder = path.rfind('/', path.rfind('/') - 1);
   return fmt::format(", {}:{}", folder == path.npos ? path : path.substr(folder + 1),
@@ -246,7 +245,7 @@ class Numerics final : public Runner {
   }
 
  private:
-  // What the step is given must be finite, too: nothing else looks at it.
+  // The inputs of the step must be finite, too; no call checks them.
   void begin() {
     const std::int64_t step = program_.store().step_state().step;
     const bool first = std::exchange(last_step_, step) != step || batch_ == 0;
@@ -265,8 +264,9 @@ class Numerics final : public Runner {
     if (!is_checked(id)) return;
     const NumberKinds& kinds = kinds_of(id) = number_kinds(program_.read(id));
     if (!kinds.finite())
-      fail<NumericError>("{}: {} {} holds {} before the first call: it was given, not computed",
-                         moment(1), what, graph_.value(id).name, text(kinds));
+      fail<NumericError>(
+          "{}: {} {} holds {} before the first call: this is an input of the step, not a result",
+          moment(1), what, graph_.value(id).name, text(kinds));
   }
 
   [[noreturn]] void blame(const Call& call, int id, const NumberKinds& kinds) {
@@ -277,8 +277,8 @@ class Numerics final : public Runner {
                        origin(node, graph_.value(id)));
   }
 
-  // Whether the call made what it wrote into `bad`, or was given it. Of an update's many inputs
-  // those of the same parameter tell.
+  // Whether the call produced the numbers in `bad` or received them. Of an update's many inputs
+  // only those of the same parameter matter.
   std::string origin(const Node& node, const Value& bad) const {
     std::string sizes;
     for (const int id : node.in) {
@@ -286,7 +286,7 @@ class Numerics final : public Runner {
       const NumberKinds& kinds = kinds_[idx(storage(id))];
       if (kinds.count == 0 || (is_update(node.op) && value.parameter != bad.parameter)) continue;
       if (!kinds.finite())
-        return fmt::format("it was given that: its input {} had {}", value.name, text(kinds));
+        return fmt::format("the call received them: its input {} had {}", value.name, text(kinds));
       sizes +=
           fmt::format("{}{} (to {:.3g})", sizes.empty() ? "" : ", ", value.name, kinds.largest);
     }
@@ -295,11 +295,13 @@ class Numerics final : public Runner {
             ? fmt::format("; learning rate {}", program_.store().step_state().learning_rate)
             : "";
     return sizes.empty()
-               ? "it reads no floating-point numbers: the call made them"
-               : fmt::format("its inputs were all finite, the call made them: {}{}", sizes, rate);
+               ? "the call produced them: it reads no floating-point numbers"
+               : fmt::format("its inputs were all finite, so the call produced them: {}{}", sizes,
+                             rate);
   }
 
-  // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call, counts.
+  // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call,
+  // advances the step.
   std::string moment(std::int64_t until_clock) const {
     const std::int64_t step = program_.store().step_state().step;
     if (trains()) return fmt::format("step {}", step + until_clock);
@@ -321,7 +323,7 @@ class Numerics final : public Runner {
   Program& program_;
   const Graph& graph_;
   std::vector<bool> scaled_;
-  std::vector<NumberKinds> kinds_;  // of each value when it was last looked at
+  std::vector<NumberKinds> kinds_;  // of each value when it was last checked
   std::int64_t last_step_ = 0;
   std::int64_t batch_ = 0;  // of this evaluation, from 1
   bool begun_ = false;
@@ -329,23 +331,20 @@ class Numerics final : public Runner {
 
 }  // namespace
 
-NumberKinds number_kinds(std::span<const float> values) {
-  NumberKinds kinds{.count = static_cast<std::int64_t>(values.size())};
-  for (const float value : values) {
-    if (std::isnan(value))
-      ++kinds.nan;
-    else if (std::isinf(value))
-      ++(value > 0 ? kinds.plus_infinity : kinds.minus_infinity);
-    else
-      kinds.largest = std::max(kinds.largest, std::abs(value));
-  }
-  return kinds;
+std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer) {
+  return std::make_unique<Eager>(program, observer);
 }
 
-std::string text(const NumberKinds& kinds) {
-  return fmt::format(
-      "{} NaN, {} +inf and {} -inf of {} elements, the largest finite magnitude is {:.3g}",
-      kinds.nan, kinds.plus_infinity, kinds.minus_infinity, kinds.count, kinds.largest);
+std::unique_ptr<Runner> graph_runner(Program& program) {
+  return std::make_unique<GraphReplay>(program);
+}
+
+std::unique_ptr<Runner> poisoning_runner(Program& program) {
+  return std::make_unique<Poisoning>(program);
+}
+
+std::unique_ptr<Runner> check_runner(Program& program, Program& reference) {
+  return std::make_unique<Check>(program, reference);
 }
 
 std::unique_ptr<Runner> numerics_runner(Program& program) {

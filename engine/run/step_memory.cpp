@@ -15,7 +15,7 @@ void store_sums_like_parameters(Graph& graph) {
       if (kept >= 0) graph.value(kept).layout = graph.value(parameter.value).layout;
 }
 
-// Two lanes keep some values alive longer: not at any price.
+// Two lanes keep some values alive longer, so they are used only below a limit of memory.
 LanePlan plan_lanes(const Graph& graph, const Backend& backend,
                     std::span<const std::size_t> workspaces) {
   constexpr double affordable = 1.25;
@@ -54,7 +54,7 @@ std::string peak_text(const Graph& graph, const MemoryPlan& plan) {
     largest +=
         fmt::format("{}{} ({})", i == 0 ? "" : ", ", buffer.name, size(buffer.lifetime.bytes));
   }
-  return fmt::format("{} is the peak with {} alive, the largest of it {}",
+  return fmt::format("{} is the peak with {} alive, the largest values are {}",
                      graph.nodes[idx(plan.peak_node)].title(), size(plan.bound_bytes), largest);
 }
 
@@ -62,7 +62,7 @@ std::size_t bytes_of(const Graph& graph, int id) {
   return id < 0 ? 0 : graph.value(id).layout.bytes;
 }
 
-// All that is kept of a parameter.
+// Bytes of a parameter with all that is stored for it.
 std::size_t kept_bytes(const Graph& graph, const Parameter& parameter) {
   std::size_t bytes = bytes_of(graph, parameter.value) + bytes_of(graph, parameter.gradient) +
                       bytes_of(graph, parameter.copy) + bytes_of(graph, parameter.accumulator) +
@@ -91,14 +91,14 @@ std::string persistent_text(const Graph& graph) {
   const Parameter& largest = *std::ranges::max_element(
       graph.parameters, {},
       [&](const Parameter& parameter) { return kept_bytes(graph, parameter); });
-  return fmt::format("{} stay from step to step, {} of it for {}", text,
+  return fmt::format("{} persist between steps, {} of that for {}", text,
                      size(kept_bytes(graph, largest)), largest.name);
 }
 
 }  // namespace
 
 std::string memory_text(const Graph& graph, const MemoryPlan& plan) {
-  constexpr std::size_t little = 10;  // one of the two is not named below this part of the other
+  constexpr std::size_t little = 10;  // one of the two is left out below 1/10 of the other
   const std::size_t kept = persistent_bytes(graph);
   const std::size_t peak = plan.buffers.empty() ? 0 : plan.bound_bytes;
   std::string text;

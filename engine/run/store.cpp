@@ -35,7 +35,7 @@ void for_each_element(const Parameter& parameter, Visit visit) {
   }
 }
 
-// Four elements of a parameter from four words.
+// Four elements of a parameter from four random words.
 std::array<float, 4> four_of(const Initial& initial, const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> four;
   const auto value = static_cast<float>(initial.value);
@@ -268,7 +268,7 @@ void Store::write_plain(std::size_t parameter, std::span<const float> plain, Sec
 StepReport Store::report(std::int64_t step) const {
   const StepReport found = reinterpret_cast<const StepReport*>(reports_.get())[step % report_ring];
   if (found.step != step)
-    fail<DeviceError>("{}: no report of step {} arrived, the last one there is of step {}",
+    fail<DeviceError>("{}: no report of step {} arrived; the last one is of step {}",
                       backend_->name(), step, found.step);
   return found;
 }

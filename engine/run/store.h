@@ -1,7 +1,7 @@
-// What persists from step to step: parameters, their 16-bit copies where the step computes with
-// such, and for training gradients and moments, in sections of one allocation. An element lies at
-// the same index of every section, so that the optimiser is one pass. And the StepState, and the
-// reports.
+// Memory that persists from step to step: parameters, their 16-bit copies if the step computes with
+// such, and for training gradients and moments, in sections of one allocation. An element has the
+// same index in every section, so that the optimiser is one pass. Also the StepState and the
+// reports of the last steps.
 #pragma once
 
 #include <array>
@@ -13,24 +13,23 @@
 
 namespace warpstep {
 
-// A section begins, and each of its parameters, at a multiple of this; a section of half as wide
-// elements at half of it, which still is what the widest loads of a GPU want.
+// A section and each of its parameters begin at a multiple of this; in a section of half as wide
+// elements, at a multiple of half of it, which is still enough for the widest loads of a GPU.
 constexpr std::size_t section_alignment = 256;
 
 // Offsets of parameters inside their section; pure arithmetic on the chosen layouts. A section of
 // narrower elements has the same indices: offsets and bytes shrink with the element.
 struct Sections {
-  std::vector<std::size_t> offsets;  // bytes, one a parameter
+  std::vector<std::size_t> offsets;  // bytes, one per parameter
   std::size_t bytes = 0;             // of the section
 };
 Sections sections(const Graph& graph);
-// Elements of a section, of which each has `element_bytes`. The padding between parameters is zero
-// and stays so.
+// Elements of a section with `element_bytes` each. The padding between parameters is always zero.
 std::int64_t section_elements(const Graph& graph, std::size_t element_bytes = sizeof(float));
 
 class Store {
  public:
-  // All hold one element a parameter element.
+  // All have one element per parameter element.
   enum class Section : std::uint8_t {
     parameter,
     gradient,
@@ -41,17 +40,18 @@ class Store {
     average
   };
 
-  // For `graph`, whose layouts must be chosen: sections of parameters and copies, and of gradients
-  // and moments if it trains; and its buffers. Everything is zero.
+  // Allocates the sections and buffers that `graph` needs, filled with zeros. The graph's layouts
+  // must be chosen.
   Store(std::shared_ptr<const Backend> backend, const Graph& graph);
 
   void* address(const Value& value)
       const;  // of a persistent value of this or any graph with the same parameters
-  // Gives `graph`, a graph of the same model, the layouts of this store; before its own are chosen.
+  // Gives `graph`, a graph of the same model, the layouts of this store; call it before the graph's
+  // own layouts are chosen.
   void fix_layouts(Graph& graph) const;
 
-  // Every parameter and buffer as its `initial` says; an element is a function of (seed, parameter,
-  // element in PyTorch's order). The state takes the seed.
+  // Sets every parameter and buffer to its `initial`; an element is a function of (seed, parameter,
+  // element in PyTorch's order). Stores the seed in the state.
   void initialize(std::uint64_t seed);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -61,7 +61,8 @@ class Store {
   std::size_t bytes() const;                         // of all sections and buffers
   std::size_t section_bytes(Section section) const;  // 0 if there is none
 
-  // In PyTorch's order. Writing parameters writes their copies too, and their average begins there.
+  // In PyTorch's order. Writing parameters also writes their copies and restarts their average
+  // there.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);
@@ -71,18 +72,19 @@ class Store {
   std::vector<float> read_buffer(std::size_t buffer) const;
   void write_buffer(std::size_t buffer, std::span<const float> values);
 
-  // Of one of the last `report_ring` steps, which must be done; DeviceError if the step never was.
+  // The report of one of the last `report_ring` steps, which must be done; DeviceError if there is
+  // none.
   StepReport report(std::int64_t step) const;
 
   StepState step_state() const;
   void set_step_state(const StepState& state);
 
  private:
-  // One kind of thing kept for every parameter; absent without values.
+  // One section; absent without values.
   struct Part {
-    std::vector<Value> values;  // type and layout, one a parameter
+    std::vector<Value> values;  // type and layout, one per parameter
     std::size_t begin = 0;      // bytes, from the start of the allocation
-    std::size_t shrink = 1;     // how much narrower than the parameters' its elements are
+    std::size_t shrink = 1;     // factor by which its elements are narrower than the parameters'
   };
   Part& part(Section section) { return parts_[static_cast<std::size_t>(section)]; }
   const Part& part(Section section) const { return parts_[static_cast<std::size_t>(section)]; }

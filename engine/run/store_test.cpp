@@ -16,7 +16,7 @@ using testing::ThrowsMessage;
 using testing_support::model_step;
 using Section = Store::Section;
 
-// conv 5 -> 4 of 3x3 on images of 2x6, then a linear layer behind the flatten.
+// conv 5 -> 4 of 3x3 on images of 2x6, then a linear layer after the flatten.
 Graph small(bool training) {
   Graph g;
   const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 5}});
@@ -33,7 +33,7 @@ std::vector<float> counting(std::int64_t count) {
   return values;
 }
 
-// What the ref backend keeps: doubles in rows of the engine's shape.
+// The ref backend's storage: doubles in rows of the engine's shape.
 const double* stored(const Program& program, std::size_t parameter) {
   return static_cast<const double*>(program.address(program.graph().parameters[parameter].value));
 }

@@ -1,7 +1,6 @@
 #include "engine/run/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "engine/core/clock.h"
@@ -18,10 +17,6 @@ const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
     report_name{"read back", Kind::sync}, observers_name{"observers"},
     evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"};
 
-std::uint64_t limited(std::uint64_t steps, std::uint64_t limit) {
-  return limit == 0 ? steps : std::min(steps, limit);
-}
-
 bool scales_loss(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
     const auto* clock = std::get_if<Clock>(&node.op);
@@ -29,14 +24,27 @@ bool scales_loss(const Graph& graph) {
   });
 }
 
+std::string loss_text(double value) {  // without a NaN's sign, which has no meaning
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
 }  // namespace
 
 TrainObserver::~TrainObserver() = default;
 
+StepTimes& StepTimes::operator+=(const StepTimes& other) {
+  data_ns += other.data_ns;
+  copies_ns += other.copies_ns;
+  kernels_ns += other.kernels_ns;
+  cpu_ns += other.cpu_ns;
+  other_ns += other.other_ns;
+  return *this;
+}
+
 Trainer::Trainer(Parts parts, const TrainOptions& options)
     : parts_(std::move(parts)), options_(options) {
   if (options_.epochs == 0 && options_.max_steps == 0)
-    fail<UsageError>("a run needs a number of epochs or of steps");
+    fail<UsageError>("a run needs a limit: a number of epochs or of steps");
   scales_loss_ = scales_loss(parts_.step.graph());
   if (!parts_.runner) {
     own_runner_ = graph_runner(parts_.step);
@@ -44,79 +52,55 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
   }
 }
 
-std::uint64_t Trainer::steps_per_epoch() const {
-  return limited(parts_.data.steps_per_epoch(), options_.limit_batches);
-}
-
-bool Trainer::finished(const Progress& progress) const {
-  return (options_.epochs > 0 && progress.next.epoch >= options_.epochs) ||
-         (options_.max_steps > 0 && progress.step >= options_.max_steps);
-}
-
-bool Trainer::evaluation_due(const Progress& progress) const {
-  if (!parts_.evaluation || !parts_.evaluation_data) return false;
-  if (progress.evaluation && progress.evaluation->step == progress.step) return false;
-  if (progress.step == 0) return options_.evaluate_untrained && !finished(progress);
-  const std::uint64_t every = options_.evaluate_every_epochs;
-  return finished(progress) ||
-         (every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0);
-}
-
-// An evaluation that is due is told from the progress alone, so that a run stopped before or in one
-// makes it up when it goes on.
+// Between two calls of train() no step is in flight. Only the progress decides what is due there,
+// so a run that was stopped before or during an evaluation makes it when it continues.
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
-  if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
-  epoch_ = {};
-  flights_.clear();
-  observed_ns_ = 0;
-  first_step_ = parts_.step.store().step_state().step - static_cast<std::int64_t>(progress.step);
-  last_step_end_ns_ = now_ns();
-  bool saved = progress.step > 0;  // all of the progress
+  begin(progress);
   while (!stop) {
-    if (flights_.empty()) {
-      if (evaluation_due(progress)) {
-        if (!evaluate_now(progress, stop)) break;
-        saved = false;
-      }
-      if (!saved && progress.step > 0 && (finished(progress) || progress.next.step == 0)) {
-        save(progress);
-        saved = true;
-      }
-      if (finished(progress)) return Outcome::finished;
-      if (progress.next.step == 0) {
-        last_step_end_ns_ = now_ns();
-        observed_ns_ = 0;
-      }
-    }
-    launch();
-    saved = false;
-    const std::size_t most = drains(progress) ? 0 : most_in_flight();
-    while (flights_.size() > most) land(progress);
-    if (!flights_.empty()) continue;
-    if (progress.next.step >= steps_per_epoch()) {
+    if (evaluation_due(progress) && !evaluate_now(progress, stop)) break;
+    if (!saved_ && progress.step > 0) save(progress);
+    if (finished(progress)) return Outcome::finished;
+    train(progress, stop);
+    if (epoch_ends(progress))
       end_epoch(progress);
-    } else if (options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0) {
+    else if (save_due(progress))
       save(progress);
-      saved = true;
-      last_step_end_ns_ = now_ns();  // of no step
-      observed_ns_ = 0;
-    }
   }
-  while (!flights_.empty()) land(progress);
-  if (!saved) save(progress);
+  if (!saved_) save(progress);
   return Outcome::interrupted;
 }
 
-std::size_t Trainer::most_in_flight() const {
-  return idx(std::min(parts_.step.backend().steps_in_flight(), parts_.data.held() - 1));
+void Trainer::begin(const Progress& progress) {
+  if (progress.next.step > 0 && epoch_ends(progress))
+    fail<DataError>(
+        "the run stopped after {} steps of epoch {}, but an epoch of this data has {}: the data "
+        "set, --batch or --limit-batches changed, or the checkpoint is damaged; resume from a "
+        "checkpoint at the end of an epoch",
+        progress.next.step, progress.next.epoch + 1, steps_per_epoch());
+  if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
+  epoch_ = {};
+  flights_.clear();
+  first_step_ = parts_.step.store().step_state().step - static_cast<std::int64_t>(progress.step);
+  saved_ = progress.step > 0;
 }
 
-bool Trainer::drains(const Progress& progress) const {
-  Progress after = progress;
-  after.step += flights_.size();
-  after.next.step += flights_.size();
-  return after.next.step >= steps_per_epoch() || finished(after) ||
-         (options_.save_every_steps > 0 && after.step % options_.save_every_steps == 0);
+// Runs steps to the next one after which the epoch or the run ends or a checkpoint is due, or until
+// *stop; waits for all of them. The first step's time begins here.
+void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
+  last_step_end_ns_ = now_ns();
+  observed_ns_ = 0;
+  saved_ = false;
+  bool due = false;
+  do {
+    launch();
+    Progress launched = progress;
+    launched.step += flights_.size();
+    launched.next.step += flights_.size();
+    due = epoch_ends(launched) || finished(launched) || save_due(launched);
+    const std::size_t most = due ? 0 : most_in_flight();
+    while (flights_.size() > most) land(progress);
+  } while (!due && !stop);
+  while (!flights_.empty()) land(progress);
 }
 
 void Trainer::launch() {
@@ -138,7 +122,7 @@ const Batch& Trainer::next_batch() {
   return parts_.data.next();
 }
 
-// Takes what the oldest step in flight reports.
+// Waits for the oldest step in flight, and records and reports its results.
 void Trainer::land(Progress& progress) {
   const Flight flight = flights_.front();
   {
@@ -180,28 +164,36 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .times = {},
                     .begin_ns = last_step_end_ns_,
                     .end_ns = std::max(now_ns(), last_step_end_ns_)};
-  if (std::isfinite(report.loss))  // else the step was left out of training, and is of its score
+  if (std::isfinite(report.loss))  // a skipped step with an infinite or NaN loss counts in no score
     record.score = {static_cast<double>(report.loss) * static_cast<double>(flight.count),
                     report.correct, flight.count};
   record.epoch_score += record.score;
-  // The device's own clock: with steps in flight the host's waits tell little.
+  record.times = times_of(record, report, flight);
+  return record;
+}
+
+// Kernels are timed by the device's own clock: with steps in flight the host waits for other steps.
+StepTimes Trainer::times_of(const StepRecord& record, const StepReport& report,
+                            const Flight& flight) const {
   const std::uint64_t kernels = report.end_ns - report.begin_ns;
   // A backend that computes at once does so inside the launch.
   const bool at_once = parts_.step.backend().steps_in_flight() == 0;
   const std::uint64_t launch =
       flight.launch_ns - (at_once ? std::min(kernels, flight.launch_ns) : 0);
+  const std::uint64_t copy_wait = std::min(flight.wait_ns, flight.copy_wait_ns);
   std::uint64_t left = record.end_ns - record.begin_ns;
   const auto take = [&](std::uint64_t ns) {
     const std::uint64_t taken = std::min(left, ns);
     left -= taken;
     return taken;
   };
-  record.times.kernels_ns = take(kernels);
-  record.times.data_ns = take(flight.wait_ns - std::min(flight.wait_ns, flight.copy_wait_ns));
-  record.times.copies_ns = take(std::min(flight.wait_ns, flight.copy_wait_ns));
-  record.times.cpu_ns = take(launch + observed_ns_);
-  record.times.other_ns = left;
-  return record;
+  StepTimes times;
+  times.kernels_ns = take(kernels);
+  times.data_ns = take(flight.wait_ns - copy_wait);
+  times.copies_ns = take(copy_wait);
+  times.cpu_ns = take(launch + observed_ns_);
+  times.other_ns = left;
+  return times;
 }
 
 void Trainer::end_epoch(Progress& progress) {
@@ -229,93 +221,49 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin};
   require_sound(record);
   progress.evaluation = record;
+  saved_ = false;
   for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
   return true;
 }
 
 void Trainer::save(const Progress& progress) {
+  saved_ = true;
   if (!parts_.save) return;
   const record::Span span(checkpoint_name);
   const std::filesystem::path path = parts_.save(progress);
   for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
 }
 
-StepTimes& StepTimes::operator+=(const StepTimes& other) {
-  data_ns += other.data_ns;
-  copies_ns += other.copies_ns;
-  kernels_ns += other.kernels_ns;
-  cpu_ns += other.cpu_ns;
-  other_ns += other.other_ns;
-  return *this;
+std::uint64_t Trainer::steps_per_epoch() const {
+  const std::uint64_t all = parts_.data.steps_per_epoch();
+  return options_.limit_batches == 0 ? all : std::min(all, options_.limit_batches);
 }
 
-Score& Score::operator+=(const Score& other) {
-  loss_sum += other.loss_sum;
-  correct += other.correct;
-  count += other.count;
-  return *this;
+std::size_t Trainer::most_in_flight() const {
+  return idx(std::min(parts_.step.backend().steps_in_flight(), parts_.data.held() - 1));
 }
 
-// Images and labels, and the rows' plans for a step that takes them.
-void give_batch(Program& program, const Batch& batch) {
-  if (program.graph().inputs.size() > 2 && batch.rows.empty())
-    fail<Error>("the step takes a plan for each row of a batch, and its source gives none");
-  const std::array<const void*, 3> slots{batch.images.data(), batch.labels.data(),
-                                         batch.rows.data()};
-  program.set_inputs(std::span(slots).first(std::min(slots.size(), program.graph().inputs.size())));
+bool Trainer::finished(const Progress& progress) const {
+  return (options_.epochs > 0 && progress.next.epoch >= options_.epochs) ||
+         (options_.max_steps > 0 && progress.step >= options_.max_steps);
 }
 
-void take_average(const Store& from, Store& to) {
-  if (from.parameters().size() != to.parameters().size() ||
-      from.buffers().size() != to.buffers().size())
-    fail<Error>("an evaluation of {} parameters and {} buffers cannot take a step's {} and {}",
-                to.parameters().size(), to.buffers().size(), from.parameters().size(),
-                from.buffers().size());
-  for (std::size_t p = 0; p < from.parameters().size(); ++p)
-    to.write(p, from.read(p, Store::Section::average));
-  for (std::size_t b = 0; b < from.buffers().size(); ++b) to.write_buffer(b, from.read_buffer(b));
+bool Trainer::epoch_ends(const Progress& progress) const {
+  return progress.next.step >= steps_per_epoch();
 }
 
-namespace {
-
-Score score_of(const Program& program, const Batch& batch) {
-  return {static_cast<double>(program.loss()) * static_cast<double>(batch.count), program.correct(),
-          batch.count};
+bool Trainer::save_due(const Progress& progress) const {
+  return options_.save_every_steps > 0 && progress.step % options_.save_every_steps == 0;
 }
 
-}  // namespace
-
-std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
-                                    Runner* runner) {
-  std::unique_ptr<Runner> own;
-  if (!runner) runner = (own = eager_runner(program)).get();
-  source.seek({});
-  const std::uint64_t all = source.steps_per_epoch();
-  const std::uint64_t batches = limit_batches == 0 ? all : std::min(all, limit_batches);
-  Score total;
-  for (std::uint64_t i = 0; i < batches; ++i) {
-    if (stop) return std::nullopt;
-    const Batch& batch = source.next();
-    give_batch(program, batch);
-    runner->step();
-    total += score_of(program, batch);
-  }
-  return total;
+bool Trainer::evaluation_due(const Progress& progress) const {
+  if (!parts_.evaluation || !parts_.evaluation_data) return false;
+  if (progress.evaluation && progress.evaluation->step == progress.step) return false;
+  if (progress.step == 0) return options_.evaluate_untrained && !finished(progress);
+  const std::uint64_t every = options_.evaluate_every_epochs;
+  return finished(progress) ||
+         (every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0);
 }
-
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches, Runner* runner) {
-  const std::atomic<bool> never{false};
-  return *evaluate_until(program, source, limit_batches, never, runner);
-}
-
-namespace {
-
-std::string number(double value) {  // a NaN has a sign, which says nothing
-  return std::isnan(value) ? "nan" : fmt::format("{}", value);
-}
-
-}  // namespace
 
 void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped) {
   const std::string where =
@@ -333,13 +281,13 @@ void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped)
         "smaller scale would not help; training diverged: use a lower --lr, a warm-up, or "
         "--precision bf16. Nothing of this step was saved",
         finite ? "gradients overflow"
-               : fmt::format("the loss is {}", number(static_cast<double>(r.loss))),
+               : fmt::format("the loss is {}", loss_text(static_cast<double>(r.loss))),
         where, r.loss_scale, skipped);
   if (!finite && !(r.overflow && scales_loss))
     fail<NumericError>(
         "the loss is {} {}; training diverged: use a lower --lr, a warm-up or another --seed. "
         "Nothing of this step was saved",
-        number(static_cast<double>(r.loss)), where);
+        loss_text(static_cast<double>(r.loss)), where);
 }
 
 void require_sound(const EvaluationRecord& r) {
@@ -347,7 +295,7 @@ void require_sound(const EvaluationRecord& r) {
   fail<NumericError>(
       "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
       "a warm-up or another --seed. These weights were not saved",
-      number(r.score.loss_sum), r.step, r.epoch);
+      loss_text(r.score.loss_sum), r.step, r.epoch);
 }
 
 }  // namespace warpstep

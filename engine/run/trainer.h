@@ -1,5 +1,5 @@
-// The training loop: batches in, steps, evaluations and checkpoints out, and a word to every
-// observer on the way.
+// The training loop: steps, evaluations and checkpoints over a source of batches; observers are
+// notified of each.
 #pragma once
 
 #include <atomic>
@@ -9,34 +9,22 @@
 #include <vector>
 
 #include "engine/core/batch.h"
+#include "engine/run/evaluate.h"
 #include "engine/run/runner.h"
 
 namespace warpstep {
 
-// Where a step's time went; the parts add up to it. What runs at once is counted once: kernels
-// before waiting, waiting before the CPU.
+// Where a step's time went; the parts add up to it. Time in which two of them overlap is counted
+// once: kernels before waiting, waiting before the CPU.
 struct StepTimes {
-  std::uint64_t data_ns = 0;     // waiting for a batch to be made
+  std::uint64_t data_ns = 0;     // waiting for the loader to finish a batch
   std::uint64_t copies_ns = 0;   // waiting for its copy to the device
   std::uint64_t kernels_ns = 0;  // the device's own clock, from the first call to the last
-  std::uint64_t cpu_ns = 0;      // this thread enqueued the step and told observers
+  std::uint64_t cpu_ns = 0;      // this thread enqueued the step and notified observers
   std::uint64_t other_ns = 0;    // gaps: the device was idle, or the thread was not scheduled
 
   std::uint64_t total_ns() const { return data_ns + copies_ns + kernels_ns + cpu_ns + other_ns; }
   StepTimes& operator+=(const StepTimes& other);
-};
-
-// Sums over samples, from which means follow exactly.
-struct Score {
-  double loss_sum = 0;  // of per-sample losses
-  std::int64_t correct = 0;
-  std::int64_t count = 0;
-
-  double loss() const { return count ? loss_sum / static_cast<double>(count) : 0; }
-  double accuracy() const {
-    return count ? static_cast<double>(correct) / static_cast<double>(count) : 0;
-  }
-  Score& operator+=(const Score& other);
 };
 
 struct StepRecord {
@@ -45,10 +33,10 @@ struct StepRecord {
   std::uint64_t step_in_epoch = 0;  // from 1
   std::uint64_t steps_per_epoch = 0;
   float loss = 0;            // mean over the batch
-  float loss_scale = 1;      // that its gradients were computed with
-  bool overflow = false;     // a gradient was not finite: no update was made
-  std::int64_t skipped = 0;  // updates of the run so far that this happened to
-  float gradient_norm = 0;   // L2, of the update; 0 where it is not computed
+  float loss_scale = 1;      // the factor in its gradients
+  bool overflow = false;     // a gradient was not finite: the update was skipped
+  std::int64_t skipped = 0;  // skipped updates of the run so far
+  float gradient_norm = 0;   // L2, of the update; 0 if not computed
   Score score;               // of this batch
   Score epoch_score;         // of the epoch so far
   float learning_rate = 0;
@@ -66,7 +54,7 @@ struct EpochRecord {
 };
 
 struct EvaluationRecord {
-  std::uint64_t epoch = 0;  // finished when it was made; 0: the untrained model
+  std::uint64_t epoch = 0;  // epochs finished before it; 0: the untrained model
   std::uint64_t step = 0;
   Score score;
   std::uint64_t ns = 0;
@@ -81,43 +69,32 @@ class TrainObserver {
   virtual void on_checkpoint(const std::filesystem::path&) {}
 };
 
-// What a run needs to go on from where it was: with the parameters, moments and StepState,
-// everything.
+// All that a run needs to continue, with the parameters, moments and StepState.
 struct Progress {
-  std::uint64_t step = 0;                      // finished, of the run
+  std::uint64_t step = 0;                      // finished steps of the run
   Position next;                               // of the data
   Score epoch_score;                           // of the epoch that `next` is in
   std::optional<EvaluationRecord> evaluation;  // the last one
 };
 
 struct TrainOptions {
-  std::uint64_t epochs = 1;         // 0: no limit but max_steps
-  std::uint64_t max_steps = 0;      // 0: no limit but epochs
-  std::uint64_t limit_batches = 0;  // an epoch or evaluation ends after so many; 0: all
+  std::uint64_t epochs = 1;         // 0: limited by max_steps only
+  std::uint64_t max_steps = 0;      // 0: limited by epochs only
+  std::uint64_t limit_batches = 0;  // per epoch or evaluation; 0: all
   std::uint64_t evaluate_every_epochs = 1;
   bool evaluate_untrained = true;
-  std::uint64_t save_every_steps = 0;  // besides the end of each epoch; 0: never
+  std::uint64_t save_every_steps = 0;  // in addition to the end of each epoch; 0: never
 };
 
 enum class Outcome : std::uint8_t { finished, interrupted };
-
-// Mean loss and accuracy of `program` (a step without training) over one pass of `source` from its
-// start.
-Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0,
-               Runner* runner = nullptr);  // null: eager
-
-// The same, given up between two batches once *stop is set: nothing is returned then.
-std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
-                                    Runner* runner = nullptr);
 
 class Trainer {
  public:
   struct Parts {
     Program& step;  // a training step
     BatchSource& data;
-    // The forward half, sharing the step's store; with a store of its own it is given the average
-    // of the weights, if the step keeps one, before each evaluation.
+    // The forward half. It usually shares the step's store; if it has another one, the averaged
+    // weights are copied there before each evaluation, provided that the step keeps an average.
     Program* evaluation = nullptr;
     BatchSource* evaluation_data = nullptr;
     Runner* runner = nullptr;  // null: a graph_runner of the step
@@ -130,13 +107,13 @@ class Trainer {
 
   Trainer(Parts parts, const TrainOptions& options);
 
-  // Runs to the end, or until *stop: then the step at hand is finished, an evaluation given up,
-  // and the progress saved. Throws NumericError when the run has diverged (divergence.h), DataError
-  // from the data; what was saved before stays.
+  // Runs to the end, or until *stop: then finishes the current step, abandons an evaluation and
+  // saves the progress. Throws NumericError when the run has diverged (require_sound), DataError
+  // from the data, or when `progress` does not fit the data; files saved earlier remain.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
-  // A step that was enqueued and whose report is to come.
+  // A step that was enqueued and has not reported yet.
   struct Flight {
     std::uint64_t mark = 0;
     std::int64_t count = 0;  // rows that are samples
@@ -145,25 +122,31 @@ class Trainer {
     std::uint64_t launch_ns = 0;  // of this thread
   };
 
-  std::uint64_t steps_per_epoch() const;
-  bool finished(const Progress& progress) const;
-  std::size_t most_in_flight() const;
-  // Whether something is due when all that was enqueued is done.
-  bool drains(const Progress& progress) const;
+  void begin(const Progress& progress);
+  void train(Progress& progress, const std::atomic<bool>& stop);
   void launch();
   const Batch& next_batch();
   void land(Progress& progress);
   StepRecord record_of(const Progress& progress, const Flight& flight) const;
+  StepTimes times_of(const StepRecord& record, const StepReport& report,
+                     const Flight& flight) const;
   void end_epoch(Progress& progress);
-  bool evaluation_due(const Progress& progress) const;
-  bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: given up
+  bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: abandoned
   void save(const Progress& progress);
+
+  std::uint64_t steps_per_epoch() const;
+  std::size_t most_in_flight() const;
+  bool finished(const Progress& progress) const;
+  bool epoch_ends(const Progress& progress) const;
+  bool save_due(const Progress& progress) const;
+  bool evaluation_due(const Progress& progress) const;
 
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
   std::vector<Flight> flights_;  // oldest first
   bool scales_loss_ = false;
+  bool saved_ = false;                  // the last checkpoint has all of the progress
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one
   EpochRecord epoch_;
@@ -171,20 +154,11 @@ class Trainer {
   std::uint64_t observed_ns_ = 0;  // in observers since the last step's end
 };
 
-// What the trainer and evaluations share.
+// Whether a run can continue after the result of a step or an evaluation.
 
-// The batch's images and labels, and the rows' plans for a step that takes them.
-void give_batch(Program& program, const Batch& batch);
-
-// `to`, the store of an evaluation, takes the averages and the buffers of `from`, through the
-// memory of the host; Error where the models differ.
-void take_average(const Store& from, Store& to);
-
-// Whether a run may go on with what a step or an evaluation gave.
-
-// Throws NumericError that says where the run stood, when the loss is not finite, or gradients are
-// not: without a loss scale at once, with one when it is below least_loss_scale. `skipped` counts
-// the steps in a row, this one included, that made no update because their gradients overflowed.
+// Throws NumericError naming the step when the loss or a gradient is not finite: without a loss
+// scale at once, with one when it is below least_loss_scale. `skipped` counts the steps in a row,
+// this one included, whose update was skipped because gradients overflowed.
 void require_sound(const StepRecord& record, bool scales_loss, std::uint64_t skipped);
 void require_sound(const EvaluationRecord& record);
 

@@ -1,6 +1,6 @@
-// What the CUDA backend asks of the runtime, seen through the fake one: nothing that a capture
-// forbids when it enqueues, nothing left when it goes, and words a user can act on when a call
-// fails.
+// The CUDA backend's calls of the runtime, observed through the fake one: enqueuing makes no call
+// that a capture forbids, everything is freed at the end, and a failed call gives a message that a
+// user can act on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ using testing_support::Trial;
 
 constexpr const char* backend_name = "cuda_emulated";
 
-// All functions of the runtime that allocate, wait, or tell the device something that is not work.
+// All functions of the runtime that allocate, wait, or change the device otherwise than by
+// enqueuing work.
 const std::set<std::string> forbidden_in_enqueue{"cudaMalloc",
                                                  "cudaFree",
                                                  "cudaMallocHost",
@@ -60,7 +61,7 @@ TEST(CudaEnqueue, AllocatesNothingAndWaitsForNothing) {
     if (testing_support::lacks_engine(c, *backend))  // in f32
       c.graph = apply_precision(std::move(c.graph), Precision::fp16);
     Trial trial(c, backend);
-    trial.enqueue_all();  // the streams' events are made with their first use
+    trial.enqueue_all();  // the streams' events are created at their first use
     fake_cuda::reset_counts();
     trial.enqueue_all();
     for (const std::string& function : forbidden_in_enqueue)
@@ -84,7 +85,7 @@ TEST(CudaStep, IsOneLaunchAndOneWait) {
   EXPECT_EQ(fake_cuda::runs("report"), 1U);
 }
 
-// Slots that take turns, as a loader's do: a recording each, made once.
+// Alternating slots, as a loader's: one recording each, made once.
 TEST(CudaStep, IsCapturedOnceForEachInputSlot) {
   const auto backend = open_tested_backend(backend_name);
   Stepping step(model_step("mlp", 2), backend);
@@ -104,7 +105,7 @@ TEST(CudaStep, IsCapturedOnceForEachInputSlot) {
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 6U);
 }
 
-// A data set is read where it lies; labels and plans come with each batch.
+// A data set is read in place; labels and plans come with each batch.
 TEST(CudaStep, ReadsWhatIsResidentInPlace) {
   const std::vector<RowPlan> rows = testing_support::row_plans(4);
   std::vector<float> losses;
@@ -130,7 +131,7 @@ TEST(CudaStep, ReadsWhatIsResidentInPlace) {
   EXPECT_NEAR(losses[2], losses[0], 1e-2 * losses[0]);
 }
 
-TEST(CudaProgram, LeavesNothingBehind) {
+TEST(CudaProgram, FreesEverything) {
   const auto backend = open_tested_backend(backend_name);
   const fake_cuda::Live before = fake_cuda::live();
   {

@@ -1,5 +1,5 @@
-// What device code names, for the host compiler; included by simt.h alone. A kernel that needs
-// another of CUDA's functions adds it here, with a test in emulator_test.cpp.
+// The functions that device code calls, for the host compiler; included only by simt.h. A kernel
+// that needs another of CUDA's functions adds it here, with a test in emulator_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +93,7 @@ inline int __syncthreads_and(int predicate, SIMT_HERE) {
 inline void __syncwarp(unsigned mask = 0xffffffffU, SIMT_HERE) {
   warpstep::simt::gather(mask, 0, warpstep::simt::Operation::syncwarp, here);
 }
-// Atomics are ordered as they are written, and blocks run one by one: nothing is left to a fence.
+// Atomics take effect in program order and blocks run one by one, so a fence has nothing to do.
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}

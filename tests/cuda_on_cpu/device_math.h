@@ -1,5 +1,5 @@
-// CUDA's arithmetic functions that the host's libraries lack; the fast ones are as exact as the
-// others here. Part of device_functions.h.
+// CUDA's arithmetic functions that the host's libraries lack; the fast ones are as exact here as
+// the others. Part of device_functions.h.
 #pragma once
 
 #include <algorithm>

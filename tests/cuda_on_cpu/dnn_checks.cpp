@@ -64,11 +64,12 @@ void check_operation(const Graph& graph, const Pointwise& pointwise) {
       fail<Error>("{}: b cannot be broadcast on axis {}", graph.name, axis);
 }
 
-// One f32 a channel of `images`.
+// One f32 per channel of `images`.
 void check_channels(const Graph& graph, std::int64_t uid, const Tensor& images) {
   const Tensor& channels = graph.tensor(uid);
   if (channels.dtype != DType::f32 || channels.dims != Extents{1, images.dims[1], 1, 1})
-    fail<Error>("{}: tensor {} is not one f32 a channel of tensor {}", graph.name, uid, images.uid);
+    fail<Error>("{}: tensor {} is not one f32 per channel of tensor {}", graph.name, uid,
+                images.uid);
 }
 
 void check_operation(const Graph& graph, const ChannelSums& sums) {

@@ -1,4 +1,4 @@
-// What cuDNN demands of a graph and of a call of its plan; Error says what is broken.
+// cuDNN's requirements on a graph and on a call of its plan; Error names the violated one.
 #pragma once
 
 #include <span>

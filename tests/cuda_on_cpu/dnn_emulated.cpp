@@ -1,5 +1,5 @@
-// dnn::Library by plain loops over the same description that cuDNN is given: sums in double, each
-// result rounded once to its tensor's dtype, in memory or not.
+// dnn::Library by plain loops over the same description that cuDNN receives: sums in double, each
+// result rounded once to its tensor's dtype, whether it is stored or not.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 namespace warpstep::cuda::dnn {
 namespace {
 
-// Some, so that a step's memory plan must place it, and no number that anything else is.
+// Not 0, so that a step's memory plan must place it, and a number that occurs nowhere else.
 constexpr std::size_t workspace_need = 1040;
 
 using Dense = std::vector<float>;  // a tensor's elements in the order N, H, W, C
@@ -45,7 +45,7 @@ std::int64_t count(const Tensor& tensor) {
 }
 
 // Calls visit(x pixel, w pixel, y pixel) for each product of a convolution, as indices into dense
-// tensors of pixels; those in the padding are left out.
+// tensors of pixels; pixels in the padding are left out.
 template <class Visit>
 void for_each_tap(const Convolution& conv, const Tensor& x, const Tensor& w, const Tensor& y,
                   Visit visit) {
@@ -63,7 +63,7 @@ void for_each_tap(const Convolution& conv, const Tensor& x, const Tensor& w, con
 }
 
 struct Operands {
-  const Dense &x, &w, &y;  // the one that is written is empty
+  const Dense &x, &w, &y;  // the written one is empty
 };
 
 Dense convolve(const Convolution& conv, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -148,7 +148,7 @@ class Run {
     return {result};
   }
 
-  // Channels are innermost in what read() gives.
+  // Channels are innermost in the result of read().
   Results compute(const ChannelSums& sums) const {
     const Dense x = read(graph_.tensor(sums.x));
     const std::size_t channels = idx(graph_.tensor(sums.x).dims[1]);
@@ -217,8 +217,8 @@ class Run {
   std::map<std::int64_t, Dense> virtual_;
 };
 
-// What cuDNN 9 has no engine for where convolutions and batch norms meet: anything but f16; a norm
-// with a shortcut in front of any but a 1x1 convolution of stride 1.
+// Fused convolutions and batch norms for which cuDNN 9 has no engine: any dtype but f16; a norm
+// with a shortcut before any convolution but a 1x1 of stride 1.
 std::string refused_with_norms(const Graph& graph) {
   const auto is_of_norms = [](const Operation& operation) {
     const auto* pointwise = std::get_if<Pointwise>(&operation);
@@ -255,7 +255,7 @@ class EmulatedPlan final : public Plan {
     check_call(*graph_, bindings, workspace, workspace_need);
     const std::vector<Binding> bound(bindings.begin(), bindings.end());
     const auto run = [graph = graph_, bound, workspace] {
-      std::memset(workspace, 0xff, workspace_need);  // whatever else lies there becomes NaN
+      std::memset(workspace, 0xff, workspace_need);  // everything else there becomes NaN
       Run(*graph, bound)();
     };
     check(fake_cuda::enqueue(stream.handle(), graph_->name, run), graph_->name.c_str());
@@ -274,9 +274,9 @@ class EmulatedLibrary final : public Library {
     if (workspace_need > settings_.workspace_cap)
       return {nullptr, fmt::format("it needs {} bytes of workspace, and {} are allowed",
                                    workspace_need, settings_.workspace_cap)};
-    // As a library that fuses nothing, so that what the backend then does itself is seen too.
+    // Acts as a library that fuses nothing, so that the backend's own kernels are tested too.
     if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
-      return {nullptr, "it is told to refuse graphs of several operations"};
+      return {nullptr, "WARPSTEP_EMULATED_UNFUSED refuses graphs of several operations"};
     if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }

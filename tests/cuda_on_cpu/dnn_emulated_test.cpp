@@ -1,4 +1,4 @@
-// The loops that stand for cuDNN, against formulas that share nothing with them.
+// The loops that stand for cuDNN, against independent formulas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ Graph conv_graph(const Geometry& g, Convolution::Direction direction, DType dtyp
 }
 
 TEST(EmulatedDnn, ConvolvesBySmallNumbers) {
-  // A 3x3 image and a 2x2 kernel, by hand: which pixels each tap meets shows in the decimals.
+  // A 3x3 image and a 2x2 kernel, by hand: the decimals show which pixels each tap reads.
   struct Case {
     std::int64_t padding, stride, dilation;
     std::vector<float> y;
@@ -126,7 +126,7 @@ TEST(EmulatedDnn, FusesBiasAndReluAndRoundsOnce) {
   }
 }
 
-// Two pixels of two channels: what arrives at the norm's gradient, against the formulas by hand.
+// Two pixels of two channels: the gradient of the norm's output, against the formulas by hand.
 TEST(EmulatedDnn, SumsChannelsAndNormsGradients) {
   const dnn::Tensor images = dnn::nhwc(1, DType::f32, 1, 1, 2, 2);
   dnn::Tensor d_y = images;
@@ -204,7 +204,7 @@ TEST(EmulatedDnn, RefusesWhatTheLibraryRefuses) {
         graph.tensors.push_back(dnn::nhwc(8, DType::f32, 1, 1, 1, 1));
         graph.operations.push_back(dnn::ChannelSums{3, 8, 7});
       },
-      "tensor 7 is not one f32 a channel");
+      "tensor 7 is not one f32 per channel");
   EXPECT_EQ(dnn::open_library({.workspace_cap = 10})
                 ->plan(conv_graph(g, Convolution::Direction::forward))
                 .plan,

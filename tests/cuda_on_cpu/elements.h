@@ -1,4 +1,5 @@
-// Elements of any floating dtype in memory, as float: what the emulated libraries compute with.
+// Elements of any floating dtype in memory, as float: the numbers that the emulated libraries
+// compute with.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -31,7 +32,7 @@ inline void store(void* base, DType dtype, std::int64_t index, float value) {
   }
 }
 
-// A piece of memory that a call reads or writes.
+// A block of memory that a call reads or writes.
 struct Piece {
   std::string name;
   const void* address = nullptr;
@@ -44,7 +45,7 @@ struct Piece {
   }
 };
 
-// What the libraries ask of every address.
+// The alignment that the libraries require of every address.
 inline void require_aligned(const std::string& who, const Piece& piece) {
   if (piece.address == nullptr) fail<Error>("{}: {} is null", who, piece.name);
   if (reinterpret_cast<std::uintptr_t>(piece.address) % 16 != 0)

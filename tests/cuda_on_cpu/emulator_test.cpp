@@ -1,4 +1,4 @@
-// The emulated grid: that it does what CUDA's programming guide says, under any schedule.
+// The emulated grid behaves as CUDA's programming guide says, under any schedule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -193,7 +193,7 @@ TEST_P(Emulator, ASeedIsAnOrderOfTurns) {
   EXPECT_NE(turns(), order);
 }
 
-// The last block to finish sums what all blocks wrote.
+// The last block to finish sums the results of all blocks.
 __global__ void last_block_sums(const float* in, float* partial, unsigned* done, float* out) {
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = in[blockIdx.x];

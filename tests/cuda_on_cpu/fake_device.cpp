@@ -12,7 +12,7 @@ namespace warpstep::fake_cuda {
 namespace {
 
 constexpr int version = 13000;
-// Few and odd, so that grids sized by it make each thread loop, and ends do not fit.
+// Few and odd, so that grids sized by it make each thread loop and leave partial ends.
 constexpr int multiprocessors = 3;
 constexpr int clock_khz = 1'000'000, memory_clock_khz = 1'000'000, bus_bits = 512;
 

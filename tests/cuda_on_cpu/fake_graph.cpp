@@ -89,7 +89,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
       call("cudaStreamEndCapture", [=](State& s) { return fake::end(s, stream, graph); });
   State& s = fake::state();
   const std::lock_guard lock(s.mutex);
-  // A failure that a test asked for ends the capture as any other does.
+  // A failure requested by a test ends the capture as any other does.
   if (status != cudaSuccess && s.streams.contains(stream) && stream->capture &&
       stream->capture->origin == stream && status != cudaErrorStreamCaptureWrongThread)
     s.leave(stream->capture);
@@ -104,7 +104,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
                                      const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, std::size_t* count) {
   return call("cudaStreamGetCaptureInfo", [=](State& s) {
-    // Only what tells captures apart is modelled.
+    // Models only the status that distinguishes captures.
     if (graph != nullptr || dependencies != nullptr || edges != nullptr || count != nullptr)
       return cudaErrorNotSupported;
     return fake::status(s, stream, status, id);

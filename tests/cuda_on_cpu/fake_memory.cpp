@@ -1,4 +1,4 @@
-// The emulated runtime: memory. That of the device is the host's, exact in size, so that
+// The emulated runtime: memory. Device memory is host memory, exact in size, so that
 // AddressSanitizer guards its ends, and full of NaN.
 #include <algorithm>
 #include <cstdlib>
@@ -36,7 +36,7 @@ cudaError_t release(State& s, void* address, bool pinned) {
   return cudaSuccess;
 }
 
-// The side that `kind` says is the device's must be memory that the device can reach.
+// The side that `kind` declares as the device's must be memory that the device can reach.
 bool copy_is_possible(const State& s, const void* to, const void* from, std::size_t bytes,
                       cudaMemcpyKind kind) {
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;

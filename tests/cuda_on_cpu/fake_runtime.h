@@ -1,5 +1,5 @@
-// How tests look into the CUDA runtime that libwarpstep_fake_cuda puts in place of libcudart: one
-// device, whose memory is the host's and whose work runs at once in the order of its issue, or is
+// Tests' access to the CUDA runtime that libwarpstep_fake_cuda provides in place of libcudart: one
+// device, whose memory is host memory and whose work runs at once in the order of issue, or is
 // recorded where a stream is captured, by CUDA's rules for captures.
 #pragma once
 
@@ -12,18 +12,18 @@
 
 namespace warpstep::fake_cuda {
 
-// How often a function of the runtime was called, failed calls included: calls("cudaMalloc"). A
-// kernel's launch is a "cudaLaunchKernelExC".
+// The number of calls of a function of the runtime, failed ones included: calls("cudaMalloc"). A
+// kernel's launch counts as "cudaLaunchKernelExC".
 std::size_t calls(const std::string& function);
-// How often a piece of work ran on the device: a kernel by its name, "memcpy", "memset", or what a
-// library enqueued. Each replay of a graph counts.
+// The number of times a piece of work ran on the device: a kernel by its name, "memcpy", "memset",
+// or work enqueued by a library. Each replay of a graph counts.
 std::size_t runs(const std::string& work);
 void reset_counts();
 
-// The call of this function after `skipped` more fails, and does nothing.
+// After `skipped` more calls, the next call of this function fails and does nothing.
 void fail_next(const std::string& function, cudaError_t status, std::size_t skipped = 0);
 
-// What was made and not yet destroyed.
+// Objects created and not yet destroyed.
 struct Live {
   std::size_t allocations = 0, bytes = 0;  // of device memory
   std::size_t pinned = 0, streams = 0, events = 0, graphs = 0, executables = 0;
@@ -31,13 +31,13 @@ struct Live {
 };
 Live live();
 
-void set_device_memory(std::size_t bytes);  // how much there is: 8 GiB until told otherwise
+void set_device_memory(std::size_t bytes);  // the size of device memory, 8 GiB by default
 
 std::vector<std::string> node_names(cudaGraph_t graph);  // of its work, in the order of issue
 
-// What a library does to put work on a stream: runs it now, or records it in the stream's capture.
-// A graph replays its work in the order of issue; under another schedule than 0 (simt.h) in any
-// order that its streams' events allow.
+// Puts a library's work on a stream: runs it now, or records it in the stream's capture. A graph
+// replays its work in the order of issue; under a schedule other than 0 (simt.h) in any order that
+// its streams' events allow.
 cudaError_t enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
 
 }  // namespace warpstep::fake_cuda

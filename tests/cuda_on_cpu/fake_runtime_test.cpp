@@ -1,4 +1,4 @@
-// The emulated runtime keeps CUDA's rules, of captures above all.
+// The emulated runtime follows CUDA's rules, above all those of captures.
 #include "tests/cuda_on_cpu/fake_runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,7 @@ class FakeRuntime : public testing::Test {
     cudaGetLastError();
     simt::set_schedule(0);
   }
-  // Work that writes down that it ran.
+  // Work that logs that it ran.
   cudaError_t note(cudaStream_t stream, const std::string& name) {
     return enqueue(stream, name, [this, name] { log_.push_back(name); });
   }
@@ -144,7 +144,7 @@ TEST_F(FakeRuntime, ACaptureRecordsAndItsGraphReplays) {
   EXPECT_EQ(cudaGraphUpload(executable, main_), cudaSuccess);
   EXPECT_EQ(cudaGraphLaunch(executable, main_), cudaSuccess);
   EXPECT_THAT(log_, ElementsAre("a", "b", "c", "d"));
-  // b and c wait for a alone: schedules order them either way, and nothing else.
+  // b and c wait only for a: schedules may order them either way, but change nothing else.
   std::set<std::vector<std::string>> orders;
   for (std::uint64_t seed = 1; seed < 20; ++seed) {
     simt::set_schedule(seed);
@@ -258,7 +258,7 @@ TEST_F(FakeRuntime, AnInjectedFailureAtTheEndEndsTheCapture) {
   EXPECT_EQ(runs("a"), 1U);
 }
 
-TEST_F(FakeRuntime, OnlyTimedEventsTellTime) {
+TEST_F(FakeRuntime, OnlyTimedEventsMeasureTime) {
   cudaEvent_t start = nullptr, stop = nullptr;
   ASSERT_EQ(cudaEventCreateWithFlags(&start, cudaEventDefault), cudaSuccess);
   ASSERT_EQ(cudaEventCreateWithFlags(&stop, cudaEventDefault), cudaSuccess);

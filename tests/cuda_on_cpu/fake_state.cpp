@@ -63,7 +63,7 @@ bool is_default(cudaStream_t stream) {
 cudaError_t issue(State& s, cudaStream_t stream, const std::string& name,
                   std::function<void()> work) {
   if (is_default(stream)) {
-    // The default stream would wait for the blocking streams, and a capture cannot be waited for.
+    // The default stream would wait for the blocking streams, but a capture cannot be waited for.
     for (const auto& capture : s.captures)
       if (capture->origin != nullptr && capture->origin->blocking) {
         capture->invalid = true;
@@ -104,7 +104,7 @@ void replay(const Nodes& nodes) {
   }
 }
 
-// ---- what tests call
+// ---- functions for tests
 
 std::size_t calls(const std::string& function) {
   const std::lock_guard lock(state().mutex);

@@ -1,4 +1,4 @@
-// What the functions of the emulated runtime share; see fake_runtime.h.
+// State shared by the functions of the emulated runtime; see fake_runtime.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,10 +19,10 @@
 namespace warpstep::fake_cuda {
 struct Capture;
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
-using Tips = std::set<std::size_t>;  // indices of the nodes that the next one comes after
+using Tips = std::set<std::size_t>;  // indices of the nodes that precede the next one
 }  // namespace warpstep::fake_cuda
 
-// CUDA's names for what its handles point to.
+// CUDA's names for the objects of its handles.
 struct CUgraphNode_st {
   std::string name;
   std::function<void()> work;
@@ -84,16 +84,16 @@ struct State {
   std::recursive_mutex mutex;  // held while work runs: the device does one thing at a time
 
   cudaError_t injected(const std::string& function);
-  // Of a call that CUDA does not allow beside a capture: fails it and spoils the captures.
+  // For a call that CUDA does not allow during a capture: fails it and invalidates the captures.
   cudaError_t unsafe_in_capture();
   void leave(std::shared_ptr<Capture> capture);  // it ends, with or without a graph
-  // Whether [address, address+bytes) lies in one piece of memory that the device can reach.
+  // Whether [address, address+bytes) lies in one block of memory that the device can reach.
   bool reachable(const void* address, std::size_t bytes) const;
 };
 State& state();
 cudaError_t remember(cudaError_t status);  // for cudaGetLastError, of this thread
 
-// Counts a call, fails it if a test asked for that, and else does it: Body is cudaError_t(State&).
+// Counts a call; fails it if a test requested that, else runs it: Body is cudaError_t(State&).
 template <class Body>
 cudaError_t call(const char* function, Body body) {
   State& s = state();

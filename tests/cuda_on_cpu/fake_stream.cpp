@@ -1,5 +1,5 @@
-// The emulated runtime: streams and events. Work is done when it is issued, so that nothing is
-// ever waited for; what remains of them is what a capture makes of their order.
+// The emulated runtime: streams and events. Work is done when it is issued, so nothing ever waits;
+// streams and events only order the work of captures.
 #include <memory>
 
 #include "tests/cuda_on_cpu/fake_state.h"
@@ -15,14 +15,14 @@ cudaError_t destroy(State& s, cudaStream_t stream) {
   if (!s.streams.contains(stream)) return cudaErrorInvalidResourceHandle;
   if (const auto capture = stream->capture) {
     capture->invalid = true;
-    if (capture->origin == stream) s.leave(capture);  // nobody can end it any more
+    if (capture->origin == stream) s.leave(capture);  // nothing can end it any more
   }
   s.streams.erase(stream);
   delete stream;
   return cudaSuccess;
 }
 
-// To wait for a stream, or to ask whether it is done, is to ask what a capture cannot tell.
+// Waiting for a capturing stream, or querying it, is an error: captured work has not run.
 cudaError_t wait_for(State& s, cudaStream_t stream) {
   if (!known(s, stream)) return cudaErrorInvalidResourceHandle;
   if (is_default(stream)) return s.unsafe_in_capture();
@@ -58,7 +58,7 @@ cudaError_t make_wait(State& s, cudaStream_t stream, cudaEvent_t event) {
   const auto own = is_default(stream) ? nullptr : stream->capture;
   if (!event->capture) {
     if (!own) return cudaSuccess;
-    own->invalid = true;  // what was issued before a capture is no part of its graph
+    own->invalid = true;  // work issued before a capture is no part of its graph
     return cudaErrorStreamCaptureIsolation;
   }
   if (event->capture->ended) return cudaErrorCapturedEvent;

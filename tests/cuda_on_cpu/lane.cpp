@@ -5,8 +5,9 @@
 #include <string_view>
 #include <utility>
 
-// This file and simt.cpp are compiled without -fsanitize and told of the sanitizer by SIMT_ASAN or
-// SIMT_TSAN: a scheduler that ThreadSanitizer saw would look like one more CUDA thread.
+// This file and simt.cpp are compiled without -fsanitize; SIMT_ASAN or SIMT_TSAN names the
+// sanitizer of the program. ThreadSanitizer would treat an instrumented scheduler as one more CUDA
+// thread.
 #if defined(SIMT_ASAN)
 #include <sanitizer/common_interface_defs.h>
 #elif defined(SIMT_TSAN)
@@ -21,7 +22,7 @@ constexpr std::size_t stack_bytes = std::size_t{256} << 10;  // reserved, not co
 Lane::Lane(unsigned in_block, const std::function<void()>& body) : rank(in_block), body_(body) {
   boost::context::protected_fixedsize_stack allocator{stack_bytes};
   stack_ = allocator.allocate();
-  // Tops a power of two apart would all fall into one set of the cache.
+  // Stack tops a power of two apart would all map to one set of the cache.
   const std::size_t skipped = std::size_t{in_block % 64} * 128;
   const boost::context::preallocated usable{static_cast<std::byte*>(stack_.sp) - skipped,
                                             stack_bytes - skipped, stack_};
@@ -88,8 +89,8 @@ void Lane::wait(State why, unsigned lanes, Operation what, std::source_location 
   suspend();
 }
 
-// Done by the scheduler for each lane, never by a lane for itself: one that runs ahead would order
-// accesses that nothing orders.
+// The scheduler does this for each lane; a lane never does it for itself, as one that runs ahead
+// would order accesses that nothing orders.
 void Lane::release([[maybe_unused]] void* tag) {
 #if defined(SIMT_TSAN)
   void* caller = __tsan_get_current_fiber();

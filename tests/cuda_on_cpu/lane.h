@@ -1,4 +1,4 @@
-// One CUDA thread of the emulated grid: a fiber that runs a function again and again.
+// One CUDA thread of the emulated grid: a fiber that runs a function repeatedly.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -23,13 +23,13 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Runs `body` from its start or from where it waits, until it waits or ends; throws what it
-  // throws.
+  // Runs `body` from its start or from the point where it waits, until it waits or ends; rethrows
+  // its exceptions.
   void resume();
   // Called by the fiber itself.
   void wait(State why, unsigned lanes, Operation what, std::source_location place);
-  // Tell ThreadSanitizer, while the fiber is suspended, that what it has done so far comes before
-  // what those that acquire `tag` later do next.
+  // For ThreadSanitizer, while the fiber is suspended: everything it has done so far happens before
+  // the next actions of those that acquire `tag` later.
   void release(void* tag);
   void acquire(void* tag);
 
@@ -55,7 +55,7 @@ class Lane {
   boost::context::stack_context stack_;
   boost::context::fiber self_, caller_;
   std::exception_ptr failure_;
-  // What a sanitizer is told at each switch.
+  // For the sanitizers, at each switch.
   void* tsan_self_ = nullptr;
   void* tsan_caller_ = nullptr;
   const void* caller_bottom_ = nullptr;

@@ -1,4 +1,4 @@
-// What a device says of a kernel's launch, and the way of a launch through the emulated runtime.
+// The device's limits for a kernel's launch, and launches through the emulated runtime.
 #include <algorithm>
 #include <atomic>
 #include <utility>

@@ -1,4 +1,4 @@
-// What the tests of the emulated libraries share.
+// Shared by the tests of the emulated libraries.
 #pragma once
 
 #include <memory>

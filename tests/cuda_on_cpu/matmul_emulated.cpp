@@ -1,4 +1,4 @@
-// MatmulLibrary by plain loops over the same description that cublasLt is given: sums in double,
+// MatmulLibrary by plain loops over the same description that cublasLt receives: sums in double,
 // each result rounded once.
 #include <algorithm>
 #include <cstring>
@@ -50,8 +50,8 @@ void check_matmul(const Matmul& m, const std::string& name) {
     fail<Error>("{}: {} bits a row of aux for {} columns", name, m.aux_pitch, m.columns);
 }
 
-// cublasLt has not everything everywhere: here a mask of one row can be applied and not written,
-// one of two rows the other way round.
+// cublasLt does not support everything everywhere: here a mask of one row can be applied but not
+// written, and one of two rows can be written but not applied.
 bool has_no_algorithm(const Matmul& m) {
   return (m.epilogue == Epilogue::relu_bias_aux && m.rows == 1) ||
          (reads_aux(m.epilogue) && m.rows == 2);
@@ -85,7 +85,7 @@ void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers
 
 using Dense = std::vector<float>;
 
-// op(matrix), where `stored` is what lies in memory.
+// op(matrix), where `stored` is its content in memory.
 Dense read(const void* base, DType dtype, Extent stored, std::int64_t pitch, bool transpose) {
   Dense dense(idx(stored.rows * stored.columns));
   for (std::int64_t r = 0; r < stored.rows; ++r)
@@ -135,7 +135,7 @@ class Run {
     store(buffers_.d, m_.dtype, row * m_.pitch_d + column, static_cast<float>(value));
   }
 
-  // Which bit is which is the library's own affair; only this file reads it.
+  // The order of the bits is private to the library; only this file reads it.
   std::byte& byte_of(std::int64_t row, std::int64_t column) const {
     return static_cast<std::byte*>(buffers_.aux)[(row * m_.aux_pitch + column) / 8];
   }
@@ -165,7 +165,7 @@ class EmulatedPlan final : public MatmulPlan {
     if (!has_device_) fail<Error>("{}: planned without a device, so not to be run", name_);
     check_buffers(matmul_, name_, buffers, workspace);
     const auto run = [matmul = matmul_, buffers, workspace] {
-      std::memset(workspace, 0xff, workspace_need);  // whatever else lies there becomes NaN
+      std::memset(workspace, 0xff, workspace_need);  // everything else there becomes NaN
       Run(matmul, buffers)();
     };
     check(fake_cuda::enqueue(stream.handle(), name_, run), name_.c_str());

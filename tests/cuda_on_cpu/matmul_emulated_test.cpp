@@ -1,4 +1,4 @@
-// The loops that stand for cublasLt, against formulas that share nothing with them.
+// The loops that stand for cublasLt, against independent formulas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(EmulatedMatmul, AddsBiasAndKeepsWhereItIsPositive) {
         EXPECT_EQ(d[idx(r * 3 + c)], epilogue == bias ? sum : std::max(sum, 0.0));
       }
   }
-  // The gradient of the same rectifier, by the bits that it kept.
+  // The gradient of the same rectifier, by the bits that it stored.
   const Product positive({DType::f32, 5, 3, 4, false, false, 4, 3, 3, bias});
   positive.run(nullptr);
   for (const auto epilogue : {drelu, drelu_bias_gradient}) {

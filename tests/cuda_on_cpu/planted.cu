@@ -46,12 +46,12 @@ constexpr std::array names{"none",
                            "uninitialised_shared"};
 constexpr unsigned all_lanes = 0xffffffffU;
 
-// What goes wrong with masks, for lanes of one warp.
+// Wrong masks of the lanes of one warp.
 template <Fault F>
 __device__ void warp_faults(int lane) {
   if constexpr (F == Fault::mask_without_caller) __syncwarp(0xfffffffeU);
   if constexpr (F == Fault::mask_of_others) {
-    if (lane % 2 == 0) __shfl_sync(all_lanes, lane, 0);  // the odd lanes do not come
+    if (lane % 2 == 0) __shfl_sync(all_lanes, lane, 0);  // the odd lanes do not arrive
   }
   if constexpr (F == Fault::two_masks) __syncwarp(lane < 2 ? all_lanes : all_lanes - 2);
   if constexpr (F == Fault::two_shuffles) {

@@ -1,5 +1,5 @@
-// What the emulator itself finds in kernels with planted faults; what only sanitizers find is run
-// by the program `planted`.
+// Faults in kernels that the emulator itself finds; the program `planted` runs those that only
+// sanitizers find.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,12 +68,12 @@ TEST(PlantedSchedules, AnArrayThatIsReusedTooSoonBreaksUnderEverySchedule) {
 }
 #endif
 
-TEST_P(Planted, MemoryThatNobodyWroteIsNaN) {
+TEST_P(Planted, UnwrittenMemoryIsNaN) {
   EXPECT_TRUE(std::isnan(reverse_with("uninitialised_dynamic", in)[5]));
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // which keeps these arrays where they cannot be filled
-TEST_P(Planted, AnArrayThatNobodyWroteIsNaNInEveryBlock) {
+TEST_P(Planted, AnUnwrittenArrayIsNaNInEveryBlock) {
   const auto out = reverse_with("uninitialised_shared", in);
   for (std::size_t block = 0; block < 3; ++block)
     EXPECT_TRUE(std::isnan(out[block * planted_threads + planted_threads - 1 - 5]));

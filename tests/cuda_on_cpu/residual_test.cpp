@@ -1,6 +1,6 @@
 // A small residual network as a whole training step of the CUDA backend: batch norms with shortcuts
 // and clamps, poolings and dropout between convolutions, call by call against the reference; and
-// that its images stay as they are stored from one end of a block to the other.
+// its images keep one layout from one end of a block to the other.
 #include <gtest/gtest.h>
 
 #include "engine/run/runner.h"
@@ -98,9 +98,9 @@ TEST_P(Residual, OneGraphLaunchGivesTheBitsOfItsCalls) {
   EXPECT_EQ(run(*calls, *eager), run(*graph, *replay));
 }
 
-// Fusions leave one pass for what ends a block; nothing is stored otherwise in between. Where the
-// last channels are padded, what is flattened is plain between the pool and the linear layer, and
-// so is its gradient.
+// Fusions leave one pass for the end of a block, and no other layout in between. Where the last
+// channels are padded, the flattened value between the pool and the linear layer is plain, and so
+// is its gradient.
 TEST_P(Residual, KeepsItsImagesStoredAsTheyAre) {
   const std::int64_t vector = GetParam() == Precision::fp32 ? 4 : 8;
   for (const std::int64_t width : {16, 20, 5}) {
@@ -140,7 +140,7 @@ std::vector<float> all_parameters(const Stepping& step) {
   return all;
 }
 
-// The network of bottlenecks, whose norms f16 fuses into the convolutions beside them.
+// The network of bottlenecks, whose norms f16 fuses into the neighbouring convolutions.
 std::unique_ptr<Stepping> bottlenecks(const std::string& backend, bool fused,
                                       Precision precision = Precision::fp16) {
   StepOptions options;
@@ -172,8 +172,8 @@ TEST(FusedNorms, AgreeWithTheReferenceCallByCall) {
   EXPECT_LT(relative_difference(buffers(*ours), buffers(*theirs)), 2e-2);
 }
 
-// A norm by itself rounds once, what it writes; fused, its scale, its bias and what the convolution
-// reads: that costs no more than three times as much.
+// A separate norm rounds once, at its output; a fused one rounds its scale, its bias and the
+// convolution's input: the error is at most three times as large.
 TEST(FusedNorms, TrainAsNormsByThemselvesDo) {
   const auto fused = bottlenecks(backend_name, true), apart = bottlenecks(backend_name, false),
              exact = bottlenecks(backend_name, false, Precision::fp32);

@@ -131,7 +131,7 @@ void Machine::run_block(std::size_t shared_bytes) {
   join();
 }
 
-// What the block's lanes did comes before what the host does next.
+// The work of the block's lanes happens before the host's next actions.
 void Machine::join() {
   for (unsigned r = 0; r < live_; ++r) lanes_[r].release(this);
 #if defined(SIMT_TSAN)
@@ -151,7 +151,7 @@ void Machine::advance(unsigned first, unsigned count) {
   } while (release_warp(first, count));
 }
 
-// No lane of the warp can run: completes each warp operation to which all its lanes have come.
+// No lane of the warp can run: completes each warp operation at which all its lanes have arrived.
 // Results are handed out only now, so that no lane overwrites what another has yet to read.
 bool Machine::release_warp(unsigned first, unsigned count) {
   bool released = false;
@@ -186,7 +186,7 @@ bool Machine::complete(Lane& leader, unsigned first, unsigned count) {
   return true;
 }
 
-// Says for which lane of its mask `waiting` waits in vain.
+// Reports the lane of its mask for which `waiting` waits in vain.
 void Machine::blame(const Lane& waiting, unsigned first, unsigned count) const {
   for (unsigned m = 0; m < warp_size; ++m) {
     if ((waiting.mask >> m & 1U) == 0) continue;

@@ -1,7 +1,7 @@
 // The execution model of CUDA on a CPU, for tests: kernel sources that nvcc compiles for a GPU are
-// compiled by the host compiler and run here, one fiber for each CUDA thread. Checks what a kernel
-// computes, its barriers and, under the sanitizers, each of its memory accesses; models neither
-// time nor the order of memory beyond barriers and atomics.
+// compiled by the host compiler and run here, one fiber per CUDA thread. Checks a kernel's results,
+// its barriers and, under the sanitizers, each of its memory accesses; models neither time nor the
+// order of memory beyond barriers and atomics.
 //
 // Blocks run one after another. In a block each warp runs until all its lanes wait at a block
 // barrier or have ended; in a warp each lane runs until a warp operation. Nothing is in lock-step
@@ -30,23 +30,24 @@ inline constexpr int warpSize = 32;
 
 namespace warpstep::simt {
 
-// A fault of the kernel, with the file and line where its threads stand: a divergent barrier, a
-// wrong mask.
+// A fault of the kernel, with the file and line that its threads have reached: a divergent barrier,
+// a wrong mask.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What CUDA says of a launch of this shape: cudaSuccess, or why it is refused.
+// CUDA's status for a launch of this shape: cudaSuccess, or the reason of its refusal.
 cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes);
 // The most dynamic shared memory of a block: 48 KiB until a kernel opts in to more.
 void allow_shared_bytes(std::size_t bytes);
 
-// Runs `thread` once for each thread of the grid. Throws Error, and whatever `thread` throws.
+// Runs `thread` once for each thread of the grid. Throws Error and everything that `thread` throws.
 // Launches of several host threads take turns.
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
-// The order in which blocks, warps and lanes take turns, from the next run on: 0 is that of their
-// indices, another seed another order. The environment's WARPSTEP_SIMT_SCHEDULE is the first one.
+// Sets the order in which blocks, warps and lanes take turns, from the next run on: 0 is the order
+// of their indices, every other seed gives another order. WARPSTEP_SIMT_SCHEDULE in the environment
+// sets the first one.
 void set_schedule(std::uint64_t seed);
 std::uint64_t schedule();
 
@@ -54,7 +55,7 @@ std::uint64_t schedule();
 cudaError_t enqueue(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
                     cudaStream_t stream, std::function<void()> thread);
 
-// What kernels/cuda/launch.cuh calls.
+// Called by kernels/cuda/launch.cuh.
 inline void launch(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
                    cudaStream_t stream, std::function<void()> thread) {
   cuda::check(enqueue(name, grid, block, shared_bytes, stream, std::move(thread)), name);
@@ -87,13 +88,13 @@ enum class Operation : std::uint8_t {
 unsigned block_barrier(Operation operation, bool predicate, std::source_location where);
 
 using Gathered = std::array<std::uint64_t, 32>;
-// Waits for every lane of `mask` to come to the same operation; returns what each brought.
+// Waits for every lane of `mask` to reach the same operation; returns the operand of each.
 Gathered gather(unsigned mask, std::uint64_t value, Operation operation,
                 std::source_location where);
 [[noreturn]] void fail_here(Operation operation, std::source_location where,
                             const std::string& why);
 
-// Where a program's __shared__ arrays lie (shared_memory.ld): each block finds them full of 0xff.
+// The memory of a program's __shared__ arrays (shared_memory.ld): full of 0xff for each block.
 class SharedArrays {
  public:
   SharedArrays(std::byte* begin, std::byte* end);

@@ -1,4 +1,4 @@
-// An op from outside the engine in a whole step: docs/custom_op's loss behind two branches that
+// An op from outside the engine in a whole step: the loss of docs/custom_op after two branches that
 // share their weights, on a backend (tests/tested_backend.h), against the reference and PyTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -181,7 +181,7 @@ TEST_F(CustomOpStep, GivesPyTorchsLossAndGradients) {
   }
 }
 
-// What a listing and the profiler call it.
+// Its name in a listing and in the profiler.
 TEST_F(CustomOpStep, IsListedByItsOwnName) {
   const Steps steps(siamese(), backend_);
   const std::string text = explain_calls(steps.program);
@@ -190,7 +190,7 @@ TEST_F(CustomOpStep, IsListedByItsOwnName) {
   EXPECT_THAT(text, HasSubstr("loss/loss.dgrad"));
 }
 
-// An op that has no kernels, and none of the optional answers.
+// An op without kernels and without any of the optional functions.
 class Halved final : public CustomOp {
  public:
   std::string_view name() const override { return "halved"; }
@@ -245,7 +245,7 @@ TEST(CustomOp, LossIsScaledInFp16) {
   EXPECT_EQ(scaled, 1);
 }
 
-// x -> x; the gradient is what arrives.
+// x -> x; the gradient passes unchanged.
 class Passed final : public CustomOp {
  public:
   std::string_view name() const override { return "passed"; }

@@ -1,5 +1,5 @@
-// Preloaded into a program, makes one system call fail, or all from one on: which is said in the
-// environment. What is counted and what was made to fail is in a file that survives any end.
+// Preloaded into a program, makes one system call fail, or all from one on; environment variables
+// say which. Counts and injected failures are in a file that survives any end of the program.
 //
 //   WARPSTEP_FAULT_BELOW   a folder: only calls whose path lies below it; "thread" has no path
 //   WARPSTEP_FAULT_CALL    open, read, write, fsync, rename, link, unlink, close, mmap or thread
@@ -242,7 +242,7 @@ int fsync(int file) {
 int fdatasync(int file) {
   return fails_of(c_fsync, file) ? error() : static_cast<int>(::syscall(SYS_fdatasync, file));
 }
-// A failed close() has closed all the same. That a file was only read goes into the report's path.
+// A failed close() has closed the file anyway. The report's path says if it was only read.
 int close(int file) {
   const bool failed = fails_of(c_close, file);
   const int flags = failed ? ::fcntl(file, F_GETFL) : 0;

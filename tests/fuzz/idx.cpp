@@ -1,5 +1,5 @@
-// IDX files. The first byte chooses what is broken: bit 0 the labels, else the images; bit 1
-// whether the file is gzipped. The rest is that file; its companion is good and has 2 samples.
+// IDX files. The first byte chooses the broken file: bit 0 the labels, else the images; bit 1
+// gzipped or not. The rest is that file; its companion is valid and has 2 samples.
 #include "data/formats/formats.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// JPEG files: read or refused, with the same pixels on every route, whatever the decoder has read
-// before; and what is made seekable is the same image.
+// JPEG files: read or refused, with the same pixels on every path, whatever the decoder has read
+// before; and a file made seekable has the same image.
 #include "data/decode/jpeg.h"
 
 #include "data/decode/jpeg_testing.h"
@@ -13,7 +13,7 @@ constexpr std::int64_t most_pixels = 1 << 20;  // larger images take time and ha
 void run(Input input) {
   static data::JpegDecoder decoder;
   if (data::jpeg_shape(input, "a.jpg").count() > most_pixels) return;
-  std::uint32_t salt = 0;  // of the windows: depends on the input alone
+  std::uint32_t salt = 0;  // of the windows: depends only on the input
   for (const std::uint8_t byte : input) salt = salt * 31 + byte;
   const data::testing::Verdict verdict = data::testing::verdict_on(decoder, input, salt % 100'000);
   promise(verdict.disagreement.empty(), verdict.disagreement);

@@ -1,4 +1,4 @@
-// .npy files: what the header says of the data is what is there.
+// .npy files: the data fits its header.
 #include "data/formats/npy.h"
 
 #include "tests/fuzz/harness/target.h"

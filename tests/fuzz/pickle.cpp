@@ -1,5 +1,5 @@
-// Pickled label files: a dict with unique keys or a DataError, and nothing is executed. What is
-// read can be written and read again.
+// Pickled label files: a dict with unique keys or a DataError, and nothing is executed. A file that
+// was read can be written and read again.
 #include "data/formats/pickle.h"
 
 #include <limits>

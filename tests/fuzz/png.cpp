@@ -1,6 +1,6 @@
-// PNG files of every kind: read or refused, and the fast reader never takes what libpng refuses nor
-// gives other pixels. Each input is also tried with its checksums mended, and with its chunks'
-// lengths mended too, so that damage gets past them.
+// PNG files of every kind: read or refused, and the fast reader never accepts a file that libpng
+// refuses nor returns other pixels. Each input is also tried with its checksums repaired, and with
+// its chunks' lengths repaired too, so that damage gets past them.
 #include "data/decode/png.h"
 
 #include "tests/data_testing.h"
@@ -22,7 +22,7 @@ void run(Input input) {
   check(reframed(input), "with right lengths and checksums, ");
 }
 
-// Files that are all but right: damage seldom comes so close.
+// Nearly valid files: random damage seldom comes so close.
 void append_refused(std::vector<Bytes>& files) {
   const std::vector<PngChunk> good = PngSpec{.width = 100, .height = 60, .idats = 2}.chunks();
   std::vector<PngChunk> between = good, critical = good, narrow = good, interlaced = good;

@@ -1,5 +1,5 @@
-// What must hold of every file, however broken: what the fast PNG reader takes, libpng takes with
-// the same pixels.
+// The property that every file must have, however broken: if the fast PNG reader accepts it, libpng
+// accepts it with the same pixels.
 #pragma once
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ inline std::optional<Bytes> by_fast_reader(std::span<const std::uint8_t> file, c
   return pixels;
 }
 
-// Empty when both agree, else how they differ.
+// Empty when both agree, else the difference.
 inline std::string png_disagreement(std::span<const std::uint8_t> file) {
   constexpr std::int64_t most_pixels = 1 << 18;
   if (file.size() < 26) return {};

@@ -1,4 +1,4 @@
-// PNG files made and mended piece by piece, without libpng: for tests that need what it never
+// PNG files built and repaired chunk by chunk, without libpng: for tests of files that it never
 // writes.
 #pragma once
 
@@ -45,7 +45,7 @@ inline Bytes png_file(const std::vector<PngChunk>& chunks) {
   return file;
 }
 
-// The chunks that lie in the file whole, whatever their CRCs.
+// The chunks that are complete in the file, whatever their CRCs.
 inline std::vector<PngChunk> png_chunks(std::span<const std::uint8_t> file) {
   std::vector<PngChunk> chunks;
   for (std::size_t at = 8; at + 12 <= file.size();) {
@@ -83,7 +83,7 @@ inline Bytes deflated(const Bytes& raw, int level = 6, int window_bits = 15) {
   return out;
 }
 
-// What inflating the bytes of all IDAT chunks comes to.
+// The result of inflating the bytes of all IDAT chunks.
 struct Inflated {
   int code = Z_OK;      // zlib's
   std::string message;  // zlib's
@@ -120,8 +120,8 @@ inline Bytes png_stream(const std::vector<PngChunk>& chunks) {
   return stream;
 }
 
-// The same chunks with every checksum right, so that damage gets past them: zlib's header check,
-// the Adler sum of what can be inflated, the CRCs. What follows the last whole chunk is kept.
+// The same chunks with every checksum correct, so that damage gets past them: zlib's header check,
+// the Adler sum of the inflatable data, the CRCs. Bytes after the last complete chunk are kept.
 inline Bytes with_right_checksums(std::span<const std::uint8_t> file) {
   if (file.size() < 8) return Bytes(file.begin(), file.end());
   std::vector<PngChunk> chunks = png_chunks(file);
@@ -150,8 +150,8 @@ inline Bytes with_right_checksums(std::span<const std::uint8_t> file) {
   return mended;
 }
 
-// The file with the chunks that its names tell of, whatever its lengths say, and every checksum
-// right: bytes put into a chunk or taken out of it change that chunk alone.
+// The file with the chunks that begin at its chunk names, whatever its lengths say, and every
+// checksum correct: bytes inserted into a chunk or removed from it change only that chunk.
 inline Bytes reframed(std::span<const std::uint8_t> file) {
   std::vector<std::size_t> names;
   for (std::size_t at = 12; at + 8 <= file.size(); ++at)
@@ -175,8 +175,8 @@ struct PngSpec {
   std::uint32_t height = 4;
   int depth = 8;
   int colour = 2;
-  int filter = -1;  // 0 to 4; another one each row when negative
-  int idats = 1;    // into how many chunks the data is cut
+  int filter = -1;  // 0 to 4; negative: another one for each row
+  int idats = 1;    // the number of chunks that the data is cut into
   std::uint32_t salt = 0;
   int window_bits = 15;
 
@@ -184,7 +184,7 @@ struct PngSpec {
     const unsigned samples[7]{1, 0, 3, 1, 2, 0, 4};
     return (std::size_t{width} * samples[colour] * static_cast<unsigned>(depth) + 7) / 8;
   }
-  // Any bytes are a right filtered row, so rows are drawn filtered: every filter sees wide ranges.
+  // Any bytes are a valid filtered row, so filtered rows are drawn: every filter sees wide ranges.
   Bytes raw() const {
     Bytes rows;
     for (std::uint32_t y = 0; y < height; ++y) {

@@ -1,6 +1,6 @@
-// Session files: what is read holds what session.h promises, and is written and read again the
-// same. Each input is also tried with its chunks' frames mended, so that damage gets past the
-// checksums.
+// Session files: every file that is read keeps the promises of session.h, and can be written and
+// read again unchanged. Each input is also tried with its chunks' frames repaired, so that damage
+// gets past the checksums.
 #include "profiler/session/session.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void check(Input file) {
   promise(written(*again) == once, "a session is the same after a file");
 }
 
-// Cuts the file where a chunk's magic stands and gives each piece the frame that fits it.
+// Cuts the file at each chunk's magic and gives each part a frame that fits it.
 Bytes reframed(Input input) {
   Bytes file(input.begin(), input.end());
   const ChunkHeader good;

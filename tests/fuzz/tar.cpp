@@ -1,5 +1,5 @@
-// tar archives, each also with the checksums of its headers mended: what next() gives lies in the
-// archive, and a set of it can be read to the end.
+// tar archives, each also with the checksums of its headers repaired: entries from next() lie
+// within the archive, and a set of it can be read to the end.
 #include "data/formats/tar.h"
 
 #include <algorithm>

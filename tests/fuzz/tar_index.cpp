@@ -1,4 +1,4 @@
-// Indices of shards: one that is taken says what the shard holds, whatever its version.
+// Indices of shards: an accepted one agrees with the content of the shard, whatever its version.
 #include "data/formats/tar.h"
 
 #include "tests/fuzz/harness/target.h"

@@ -1,4 +1,4 @@
-// Files of weights: what is read of them is their elements, and what is converted is read again.
+// Files of weights: values read are the file's elements, and converted files can be read again.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
       a, b, [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
-// Each input is converted once, as every file that is written is brought to the disk.
+// Each input is converted only once, as every written file is flushed to the disk.
 void run(Input input) {
   const std::string path = file_of("input.safetensors", input);
   const std::string out = file_of("output.safetensors", {});

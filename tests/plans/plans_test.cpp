@@ -1,5 +1,5 @@
-// Every convolution of the models has a plan on every architecture and in every precision: shown
-// without a GPU, by planning for devices that are assumed. A support check, not a measurement.
+// Every convolution of the models has a plan on every architecture and in every precision: checked
+// without a GPU, by planning for assumed devices. A support check, not a measurement.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Direction = Convolution::Direction;
 
-// A square convolution without groups: extents of its input, the rest of it "same" but for stride.
+// A square convolution without groups: extents of its input; padding "same", except for its stride.
 struct Shape {
   std::int64_t batch, size, channels, out, kernel, stride = 1;
 
@@ -63,7 +63,7 @@ std::vector<Target> targets() {
   return all;
 }
 
-// Channels in memory, with zeros appended: rows of 16 bytes are what tensor cores load.
+// Channels in memory, with zeros appended: tensor cores load rows of 16 bytes.
 std::int64_t stored(std::int64_t channels, DType dtype) {
   const auto step = static_cast<std::int64_t>(16 / size_bytes(dtype));
   return (channels + step - 1) / step * step;

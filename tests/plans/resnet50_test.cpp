@@ -1,6 +1,6 @@
-// ResNet-50 as a whole training step on an H100 or H200 that is assumed, at the sizes that it is
-// trained at: cuDNN has an engine for each of its convolutions, without bias, forward and back, and
-// from the images' padding to the last pool nothing is stored in another way.
+// ResNet-50 as a whole training step on an assumed H100 or H200, at the sizes of its training:
+// cuDNN has an engine for each of its convolutions, without bias, forward and backward, and the
+// layout does not change from the images' padding to the last pool.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -84,12 +84,12 @@ class Resnet50Plans : public testing::TestWithParam<std::tuple<Size, Precision>>
       ++convolutions;
       EXPECT_NE(how.find(": cudnn engine"), how.npos) << how;
       const bool on_tensor_cores = how.find("tensor cores") != how.npos;
-      // tf32 may compute in full f32; of fused engines cuDNN does not say.
+      // tf32 may compute in full f32; for fused engines cuDNN does not report it.
       if (precision != Precision::tf32 && is_any_of<Conv, ConvDataGrad, ConvWeightGrad>(node.op)) {
         EXPECT_EQ(on_tensor_cores, precision != Precision::fp32) << how;
       }
     }
-    EXPECT_EQ(convolutions, 53U * 3 - 1);  // the images want no gradient
+    EXPECT_EQ(convolutions, 53U * 3 - 1);  // the images need no gradient
   }
 };
 
@@ -101,8 +101,7 @@ TEST_P(Resnet50Plans, CoverEveryConvolutionDeterministically) {
   expect_plans({.deterministic = true});
 }
 
-// What a layer of the step became, by the scopes of its calls: "norm_conv norm" or
-// "norm_conv.dgrad".
+// The fused ops of a layer, by the scopes of its calls: "norm_conv norm" or "norm_conv.dgrad".
 std::string what(const AnyOp& op) {
   const auto* conv = std::get_if<NormConv>(&op);
   return conv ? fmt::format("{} {}", name(op), name(conv->prologue)) : std::string(name(op));
@@ -123,9 +122,9 @@ class FusedResnet50 : public testing::TestWithParam<Size> {
   }
 };
 
-// Each layer found or refused: the stem's convolution sums nothing (7x7 of 3 channels), the last
-// block's sum feeds a pool, gradients that meet at a block's end are masked by a pass of their own;
-// all else is fused, and the table that is printed says by which engine.
+// Each layer fused or refused: the stem's convolution sums nothing (7x7 of 3 channels), the last
+// block's sum feeds a pool, gradients that meet at a block's end are masked by a separate pass; all
+// others are fused, and the printed table names the engine.
 TEST_P(FusedResnet50, FusesWhatItsLibraryHasEnginesFor) {
   const auto backend = assumed();
   Graph graph = compiled(*backend, GetParam(), Precision::fp16);
@@ -161,8 +160,8 @@ TEST_P(FusedResnet50, FusesWhatItsLibraryHasEnginesFor) {
   EXPECT_EQ(calls, expected);
 }
 
-// What these four fusions save of a step whose norms are fused with what is pointwise: 76.9 GB in
-// place of 94.9 at 224.
+// The saving of these four fusions in a step whose norms are fused with pointwise ops: 76.9 GB
+// instead of 94.9 at 224.
 TEST_P(FusedResnet50, MovesFewerBytesInFewerPasses) {
   const auto backend = assumed();
   const auto bytes = [](const Graph& graph) {
@@ -179,7 +178,7 @@ TEST_P(FusedResnet50, MovesFewerBytesInFewerPasses) {
   EXPECT_LT(bytes(fused), 0.85 * bytes(unfused));
 }
 
-// cuDNN computes them in f16 alone; in other precisions steps are what they were.
+// cuDNN computes them only in f16; in other precisions steps do not change.
 TEST_P(FusedResnet50, LeavesOtherPrecisionsAlone) {
   const auto backend = assumed();
   for (const Precision precision : {Precision::fp32, Precision::bf16})

@@ -1,13 +1,13 @@
-// Every model of the zoo as a whole training step on devices that are assumed, in every precision:
-// each of its convolutions has a plan within the workspace cap, and none needs what the backend
-// does where cuDNN fuses nothing; --deterministic finds plans that give the same bits every time.
+// Every model of the zoo as a whole training step on assumed devices, in every precision: each of
+// its convolutions has a plan within the workspace cap, none needs the backend's fallback for
+// fusions that cuDNN lacks, and --deterministic finds plans that give the same bits every time.
 #include <gtest/gtest.h>
 
 #include <iostream>
 
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
-#include "models/zoo.h"
+#include "models/build.h"
 
 namespace warpstep {
 namespace {
@@ -47,7 +47,7 @@ int undetermined(const char* device, Precision precision, bool deterministic) {
   options.assumed_device = device;
   options.tf32 = precision == Precision::tf32;
   options.deterministic = deterministic;
-  options.workspace_cap = 0;  // then cuDNN's first choice often is to add with atomics
+  options.workspace_cap = 0;  // then cuDNN's first choice often adds with atomics
   const auto backend = open_backend("cuda", options);
   int calls = 0;
   for (const models::Model& model : models::zoo()) {

@@ -1,4 +1,5 @@
-// A second command for a run directory: while a process trains there, and when its run is complete.
+// A second command for a run directory: while another process trains there, and after its run is
+// complete.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -47,10 +48,11 @@ class Again : public testing::Test {
   const std::string data_ = folder_ / "data", out_ = folder_ / "run";
 };
 
-TEST_F(Again, NobodyTrainsWhereAnotherProcessDoes) {
+TEST_F(Again, RefusesToTrainWhereAnotherProcessDoes) {
   Program first(with(with(endless_run(data_, out_), "--keep-checkpoints"), "1"));
   ASSERT_TRUE(first.wait_until([&] { return !checkpoints(out_).empty(); }));
-  for (int i = 0; i < 5; ++i) {  // readers need no lock, though checkpoints go while they read
+  // Readers need no lock, even if checkpoints are removed while they read.
+  for (int i = 0; i < 5; ++i) {
     const Ended ended = run({"eval", out_});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
   }
@@ -88,9 +90,9 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
 }
 
-// Killed when all was saved but the summary.
-// A summary that somebody edited, or a pipe in its place, costs its figures and nothing else.
-TEST_F(Again, ASummaryThatIsNotOursIsWrittenAnew) {
+// Killed when everything was saved except the summary.
+// An edited summary, or a pipe in its place, loses only its figures.
+TEST_F(Again, AForeignSummaryIsWrittenAgain) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   for (const char* text :
        {"5", "{\"outcome\":5}", "{\"outcome\":\"finished\",\"steps\":\"x\"}",
@@ -107,7 +109,7 @@ TEST_F(Again, ASummaryThatIsNotOursIsWrittenAnew) {
   EXPECT_EQ(run({"train", "--resume", out_}).exit_code, 0);
 }
 
-// Else the genuine checkpoints would be pruned as older ones.
+// Otherwise the genuine checkpoints would be pruned as older ones.
 TEST_F(Again, ACheckpointIsOfTheStepThatItsNameSays) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   const fs::path last = checkpoints(out_).back();

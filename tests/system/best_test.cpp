@@ -1,4 +1,4 @@
-// The checkpoint with the best evaluation: kept whatever comes after it, over interruptions too.
+// The checkpoint with the best evaluation: kept whatever follows, also after interruptions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Learns for two epochs; then each step takes the weights away, as lr * weight_decay is 1.
+// Learns for two epochs; then each step removes the weights, as lr * weight_decay is 1.
 class Best : public testing::Test {
  protected:
   void SetUp() override { make_set(data_); }
@@ -81,7 +81,7 @@ TEST_F(Best, IsKeptThoughTheRunForgets) {
   EXPECT_LT(evaluate(out_, "last")["accuracy"], best["accuracy"]);
 }
 
-TEST_F(Best, IsRememberedByARunThatGoesOn) {
+TEST_F(Best, IsRememberedByAResumedRun) {
   train(start(other_));
   train(start(out_, "3"));
   train({"train", "--resume", out_, "--epochs", "4"});
@@ -156,7 +156,7 @@ TEST_F(Best, IsLeftOutOnRequest) {
   EXPECT_FALSE(fs::exists(best_)) << "the run's own options count";
 }
 
-// The disk fills while a later checkpoint is written: what was kept stays whole.
+// The disk fills while a later checkpoint is written: the kept one stays complete.
 TEST_F(Best, OutlivesAFullDisk) {
   train(start(out_, "2"));
   const Json best = evaluate(out_, "best"), last = evaluate(out_, "last");

@@ -1,5 +1,5 @@
-// The program on a CUDA device, which tests/cuda_on_cpu stands in for: steps in flight, slots that
-// the device reads in place, loss scaling, resuming. What a user sees must be what the CPU shows.
+// The program on a CUDA device, emulated by tests/cuda_on_cpu: steps in flight, slots that the
+// device reads in place, loss scaling, resuming. The output must be the same as on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class TrainOnCuda : public testing::Test {
   const std::string data_ = folder_ / "data", a_ = folder_ / "a", b_ = folder_ / "b";
 };
 
-TEST_F(TrainOnCuda, IsWhatAutoChoosesAndSays) {
+TEST_F(TrainOnCuda, IsChosenAndReportedByAuto) {
   std::vector<std::string> arguments = with(short_run(data_, a_), "--plan-cache", "off");
   *std::find(arguments.begin(), arguments.end(), "cpu") = "auto";
   const Ended ended = run(arguments, with_cuda());
@@ -121,7 +121,7 @@ TEST_F(TrainOnCuda, MixesRowsAndPutsUpWithBrokenSamples) {
               HasSubstr("not every image can be decoded"));
   train(more(b_, "decoded"));
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
-  // The copier runs ahead of the steps; what it meets there is not the run's.
+  // The copier runs ahead of the steps; errors that it meets there do not belong to the run.
   EXPECT_EQ(read_json(a_ + "/summary.json")["bad_rows"],
             read_json(b_ + "/summary.json")["bad_rows"]);
 }
@@ -138,7 +138,7 @@ TEST_F(TrainOnCuda, ShowsTheLossScaleOfFp16Alone) {
   for (const Json& line : metrics(b_)) EXPECT_FALSE(line.contains("loss_scale"));
 }
 
-TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
+TEST_F(TrainOnCuda, ContinuesBitForBitAfterAnInterruption) {
   train(with(start(a_, "fp16"), "--checkpoint-every", "4"));
   Program program(with(start(b_, "fp16"), "--checkpoint-every", "4"), with_cuda());
   ASSERT_TRUE(program.wait_until([&] { return !checkpoints(b_).empty(); }));
@@ -148,7 +148,7 @@ TEST_F(TrainOnCuda, GoesOnBitForBitWhereItWasInterrupted) {
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
 }
 
-TEST_F(TrainOnCuda, GoesOnInAnotherPrecision) {
+TEST_F(TrainOnCuda, ContinuesInAnotherPrecision) {
   const auto slowly = [&](const std::string& out) {
     std::vector<std::string> arguments = start(out, "fp32");
     *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e-5";
@@ -189,7 +189,7 @@ TEST_F(TrainOnCuda, GoesOnInAnotherPrecision) {
 TEST_F(TrainOnCuda, EndsWhenNoLossScaleHelps) {
   std::vector<std::string> arguments = with(start(a_, "fp16"), "--overwrite");
   *std::find(arguments.begin(), arguments.end(), "32") = "8";
-  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e5";  // above 65504: no fp16 number
+  *std::find(arguments.begin(), arguments.end(), "1e-3") = "1e5";  // overflows in fp16
   const Ended ended = run(arguments, with_cuda());
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err,

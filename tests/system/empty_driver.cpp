@@ -1,1 +1,1 @@
-// Stands where the NVIDIA driver's library would be found; nothing asks it for anything.
+// An empty library in place of the NVIDIA driver's; it only has to be found.

@@ -1,5 +1,5 @@
-// How data reach a run: tiers, transforms, broken samples, packed sets. What a run learns depends
-// on none of it but the transforms.
+// Ways in which data reach a run: tiers, transforms, broken samples, packed sets. Only the
+// transforms change what a run learns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(Loading, SaysWhereTheImagesAreAndWhatLoadingCost) {
   EXPECT_FALSE(std::filesystem::exists(a_ + "/bad_samples.jsonl"));
 }
 
-TEST_F(Loading, GoesOnInMidEpochWithTheSameAugmentation) {
+TEST_F(Loading, ContinuesInMidEpochWithTheSameAugmentation) {
   const std::vector<std::string> more{"--transforms", augmented, "--checkpoint-every", "4"};
   expect_trained(a_, more);
   std::vector<std::string> first = more;
@@ -95,7 +95,7 @@ TEST_F(Loading, GoesOnInMidEpochWithTheSameAugmentation) {
   }
 }
 
-TEST_F(Loading, GoesOnWithFewerBatchesAnEpochWhereThatCanBeMeant) {
+TEST_F(Loading, ContinuesWithFewerBatchesPerEpochWherePossible) {
   expect_trained(a_, {"--checkpoint-every", "4", "--keep-checkpoints", "0"});
   const std::string middle = a_ + "/checkpoint-00000004.safetensors";
   const Ended refused = run({"train", "--resume", middle, "--limit-batches", "4"});
@@ -106,7 +106,7 @@ TEST_F(Loading, GoesOnWithFewerBatchesAnEpochWhereThatCanBeMeant) {
   EXPECT_EQ(read_json(a_ + "/summary.json")["steps"], 10);
 }
 
-TEST_F(Loading, PutsUpWithBrokenSamplesWhereItIsToldTo) {
+TEST_F(Loading, ToleratesBrokenSamplesOnRequest) {
   put(data_ + "/train/" + file_name(5), std::string("not an image"));
   const std::vector<std::string> fixed{"--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"};
   const Ended failed = train(data_, a_, fixed);

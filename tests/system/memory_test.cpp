@@ -1,4 +1,4 @@
-// Runs that do not fit into memory: refused before they begin, with a batch that does fit.
+// Runs that do not fit into memory: refused before they begin, with a batch size that fits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ class Memory : public testing::Test {
   void SetUp() override { make_set(data_); }
   void TearDown() override { ::unsetenv("WARPSTEP_FREE_BYTES"); }
 
-  // A step of a run that may take so many bytes.
+  // A step of a run with this limit of memory.
   Ended train(std::uint64_t free_bytes, int batch) const {
     ::setenv("WARPSTEP_FREE_BYTES", std::to_string(free_bytes).c_str(), 1);
     fs::remove_all(out_);
@@ -45,7 +45,7 @@ TEST_F(Memory, TheBatchThatIsNamedFitsAndTheNextDoesNot) {
   EXPECT_FALSE(fs::exists(out_));
   EXPECT_THAT(refused.err, AllOf(HasSubstr("mlp with --batch 192 takes "), HasSubstr(" on cpu, "),
                                  HasSubstr(" more than the "), HasSubstr(" is the peak with "),
-                                 HasSubstr("the largest of it ")));
+                                 HasSubstr("the largest values are ")));
   const int fits = std::stoi(refused.err.substr(refused.err.find(named) + named.size()));
   ASSERT_GE(fits, 1);
   ASSERT_LT(fits, 192);
@@ -56,7 +56,7 @@ TEST_F(Memory, TheBatchThatIsNamedFitsAndTheNextDoesNot) {
   EXPECT_THAT(next.err, HasSubstr(named + std::to_string(fits)));
 }
 
-TEST_F(Memory, RecomputingTellsWhatItGivesAndChangesNothing) {
+TEST_F(Memory, RecomputingReportsItsSavingsAndChangesNothing) {
   const std::string plain = folder_ / "plain", again = folder_ / "again";
   ASSERT_EQ(run(short_run(data_, plain)).exit_code, 0);
   const Ended ended = run(with(short_run(data_, again), "--recompute", "fc1"));

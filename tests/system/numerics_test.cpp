@@ -1,4 +1,4 @@
-// Runs that diverge, looked at call by call; and runs that must give the same bits again.
+// Runs that diverge, checked call by call; and runs that must give the same bits again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class Numerics : public testing::Test {
  protected:
   void SetUp() override { make_set(data_); }
 
-  // Its second epoch is beyond all numbers.
+  // Its second epoch overflows.
   std::vector<std::string> diverging() const {
     return with(short_run(data_, out_), "--optimizer", "sgd", "--lr-schedule", "step",
                 "--lr-step-epochs", "1", "--lr-gamma", "1e25");
@@ -43,7 +43,7 @@ class Numerics : public testing::Test {
       "step [78]: [a-z0-9_/.]+ \\([a-z]+, models/mlp.cpp:[0-9]+; [^)]+ of cpu\\) wrote "
       "[a-z0-9_/.]+: "
       "[0-9]+ NaN, [0-9]+ \\+inf and [0-9]+ -inf of [0-9]+ elements, the largest finite magnitude "
-      "is [^;]+; its inputs were all finite, the call made them: ";
+      "is [^;]+; its inputs were all finite, so the call produced them: ";
 };
 
 TEST_F(Numerics, OfARunThatDivergedAreLookedAtByResumingIt) {
@@ -95,7 +95,7 @@ TEST_F(Numerics, OfAnEvaluationAreLookedAtToo) {
   EXPECT_EQ(plain.exit_code, 0) << plain.err;
   EXPECT_EQ(checked.exit_code, 1) << plain.err;
   EXPECT_THAT(checked.err,
-              ContainsRegex("batch 1 of the evaluation: .* wrote .*the call made them"));
+              ContainsRegex("batch 1 of the evaluation: .* wrote .*the call produced them"));
 }
 
 // As another program may write it: without checksums.
@@ -132,7 +132,7 @@ TEST_F(Numerics, DoNotGoWithAProfileOfCalls) {
   EXPECT_FALSE(fs::exists(out_));
 }
 
-// --deterministic on the CPU: as many threads, the same file to the last byte.
+// --deterministic on the CPU: with the same number of threads, the same file to the last byte.
 TEST_F(Numerics, AreTheSameInEveryRunWithAsManyThreads) {
   for (const char* model : {"mlp", "cifar10cnn"}) {
     SCOPED_TRACE(model);

@@ -1,4 +1,4 @@
-// Standard streams that cannot be written: the run and what it saves are the same without them.
+// Standard streams that cannot be written: the run and its files are the same without them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST_F(Output, ALostStderrChangesNothing) {
     const Ended ended = run(short_run(data_, out_), {.err = err});
     EXPECT_EQ(ended.exit_code, 0) << "signal " << ended.signal;
     EXPECT_THAT(ended.out, HasSubstr("2 epochs, 12 steps, finished"));
-    expect_equal_runs(alone_, out_);  // metrics.jsonl has JSON alone, for one
+    expect_equal_runs(alone_, out_);  // for example, metrics.jsonl has only JSON
   }
 }
 
@@ -94,7 +94,7 @@ TEST(Limits, LittleMemoryEndsInAMessage) {
 }
 #endif
 
-// A terminal that was closed: SIGHUP, more than once, and nothing can be printed.
+// A closed terminal: SIGHUP, more than once, and nothing can be printed.
 TEST_F(Output, AClosedTerminalStopsAndSaves) {
   Program program(endless_run(data_, out_), {.out = Standard::gone, .err = Standard::gone});
   ASSERT_TRUE(program.wait_until([&] { return !checkpoints(out_).empty(); }));

@@ -59,7 +59,7 @@ TEST_F(Profile, EndsARunWithItsSummaryAndAPage) {
   EXPECT_TRUE(fs::is_regular_file(out() + "/session.prof"));
 }
 
-TEST_F(Profile, TellsPartsThatAddUpAndCallsOfEveryRecordedStep) {
+TEST_F(Profile, ReportsPartsThatAddUpAndCallsOfEveryRecordedStep) {
   const Json tables = report(out()).at("tables");
   double sum = 0, total = 0;
   for (const Json& row : tables["breakdown"])
@@ -74,7 +74,7 @@ TEST_F(Profile, TellsPartsThatAddUpAndCallsOfEveryRecordedStep) {
   EXPECT_FALSE(tables["samples"].empty());
 }
 
-TEST_F(Profile, ExportsWhatItsOwnCheckAndOtherProgramsRead) {
+TEST_F(Profile, ExportsFilesThatItsCheckAndOtherProgramsRead) {
   const Ended exported = run({"export", out()});
   ASSERT_EQ(exported.exit_code, 0) << exported.err;
   std::vector<fs::path> traces;
@@ -128,7 +128,7 @@ TEST_F(Profile, RefusesAScheduleBeforeAnythingIsDone) {
   EXPECT_FALSE(fs::exists(other));
 }
 
-// Without a GPU a run goes on and says so.
+// Without a GPU a run continues and says so.
 TEST_F(Profile, TrainsOnWhereThereAreNoCounters) {
   const std::string other = *folder_ / "counters";
   const std::vector<std::string> asked =
@@ -170,7 +170,7 @@ TEST_F(Profile, KeepsTheSessionsOfAResumedRunApart) {
   EXPECT_EQ(report(other).at("tables")["steps"].size(), 6U);
 }
 
-// On demand, and killed in the middle: what was recorded until then can be read.
+// On demand, and killed in the middle: everything recorded before can be read.
 TEST_F(Profile, RecordsARunningJobWhoseSessionSurvivesAKill) {
   const std::string other = *folder_ / "running";
   Program job(changed(short_run(data(), other), "--epochs", "1000000"));
@@ -187,7 +187,7 @@ TEST_F(Profile, RecordsARunningJobWhoseSessionSurvivesAKill) {
   EXPECT_TRUE(has_calls());
 }
 
-TEST_F(Profile, SaysWhatAJobThatIsNotThereWouldHaveToBe) {
+TEST_F(Profile, ExplainsWhichJobItExpected) {
   const Ended ended = run({"profile", "4194303"});
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_THAT(ended.err, Not(HasSubstr("terminate")));

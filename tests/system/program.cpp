@@ -46,10 +46,10 @@ bool set_stream(int number, int kept, Standard wanted) {
   return ::dup2(kept, number) == number && (wanted == Standard::kept || ::close(kept) == 0);
 }
 
-// In the child: from here to exec only calls that are allowed after a fork.
+// In the child: up to exec only calls that are allowed after a fork.
 [[noreturn]] void become(char* const* arguments, int out, int err, const Setting& setting) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives a killed test
-  // Tests may run in a shell's background, which ignores them.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no child outlives a killed test
+  // A shell's background, where tests may run, ignores them.
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (!set_stream(0, nothing, setting.in) || !set_stream(1, out, setting.out) ||

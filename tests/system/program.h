@@ -1,4 +1,4 @@
-// Runs the program as a user does: its arguments in, its exit code and both outputs back.
+// Runs the program as a user does: with arguments, returning its exit code and both outputs.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ namespace warpstep::system_test {
 struct Ended {
   int exit_code = -1;      // -1: a signal ended it
   int signal = 0;          // that one
-  bool timed_out = false;  // it was killed for that
+  bool timed_out = false;  // it was killed after the time limit
   double seconds = 0;
   std::string out, err;
 };
@@ -26,8 +26,8 @@ inline constexpr double enough_seconds = 480;
 inline constexpr double enough_seconds = 120;
 #endif
 
-// What a standard stream of the program is: the test's own, closed, on a full disk, or a pipe whose
-// reader went away.
+// The target of a standard stream of the program: the test's own, closed, on a full disk, or a pipe
+// whose reader has closed it.
 enum class Standard { kept, closed, full, gone };
 
 struct Setting {
@@ -39,7 +39,7 @@ struct Setting {
   std::uint64_t max_address_bytes = 0;  // 0: as here
 };
 
-// A started program. Its environment has the CPU alone, and kernels that share cores politely.
+// A started program. Its environment hides GPUs and makes OpenMP threads wait without spinning.
 class Program {
  public:
   explicit Program(const std::vector<std::string>& arguments, const Setting& setting = {});
@@ -49,7 +49,7 @@ class Program {
 
   pid_t id() const { return process_; }
   void signal(int number) const;
-  // Looks every few milliseconds; false when the program ended or ran out of time before.
+  // Checks every few milliseconds; false if the program ended or the time ran out before.
   bool wait_until(const std::function<bool()>& condition);
   bool wait_for_err(const std::string& text);  // on standard error
   Ended wait();

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A port of this machine that nothing listens on now.
+// A port of this machine that is free now.
 std::string free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -49,14 +49,14 @@ TEST_F(Ranks, AreLaidOverEachOther) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   ASSERT_EQ(one.exit_code, 0) << one.err;
   const std::string archive = folder_ / "job.tar";
-  // In whatever order they are given.
+  // The order of the arguments does not matter.
   const Ended ranks = run({"ranks", run_of(1), run_of(0), "--json", "--perfetto", archive});
   ASSERT_EQ(ranks.exit_code, 0) << ranks.err;
-  const Json told = Json::parse(ranks.out);
-  ASSERT_EQ(told["ranks"].size(), 2U);
-  EXPECT_EQ(told["ranks"][1]["rank"], 1);
-  EXPECT_EQ(told["ranks"][1]["clock"], "the same machine's clock");
-  EXPECT_EQ(told["stragglers"].size(), 11U);
+  const Json merged = Json::parse(ranks.out);
+  ASSERT_EQ(merged["ranks"].size(), 2U);
+  EXPECT_EQ(merged["ranks"][1]["rank"], 1);
+  EXPECT_EQ(merged["ranks"][1]["clock"], "the same machine's clock");
+  EXPECT_EQ(merged["stragglers"].size(), 11U);
 
   data::TarReader members(archive);
   std::vector<std::string> names;

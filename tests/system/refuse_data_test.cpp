@@ -1,4 +1,4 @@
-// Data sets that are broken, and how a run says so: the file and what to do, nothing skipped.
+// Broken data sets, and the error of a run: it names the file and the remedy, and skips nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -25,7 +25,7 @@ Bytes read_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A PNG whose header says another bit depth and kind of colour; its checksum fits.
+// A PNG whose header has another bit depth and colour type; its checksum is valid.
 Bytes png_of_kind(std::uint8_t depth, std::uint8_t colour) {
   Bytes file = data::testing::some_png({8, 8, 3});
   file[24] = depth;
@@ -39,7 +39,7 @@ class BadData : public testing::Test {
  protected:
   void SetUp() override { make_set(data_); }
 
-  // Refused at once, with exit code 1 and one line; puts the set back.
+  // Refused at once, with exit code 1 and one line; restores the set.
   void expect_refused(const std::vector<std::string>& parts) {
     const Ended ended = run(short_run(data_, out_));
     EXPECT_EQ(ended.exit_code, 1);
@@ -78,7 +78,7 @@ TEST_F(BadData, Pictures) {
   };
   for (const auto& [file, parts] :
        std::vector<Case>{{data::testing::some_png({9, 8, 3}), {"is 8 x 9 pixels", "8 x 8"}},
-                         {png_of_kind(16, 2), {"broken PNG"}},  // pixels of 8 bits said to have 16
+                         {png_of_kind(16, 2), {"broken PNG"}},  // pixels of 8 bits declared as 16
                          {png_of_kind(8, 3), {"PNG"}},          // no palette
                          {{'G', 'I', 'F', '8', '9', 'a'}, {"PNG"}},
                          {{}, {"PNG"}}}) {
@@ -113,7 +113,7 @@ TEST_F(BadData, Labels) {
   put(data_ + "/test/labels.csv", lines(0, 63) + "0063.png,3\n");
   fs::remove(data_ + "/test/labels.pkl");
   expect_refused({data_ + "/test/labels.csv: '0063.png' has label 3", "3 classes: 0 to 2"});
-  // cos system; what a hostile pickle of Python's protocol 0 looks like
+  // cos system: a hostile pickle in Python's protocol 0
   put(train_ + "/labels.pkl", std::string("cos\nsystem\n(S'touch x'\ntR."));
   expect_refused({train_ + "/labels.pkl: ", "GLOBAL"});
   put(train_ + "/labels.pkl", std::string("\x80\x02}(U\x01xR.", 8));
@@ -189,7 +189,7 @@ TEST(Idx, TrainsPlainAndZippedAlike) {
   EXPECT_EQ(lines.back()["images"], 60) << "the last batch is not full";
   expect_equal_runs(folder / "run-plain", folder / "run-zipped");
 
-  // A header that lies of 4 thousand million images.
+  // A header that claims 4 thousand million images.
   const std::string images = folder / "plain/train-images-idx3-ubyte";
   const std::string labels = folder / "plain/train-labels-idx1-ubyte";
   for (const std::string& path : {images, labels}) {

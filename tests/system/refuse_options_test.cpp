@@ -1,5 +1,5 @@
-// What a user may get wrong on the command line: one message that names it and the fix, the exit
-// code, and nothing left behind.
+// Mistakes on the command line: one message that names the mistake and the fix, the exit code, and
+// no files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ class Refuse : public testing::Test {
  protected:
   void SetUp() override { make_set(data_); }
 
-  // Before anything was computed: no run directory either.
+  // Before anything was computed: without a run directory.
   void expect_refused(const std::vector<std::string>& arguments, int exit_code,
                       const testing::Matcher<const std::string&>& message) {
     const Ended ended = run(arguments);
@@ -142,7 +142,7 @@ TEST_F(Refuse, ToSaveWeightsWhoseEvaluationDiverged) {
   EXPECT_TRUE(checkpoints(out_).empty());
 }
 
-TEST_F(Refuse, ToGoOnWhenTheDiskIsFull) {
+TEST_F(Refuse, ToContinueWhenTheDiskIsFull) {
   Setting full;
   full.max_file_bytes = 1'000'000;  // a checkpoint has 4.6 MB
   const Ended ended = run(short_run(data_, out_), full);

@@ -1,4 +1,4 @@
-// A run that was killed or interrupted and goes on equals one left alone, bit for bit.
+// A run that was killed or interrupted and then resumed equals an uninterrupted one, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A run left alone, and what others start from; each with a checkpoint in every mid-epoch.
+// An uninterrupted run, and the start of others; each with a checkpoint in the middle of every
+// epoch.
 class Resume : public testing::Test {
  protected:
   void SetUp() override {
@@ -76,7 +77,7 @@ TEST_F(Resume, AfterASignalInMidEpoch) {
     ASSERT_TRUE(
         program.wait_until([&] { return has_line(out_, "{\"kind\":\"step\",\"step\":8,"); }));
     program.signal(number);
-    program.signal(number);  // timeout(1) sends it twice: that is one request
+    program.signal(number);  // timeout(1) sends it twice: that counts as one request
     const Ended ended = program.wait();
     EXPECT_EQ(ended.exit_code, 130);
     EXPECT_THAT(ended.err, HasSubstr("interrupted; go on with: warpstep train --resume " + out_));
@@ -170,7 +171,7 @@ TEST_F(Resume, UnfinishedFilesDoNoHarm) {
   EXPECT_TRUE(fs::exists(out_ + "/.notes.tmp-1"));
 }
 
-TEST_F(Resume, AFinishedRunGoesOnWithMoreEpochs) {
+TEST_F(Resume, AFinishedRunContinuesWithMoreEpochs) {
   fs::copy(alone_, out_, fs::copy_options::recursive);
   const Ended ended = run({"train", "--resume", out_, "--epochs", "7"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;

@@ -17,7 +17,7 @@ using data::testing::put;
 using data::testing::TemporaryFolder;
 
 // train/ and test/ of 8x8 RGB files with labels.pkl: each class has its own colour under noise, and
-// files are named by class first, as in a folder a class. 3 classes, 192 training files.
+// file names begin with the class, as in a folder per class. 3 classes, 192 training files.
 void make_set(const std::string& folder, int test_files = 64);
 
 inline constexpr int set_classes = 3;
@@ -36,18 +36,19 @@ std::vector<std::string> with(std::vector<std::string> arguments, const More&...
   return arguments;
 }
 
-// What a run wrote.
+// The files of a run.
 using Tensors = std::map<std::string, std::vector<std::byte>>;
 Tensors tensors(const std::filesystem::path& checkpoint);
 std::string checkpoint_metadata(const std::filesystem::path& checkpoint, const std::string& key);
-// Those of steps, oldest first.
+// The checkpoints of steps, oldest first.
 std::vector<std::filesystem::path> checkpoints(const std::string& run);
 Json read_json(const std::string& path);
 std::vector<Json> metrics(const std::string& run);
-// Without what a clock says.
+// Without times.
 std::vector<Json> timeless_metrics(const std::string& run);
 Json timeless_summary(const std::string& run);
-// The same weights, moments, progress, metrics and summary, bit for bit; `names` says which runs.
+// The same weights, moments, progress, metrics and summary, bit for bit; `names` identifies the
+// runs.
 void expect_equal_runs(const std::string& a, const std::string& b);
 
 }  // namespace warpstep::system_test

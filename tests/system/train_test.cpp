@@ -1,4 +1,4 @@
-// A run from its data set to its files: what is written, where, and that its numbers repeat.
+// A run from its data set to its files: their names and content, and that its numbers repeat.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,12 +64,12 @@ TEST(Train, WritesARunThatEvalReproduces) {
   for (const char* file : {"summary.json", "curves.png", "metrics.jsonl"})
     EXPECT_THAT(ended.out, HasSubstr(out + "/" + file));
   EXPECT_THAT(ended.out, HasSubstr(checkpoints(out).back().string()));
-  // Messages are the other output's.
+  // Messages go to standard error.
   EXPECT_THAT(ended.out, Not(HasSubstr("validation")));
   EXPECT_THAT(ended.err, HasSubstr("untrained  validation  loss"));
   EXPECT_THAT(ended.err, HasSubstr("epoch 2/2  validation  loss"));
   EXPECT_THAT(ended.err, HasSubstr("device: cpu"));
-  EXPECT_THAT(ended.err, HasSubstr("not CUDA: "));  // auto says what it chose, and why
+  EXPECT_THAT(ended.err, HasSubstr("not CUDA: "));  // auto reports its choice and the reason
 
   const Ended evaluated = run({"eval", out, "--json"});
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;

@@ -1,4 +1,4 @@
-// The options of loss and update in a run of the program: what is written, evaluated and resumed.
+// The options of loss and update in a run of the program: its files, evaluations and resumption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(UpdateOptions, ARunHasThemAll) {
     updates += update ? 1 : 0;
   }
   EXPECT_GT(updates, 1);
-  // The average is what was evaluated, by the run and by eval.
+  // The average was evaluated, by the run and by eval.
   EXPECT_NEAR(evaluated(out_, {})["loss"].get<double>(), validation["loss"].get<double>(), 1e-9);
   EXPECT_NE(evaluated(out_, {"--no-ema"})["loss"], validation["loss"]);
   const Tensors saved = tensors(checkpoints(out_).back());
@@ -62,7 +62,7 @@ TEST_F(UpdateOptions, ARunHasThemAll) {
   EXPECT_TRUE(saved.contains("optimizer.momentum_buffer.fc1.weight"));
 }
 
-// In the middle of an accumulation, too.
+// Also in the middle of an accumulation.
 TEST_F(UpdateOptions, AResumedRunEndsWithTheSameBits) {
   const std::string alone = folder_ / "alone";
   ASSERT_EQ(run(with_all(alone)).exit_code, 0);

@@ -1,4 +1,4 @@
-// Weights that come from elsewhere and go elsewhere: --weights, --logits and `warpstep weights`.
+// Weights from other programs and for them: --weights, --logits and `warpstep weights`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +81,7 @@ TEST_F(Weights, StartARunThatBeginsWhereTheyEnded) {
   EXPECT_EQ(config["weights"]["file"], weights_);
   EXPECT_EQ(config["weights"]["loaded"], 6);
   EXPECT_FALSE(read_json(run_ + "/config.json").contains("weights"));
-  // A run that goes on has its own weights, though it began with others.
+  // A resumed run has its own weights, though it began with others.
   fs::remove(weights_);
   EXPECT_EQ(run({"train", "--resume", folder_ / "new", "--epochs", "3"}).exit_code, 0);
   EXPECT_EQ(read_json(folder_ / "new/config.json")["weights"], config["weights"]);
@@ -100,7 +100,7 @@ TEST_F(Weights, OfAnotherHeadLeaveItFresh) {
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("4 of the model's 6 tensors loaded"),
                                HasSubstr("left as initialised: fc3.weight, fc3.bias"),
-                               HasSubstr("in the file alone: ")));
+                               HasSubstr("only in the file: ")));
   ASSERT_EQ(run(still(short_run(data_, folder_ / "fresh"))).exit_code, 0);
   const Tensors found = tensors(checkpoints(folder_ / "new").back());
   const Tensors fresh = tensors(checkpoints(folder_ / "fresh").back());
@@ -206,8 +206,7 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
                  HasSubstr("name it X.safetensors"));
   expect_refused({"eval", run_, "--logits", logits_, "--data-errors", "mask"}, 2,
                  HasSubstr("add --data-errors fail"));
-  expect_refused({"weights", "convert", weights_, weights_}, 2,
-                 HasSubstr("is the file that is read"));
+  expect_refused({"weights", "convert", weights_, weights_}, 2, HasSubstr("is the input file"));
   expect_refused({"weights", "convert", weights_, out, "--rename", "fc3"}, 2,
                  HasSubstr("--rename fc3: is not OLD=NEW"));
   expect_refused({"weights", "convert", weights_, out, "--dtype", "f8"}, 2, HasSubstr("--dtype"));

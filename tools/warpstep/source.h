@@ -9,6 +9,7 @@
 #include "data/load/loader.h"
 #include "engine/run/feeder.h"
 #include "engine/run/program.h"
+#include "models/build.h"
 #include "models/zoo.h"
 #include "tools/warpstep/run_options.h"
 

@@ -1,6 +1,6 @@
 // fuzz_run TARGET [--runs N] [--seconds N] [--seed N] [--crashes FOLDER] [FILE...]: the driver that
-// needs no special compiler. Runs the corpus as it is and then damaged, or the FILEs alone. Writes
-// the input that ends the process to FOLDER/TARGET-SEED-ROUND. fuzz_run --list names the targets.
+// needs no special compiler. Runs the corpus unchanged and then damaged, or only the FILEs. Writes
+// an input that ends the process to FOLDER/TARGET-SEED-ROUND. fuzz_run --list names the targets.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "tests/fuzz/harness/target.h"
 #include "tests/largest_allocation.h"
 
-// Sanitizers shall abort, so that the input is written. Nothing reads these without them.
+// Makes sanitizers abort, so that the input is written. Without sanitizers these have no effect.
 extern "C" const char* __asan_default_options() {
   return "abort_on_error=1";
 }
@@ -36,7 +36,7 @@ struct Options {
   std::vector<std::string> files;
 };
 
-// What on_abort() may look at: plain memory.
+// The data of on_abort(): plain memory.
 const std::uint8_t* current_data = nullptr;
 std::size_t current_bytes = 0;
 char current_path[4096];
@@ -45,7 +45,7 @@ void say(const char* text) {
   if (::write(STDERR_FILENO, text, std::char_traits<char>::length(text)) < 0) ::_exit(1);
 }
 
-// Calls nothing that a signal handler may not.
+// Calls only functions that are allowed in a signal handler.
 extern "C" void warpstep_fuzz_on_signal(int signal) {
   const int file = ::open(current_path, O_CREAT | O_TRUNC | O_WRONLY, 0644);
   const bool written = file >= 0 && ::write(file, current_data, current_bytes) ==

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t most_growth = 1 << 16;  // bytes
 
-// Draws one after the other from (seed, round).
+// Draws a sequence of numbers from (seed, round).
 class Dice {
  public:
   Dice(std::uint64_t seed, std::uint32_t round) : seed_(seed), round_(round) {}
@@ -21,7 +21,7 @@ class Dice {
   std::size_t below(std::size_t n) {  // 0 for 0
     return n == 0 ? 0 : warpstep::below(word(), static_cast<std::uint32_t>(n));
   }
-  // Mostly short: 1 to 16, now and then up to n.
+  // Mostly short: 1 to 16, sometimes up to n.
   std::size_t length(std::size_t n) { return std::min(n, 1 + below(below(4) == 0 ? n : 16)); }
 
  private:
@@ -31,7 +31,7 @@ class Dice {
   std::array<std::uint32_t, 4> words_{};
 };
 
-// Integers at which arithmetic tends to break.
+// Integers at which arithmetic often fails.
 std::uint64_t interesting(Dice& dice) {
   const std::uint64_t bit = std::uint64_t{1} << dice.below(64);
   switch (dice.below(4)) {
@@ -76,7 +76,7 @@ void edit(Bytes& bytes, const Bytes& other, Dice& dice) {
       bytes.erase(place, place + static_cast<std::ptrdiff_t>(dice.length(bytes.size() - at)));
       break;
     case 6: bytes.insert(place, dice.length(64), static_cast<std::uint8_t>(dice.word())); break;
-    case 7: {  // a range of its own, once or many times
+    case 7: {  // a range of this file, once or many times
       const Bytes range = range_of(bytes, dice);
       const std::size_t times = 1 + dice.below(dice.below(8) == 0 ? 200 : 3);
       Bytes repeated;
@@ -85,7 +85,7 @@ void edit(Bytes& bytes, const Bytes& other, Dice& dice) {
       bytes.insert(place, repeated.begin(), repeated.end());
       break;
     }
-    case 8: {  // a range of another file, over what is there
+    case 8: {  // overwritten by a range of another file
       const Bytes range = range_of(other, dice);
       const std::size_t length = std::min(range.size(), bytes.size() - at);
       std::copy_n(range.begin(), length, place);

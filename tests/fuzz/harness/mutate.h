@@ -1,4 +1,4 @@
-// Damage to files, the same for the same seed and round everywhere.
+// Damage to files, reproducible from seed and round.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 //   std::vector<Bytes> seeds() { return {a_good_small_file()}; }
 //   const Registered target{"NAME", run, seeds};
 //
-// A DataError that leaves run() is the right answer to a broken file; anything else that does is a
+// A DataError thrown by run() is the right answer to a broken file; any other exception is a
 // finding, and so is a crash, a sanitizer's report, or one allocation out of proportion.
 #pragma once
 
@@ -41,11 +41,11 @@ std::vector<Bytes> corpus(const Target& target);
 // Calls target.run(), swallows DataError, and ends the process by abort() for every other throw.
 void run_once(const Target& target, Input input);
 
-// Ends the process when `kept` is false: says what was promised.
+// Ends the process when `kept` is false, and prints the broken promise.
 void promise(bool kept, std::string_view what);
 
-// For readers that want a path: a file of this process alone, overwritten by each call, removed at
-// the end. The folder has nothing else in it but other files of this function.
+// For readers that need a path: a file of this process, overwritten by each call, removed at the
+// end. Its folder has only files of this function.
 std::string file_of(const std::string& name, Input input);
 
 }  // namespace warpstep::fuzz

@@ -1,0 +1,43 @@
+// Mean loss and accuracy of a model over a data set, and what evaluations share with training.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "engine/core/batch.h"
+#include "engine/run/program.h"
+#include "engine/run/runner.h"
+
+namespace warpstep {
+
+// Sums over samples, from which means follow exactly.
+struct Score {
+  double loss_sum = 0;  // of per-sample losses
+  std::int64_t correct = 0;
+  std::int64_t count = 0;
+
+  double loss() const { return count ? loss_sum / static_cast<double>(count) : 0; }
+  double accuracy() const {
+    return count ? static_cast<double>(correct) / static_cast<double>(count) : 0;
+  }
+  Score& operator+=(const Score& other);
+};
+
+// Evaluates `program` (a step without training) on one pass of `source` from its start.
+Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0,
+               Runner* runner = nullptr);  // limit 0: all batches; runner null: eager
+
+// The same, abandoned between two batches once *stop is set: returns nothing then.
+std::optional<Score> evaluate_until(Program& program, BatchSource& source,
+                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
+                                    Runner* runner = nullptr);
+
+// Sets the batch's images and labels, and its row plans if the step reads them, as inputs.
+void give_batch(Program& program, const Batch& batch);
+
+// Copies the averaged weights and the buffers of `from` to `to`, the store of an evaluation,
+// through host memory. Throws Error where the models differ.
+void take_average(const Store& from, Store& to);
+
+}  // namespace warpstep

@@ -1,0 +1,183 @@
+// The order of a run's steps, evaluations and checkpoints, and when it has diverged; on the
+// reference backend.
+
+#include "engine/run/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "engine/core/error.h"
+#include "engine/passes/precision.h"
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::model_step;
+
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinite = std::numeric_limits<float>::infinity();
+
+// Endless batches of one grey image, three per epoch.
+class GreyImages final : public BatchSource {
+ public:
+  Shape image_shape() const override { return {28, 28, 1}; }
+  std::int64_t batch_size() const override { return 1; }
+  std::uint64_t samples() const override { return 3; }
+  std::uint64_t steps_per_epoch() const override { return 3; }
+  const Batch& next() override {
+    batch_ = {.position = position_, .images = image_, .labels = label_, .count = 1};
+    position_ = position_.step + 1 == steps_per_epoch()
+                    ? Position{position_.epoch + 1, 0}
+                    : Position{position_.epoch, position_.step + 1};
+    return batch_;
+  }
+  Position position() const override { return position_; }
+  void seek(Position position) override { position_ = position; }
+
+ private:
+  std::vector<std::uint8_t> image_ = std::vector<std::uint8_t>(784, 99);
+  std::vector<std::int32_t> label_{3};
+  Batch batch_;
+  Position position_;
+};
+
+// Logs everything that a run reports: "s4" for step 4, "e" for an epoch, "v" for an evaluation and
+// "c" for a checkpoint, each with the number of steps done. Stops the run after step `stop_at`.
+class Log final : public TrainObserver {
+ public:
+  explicit Log(std::uint64_t stop_at = 0) : stop_at_(stop_at) {}
+  void on_step(const StepRecord& r) override {
+    add('s', r.step);
+    if (r.step == stop_at_) stop = true;
+  }
+  void on_epoch(const EpochRecord& r) override { add('e', r.step); }
+  void on_evaluation(const EvaluationRecord& r) override { add('v', r.step); }
+  void on_checkpoint(const std::filesystem::path& path) override { text += path.string() + " "; }
+
+  std::string text;
+  std::atomic<bool> stop{false};
+
+ private:
+  void add(char what, std::uint64_t step) { text += fmt::format("{}{} ", what, step); }
+
+  std::uint64_t stop_at_;
+};
+
+struct SmallRun {
+  std::shared_ptr<Backend> backend = open_backend("ref");
+  Program step{model_step("mlp", 1, {}), backend};
+  Program evaluation{model_step("mlp", 1, {.training = false}), backend, step.shared_store()};
+  GreyImages training, validation;
+  Progress progress;
+
+  std::string train(const TrainOptions& options, std::uint64_t stop_at = 0) {
+    Log log(stop_at);
+    Trainer trainer(
+        {.step = step,
+         .data = training,
+         .evaluation = &evaluation,
+         .evaluation_data = &validation,
+         .observers = {&log},
+         .save =
+             [](const Progress& at) { return std::filesystem::path(fmt::format("c{}", at.step)); }},
+        options);
+    const Outcome outcome = trainer.run(progress, log.stop);
+    return log.text + (outcome == Outcome::finished ? "finished" : "interrupted");
+  }
+};
+
+TEST(Trainer, EvaluatesAndSavesAfterEachEpoch) {
+  EXPECT_EQ(SmallRun().train({.epochs = 2}), "v0 s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 finished");
+}
+
+TEST(Trainer, SavesBetweenEpochsAndAtTheLastStep) {
+  EXPECT_EQ(SmallRun().train({.epochs = 0,
+                              .max_steps = 5,
+                              .evaluate_every_epochs = 0,
+                              .evaluate_untrained = false,
+                              .save_every_steps = 2}),
+            "s1 s2 c2 s3 e3 c3 s4 c4 s5 v5 c5 finished");
+}
+
+TEST(Trainer, ContinuesWhereItWasStopped) {
+  SmallRun run;
+  EXPECT_EQ(run.train({.epochs = 2}, 2), "v0 s1 s2 c2 interrupted");
+  EXPECT_EQ(run.train({.epochs = 2}, 3), "s3 e3 c3 interrupted") << "without its evaluation";
+  EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
+  EXPECT_EQ(run.train({.epochs = 2}), "finished");
+}
+
+TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
+  EXPECT_EQ(SmallRun().train({.epochs = 2, .limit_batches = 1, .evaluate_every_epochs = 2}),
+            "v0 s1 e1 c1 s2 e2 v2 c2 finished");
+}
+
+TEST(Trainer, RefusesAPositionBeyondTheEpoch) {
+  for (const std::uint64_t step : {3, 9}) {
+    SmallRun run;
+    run.progress = {.step = 12, .next = {1, step}};
+    EXPECT_THAT([&] { run.train({.epochs = 9}); },
+                ThrowsMessage<DataError>(
+                    HasSubstr(fmt::format("after {} steps of epoch 2, but an epoch of this data "
+                                          "has 3",
+                                          step))));
+  }
+  SmallRun run;
+  run.progress = {.step = 5, .next = {1, 2}};
+  EXPECT_THAT([&] { run.train({.epochs = 9, .limit_batches = 2}); },
+              ThrowsMessage<DataError>(HasSubstr("an epoch of this data has 2")));
+}
+
+StepRecord fifth(float loss, float scale, bool overflow) {
+  StepRecord record{.step = 5, .epoch = 2, .step_in_epoch = 1, .steps_per_epoch = 4, .loss = loss};
+  record.loss_scale = scale;
+  record.overflow = overflow;
+  return record;
+}
+
+TEST(Divergence, IsAGradientThatIsNotFiniteWhereNoScaleFalls) {
+  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1); },
+              ThrowsMessage<NumericError>(HasSubstr("gradients are not finite in step 5")));
+  EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, true), false, 1); },
+              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
+}
+
+TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
+  EXPECT_NO_THROW(require_sound(fifth(1, 1, false), true, 0));
+  EXPECT_NO_THROW(require_sound(fifth(1, 1, true), true, 16));
+  EXPECT_NO_THROW(require_sound(fifth(not_a_number, 1, true), true, 16))
+      << "no update was made of it";
+  EXPECT_THAT([] { require_sound(fifth(infinite, 1, false), true, 0); },
+              ThrowsMessage<NumericError>(
+                  HasSubstr("the loss is inf in step 5 (epoch 2, step 1 of 4, learning rate 0)")));
+  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("gradients overflow in step 5"),
+                                                HasSubstr("down to 0.5"),
+                                                HasSubstr("the last 17 steps made no update"))));
+  EXPECT_THAT([] { require_sound(fifth(not_a_number, 0.5F, true), true, 17); },
+              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
+}
+
+// If every step overflows: the longest time that a run continues without an update.
+TEST(Divergence, EndsSeventeenStepsAfterTheFirstLossScale) {
+  StepState state;
+  const LossScaling scaling{.enabled = true};
+  int steps = 0;
+  do {
+    tick(state, {}, 0.9, 0.999, scaling);
+    state.overflow = 1;
+    ++steps;
+  } while (state.loss_scale >= least_loss_scale);
+  EXPECT_EQ(steps - 1, 17);
+}
+
+}  // namespace
+}  // namespace warpstep

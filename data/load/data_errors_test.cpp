@@ -133,7 +133,7 @@ TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
   EXPECT_THAT(message_of([&] {
                 for (int step = 0; step < 40; ++step) loader.next();
               }),
-              HasSubstr("no row of its batch is good"));
+              HasSubstr("every sample of this batch is broken"));
 }
 
 // A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.
@@ -208,7 +208,7 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
               }),
               AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.resident = a_resident_set().first(900); }),
-              AllOf(HasSubstr("900 bytes: 16 images of 4x5x3 have 960")));
+              AllOf(HasSubstr("900 bytes, but 16 images of 4x5x3 have 960")));
   EXPECT_THAT(refused([](LoaderOptions& o) {
                 o.pixels = PixelPlan{};
                 o.recipe = Recipe("mixup=1");

@@ -229,8 +229,7 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
 // The window of the resident image that the step gathers.
 void BatchMaker::gather_row(const Draw& draw, RowPlan& plan) const {
   const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
-  const std::int64_t y = geometry.source.y + geometry.out.y,
-                     x = geometry.source.x + geometry.out.x;
+  const std::int64_t y = geometry.source.y + geometry.out.y, x = geometry.source.x + geometry.out.x;
   constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
   if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
       std::abs(y) > most || std::abs(x) > most)

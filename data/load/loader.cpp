@@ -400,9 +400,7 @@ std::string advice(const LoaderStats& stats, const StageTime& longest, const std
         "{}",
         more);
   if (longest.name == "read")
-    return fmt::format(
-        "pack the set into one file with `warpstep data pack`, or use {}",
-        more);
+    return fmt::format("pack the set into one file with `warpstep data pack`, or use {}", more);
   if (longest.name == "pixels") return "normalise on the device (--normalize device)";
   return fmt::format("use {}", more);
 }

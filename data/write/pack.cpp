@@ -155,7 +155,7 @@ class FolderAside {
   explicit FolderAside(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
     if (!out_.has_filename()) out_ = out_.parent_path();  // "set/"
     if (exists(out) && (!is_folder(out) || !fs::is_empty(out)))
-      fail<DataError>("{}: is there already and is not an empty folder; name another one", out);
+      fail<DataError>("{}: exists and is not an empty folder; name another one", out);
     aside_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
     fs::create_directories(out_.parent_path());
     fs::remove_all(aside_);  // of a process of the same number that was killed

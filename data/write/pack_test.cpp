@@ -149,7 +149,7 @@ TEST_F(Pack, MakesBaselineJpegSeekableAndLosesNothing) {
 TEST_F(Pack, RefusesAnOutThatHoldsSomething) {
   put(out_ + "/mine", std::string("x"));
   EXPECT_THAT(message_of([&] { pack(from_, out_); }),
-              HasSubstr("/out: is there already and is not an empty folder"));
+              HasSubstr("/out: exists and is not an empty folder"));
   fs::remove(out_ + "/mine");
   pack(from_, out_ + "/");  // empty now
   expect_equal(from_, out_, Split::train);

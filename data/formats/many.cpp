@@ -97,7 +97,7 @@ MappedImages::MappedImages(MappedParts parts) : parts_(std::move(parts)) {
   if (parts_.offset > file_bytes || samples > (file_bytes - parts_.offset) / image_bytes_)
     fail<DataError>("{}: has {} bytes, too few for {} images of {}; copy it again", path(),
                     file_bytes, samples, parts_.shape.text());
-  asked_ = Asked(samples, file_bytes, host_budget_bytes());
+  readahead_ = ReadaheadTracker(samples, file_bytes, host_budget_bytes());
   Hash hash;
   hash.add(samples * image_bytes_);
   for (const std::int64_t extent : parts_.shape.extents())
@@ -124,7 +124,7 @@ std::span<const std::uint8_t> MappedImages::all_pixels() const {
 }
 
 void MappedImages::will_need(std::uint64_t index) const {
-  if (asked_.is_first(index))
+  if (readahead_.first_request(index))
     parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
 }
 
@@ -173,7 +173,7 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
     mapped_ = mapped_ && file->is_mapped();
     bytes += file->bytes();
   }
-  asked_ = Asked(size(), bytes, host_budget_bytes());
+  readahead_ = ReadaheadTracker(size(), bytes, host_budget_bytes());
   Scratch scratch;
   const Sample first = PackedSamples::fetch(0, scratch);
   shape_ = decoded_shape(first, PackedSamples::name(0));
@@ -197,7 +197,7 @@ Sample PackedSamples::fetch(std::uint64_t index, Scratch& scratch) const {
 }
 
 void PackedSamples::will_need(std::uint64_t index) const {
-  if (asked_.is_first(index))
+  if (readahead_.first_request(index))
     file_of(index).will_need(parts_.offsets[index], parts_.lengths[index]);
 }
 

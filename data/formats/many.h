@@ -73,7 +73,7 @@ class MappedImages : public Dataset, public Checksums {
 
  private:
   MappedParts parts_;
-  Asked asked_;
+  ReadaheadTracker readahead_;
   std::uint64_t image_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
@@ -129,7 +129,7 @@ class PackedSamples : public Dataset, public Checksums {
 
  private:
   PackedParts parts_;
-  Asked asked_;
+  ReadaheadTracker readahead_;
   Shape shape_;
   bool mapped_ = true;
   std::uint32_t longest_ = 0;

@@ -87,11 +87,11 @@ TEST_F(Npy, RefusesHeadersByNameAndByte) {
   EXPECT_THAT(with("[('a', '|u1')]", "(4,)"), HasSubstr("a structured type"));
   EXPECT_THAT(with("'|u1'", "(4,)", "True"), HasSubstr("Fortran order; save it with"));
   EXPECT_THAT(with("'|u1'", "(4,)", "Maybe"), HasSubstr("neither True nor False"));
-  EXPECT_THAT(with("'|u1'", "(-4,)"), HasSubstr("no proper shape"));
+  EXPECT_THAT(with("'|u1'", "(-4,)"), HasSubstr("an invalid shape"));
   EXPECT_THAT(with("'|u1'", "(4"), HasSubstr("no ')' here"));
   EXPECT_THAT(with("'|u1'", "(4,)", "False", " more"), HasSubstr("more after its dict"));
   EXPECT_THAT(with("'|u1', 'descr': '|u1'", "(4,)"), HasSubstr("has the key 'descr'"));
-  EXPECT_THAT(with("'|u1'", "(3,)"), HasSubstr("promises (3) of 1 bytes each, but 4 bytes"));
+  EXPECT_THAT(with("'|u1'", "(3,)"), HasSubstr("announces (3) of 1 bytes each, but 4 bytes"));
   EXPECT_THAT(with("'|u1'", "(5,)"), HasSubstr("copy it again"));
   EXPECT_THAT(with("'<i8'", "(4294967296, 4294967296, 2)"), HasSubstr("but 4 bytes follow"));
   put(path_, std::string("\x93NUMPY\1\0\xff\xff{}", 12));
@@ -142,7 +142,7 @@ TEST_F(Npy, RefusesSetsThatDoNotFit) {
   put(folder_ / "classes.txt", std::string("a\n\nb\n"));
   EXPECT_THAT(open_refusal(), HasSubstr("classes.txt: line 2 is empty"));
   put(folder_ / "classes.txt", std::string("a\na\n"));
-  EXPECT_THAT(open_refusal(), HasSubstr("line 2: the name 'a' stands twice"));
+  EXPECT_THAT(open_refusal(), HasSubstr("line 2: the name 'a' occurs twice"));
   put(folder_ / "classes.txt", std::string("a\nb\n"));
   const Bytes negative(16, 0xff);
   write_npy(folder_ / "train-labels.npy", StoredType::i64, Extents{2}, negative);

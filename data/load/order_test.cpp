@@ -96,7 +96,7 @@ TEST(Order, RefusesWhatItCannotShuffle) {
   EXPECT_THAT(testing::message_of<UsageError>([] {
                 Order({0, std::uint64_t{1} << 32, Shuffle::full, 0});
               }),
-              HasSubstr("4294967296 samples are more than"));
+              HasSubstr("4294967296 samples: at most"));
   EXPECT_THAT(testing::message_of<UsageError>([] {
                 Order({0, 100, Shuffle::window, 31});
               }),

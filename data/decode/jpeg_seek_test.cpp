@@ -169,7 +169,7 @@ TEST(JpegSeek, RefusesToMakeProgressiveFilesSeekable) {
   EXPECT_FALSE(jpeg_traits(file, "a.jpg").baseline);
   EXPECT_TRUE(jpeg_traits(some_jpeg({}, 64, 96), "a.jpg").baseline);
   EXPECT_THAT(message_of([&] { make_seekable(file, "a.jpg"); }),
-              AllOf(HasSubstr("a.jpg: is no baseline JPEG"), HasSubstr("jpegtran")));
+              AllOf(HasSubstr("a.jpg: is not a baseline JPEG"), HasSubstr("jpegtran")));
   Bytes cut = some_jpeg({}, 64, 96);
   cut.resize(cut.size() / 2);
   EXPECT_THAT(

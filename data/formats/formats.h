@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "data/formats/dataset.h"
 
@@ -42,6 +43,9 @@ bool has_safetensors(const std::string& spec, Split split);
 // text of a JSON array of names, and "encoding": png, jpeg or mixed. Other tensors are ignored.
 std::unique_ptr<Dataset> open_safetensors(const std::string& spec, Split split,
                                           const OpenOptions& options);
+
+// The "classes" of the metadata: a JSON array. Empty when a name is not UTF-8.
+std::string class_metadata(const std::vector<std::string>& names);
 
 // Shards of encoded samples, named as WebDataset does: spec/train.tar, spec/train-*.tar or
 // spec/train/*.tar, and test likewise.

@@ -163,6 +163,12 @@ std::unique_ptr<Dataset> open_encoded(Open open, PackedParts parts) {
 
 }  // namespace
 
+std::string class_metadata(const std::vector<std::string>& names) try {
+  return nlohmann::json(names).dump();
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
 bool has_safetensors(const std::string& spec, Split split) {
   return exists(path_of(spec, split));
 }

@@ -114,7 +114,7 @@ TEST_F(Pack, TurnsOtherFormatsIntoOneAnother) {
   write_npy(npy + "/train-images.npy", StoredType::u8, std::vector<std::uint64_t>{3, 4, 5}, pixels);
   write_npy(npy + "/train-labels.npy", StoredType::u8, std::vector<std::uint64_t>{3},
             Bytes{2, 0, 1});
-  EXPECT_THAT(message_of([&] { pack(npy, out_); }), HasSubstr("is decoded already; pack it with"));
+  EXPECT_THAT(message_of([&] { pack(npy, out_); }), HasSubstr("is already decoded; pack it with"));
   EXPECT_FALSE(exists(out_));
   PackOptions options;
   options.to = PackTo::decoded;

@@ -148,10 +148,10 @@ TEST_F(Npy, RefusesSetsThatDoNotFit) {
   write_npy(folder_ / "train-labels.npy", StoredType::i64, Extents{2}, negative);
   EXPECT_THAT(open_refusal(), HasSubstr("sample 0 has label -1"));
   write_npy(folder_ / "train-labels.npy", StoredType::u8, Extents{2, 1}, Bytes{0, 1});
-  EXPECT_THAT(open_refusal(), HasSubstr("has the shape (2, 1); labels have one dimension"));
+  EXPECT_THAT(open_refusal(), HasSubstr("has the shape (2, 1); labels must have one dimension"));
   put_labels("train", {1, 0});
   put_images("train", 2, {4, 5, 3}, {2, 60});
-  EXPECT_THAT(open_refusal(), HasSubstr("holds U8 of shape (2, 60); images are uint8"));
+  EXPECT_THAT(open_refusal(), HasSubstr("has U8 of shape (2, 60); images must be uint8"));
   put_images("train", 2, {4, 5, 3}, {2, 4, 3, 5});
   EXPECT_THAT(open_refusal(), HasSubstr("images of 5 channels"));
   put_images("train", 0, {4, 5, 3}, {2, 0, 5, 3});

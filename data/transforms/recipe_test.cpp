@@ -32,7 +32,7 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("random-corp=32"),
               AllOf(HasSubstr("'random-corp' is not known"), HasSubstr("did you mean random-crop"),
                     HasSubstr("normalize, random-crop")));
-  EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at place 5"));
+  EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at character 5"));
   EXPECT_THAT(refused("random-crop"), AllOf(HasSubstr("a size is missing"), HasSubstr("usage:")));
   EXPECT_THAT(refused("random-crop=0"), HasSubstr("0 is not from 1 to 16384"));
   EXPECT_THAT(refused("random-crop=3x4x5"), HasSubstr("is not a size"));

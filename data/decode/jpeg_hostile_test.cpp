@@ -27,7 +27,7 @@ using testing::seeds;
 using testing::some_jpeg;
 using testing::window_of;
 
-// Where the marker stands first.
+// The first position of the marker.
 std::size_t find(const Bytes& file, std::uint8_t code) {
   for (std::size_t i = 0; i + 1 < file.size(); ++i)
     if (file[i] == 0xff && file[i + 1] == code) return i;
@@ -149,7 +149,7 @@ TEST(JpegHostile, RefusesFilesInWhichAComponentHasNoScan) {
   }
 }
 
-// libjpeg-turbo remembers tables; what a file lacks must not come from the one before it.
+// libjpeg-turbo keeps tables; a file must not use those of the file before.
 TEST(JpegHostile, TakesNoTablesFromAnotherFile) {
   for (const JpegKind& kind : {JpegKind{}, JpegKind{.progressive = true}}) {
     const Bytes file = some_jpeg(kind, 32, 48);
@@ -184,7 +184,7 @@ TEST(JpegHostile, TruncatedFilesAreNamedOrGiveTheSamePixels) {
   }
 }
 
-// Damage behind the last row shows when all is decoded; no window has a part in it.
+// Damage after the last row is found when everything is decoded; no window depends on it.
 TEST(JpegHostile, FullRouteReadsToTheEndOfTheImage) {
   JpegDecoder decoder;
   Bytes file = some_jpeg({}, 32, 48);

@@ -220,7 +220,7 @@ TEST(Png, NamesEveryFlippedBit) {
   }
 }
 
-// The chunk's CRC fits, so only zlib's own checksum can tell.
+// The chunk's CRC is right, so only zlib's checksum shows the damage.
 TEST(Png, RefusesAWrongAdlerSum) {
   Bytes file = some_png(small);
   const std::size_t length = std::size_t{file[35]} << 8 | file[36];

@@ -70,7 +70,7 @@ TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
         "--tier mapped: {:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB; use --tier "
         "decoded, or pack the set with `warpstep data pack --decode`",
         mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
-  if (wanted != Tier::automatic) return {wanted, "as asked"};
+  if (wanted != Tier::automatic) return {wanted, "as requested"};
   if (facts.has_device && obstacle.empty() && !facts.sets_extent)
     return {Tier::resident, "its pixels fit the device"};
   if (facts.is_decoded) return {Tier::mapped, "it is stored decoded"};

@@ -1,5 +1,4 @@
-// What becomes of a batch with samples that cannot be decoded, and plain_options that do not go
-// together.
+// Batches with samples that cannot be decoded, and options that contradict each other.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -58,8 +58,8 @@ int first_workers(const LoaderOptions& options) {
   return options.start_workers > 0 ? options.start_workers : (most + 1) / 2;
 }
 
-// The thread that launches steps has priority: when it is late, the step is late. A failure to
-// lower the own priority is harmless.
+// The thread that launches steps has priority: when it is late, the step is late. A failure
+// to lower a worker's priority is harmless.
 void lower_own_priority() {
   const auto self = static_cast<id_t>(::gettid());
   ::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + worker_nice);

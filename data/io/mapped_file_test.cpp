@@ -63,7 +63,7 @@ TEST_P(EitherIo, GivesEveryRangeAndNoneBeyond) {
   }
   file.will_need(9000, ~std::uint64_t{0});
   EXPECT_THAT(message_of([&] { file.view(9999, 2, scratch_); }),
-              HasSubstr("/file: has 10000 bytes, but 2 from byte 9999"));
+              HasSubstr("/file: has 10000 bytes, too few for 2 bytes from byte 9999"));
   EXPECT_NE(message_of([&] { file.view(1, ~std::uint64_t{0}, scratch_); }), "");
 }
 
@@ -76,7 +76,7 @@ TEST_P(EitherIo, NamesAFileThatChanged) {
   std::filesystem::resize_file(path_, 7);
   EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("has 7 bytes, but had 10000"));
   std::filesystem::remove(path_);
-  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: is gone"));
+  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: was deleted after it was opened"));
 }
 
 TEST_P(EitherIo, RefusesWhatIsNoFile) {

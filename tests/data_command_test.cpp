@@ -116,7 +116,7 @@ TEST_F(DataCommand, RefusesToPackWhatCannotBeMeant) {
   EXPECT_EQ(run(from + (folder_ / "out") + " --to zip").code, 2);
   const Result taken = run(from + (folder_ / "set"));
   EXPECT_EQ(taken.code, 1);
-  EXPECT_THAT(taken.err, HasSubstr("/set: is there already and is not an empty folder"));
+  EXPECT_THAT(taken.err, HasSubstr("/set: exists and is not an empty folder"));
 }
 
 TEST_F(DataCommand, DescribesTokens) {

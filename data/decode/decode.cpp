@@ -54,9 +54,10 @@ Shape decoded_shape(const Sample& sample, const std::string& name) {
 void decode(const Sample& sample, const std::string& name, const Shape& shape, const Window& window,
             std::int64_t channels, Scratch& scratch, std::span<std::uint8_t> pixels) {
   if (!is_inside(window, shape))
-    fail<DataError>("{}: is {} x {} pixels; rows {} to {} and columns {} to {} are wanted of it",
-                    name, shape[1], shape[0], window.y, window.y + window.height, window.x,
-                    window.x + window.width);
+    fail<DataError>(
+        "{}: is {} x {} pixels, too small for the window of rows {} to {} and columns {} to {}",
+        name, shape[1], shape[0], window.y, window.y + window.height, window.x,
+        window.x + window.width);
   const std::uint64_t begin = now_ns();
   const Shape wanted{shape[0], shape[1], channels};
   switch (sample.encoding) {

@@ -1,4 +1,4 @@
-// Encoded samples, and which part of an image is wanted.
+// A sample with its encoding, and the window of an image that is decoded.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace warpstep::data {
 
 // Pixels; a larger image is refused before memory for it is allocated.
 constexpr std::int64_t max_image_side = 16384;
-// Deflate cannot expand more than 1032 times: a header that promises more than that is wrong.
+// Deflate expands at most 1032 times: a header that announces more than that is wrong.
 constexpr std::int64_t max_deflate_expansion = 1032;
 
 enum class Encoding : std::uint8_t { pixels, png, jpeg };
@@ -23,14 +23,14 @@ struct Sample {
   Shape shape;  // of Encoding::pixels: [height, width, channels]; else in the bytes themselves
 };
 
-// How a window of a JPEG file is decoded; all routes give the same pixels. 256 x 256 of 800 x 533
-// pixels (4:2:0, quality 90) take 1 : 0.55 : 0.23 of the time of full : partial : seek.
+// How a window of a JPEG file is decoded; all routes give the same pixels. The times of full,
+// partial and seek are 1 : 0.55 : 0.23 for 256 x 256 of 800 x 533 pixels (4:2:0, quality 90).
 enum class JpegRoute : std::uint8_t {
   automatic,  // the fastest that the file allows
-  full,       // every row and column, and the file to its end: finds all damage
-  partial,    // of any file: entropy decoding of the rows above the window's end, inverse
-              // transforms of the window alone
-  seek        // of a baseline file with restart markers: only the intervals that the window needs
+  full,       // every row and column, to the end of the file: finds all damage
+  partial,  // any file: entropy decoding down to the window's last row, inverse transforms only of
+            // the window
+  seek      // baseline files with restart markers: only the intervals that the window needs
 };
 
 // A rectangle of an image in pixels; row y, column x is its first.
@@ -46,15 +46,14 @@ inline bool is_inside(const Window& window, const Shape& image) {
          window.height <= image[0] - window.y && window.width <= image[1] - window.x;
 }
 
-// Which of the encodings a file is in.
-
 inline constexpr std::uint64_t max_encoded_bytes = std::uint64_t{1} << 30;  // of one sample
 
-// By the ending of a name, in any case: .png; .jpg or .jpeg.
+// Whether a name ends in .png, or in .jpg or .jpeg, in any case.
 bool has_png_name(std::string_view name);
 bool has_jpeg_name(std::string_view name);
 
-// By the first bytes; by the name where they are neither, so that its decoder tells the fault.
+// The encoding by the first bytes; if they match neither, by the name, whose decoder then reports
+// the fault.
 Encoding encoding_of(std::span<const std::uint8_t> bytes, std::string_view name);
 
 }  // namespace warpstep::data

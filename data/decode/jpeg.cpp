@@ -13,14 +13,14 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::int64_t block_side = 8;  // samples
-// Coefficients of files with several scans are kept as 128 bytes a block until all are read.
+// With several scans, all coefficients are in memory until the last scan: 128 bytes per block.
 constexpr std::int64_t block_bytes = 128;
 constexpr std::int64_t max_coefficient_bytes = std::int64_t{512} << 20;
-// What a decoder reads of APP0 (JFIF) and APP14 (Adobe), with marker and length.
+// The part of APP0 (JFIF) and APP14 (Adobe) that decoders read, with marker and length.
 constexpr std::size_t jfif_bytes = 18;
 constexpr std::size_t adobe_bytes = 16;
 
-constexpr const char* wanted = "expected 8-bit gray or colour with Huffman coding; convert with";
+constexpr const char* supported = "expected 8-bit gray or colour with Huffman coding; convert with";
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -61,7 +61,7 @@ bool is_skipped(std::uint8_t code) {
          code == marker::dac || code == marker::dnl;
 }
 
-// Reads segment after segment; every access is checked against the file's end.
+// Reads the segments of the header one by one; checks every access against the file's end.
 class HeaderReader {
  public:
   HeaderReader(std::span<const std::uint8_t> file, const std::string& name)
@@ -82,9 +82,9 @@ class HeaderReader {
         read_frame(code, begin, body);
       } else if (const char* kind = refused_frame(code)) {
         fail<DataError>("{}: byte {}: is {} JPEG; {}: mogrify -format jpg", name_, begin, kind,
-                        wanted);
+                        supported);
       } else if (code != marker::dht && code != marker::dqt && !is_skipped(code)) {
-        broken(begin, "marker 0xff{:02x} has no place before the image", code);
+        broken(begin, "marker 0xff{:02x} is not allowed before the image", code);
       }
       keep(code, begin, body);
     }
@@ -98,32 +98,32 @@ class HeaderReader {
                     fmt::format(format, std::forward<Args>(args)...));
   }
 
-  [[noreturn]] void cut() {
-    fail<DataError>("{}: is truncated: the JPEG header goes on after byte {}; copy the file again",
-                    name_, file_.size());
+  [[noreturn]] void truncated() {
+    fail<DataError>(
+        "{}: is truncated: the JPEG header continues after byte {}; copy the file again", name_,
+        file_.size());
   }
 
   void check_signature() {
     if (file_.empty()) fail<DataError>("{}: is empty, expected a JPEG file; copy it again", name_);
     if (file_[0] != marker::prefix || (file_.size() > 1 && file_[1] != marker::soi))
-      fail<DataError>("{}: is not a JPEG file; {}: mogrify -format jpg", name_, wanted);
+      fail<DataError>("{}: is not a JPEG file; {}: mogrify -format jpg", name_, supported);
     at_ = 2;
   }
 
   std::uint8_t next_marker() {
-    if (at_ >= file_.size()) cut();
-    if (file_[at_] != marker::prefix)
-      broken(at_, "0x{:02x} stands where a marker must", file_[at_]);
-    while (at_ < file_.size() && file_[at_] == marker::prefix) ++at_;  // more of them are padding
-    if (at_ >= file_.size()) cut();
+    if (at_ >= file_.size()) truncated();
+    if (file_[at_] != marker::prefix) broken(at_, "0x{:02x} instead of a marker", file_[at_]);
+    while (at_ < file_.size() && file_[at_] == marker::prefix) ++at_;  // repeated ones are padding
+    if (at_ >= file_.size()) truncated();
     return file_[at_++];
   }
 
   std::span<const std::uint8_t> next_body() {
-    if (file_.size() - at_ < 2) cut();
+    if (file_.size() - at_ < 2) truncated();
     const std::size_t bytes = idx(file_[at_] << 8 | file_[at_ + 1]);
     if (bytes < 2) broken(at_, "a segment of {} bytes", bytes);
-    if (bytes > file_.size() - at_) cut();
+    if (bytes > file_.size() - at_) truncated();
     at_ += bytes;
     return file_.subspan(at_ - bytes + 2, bytes - 2);
   }
@@ -134,13 +134,13 @@ class HeaderReader {
       broken(begin, "a frame header of {} bytes", body.size() + 2);
     if (body[0] != 8)
       fail<DataError>("{}: byte {}: is a {}-bit JPEG; {}: mogrify -depth 8", name_, begin, body[0],
-                      wanted);
+                      supported);
     if (body[5] == 4)
       fail<DataError>("{}: byte {}: is a CMYK or YCCK JPEG; {}: mogrify -colorspace sRGB", name_,
-                      begin, wanted);
+                      begin, supported);
     if (body[5] != 1 && body[5] != 3)
       fail<DataError>("{}: byte {}: is a JPEG of {} components; {}: mogrify -colorspace sRGB",
-                      name_, begin, body[5], wanted);
+                      name_, begin, body[5], supported);
     header_.frame = code;
     header_.height = body[1] << 8 | body[2];
     header_.width = body[3] << 8 | body[4];
@@ -150,12 +150,12 @@ class HeaderReader {
       header_.sampling[c] = {static_cast<std::uint8_t>(factors >> 4),
                              static_cast<std::uint8_t>(factors & 15)};
       if (factors >> 4 < 1 || factors >> 4 > 4 || (factors & 15) < 1 || (factors & 15) > 4)
-        broken(begin, "component {} has sampling factors {} x {}, allowed are 1 to 4", c,
+        broken(begin, "component {} has sampling factors {} x {}; allowed are 1 to 4", c,
                factors >> 4, factors & 15);
     }
     if (header_.height < 1 || header_.width < 1 || header_.height > max_image_side ||
         header_.width > max_image_side)
-      fail<DataError>("{}: byte {}: claims {} x {} pixels, allowed are 1 to {} a side", name_,
+      fail<DataError>("{}: byte {}: claims {} x {} pixels; allowed are 1 to {} per side", name_,
                       begin, header_.width, header_.height, max_image_side);
   }
 
@@ -169,8 +169,8 @@ class HeaderReader {
     check_size(begin);
   }
 
-  // A Huffman code has at least 1 bit. A block of a sequential file is at least two codes (its DC
-  // coefficient, the end of its others), of a progressive one a DC code.
+  // A Huffman code has at least 1 bit. A block has at least two codes in a sequential file (its DC
+  // coefficient and the end of block), one in a progressive file (DC).
   void check_size(std::size_t begin) {
     const std::int64_t bits = header_.frame == marker::sof2 ? 1 : 2;
     const std::int64_t blocks = header_.blocks();
@@ -180,7 +180,7 @@ class HeaderReader {
           name_, begin, header_.width, header_.height, file_.size());
     if (header_.has_several_scans() && blocks * block_bytes > max_coefficient_bytes)
       fail<DataError>(
-          "{}: byte {}: {} x {} pixels in several scans need {} MiB of coefficients, allowed are "
+          "{}: byte {}: {} x {} pixels in several scans need {} MiB of coefficients; allowed are "
           "{}; make it baseline with: mogrify -interlace none",
           name_, begin, header_.width, header_.height, blocks * block_bytes >> 20,
           max_coefficient_bytes >> 20);
@@ -359,7 +359,7 @@ struct JpegDecoder::Impl {
 
   Impl() {
     if (!warpstep_jpeg_create_reader(&reader))
-      fail<Error>("libjpeg-turbo cannot be used: {}", escape.reason);
+      fail<Error>("cannot initialise libjpeg-turbo: {}", escape.reason);
   }
 };
 
@@ -390,8 +390,9 @@ JpegRoute JpegDecoder::decode(std::span<const std::uint8_t> file, const std::str
                      window.height, window.width, channels, shape.text());
   if (channels == 1 && header.components == 3)
     fail<DataError>(
-        "{}: is a colour JPEG where gray is wanted; convert with: mogrify -colorspace "
-        "Gray",
+        "{}: is a colour JPEG, but the images of its set are gray (1 channel); convert with: "
+        "mogrify "
+        "-colorspace Gray",
         name);
   Impl& impl = *impl_;
   impl.row.resize(idx(header.width * channels));

@@ -27,7 +27,7 @@ using testing::seeds;
 using testing::some_jpeg;
 using testing::window_of;
 
-// Where the marker stands first.
+// The first position of the marker.
 std::size_t find(const Bytes& file, std::uint8_t code) {
   for (std::size_t i = 0; i + 1 < file.size(); ++i)
     if (file[i] == 0xff && file[i + 1] == code) return i;
@@ -81,9 +81,9 @@ TEST(JpegHostile, NamesWhatIsNoJpegOrNotReadAndTheFix) {
   EXPECT_THAT(jpeg_refusal(with(file, frame + 9, {2})), HasSubstr("a frame header of 17 bytes"));
   EXPECT_THAT(jpeg_refusal(with(file, frame + 11, {0x50})), HasSubstr("sampling factors 5 x 0"));
   EXPECT_THAT(jpeg_refusal(with(file, 2, {0})),
-              HasSubstr("byte 2: is a broken JPEG: 0x00 stands where"));
+              HasSubstr("byte 2: is a broken JPEG: 0x00 instead of a marker"));
   EXPECT_THAT(jpeg_refusal(with(file, 4, {0, 1})), HasSubstr("a segment of 1 bytes"));
-  EXPECT_THAT(jpeg_refusal(with(file, 3, {0xc8})), HasSubstr("marker 0xffc8 has no place"));
+  EXPECT_THAT(jpeg_refusal(with(file, 3, {0xc8})), HasSubstr("marker 0xffc8 is not allowed"));
   EXPECT_THAT(jpeg_refusal(with(file, 3, {0xda})), HasSubstr("a scan before the frame header"));
   EXPECT_THAT(jpeg_refusal(with(file, find(file, 0xda) + 4, {4})),
               HasSubstr("a scan header of 12 bytes"));
@@ -98,7 +98,7 @@ TEST(JpegHostile, RefusesSizesThatTheFileCannotHold) {
   JpegDecoder decoder;
   testing_support::forget_allocations();
   EXPECT_THAT(jpeg_refusal(with_size(file, 0, 48)),
-              HasSubstr("claims 48 x 0 pixels, allowed are 1 to"));
+              HasSubstr("claims 48 x 0 pixels; allowed are 1 to"));
   EXPECT_THAT(jpeg_refusal(with_size(file, 32, 16385)), HasSubstr("claims 16385 x 32"));
   for (const JpegRoute route : {JpegRoute::full, JpegRoute::partial, JpegRoute::seek}) {
     EXPECT_THAT(message_of([&] {
@@ -123,7 +123,7 @@ TEST(JpegHostile, BoundsWhatSeveralScansMayTake) {
   Bytes file = some_jpeg({.progressive = true}, 32, 48);
   file = with(file, find(file, 0xc2) + 5, {0x40, 0, 0x40, 0});
   file.resize(1 << 20);
-  EXPECT_THAT(jpeg_refusal(file), AllOf(HasSubstr("need 768 MiB of coefficients, allowed are 512"),
+  EXPECT_THAT(jpeg_refusal(file), AllOf(HasSubstr("need 768 MiB of coefficients; allowed are 512"),
                                         HasSubstr("mogrify -interlace none")));
   JpegDecoder decoder;
   decode_whole(decoder, some_jpeg({.progressive = true, .single_scans = 30}, 32, 48), 3);
@@ -145,11 +145,11 @@ TEST(JpegHostile, RefusesFilesInWhichAComponentHasNoScan) {
     file.resize(first + 2 + std::min(find(rest, 0xda), find(rest, 0xc4)));
     file.insert(file.end(), {0xff, 0xd9});
     EXPECT_THAT(message_of([&] { decode_whole(decoder, file, 3); }),
-                HasSubstr("before all of its components have had a scan"));
+                HasSubstr("before every component has a scan"));
   }
 }
 
-// libjpeg-turbo remembers tables; what a file lacks must not come from the one before it.
+// libjpeg-turbo keeps tables; a file must not use those of the file before.
 TEST(JpegHostile, TakesNoTablesFromAnotherFile) {
   for (const JpegKind& kind : {JpegKind{}, JpegKind{.progressive = true}}) {
     const Bytes file = some_jpeg(kind, 32, 48);
@@ -184,7 +184,7 @@ TEST(JpegHostile, TruncatedFilesAreNamedOrGiveTheSamePixels) {
   }
 }
 
-// Damage behind the last row shows when all is decoded; no window has a part in it.
+// Damage after the last row is found when everything is decoded; no window depends on it.
 TEST(JpegHostile, FullRouteReadsToTheEndOfTheImage) {
   JpegDecoder decoder;
   Bytes file = some_jpeg({}, 32, 48);

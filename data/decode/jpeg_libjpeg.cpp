@@ -11,12 +11,12 @@
 namespace warpstep::data {
 namespace {
 
-// Progressive files of the usual encoders have up to 10 scans. Each may be a few bytes long and yet
-// visit every block, so their number bounds the time that a small file can take.
+// Usual encoders write progressive files with up to 10 scans. A scan of a few bytes may visit every
+// block, so the limit bounds the decoding time of a small file.
 constexpr int max_scans = 100;
-// More than the coefficients that a header may ask for (512 MiB), with libjpeg-turbo's rounding.
+// More than the 512 MiB of coefficients that a header may need, with libjpeg-turbo's rounding.
 constexpr long max_memory_bytes = 640L << 20;
-// Huffman tables that no segment of this file has filled; libjpeg-turbo sets bits[0] to 0.
+// bits[0] of a Huffman table that this file has not defined; libjpeg-turbo sets it to 0.
 constexpr std::uint8_t unfilled = 0xff;
 
 JpegReader* reader_of(j_decompress_ptr library) {
@@ -42,7 +42,7 @@ static void warpstep_jpeg_nothing(j_decompress_ptr) {}
 static boolean warpstep_jpeg_more(j_decompress_ptr library) {
   JpegEscape* escape = reader_of(library)->escape;
   escape->truncated = true;
-  library->src->bytes_in_buffer = 0;  // the decoder has read on to the end
+  library->src->bytes_in_buffer = 0;  // the decoder has read up to the end
   escape->leave("the file ends too early");
 }
 
@@ -54,8 +54,8 @@ static void warpstep_jpeg_skip(j_decompress_ptr library, long bytes) {
   source->bytes_in_buffer -= idx(bytes);
 }
 
-// libjpeg-turbo keeps tables from file to file, for streams of abbreviated images. Here a file
-// that lacks a table must be refused whatever came before it.
+// libjpeg-turbo keeps tables from file to file, for streams of abbreviated images. Here a file that
+// lacks a table must be refused, whatever file was decoded before.
 static void warpstep_jpeg_forget_tables(j_decompress_ptr library) {
   for (JQUANT_TBL* table : library->quant_tbl_ptrs)
     std::memset(table->quantval, 0, sizeof table->quantval);
@@ -67,8 +67,8 @@ static void warpstep_jpeg_forget_tables(j_decompress_ptr library) {
   }
 }
 
-// Once a scan: its tables must be this file's. (That their numbers are in range, libjpeg-turbo has
-// checked when it started the scan.)
+// Called for each scan: its tables must be this file's. (libjpeg-turbo has checked their indices
+// when it started the scan.)
 static void warpstep_jpeg_check_scan(JpegReader* reader) {
   const jpeg_decompress_struct& library = reader->library;
   if (library.input_scan_number == reader->checked_scan) return;
@@ -86,7 +86,7 @@ static void warpstep_jpeg_check_scan(JpegReader* reader) {
   }
 }
 
-// Called between the parts of a file that are read ahead of the pixels.
+// libjpeg-turbo calls this between the parts of a file that it reads before the pixels.
 static void warpstep_jpeg_progress(j_common_ptr library) {
   warpstep_jpeg_check_scan(static_cast<JpegReader*>(library->client_data));
 }
@@ -128,12 +128,12 @@ void warpstep_jpeg_check_complete(JpegReader* reader) {
   for (int c = 0; c < library.num_components; ++c) {
     if (library.comp_info[c].quant_table == nullptr ||
         (library.progressive_mode && library.coef_bits[c][0] < 0))
-      reader->escape->leave("it ends before all of its components have had a scan");
+      reader->escape->leave("it ends before every component has a scan");
   }
 }
 
-// Where a progressive file ends before its last refinement, libjpeg-turbo smooths across blocks,
-// and a window depends on more than its margin.
+// When a progressive file ends before its last refinement, libjpeg-turbo smooths across blocks, and
+// a window depends on more than its margin.
 static bool warpstep_jpeg_is_refined(const jpeg_decompress_struct& library) {
   if (!library.progressive_mode) return true;
   for (int c = 0; c < library.num_components; ++c)
@@ -175,6 +175,7 @@ bool warpstep_jpeg_read(JpegReader* reader, const JpegWindow* wanted, bool* part
   }
   const std::size_t row_bytes = idx(window.width * wanted->channels);
   const std::size_t before = idx((window.x - left) * wanted->channels);
+  // Whether rows can be decoded to their final address.
   const bool direct = window.x == left && window.width == library->output_width;
   const auto top = static_cast<JDIMENSION>(window.y);
   const auto bottom = static_cast<JDIMENSION>(window.y + window.height);
@@ -190,7 +191,7 @@ bool warpstep_jpeg_read(JpegReader* reader, const JpegWindow* wanted, bool* part
   if (*partial)
     jpeg_abort_decompress(library);
   else
-    jpeg_finish_decompress(library);  // reads on to the end of the image, and finds damage there
+    jpeg_finish_decompress(library);  // reads to the end of the image and finds damage there
   return true;
 }
 
@@ -255,6 +256,8 @@ void throw_broken_jpeg(const std::string& name, std::size_t at, const JpegEscape
                   escape.reason);
 }
 
+// From pixels to a JPEG file.
+
 namespace {
 
 struct Encoding420 {
@@ -301,16 +304,17 @@ std::vector<std::uint8_t> encode_jpeg(const Shape& shape, std::span<const std::u
   JpegWriter writer(&escape, &file);
   const Encoding420 image{&shape, pixels.data(), quality};
   if (!warpstep_jpeg_encode(&writer, &image))
-    fail<DataError>("an image of {} cannot be written as JPEG: {}", shape.text(), escape.reason);
+    fail<DataError>("cannot encode an image of {} as JPEG: {}", shape.text(), escape.reason);
   return file;
 }
 
-// The lossless way to a JPEG file with restart markers: coefficients are read, coded anew, and
-// compared.
+// Lossless conversion to a JPEG file with restart markers: reads the coefficients, encodes them
+// again and compares the result.
 
 namespace {
 
-constexpr std::int64_t max_interval = 5;  // MCUs: 1.4 % more bytes before the new Huffman tables
+constexpr std::int64_t max_interval =
+    5;  // MCUs; costs 1.4 % more bytes before the optimised Huffman tables
 
 struct Transcoding {
   std::span<const std::uint8_t> file;
@@ -322,8 +326,8 @@ struct Transcoding {
   JpegWriter to{&escape, &out};
 };
 
-// The largest divisor of a row up to max_interval; a row of many MCUs that has none but 1 stays
-// whole, because markers at every MCU would cost 7 % of the file.
+// The largest divisor of a row up to max_interval, or the whole row if there is only 1: a marker at
+// every MCU would cost 7 % of the file.
 unsigned interval_of(std::int64_t mcus_per_row) {
   for (std::int64_t interval = max_interval; interval > 1; --interval)
     if (mcus_per_row % interval == 0) return static_cast<unsigned>(interval);
@@ -348,7 +352,7 @@ static bool warpstep_jpeg_transcode(Transcoding* work) {
   to->restart_interval = work->interval;
   to->restart_in_rows = 0;
   to->optimize_coding = TRUE;
-  // All markers are copied as they are, these two with them.
+  // Off, because these two are copied below with all other markers.
   to->write_JFIF_header = FALSE;
   to->write_Adobe_marker = FALSE;
   jpeg_write_coefficients(to, coefficients);
@@ -379,7 +383,7 @@ static bool warpstep_jpeg_same_component(Transcoding* work, int c, jvirt_barray_
   return true;
 }
 
-// False with a reason unless the file that was written holds what the given one does.
+// False with a reason unless both files have the same coefficients.
 static bool warpstep_jpeg_verify(Transcoding* work) {
   if (setjmp(work->escape.jump) != 0) return false;
   const std::vector<std::uint8_t>& written = work->out;
@@ -393,7 +397,7 @@ static bool warpstep_jpeg_verify(Transcoding* work) {
               a.num_components == b.num_components && a.jpeg_color_space == b.jpeg_color_space;
   for (int c = 0; same && c < a.num_components; ++c)
     same = warpstep_jpeg_same_component(work, c, expected[c], got[c]);
-  if (!same) work->escape.leave("the image written with restart markers is another one");
+  if (!same) work->escape.leave("the file with restart markers holds another image");
   return true;
 }
 
@@ -404,14 +408,14 @@ std::vector<std::uint8_t> make_seekable(std::span<const std::uint8_t> file,
   const JpegHeader header = read_jpeg_header(file, name);
   if (header.frame != marker::sof0)
     fail<DataError>(
-        "{}: is no baseline JPEG, so it cannot have restart markers to seek by; convert with: "
+        "{}: is not a baseline JPEG, so it cannot have restart markers for seeking; convert with: "
         "jpegtran -copy all (without -progressive)",
         name);
   Transcoding work;
   work.file = file;
   work.interval = interval_of(header.mcus_per_row());
   if (!warpstep_jpeg_create_reader(&work.from) || !warpstep_jpeg_create_reader(&work.again))
-    fail<Error>("libjpeg-turbo cannot be used: {}", work.escape.reason);
+    fail<Error>("cannot initialise libjpeg-turbo: {}", work.escape.reason);
   if (!warpstep_jpeg_transcode(&work)) throw_broken_jpeg(name, work.from.position(), work.escape);
   jpeg_abort_decompress(&work.from.library);
   if (!warpstep_jpeg_verify(&work)) throw_broken_jpeg(name, work.from.position(), work.escape);

@@ -1,8 +1,11 @@
-// libjpeg-turbo, wrapped for jpeg*.cpp alone. Its errors leave by longjmp: the functions here that
-// call it hold nothing with a destructor, return false after an error, and say it in JpegEscape.
+// Internal to jpeg*.cpp: wraps libjpeg-turbo. Its errors leave by longjmp, so functions that call
+// it have no objects with destructors, and return false with the reason in JpegEscape.
 #pragma once
 
+// clang-format off
+#include <stdio.h>  // jpeglib.h needs FILE and size_t
 #include <jpeglib.h>
+// clang-format on
 
 #include <csetjmp>
 #include <cstddef>
@@ -16,25 +19,25 @@
 
 namespace warpstep::data {
 
-// Where libjpeg-turbo's errors go. Its warnings are errors too: they are how it reports damage.
+// Receives libjpeg-turbo's errors. Warnings are errors too: they are how it reports damage.
 struct JpegEscape {
-  jpeg_error_mgr manager{};  // first, so that a pointer to it is one to all
+  jpeg_error_mgr manager{};  // first, so that a pointer to it is one to the whole struct
   std::jmp_buf jump{};
   bool truncated = false;
   char reason[JMSG_LENGTH_MAX] = {};
 
   JpegEscape();
-  // Leaves for the last setjmp(jump).
+  // Jumps to the last setjmp(jump).
   [[noreturn]] void leave(const char* why);
 };
 
-// A decompressor that is used for file after file.
+// A decompressor, reused from file to file.
 struct JpegReader {
   jpeg_decompress_struct library{};
   JpegEscape* escape;
   jpeg_source_mgr source{};
   jpeg_progress_mgr progress{};
-  std::size_t bytes = 0;  // of the file that is being read
+  std::size_t bytes = 0;  // of the current file
   int checked_scan = 0;
 
   explicit JpegReader(JpegEscape* escape_of_frame) : escape(escape_of_frame) {}
@@ -45,16 +48,16 @@ struct JpegReader {
   std::size_t position() const { return bytes - source.bytes_in_buffer; }
 };
 
-// Which pixels of a file, and where to.
+// The window to decode, its file and its destination.
 struct JpegWindow {
   std::span<const std::uint8_t> file;
   Window window;
-  std::int64_t height = 0, width = 0;  // what the header of the file says
-  std::int64_t margin = 0;             // pixels around the window that its upsampling sees
+  std::int64_t height = 0, width = 0;  // by the file's header
+  std::int64_t margin = 0;             // JpegHeader::margin()
   std::int64_t channels = 0;
   std::uint8_t* pixels = nullptr;  // [window.height, window.width, channels]
-  std::uint8_t* row = nullptr;     // room for width * channels bytes
-  bool partial = false;            // leave out what the window does not need
+  std::uint8_t* row = nullptr;     // buffer of width * channels bytes
+  bool partial = false;            // skip what the window does not need
 };
 
 // A compressor that appends to `file`.
@@ -74,13 +77,13 @@ struct JpegWriter {
 
 extern "C" {
 bool warpstep_jpeg_create_reader(JpegReader* reader);
-// False on an error; else *partial says whether rows and columns were left out.
+// False on an error; else *partial says whether rows and columns were skipped.
 bool warpstep_jpeg_read(JpegReader* reader, const JpegWindow* wanted, bool* partial);
 
-// For frames that have done setjmp(escape->jump):
-// everything up to the first scan, from a state that no earlier file has a part in
+// The callers of these must have called setjmp(escape->jump).
+// Reads everything up to the first scan, independent of earlier files.
 void warpstep_jpeg_begin(JpegReader* reader, const std::uint8_t* data, std::size_t bytes);
-// refuses a file in which some component never had a scan
+// Refuses a file in which a component has no scan.
 void warpstep_jpeg_check_complete(JpegReader* reader);
 void warpstep_jpeg_create_writer(JpegWriter* writer);
 }

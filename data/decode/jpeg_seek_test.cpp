@@ -117,7 +117,7 @@ TEST(JpegSeek, FilesOfOtherEncodersAreSeekableWhereIntervalsDivideARow) {
           .seekable);
 }
 
-// A segment of `bytes` bytes, put behind the start of the image.
+// Inserts a segment of `bytes` bytes after the start of the image.
 Bytes with_segment(Bytes file, std::uint8_t code, std::string_view begin, std::size_t bytes) {
   Bytes segment{0xff, code, static_cast<std::uint8_t>((bytes + 2) >> 8),
                 static_cast<std::uint8_t>(bytes + 2)};
@@ -146,7 +146,7 @@ TEST(JpegSeek, KeepsTheOtherSegments) {
   expect_exact_windows(file, decode_whole(decoder, plain, 3), "tagged", 50);
 }
 
-// The Adobe segment alone says that these three components are RGB: an excerpt must have it.
+// Only the Adobe segment says that these three components are RGB: an excerpt must have it.
 TEST(JpegSeek, KeepsTheColourTransform) {
   JpegDecoder decoder;
   Bytes rgb = some_jpeg({.rgb = true}, 64, 96);
@@ -169,7 +169,7 @@ TEST(JpegSeek, RefusesToMakeProgressiveFilesSeekable) {
   EXPECT_FALSE(jpeg_traits(file, "a.jpg").baseline);
   EXPECT_TRUE(jpeg_traits(some_jpeg({}, 64, 96), "a.jpg").baseline);
   EXPECT_THAT(message_of([&] { make_seekable(file, "a.jpg"); }),
-              AllOf(HasSubstr("a.jpg: is no baseline JPEG"), HasSubstr("jpegtran")));
+              AllOf(HasSubstr("a.jpg: is not a baseline JPEG"), HasSubstr("jpegtran")));
   Bytes cut = some_jpeg({}, 64, 96);
   cut.resize(cut.size() / 2);
   EXPECT_THAT(

@@ -36,7 +36,7 @@ struct JpegKind {
   int quality = 80;
 };
 
-// All that the decoder takes.
+// Every kind of file that the decoder supports.
 inline const std::vector<JpegKind> every_kind{
     {},
     {.name = "4:4:4", .across = {1, 1, 1}, .down = {1, 1, 1}},
@@ -224,18 +224,17 @@ inline std::optional<Bytes> pixels_of(JpegDecoder& decoder, std::span<const std:
   }
 }
 
-// What is made of any bytes.
+// The result of decoding arbitrary bytes by all routes.
 struct Verdict {
-  std::string disagreement;  // empty, or how one promise about routes and files is broken
+  std::string disagreement;  // empty, or which guarantee about routes and files is broken
   bool refused = false;      // by a decoder of the whole file
-  int equal = 0;             // windows of this file that had the pixels of the whole
-  int sought = 0;            // of these, by its intervals
+  int equal = 0;             // windows with the pixels of the whole image
+  int sought = 0;            // of these, decoded by restart intervals
   bool made_seekable = false;
 };
 
-// Compares some windows by every route with the whole image, and a decoder that has seen other
-// files with a fresh one. (A window of a file that is refused as a whole may be decoded: the damage
-// can lie elsewhere.)
+// Compares some windows by every route with the whole image, and a reused decoder with a new one.
+// (A window may be decoded although the whole file is refused: the damage can be elsewhere.)
 inline void compare_routes(JpegDecoder& used, std::span<const std::uint8_t> file,
                            std::uint32_t salt, Verdict& verdict) {
   const Shape shape = jpeg_shape(file, "a.jpg");
@@ -246,7 +245,7 @@ inline void compare_routes(JpegDecoder& used, std::span<const std::uint8_t> file
   const auto whole = pixels_of(used, file, all, JpegRoute::full, &message);
   if (pixels_of(fresh, file, all, JpegRoute::full, &fresh_message) != whole ||
       message != fresh_message)
-    verdict.disagreement = "what is made of a file depends on the files before it";
+    verdict.disagreement = "the result depends on the files that were decoded before";
   verdict.refused = !whole;
   const bool seekable = jpeg_traits(file, "a.jpg").seekable;
   for (std::uint32_t w = 0; w < 3; ++w) {
@@ -273,7 +272,7 @@ inline Verdict verdict_on(JpegDecoder& used, std::span<const std::uint8_t> file,
     verdict.made_seekable = true;
     if (!jpeg_traits(seekable, "a.jpg").seekable ||
         decode_whole(used, seekable, 3) != decode_whole(used, file, 3))
-      verdict.disagreement = "what is made seekable is another image, or not seekable";
+      verdict.disagreement = "the seekable file holds another image, or is not seekable";
   } catch (const DataError&) {
     verdict.refused = true;
   }

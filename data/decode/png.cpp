@@ -12,6 +12,23 @@
 #include "engine/core/error.h"
 
 namespace warpstep::data {
+namespace {
+
+// An image that libpng reads or writes. Errors leave libpng by longjmp, which must not cross a
+// frame with destructors: this and the extern "C" functions have none.
+struct LibpngImage {
+  std::uint8_t* pixels;  // [height, width, channels]
+  std::uint32_t height;
+  std::uint32_t width;
+  std::uint32_t channels;    // of `pixels`, 1 or 3
+  const std::uint8_t* file;  // to decode
+  std::size_t bytes;
+  std::size_t at;  // how far libpng has read
+  bool truncated;
+  char reason[160];
+};
+
+}  // namespace
 
 extern "C" {
 
@@ -34,7 +51,7 @@ static void warpstep_png_error(png_structp png, png_const_charp message) {
 static void warpstep_png_warning(png_structp, png_const_charp) {}
 
 static void warpstep_png_append(png_structp png, png_bytep from, std::size_t bytes) {
-  // A vector is all that grows here; out of memory is turned into libpng's error below.
+  // The exception must not pass through libpng: it becomes libpng's error.
   auto* file = static_cast<std::vector<std::uint8_t>*>(png_get_io_ptr(png));
   try {
     file->insert(file->end(), from, from + bytes);
@@ -46,7 +63,7 @@ static void warpstep_png_append(png_structp png, png_bytep from, std::size_t byt
 
 static void warpstep_png_flush(png_structp) {}
 
-// What is believed and what is an error.
+// Makes every kind of damage an error, and skips all chunks but the image's.
 static void warpstep_png_be_strict(png_structp png, const LibpngImage* image) {
   static const png_byte transparency[] = "tRNS";  // with its final 0, as libpng wants a list
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
@@ -64,7 +81,9 @@ static void warpstep_png_want_bytes(png_structp png, const LibpngImage* image, i
   if (image->channels == 3 && (colour & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(png);
 }
 
-// libpng's calls, in a frame that a longjmp may leave.
+// Fills image->pixels: palettes looked up, 16 bits reduced to the high 8, fewer than 8 widened,
+// alpha dropped, gray repeated where channels is 3. False with `reason` when the file is broken.
+// The caller has checked the header: a file with colour has channels 3.
 static bool warpstep_png_decode(LibpngImage* image) {
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, image, warpstep_png_error,
                                            warpstep_png_warning);
@@ -98,6 +117,7 @@ static bool warpstep_png_decode(LibpngImage* image) {
   return true;
 }
 
+// Appends the 8-bit PNG file of image->pixels. False with `reason` when memory runs out.
 static bool warpstep_png_encode(LibpngImage* image, std::vector<std::uint8_t>* file) {
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, image, warpstep_png_error,
                                             warpstep_png_warning);
@@ -124,26 +144,18 @@ static bool warpstep_png_encode(LibpngImage* image, std::vector<std::uint8_t>* f
 
 }  // extern "C"
 
-bool libpng_decode(LibpngImage* image) {
-  return warpstep_png_decode(image);
-}
-
-bool libpng_encode(LibpngImage* image, std::vector<std::uint8_t>* file) {
-  return warpstep_png_encode(image, file);
-}
-
 namespace {
 
 constexpr std::size_t header_bytes = 33;  // signature, IHDR with its length and CRC
 
 struct Colour {
   const char* name;
-  int samples;  // a pixel
+  int samples;  // per pixel
   std::int64_t channels;
-  unsigned depths;  // bit d is set where d bits a sample are allowed
+  unsigned depths;  // bit d is set if d bits per sample are allowed
 };
 
-// By the header's colour type; a null name where the format has none.
+// Indexed by the header's colour type; a null name where the format defines none.
 constexpr std::array<Colour, 7> colours{{
     {"gray", 1, 1, 1U << 1 | 1U << 2 | 1U << 4 | 1U << 8 | 1U << 16},
     {},
@@ -170,17 +182,17 @@ void check_begin(std::span<const std::uint8_t> file, const std::string& path) {
   }
 }
 
-// The colour of a file whose first header_bytes are there.
+// The colour type of a file with a complete header.
 const Colour& check_colour(std::span<const std::uint8_t> file, const std::string& path) {
   const unsigned depth = file[24];
   const unsigned type = file[25];
   if (type >= colours.size() || colours[type].name == nullptr) {
-    fail<DataError>("{}: byte 25: no PNG has colour type {}; copy the file again", path, type);
+    fail<DataError>("{}: byte 25: unknown colour type {}; copy the file again", path, type);
   }
   const Colour& colour = colours[type];
   if (depth > 16 || (colour.depths >> depth & 1U) == 0) {
-    fail<DataError>("{}: byte 24: no {} PNG has {} bits a sample; copy the file again", path,
-                    colour.name, depth);
+    fail<DataError>("{}: byte 24: a {} PNG cannot have {} bits per sample; copy the file again",
+                    path, colour.name, depth);
   }
   return colour;
 }
@@ -193,7 +205,7 @@ Shape png_shape(std::span<const std::uint8_t> file, const std::string& path) {
   const std::int64_t width = big_endian(&file[16]);
   const std::int64_t height = big_endian(&file[20]);
   if (width < 1 || height < 1 || width > max_image_side || height > max_image_side) {
-    fail<DataError>("{}: byte 16: claims {} x {} pixels, allowed are 1 to {} a side", path, width,
+    fail<DataError>("{}: byte 16: claims {} x {} pixels; allowed are 1 to {} per side", path, width,
                     height, max_image_side);
   }
   const std::int64_t row_bytes = (width * colour.samples * file[24] + 7) / 8;
@@ -211,7 +223,7 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
   const Shape shape = png_shape(file, path);
   if (shape[0] != expected[0] || shape[1] != expected[1]) {
     fail<DataError>(
-        "{}: is {} x {} pixels, but {} x {} are wanted; crop or resize all images to one size "
+        "{}: is {} x {} pixels, but must be {} x {}; crop or resize all images to one size "
         "(--transforms), or convert with: mogrify -resize '{}x{}!'",
         path, shape[1], shape[0], expected[1], expected[0], expected[1], expected[0]);
   }
@@ -234,7 +246,7 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
                     0,
                     false,
                     {}};
-  if (libpng_decode(&image)) return;
+  if (warpstep_png_decode(&image)) return;
   if (image.truncated) {
     fail<DataError>(
         "{}: is truncated: the PNG data ends at byte {} before the image does; copy "
@@ -260,8 +272,8 @@ std::vector<std::uint8_t> encode_png(const Shape& shape, std::span<const std::ui
                     false,
                     {}};
   std::vector<std::uint8_t> file;
-  if (!libpng_encode(&image, &file)) {
-    fail<DataError>("an image of {} cannot be written as PNG: {}", shape.text(), image.reason);
+  if (!warpstep_png_encode(&image, &file)) {
+    fail<DataError>("cannot encode an image of {} as PNG: {}", shape.text(), image.reason);
   }
   return file;
 }

@@ -17,8 +17,8 @@ namespace {
 
 using Byte = std::uint8_t;
 
-// One row: `from` filtered, `up` the row above, `to` the result; `bytes` a multiple of the pixel.
-// The filters name a (left), b (above) and c (above left) as the format does.
+// Filters of one row: `from` is filtered, `up` the row above, `to` the result, `bytes` a multiple
+// of the pixel's. a (left), b (above) and c (above left) are the format's names.
 
 void undo_up(const Byte* from, const Byte* __restrict up, Byte* __restrict to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<Byte>(from[i] + up[i]);
@@ -63,8 +63,8 @@ using Longs2 = std::int64_t __attribute__((vector_size(16)));
 using ULongs2 = std::uint64_t __attribute__((vector_size(16)));
 using Ints4 = std::int32_t __attribute__((vector_size(16)));
 
-// All channels of a pixel at once. Loads are of 4 bytes: behind `from` there is slack, behind `up`
-// comes `to` or slack. Stores are of `pixel` bytes.
+// All channels of a pixel at once. Loads are of 4 bytes: after `from` there is slack, after `up`
+// there is `to` or slack. Stores are of `pixel` bytes.
 template <std::size_t pixel>
 struct Wide {
   static Bytes16 load(const Byte* p) {
@@ -90,7 +90,7 @@ struct Wide {
       store(to + i, a);
     }
   }
-  // Of 16 bits a channel, so that differences fit.
+  // 16 bits per channel, so that differences fit.
   static Words8 load_words(const Byte* p) { return widened(load(p)); }
   static Words8 load_pair(const Byte* low, const Byte* high) {
     std::int32_t words[2];
@@ -105,7 +105,7 @@ struct Wide {
   static void store_words(Byte* p, Words8 value) {  // each 0 to 255
     store_word(p, static_cast<std::uint32_t>(packed(value)[0]));
   }
-  // By halves: three bytes at once would go through memory.
+  // In two stores: three bytes at once would go through memory.
   static void store_word(Byte* p, std::uint32_t word) {
     if constexpr (pixel == 3) {
       std::memcpy(p, &word, 2);
@@ -123,8 +123,8 @@ struct Wide {
   static Words8 larger(Words8 x, Words8 y) { return x > y ? x : y; }
   static Words8 smaller(Words8 x, Words8 y) { return x < y ? x : y; }
   static Words8 magnitude(Words8 x) { return larger(x, -x); }
-  // filtered + whichever of a, b and c is nearest to a + b - c. Each pixel waits for the one before
-  // it, so all sums are made beside the choice, which comes last.
+  // `filtered` plus the one of a, b and c that is nearest to a + b - c. Each pixel depends on the
+  // one before, so all sums are computed in parallel to the choice, which comes last.
   static Words8 paeth_sum(Words8 filtered, Words8 a, Words8 b, Words8 c) {
     const Words8 by_a = magnitude(b - c);
     const Words8 by_b = magnitude(a - c);
@@ -142,10 +142,10 @@ struct Wide {
       store_words(to + i, a);
     }
   }
-  // Two rows at once, each in half of a register, the lower one a pixel behind: what it needs from
-  // above has just been made. Half the time of two rows, as it is the waiting that takes it.
+  // Two rows at once, each in half of a register, the lower one a pixel late, so that the pixel
+  // above it is complete. Takes half the time of two rows, because latency is the limit.
   static void paeth_two_rows(const Byte* from, const Byte* up, Byte* to, std::size_t bytes) {
-    const Byte* lower_from = from + bytes + 1;  // behind its filter's number
+    const Byte* lower_from = from + bytes + 1;  // after its filter byte
     Byte* lower_to = to + bytes;
     Words8 a{}, c{};
     const auto step = [&](Words8 filtered, Words8 above) {
@@ -155,7 +155,7 @@ struct Wide {
     };
     step(load_words(from), load_words(up));
     store_words(to, a);
-    // The lower row has had a pixel left of its first: of zeros, as the format wants it.
+    // The lower row starts with a pixel of zeros to its left, as the format requires.
     a = halves(a, Words8{});
     c = halves(c, Words8{});
     for (std::size_t i = pixel; i < bytes; i += pixel) {
@@ -240,7 +240,7 @@ struct Chunk {
   Bytes data;
 };
 
-// The chunks one after the other; nothing when one does not lie in the file or has a wrong CRC.
+// Iterates over the chunks; empty for one that exceeds the file or has a wrong CRC.
 class Chunks {
  public:
   explicit Chunks(Bytes rest) : rest_(rest) {}
@@ -273,7 +273,7 @@ bool is_skipped(const Chunk& chunk) {
          chunk.data.size() <= max_chunk_bytes;
 }
 
-// Bytes of a pixel in the file; 0 for the kinds of file that are left to libpng.
+// Bytes per pixel in the file; 0 for the kinds of file that libpng decodes.
 std::size_t pixel_bytes(const Chunk& header, const Shape& expected) {
   const std::uint8_t* p = header.data.data();
   if (header.name != tag("IHDR") || header.data.size() != 13) return 0;
@@ -292,15 +292,15 @@ std::size_t pixel_bytes(const Chunk& header, const Shape& expected) {
   }
 }
 
-// Pixels of 1, 2 or 4 bytes to gray or RGB: alpha is dropped, gray repeated.
+// Converts pixels of 1, 2 or 4 bytes to gray or RGB: drops alpha, repeats gray.
 void convert(Bytes from, std::size_t from_bytes, std::size_t channels, std::uint8_t* to) {
-  const std::size_t step = from_bytes == 4 ? 1 : 0;  // from a channel to the next
+  const std::size_t step = from_bytes == 4 ? 1 : 0;  // between channels
   for (std::size_t i = 0; i < from.size(); i += from_bytes)
     for (std::size_t c = 0; c < channels; ++c) *to++ = from[i + c * step];
 }
 
-// Whether zlib takes the stream's header and the window that it promises. Distances reach no
-// further back than the data's begin, so a window of all data is as good as the largest.
+// Whether zlib accepts the window size in the stream's header: the largest, or one that covers all
+// data, which is equivalent because no distance reaches back before the data.
 bool is_usual_zlib(Bytes stream, std::size_t raw_bytes) {
   if (stream.size() < 2) return false;
   const unsigned log_window = 8U + (stream[0] >> 4);
@@ -318,26 +318,26 @@ struct PngFastReader::Impl {
     if (!decompressor) throw std::bad_alloc();
   }
 
-  // The zlib stream of all IDAT chunks; empty when the file is not to be read here.
+  // The zlib stream of all IDAT chunks; empty for files that libpng must decode.
   Bytes gather(Chunks& chunks, std::size_t raw_bytes);
   bool inflate(Bytes stream, std::size_t raw_bytes);
 
   std::unique_ptr<libdeflate_decompressor, Free> decompressor;
   std::vector<std::uint8_t> idat;    // of a file with several IDAT chunks
-  std::vector<std::uint8_t> raw;     // filtered rows
-  std::vector<std::uint8_t> pixels;  // of a file whose pixels are not the wanted ones yet
+  std::vector<std::uint8_t> raw;     // filtered rows, with slack
+  std::vector<std::uint8_t> pixels;  // before they are converted to the expected channels
   std::vector<std::uint8_t> zeros;
 };
 
 Bytes PngFastReader::Impl::gather(Chunks& chunks, std::size_t raw_bytes) {
   Bytes first;
   int count = 0;
-  bool ended = false;  // another chunk came behind the IDATs: no more may follow
+  bool ended = false;  // another chunk followed the IDATs, so no more IDATs may follow
   while (true) {
     const std::optional<Chunk> chunk = chunks.next();
     if (!chunk) return {};
     if (chunk->name == tag("IDAT")) {
-      // libpng takes an IDAT of the image's size at least, or of its general limit.
+      // libpng accepts an IDAT up to the image's size or its general limit.
       if (ended || chunk->data.size() > std::max(raw_bytes, max_chunk_bytes)) return {};
       if (++count == 1) {
         first = chunk->data;

@@ -97,7 +97,7 @@ TEST(PngFast, LeavesOtherKindsToLibpng) {
   EXPECT_FALSE(by_fast_reader(PngSpec{}.file(), {5, 4, 3}).has_value());
 }
 
-// Chunks that libpng skips or refuses, put before, between and behind the IDATs.
+// Chunks that libpng skips or refuses, before, between and after the IDATs.
 TEST(PngFast, JudgesChunksAsLibpngDoes) {
   int taken = 0, refused = 0;
   for (const PngChunk& chunk :

@@ -173,14 +173,14 @@ TEST(Png, RefusesWhatIsNoPng) {
   EXPECT_THAT(png_refusal({}), HasSubstr("is empty"));
   Bytes file = some_png(small);
   file[24] = 4;
-  EXPECT_THAT(png_refusal(file), HasSubstr("byte 24: no RGB PNG has 4 bits a sample"));
+  EXPECT_THAT(png_refusal(file), HasSubstr("byte 24: a RGB PNG cannot have 4 bits per sample"));
   file[25] = 5;
-  EXPECT_THAT(png_refusal(file), HasSubstr("byte 25: no PNG has colour type 5"));
+  EXPECT_THAT(png_refusal(file), HasSubstr("byte 25: unknown colour type 5"));
 }
 
 TEST(Png, RefusesAnotherSizeWithTheFix) {
   EXPECT_THAT(png_refusal(some_png({5, 4, 3})),
-              AllOf(HasSubstr("a.png: is 4 x 5 pixels, but 5 x 4 are wanted"),
+              AllOf(HasSubstr("a.png: is 4 x 5 pixels, but must be 5 x 4"),
                     HasSubstr("--transforms"), HasSubstr("-resize '5x4!'")));
 }
 
@@ -220,7 +220,7 @@ TEST(Png, NamesEveryFlippedBit) {
   }
 }
 
-// The chunk's CRC fits, so only zlib's own checksum can tell.
+// The chunk's CRC is right, so only zlib's checksum shows the damage.
 TEST(Png, RefusesAWrongAdlerSum) {
   Bytes file = some_png(small);
   const std::size_t length = std::size_t{file[35]} << 8 | file[36];

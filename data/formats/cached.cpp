@@ -19,25 +19,26 @@
 namespace warpstep::data {
 namespace {
 
+// States of a cached sample.
+constexpr std::uint8_t unknown = 0, decoding = 1, decoded = 2, not_cached = 3;
+
 constexpr std::array tiers{Tier::automatic, Tier::resident, Tier::mapped, Tier::decoded};
 
 double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-// Why the set cannot be resident; empty when it can.
+// Why the set cannot be resident; empty if it can.
 std::string not_resident(const TierFacts& facts) {
   if (!facts.is_gathered) return "its recipe resizes images or changes their bytes";
   if (!facts.normalizes_on_device) return "it is normalised on the CPU";
   if (facts.has_device && facts.device_budget_bytes > 0 &&
       facts.decoded_bytes > facts.device_budget_bytes)
-    return fmt::format("its {:.0f} MiB of pixels are more than the {:.0f} MiB that it may take",
+    return fmt::format("its {:.0f} MiB of pixels exceed the device's budget of {:.0f} MiB",
                        mib(facts.decoded_bytes), mib(facts.device_budget_bytes));
   if ((!facts.has_device || !facts.is_decoded) && facts.decoded_bytes > facts.host_budget_bytes)
-    return fmt::format(
-        "its {:.0f} MiB of pixels are more than the {:.0f} MiB of memory that it "
-        "may take",
-        mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
+    return fmt::format("its {:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB",
+                       mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
   return {};
 }
 
@@ -56,27 +57,26 @@ std::string_view name(Tier tier) {
 Tier parse_tier(std::string_view text) {
   for (const Tier tier : tiers)
     if (name(tier) == text) return tier;
-  fail<UsageError>("--tier {}: there are auto, resident, mapped and decoded", text);
+  fail<UsageError>("--tier {}: must be one of auto, resident, mapped and decoded", text);
 }
 
 TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
-  const std::string against = not_resident(facts);
-  if (wanted == Tier::resident && !against.empty())
-    fail<UsageError>("--tier resident: the set cannot be resident: {}; use --tier auto", against);
+  const std::string obstacle = not_resident(facts);
+  if (wanted == Tier::resident && !obstacle.empty())
+    fail<UsageError>("--tier resident: the set cannot be resident: {}; use --tier auto", obstacle);
   if (wanted == Tier::decoded && facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
   if (wanted == Tier::mapped && !facts.is_decoded && facts.decoded_bytes > facts.host_budget_bytes)
     fail<UsageError>(
-        "--tier mapped: {:.0f} MiB of pixels are more than the {:.0f} MiB of memory "
-        "that the set may take; use --tier decoded, or pack it with `warpstep data "
-        "pack --decode`",
+        "--tier mapped: {:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB; use --tier "
+        "decoded, or pack the set with `warpstep data pack --decode`",
         mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
-  if (wanted != Tier::automatic) return {wanted, "as asked"};
-  if (facts.has_device && against.empty() && !facts.sets_extent)
+  if (wanted != Tier::automatic) return {wanted, "as requested"};
+  if (facts.has_device && obstacle.empty() && !facts.sets_extent)
     return {Tier::resident, "its pixels fit the device"};
   if (facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
   if (facts.many_epochs && !facts.sets_extent && facts.decoded_bytes <= facts.host_budget_bytes)
     return {Tier::mapped, "its pixels fit into memory"};
-  return {Tier::decoded, facts.sets_extent   ? "only the pixels that are wanted are decoded"
+  return {Tier::decoded, facts.sets_extent   ? "only the pixels of the crop are decoded"
                          : facts.many_epochs ? "its pixels do not fit into memory"
                                              : "every sample is needed once"};
 }
@@ -95,24 +95,18 @@ std::uint64_t host_budget_bytes() {
   return bytes / 4;
 }
 
-namespace {
-
-constexpr std::uint8_t unknown = 0, in_the_making = 1, decoded = 2, not_kept = 3;
-
-}  // namespace
-
 CachedDataset::CachedDataset(std::shared_ptr<const Dataset> inner)
     : inner_(std::move(inner)),
       shape_(inner_->image_shape()),
       image_bytes_(idx(shape_.count())),
       bytes_(image_bytes_ * inner_->size()),
-      state_(inner_->size()) {
-  // Pages are the system's until they are written.
+      states_(inner_->size()) {
+  // Pages use no memory until they are written.
   void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    fail<UsageError>("{}: {} bytes for its decoded images: {}; use --tier decoded", inner_->path(),
-                     bytes_, std::strerror(errno));
+    fail<UsageError>("{}: cannot reserve {} bytes for its decoded images: {}; use --tier decoded",
+                     inner_->path(), bytes_, std::strerror(errno));
   pixels_ = static_cast<std::uint8_t*>(memory);
 }
 
@@ -121,18 +115,16 @@ CachedDataset::~CachedDataset() {
 }
 
 Sample CachedDataset::fetch(std::uint64_t index, Scratch& scratch) const {
-  std::atomic<std::uint8_t>& state = state_[index];
+  std::atomic<std::uint8_t>& state = states_[index];
   const Sample cached{{pixels_of(index), image_bytes_}, Encoding::pixels, shape_};
   if (state.load(std::memory_order_acquire) == decoded) return cached;
   const Sample sample = inner_->fetch(index, scratch);
-  // Whoever comes second while the first is at it, or meets an image of another size, decodes for
-  // itself.
+  // While another thread decodes the sample, or when it cannot be cached, the caller decodes it.
   std::uint8_t expected = unknown;
-  if (!state.compare_exchange_strong(expected, in_the_making, std::memory_order_relaxed))
-    return sample;
-  // What cannot be kept is passed on as it is stored: a window of it may still be good, and whoever
-  // decodes that judges.
-  std::uint8_t outcome = not_kept;
+  if (!state.compare_exchange_strong(expected, decoding, std::memory_order_relaxed)) return sample;
+  // An undecodable sample is returned as it is stored, without an error: the window that the caller
+  // decodes may be intact.
+  std::uint8_t outcome = not_cached;
   try {
     const std::string file = name(index);
     const Shape shape = decoded_shape(sample, file);
@@ -148,7 +140,7 @@ Sample CachedDataset::fetch(std::uint64_t index, Scratch& scratch) const {
 }
 
 void CachedDataset::will_need(std::uint64_t index) const {
-  if (state_[index].load(std::memory_order_relaxed) == unknown) inner_->will_need(index);
+  if (states_[index].load(std::memory_order_relaxed) == unknown) inner_->will_need(index);
 }
 
 std::span<const std::uint8_t> CachedDataset::all_pixels() const {
@@ -166,7 +158,7 @@ void CachedDataset::decode_all(int workers) {
       Scratch& scratch = scratches[static_cast<std::size_t>(thread)];
       if (fetch(index, scratch).encoding == Encoding::pixels) return;
       std::vector<std::uint8_t> pixels(image_bytes_);
-      read(index, scratch, pixels);  // says why
+      read(index, scratch, pixels);  // throws with the reason
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex);
       broken.emplace(index, error.what());

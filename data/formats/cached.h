@@ -1,4 +1,5 @@
-// A set whose images are decoded once: the mapped tier of encoded sets.
+// Where the pixels of batches come from (the tiers of --tier), and CachedDataset, which decodes
+// each image of an encoded set once. All tiers give the same batches, bit for bit.
 #pragma once
 
 #include <atomic>
@@ -13,27 +14,25 @@
 
 namespace warpstep::data {
 
-// Where the pixels of a batch come from. All tiers give the same batches, bit for bit.
-
 enum class Tier : std::uint8_t {
   automatic,
   resident,  // the decoded set is in the device's memory; a kernel gathers and augments
   mapped,    // the decoded set is in memory or in the page cache; samples are copied
-  decoded    // samples are decoded every time
+  decoded    // samples are decoded whenever they are read
 };
 std::string_view name(Tier tier);
-Tier parse_tier(std::string_view text);  // UsageError that lists them
+Tier parse_tier(std::string_view text);  // throws UsageError that lists the tiers
 
 struct TierFacts {
   std::uint64_t samples = 0;
   std::uint64_t decoded_bytes = 0;  // of the whole set
   bool is_decoded = false;          // it is stored as pixels
-  bool sets_extent = false;         // rows are cut or resized from images of any size
+  bool sets_extent = false;         // rows are cropped or resized from images of any size
   bool is_gathered = true;          // rows are windows of images (Recipe::is_gathered)
   bool normalizes_on_device = true;
   bool has_device = false;                // with memory of its own
-  std::uint64_t device_budget_bytes = 0;  // that a set may take there; 0: unknown
-  std::uint64_t host_budget_bytes = 0;    // that a set may take in memory
+  std::uint64_t device_budget_bytes = 0;  // for a set in the device's memory; 0: unknown
+  std::uint64_t host_budget_bytes = 0;    // for a set in the host's memory
   bool many_epochs = true;
 };
 
@@ -42,20 +41,20 @@ struct TierChoice {
   std::string why;
 };
 
-// The tier for `wanted`: itself, or for automatic the first that fits. Throws UsageError where the
-// wanted one cannot be had.
+// `wanted`, or for automatic the fastest tier that fits. Throws UsageError when `wanted` is not
+// possible.
 TierChoice choose_tier(Tier wanted, const TierFacts& facts);
 
 // A quarter of the memory that this process may use (the machine's, or its control group's).
 std::uint64_t host_budget_bytes();
 
-// Decodes a sample when it is first fetched and keeps its pixels; from the second epoch on a sample
-// is a copy. What cannot be decoded whole, or is of another size than the first image, is passed on
-// as it is stored. The memory is taken at once, and filled as
-// samples come.
+// Decodes a sample when it is first fetched and keeps its pixels, so from the second epoch on a
+// sample is only copied. A sample that cannot be decoded whole, or differs in size from the first
+// image, is returned as it is stored. Address space for all pixels is reserved at once; memory is
+// used as samples are decoded.
 class CachedDataset : public Dataset {
  public:
-  // Throws UsageError when the memory cannot be had.
+  // Throws UsageError when the memory cannot be reserved.
   explicit CachedDataset(std::shared_ptr<const Dataset> inner);
   ~CachedDataset() override;
 
@@ -75,8 +74,8 @@ class CachedDataset : public Dataset {
   std::span<const std::uint8_t> all_pixels() const override;  // once decode_all() has returned
   std::int64_t claim() const override { return inner_->claim(); }
 
-  // Decodes all that is not decoded yet, on `workers` threads (0: all cores). Throws DataError for
-  // the first sample, by place, that cannot be decoded or is of another size.
+  // Decodes all samples that are not decoded yet, on `workers` threads (0: all cores). Throws
+  // DataError for the sample with the lowest index that cannot be decoded or has another size.
   void decode_all(int workers = 0);
 
  private:
@@ -85,9 +84,9 @@ class CachedDataset : public Dataset {
   std::shared_ptr<const Dataset> inner_;
   Shape shape_;
   std::size_t image_bytes_ = 0;
-  std::uint64_t bytes_ = 0;  // of all
+  std::uint64_t bytes_ = 0;  // of all images
   std::uint8_t* pixels_ = nullptr;
-  mutable std::vector<std::atomic<std::uint8_t>> state_;  // of each sample, see cached.cpp
+  mutable std::vector<std::atomic<std::uint8_t>> states_;  // [samples], see cached.cpp
   bool whole_ = false;
 };
 

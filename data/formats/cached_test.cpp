@@ -117,20 +117,20 @@ LoaderStats stats_of(std::vector<StageTime> stages, std::uint64_t wait_ns) {
 
 TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
   const auto decoding = stats_of({{"wait", 0}, {"read", 40}, {"decode", 910}, {"copy", 50}}, 600);
-  EXPECT_EQ(diagnose(decoding, "png", 4),
-            "data: 1 worker, trainer waits 60.0 %, workers: decode 91 %, copy 5 %, read 4 %; "
-            "bottleneck: decode: --tier mapped keeps decoded images, `warpstep data pack --decode` "
-            "stores them; or take --workers 2");
+  EXPECT_EQ(
+      diagnose(decoding, "png", 4),
+      "data: 1 worker, trainer waits 60.0 %, workers: decode 91 %, copy 5 %, read 4 %; "
+      "bottleneck: decode: keep decoded images (--tier mapped), store them (`warpstep data pack "
+      "--decode`), or use --workers 2");
   EXPECT_THAT(diagnose(decoding, "jpeg", 1),
               AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
-  EXPECT_THAT(diagnose(decoding, "packed jpeg", 4),
-              HasSubstr("smaller crops, or take --workers 2"));
+  EXPECT_THAT(diagnose(decoding, "packed jpeg", 4), HasSubstr("use smaller crops or --workers 2"));
   EXPECT_THAT(diagnose(stats_of({{"read", 900}, {"decode", 10}}, 300), "png", 4),
-              HasSubstr("one file instead of many"));
+              HasSubstr("into one file with `warpstep data pack`"));
   EXPECT_THAT(diagnose(stats_of({{"pixels", 900}, {"decode", 10}}, 300), "png", 4),
               HasSubstr("--normalize device"));
   EXPECT_THAT(diagnose(stats_of({{"wait", 900}, {"decode", 100}}, 2), "png", 4),
-              HasSubstr("hidden behind the step"));
+              HasSubstr("loading overlaps with computing"));
 }
 
 }  // namespace

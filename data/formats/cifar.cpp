@@ -1,3 +1,4 @@
+// CIFAR-10 in its binary version, decoded into memory when it is opened.
 #include <array>
 #include <string_view>
 #include <vector>
@@ -37,8 +38,8 @@ void append_batch(const std::string& path, MemoryParts& parts) {
   parts.pixels.resize(out + file.size() / record_bytes * 3 * plane_bytes);
   for (std::size_t at = 0; at < file.size(); at += record_bytes) {
     if (file[at] >= class_count) {
-      fail<DataError>("{}: byte {}: label {}, CIFAR-10 has 0 to {}; is it another data set?", path,
-                      at, file[at], class_count - 1);
+      fail<DataError>("{}: byte {}: label {}, but CIFAR-10 has 0 to {}; is it another data set?",
+                      path, at, file[at], class_count - 1);
     }
     parts.labels.push_back(file[at]);
     const std::uint8_t* planes = &file[at + 1];
@@ -64,7 +65,8 @@ std::vector<std::string> class_names(const std::string& folder) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   if (names.size() != class_count) {
-    fail<DataError>("{}: names {} classes, CIFAR-10 has {}", path, names.size(), class_count);
+    fail<DataError>("{}: names {} classes, but CIFAR-10 has {}; copy it again", path, names.size(),
+                    class_count);
   }
   return names;
 }
@@ -75,14 +77,14 @@ bool has_cifar_files(const std::string& folder, Split split) {
   return !batch_files(folder, split).empty();
 }
 
-std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split) {
+std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split, const OpenOptions&) {
   MemoryParts parts{
       "CIFAR-10 binary",  fmt::format("{}:{}", folder, name(split)), Shape{side, side, 3}, {}, {},
       class_names(folder)};
   const std::vector<std::string> paths = batch_files(folder, split);
   if (paths.empty()) {
     fail<DataError>("{}: has no {}", folder,
-                    split == Split::train ? "data_batch_*.bin to train with" : "test_batch.bin");
+                    split == Split::train ? "data_batch_*.bin" : "test_batch.bin");
   }
   for (const std::string& path : paths) append_batch(path, parts);
   return std::make_unique<MemoryDataset>(std::move(parts));

@@ -12,8 +12,7 @@ namespace {
 constexpr std::uint64_t most_samples = 256;
 constexpr std::uint64_t small_bytes = std::uint64_t{256} << 20;
 
-// Of many bytes: four lanes of words, which do not wait for each other, so that memory is the
-// limit.
+// Four independent lanes of 8-byte words, so that memory bandwidth is the limit.
 std::uint64_t hash_of(std::span<const std::uint8_t> bytes) {
   constexpr std::uint64_t factor = 0x9e3779b97f4a7c15;
   std::array<std::uint64_t, 4> lanes{1, 2, 3, bytes.size()};
@@ -30,13 +29,13 @@ std::uint64_t hash_of(std::span<const std::uint8_t> bytes) {
   return mix(mix(mix(lanes[0], lanes[1]), lanes[2]), lanes[3]);
 }
 
-struct Sampled {
+struct SampleHash {
   std::uint64_t hash = 0;
-  bool all = false;
+  bool covers_all = false;
 };
 
-// Whether every sample is looked at: pixels that are stored as such and few enough to be read in
-// tenths of a second. How the set was opened, mapped or not, must not matter.
+// Whether every sample is hashed: stored as pixels, and few enough to be read in tenths of a
+// second. Must not depend on how the set was opened (mapped or not).
 bool is_small(const Dataset& set, Scratch& scratch) try {
   return set.fetch(0, scratch).encoding == Encoding::pixels &&
          set.size() * idx(set.image_shape().count()) <= small_bytes;
@@ -44,7 +43,7 @@ bool is_small(const Dataset& set, Scratch& scratch) try {
   return false;
 }
 
-Sampled sampled(const Dataset& set) {
+SampleHash hash_samples(const Dataset& set) {
   Scratch scratch;
   Hash hash;
   if (set.size() == 0) return {hash.value(), true};
@@ -64,9 +63,9 @@ Sampled sampled(const Dataset& set) {
 }  // namespace
 
 Content content_of(const Dataset& set) {
-  const Sampled samples = sampled(set);
+  const SampleHash samples = hash_samples(set);
   Content content{samples.hash, 0, 0};
-  if (samples.all) return content;
+  if (samples.covers_all) return content;
   Hash times;
   set.each_file([&](const std::string& path, std::int64_t modified_ns) {
     times.add(std::string_view(path).substr(path.rfind('/') + 1));

@@ -1,4 +1,5 @@
-// A labelled set of images, and open(), which finds out what a folder holds.
+// The interface of all data sets: numbered, labelled samples whose bytes are fetched. open()
+// detects the format of a folder and opens it.
 #pragma once
 
 #include <cstdint>
@@ -25,52 +26,52 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual std::string kind() const = 0;  // "PNG folder", "IDX", "CIFAR-10 binary"
-  virtual std::string path() const = 0;  // what was opened, for messages
-  // [height, width, channels], channels 1 or 3; of the first sample where they differ in size.
+  virtual std::string path() const = 0;  // of the file or folder, for messages
+  // [height, width, channels], channels 1 or 3; where samples differ in size, of the first.
   virtual Shape image_shape() const = 0;
   virtual std::uint64_t size() const = 0;                     // samples, at least 1
   virtual std::int32_t label(std::uint64_t index) const = 0;  // in [0, classes().size())
   virtual const std::vector<std::string>& classes() const = 0;
   virtual std::string name(std::uint64_t index) const = 0;  // file (and record), for messages
-  // Of names, sizes and labels: a checkpoint that was made with another set is told by it.
+  // Identifies the data set by names, sizes and labels; checkpoints compare it.
   virtual std::uint64_t fingerprint() const = 0;
-  // Visits the files whose times tell whether they were written to since: none where all bytes are
-  // read when the set is opened.
+  // Visits the files whose modification times show later changes; none where all bytes are read
+  // when the set is opened.
   using FileVisitor = std::function<void(const std::string& path, std::int64_t modified_ns)>;
   virtual void each_file(const FileVisitor& /*visit*/) const {}
   // The sample's bytes, valid until the next fetch() with this scratch. Throws DataError that names
-  // the file, what is wrong with it and what to do.
+  // the file, the fault and the fix.
   virtual Sample fetch(std::uint64_t index, Scratch& scratch) const = 0;
-  // Tells the system that the sample will be fetched soon; costs about a microsecond.
+  // Asks the system to read the sample ahead; costs about a microsecond.
   virtual void will_need(std::uint64_t /*index*/) const {}
-  // Throws DataError naming the file when one was exchanged or cut since it was opened: called
-  // between epochs, for sets that are mapped.
+  // Throws DataError naming the file when one was replaced or truncated after it was opened; called
+  // between epochs, for mapped sets.
   virtual void check_unchanged() const {}
-  // Bound on the bytes that fetch() puts into a scratch; 0 where it gives views.
+  // The most bytes that fetch() copies into a scratch; 0 where it returns views.
   virtual std::uint64_t max_fetched_bytes() const { return 0; }
-  // What it keeps in memory: tables and pixels, mapped files not counted.
+  // Memory of its tables and pixels, without mapped files.
   virtual std::uint64_t memory_bytes() const { return 0; }
-  // All images side by side, [size(), image_shape()...], where they are so in memory or mapped.
+  // All images, [size(), image_shape()...], if they are contiguous in memory or in a mapped file.
   virtual std::span<const std::uint8_t> all_pixels() const { return {}; }
-  // Samples that take about 20 us to read: what a worker should claim at a time.
+  // How many samples a worker should claim at a time: about 20 us of work.
   virtual std::int64_t claim() const { return 1; }
 
-  // Fetches and decodes all of sample `index`, which must be of image_shape(), into pixels,
-  // image_shape().count() of them. Throws DataError like fetch().
+  // Fetches and decodes the whole sample, which must have image_shape(), into `pixels`
+  // [image_shape()]. Throws DataError like fetch().
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
 };
 
 struct OpenOptions {
-  Io io = Io::mmap;  // of formats that hold many samples a file: .npy, safetensors, tar
-  std::uint64_t memory_bytes = 0;  // most that a set that is read whole may take; 0: what there is
+  Io io = Io::mmap;                // for formats with many samples per file: .npy, safetensors, tar
+  std::uint64_t memory_bytes = 0;  // limit for sets that are read into memory; 0: what is available
 };
 
 // Opens one split of the folder `spec` (docs/data.md has the layouts of all formats). Throws
-// DataError that lists what was looked for and what is there.
+// DataError that lists the formats it looked for and the files that are there.
 std::unique_ptr<Dataset> open(const std::string& spec, Split split,
                               const OpenOptions& options = {});
 
-// Whether `spec` has this split; throws DataError where open() would find no data set at all.
+// Whether `spec` has this split; throws DataError where open() would find no data set.
 bool has_split(const std::string& spec, Split split);
 
 }  // namespace warpstep::data

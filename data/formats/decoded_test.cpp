@@ -92,7 +92,7 @@ TEST_F(IdxSet, RefusesLyingHeaders) {
   EXPECT_THAT(refusal(gzipped(idx({0x803, 3, 16000, 16000}, {1, 2})), labels(), ".gz"),
               HasSubstr("idx3-ubyte"));
   EXPECT_THAT(refusal(images(), idx({0x801, 0xffffffff}, {1})),
-              HasSubstr("promises 4294967303 bytes"));
+              HasSubstr("announces 4294967303 bytes"));
   EXPECT_LT(testing_support::largest_allocation_bytes(), 1'000'000U);
   EXPECT_THAT(refusal(idx({0x803, 3, 0, 3}, {}), labels()), HasSubstr("claims images of 0 x 3"));
   EXPECT_THAT(refusal(idx({0x803, 3, 70000, 3}, {}), labels()),
@@ -106,12 +106,12 @@ TEST_F(IdxSet, RefusesLyingHeaders) {
 TEST_F(IdxSet, NamesTruncationAndExcess) {
   Bytes cut = images();
   cut.pop_back();
-  EXPECT_THAT(refusal(cut, labels()), HasSubstr("promises 34 bytes, but the file of 33"));
+  EXPECT_THAT(refusal(cut, labels()), HasSubstr("announces 34 bytes, but the file of 33"));
   cut.resize(6);
   EXPECT_THAT(refusal(cut, labels()), HasSubstr("is truncated at byte 6"));
   Bytes more = images();
   more.push_back(0);
-  EXPECT_THAT(refusal(more, labels()), HasSubstr("goes on after byte 34"));
+  EXPECT_THAT(refusal(more, labels()), HasSubstr("continues after byte 34"));
 }
 
 TEST_F(IdxSet, NamesBrokenGzip) {

@@ -1,3 +1,4 @@
+// Folders of image files: one file per sample, read when it is fetched.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ class ImageFolder : public Dataset {
         descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     memory_bytes_ = folder_.files.capacity() * sizeof(LabelledFile);
     for (const LabelledFile& file : folder_.files)
-      if (file.name.capacity() > 15) memory_bytes_ += file.name.capacity() + 1;  // not in place
+      if (file.name.capacity() > 15) memory_bytes_ += file.name.capacity() + 1;  // on the heap
     Hash hash;
     bool png = false;
     bool jpeg = false;
@@ -66,7 +67,8 @@ class ImageFolder : public Dataset {
     const std::uint64_t begin = now_ns();
     const LabelledFile& file = folder_.files[index];
     std::span<const std::uint8_t> bytes = read_quickly(file, scratch.bytes);
-    if (bytes.empty()) {  // it changed since it was listed, or there is an error to tell
+    if (bytes.empty()) {  // it changed after it was listed, or cannot be read: read_into() reports
+                          // why
       read_into(scratch.bytes, name(index), max_encoded_bytes);
       bytes = scratch.bytes;
     }
@@ -76,18 +78,18 @@ class ImageFolder : public Dataset {
   }
 
  private:
-  // openat, read and close: the size is known from the listing, so no fstat, and one byte more than
-  // that is asked for, so that one read shows the end. Empty when anything is other than expected.
+  // openat, read and close. The listing has the size, so no fstat is needed, and one byte more than
+  // that is requested, so that a single read shows the end. Empty when anything is not as expected.
   std::span<const std::uint8_t> read_quickly(const LabelledFile& file,
-                                             std::vector<std::uint8_t>& room) const {
+                                             std::vector<std::uint8_t>& buffer) const {
     if (file.bytes > max_encoded_bytes) return {};
     const Descriptor descriptor(::openat(descriptor_.number(), file.name.c_str(),
                                          O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (descriptor.number() < 0) return {};
-    if (room.size() < file.bytes + 1) room.resize(file.bytes + 1);
-    const ssize_t got = ::read(descriptor.number(), room.data(), file.bytes + 1);
+    if (buffer.size() < file.bytes + 1) buffer.resize(file.bytes + 1);
+    const ssize_t got = ::read(descriptor.number(), buffer.data(), file.bytes + 1);
     if (got < 0 || static_cast<std::uint64_t>(got) != file.bytes) return {};
-    return {room.data(), file.bytes};
+    return {buffer.data(), file.bytes};
   }
 
   std::string path_;
@@ -96,7 +98,7 @@ class ImageFolder : public Dataset {
   Descriptor descriptor_;  // of the folder
   std::string kind_;
   Shape shape_;
-  std::uint64_t longest_ = 0;
+  std::uint64_t longest_ = 0;  // bytes of a file
   std::uint64_t fingerprint_ = 0;
 };
 
@@ -107,7 +109,8 @@ bool has_image_folder(const std::string& spec, Split split) {
   return is_folder(path) && !has_name_ending(path, ".tar");
 }
 
-std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split) {
+std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split,
+                                           const OpenOptions&) {
   const std::string path = fmt::format("{}/{}", spec, name(split));
   std::optional<Classes> known;
   const std::string train = spec + "/train";

@@ -192,7 +192,7 @@ TEST(Folder, RefusesFoldersWithoutLabelsOrFiles) {
   put(folder / "train/0.png", some_png(small_image));
   EXPECT_THAT(refusal(folder), HasSubstr("has 1 files but neither labels.pkl nor labels.csv"));
   std::filesystem::create_directories(folder / "train/cat");
-  EXPECT_THAT(refusal(folder), HasSubstr("/train/0.png: is a file beside class folders"));
+  EXPECT_THAT(refusal(folder), HasSubstr("/train/0.png: is a file next to class folders"));
   std::filesystem::remove(folder / "train/0.png");
   EXPECT_THAT(refusal(folder), HasSubstr("/train/cat: the class has no files"));
   std::filesystem::create_directories(folder / "train/cat/more");
@@ -209,9 +209,9 @@ TEST(Folder, RefusesLabelsAndFilesThatDoNotMatch) {
   EXPECT_THAT(with({{"0.png", 0}}), HasSubstr("1 files of the folder have no label: 1.png"));
   EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"9.png", 1}}),
               HasSubstr("1 labels have no file: 9.png"));
-  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"1.png", 1}}), HasSubstr("'1.png' stands twice"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"1.png", 1}}), HasSubstr("'1.png' occurs twice"));
   EXPECT_THAT(with({{"0.png", -1}, {"1.png", 1}}), HasSubstr("'0.png' has label -1"));
-  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 65536}}), HasSubstr("labels go from 0 to 65535"));
+  EXPECT_THAT(with({{"0.png", 0}, {"1.png", 65536}}), HasSubstr("labels must be from 0 to 65535"));
   EXPECT_THAT(with({}), HasSubstr("holds no labels"));
   put(folder / "train/labels.csv", std::string("0.png,0\n1.png,1\n"));
   EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}}), HasSubstr("both labels.csv and labels.pkl"));
@@ -241,7 +241,7 @@ TEST(Folder, RefusesBrokenCsv) {
   EXPECT_THAT(with("name,label\na.png\n"), HasSubstr("labels.csv: line 2: 'a.png' is not"));
   EXPECT_THAT(with("a.png,1,2\n"), HasSubstr("line 1"));
   EXPECT_THAT(with(",1\n"), HasSubstr("line 1"));
-  EXPECT_THAT(with("a.png,1\na.png,1\n"), HasSubstr("'a.png' stands twice"));
+  EXPECT_THAT(with("a.png,1\na.png,1\n"), HasSubstr("'a.png' occurs twice"));
   EXPECT_THAT(with("name,label\n\n"), HasSubstr("holds no labels"));
   EXPECT_THAT(with(std::string("a\0.png", 6) + ",1\n"), HasSubstr("no label: a.png"));
 }
@@ -254,7 +254,7 @@ TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
               AllOf(HasSubstr("photo.gif: is not a .png, .jpg or .jpeg"), HasSubstr("mogrify")));
   std::filesystem::remove(folder / "train/photo.gif");
   std::filesystem::create_directories(folder / "train/cat");
-  EXPECT_THAT(refusal(folder), HasSubstr("train/cat: is a folder beside labels.pkl"));
+  EXPECT_THAT(refusal(folder), HasSubstr("train/cat: is a folder next to labels.pkl"));
   std::filesystem::remove(folder / "train/cat");
   put(folder / "train/1.png", some_png({5, 4, 3}));
   put(folder / "train/2.png", std::string("GIF89a"));

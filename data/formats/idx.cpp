@@ -1,3 +1,4 @@
+// MNIST's IDX files, plain or gzipped, read into memory when they are opened.
 #include <zlib.h>
 
 #include <algorithm>
@@ -15,12 +16,13 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::uint64_t max_pixels = 1ULL << 36;  // of all images: 64 GiB
-// A zipped file may hold so many times its size (MNIST's images: 4.8) and what everybody can spare.
+// A gzipped file may unpack to usual_expansion times its size (MNIST's images: 4.8) plus
+// spare_bytes; more must be allowed with --memory.
 constexpr std::uint64_t usual_expansion = 64;
 constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 
-// An IDX file, plain or gzipped: zlib reads both alike.
+// A plain or gzipped IDX file; zlib reads both the same way.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path) : path_(path) {
@@ -43,9 +45,10 @@ class IdxFile {
       bytes -= static_cast<std::uint64_t>(got);
     }
   }
-  // All that the header promises. Addresses are reserved for it at once, memory is taken as the
-  // bytes come: a small zipped file can promise a thousand times its size and have none of it.
-  std::vector<std::uint8_t> read_promised(std::uint64_t bytes) {
+  // The `bytes` that the header announces. Address space is reserved at once, but memory is used
+  // only as bytes arrive: the header of a small gzipped file can announce a thousand times its
+  // size.
+  std::vector<std::uint8_t> read_announced(std::uint64_t bytes) {
     expect_bytes(bytes);
     std::vector<std::uint8_t> all;
     all.reserve(bytes);
@@ -64,29 +67,30 @@ class IdxFile {
   }
   void expect_magic(std::uint32_t magic, const char* what) {
     if (const std::uint32_t found = word(); found != magic) {
-      fail<DataError>("{}: byte 0: begins with 0x{:08x}, an IDX file of {} with 0x{:08x}", path_,
-                      found, what, magic);
+      fail<DataError>(
+          "{}: byte 0: begins with 0x{:08x}, but an IDX file of {} with 0x{:08x}; is it another "
+          "file?",
+          path_, found, what, magic);
     }
   }
-  // Refuses a header that promises more than the file can hold, before memory is taken for it.
+  // Refuses a header that announces more than the file can hold, before memory is allocated.
   void expect_bytes(std::uint64_t bytes) const {
     const std::uint64_t most =
         gzdirect(file_.get()) != 0 ? file_bytes_ : file_bytes_ * max_deflate_expansion;
     if (at_ + bytes > most) {
       fail<DataError>(
-          "{}: the header promises {} bytes, but the file of {} cannot hold them; copy "
-          "it again",
+          "{}: the header announces {} bytes, but the file of {} cannot hold them; copy it again",
           path_, at_ + bytes, file_bytes_);
     }
   }
-  // Refuses what no zipped file of images holds, unless its user has said that it may.
+  // Refuses an expansion that images never have, unless the user allows it with --memory.
   void expect_usual(std::uint64_t bytes, std::uint64_t allowed_bytes) const {
     if (gzdirect(file_.get()) != 0 || bytes <= allowed_bytes ||
         bytes <= file_bytes_ * usual_expansion + spare_bytes)
       return;
     fail<DataError>(
-        "{}: the header promises {} bytes of images, {} times the file; if that is right, unpack "
-        "it with gunzip, or allow them with --memory",
+        "{}: the header announces {} bytes of images, {} times the file's size; if that is right, "
+        "unpack it with gunzip, or allow it with --memory",
         path_, bytes, bytes / std::max<std::uint64_t>(1, file_bytes_));
   }
   void expect_end() {
@@ -95,7 +99,9 @@ class IdxFile {
     int code = Z_OK;
     gzerror(file_.get(), &code);  // a cut-off or wrong checksum at the end of the gzip stream
     if (got < 0 || code != Z_OK) broken(got);
-    if (got > 0) fail<DataError>("{}: goes on after byte {}, where its header ends it", path_, at_);
+    if (got > 0)
+      fail<DataError>("{}: continues after byte {}, where it ends by its header; copy it again",
+                      path_, at_);
   }
   const std::string& path() const { return path_; }
 
@@ -119,7 +125,7 @@ class IdxFile {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-// Both spellings that are in use, plain before gzipped; empty when there is none.
+// Tries both common spellings, plain before gzipped; empty when there is no such file.
 std::string find_file(const std::string& folder, Split split, const char* what, const char* kind) {
   const char* stem = split == Split::train ? "train" : "t10k";
   for (const char* end : {"", ".gz"}) {
@@ -145,10 +151,10 @@ std::vector<std::uint8_t> read_idx_labels(const std::string& folder, Split split
   file.expect_magic(0x00000801, "labels");
   const std::uint32_t count = file.word();
   if (count == 0) fail<DataError>("{}: byte 4: has no labels", file.path());
-  return file.read_promised(count);
+  return file.read_announced(count);
 }
 
-// What a set that is read whole may take.
+// The most memory that the pixels may use.
 std::uint64_t most_bytes(const OpenOptions& options) {
   const std::uint64_t machine = 4 * host_budget_bytes();
   return options.memory_bytes > 0 ? std::min(options.memory_bytes, machine) : machine;
@@ -161,13 +167,13 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
   const std::int64_t height = file.word();
   const std::int64_t width = file.word();
   if (height < 1 || width < 1 || height > max_image_side || width > max_image_side) {
-    fail<DataError>("{}: byte 8: claims images of {} x {}, allowed are 1 to {} a side", path,
+    fail<DataError>("{}: byte 8: claims images of {} x {}; allowed are 1 to {} per side", path,
                     height, width, max_image_side);
   }
   const std::uint64_t bytes = count * static_cast<std::uint64_t>(height * width);
   if (bytes > max_pixels) {
-    fail<DataError>("{}: claims {} images of {} x {}, more than {} bytes", path, count, height,
-                    width, max_pixels);
+    fail<DataError>("{}: claims {} images of {} x {}; at most {} bytes of pixels are allowed", path,
+                    count, height, width, max_pixels);
   }
   if (count != parts.labels.size()) {
     fail<DataError>("{}: byte 4: has {} images, but there are {} labels", path, count,
@@ -175,13 +181,13 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
   }
   if (const std::uint64_t most = most_bytes(options); bytes > most)
     fail<DataError>(
-        "{}: its {} images of {} x {} take {} bytes of memory, more than the {} that {}; as an "
-        ".npy file they are mapped and take none",
+        "{}: its {} images of {} x {} need {} bytes of memory, more than the {} that {}; convert "
+        "them to an .npy file, which is mapped and needs none",
         path, count, height, width, bytes, most,
         options.memory_bytes == most ? "--memory allows" : "this process may use");
   file.expect_usual(bytes, options.memory_bytes);
   parts.shape = Shape{height, width, 1};
-  parts.pixels = file.read_promised(bytes);
+  parts.pixels = file.read_announced(bytes);
 }
 
 }  // namespace
@@ -197,7 +203,7 @@ std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split,
   parts.path = need_file(folder, split, "images", "idx3");
   const std::vector<std::uint8_t> labels = read_idx_labels(folder, split);
   parts.labels.assign(labels.begin(), labels.end());
-  // The training split decides how many classes there are, if it is there.
+  // The training split, if it exists, defines the number of classes.
   const bool own =
       split == Split::train || find_file(folder, Split::train, "labels", "idx1").empty();
   const std::vector<std::uint8_t> deciding = own ? labels : read_idx_labels(folder, Split::train);

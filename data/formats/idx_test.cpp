@@ -64,7 +64,7 @@ std::uint64_t status_bytes(const char* field) {
 // By how much the memory that the process uses grows at most while `work` runs.
 template <class Work>
 std::uint64_t growth(const Work& work) {
-  std::ofstream("/proc/self/clear_refs") << "5\n";  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5\n";  // resets the peak
   const std::uint64_t before = status_bytes("VmRSS:");
   work();
   return status_bytes("VmHWM:") - std::min(before, status_bytes("VmHWM:"));
@@ -87,7 +87,7 @@ TEST_F(IdxMemory, TakesMemoryAsBytesCome) {
 TEST_F(IdxMemory, HeedsTheMemoryThatItMayTake) {
   put_images(all_bytes);
   EXPECT_THAT(refusal({.memory_bytes = all_bytes - 1}),
-              AllOf(HasSubstr(images_), HasSubstr("take 13107200 bytes of memory, more than the "
+              AllOf(HasSubstr(images_), HasSubstr("need 13107200 bytes of memory, more than the "
                                                   "13107199 that --memory allows")));
   EXPECT_EQ(open_idx(folder_.path(), Split::train, {.memory_bytes = all_bytes})->size(), count);
 }

@@ -28,7 +28,7 @@ void check_image_name(const std::string& path) {
       path);
 }
 
-// Numbers: 0 to the highest one that occurs. Names: sorted.
+// Numbered classes: 0 to the highest label. Named classes: sorted.
 Classes find_classes(const LabelRows& labels, const std::string& path) {
   Classes classes;
   classes.numbered = !labels.named;
@@ -37,7 +37,7 @@ Classes find_classes(const LabelRows& labels, const std::string& path) {
     for (const LabelRow& row : labels.rows) names.insert(labels.class_name(row));
     classes.names.assign(names.begin(), names.end());
     if (classes.names.size() > static_cast<std::size_t>(max_classes)) {
-      fail<DataError>("{}: has {} classes, at most {} are allowed", path, classes.names.size(),
+      fail<DataError>("{}: has {} classes; at most {} are allowed", path, classes.names.size(),
                       max_classes);
     }
     return classes;
@@ -45,7 +45,7 @@ Classes find_classes(const LabelRows& labels, const std::string& path) {
   std::int64_t highest = 0;
   for (const LabelRow& row : labels.rows) {
     if (row.label < 0 || row.label >= max_classes) {
-      fail<DataError>("{}: '{}' has label {}; labels go from 0 to {} at most", path,
+      fail<DataError>("{}: '{}' has label {}; labels must be from 0 to {}", path,
                       printable(labels.name(row)), row.label, max_classes - 1);
     }
     highest = std::max(highest, row.label);
@@ -87,12 +87,12 @@ LabelRows read_label_file(const std::string& path) {
   return labels;
 }
 
-// The row of every file, by the file's name or, for int keys, by its name without its ending.
+// The row of every file, by the file's name or, for int keys, by its name without the ending.
 struct Rows {
   std::unordered_map<std::string, const LabelRow*> by_name;
   bool by_number = false;  // of any row
 
-  // The row of a file, taken out; null when there is none.
+  // Removes and returns the row of a file; null when there is none.
   const LabelRow* take(const std::string& file_name) {
     auto found = by_name.find(file_name);
     if (found == by_name.end() && by_number)
@@ -102,7 +102,9 @@ struct Rows {
     by_name.erase(found);
     return row;
   }
-  static std::string number_key(const std::string& number) { return number + "/"; }  // no file's
+  static std::string number_key(const std::string& number) {
+    return number + "/";  // no file has such a name
+  }
 };
 
 Rows rows_by_name(const LabelRows& labels, const std::string& path) {
@@ -112,7 +114,7 @@ Rows rows_by_name(const LabelRows& labels, const std::string& path) {
     const std::string name = labels.name(row);
     result.by_number |= row.is_number;
     if (!result.by_name.emplace(row.is_number ? Rows::number_key(name) : name, &row).second)
-      fail<DataError>("{}: the name '{}' stands twice", path, printable(name));
+      fail<DataError>("{}: the name '{}' occurs twice", path, printable(name));
   }
   return result;
 }
@@ -128,7 +130,7 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
   for (const Entry& entry : entries) {
     if (entry.name == label_name) continue;
     if (entry.folder) {
-      fail<DataError>("{}/{}: is a folder beside {}; labels go by file or by folder, not both",
+      fail<DataError>("{}/{}: is a folder next to {}; give labels by file or by folder, not both",
                       folder, entry.name, label_name);
     }
     check_image_name(folder + "/" + entry.name);
@@ -140,8 +142,9 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
     }
   }
   if (!unlabelled.empty()) {
-    fail<DataError>("{}: {} files of the folder have no label: {}; add them or move the files away",
-                    path, unlabelled.size(), first_few(unlabelled));
+    fail<DataError>(
+        "{}: {} files of the folder have no label: {}; add labels or move the files away", path,
+        unlabelled.size(), first_few(unlabelled));
   }
   if (!left.by_name.empty()) {
     std::vector<std::string> missing;
@@ -159,8 +162,9 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
   for (const Entry& entry : entries) {
     if (!entry.folder) {
       fail<DataError>(
-          "{}/{}: is a file beside class folders, and there is no labels.pkl or "
-          "labels.csv; move it into its class",
+          "{}/{}: is a file next to class folders, and there is no labels.pkl or labels.csv; move "
+          "it "
+          "into its class's folder",
           folder, entry.name);
     }
     const auto label = static_cast<std::int32_t>(result.classes.names.size());
@@ -170,8 +174,8 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
     for (const Entry& file : files) {
       const std::string name = entry.name + "/" + file.name;
       if (file.folder) {
-        fail<DataError>("{}/{}: is a folder inside a class folder; put its files one up", folder,
-                        name);
+        fail<DataError>("{}/{}: is a folder inside a class folder; move its files one level up",
+                        folder, name);
       }
       check_image_name(folder + "/" + name);
       result.files.push_back({name, file.bytes, file.modified_ns, label});
@@ -193,7 +197,7 @@ LabelledFolder read_labelled_folder(const std::string& folder,
   if (entries.empty()) {
     fail<DataError>(
         "{}: is empty; expected PNG or JPEG files with labels.pkl or labels.csv, or one folder "
-        "a class",
+        "per class",
         folder);
   }
   std::vector<std::string> label_names;
@@ -208,7 +212,7 @@ LabelledFolder read_labelled_folder(const std::string& folder,
   }
   if (std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.folder; })) {
     fail<DataError>(
-        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder a class", folder,
+        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder per class", folder,
         entries.size());
   }
   return from_class_folders(folder, entries, known);
@@ -223,7 +227,7 @@ std::optional<std::int64_t> as_integer(std::string_view text) {
   return value;
 }
 
-// Spaces around a field and one pair of quotes do not count.
+// Removes spaces around a field and one pair of quotes.
 std::string_view field(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
@@ -240,6 +244,14 @@ bool is_header(std::string_view first_field) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   static constexpr std::array names{"name", "file", "filename", "file_name", "image", "path", "id"};
   return std::find(names.begin(), names.end(), lower) != names.end();
+}
+
+// If all labels are integers, they are class numbers.
+void number_labels(LabelRows& labels) {
+  for (const LabelRow& row : labels.rows)
+    if (!as_integer(labels.class_name(row))) return;
+  for (LabelRow& row : labels.rows) row.label = *as_integer(labels.class_name(row));
+  labels.named = false;
 }
 
 }  // namespace
@@ -267,23 +279,12 @@ LabelRows read_label_pickle(std::span<const std::uint8_t> file, const std::strin
   return result;
 }
 
-namespace {
-
-// Labels that are all integers are class numbers.
-void number_labels(LabelRows& labels) {
-  for (const LabelRow& row : labels.rows)
-    if (!as_integer(labels.class_name(row))) return;
-  for (LabelRow& row : labels.rows) row.label = *as_integer(labels.class_name(row));
-  labels.named = false;
-}
-
-}  // namespace
-
 LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& path) {
   std::string_view rest(reinterpret_cast<const char*>(file.data()), file.size());
-  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // the mark of Windows editors
+  if (rest.starts_with("\xEF\xBB\xBF"))
+    rest.remove_prefix(3);  // byte order mark of Windows editors
   LabelRows result{{}, {}, true};
-  std::unordered_map<std::string_view, std::int64_t> places;  // of labels
+  std::unordered_map<std::string_view, std::int64_t> places;  // in texts, by label
   const auto add = [&](std::string_view text) {
     result.texts.emplace_back(text);
     return static_cast<std::int64_t>(result.texts.size()) - 1;

@@ -1,4 +1,4 @@
-// Which class every file of a folder of images belongs to.
+// The class of every file in a folder of images: from labels.pkl, labels.csv or sub-folders.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace warpstep::data {
 
-// The classes of a data set, found in its training split and then binding for the other.
+// The classes of a data set: defined by its training split, and binding for the test split.
 struct Classes {
   std::vector<std::string> names;
   bool numbered = false;  // labels are integers below names.size()
 };
 
 struct LabelledFile {
-  std::string name;  // below the split's folder: "7_frog.png" or "frog/7.png"
+  std::string name;  // relative to the split's folder: "7_frog.png" or "frog/7.png"
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
   std::int32_t label = 0;
@@ -29,22 +29,21 @@ struct LabelledFolder {
   Classes classes;
 };
 
-// Reads labels.pkl or labels.csv of `folder`, or takes its sub-folders as classes. With `known`,
-// the classes must be those. Throws DataError for: an empty or missing folder, no labels or more
-// than one kind of them, a file without a label, a label without a file, a name twice, a label that
-// is negative or not one of the classes, a
-// file that is no .png, .jpg or .jpeg.
+// Reads labels.pkl or labels.csv of `folder`; without either, its sub-folders are the classes. If
+// `known` is given, the classes must match it. Throws DataError for an empty or missing folder, no
+// labels or more than one kind of labels, a file without a label, a label without a file, a
+// repeated name, a label that is negative or not one of the classes, and a file that is not .png,
+// .jpg or .jpeg.
 LabelledFolder read_labelled_folder(const std::string& folder, const std::optional<Classes>& known);
 
-// labels.pkl and labels.csv as rows of names and labels, before they are checked against files.
-
+// A row of labels.pkl or labels.csv, before it is matched with a file.
 struct LabelRow {
-  bool is_number = false;  // the key was an int: 7 stands for 7.png or 7.jpg
-  std::int64_t name = 0;   // that number, or the place of the file's name in `texts`
-  std::int64_t label = 0;  // the class number, or the place of the class's name in `texts`
+  bool is_number = false;  // the key is an int: 7 means 7.png or 7.jpg
+  std::int64_t name = 0;   // that number, or the index of the file's name in `texts`
+  std::int64_t label = 0;  // the class number, or the index of the class's name in `texts`
 };
 
-// Texts are kept once: labels by name are many rows and few names.
+// Each text is stored once: many rows share a few class names.
 struct LabelRows {
   std::vector<std::string> texts;
   std::vector<LabelRow> rows;

@@ -22,8 +22,8 @@ std::vector<std::int32_t> convert(std::span<const std::uint8_t> bytes, const std
   for (std::size_t i = 0; i < labels.size(); ++i) {
     Integer value = 0;
     std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);  // may be unaligned
-    if (static_cast<std::uint64_t>(value) >= max_array_classes)  // negative ones are huge then
-      fail<DataError>("{}: sample {} has label {}; labels go from 0 to {} at most", where, i, value,
+    if (static_cast<std::uint64_t>(value) >= max_array_classes)  // negative values become huge
+      fail<DataError>("{}: sample {} has label {}; labels must be from 0 to {}", where, i, value,
                       max_array_classes - 1);
     labels[i] = static_cast<std::int32_t>(value);
   }
@@ -43,7 +43,7 @@ std::vector<std::int32_t> read_labels(StoredType type, std::span<const std::uint
     case StoredType::i16: return convert<std::int16_t>(bytes, where);
     case StoredType::i32: return convert<std::int32_t>(bytes, where);
     case StoredType::i64: return convert<std::int64_t>(bytes, where);
-    default: fail<DataError>("{}: labels of {}; they must be integers", where, name(type));
+    default: fail<DataError>("{}: labels of {}; must be integers", where, name(type));
   }
 }
 
@@ -61,14 +61,14 @@ std::vector<std::string> read_class_names(const std::string& folder) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty())
-      fail<DataError>("{}: line {} is empty; each names a class", path, names.size() + 1);
+      fail<DataError>("{}: line {} is empty; each line names a class", path, names.size() + 1);
     if (!seen.insert(line).second)
-      fail<DataError>("{}: line {}: the name '{}' stands twice", path, names.size() + 1,
+      fail<DataError>("{}: line {}: the name '{}' occurs twice", path, names.size() + 1,
                       printable(line));
     names.emplace_back(line);
   }
   if (names.empty() || names.size() > max_array_classes)
-    fail<DataError>("{}: names {} classes, allowed are 1 to {}", path, names.size(),
+    fail<DataError>("{}: names {} classes; allowed are 1 to {}", path, names.size(),
                     max_array_classes);
   return names;
 }
@@ -97,7 +97,7 @@ MappedImages::MappedImages(MappedParts parts) : parts_(std::move(parts)) {
   if (parts_.offset > file_bytes || samples > (file_bytes - parts_.offset) / image_bytes_)
     fail<DataError>("{}: has {} bytes, too few for {} images of {}; copy it again", path(),
                     file_bytes, samples, parts_.shape.text());
-  asked_ = Asked(samples, file_bytes, host_budget_bytes());
+  readahead_ = ReadaheadTracker(samples, file_bytes, host_budget_bytes());
   Hash hash;
   hash.add(samples * image_bytes_);
   for (const std::int64_t extent : parts_.shape.extents())
@@ -124,7 +124,7 @@ std::span<const std::uint8_t> MappedImages::all_pixels() const {
 }
 
 void MappedImages::will_need(std::uint64_t index) const {
-  if (asked_.is_first(index))
+  if (readahead_.first_request(index))
     parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
 }
 
@@ -141,11 +141,10 @@ Shape image_shape_of(std::uint64_t height, std::uint64_t width, std::uint64_t ch
                      const std::string& where) {
   constexpr auto max_side = static_cast<std::uint64_t>(max_image_side);
   if (height < 1 || width < 1 || height > max_side || width > max_side)
-    fail<DataError>("{}: holds images of {} x {}, allowed are 1 to {} a side", where, height, width,
+    fail<DataError>("{}: has images of {} x {}; allowed are 1 to {} per side", where, height, width,
                     max_side);
   if (channels != 1 && channels != 3)
-    fail<DataError>("{}: holds images of {} channels; 1 (gray) and 3 (RGB) are read", where,
-                    channels);
+    fail<DataError>("{}: has images of {} channels; must be 1 (gray) or 3 (RGB)", where, channels);
   return Shape{static_cast<std::int64_t>(height), static_cast<std::int64_t>(width),
                static_cast<std::int64_t>(channels)};
 }
@@ -156,12 +155,14 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
   hash.add(size());
   for (std::uint64_t i = 0; i < size(); ++i) {
     const std::uint64_t bytes = parts_.lengths[i];
-    const std::uint64_t there = file_of(i).bytes();
-    if (bytes > max_encoded_bytes || parts_.offsets[i] > there || bytes > there - parts_.offsets[i])
+    const std::uint64_t file_bytes = file_of(i).bytes();
+    if (bytes > max_encoded_bytes || parts_.offsets[i] > file_bytes ||
+        bytes > file_bytes - parts_.offsets[i])
       fail<DataError>(
-          "{}: sample {} of {} bytes at byte {}, but the file has {} and a sample at "
-          "most {}",
-          file_of(i).path(), i, bytes, parts_.offsets[i], there, max_encoded_bytes);
+          "{}: sample {} has {} bytes at byte {}, but the file has {} bytes and a sample at most "
+          "{}; "
+          "copy it again",
+          file_of(i).path(), i, bytes, parts_.offsets[i], file_bytes, max_encoded_bytes);
     longest_ = std::max(longest_, parts_.lengths[i]);
     hash.add(bytes);
     hash.add(static_cast<std::uint64_t>(parts_.labels[i]));
@@ -173,7 +174,7 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
     mapped_ = mapped_ && file->is_mapped();
     bytes += file->bytes();
   }
-  asked_ = Asked(size(), bytes, host_budget_bytes());
+  readahead_ = ReadaheadTracker(size(), bytes, host_budget_bytes());
   Scratch scratch;
   const Sample first = PackedSamples::fetch(0, scratch);
   shape_ = decoded_shape(first, PackedSamples::name(0));
@@ -197,7 +198,7 @@ Sample PackedSamples::fetch(std::uint64_t index, Scratch& scratch) const {
 }
 
 void PackedSamples::will_need(std::uint64_t index) const {
-  if (asked_.is_first(index))
+  if (readahead_.first_request(index))
     file_of(index).will_need(parts_.offsets[index], parts_.lengths[index]);
 }
 

@@ -1,4 +1,6 @@
-// Encoded samples that lie in few large files: a sample is a view.
+// Sets that store many samples per file, for the formats built on them (.npy, safetensors, tar):
+// MappedImages has decoded images of one size, PackedSamples has encoded ones. A sample is a view
+// of the file. Also the labels and class names that these formats share.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +16,13 @@
 
 namespace warpstep::data {
 
-// Labels and class names out of arrays and text files.
-
-// Little-endian integers of any StoredType but floats and truth values, as labels. Throws DataError
-// naming `where` and the sample for one outside [0, 65536).
+// Converts little-endian integers of `type` to labels. Throws DataError naming `where` for floats
+// and bools, and also the sample for a label outside [0, 65536).
 std::vector<std::int32_t> read_labels(StoredType type, std::span<const std::uint8_t> bytes,
                                       const std::string& where);
 
-// The names in folder/classes.txt, one a line, that of class 0 first; empty when there is no such
-// file. Throws DataError for an empty line, a name twice and more than 65536 names.
+// The names in folder/classes.txt, one per line, class 0 first; empty when there is no such file.
+// Throws DataError for an empty line, a repeated name and more than 65536 names.
 std::vector<std::string> read_class_names(const std::string& folder);
 
 // "0", "1", ... up to the highest label.
@@ -31,8 +31,6 @@ std::vector<std::string> numbered_classes(std::span<const std::int32_t> labels);
 // Throws DataError naming `where` and the sample when a label is not below `classes`.
 void check_labels(std::span<const std::int32_t> labels, std::size_t classes,
                   const std::string& where);
-
-// Decoded images of one size that lie one after the other in a file: a sample is a view.
 
 struct MappedParts {
   std::string kind;
@@ -44,9 +42,10 @@ struct MappedParts {
   std::vector<std::uint32_t> checksums;  // [samples] or empty: CRC32C of each image's bytes
 };
 
+// Decoded images of one size, stored one after the other in one file.
 class MappedImages : public Dataset, public Checksums {
  public:
-  // Throws DataError when the images do not lie inside the file or there are none.
+  // Throws DataError when there are no images or the file is too short for them.
   explicit MappedImages(MappedParts parts);
 
   std::string kind() const override { return parts_.kind; }
@@ -73,12 +72,13 @@ class MappedImages : public Dataset, public Checksums {
 
  private:
   MappedParts parts_;
-  Asked asked_;
+  ReadaheadTracker readahead_;
   std::uint64_t image_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
 
-// Throws DataError naming `where` for sides outside 1 to 16384 and channels other than 1 and 3.
+// The shape of stored images. Throws DataError naming `where` for sides outside 1 to 16384 and
+// channels other than 1 and 3.
 Shape image_shape_of(std::uint64_t height, std::uint64_t width, std::uint64_t channels,
                      const std::string& where);
 
@@ -86,20 +86,20 @@ struct PackedParts {
   std::string kind;
   std::string path;
   std::vector<std::unique_ptr<MappedFile>> files;
-  std::vector<std::uint64_t> firsts;     // [files]: the number of each file's first sample, rising
+  std::vector<std::uint64_t> firsts;     // [files]: index of each file's first sample, ascending
   std::vector<std::uint64_t> offsets;    // [samples]: in its file
   std::vector<std::uint32_t> lengths;    // [samples]: bytes
   std::vector<std::int32_t> labels;      // [samples], in [0, classes)
   std::vector<std::string> classes;      //
   std::vector<std::uint32_t> checksums;  // [samples] or empty: CRC32C of each sample's bytes
-  bool jpeg = false;                     // any sample is: images have 3 channels then
+  bool jpeg = false;                     // any sample is JPEG; images have 3 channels then
 };
 
-// Keeps 17 bytes a sample, 21 with checksums.
+// Encoded samples in one or more files. Needs 17 bytes per sample, 21 with checksums.
 class PackedSamples : public Dataset, public Checksums {
  public:
-  // Reads the first sample's header. Throws DataError when there is none, when it is damaged, and
-  // for samples that do not lie inside their file.
+  // Reads the first sample's header. Throws DataError when there are no samples, when that header
+  // is damaged, and for samples outside of their file.
   explicit PackedSamples(PackedParts parts);
 
   std::string kind() const override { return parts_.kind; }
@@ -129,7 +129,7 @@ class PackedSamples : public Dataset, public Checksums {
 
  private:
   PackedParts parts_;
-  Asked asked_;
+  ReadaheadTracker readahead_;
   Shape shape_;
   bool mapped_ = true;
   std::uint32_t longest_ = 0;

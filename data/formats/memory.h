@@ -1,4 +1,4 @@
-// A decoded data set that is held in memory: reading a sample is a copy.
+// A decoded data set in memory: reading a sample is a copy.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct MemoryParts {
 
 class MemoryDataset : public Dataset {
  public:
-  explicit MemoryDataset(MemoryParts parts);  // throws UsageError when the parts do not fit
+  explicit MemoryDataset(MemoryParts parts);  // throws UsageError when the parts do not match
 
   std::string kind() const override { return parts_.kind; }
   std::string path() const override { return parts_.path; }

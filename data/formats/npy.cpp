@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, StoredType>, 5> types{{{"|u1", 
                                                                         {"<i4", StoredType::i32},
                                                                         {"<i8", StoredType::i64}}};
 
-// The header is a Python dict literal with three keys. Only what NumPy writes is understood.
+// The header is a Python dict literal with three keys. Parses only the form that NumPy writes.
 class HeaderParser {
  public:
   HeaderParser(const std::string& path, std::string_view text, std::uint64_t begin)
@@ -65,7 +65,7 @@ class HeaderParser {
     } else if (key == "shape" && !shape_) {
       parse_shape();
     } else {
-      refuse(fmt::format("has the key '{}' where descr, fortran_order and shape stand once each",
+      refuse(fmt::format("has the key '{}'; it must have descr, fortran_order and shape once each",
                          printable(key)));
     }
   }
@@ -78,7 +78,7 @@ class HeaderParser {
         std::ranges::find(types, text, [](const auto& entry) { return entry.first; });
     if (found == types.end())
       refuse(
-          fmt::format("has elements of '{}'; |u1, <u2, <u4, <i4 and <i8 are read: save it with "
+          fmt::format("has elements of '{}'; must be |u1, <u2, <u4, <i4 or <i8: save it with "
                       "a.astype(numpy.uint8) or numpy.int64",
                       printable(text)));
     type_ = found->second;
@@ -92,7 +92,7 @@ class HeaderParser {
       std::uint64_t extent = 0;
       const char* begin = text_.data() + at_;
       const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), extent);
-      if (error != std::errc() || shape_->size() == max_rank) refuse("has no proper shape");
+      if (error != std::errc() || shape_->size() == max_rank) refuse("has an invalid shape");
       at_ += static_cast<std::size_t>(end - begin);
       shape_->push_back(extent);
       if (!take(',')) {
@@ -137,7 +137,7 @@ class HeaderParser {
   std::optional<std::vector<std::uint64_t>> shape_;
 };
 
-// Bytes of the array; false when that does not fit 64 bits.
+// Computes the bytes of the array; false when they do not fit 64 bits.
 bool size_of(const NpyArray& array, std::uint64_t& bytes) {
   bytes = size_bytes(array.type);
   for (const std::uint64_t extent : array.shape) {
@@ -157,25 +157,25 @@ NpyArray read_npy_header(const MappedFile& file) {
     fail<DataError>("{}: is not a .npy file; write it with numpy.save", path);
   const int version = head[6];
   if (version < 1 || version > 3 || head[7] != 0)
-    fail<DataError>("{}: byte 6: .npy version {}.{}; 1.0, 2.0 and 3.0 are read", path, version,
+    fail<DataError>("{}: byte 6: .npy version {}.{}; supported are 1.0, 2.0 and 3.0", path, version,
                     head[7]);
   const std::uint64_t begin = version == 1 ? 10 : 12;
   std::uint64_t length = std::uint64_t{head[8]} | std::uint64_t{head[9]} << 8;
   if (version > 1 && head.size() == 12)
     length |= std::uint64_t{head[10]} << 16 | std::uint64_t{head[11]} << 24;
   if (length > max_header_bytes || begin + length > file.bytes())
-    fail<DataError>("{}: byte 8: a header of {} bytes, but the file has {} and at most {} are read",
-                    path, length, file.bytes(), max_header_bytes);
+    fail<DataError>(
+        "{}: byte 8: a header of {} bytes, but the file has {} and at most {} are allowed", path,
+        length, file.bytes(), max_header_bytes);
   const auto text = file.view(begin, length, scratch);
   NpyArray array =
       HeaderParser(path, {reinterpret_cast<const char*>(text.data()), text.size()}, begin).parse();
   array.offset = begin + length;
-  const std::uint64_t there = file.bytes() - array.offset;
-  if (!size_of(array, array.bytes) || array.bytes != there)
+  const std::uint64_t data_bytes = file.bytes() - array.offset;
+  if (!size_of(array, array.bytes) || array.bytes != data_bytes)
     fail<DataError>(
-        "{}: the header promises ({}) of {} bytes each, but {} bytes follow it; copy it "
-        "again",
-        path, fmt::join(array.shape, ", "), size_bytes(array.type), there);
+        "{}: the header announces ({}) of {} bytes each, but {} bytes follow it; copy it again",
+        path, fmt::join(array.shape, ", "), size_bytes(array.type), data_bytes);
   return array;
 }
 
@@ -200,8 +200,6 @@ void write_npy(const std::string& path, StoredType type, std::span<const std::ui
   write_atomically(path, parts);
 }
 
-// Images and labels as pairs of .npy files.
-
 namespace {
 
 std::string path_of(const std::string& spec, Split split, const char* what) {
@@ -212,7 +210,7 @@ std::vector<std::int32_t> labels_of(const std::string& spec, Split split) {
   const MappedFile file(path_of(spec, split, "labels"), Io::pread);
   const NpyArray array = read_npy_header(file);
   if (array.shape.size() != 1)
-    fail<DataError>("{}: has the shape ({}); labels have one dimension", file.path(),
+    fail<DataError>("{}: has the shape ({}); labels must have one dimension", file.path(),
                     fmt::join(array.shape, ", "));
   std::vector<std::uint8_t> scratch;
   return read_labels(array.type, file.view(array.offset, array.bytes, scratch), file.path());
@@ -234,7 +232,7 @@ std::unique_ptr<Dataset> open_npy(const std::string& spec, Split split,
   const std::vector<std::uint64_t>& shape = images.shape;
   if (images.type != StoredType::u8 || shape.size() < 3 || shape.size() > 4)
     fail<DataError>(
-        "{}: holds {} of shape ({}); images are uint8 of [samples, height, width] or "
+        "{}: has {} of shape ({}); images must be uint8 of [samples, height, width] or "
         "[samples, height, width, channels]",
         path, name(images.type), fmt::join(shape, ", "));
   parts.shape = image_shape_of(shape[1], shape[2], shape.size() == 4 ? shape[3] : 1, path);
@@ -244,7 +242,7 @@ std::unique_ptr<Dataset> open_npy(const std::string& spec, Split split,
     fail<DataError>("{}: has {} images, but there are {} labels", path, shape[0],
                     parts.labels.size());
   parts.classes = read_class_names(spec);
-  if (parts.classes.empty()) {  // the training split decides how many there are, if it is there
+  if (parts.classes.empty()) {  // the training split, if it exists, defines their number
     const bool own = split == Split::train || !exists(path_of(spec, Split::train, "labels"));
     parts.classes = numbered_classes(own ? parts.labels : labels_of(spec, Split::train));
   }

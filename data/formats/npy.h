@@ -1,4 +1,4 @@
-// NumPy's .npy: one array a file.
+// NumPy's .npy files, one array per file, and the data set of an images file and a labels file.
 // Described at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
@@ -18,20 +18,20 @@ struct NpyArray {
   StoredType type = StoredType::u8;  // u8, u16, u32, i32 or i64
   std::vector<std::uint64_t> shape;  // outermost first
   std::uint64_t offset = 0;          // of the first element in the file
-  std::uint64_t bytes = 0;           // fits the shape and ends where the file ends
+  std::uint64_t bytes = 0;           // of all elements; the file ends after them
 };
 
-// Versions 1 to 3. Throws DataError naming the file and the byte: for other types and byte orders,
-// for Fortran order, and for data that is shorter or longer than the header says.
+// Reads versions 1 to 3. Throws DataError naming the file and the byte for other types and byte
+// orders, for Fortran order, and for data that is shorter or longer than the header says.
 NpyArray read_npy_header(const MappedFile& file);
 
-// Writes version 1, whole or not at all. Throws DataError when it cannot be written, UsageError for
-// bytes that do not fit the shape and types other than NpyArray's.
+// Writes version 1 under a temporary name and renames it. Throws DataError when it cannot be
+// written, UsageError for bytes that do not match the shape and for types other than NpyArray's.
 void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,
                std::span<const std::uint8_t> bytes);
 
 // spec/train-images.npy [n, h, w, 1 or 3] or [n, h, w] of uint8 with spec/train-labels.npy [n] of
-// integers; test-... likewise; names of classes in spec/classes.txt if it is there.
+// integers; test-... likewise. spec/classes.txt may name the classes.
 bool has_npy_files(const std::string& spec, Split split);
 std::unique_ptr<Dataset> open_npy(const std::string& spec, Split split, const OpenOptions& options);
 

@@ -1,3 +1,5 @@
+// Which format a folder holds: one row per format. A new format adds a row here and its two
+// functions to formats.h.
 #include <array>
 #include <new>
 #include <string>
@@ -12,28 +14,20 @@
 namespace warpstep::data {
 namespace {
 
-using OpenSplit = std::unique_ptr<Dataset> (*)(const std::string& folder, Split split,
-                                               const OpenOptions& options);
-
 struct Format {
-  const char* what;
-  bool (*has)(const std::string& folder, Split split);
-  OpenSplit open;
+  const char* files;  // for messages
+  bool (*has_split)(const std::string& folder, Split split);
+  std::unique_ptr<Dataset> (*open_split)(const std::string& folder, Split split,
+                                         const OpenOptions& options);
 };
 
-// For formats that are read whole or file by file, to which no option matters.
-template <std::unique_ptr<Dataset> (*open)(const std::string&, Split)>
-std::unique_ptr<Dataset> plainly(const std::string& folder, Split split, const OpenOptions&) {
-  return open(folder, split);
-}
-
 constexpr std::array formats{
-    Format{"train/ or test/ folders of images", has_image_folder, plainly<open_image_folder>},
+    Format{"train/ or test/ folders of images", has_image_folder, open_image_folder},
     Format{"tar shards", has_tar_shards, open_tar},
     Format{"safetensors files", has_safetensors, open_safetensors},
     Format{".npy files", has_npy_files, open_npy},
     Format{"IDX files", has_idx_files, open_idx},
-    Format{"CIFAR-10 batches", has_cifar_files, plainly<open_cifar>}};
+    Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
 
 [[noreturn]] void nothing_found(const std::string& spec) {
   std::vector<std::string> names;
@@ -54,10 +48,10 @@ const Format& format_of(const std::string& spec) {
   }
   const Format* found = nullptr;
   for (const Format& format : formats) {
-    if (!format.has(spec, Split::train) && !format.has(spec, Split::test)) continue;
+    if (!format.has_split(spec, Split::train) && !format.has_split(spec, Split::test)) continue;
     if (found != nullptr) {
-      fail<DataError>("{}: holds both {} and {}; give each its own folder", spec, found->what,
-                      format.what);
+      fail<DataError>("{}: holds both {} and {}; give each its own folder", spec, found->files,
+                      format.files);
     }
     found = &format;
   }
@@ -73,14 +67,16 @@ std::string_view name(Split split) {
 
 std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options) {
   try {
-    return format_of(spec).open(spec, split, options);
+    return format_of(spec).open_split(spec, split, options);
   } catch (const std::bad_alloc&) {
-    fail<DataError>("{}: out of memory while the {} images were opened", spec, name(split));
+    fail<DataError>(
+        "{}: cannot allocate the memory of the {} split; use a smaller set or another format", spec,
+        name(split));
   }
 }
 
 bool has_split(const std::string& spec, Split split) {
-  return format_of(spec).has(spec, split);
+  return format_of(spec).has_split(spec, split);
 }
 
 }  // namespace warpstep::data

@@ -15,10 +15,10 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::size_t max_text_bytes = 255;  // of a name: Linux allows no more for a file
+constexpr std::size_t max_text_bytes = 255;  // of a name: Linux's limit for a file name
 
-// The part of Python's pickle machine that builds one dict. An item on its stack is 16 bytes and
-// texts are kept once, also for the caller: memory stays within a small multiple of the file.
+// The part of Python's pickle machine that builds one dict. An item on the stack has 16 bytes and
+// each text is stored once, so memory stays within a small multiple of the file's size.
 class Reader {
  public:
   Reader(std::span<const std::uint8_t> file, const std::string& path) : file_(file), path_(path) {}
@@ -79,7 +79,7 @@ class Reader {
 
   void push_text(std::string text) {
     if (text.size() > max_text_bytes) {
-      refuse("a name of {} bytes, at most {} are allowed", text.size(), max_text_bytes);
+      refuse("a name of {} bytes; at most {} are allowed", text.size(), max_text_bytes);
     }
     stack_.push_back({Kind::text, static_cast<std::int64_t>(texts_.size())});
     texts_.push_back(std::move(text));
@@ -87,13 +87,13 @@ class Reader {
   void push_bytes(std::uint64_t bytes) {
     const auto from = take(bytes);
     if (bytes > max_text_bytes) {
-      refuse("a name of {} bytes, at most {} are allowed", bytes, max_text_bytes);
+      refuse("a name of {} bytes; at most {} are allowed", bytes, max_text_bytes);
     }
     push_text(std::string(from.begin(), from.end()));
   }
   void push_integer(std::int64_t value) { stack_.push_back({Kind::integer, value}); }
   void push_long(std::uint64_t bytes) {  // two's complement, little endian
-    if (bytes > 8) refuse("an integer of {} bytes, at most 8 are allowed", bytes);
+    if (bytes > 8) refuse("an integer of {} bytes; at most 8 are allowed", bytes);
     std::uint64_t value = little_endian(static_cast<int>(bytes));
     if (bytes > 0 && bytes < 8 && (value >> (8 * bytes - 1)) != 0) {
       value |= ~std::uint64_t{0} << (8 * bytes);
@@ -117,7 +117,7 @@ class Reader {
 
   void push_dict() {
     if (have_dict_)
-      refuse("a dict inside or beside the dict; expected one dict of names to labels");
+      refuse("a second dict, inside or next to the first; expected one dict of names to labels");
     have_dict_ = true;
     stack_.push_back({Kind::dict, 0});
   }
@@ -126,7 +126,7 @@ class Reader {
     return stack_.back();
   }
   void put(std::uint64_t index) {
-    if (top().kind == Kind::mark) refuse("a mark cannot be remembered; the pickle is broken");
+    if (top().kind == Kind::mark) refuse("a mark cannot be stored; the pickle is broken");
     memo_[index] = top();
   }
   void get(std::uint64_t index) {
@@ -171,7 +171,7 @@ void Reader::refuse_repeated_keys() const {
     const auto place = static_cast<std::size_t>(key.value);
     if (key.is_text ? names.insert(texts_[place]).second : numbers.insert(key.value).second)
       continue;
-    refuse("the name '{}' stands twice in the dict",
+    refuse("the name '{}' occurs twice in the dict",
            key.is_text ? printable(texts_[place]) : std::to_string(key.value));
   }
 }
@@ -185,7 +185,8 @@ std::size_t Reader::above_mark() const {
 
 void Reader::set_items() {
   const std::size_t first = above_mark();
-  if (first < 2 || stack_[first - 2].kind != Kind::dict) refuse("items for something not a dict");
+  if (first < 2 || stack_[first - 2].kind != Kind::dict)
+    refuse("items for something that is not a dict");
   if ((stack_.size() - first) % 2 != 0) refuse("a name without a label; the pickle is broken");
   for (std::size_t i = first; i < stack_.size(); i += 2) add(stack_[i], stack_[i + 1]);
   stack_.resize(first - 1);
@@ -193,12 +194,12 @@ void Reader::set_items() {
 
 void Reader::set_item() {
   const std::size_t n = stack_.size();
-  if (n < 3 || stack_[n - 3].kind != Kind::dict) refuse("an item for something not a dict");
+  if (n < 3 || stack_[n - 3].kind != Kind::dict) refuse("an item for something that is not a dict");
   add(stack_[n - 2], stack_[n - 1]);
   stack_.resize(n - 2);
 }
 
-// Opcodes that push a name or a number; false when it is none of them.
+// Executes an opcode that pushes a name or a number; false for any other opcode.
 bool Reader::step_push(std::uint8_t opcode) {
   switch (opcode) {
     case 'I': push_int_line(); break;
@@ -230,10 +231,10 @@ bool Reader::step() {
   switch (opcode) {
     case 0x80:
       if (const auto protocol = little_endian(1); protocol > 5) {
-        refuse("pickle protocol {}, 0 to 5 are known", protocol);
+        refuse("pickle protocol {}; 0 to 5 are supported", protocol);
       }
       return true;
-    case 0x95: little_endian(8); return true;  // the length of a frame, of no use in memory
+    case 0x95: little_endian(8); return true;  // a frame's length, which is not needed
     case '(': stack_.push_back({Kind::mark, 0}); return true;
     case '}': push_dict(); return true;
     case 'd': {  // DICT of the items above the mark
@@ -264,8 +265,8 @@ bool Reader::step() {
     default: break;
   }
   refuse(
-      "opcode {} is refused: only a dict of str, bytes or int is read, and nothing was executed. "
-      "Write the file again with pickle.dump({{str(k): int(v) for k, v in labels.items()}}, f)",
+      "opcode {} is refused: only a dict of str, bytes or int is read, and nothing was executed; "
+      "write the file again with pickle.dump({{str(k): int(v) for k, v in labels.items()}}, f)",
       pickle_opcode_name(opcode));
 }
 
@@ -378,7 +379,7 @@ std::optional<std::string> parse_pickle_unicode(std::string_view raw) {
   return text;
 }
 
-// The opcodes of Python's pickletools that the reader does not know.
+// The opcodes of Python's pickletools that the reader refuses.
 std::string pickle_opcode_name(std::uint8_t opcode) {
   const char* name = nullptr;
   switch (opcode) {

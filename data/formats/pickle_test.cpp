@@ -109,7 +109,7 @@ TEST(Pickle, RefusesWhatIsNoDictOfLabels) {
   EXPECT_THAT(refused("bytes_2"), HasSubstr("GLOBAL"));  // Python 3 calls codecs.encode there
   EXPECT_THAT(refused("built_2"), HasSubstr("GLOBAL"));
   EXPECT_THAT(refused("list_2"), HasSubstr("EMPTY_LIST"));
-  EXPECT_THAT(refused("nested_2"), HasSubstr("a dict inside"));
+  EXPECT_THAT(refused("nested_2"), HasSubstr("a second dict"));
   EXPECT_THAT(refused("huge_2"), HasSubstr("an integer of 9 bytes"));
   EXPECT_THAT(refused("float_2"), HasSubstr("BINFLOAT"));
   EXPECT_THAT(refused("bool_0"), HasSubstr("a bool"));
@@ -143,13 +143,13 @@ TEST(Pickle, RefusesBrokenMachines) {
   EXPECT_THAT(refusal("K\1(K\1K\1u."), HasSubstr("not a dict"));
   EXPECT_THAT(refusal("}K\1s."), HasSubstr("not a dict"));
   EXPECT_THAT(refusal("K\1."), HasSubstr("not a dict"));
-  EXPECT_THAT(refusal("}}."), HasSubstr("a dict inside"));
+  EXPECT_THAT(refusal("}}."), HasSubstr("a second dict"));
   EXPECT_THAT(refusal("}h\5."), HasSubstr("item 5, which was never stored"));
   EXPECT_THAT(refusal("q\1}."), HasSubstr("nothing on the stack"));
   EXPECT_THAT(refusal("(q\1}."), HasSubstr("a mark"));
-  EXPECT_THAT(refusal("}(K\1(u."), HasSubstr("items for something not a dict"));
+  EXPECT_THAT(refusal("}(K\1(u."), HasSubstr("items for something that is not a dict"));
   EXPECT_THAT(refusal("}q\1(K\1h\1u."), HasSubstr("neither a name nor an integer"));
-  EXPECT_THAT(refusal("}(K\1K\2K\1K\3u."), HasSubstr("'1' stands twice"));
+  EXPECT_THAT(refusal("}(K\1K\2K\1K\3u."), HasSubstr("'1' occurs twice"));
   EXPECT_THAT(refusal("\x80\x09}."), HasSubstr("protocol 9"));
   EXPECT_THAT(refusal("}I12x\n"), HasSubstr("'12x' is not an integer"));
   EXPECT_THAT(refusal("}S'a\n"), HasSubstr("repr()"));

@@ -1,3 +1,4 @@
+// Data sets in safetensors files: decoded images, or encoded samples with their offsets.
 #include <fmt/ranges.h>
 
 #include <cstring>
@@ -19,7 +20,7 @@ std::string path_of(const std::string& spec, Split split) {
   return fmt::format("{}/{}.safetensors", spec, name(split));
 }
 
-// A file with its data mapped; the tensors' places were proven against the same size.
+// A file and its mapped data; SafetensorsFile has checked the tensors' offsets against the size.
 struct Open {
   Open(const std::string& path, Io io)
       : header(path), file(std::make_unique<MappedFile>(path, io)) {}
@@ -34,7 +35,7 @@ struct Open {
   std::vector<std::uint8_t> scratch;
 };
 
-// The tensor, which must have this type and so many elements in one dimension.
+// The tensor of this name, which must be `type` [count].
 const StoredTensor& column(const Open& open, const char* tensor_name, StoredType type,
                            std::uint64_t count) {
   const StoredTensor& tensor = open.header.at(tensor_name);
@@ -47,12 +48,12 @@ const StoredTensor& column(const Open& open, const char* tensor_name, StoredType
 std::vector<std::int32_t> labels_of(Open& open) {
   const StoredTensor& tensor = open.header.at("label");
   if (tensor.shape.size() != 1)
-    fail<DataError>("{}: tensor label has the shape [{}]; labels have one dimension", open.path(),
-                    fmt::join(tensor.shape, ","));
+    fail<DataError>("{}: tensor label has the shape [{}]; labels must have one dimension",
+                    open.path(), fmt::join(tensor.shape, ","));
   return read_labels(tensor.type, open.bytes(tensor), open.path());
 }
 
-// Of the file's metadata; empty when it has none.
+// The metadata's class names; empty when it has none.
 std::vector<std::string> class_names_of(const Open& open) {
   const auto found = open.header.metadata().find("classes");
   if (found == open.header.metadata().end()) return {};
@@ -66,11 +67,13 @@ std::vector<std::string> class_names_of(const Open& open) {
   }
   const std::set<std::string> different(names.begin(), names.end());
   if (names.empty() || names.size() != json.size() || different.size() != names.size())
-    fail<DataError>("{}: the metadata's classes are no JSON array of different names", open.path());
+    fail<DataError>("{}: the metadata's \"classes\" is not a JSON array of different names",
+                    open.path());
   return names;
 }
 
-// Labels and classes; the training split decides how many there are where neither file names them.
+// Reads labels and classes. Where neither split names classes, the training split defines their
+// number.
 void read_columns(Open& open, const std::string& spec, Split split, const OpenOptions& options,
                   std::vector<std::int32_t>& labels, std::vector<std::string>& classes) {
   labels = labels_of(open);
@@ -122,17 +125,16 @@ void read_offsets(Open& open, std::uint64_t begin, std::uint64_t end, PackedPart
     return value;
   };
   if (offset(0) != 0 || offset(count) != end - begin)
-    fail<DataError>("{}: offsets go from {} to {}, but must cover the data's {} bytes", open.path(),
-                    offset(0), offset(count), end - begin);
+    fail<DataError>("{}: offsets are from {} to {}, but must cover the data's {} bytes",
+                    open.path(), offset(0), offset(count), end - begin);
   parts.offsets.reserve(count);
   parts.lengths.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t from = offset(i);
     const std::uint64_t to = offset(i + 1);
     if (to < from || to > end - begin || to - from > max_encoded_bytes)
-      fail<DataError>(
-          "{}: sample {} goes from data byte {} to {}; offsets must rise, by {} at most",
-          open.path(), i, from, to, max_encoded_bytes);
+      fail<DataError>("{}: sample {} is at data bytes {} to {}; offsets must rise, by {} at most",
+                      open.path(), i, from, to, max_encoded_bytes);
     parts.offsets.push_back(begin + from);
     parts.lengths.push_back(static_cast<std::uint32_t>(to - from));
   }
@@ -146,7 +148,7 @@ std::unique_ptr<Dataset> open_encoded(Open open, PackedParts parts) {
   const auto found = open.header.metadata().find("encoding");
   if (found != open.header.metadata().end()) {
     if (found->second != "png" && found->second != "jpeg" && found->second != "mixed")
-      fail<DataError>("{}: the metadata's encoding is '{}'; png, jpeg and mixed are read",
+      fail<DataError>("{}: the metadata's encoding is '{}'; must be png, jpeg or mixed",
                       open.path(), printable(found->second));
     parts.jpeg = found->second != "png";
   }
@@ -160,6 +162,12 @@ std::unique_ptr<Dataset> open_encoded(Open open, PackedParts parts) {
 }
 
 }  // namespace
+
+std::string class_metadata(const std::vector<std::string>& names) try {
+  return nlohmann::json(names).dump();
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
 
 bool has_safetensors(const std::string& spec, Split split) {
   return exists(path_of(spec, split));

@@ -96,7 +96,7 @@ TEST_F(SafetensorsSet, LabelsMayBeNarrow) {
               HasSubstr("sample 2 has label -1"));
   const std::vector<double> floats{1, 0, 1};
   EXPECT_THAT(refusal({image(), tensor("label", StoredType::f64, {3}, floats)}),
-              HasSubstr("labels of F64; they must be integers"));
+              HasSubstr("labels of F64; must be integers"));
 }
 
 TEST_F(SafetensorsSet, ReadsEncodedSamplesInPlaceAlsoUnaligned) {
@@ -139,14 +139,14 @@ TEST_F(SafetensorsSet, RefusesDecodedSetsThatDoNotFit) {
   EXPECT_THAT(refusal({tensor("image", StoredType::u8, {3, 5, 2, 6}, pixels_), labels()}),
               HasSubstr("images of 6 channels"));
   EXPECT_THAT(refusal({image(), tensor("label", StoredType::i64, {3, 1}, labels_)}),
-              HasSubstr("labels have one dimension"));
+              HasSubstr("labels must have one dimension"));
   EXPECT_THAT(refusal({image(), tensor("label", StoredType::f32, {6}, labels_)}),
               HasSubstr("labels of F32"));
   EXPECT_THAT(refusal({image(), labels(), tensor("crc32c", StoredType::i32, {3}, checksums_)}),
               HasSubstr("tensor crc32c is I32 [3], but must be U32 [3]"));
   for (const char* classes : {"cat", "[]", "[1,2]", R"(["a","a"])", R"({"a":1})"})
     EXPECT_THAT(refusal({image(), labels()}, {{"classes", classes}}),
-                HasSubstr("no JSON array of different names"));
+                HasSubstr("not a JSON array of different names"));
   labels_[1] = -1;
   EXPECT_THAT(refusal({image(), labels()}), HasSubstr("sample 1 has label -1"));
 }
@@ -155,9 +155,9 @@ TEST_F(SafetensorsSet, RefusesEncodedSetsThatDoNotFit) {
   EXPECT_EQ(refusal({data(), offset(), labels()}), "");
   EXPECT_THAT(refusal({data(), labels()}), HasSubstr("no tensor \"offset\""));
   EXPECT_THAT(refusal({data(), offset(), labels()}, {{"encoding", "webp"}}),
-              HasSubstr("encoding is 'webp'; png, jpeg and mixed"));
+              HasSubstr("encoding is 'webp'; must be png, jpeg or mixed"));
   std::swap(offsets_[1], offsets_[2]);
-  EXPECT_THAT(refusal({data(), offset(), labels()}), HasSubstr("sample 1 goes from data byte"));
+  EXPECT_THAT(refusal({data(), offset(), labels()}), HasSubstr("sample 1 is at data bytes"));
   offsets_[1] = ~std::uint64_t{0};
   EXPECT_THAT(refusal({data(), offset(), labels()}), HasSubstr("offsets must rise"));
   offsets_.back() += 1;
@@ -180,7 +180,8 @@ TEST_F(SafetensorsSet, ReadsTokensOfBothFormats) {
     std::vector<std::int32_t> tokens(2);
     set.read(1, tokens);
     EXPECT_THAT(tokens, ElementsAre(65535, 7));
-    EXPECT_THAT(message_of([&] { set.read(2, tokens); }), HasSubstr("has 3 tokens, but 2 from"));
+    EXPECT_THAT(message_of([&] { set.read(2, tokens); }),
+                HasSubstr("has 3 tokens, too few for 2 from"));
     EXPECT_NE(set.fingerprint(), 0U);
   }
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
@@ -199,7 +200,7 @@ TEST_F(SafetensorsSet, RefusesWhatAreNoTokens) {
     return message_of([&] { open_tokens(folder_.path(), Split::train); });
   };
   EXPECT_THAT(message_of([&] { open_tokens(folder_.path(), Split::train); }),
-              HasSubstr("train.safetensors: there is no such file, nor is there"));
+              HasSubstr("train.safetensors: there is no such file, and no"));
   EXPECT_THAT(refusal(labels()), HasSubstr("no tensor \"token\""));
   EXPECT_THAT(refusal(tensor("token", StoredType::i64, {3}, labels_)),
               HasSubstr("tokens are I64 [3], but must be U16 or U32"));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t window_bytes = 4096;
 constexpr std::uint64_t max_tar_text_bytes = 65536;  // of pax records or a long name
 
-// Where ustar keeps what: begin and length.
+// The fields of a ustar header: first byte and length.
 struct Field {
   std::size_t begin, length;
 };
@@ -32,7 +32,8 @@ std::string_view text_of(Block block, Field field) {
   return all.substr(0, all.find('\0'));
 }
 
-// Octal, or base 256 with the first bit set as GNU writes large numbers; none when it is neither.
+// A number in octal, or in base 256 with the first bit set as GNU writes large ones; empty for
+// anything else.
 std::optional<std::uint64_t> number_of(Block block, Field field) {
   const auto bytes = block.subspan(field.begin, field.length);
   std::uint64_t value = 0;
@@ -54,8 +55,8 @@ std::optional<std::uint64_t> number_of(Block block, Field field) {
 std::uint64_t sum_of(Block block) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < block.size(); ++i) {
-    const bool own = i >= sum_field.begin && i < sum_field.begin + sum_field.length;
-    sum += own ? ' ' : block[i];
+    const bool is_sum_field = i >= sum_field.begin && i < sum_field.begin + sum_field.length;
+    sum += is_sum_field ? ' ' : block[i];
   }
   return sum;
 }
@@ -64,7 +65,7 @@ bool is_zero(std::span<const std::uint8_t> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
 }
 
-// Why a member of this name is not taken; empty when it is.
+// Why a member with this name is refused; empty when it is accepted.
 std::string_view fault_of_name(std::string_view name) {
   if (name.empty()) return "has no name";
   if (name.find('\0') != std::string_view::npos) return "has a zero byte in its name";
@@ -85,7 +86,7 @@ std::string_view fault_of_type(char type) {
     case '4': return "is a device";
     case '6': return "is a pipe";
     case 'S': return "is a sparse file";
-    case 'M': return "goes on from another archive";
+    case 'M': return "continues from another archive";
     default: return "is of an unknown type";
   }
 }
@@ -125,13 +126,13 @@ void TarReader::expect_end() {
     rest.resize(std::min<std::uint64_t>(rest.size(), bytes() - at));
     file_.read(at, std::as_writable_bytes(std::span(rest)));
     if (!is_zero(rest))
-      refuse(at, "there is something after the archive's end; archives cannot be joined with cat");
+      refuse(at, "there are bytes after the archive's end; archives cannot be joined with cat");
   }
 }
 
 bool TarReader::read_header(Block& block) {
   if (at_ > bytes() || bytes() - at_ < tar_block_bytes)
-    refuse(at_, "the archive is cut: its end is missing; copy it again");
+    refuse(at_, "the archive is truncated: its end is missing; copy it again");
   read(at_, block);
   if (is_zero(block)) {
     expect_end();
@@ -145,7 +146,7 @@ bool TarReader::read_header(Block& block) {
 
 std::string TarReader::read_text(std::uint64_t bytes) {
   if (bytes > max_tar_text_bytes)
-    refuse(at_, fmt::format("an extended header of {} bytes, at most {} are read", bytes,
+    refuse(at_, fmt::format("an extended header of {} bytes; at most {} are allowed", bytes,
                             max_tar_text_bytes));
   std::string text(bytes, '\0');
   const std::uint64_t begin = at_ + tar_block_bytes;
@@ -174,7 +175,7 @@ void TarReader::take_pax(std::string_view records, TarMember& overrides, bool& h
       const auto [last, bad] =
           std::from_chars(value.data(), value.data() + value.size(), overrides.bytes);
       if (bad != std::errc() || last != value.data() + value.size())
-        refuse(at_, "a pax record has no proper size");
+        refuse(at_, "a pax record has an invalid size; copy the archive again");
       has_size = true;
     }
     if (key.starts_with("GNU.sparse"))
@@ -191,7 +192,7 @@ bool TarReader::next(TarMember& member) {
     std::optional<std::uint64_t> size = number_of(block, size_field);
     const bool extends = type == 'x' || type == 'g' || type == 'L' || type == 'K';
     if (has_size && !extends) size = overrides.bytes;
-    if (!size) refuse(at_, "a header has no proper size; copy the archive again");
+    if (!size) refuse(at_, "a header has an invalid size; copy the archive again");
     if (extends) {
       const std::string text = read_text(*size);
       if (type == 'x') take_pax(text, overrides, has_size);
@@ -204,7 +205,7 @@ bool TarReader::next(TarMember& member) {
     if (const std::string_view fault = fault_of_name(member.name); !fault.empty())
       refuse(at_, fmt::format("member '{}' {}", printable(member.name), fault));
     if (!regular && type != '5')
-      refuse(at_, fmt::format("member '{}' {}; shards hold regular files alone",
+      refuse(at_, fmt::format("member '{}' {}; shards may hold only regular files",
                               printable(member.name), fault_of_type(type)));
     member.offset = at_ + tar_block_bytes;
     member.bytes = regular ? *size : 0;
@@ -257,7 +258,7 @@ TarName split_tar_name(std::string_view name) {
 
 namespace {
 
-// The next line, taken off `rest` together with its end.
+// Removes and returns the next line of `rest`, without its line end.
 std::string_view take_line(std::string_view& rest) {
   const std::size_t end = std::min(rest.find('\n'), rest.size());
   std::string_view line = rest.substr(0, end);
@@ -266,7 +267,7 @@ std::string_view take_line(std::string_view& rest) {
   return line;
 }
 
-// The line without every fourth word: v1.1 has no names.
+// Removes every fourth word, the name, which v1.1 does not have.
 std::string without_names(std::string_view line) {
   std::string result;
   for (int word = 0; !line.empty(); ++word) {
@@ -302,21 +303,21 @@ void check_tar_index(std::string_view found, const std::string& path, std::strin
   const std::string_view first = take_line(found);
   const bool named = first.starts_with("v1.2 ");
   if (!named && !first.starts_with("v1.1 "))
-    fail<DataError>("{}: line 1: '{}' is not 'v1.2 SAMPLES'; remove the file and it is made anew",
-                    path, printable(first));
+    fail<DataError>(
+        "{}: line 1: '{}' is not 'v1.2 SAMPLES'; remove the file, and it is written again", path,
+        printable(first));
   const std::string_view header = take_line(expected);
   if (first.substr(5) != header.substr(5))
     fail<DataError>(
-        "{}: line 1: has {} samples, but the shard has {}; remove the file and it is "
-        "made anew",
+        "{}: line 1: has {} samples, but the shard has {}; remove the file, and it is written "
+        "again",
         path, printable(first.substr(5)), header.substr(5));
   for (int number = 2; !expected.empty() || !found.empty(); ++number) {
     const std::string_view line = take_line(found);
     const std::string_view real = take_line(expected);
     if (real.empty() || (named ? line != real : line != without_names(real)))
       fail<DataError>(
-          "{}: line {}: says '{}', but in the shard is '{}'; remove the file and it is "
-          "made anew",
+          "{}: line {}: has '{}', but the shard has '{}'; remove the file, and it is written again",
           path, number, printable(line), printable(real));
   }
 }

@@ -1,5 +1,5 @@
-// tar archives as far as data sets need them: regular files, in the order in which they stand.
-// ustar of POSIX.1-1988, pax records of path and size, and GNU's long names.
+// tar archives, as far as data sets need them: regular files in the archive's order; ustar of
+// POSIX.1-1988, pax records of path and size, GNU's long names. Also the index file of a shard.
 #pragma once
 
 #include <array>
@@ -21,18 +21,18 @@ struct TarMember {
   std::uint64_t bytes = 0;
 };
 
-// Walks over the headers alone, by position: 4 KB a look, so that an archive of large members is
-// not read whole for its names.
+// Reads only the headers, 4 KB at a time, by position: an archive of large members is not read
+// whole for its names.
 class TarReader {
  public:
   explicit TarReader(const std::string& path);  // throws DataError
 
-  // The next regular file; folders are passed over. False at the archive's end. Throws DataError
-  // naming the archive, the byte and the member: for damaged headers, an archive that is cut or
-  // lacks its end, links, devices, sparse files, and names that are absolute or have `..`.
+  // The next regular file; skips folders. False at the archive's end. Throws DataError naming the
+  // archive, the byte and the member for damaged headers, a truncated archive, links, devices,
+  // sparse files, and names that are absolute or contain `..`.
   bool next(TarMember& member);
 
-  // Fills `out` from byte `offset` of the archive on; near the last header it takes no system call.
+  // Fills `out` from byte `offset` of the archive on; near the last header without a system call.
   void read(std::uint64_t offset, std::span<std::uint8_t> out);
   std::uint64_t bytes() const { return file_.bytes(); }
 
@@ -55,26 +55,24 @@ class TarReader {
 // archives. Throws UsageError for a name of more than 100 bytes and for 8 GiB and more.
 std::array<std::uint8_t, tar_block_bytes> tar_header(std::string_view name, std::uint64_t bytes);
 
-// The name that such a header holds itself: cut at 100 bytes where an extended one has the whole.
+// The name in such a header; it is cut at 100 bytes when an extended header has the full name.
 std::string tar_name(std::span<const std::uint8_t, tar_block_bytes> header);
 
-// WebDataset's rule: what the members of one sample have in common, up to the first dot of the last
-// part of the name, and what tells them apart, after it.
+// WebDataset's rule: the members of one sample share the key, which ends before the first dot of
+// the last part of the name, and differ in the extension after that dot.
 struct TarName {
   std::string_view key;
   std::string_view extension;
 };
 TarName split_tar_name(std::string_view name);
 
-// The index beside a shard, as DALI's wds2idx writes it: a line `v1.2 SAMPLES`, then one a sample
-// of `EXTENSION OFFSET BYTES NAME` for each of its members, all divided by single spaces. Offsets
-// are those of the members' data.
-
-// Builds the text of an index from a shard's members, in their order.
+// Builds the text of a shard's index from its members, in their order. The format is that of DALI's
+// wds2idx: a line `v1.2 SAMPLES`, then one line per sample with `EXTENSION OFFSET BYTES NAME` for
+// each of its members, all separated by single spaces. Offsets are those of the members' data.
 class TarIndexText {
  public:
   void add(const TarMember& member);
-  // Empty when there can be no index: no samples, or a name with white space in it.
+  // Empty when the shard cannot have an index: no samples, or a name with white space.
   std::string text() const;
 
  private:
@@ -84,8 +82,8 @@ class TarIndexText {
   bool fits_ = true;
 };
 
-// Throws DataError naming `path` and the line unless the index `found` says the same as `expected`,
-// the text of what is in the shard. An index of v1.1, which has no names, is fine too.
+// Throws DataError naming `path` and the line unless the index `found` equals `expected`, the index
+// of the shard's content. Also accepts an index of v1.1, which has no names.
 void check_tar_index(std::string_view found, const std::string& path, std::string_view expected);
 
 }  // namespace warpstep::data

@@ -1,3 +1,4 @@
+// Data sets of tar shards, named as WebDataset does.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -19,7 +20,7 @@ class TarSet : public PackedSamples {
  public:
   using PackedSamples::PackedSamples;
   std::string name(std::uint64_t index) const override {
-    // Names are in the headers, which stand before the data: none are kept.
+    // Read from the header before the data, so that no names are kept in memory.
     std::vector<std::uint8_t> scratch;
     const MappedFile& shard = file_of(index);
     const std::uint64_t offset = offset_of(index);
@@ -30,7 +31,7 @@ class TarSet : public PackedSamples {
   }
 };
 
-// What one shard gives.
+// The samples of one shard.
 struct Shard {
   std::vector<std::uint64_t> offsets;
   std::vector<std::uint32_t> lengths;
@@ -39,7 +40,7 @@ struct Shard {
   bool jpeg = false;
 };
 
-// Puts members together to samples.
+// Groups members into samples.
 class Collector {
  public:
   Collector(const std::string& path, TarReader& reader) : path_(path), reader_(reader) {}
@@ -77,7 +78,7 @@ class Collector {
     shard_.jpeg = shard_.jpeg || has_jpeg_name(member.name);
   }
 
-  // The digits that a small member holds; spaces and line ends around them do not count.
+  // The number in a small member, without spaces and line ends around it.
   std::uint32_t number(const TarMember& member, int base, std::uint64_t most, const char* what) {
     constexpr std::size_t most_bytes = 32;
     std::string text(std::min<std::size_t>(member.bytes, most_bytes + 1), '\0');
@@ -121,9 +122,9 @@ class Collector {
   std::optional<std::uint32_t> label_, checksum_;
 };
 
-// Checked if it is there. If not, it is written for others to use; a folder that cannot be written
-// to is no error.
-void settle_index(const std::string& shard_path, const std::string& expected) {
+// Checks the shard's index if there is one; otherwise writes it for other readers. A read-only
+// folder is not an error.
+void check_or_write_index(const std::string& shard_path, const std::string& expected) {
   if (expected.empty()) return;
   const std::string path = shard_path.substr(0, shard_path.size() - 4) + ".idx";
   if (exists(path)) {
@@ -150,7 +151,7 @@ Shard read_shard(const std::string& path) {
   }
   Shard shard = collector.finish();
   if (shard.labels.empty()) fail<DataError>("{}: has no samples", path);
-  settle_index(path, index.text());
+  check_or_write_index(path, index.text());
   return shard;
 }
 
@@ -165,8 +166,8 @@ std::vector<std::string> shard_paths(const std::string& spec, Split split) {
   const std::string folder = spec + "/" + stem;
   if (!is_folder(folder) || !has_name_ending(folder, ".tar")) return paths;
   if (!paths.empty())
-    fail<DataError>("{}: holds shards both beside {}/ and in it; give each set its own folder",
-                    spec, stem);
+    fail<DataError>("{}: has shards both next to {}/ and in it; give each set its own folder", spec,
+                    stem);
   for (const Entry& entry : list_folder(folder)) {
     if (entry.name.ends_with(".tar") && !entry.folder)
       paths.push_back(folder + "/" + entry.name);
@@ -220,8 +221,9 @@ std::unique_ptr<Dataset> open_tar(const std::string& spec, Split split,
   parts.path = fmt::format("{}:{}", spec, name(split));
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (shards[i].checksums.empty() != shards[0].checksums.empty())
-      fail<DataError>("{}: one of it and {} has .crc32c members, the other has not", paths[i],
-                      paths[0]);
+      fail<DataError>(
+          "{}: either this shard or {} has .crc32c members, the other does not; pack the set again",
+          paths[i], paths[0]);
     parts.files.push_back(std::make_unique<MappedFile>(paths[i], options.io));
     parts.firsts.push_back(parts.labels.size());
     append(parts.offsets, shards[i].offsets);

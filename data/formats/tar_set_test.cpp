@@ -95,7 +95,7 @@ TEST_F(TarSetTest, ReadsAFolderOfShardsAndClassNames) {
               HasSubstr("test/notes.md: is neither a shard (.tar) nor an index"));
   put_shard("train-0.tar", {{"0.png", png(0)}, {"0.cls", "0"}});
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
-              HasSubstr("both beside train/ and in it"));
+              HasSubstr("both next to train/ and in it"));
 }
 
 TEST_F(TarSetTest, JpegShardsHaveThreeChannels) {
@@ -110,7 +110,7 @@ TEST_F(TarSetTest, HoldsShardsAgainstTheirIndices) {
   put_shard("train.tar", {{"0.png", png(0)}, {"0.cls", "0"}});
   put(folder_ / "train.idx", std::string("v1.2 1\npng 512 9 0.png cls 1536 1 0.cls\n"));
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
-              HasSubstr("/train.idx: line 2: says 'png 512 9"));
+              HasSubstr("/train.idx: line 2: has 'png 512 9"));
   std::filesystem::remove(folder_ / "train.idx");
   std::filesystem::create_directory(folder_ / "train.idx");
   EXPECT_NE(message_of([&] { open(folder_.path(), Split::train); }), "");
@@ -129,7 +129,7 @@ TEST_F(TarSetTest, KeepsChecksumsOfAllOrNone) {
   put_shard("train-1.tar", {{"0.png", image}, {"0.cls", "0"}, {"0.crc32c", "0"}});
   std::filesystem::remove(folder_ / "train.tar");
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
-              HasSubstr("has .crc32c members, the other has not"));
+              HasSubstr("has .crc32c members, the other does not"));
 }
 
 TEST_F(TarSetTest, RefusesSamplesByName) {

@@ -108,24 +108,23 @@ TEST_F(Tar, RefusesDamage) {
   const std::string good = member("a.png", "123");
   EXPECT_THAT(refusal("PK\3\4" + std::string(600, 'x')), HasSubstr("is not a tar archive"));
   EXPECT_THAT(refusal(""), HasSubstr("its end is missing"));
-  EXPECT_THAT(refusal(good), HasSubstr("byte 1024: the archive is cut: its end is missing"));
+  EXPECT_THAT(refusal(good), HasSubstr("byte 1024: the archive is truncated: its end is missing"));
   EXPECT_THAT(refusal(good.substr(0, 513)), HasSubstr("has 3 bytes, but only 1 follow"));
   std::string flipped = good + good + end_of_archive;
   flipped[1024] ^= 1;
   EXPECT_THAT(refusal(flipped), HasSubstr("byte 1024: a header's checksum is wrong"));
-  EXPECT_THAT(refusal(good + end_of_archive + good),
-              HasSubstr("something after the archive's end"));
+  EXPECT_THAT(refusal(good + end_of_archive + good), HasSubstr("bytes after the archive's end"));
   const auto with_size = [&](const std::string& size) {
     return refusal(member("a", "", '0', [&](std::string& h) { h.replace(124, 12, size); }) +
                    end_of_archive);
   };
   EXPECT_THAT(with_size("77777777777" + std::string(1, '\0')), HasSubstr("8589934591 bytes, but"));
-  EXPECT_THAT(with_size("00000000009" + std::string(1, '\0')), HasSubstr("no proper size"));
-  EXPECT_THAT(with_size("\x80" + std::string(11, '\xff')), HasSubstr("no proper size"));
+  EXPECT_THAT(with_size("00000000009" + std::string(1, '\0')), HasSubstr("an invalid size"));
+  EXPECT_THAT(with_size("\x80" + std::string(11, '\xff')), HasSubstr("an invalid size"));
   EXPECT_THAT(refusal(member("x", "99 path=a\n", 'x') + end_of_archive),
               HasSubstr("a pax record is damaged"));
   EXPECT_THAT(refusal(member("x", "3 \n", 'x') + end_of_archive), HasSubstr("pax record"));
-  EXPECT_THAT(refusal(pax("size=-1") + good + end_of_archive), HasSubstr("no proper size"));
+  EXPECT_THAT(refusal(pax("size=-1") + good + end_of_archive), HasSubstr("an invalid size"));
   EXPECT_THAT(refusal(member("x", std::string(70000, 'x'), 'L') + end_of_archive),
               HasSubstr("an extended header of 70000 bytes"));
   EXPECT_THROW(tar_header(std::string(101, 'x'), 0), UsageError);
@@ -178,9 +177,9 @@ TEST(TarIndex, SaysWhatIsInTheShard) {
   EXPECT_THAT(refusal("v2.0 2\n"), HasSubstr("is not 'v1.2"));
   EXPECT_THAT(refusal("v1.2 3\n"), HasSubstr("line 1: has 3 samples, but the shard has 2"));
   EXPECT_THAT(refusal("v1.2 2\npng 512 11 x/a.png cls 1536 1 x/a.cls\npng 2560 7 b.png\n"),
-              HasSubstr("a.idx: line 2: says 'png 512 11"));
+              HasSubstr("a.idx: line 2: has 'png 512 11"));
   EXPECT_THAT(refusal("v1.2 2\npng 512 10 x/a.png cls 1536 1 x/a.cls\n"),
-              HasSubstr("line 3: says ''"));
+              HasSubstr("line 3: has ''"));
   EXPECT_THAT(refusal(text + "png 9 9 c.png\n"), HasSubstr("line 4"));
   EXPECT_THAT(refusal(text + "\n"), HasSubstr("line 4"));
   index.add({"with space.png", 4096, 1});

@@ -36,7 +36,7 @@ void convert(std::span<const std::uint8_t> bytes, std::span<std::int32_t> tokens
     Token value = 0;
     std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);  // may be unaligned
     if (value > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
-      fail<DataError>("{}: token {} is {}; at most 2^31 - 1 is read", path, begin + i, value);
+      fail<DataError>("{}: token {} is {}; at most 2^31 - 1 is allowed", path, begin + i, value);
     tokens[i] = static_cast<std::int32_t>(value);
   }
 }
@@ -58,15 +58,14 @@ std::uint32_t TokenSet::token(std::uint64_t i) const {
 std::uint64_t TokenSet::fingerprint() const {
   Hash hash;
   hash.add(size_);
-  const std::uint64_t looked_at = std::min<std::uint64_t>(size_, 65536);
-  for (std::uint64_t i = 0; i < looked_at; ++i)
-    hash.add(std::uint64_t{token(size_ / looked_at * i)});
+  const std::uint64_t hashed = std::min<std::uint64_t>(size_, 65536);
+  for (std::uint64_t i = 0; i < hashed; ++i) hash.add(std::uint64_t{token(size_ / hashed * i)});
   return hash.value();
 }
 
 void TokenSet::read(std::uint64_t begin, std::span<std::int32_t> tokens) const {
   if (begin > size_ || tokens.size() > size_ - begin)
-    fail<DataError>("{}: has {} tokens, but {} from number {} on are wanted", path(), size_,
+    fail<DataError>("{}: has {} tokens, too few for {} from number {} on", path(), size_,
                     tokens.size(), begin);
   std::vector<std::uint8_t> scratch;
   const std::uint64_t bytes = size_bytes(type_);
@@ -93,7 +92,7 @@ TokenSet open_tokens(const std::string& spec, Split split, const OpenOptions& op
   }
   path = safetensors_path(spec, split);
   if (!exists(path))
-    fail<DataError>("{}: there is no such file, nor is there {}", path, npy_path(spec, split));
+    fail<DataError>("{}: there is no such file, and no {}", path, npy_path(spec, split));
   const SafetensorsFile header(path);
   const StoredTensor& tensor = header.at("token");
   check_tensor(path, tensor.type, tensor.shape);

@@ -1,4 +1,4 @@
-// Token sequences for language models: one long list of numbers a split.
+// Token sequences for language models: each split is one long list of numbers.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ int Descriptor::release() {
 }
 
 Descriptor open_regular(const std::string& path, struct ::stat* status) {
-  struct ::stat own {};
-  if (status == nullptr) status = &own;
+  struct ::stat local {};
+  if (status == nullptr) status = &local;
   // O_NONBLOCK: opening a FIFO by mistake must not hang.
   Descriptor file(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0 || ::fstat(file.number(), status) != 0)
@@ -45,7 +45,7 @@ void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
   const Descriptor file = open_regular(path, &status);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > limit_bytes) {
-    fail<DataError>("{}: has {} bytes, more than the {} that such a file may have", path, size,
+    fail<DataError>("{}: has {} bytes, more than the {} allowed for such a file", path, size,
                     limit_bytes);
   }
   bytes.resize(size);
@@ -53,7 +53,8 @@ void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
     const ssize_t got = ::read(file.number(), bytes.data() + at, bytes.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail<DataError>("{}: byte {}: cannot be read: {}", path, at, std::strerror(errno));
-    if (got == 0) fail<DataError>("{}: became shorter while it was read (byte {})", path, at);
+    if (got == 0)
+      fail<DataError>("{}: was truncated at byte {} while it was read; copy it again", path, at);
     at += static_cast<std::size_t>(got);
   }
 }

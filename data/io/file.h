@@ -1,4 +1,5 @@
-// Files and folders, with errors that name the path.
+// Files and folders with errors that name the path; hashes of their content; one loop on many
+// threads.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,13 +21,14 @@
 
 namespace warpstep::data {
 
-// How the files of a set that holds many samples a file are read.
+// How files that hold many samples are read.
 enum class Io : std::uint8_t {
-  mmap,  // views into the page cache: no copy; a file that is cut meanwhile ends the program
-  pread  // a copy a view; a file that is cut meanwhile is a DataError; for network mounts
+  mmap,  // views into the page cache, no copy; when the file is truncated meanwhile, the program
+         // ends
+  pread  // one copy per view; when the file is truncated meanwhile, a DataError; for network mounts
 };
 
-// An open file's number, closed at the end.
+// An open file descriptor; closes it when it is destroyed.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -36,25 +38,25 @@ class Descriptor {
   ~Descriptor() {
     if (number_ >= 0) close();
   }
-  int number() const { return number_; }  // -1: there is none
-  int close();                            // what close(2) gives
-  int release();                          // to another owner
+  int number() const { return number_; }  // -1: none
+  int close();                            // returns the result of close(2)
+  int release();                          // the caller closes it
 
  private:
   int number_;
 };
 
-// Opens a regular file for reading. Throws DataError at once for a FIFO or a device, which would
-// keep a reader waiting. `status`, if not null, receives what fstat(2) says.
+// Opens a regular file for reading. Throws DataError at once for a FIFO or a device, which
+// could block a reader. `status`, if not null, receives the result of fstat(2).
 Descriptor open_regular(const std::string& path, struct ::stat* status = nullptr);
 
-// Reads a whole regular file into `bytes`, whose capacity is kept: the loader reads a file for
-// every sample. Throws DataError when it cannot be read or is longer than `limit_bytes`.
+// Reads a whole regular file into `bytes` and keeps its capacity: the loader reads one file per
+// sample. Throws DataError when it cannot be read or is longer than `limit_bytes`.
 void read_into(std::vector<std::uint8_t>& bytes, const std::string& path,
                std::uint64_t limit_bytes = std::uint64_t{1} << 31);
 
-// Writes a file that is not waited for: for many small ones in a folder that is renamed when whole.
-// Throws DataError, and leaves nothing behind then.
+// Writes a file without syncing it to disk: for many small files in a folder that is renamed when
+// complete. After an error (DataError) no partial file is left.
 void write_quickly(const std::string& path, std::span<const std::uint8_t> bytes);
 
 struct Entry {
@@ -64,14 +66,14 @@ struct Entry {
   std::int64_t modified_ns = 0;  // the last write, since 1970
 };
 
-// What a folder holds, sorted by name; names that begin with a dot are left out. Throws DataError.
+// The entries of a folder, sorted by name, without names that begin with a dot. Throws DataError.
 std::vector<Entry> list_folder(const std::string& path);
 
-// Whether a folder holds a name that ends so; false when there is no such folder. Looks at names
-// alone: a folder of a million files takes 0.2 s.
+// Whether a folder holds a name with this ending; false when there is no such folder. Reads only
+// names: a folder of a million files takes 0.2 s.
 bool has_name_ending(const std::string& path, std::string_view ending);
 
-// The last write that fstat(2) tells of.
+// The time of the last write, in ns since 1970.
 std::int64_t modified_ns(const struct ::stat& status);
 
 bool is_folder(const std::string& path);
@@ -80,7 +82,7 @@ bool exists(const std::string& path);
 // "a, b, c and 7 more", for messages.
 std::string first_few(std::span<const std::string> names);
 
-// Names out of a file, made fit for a message: control characters as \xNN, cut at 200 bytes.
+// Text from a file, safe to print: control characters as \xNN, cut at 200 bytes.
 std::string printable(std::string_view text);
 
 // Running 64-bit hash (FNV-1a) of everything that identifies a data set.
@@ -95,10 +97,8 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-// The same work for many indices on many threads.
-
 // Calls work(thread, index) for every index below count, in any order, on `workers` threads (0: all
-// cores). The first exception ends it and is thrown here.
+// cores). The first exception ends the loop and is rethrown here.
 inline void parallel_for(std::uint64_t count, int workers,
                          const std::function<void(int, std::uint64_t)>& work) {
   if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -121,7 +121,7 @@ inline void parallel_for(std::uint64_t count, int workers,
       for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
     } catch (const std::system_error& reason) {
       next.store(count);
-      fail<Error>("a thread cannot be started: {}; use fewer --workers", reason.code().message());
+      fail<Error>("cannot start a thread: {}; use fewer --workers", reason.code().message());
     }
     run(0);
   }

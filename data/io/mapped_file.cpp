@@ -19,8 +19,8 @@
 namespace warpstep::data {
 namespace {
 
-// What the handler may look at: a fixed table, written before a mapping is read and cleared before
-// it goes, so that it never sees memory that is gone.
+// The table that the signal handler reads: fixed in size, written before a mapping is used and
+// cleared before it is removed, so that the handler never sees an unmapped range.
 struct Slot {
   std::atomic<bool> taken{false};
   std::atomic<std::uintptr_t> begin{0};  // 0 while there is no mapping
@@ -28,11 +28,11 @@ struct Slot {
   std::atomic<const char*> path{nullptr};
 };
 
-constexpr int slot_count = 4096;  // 160 KB; one a shard, and 4096 shards of 256 MB are 1 TB
+constexpr int slot_count = 4096;  // 160 KB; one per shard, and 4096 shards of 256 MB are 1 TB
 std::array<Slot, slot_count> slots;
 struct sigaction previous_action;
 
-// write(2) of text put together on the stack: nothing here may allocate or lock.
+// Text built on the stack and written with write(2): a signal handler may not allocate or lock.
 class SignalText {
  public:
   void add(std::string_view text) {
@@ -67,7 +67,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     if (begin == 0 || info->si_code <= 0 || address - begin >= slot.bytes) continue;
     SignalText text;
     text.add(slot.path.load());
-    text.add(": was cut or its disk failed while it was mapped (byte ");
+    text.add(": was truncated or its disk failed while it was mapped (byte ");
     text.add(address - begin);
     text.add("); copy it again, or use --data-io pread\n");
     text.write();
@@ -93,7 +93,7 @@ void install_handler() {
   });
 }
 
-// The number of a free slot, now taken; -1 when all are.
+// Takes a free slot and returns its number; -1 when there is none.
 int take_slot() {
   for (int i = 0; i < slot_count; ++i) {
     if (!slots[static_cast<std::size_t>(i)].taken.exchange(true)) return i;
@@ -121,7 +121,7 @@ MappedFile::MappedFile(std::string path, Io io)
   slot.bytes.store(bytes_);
   slot.path.store(path_.c_str());
   slot.begin.store(reinterpret_cast<std::uintptr_t>(memory), std::memory_order_release);
-  file_.close();  // a mapping needs no descriptor, of which a process often has but 1024
+  file_.close();  // a mapping needs no descriptor, and a process often may have only 1024
 }
 
 MappedFile::~MappedFile() {
@@ -135,7 +135,7 @@ MappedFile::~MappedFile() {
 std::span<const std::uint8_t> MappedFile::view(std::uint64_t offset, std::uint64_t bytes,
                                                std::vector<std::uint8_t>& scratch) const {
   if (offset > bytes_ || bytes > bytes_ - offset)
-    fail<DataError>("{}: has {} bytes, but {} from byte {} on are wanted; copy it again", path_,
+    fail<DataError>("{}: has {} bytes, too few for {} bytes from byte {} on; copy it again", path_,
                     bytes_, bytes, offset);
   if (memory_ != nullptr) return {memory_ + offset, bytes};
   if (scratch.size() < bytes) scratch.resize(bytes);
@@ -146,7 +146,7 @@ std::span<const std::uint8_t> MappedFile::view(std::uint64_t offset, std::uint64
     if (got < 0)
       fail<DataError>("{}: byte {}: cannot be read: {}", path_, offset + at, std::strerror(errno));
     if (got == 0)
-      fail<DataError>("{}: was cut at byte {} while it was read; copy it again", path_,
+      fail<DataError>("{}: was truncated at byte {} while it was read; copy it again", path_,
                       offset + at);
     at += static_cast<std::uint64_t>(got);
   }
@@ -169,7 +169,10 @@ void MappedFile::will_need(std::uint64_t offset, std::uint64_t bytes) const {
 void MappedFile::check_unchanged() const {
   struct ::stat now {};
   if (::stat(path_.c_str(), &now) != 0)
-    fail<DataError>("{}: is gone since it was opened: {}", path_, std::strerror(errno));
+    fail<DataError>(
+        "{}: was deleted after it was opened: {}; data sets must not change while they "
+        "are read",
+        path_, std::strerror(errno));
   if (now.st_size != status_.st_size)
     fail<DataError>(
         "{}: has {} bytes, but had {} when it was opened; data sets must not change "
@@ -179,8 +182,8 @@ void MappedFile::check_unchanged() const {
       now.st_mtim.tv_sec != status_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != status_.st_mtim.tv_nsec)
     fail<DataError>(
-        "{}: was exchanged or written to since it was opened; data sets must not "
-        "change while they are read",
+        "{}: was replaced or modified after it was opened; data sets must not change while they "
+        "are read",
         path_);
 }
 

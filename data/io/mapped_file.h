@@ -1,4 +1,5 @@
-// A read-only file as memory, or read piece by piece where mapping is no good (network mounts).
+// A read-only file as memory, or read piece by piece where mapping is unsafe (network mounts), and
+// which of its samples the system has been asked to read ahead.
 #pragma once
 
 #include <atomic>
@@ -12,33 +13,33 @@
 
 namespace warpstep::data {
 
-// Which samples of a mapped set the system was asked to read ahead.
-
-// To ask costs 0.6 us a sample, more than to copy a small one: of a set that memory holds easily
-// each sample is asked for once. Thread-safe.
-class Asked {
+// Remembers for which samples of a set readahead was requested. The request costs 0.6 us, more than
+// copying a small sample, so a set that fits into the page cache requests each sample once.
+// Thread-safe.
+class ReadaheadTracker {
  public:
-  Asked() = default;  // asks always
-  // For a set of `set_bytes`, of which a machine may spare `budget_bytes` for its page cache.
-  Asked(std::uint64_t samples, std::uint64_t set_bytes, std::uint64_t budget_bytes)
-      : before_(set_bytes <= budget_bytes ? static_cast<std::size_t>(samples) : 0) {}
+  ReadaheadTracker() = default;  // first_request() is always true
+  // For a set of `set_bytes`, of which the page cache may hold `budget_bytes`.
+  ReadaheadTracker(std::uint64_t samples, std::uint64_t set_bytes, std::uint64_t budget_bytes)
+      : requested_(set_bytes <= budget_bytes ? static_cast<std::size_t>(samples) : 0) {}
 
-  bool is_first(std::uint64_t index) const {
-    if (before_.empty()) return true;
-    std::atomic<std::uint8_t>& before = before_[static_cast<std::size_t>(index)];
-    if (before.load(std::memory_order_relaxed) != 0) return false;
-    before.store(1, std::memory_order_relaxed);
+  // Whether readahead should be requested for sample `index`; it counts as requested from then on.
+  bool first_request(std::uint64_t index) const {
+    if (requested_.empty()) return true;
+    std::atomic<std::uint8_t>& requested = requested_[static_cast<std::size_t>(index)];
+    if (requested.load(std::memory_order_relaxed) != 0) return false;
+    requested.store(1, std::memory_order_relaxed);
     return true;
   }
 
  private:
-  mutable std::vector<std::atomic<std::uint8_t>> before_;
+  mutable std::vector<std::atomic<std::uint8_t>> requested_;
 };
 
-// Const members may be called from many threads at once. The first mapping installs a handler of
-// SIGBUS, which names the file that was cut and ends the program; faults at other addresses go to
-// the handler that was there before. At most 4096 files are mapped at a time; further ones are
-// read with pread.
+// Const members may be called from many threads at once. The first mapping installs a SIGBUS
+// handler, which names the truncated file and ends the program; it passes faults at other addresses
+// to the previous handler. At most 4096 files are mapped at a time; further ones are read with
+// pread.
 class MappedFile {
  public:
   explicit MappedFile(std::string path, Io io = Io::mmap);  // throws DataError
@@ -51,8 +52,8 @@ class MappedFile {
   std::int64_t modified_ns() const { return data::modified_ns(status_); }  // when it was opened
   bool is_mapped() const { return memory_ != nullptr; }
 
-  // Bytes [offset, offset + bytes): of the mapping, or of `scratch`, which is made long enough and
-  // keeps its length. Throws DataError when the file ends before, or cannot be read.
+  // Bytes [offset, offset + bytes): a view of the mapping, or a copy in `scratch`, which grows when
+  // it is too short and never shrinks. Throws DataError when the file is shorter or cannot be read.
   std::span<const std::uint8_t> view(std::uint64_t offset, std::uint64_t bytes,
                                      std::vector<std::uint8_t>& scratch) const;
   // Asks the system to read the range soon; about a microsecond, and never an error.

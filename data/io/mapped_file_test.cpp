@@ -13,19 +13,19 @@
 namespace warpstep::data {
 namespace {
 
-TEST(Asked, OnceForSetsThatMemoryHolds) {
-  const Asked asked(3, 100, 100);
-  EXPECT_TRUE(asked.is_first(1));
-  EXPECT_FALSE(asked.is_first(1));
-  EXPECT_TRUE(asked.is_first(2));
-  EXPECT_TRUE(asked.is_first(0));
-  EXPECT_FALSE(asked.is_first(2));
+TEST(ReadaheadTracker, RequestsOnceForSetsThatMemoryHolds) {
+  const ReadaheadTracker tracker(3, 100, 100);
+  EXPECT_TRUE(tracker.first_request(1));
+  EXPECT_FALSE(tracker.first_request(1));
+  EXPECT_TRUE(tracker.first_request(2));
+  EXPECT_TRUE(tracker.first_request(0));
+  EXPECT_FALSE(tracker.first_request(2));
 }
 
-TEST(Asked, AlwaysForLargerOnes) {
-  const Asked asked(3, 101, 100);
-  EXPECT_TRUE(asked.is_first(1));
-  EXPECT_TRUE(asked.is_first(1));
+TEST(ReadaheadTracker, RequestsAlwaysForLargerSets) {
+  const ReadaheadTracker tracker(3, 101, 100);
+  EXPECT_TRUE(tracker.first_request(1));
+  EXPECT_TRUE(tracker.first_request(1));
 }
 
 using ::testing::HasSubstr;
@@ -63,7 +63,7 @@ TEST_P(EitherIo, GivesEveryRangeAndNoneBeyond) {
   }
   file.will_need(9000, ~std::uint64_t{0});
   EXPECT_THAT(message_of([&] { file.view(9999, 2, scratch_); }),
-              HasSubstr("/file: has 10000 bytes, but 2 from byte 9999"));
+              HasSubstr("/file: has 10000 bytes, too few for 2 bytes from byte 9999"));
   EXPECT_NE(message_of([&] { file.view(1, ~std::uint64_t{0}, scratch_); }), "");
 }
 
@@ -71,11 +71,12 @@ TEST_P(EitherIo, NamesAFileThatChanged) {
   const MappedFile file(path_, GetParam());
   file.check_unchanged();
   std::filesystem::last_write_time(path_, std::filesystem::file_time_type{});
-  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: was exchanged"));
+  EXPECT_THAT(message_of([&] { file.check_unchanged(); }),
+              HasSubstr("/file: was replaced or modified after"));
   std::filesystem::resize_file(path_, 7);
   EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("has 7 bytes, but had 10000"));
   std::filesystem::remove(path_);
-  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: is gone"));
+  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: was deleted after it was opened"));
 }
 
 TEST_P(EitherIo, RefusesWhatIsNoFile) {
@@ -95,7 +96,7 @@ TEST_F(MappedFileTest, APreadFileThatIsCutIsAnError) {
   const MappedFile file(path_, Io::pread);
   std::filesystem::resize_file(path_, 100);
   EXPECT_THAT(message_of([&] { file.view(90, 20, scratch_); }),
-              HasSubstr("/file: was cut at byte 100 while it was read"));
+              HasSubstr("/file: was truncated at byte 100 while it was read"));
 }
 
 TEST_F(MappedFileTest, AMappedFileThatIsCutEndsTheProgramByName) {
@@ -105,8 +106,9 @@ TEST_F(MappedFileTest, AMappedFileThatIsCutEndsTheProgramByName) {
     const volatile std::uint8_t* bytes = file.view(0, file.bytes(), scratch_).data();
     std::exit(bytes[5000]);
   };
-  EXPECT_EXIT(read_cut(), ::testing::ExitedWithCode(1),
-              "/file: was cut or its disk failed while it was mapped .byte 5000.; copy it again");
+  EXPECT_EXIT(
+      read_cut(), ::testing::ExitedWithCode(1),
+      "/file: was truncated or its disk failed while it was mapped .byte 5000.; copy it again");
 }
 
 TEST_F(MappedFileTest, FaultsElsewhereGoToTheHandlerThatWasThere) {

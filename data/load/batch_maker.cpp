@@ -12,17 +12,60 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::size_t alignment = 64;         // bytes, a cache line
-constexpr std::uint64_t hint_distance = 256;  // samples ahead, see will_need()
+constexpr std::uint64_t hint_distance = 256;  // samples ahead, for Dataset::will_need()
 constexpr std::int64_t max_batch = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// One writer each, so an add need not be atomic; readers see some recent value.
+// Each counter has one writer, so load and store may be separate; readers see a recent value.
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
 }
+
+// What one fill() took: end() adds it to the worker's times, stage by stage, the rest as "copy".
+class FillTimes {
+ public:
+  explicit FillTimes(MakerState& state) : state_(state), before_(sums()) {
+    std::fill(state.transforms_ns.begin(), state.transforms_ns.end(), std::uint64_t{0});
+  }
+
+  void end(std::int64_t samples) {
+    const Sums now = sums();
+    WorkerTimes& times = state_.times;
+    add(times.read_ns, now.read - before_.read);
+    add(times.decode_ns, now.decode - before_.decode);
+    add(times.resize_ns, now.resize - before_.resize);
+    std::uint64_t staged = now.read - before_.read + now.decode - before_.decode + now.resize -
+                           before_.resize + now.pixels - before_.pixels;
+    for (std::size_t i = 0; i < state_.transforms_ns.size(); ++i) {
+      add(times.transforms_ns[i], state_.transforms_ns[i]);
+      staged += state_.transforms_ns[i];
+    }
+    add(times.copy_ns, now.clock - before_.clock - staged);
+    add(times.bytes, now.bytes - before_.bytes);
+    add(times.samples, static_cast<std::uint64_t>(samples));
+  }
+
+ private:
+  struct Sums {
+    std::uint64_t read, decode, resize, pixels, bytes, clock;
+  };
+
+  Sums sums() const {
+    const Scratch& scratch = state_.developer.scratch;
+    return {scratch.read_ns,
+            scratch.decode_ns,
+            state_.developer.resize_ns,
+            state_.times.pixels_ns.load(std::memory_order_relaxed),
+            scratch.bytes_read,
+            now_ns()};
+  }
+
+  MakerState& state_;
+  Sums before_;
+};
 
 void check(const LoaderOptions& options, const Dataset& dataset, const Shape& shape) {
   if (options.batch < 1 || options.batch > max_batch)
@@ -34,23 +77,24 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
     fail<UsageError>("{}: {} samples do not fill one batch of {}; use a smaller batch or more data",
                      dataset.path(), dataset.size(), global);
   if (!(options.max_bad >= 0 && options.max_bad <= 1))
-    fail<UsageError>("a share of {} bad samples: must be from 0 to 1", options.max_bad);
+    fail<UsageError>("--max-bad {}: must be a share from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())
-    fail<UsageError>("mixup is made by the device, which has both rows: use --normalize device");
+    fail<UsageError>("mixup needs both rows on the device: use --normalize device");
   if (options.recipe.mixes() && options.world > 1 && options.batch % 2 != 0)
-    fail<UsageError>("a batch of {} rows a rank: mixup pairs neighbours, so it must be even",
+    fail<UsageError>("batch {} per rank: must be even, because mixup pairs neighbouring rows",
                      options.batch);
   if (options.pixels && !options.resident.empty())
-    fail<UsageError>("a resident set is normalised by the device: use --normalize device");
+    fail<UsageError>("a resident set is normalised on the device: use --normalize device");
   if (!options.resident.empty() && !options.recipe.is_gathered())
-    fail<UsageError>("a resident set takes crops and flips alone, not '{}'; use --tier mapped",
+    fail<UsageError>("a resident set supports only crops and flips, not '{}'; use --tier mapped",
                      options.recipe.text());
   const auto set_bytes = dataset.size() * static_cast<std::uint64_t>(dataset.image_shape().count());
   if (!options.resident.empty() && options.resident.size() != set_bytes)
-    fail<UsageError>("a resident set of {} bytes: {} images of {} have {}", options.resident.size(),
-                     dataset.size(), dataset.image_shape().text(), set_bytes);
+    fail<UsageError>("a resident set of {} bytes, but {} images of {} have {}",
+                     options.resident.size(), dataset.size(), dataset.image_shape().text(),
+                     set_bytes);
   if (options.pixels && options.pixels->channels != shape[2])
-    fail<UsageError>("{} channels are normalised, the images have {}", options.pixels->channels,
+    fail<UsageError>("normalises {} channels, but the images have {}", options.pixels->channels,
                      shape[2]);
 }
 
@@ -120,12 +164,7 @@ BadSample BatchMaker::bad_sample(std::uint64_t index, Position position, std::in
 void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, const SlotView& slot,
                       MakerState& state, std::vector<BadSample>& bad,
                       const std::function<bool()>& stop) {
-  const std::uint64_t began = now_ns();
-  Scratch& scratch = state.developer.scratch;
-  const std::uint64_t bytes = scratch.bytes_read, read = scratch.read_ns,
-                      decode = scratch.decode_ns, resize = state.developer.resize_ns,
-                      pixels = state.times.pixels_ns.load(std::memory_order_relaxed);
-  std::fill(state.transforms_ns.begin(), state.transforms_ns.end(), std::uint64_t{0});
+  FillTimes measured(state);
   const std::int64_t samples = rows_of(position);
   std::int64_t row = begin;
   std::uint64_t index = 0;
@@ -134,13 +173,11 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
       dataset_->check_unchanged();
       state.epoch = position.epoch;
     }
-    // Not kept: a worker that is parked would keep an old permutation in memory.
+    // Local: a parked worker must not keep an old permutation in memory.
     const EpochOrder order = order_.epoch(position.epoch);
     for (; row < end && !stop(); ++row) {
       if (row >= samples) {
-        std::memset(slot.images.data() + idx(row) * layout_.row_bytes, 0, layout_.row_bytes);
-        slot.labels[idx(row)] = -1;
-        slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
+        pad_row(row, slot);
         continue;
       }
       index = order.at(place_of(position, row));
@@ -156,28 +193,22 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
     bad.push_back(bad_sample(index, position, row, error.what()));
     bad.back().fatal = true;
   }
-  WorkerTimes& times = state.times;
-  std::uint64_t staged = scratch.read_ns - read + scratch.decode_ns - decode +
-                         state.developer.resize_ns - resize +
-                         times.pixels_ns.load(std::memory_order_relaxed) - pixels;
-  add(times.read_ns, scratch.read_ns - read);
-  add(times.decode_ns, scratch.decode_ns - decode);
-  add(times.resize_ns, state.developer.resize_ns - resize);
-  for (std::size_t i = 0; i < state.transforms_ns.size(); ++i) {
-    add(times.transforms_ns[i], state.transforms_ns[i]);
-    staged += state.transforms_ns[i];
-  }
-  add(times.copy_ns, now_ns() - began - staged);
-  add(times.bytes, scratch.bytes_read - bytes);
-  add(times.samples,
-      static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::min(row, samples) - begin)));
+  measured.end(std::max<std::int64_t>(0, std::min(row, samples) - begin));
 }
 
+// Asks the system to read a later sample ahead. Rows of one claim are neighbours in the batch, and
+// the distance is longer than a claim.
 void BatchMaker::hint(Position position, std::int64_t row, const EpochOrder& order) const {
   if (is_resident_) return;
-  // Rows of one claim are neighbours in the batch, and the distance is longer than a claim.
   const std::uint64_t ahead = place_of(position, row) + hint_distance;
   if (ahead < dataset_->size()) dataset_->will_need(order.at(ahead));
+}
+
+void BatchMaker::pad_row(std::int64_t row, const SlotView& slot) const {
+  const auto image = image_of(slot, row);
+  std::fill(image.begin(), image.end(), std::uint8_t{0});
+  slot.labels[idx(row)] = -1;
+  slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
 }
 
 void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t row,
@@ -189,20 +220,28 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   plan.source = static_cast<std::uint32_t>(is_resident_ ? index : static_cast<std::uint64_t>(row));
   if (plans_rows_) options_.recipe.row(plan, draw);
   slot.labels[idx(row)] = dataset_->label(index);
-  if (is_resident_) {
-    const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
-    const std::int64_t y = geometry.source.y + geometry.out.y,
-                       x = geometry.source.x + geometry.out.x;
-    constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
-    if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
-        std::abs(y) > most || std::abs(x) > most)
-      fail<UsageError>("transforms '{}' cannot be gathered from a resident set; use --tier mapped",
-                       options_.recipe.text());
-    plan.y = static_cast<std::int16_t>(y);
-    plan.x = static_cast<std::int16_t>(x);
-    plan.mirrored = geometry.mirrored ? 1 : 0;
-    return;
-  }
+  if (is_resident_)
+    gather_row(draw, plan);
+  else
+    decode_row(index, draw, plan, image_of(slot, row), state);
+}
+
+// The window of the resident image that the step gathers.
+void BatchMaker::gather_row(const Draw& draw, RowPlan& plan) const {
+  const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
+  const std::int64_t y = geometry.source.y + geometry.out.y, x = geometry.source.x + geometry.out.x;
+  constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
+  if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
+      std::abs(y) > most || std::abs(x) > most)
+    fail<UsageError>("transforms '{}' cannot be gathered from a resident set; use --tier mapped",
+                     options_.recipe.text());
+  plan.y = static_cast<std::int16_t>(y);
+  plan.x = static_cast<std::int16_t>(x);
+  plan.mirrored = geometry.mirrored ? 1 : 0;
+}
+
+void BatchMaker::decode_row(std::uint64_t index, const Draw& draw, const RowPlan& plan,
+                            std::span<std::uint8_t> image, MakerState& state) const {
   const Sample sample = dataset_->fetch(index, state.developer.scratch);
   const std::string name =
       sample.encoding == Encoding::pixels ? std::string() : dataset_->name(index);
@@ -216,10 +255,9 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
     fail<DataError>(
         "{}: is {} x {} pixels, but the first image of its set is {} x {}, and rows are {} x {}; "
-        "all must be of one size, or be cropped or resized to one (--transforms)",
+        "all images must have one size, or be cropped or resized to one (--transforms)",
         dataset_->name(index), shape[1], shape[0], dataset_->image_shape()[1],
         dataset_->image_shape()[0], shape_[1], shape_[0]);
-  const auto image = slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {
     state.bytes.resize(idx(shape_.count()));
@@ -229,10 +267,10 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
   options_.recipe.apply({bytes, shape_[0], shape_[1], shape_[2]}, draw, state.transforms_ns);
   if (!options_.pixels) return;
   const std::uint64_t begin = now_ns();
-  RowPlan here = plan;
-  here.source = 0;
+  RowPlan from_bytes = plan;
+  from_bytes.source = 0;
   const ImageExtent extent{shape_[0], shape_[1]};
-  apply_pixels(*options_.pixels, std::span(&here, 1), 0, bytes.data(), extent, extent,
+  apply_pixels(*options_.pixels, std::span(&from_bytes, 1), 0, bytes.data(), extent, extent,
                reinterpret_cast<float*>(image.data()));
   add(state.times.pixels_ns, record::note_since(spans::pixels, begin));
 }
@@ -243,55 +281,58 @@ void BatchMaker::finish(Position position, const SlotView& slot,
             [](const BadSample& a, const BadSample& b) { return a.row < b.row; });
   const bool fails = std::any_of(bad.begin(), bad.end(), [](const auto& b) { return b.fatal; });
   if (fails || (!bad.empty() && options_.errors == DataErrors::fail)) return;
-  if (!bad.empty()) replace(slot, rows_of(position), bad);
-  if (options_.recipe.mixes()) pair(slot);
+  if (!bad.empty()) replace_bad(slot, rows_of(position), bad);
+  if (options_.recipe.mixes()) pair_neighbours(slot);
 }
 
-void BatchMaker::replace(const SlotView& slot, std::int64_t samples,
-                         std::vector<BadSample>& bad) const {
+void BatchMaker::replace_bad(const SlotView& slot, std::int64_t samples,
+                             std::vector<BadSample>& bad) const {
   std::vector<char> is_bad(idx(samples));
   for (const BadSample& sample : bad) is_bad[idx(sample.row)] = 1;
-  const auto image = [&](std::int64_t row) {
-    return slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
-  };
   for (BadSample& sample : bad) {
     const std::int64_t row = sample.row;
-    std::int64_t good = row;
-    if (options_.errors == DataErrors::skip) {
-      do good = (good + 1) % samples;
-      while (good != row && is_bad[idx(good)]);
-      if (good == row) {
-        sample.message += "; no row of its batch is good, so none can stand in for it";
-        sample.fatal = true;
-        return;
-      }
-      std::memcpy(image(row).data(), image(good).data(), layout_.row_bytes);
-      slot.labels[idx(row)] = slot.labels[idx(good)];
-      slot.plans[idx(row)] = slot.plans[idx(good)];
-    } else {
-      std::memset(image(row).data(), 0, layout_.row_bytes);
+    if (options_.errors == DataErrors::mask) {
+      const auto image = image_of(slot, row);
+      std::fill(image.begin(), image.end(), std::uint8_t{0});
       slot.labels[idx(row)] = -1;
       slot.plans[idx(row)] = {};
+    } else if (!copy_good_row(slot, row, is_bad)) {
+      sample.message += "; every sample of this batch is broken: nothing to substitute";
+      sample.fatal = true;
+      return;
     }
     if (!is_resident_) slot.plans[idx(row)].source = static_cast<std::uint32_t>(row);
   }
 }
 
-// Neighbours: rows are in random order, ranks hold whole pairs of even batches, and both rows of a
-// pair are in the same batch of every world size.
-void BatchMaker::pair(const SlotView& slot) const {
+// Overwrites `row` with the next good row, counted round the batch; false when there is none.
+bool BatchMaker::copy_good_row(const SlotView& slot, std::int64_t row,
+                               const std::vector<char>& is_bad) const {
+  const auto samples = static_cast<std::int64_t>(is_bad.size());
+  for (std::int64_t distance = 1; distance < samples; ++distance) {
+    const std::int64_t good = (row + distance) % samples;
+    if (is_bad[idx(good)]) continue;
+    std::memcpy(image_of(slot, row).data(), image_of(slot, good).data(), layout_.row_bytes);
+    slot.labels[idx(row)] = slot.labels[idx(good)];
+    slot.plans[idx(row)] = slot.plans[idx(good)];
+    return true;
+  }
+  return false;
+}
+
+// Rows 2i and 2i + 1 mix with each other. Rows are in random order, so any fixed pairs do; ranks
+// hold whole pairs of even batches, so both rows of a pair are in the same batch of every world
+// size.
+void BatchMaker::pair_neighbours(const SlotView& slot) {
   const std::size_t rows = slot.labels.size();
   for (std::size_t row = 0; row < rows; ++row) {
     RowPlan& plan = slot.plans[row];
-    const std::size_t other = row ^ 1;
-    if (other >= rows || slot.labels[row] < 0 || slot.labels[other] < 0) {
-      plan.weight = 1;
-      plan.pair = static_cast<std::uint32_t>(row);
-      plan.pair_label = slot.labels[row];
-      continue;
-    }
-    plan.pair = static_cast<std::uint32_t>(other);
-    plan.pair_label = slot.labels[other];
+    const std::size_t neighbour = row % 2 == 0 ? row + 1 : row - 1;
+    const bool mixes = neighbour < rows && slot.labels[row] >= 0 && slot.labels[neighbour] >= 0;
+    const std::size_t pair = mixes ? neighbour : row;
+    if (!mixes) plan.weight = 1;
+    plan.pair = static_cast<std::uint32_t>(pair);
+    plan.pair_label = slot.labels[pair];
   }
 }
 

@@ -1,4 +1,6 @@
-// What stands in each row of each batch: arithmetic in (seed, epoch, step, row), without threads.
+// The content of a batch: which sample each row holds and how it is transformed, a pure function of
+// (seed, epoch, step, row) without threads. Also the options of a loader, all of which decide what
+// a batch holds, who makes it or where.
 #pragma once
 
 #include <array>
@@ -22,21 +24,19 @@
 
 namespace warpstep::data {
 
-// What a loader is asked for.
-
 enum class Tail : std::uint8_t {
   drop,  // samples that do not fill the last batch are left out of this epoch
   pad    // the last batch gets rows of zeros with label -1, which are not counted
 };
 
-// What becomes of a row whose sample cannot be decoded.
+// How a row is handled whose sample cannot be decoded.
 enum class DataErrors : std::uint8_t {
-  fail,  // next() throws when the turn comes to its batch
-  skip,  // it repeats the next good row of its batch
+  fail,  // next() throws when it reaches the row's batch
+  skip,  // the row repeats the next good row of its batch
   mask   // zeros with label -1, which are not counted
 };
 
-// Where slots live. A backend may hand memory that its device can read directly.
+// Where slots are allocated. A backend may provide memory that its device can read directly.
 class SlotMemory {
  public:
   virtual ~SlotMemory() = default;
@@ -45,50 +45,49 @@ class SlotMemory {
 };
 
 struct LoaderOptions {
-  std::int64_t batch = 128;  // rows; of this rank
-  int workers = 0;           // threads; 0: as many as it takes, of all cores but one and at most 8
-  int start_workers = 0;     // that 0 begins with; 0: half of the most
+  std::int64_t batch = 128;  // rows per batch of this rank
+  int workers = 0;           // threads; 0: tuned while it runs, at most 8 and all cores but one
+  int start_workers = 0;     // with workers 0: how many are active first; 0: half of the most
   int prefetch = 3;          // batches in the ring, 2 or more: one is the trainer's
-  int hold = 1;              // batches given last that stay valid; those beyond one add slots
+  int hold = 1;              // how many of the last batches stay valid; each beyond 1 adds a slot
   std::uint64_t seed = 0;
   Shuffle shuffle = Shuffle::full;
-  std::uint64_t shuffle_window = 8192;  // samples, of Shuffle::window
-  // Rank r of a world of w has rows [r batch, (r + 1) batch) of each global batch of w batch rows:
-  // the ranks' batches side by side are the batches of a world of 1.
+  std::uint64_t shuffle_window = 8192;  // samples; for Shuffle::window
+  // Of each global batch of world * batch rows, rank r has rows [r * batch, (r + 1) * batch): the
+  // ranks' batches, concatenated, are the batches of a world of 1.
   std::uint32_t world = 1, rank = 0;
   Tail tail = Tail::drop;
   Recipe recipe;
-  // Workers also make the numbers: images are f32 then, else bytes. Not for recipes that mix.
+  // If set, workers also normalise: images are f32 then, else bytes. Not for recipes that mix.
   std::optional<PixelPlan> pixels;
-  // A whole decoded set where the step can read it, [samples, height, width, channels], in the
-  // memory of a device or the host's: slots have no images then, their rows say what to gather.
+  // A whole decoded set in memory that the step can read (a device's or the host's), [samples,
+  // height, width, channels]: slots have no images then, their rows say what to gather.
   std::span<const std::uint8_t> resident;
   DecoderChoice decoders;
   DataErrors errors = DataErrors::fail;
-  double max_bad = 0.001;  // of the samples of the set; more that cannot be decoded end the run
+  double max_bad = 0.001;  // share of the set; when more samples cannot be decoded, the run ends
   std::uint64_t memory_limit_bytes = 0;  // 0: none
-  Position start;                        // of the first batch
+  Position start;                        // the first batch
   SlotMemory* memory = nullptr;          // null: the heap; must outlive the loader
   std::string thread_name = "loader";    // of its workers, before their numbers
 };
 
 }  // namespace warpstep::data
 
+// The trace events of a loader's threads.
 namespace warpstep::data::spans {
-
-// What a loader's threads tell the profiler.
 
 inline const record::Name sample{"sample", record::Kind::sample};  // arg: its ticket
 inline const record::Name pixels{"pixels", record::Kind::stage};
 inline const record::Name idle{"idle", record::Kind::idle};
-inline const record::Name worker_cpu{"worker cpu ns", record::Kind::counter};  // of a claim
+inline const record::Name worker_cpu{"worker cpu ns", record::Kind::counter};  // per claim
 
-// A name that is told apart from that of another loader: "batch ready", or "batch ready, test
-// loader".
+// "batch ready"; of a loader whose threads have another name "batch ready, test loader", so that
+// the two can be distinguished.
 std::string of_loader(const std::string& name, const std::string& thread_name);
 
-// Between its construction and end() a worker asked for work and waited; told when that took longer
-// than asking does.
+// The time between construction and end(), in which a worker waits for work. Recorded only when it
+// is longer than an uncontended claim.
 class Idle {
  public:
   Idle() : since_ns_(record::is_on() ? now_ns() : 0) {}
@@ -98,7 +97,7 @@ class Idle {
   std::uint64_t since_ns_;
 };
 
-// The CPU time that the calling thread takes in a scope.
+// Records the CPU time that the calling thread uses in a scope.
 class CpuTime {
  public:
   CpuTime();
@@ -114,7 +113,7 @@ class CpuTime {
 
 namespace warpstep::data {
 
-// The memory of one batch: one piece, images first, then labels, then rows, each at a multiple of
+// The memory of one batch is one block: images, then labels, then row plans, each at a multiple of
 // 64 bytes.
 struct SlotLayout {
   std::size_t row_bytes = 0;  // of one image; 0 with a resident set
@@ -133,16 +132,16 @@ struct SlotView {
   SlotView(std::byte* memory, const SlotLayout& layout, std::int64_t batch);
 };
 
-// A row whose sample could not be had.
+// A row whose sample could not be read or decoded.
 struct BadSample {
-  std::uint64_t index = 0;  // of the data set
+  std::uint64_t index = 0;  // in the data set
   Position position;
   std::int64_t row = 0;
   std::string message;  // names file, byte, sample, epoch and step
-  bool fatal = false;   // ends the run whatever the policy is
+  bool fatal = false;   // ends the run under every policy
 };
 
-// Times of one worker, one writer each.
+// Times of one worker. Only that worker writes them.
 struct WorkerTimes {
   std::atomic<std::uint64_t> wait_ns{0}, read_ns{0}, decode_ns{0}, resize_ns{0}, pixels_ns{0},
       copy_ns{0}, samples{0}, bytes{0};
@@ -151,53 +150,63 @@ struct WorkerTimes {
   explicit WorkerTimes(std::size_t transforms) : transforms_ns(transforms) {}
 };
 
-// One worker's state; made anew by nobody, so that buffers are kept.
+// The state of one worker; created once and reused, so that its buffers keep their memory.
 struct MakerState {
   explicit MakerState(std::size_t transforms) : times(transforms), transforms_ns(transforms) {}
 
   Developer developer;
-  std::vector<std::uint8_t> bytes;          // of a row whose numbers are made here too
-  std::uint64_t epoch = ~std::uint64_t{0};  // in which the set was last found unchanged
+  std::vector<std::uint8_t> bytes;          // a row before a worker normalises it
+  std::uint64_t epoch = ~std::uint64_t{0};  // when the set was last checked for changes
   WorkerTimes times;
   std::vector<std::uint64_t> transforms_ns;
 };
 
 class BatchMaker {
  public:
-  // Throws UsageError for options that cannot be meant.
+  // Throws UsageError for invalid options.
   BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
 
   const Dataset& dataset() const { return *dataset_; }
   const LoaderOptions& options() const { return options_; }
-  const Shape& image_shape() const { return shape_; }  // of a row: [height, width, channels]
+  const Shape& image_shape() const { return shape_; }  // of one row: [height, width, channels]
   const SlotLayout& layout() const { return layout_; }
   std::uint64_t steps_per_epoch() const { return steps_; }
-  std::int64_t rows_of(Position position) const;  // that are samples
+  std::int64_t rows_of(Position position) const;  // rows that hold samples; the rest is padding
   std::size_t order_bytes() const { return order_.bytes(); }
 
-  // Writes rows [begin, end) of a batch; what cannot be had is added to `bad`. Ends early once
-  // *stop is set.
+  // Writes rows [begin, end) of a batch and appends samples that cannot be decoded to `bad`.
+  // Returns early when stop() is true.
   void fill(Position position, std::int64_t begin, std::int64_t end, const SlotView& slot,
             MakerState& state, std::vector<BadSample>& bad, const std::function<bool()>& stop);
-  // When all rows are there: what becomes of the bad ones, and the pairs of mixing. Changes the
-  // order of `bad` to that of the rows.
+  // Called when all rows are written: replaces the bad ones and pairs the rows that mix. Sorts
+  // `bad` by row.
   void finish(Position position, const SlotView& slot, std::vector<BadSample>& bad) const;
-  // Half an epoch early, so that nobody waits for the next permutation at the boundary.
+  // Computes the next epoch's permutation halfway through this one, so that no worker waits for it
+  // at the boundary.
   void prepare_next(Position position);
 
  private:
   void make_row(std::uint64_t index, Position position, std::int64_t row, const SlotView& slot,
                 MakerState& state) const;
+  void gather_row(const Draw& draw, RowPlan& plan) const;
+  void decode_row(std::uint64_t index, const Draw& draw, const RowPlan& plan,
+                  std::span<std::uint8_t> image, MakerState& state) const;
+  void pad_row(std::int64_t row, const SlotView& slot) const;
   void hint(Position position, std::int64_t row, const EpochOrder& order) const;
+  // The row's place in the epoch's order.
   std::uint64_t place_of(Position position, std::int64_t row) const;
+  std::span<std::uint8_t> image_of(const SlotView& slot, std::int64_t row) const {
+    return slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
+  }
   std::uint64_t ticket(Position position, std::int64_t row) const {  // counted through all epochs
     return (position.epoch * steps_ + position.step) * static_cast<std::uint64_t>(options_.batch) +
            static_cast<std::uint64_t>(row);
   }
   BadSample bad_sample(std::uint64_t index, Position position, std::int64_t row,
                        const std::string& what) const;
-  void replace(const SlotView& slot, std::int64_t samples, std::vector<BadSample>& bad) const;
-  void pair(const SlotView& slot) const;
+  void replace_bad(const SlotView& slot, std::int64_t samples, std::vector<BadSample>& bad) const;
+  bool copy_good_row(const SlotView& slot, std::int64_t row, const std::vector<char>& is_bad) const;
+  static void pair_neighbours(const SlotView& slot);
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
@@ -206,7 +215,7 @@ class BatchMaker {
   std::uint64_t global_batch_ = 0;
   std::uint64_t steps_ = 0;
   bool is_resident_ = false;
-  bool plans_rows_ = false;
+  bool plans_rows_ = false;  // the recipe sets gain, mask or mixing of rows
   Order order_;
 };
 

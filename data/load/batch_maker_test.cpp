@@ -1,4 +1,4 @@
-// That a batch depends on (seed, epoch, step) alone: not on workers, tier, depth, world or resume.
+// A batch depends only on (seed, epoch, step): not on workers, tier, depth, world or resume.
 
 #include <gtest/gtest.h>
 

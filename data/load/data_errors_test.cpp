@@ -1,5 +1,4 @@
-// What becomes of a batch with samples that cannot be decoded, and plain_options that do not go
-// together.
+// Batches with samples that cannot be decoded, and options that contradict each other.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -133,7 +132,7 @@ TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
   EXPECT_THAT(message_of([&] {
                 for (int step = 0; step < 40; ++step) loader.next();
               }),
-              HasSubstr("no row of its batch is good"));
+              HasSubstr("every sample of this batch is broken"));
 }
 
 // A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.
@@ -200,15 +199,15 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
                 o.batch = 3;
                 o.recipe = Recipe("mixup=1");
               }),
-              HasSubstr("it must be even"));
-  EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("share of 2"));
+              HasSubstr("must be even"));
+  EXPECT_THAT(refused([](LoaderOptions& o) { o.max_bad = 2; }), HasSubstr("--max-bad 2"));
   EXPECT_THAT(refused([](LoaderOptions& o) {
                 o.resident = a_resident_set();
                 o.recipe = Recipe("resize=8x8");
               }),
               AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.resident = a_resident_set().first(900); }),
-              AllOf(HasSubstr("900 bytes: 16 images of 4x5x3 have 960")));
+              AllOf(HasSubstr("900 bytes, but 16 images of 4x5x3 have 960")));
   EXPECT_THAT(refused([](LoaderOptions& o) {
                 o.pixels = PixelPlan{};
                 o.recipe = Recipe("mixup=1");

@@ -10,121 +10,16 @@
 #include <new>
 #include <utility>
 
-#include "data/load/batch_maker.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
 
-namespace warpstep::data::spans {
-namespace {
-
-constexpr std::uint64_t least_idle_ns = 2'000;
-
-std::uint64_t thread_cpu_ns() {  // 0.4 us: a system call
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
-
-}  // namespace
-
-std::string of_loader(const std::string& name, const std::string& thread_name) {
-  return thread_name == "loader" ? name : name + ", " + thread_name;
-}
-
-void Idle::end() const {
-  if (since_ns_ == 0) return;
-  const std::uint64_t now = now_ns();
-  if (now - since_ns_ >= least_idle_ns) record::note(idle, since_ns_, now);
-}
-
-CpuTime::CpuTime() : begin_ns_(record::is_on() ? thread_cpu_ns() : 0) {}
-
-CpuTime::~CpuTime() {
-  if (begin_ns_ != 0) record::mark(worker_cpu, thread_cpu_ns() - begin_ns_);
-}
-
-}  // namespace warpstep::data::spans
-
 namespace warpstep::data {
-namespace {
-
-double share(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-std::string advice(const LoaderStats& stats, const StageTime& longest, const std::string& encoding,
-                   int most_workers) {
-  const std::string more =
-      stats.active < most_workers
-          ? fmt::format("--workers {}", std::min(most_workers, 2 * std::max(1, stats.active)))
-          : "a machine with more cores";
-  if (longest.name == "decode" && encoding == "jpeg")
-    return fmt::format(
-        "pack the set with `warpstep data pack` (seekable JPEG decodes only what a "
-        "crop needs), or take {}",
-        more);
-  if (longest.name == "decode" && encoding == "packed jpeg")
-    return fmt::format("smaller crops, or take {}", more);
-  if (longest.name == "decode")
-    return fmt::format(
-        "--tier mapped keeps decoded images, `warpstep data pack --decode` stores "
-        "them; or take {}",
-        more);
-  if (longest.name == "read")
-    return fmt::format(
-        "pack the set with `warpstep data pack`: one file instead of many; or take "
-        "{}",
-        more);
-  if (longest.name == "pixels") return "--normalize device takes this off the workers";
-  return fmt::format("take {}", more);
-}
-
-}  // namespace
-
-std::uint64_t LoaderStats::stage_ns(const std::string& name) const {
-  for (const StageTime& stage : stages)
-    if (stage.name == name) return stage.ns;
-  return 0;
-}
-
-std::string MemoryBound::text() const {
-  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  return fmt::format("{:.1f} MiB (slots {:.1f}, workers {:.1f}, order {:.1f}, data set {:.1f})",
-                     mib(total()), mib(slots), mib(workers), mib(order), mib(dataset));
-}
-
-std::string diagnose(const LoaderStats& stats, const std::string& encoding, int most_workers) {
-  if (stats.batches < 2) return "data: too few batches to tell";
-  std::uint64_t busy = 0;
-  for (const StageTime& stage : stats.stages) busy += stage.ns;
-  std::vector<StageTime> order = stats.stages;
-  std::stable_sort(order.begin(), order.end(),
-                   [](const StageTime& a, const StageTime& b) { return a.ns > b.ns; });
-  const std::uint64_t whole = stats.last_taken_ns - stats.first_taken_ns;
-  const double waits = share(std::min(stats.trainer_wait_ns, whole), whole);
-  std::string text = fmt::format("data: {} worker{}, trainer waits {:.1f} %, ", stats.active,
-                                 stats.active == 1 ? "" : "s", waits);
-  std::string stages;
-  for (const StageTime& stage : order) {
-    if (share(stage.ns, busy) < 0.5) continue;
-    stages +=
-        fmt::format("{}{} {:.0f} %", stages.empty() ? "" : ", ", stage.name, share(stage.ns, busy));
-  }
-  text += stages.empty() ? "no work" : "workers: " + stages;
-  const auto longest =
-      std::find_if(order.begin(), order.end(), [](const StageTime& s) { return s.name != "wait"; });
-  if (waits < 1 || longest == order.end()) return text + "; loading is hidden behind the step";
-  return text + fmt::format("; bottleneck: {}: {}", longest->name,
-                            advice(stats, *longest, encoding, most_workers));
-}
-
 namespace {
 
 constexpr std::size_t buffer_alignment = 64;  // bytes, a cache line
 constexpr std::size_t timings_kept = 256;     // batches
-constexpr int nicer = 5;                      // than the thread that launches the step
+constexpr int worker_nice = 5;                // added to the nice value of the starting thread
 constexpr int max_workers = 256;
 constexpr int most_tuned_workers = 8;
 constexpr int max_prefetch = 64;
@@ -146,13 +41,13 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   if (options.prefetch < 2 || options.prefetch > max_prefetch)
     fail<UsageError>("prefetch {}: must be from 2 to {} batches", options.prefetch, max_prefetch);
   if (options.hold < 1 || options.hold > max_prefetch)
-    fail<UsageError>("{} batches held: must be from 1 to {}", options.hold, max_prefetch);
+    fail<UsageError>("hold {}: must be from 1 to {} batches", options.hold, max_prefetch);
   return options;
 }
 
 int most_workers(const LoaderOptions& options) {
   if (options.workers > 0) return options.workers;
-  if (!options.resident.empty()) return 1;  // writes a few hundred bytes a row
+  if (!options.resident.empty()) return 1;  // it writes a few hundred bytes per row
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
 }
@@ -163,10 +58,11 @@ int first_workers(const LoaderOptions& options) {
   return options.start_workers > 0 ? options.start_workers : (most + 1) / 2;
 }
 
-// A slow trainer thread costs more than a slow worker. Failing to be nicer is harmless.
-void yield_to_the_trainer() {
+// The thread that launches steps has priority: when it is late, the step is late. A failure
+// to lower a worker's priority is harmless.
+void lower_own_priority() {
   const auto self = static_cast<id_t>(::gettid());
-  ::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + nicer);
+  ::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + worker_nice);
 }
 
 }  // namespace
@@ -191,11 +87,11 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());
   ring_->set_active(static_cast<std::uint32_t>(active_));
   timings_.resize(timings_kept);
-  next_ = batch_of(options_.start);
+  next_ = oldest_held_ = batch_of(options_.start);
   memory_bound_ = bound();
   if (options_.memory_limit_bytes > 0 && memory_bound_.total() > options_.memory_limit_bytes)
     fail<UsageError>(
-        "the loader may take {}, more than the limit of {:.1f} MiB; use a smaller "
+        "the loader may need {}, more than the limit of {:.1f} MiB; use a smaller "
         "--batch, --prefetch or --workers, or a larger --memory",
         memory_bound_.text(), static_cast<double>(options_.memory_limit_bytes) / (1 << 20));
   allocate_slots();
@@ -221,8 +117,8 @@ void Loader::allocate_slots() {
     memory_ = options_.memory->allocate(slot_bytes());
   } catch (const std::bad_alloc&) {
     fail<UsageError>(
-        "the loader needs {} bytes for {} batches of {} images of {}; use a smaller "
-        "batch or prefetch",
+        "cannot allocate the loader's {} bytes: {} batches of {} images of {}; use a smaller "
+        "--batch or --prefetch",
         slot_bytes(), slots_.size(), options_.batch, image_shape().text());
   }
   for (std::size_t i = 0; i < slots_.size(); ++i)
@@ -236,7 +132,7 @@ std::uint64_t Loader::batch_of(Position position) const {
                      options_.batch);
   }
   if (position.epoch > std::numeric_limits<std::uint32_t>::max()) {
-    fail<UsageError>("epoch {}: at most 2^32 are counted", position.epoch);
+    fail<UsageError>("epoch {}: the number must be below 2^32", position.epoch);
   }
   return position.epoch * steps_per_epoch() + position.step;
 }
@@ -264,7 +160,7 @@ void Loader::stop() {
 }
 
 void Loader::work(std::uint32_t worker) {
-  yield_to_the_trainer();
+  lower_own_priority();
   MakerState& state = *states_[worker];
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
@@ -276,7 +172,7 @@ void Loader::work(std::uint32_t worker) {
     std::atomic<std::uint64_t>& waited = state.times.wait_ns;
     waited.store(waited.load(std::memory_order_relaxed) + claim->wait_ns,
                  std::memory_order_relaxed);
-    Slot& slot = slots_[claim->batch % slots_.size()];
+    Slot& slot = slot_of(claim->batch);
     const Position position = position_of(claim->batch);
     if (claim->part == 0) {
       slot.first_claim_ns = now_ns();
@@ -302,17 +198,9 @@ void Loader::work(std::uint32_t worker) {
 }
 
 const Batch& Loader::next() {
-  while (taken_slots_ >= static_cast<std::uint64_t>(options_.hold)) {
-    slots_[(next_ - taken_slots_) % slots_.size()].bad.clear();
-    ring_->release(next_ - taken_slots_--);
-  }
-  std::uint64_t wait_ns = 0;
-  if (!ring_->ready(next_)) {
-    const std::uint64_t begin = now_ns();
-    ring_->wait(next_);
-    wait_ns = now_ns() - begin;
-  }
-  Slot& slot = slots_[next_ % slots_.size()];
+  release_old_batches();
+  const std::uint64_t wait_ns = wait_for(next_);
+  const Slot& slot = slot_of(next_);
   accept(slot);
   note_taken(slot, wait_ns);
   const Position position = position_of(next_);
@@ -325,12 +213,29 @@ const Batch& Loader::next() {
             .count = count,
             .slot = slot.view.bytes,
             .wait_ns = wait_ns};
-  ++taken_slots_;
   ++next_;
   return batch_;
 }
 
-// Throws for what the policy does not forgive, and keeps a list of what it does.
+// Returns slots to the workers, oldest batch first, until the caller holds one batch fewer than it
+// may: the batch that next() is about to return is the last one.
+void Loader::release_old_batches() {
+  const auto most = static_cast<std::uint64_t>(options_.hold) - 1;
+  for (; next_ - oldest_held_ > most; ++oldest_held_) {
+    slot_of(oldest_held_).bad.clear();
+    ring_->release(oldest_held_);
+  }
+}
+
+// How long it slept; reads no clock when the batch is ready.
+std::uint64_t Loader::wait_for(std::uint64_t batch) const {
+  if (ring_->ready(batch)) return 0;
+  const std::uint64_t begin = now_ns();
+  ring_->wait(batch);
+  return now_ns() - begin;
+}
+
+// Throws when the policy does not allow the batch's bad samples; otherwise adds them to the list.
 void Loader::accept(const Slot& slot) {
   if (slot.bad.empty()) return;
   for (const BadSample& bad : slot.bad)
@@ -344,18 +249,17 @@ void Loader::accept(const Slot& slot) {
   const double most = options_.max_bad * static_cast<double>(samples());
   if (static_cast<double>(bad_indices_.size()) <= most) return;
   fail<DataError>(
-      "{} of {} samples cannot be decoded, more than the share of {} that --max-bad "
-      "allows; the last one: {}",
+      "{} of {} samples cannot be decoded, more than --max-bad {} (a share) allows; the last one: "
+      "{}",
       bad_indices_.size(), samples(), options_.max_bad, slot.bad.back().message);
 }
 
 void Loader::seek(Position position) {
   const std::uint64_t batch = batch_of(position);
   if (batch == next_) return;
-  // Threads start in about 20 us each: cheaper than a way to recall claims that are under way.
+  // A thread starts in about 20 us: cheaper than cancelling the claims that workers hold.
   stop();
-  taken_slots_ = 0;
-  next_ = batch;
+  next_ = oldest_held_ = batch;
   start(batch);
 }
 
@@ -380,12 +284,10 @@ void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
   active_ = tuner_.active();
 }
 
-// What a loader tells of itself.
-
 namespace {
 
-// Beside its images: the stack pages it touches, the tables of inflate and of the JPEG decoder, and
-// what malloc keeps for a thread.
+// Per worker, in addition to its images: the stack pages it touches, the tables of inflate and of
+// the JPEG decoder, and malloc's per-thread cache.
 constexpr std::uint64_t worker_bytes = 1 << 20;
 
 std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std::string>& names) {
@@ -408,7 +310,7 @@ Encoding encoding_of(const Dataset& dataset) {
     Scratch scratch;
     return dataset.fetch(0, scratch).encoding;
   } catch (const std::exception&) {
-    return Encoding::png;  // takes the most; the sample's turn will come
+    return Encoding::png;  // needs the most memory; reading the sample reports its error later
   }
 }
 
@@ -421,8 +323,8 @@ MemoryBound Loader::bound() const {
     const Encoding encoding = encoding_of(dataset);
     const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
     const auto row = static_cast<std::uint64_t>(image_shape().count());
-    // A PNG is whole before a window of it is taken, and its inflated rows beside it; a JPEG gives
-    // the window. What is resized is there before, between its two passes and after.
+    // A PNG is decoded whole, and its inflated rows are in memory at the same time; of a JPEG only
+    // the window is. A resized image exists three times: before, between the two passes and after.
     const std::uint64_t decoded = encoding == Encoding::png ? 2 * image : row;
     const std::uint64_t sized = options_.recipe.resizes() ? 2 * image : 0;
     scratch = dataset.max_fetched_bytes() + decoded + sized + 2 * row + worker_bytes;
@@ -472,4 +374,106 @@ std::vector<BadSample> Loader::bad_samples(std::size_t from) const {
   return {bad_.begin() + static_cast<std::ptrdiff_t>(std::min(from, bad_.size())), bad_.end()};
 }
 
+namespace {
+
+double percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Which option would shorten the workers' longest stage.
+std::string advice(const LoaderStats& stats, const StageTime& longest, const std::string& encoding,
+                   int most_workers) {
+  const std::string more =
+      stats.active < most_workers
+          ? fmt::format("--workers {}", std::min(most_workers, 2 * std::max(1, stats.active)))
+          : "a machine with more cores";
+  if (longest.name == "decode" && encoding == "jpeg")
+    return fmt::format(
+        "pack the set with `warpstep data pack` (of seekable JPEG files only the crop is decoded), "
+        "or use {}",
+        more);
+  if (longest.name == "decode" && encoding == "packed jpeg")
+    return fmt::format("use smaller crops or {}", more);
+  if (longest.name == "decode")
+    return fmt::format(
+        "keep decoded images (--tier mapped), store them (`warpstep data pack --decode`), or use "
+        "{}",
+        more);
+  if (longest.name == "read")
+    return fmt::format("pack the set into one file with `warpstep data pack`, or use {}", more);
+  if (longest.name == "pixels") return "normalise on the device (--normalize device)";
+  return fmt::format("use {}", more);
+}
+
+}  // namespace
+
+std::uint64_t LoaderStats::stage_ns(const std::string& name) const {
+  for (const StageTime& stage : stages)
+    if (stage.name == name) return stage.ns;
+  return 0;
+}
+
+std::string MemoryBound::text() const {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format("{:.1f} MiB (slots {:.1f}, workers {:.1f}, order {:.1f}, data set {:.1f})",
+                     mib(total()), mib(slots), mib(workers), mib(order), mib(dataset));
+}
+
+std::string diagnose(const LoaderStats& stats, const std::string& encoding, int most_workers) {
+  if (stats.batches < 2) return "data: too few batches for statistics";
+  std::uint64_t busy = 0;
+  for (const StageTime& stage : stats.stages) busy += stage.ns;
+  std::vector<StageTime> order = stats.stages;
+  std::stable_sort(order.begin(), order.end(),
+                   [](const StageTime& a, const StageTime& b) { return a.ns > b.ns; });
+  const std::uint64_t whole = stats.last_taken_ns - stats.first_taken_ns;
+  const double waits = percent(std::min(stats.trainer_wait_ns, whole), whole);
+  std::string text = fmt::format("data: {} worker{}, trainer waits {:.1f} %, ", stats.active,
+                                 stats.active == 1 ? "" : "s", waits);
+  std::string stages;
+  for (const StageTime& stage : order) {
+    const double share = percent(stage.ns, busy);
+    if (share < 0.5) continue;
+    stages += fmt::format("{}{} {:.0f} %", stages.empty() ? "" : ", ", stage.name, share);
+  }
+  text += stages.empty() ? "no work" : "workers: " + stages;
+  const auto longest =
+      std::find_if(order.begin(), order.end(), [](const StageTime& s) { return s.name != "wait"; });
+  if (waits < 1 || longest == order.end()) return text + "; loading overlaps with computing";
+  return text + fmt::format("; bottleneck: {}: {}", longest->name,
+                            advice(stats, *longest, encoding, most_workers));
+}
+
 }  // namespace warpstep::data
+
+namespace warpstep::data::spans {
+namespace {
+
+constexpr std::uint64_t least_idle_ns = 2'000;
+
+std::uint64_t thread_cpu_ns() {  // 0.4 us: a system call
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+std::string of_loader(const std::string& name, const std::string& thread_name) {
+  return thread_name == "loader" ? name : name + ", " + thread_name;
+}
+
+void Idle::end() const {
+  if (since_ns_ == 0) return;
+  const std::uint64_t now = now_ns();
+  if (now - since_ns_ >= least_idle_ns) record::note(idle, since_ns_, now);
+}
+
+CpuTime::CpuTime() : begin_ns_(record::is_on() ? thread_cpu_ns() : 0) {}
+
+CpuTime::~CpuTime() {
+  if (begin_ns_ != 0) record::mark(worker_cpu, thread_cpu_ns() - begin_ns_);
+}
+
+}  // namespace warpstep::data::spans

@@ -12,8 +12,8 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::uint64_t blocks_a_window = 32;
-constexpr std::uint64_t key_space = std::uint64_t{1} << 40;  // beyond the draws of shuffled()
+constexpr std::uint64_t blocks_per_window = 32;
+constexpr std::uint64_t key_space = std::uint64_t{1} << 40;  // above the draws of shuffled()
 
 }  // namespace
 
@@ -65,19 +65,19 @@ std::uint64_t EpochOrder::at(std::uint64_t place) const {
   const Feistel inside(std::min(options_.window, options_.samples - begin), options_.seed, epoch_,
                        1 + begin / options_.window);
   const std::uint64_t moved = begin + inside.at(place - begin);
-  const std::uint64_t size = options_.window / blocks_a_window;
+  const std::uint64_t size = options_.window / blocks_per_window;
   const std::uint64_t block = moved / size;
-  // The last block, where it is a short one, stays where it is.
+  // The last block stays in place if it is shorter than the others.
   return block == options_.samples / size ? moved : whole_.at(block) * size + moved % size;
 }
 
 Order::Order(const OrderOptions& options) : options_(options) {
   if (options.samples > std::numeric_limits<std::uint32_t>::max()) {
-    fail<UsageError>("{} samples are more than the 2^32 - 1 that can be shuffled", options.samples);
+    fail<UsageError>("{} samples: at most 2^32 - 1 can be shuffled", options.samples);
   }
-  if (options.shuffle == Shuffle::window && options.window < blocks_a_window)
+  if (options.shuffle == Shuffle::window && options.window < blocks_per_window)
     fail<UsageError>("a shuffle window of {} samples: must be at least {}", options.window,
-                     blocks_a_window);
+                     blocks_per_window);
 }
 
 EpochOrder Order::epoch(std::uint64_t epoch) {
@@ -85,13 +85,13 @@ EpochOrder Order::epoch(std::uint64_t epoch) {
   order.options_ = options_;
   order.epoch_ = epoch;
   if (options_.shuffle == Shuffle::window) {
-    const std::uint64_t blocks = options_.samples / (options_.window / blocks_a_window);
+    const std::uint64_t blocks = options_.samples / (options_.window / blocks_per_window);
     order.whole_ = Feistel(std::max<std::uint64_t>(blocks, 1), options_.seed, epoch, 0);
   } else if (options_.shuffle == Shuffle::full && !keeps()) {
     order.whole_ = Feistel(options_.samples, options_.seed, epoch, 0);
   }
   if (!keeps()) return order;
-  // Made under a lock of its own, so that whoever asks for the other epoch does not wait.
+  // Each parity has its own lock, so that threads that need the other epoch do not wait.
   const std::lock_guard making(making_[epoch % 2]);
   {
     const std::lock_guard lock(mutex_);

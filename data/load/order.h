@@ -1,4 +1,4 @@
-// The order of samples: arithmetic in (seed, epoch, place), so that it needs no state.
+// The order of samples in an epoch: a pure function of (seed, epoch, place).
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@ namespace warpstep::data {
 
 enum class Shuffle : std::uint8_t {
   none,
-  full,   // every order of an epoch is as likely as any other
-  window  // blocks of neighbours are shuffled, then samples inside windows: for sets that are read
-          // from a disk whose neighbours are cheap
+  full,   // all orders of an epoch are equally likely
+  window  // shuffles blocks of neighbours, then samples within windows: for sets on disks where
+          // reading neighbours is cheap
 };
 
 using Permutation = std::vector<std::uint32_t>;  // sample index by place in the epoch
@@ -23,7 +23,7 @@ Permutation shuffled(std::uint64_t seed, std::uint64_t epoch, std::uint32_t samp
 
 // A permutation of [0, count) without memory: six Feistel rounds over the next even power of two,
 // repeated until the result is below count (Black and Rogaway, "Ciphers with arbitrary finite
-// domains", CT-RSA 2002). Some 50 ns a place.
+// domains", CT-RSA 2002). About 50 ns per place.
 class Feistel {
  public:
   Feistel() = default;
@@ -41,7 +41,7 @@ struct OrderOptions {
   std::uint64_t seed = 0;
   std::uint64_t samples = 0;
   Shuffle shuffle = Shuffle::full;
-  std::uint64_t window = 8192;  // samples, of Shuffle::window; a block has a 32nd of it
+  std::uint64_t window = 8192;  // samples; for Shuffle::window, whose blocks are 1/32 of it
 };
 
 // One epoch's order; cheap to copy, safe to share.
@@ -54,21 +54,21 @@ class EpochOrder {
   OrderOptions options_;
   std::uint64_t epoch_ = 0;
   std::shared_ptr<const Permutation> permutation_;
-  Feistel whole_;  // of all samples, or of the blocks
+  Feistel whole_;  // permutes all samples, or the blocks
 };
 
-// Permutations of epochs, made once by whoever needs one first and kept while workers may still
-// be in them. Thread-safe.
+// Permutations of epochs: the first thread that needs one makes it; kept while workers may still
+// use it. Thread-safe.
 class Order {
  public:
-  // Above this many samples a full shuffle takes Feistel's permutation: 256 MiB of indices.
+  // Above this many samples (256 MiB of indices) a full shuffle uses Feistel's permutation.
   static constexpr std::uint64_t most_in_memory = std::uint64_t{1} << 26;
 
   // Throws UsageError above 2^32 - 1 samples and for a window below 32.
   explicit Order(const OrderOptions& options);
 
   EpochOrder epoch(std::uint64_t epoch);
-  std::size_t bytes() const;  // of the permutations kept
+  std::size_t bytes() const;  // most memory of the permutations
 
  private:
   struct Entry {
@@ -83,7 +83,7 @@ class Order {
   OrderOptions options_;
   std::mutex mutex_;                  // of cache_
   std::array<std::mutex, 2> making_;  // of the permutation of an even or odd epoch
-  std::array<Entry, 2> cache_;        // by parity of the epoch: the running one and the next
+  std::array<Entry, 2> cache_;        // by parity of the epoch: the current and the next one
 };
 
 }  // namespace warpstep::data

@@ -73,7 +73,7 @@ TEST(Order, DependsOnSeedAndEpochAlone) {
   }
 }
 
-// What a window is for: the samples of 256 places in a row come from few blocks of 8 neighbours.
+// The purpose of a window: 256 successive samples come from few blocks of 8 neighbours.
 TEST(Order, AWindowReadsBlocksOfNeighbours) {
   const auto order = whole_epoch({2, 4096, Shuffle::window, 256}, 0);
   for (std::size_t begin = 0; begin < order.size(); begin += 256) {
@@ -96,7 +96,7 @@ TEST(Order, RefusesWhatItCannotShuffle) {
   EXPECT_THAT(testing::message_of<UsageError>([] {
                 Order({0, std::uint64_t{1} << 32, Shuffle::full, 0});
               }),
-              HasSubstr("4294967296 samples are more than"));
+              HasSubstr("4294967296 samples: at most"));
   EXPECT_THAT(testing::message_of<UsageError>([] {
                 Order({0, 100, Shuffle::window, 31});
               }),

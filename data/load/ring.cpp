@@ -20,19 +20,19 @@ void Ring::reset(std::uint64_t first) {
 }
 
 std::optional<Ring::Claim> Ring::claim(std::uint32_t worker) {
-  for (;;) {  // before it takes a ticket, which it then must serve
+  for (;;) {  // while parked, before taking a ticket: a ticket must be served
     const std::uint32_t news = news_.load(std::memory_order_acquire);
     if (stopping()) return std::nullopt;
     if (worker < active_.load(std::memory_order_relaxed)) break;
     news_.wait(news, std::memory_order_acquire);
   }
-  // Relaxed: a ticket orders nothing; the slot is handed over by released_ (acquire in is_free).
+  // Relaxed: the ticket orders no memory; released_ hands over the slot (acquire in is_free).
   const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_relaxed);
   Claim claim{first_ + ticket / claims_, static_cast<std::uint32_t>(ticket % claims_), 0};
   std::uint64_t slept_since = 0;
   for (;;) {
-    // The order matters: news_ is read before the conditions, and written after them, so a change
-    // between the check and the sleep makes wait() return at once.
+    // The order matters: news_ is read before the conditions are checked and written after they
+    // change, so a change between check and sleep makes wait() return at once.
     const std::uint32_t news = news_.load(std::memory_order_acquire);
     if (stopping()) return std::nullopt;
     if (is_free(claim.batch)) break;
@@ -50,8 +50,8 @@ bool Ring::finish(const Claim& claim) {
 
 void Ring::publish(const Claim& claim) {
   Slot& slot = slots_[claim.batch % slots_.size()];
-  // Not just release: notify() skips the system call when it sees no sleeper, and must not look
-  // before the store is visible to one that is falling asleep.
+  // Release is not enough: notify() makes no system call when it sees no sleeper, and must not look
+  // for one before a thread that is falling asleep can see this store.
   slot.ready.store(1, std::memory_order_seq_cst);
   slot.ready.notify_one();
 }

@@ -1,4 +1,5 @@
-// The ordered ring of batches in the making. It holds no data: only who may touch which slot when.
+// The ring decides which thread may touch which batch slot when; it holds no data itself. The tuner
+// decides how many workers take part.
 #pragma once
 
 #include <atomic>
@@ -8,10 +9,10 @@
 
 namespace warpstep::data {
 
-// Batches are numbered from 0; batch b lives in slot b % slots. A batch is made of `claims` claims,
-// which workers take in order, all of them from the same batch first. A worker whose batch is more
-// than `slots` ahead of the consumer sleeps. There is no deadlock: claims are taken in order, so
-// the oldest unfinished batch is always in running hands.
+// Batches are numbered from 0; batch b is in slot b % slots. A batch consists of `claims` claims,
+// which workers take in order: all claims of a batch before the first of the next. A worker whose
+// batch is `slots` or more ahead of the consumer sleeps. There is no deadlock: because claims are
+// taken in order, running workers always hold the oldest unfinished batch.
 //
 // One consumer: wait(), release() in turn. Any number of workers: claim(), finish() in turn.
 class Ring {
@@ -26,35 +27,35 @@ class Ring {
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
 
-  // Worker `worker`: the next claim; sleeps while the ring is full, and before that while it is
-  // not among the active ones. Nothing after stop().
+  // Worker: the next claim of worker number `worker`. Sleeps while this worker is parked, then
+  // while the ring is full. Empty after stop().
   std::optional<Claim> claim(std::uint32_t worker = 0);
-  // Worker: this claim's rows are written. True for the last of its batch, which must then be
-  // handed over with publish(); in between the worker may write what concerns the whole batch.
+  // Worker: this claim's rows are written. True for the last claim of a batch: that worker must
+  // call publish(), and may write what concerns the whole batch before it does.
   bool finish(const Claim& claim);
   void publish(const Claim& claim);
 
-  // Consumer: workers from `count` on, at least 1, sleep until they are wanted again.
+  // Consumer: parks the workers from number `count` on; `count` is at least 1.
   void set_active(std::uint32_t count);
   // Consumer: batches that are ready.
   std::uint32_t ready_count() const;
   // Consumer: whether batch `batch`, the oldest not released, is ready.
   bool ready(std::uint64_t batch) const;
-  // Consumer: sleeps until it is.
+  // Consumer: sleeps until that batch is ready.
   void wait(std::uint64_t batch) const;
-  // Consumer: gives the slot of `batch`, the oldest one, back.
+  // Consumer: returns the slot of `batch`, the oldest one, to the workers.
   void release(std::uint64_t batch);
 
-  // Makes all workers leave claim() with nothing, and stopping() true.
+  // Makes claim() return empty in all workers, and stopping() true.
   void stop();
   bool stopping() const { return stop_.load(std::memory_order_relaxed); }
-  // Starts anew at batch `first`. No worker may be inside.
+  // Restarts at batch `first`. No worker may be inside claim() or between claim() and publish().
   void reset(std::uint64_t first);
 
  private:
   struct alignas(64) Slot {
     std::atomic<std::uint32_t> left{0};   // claims not finished
-    std::atomic<std::uint32_t> ready{0};  // 1: the consumer's
+    std::atomic<std::uint32_t> ready{0};  // 1: complete, the consumer may read it
   };
 
   bool is_free(std::uint64_t batch) const {
@@ -65,25 +66,24 @@ class Ring {
   std::vector<Slot> slots_;
   alignas(64) std::atomic<std::uint64_t> ticket_{0};    // claims taken since reset()
   std::uint64_t first_ = 0;                             // batch of the first ticket
-  alignas(64) std::atomic<std::uint64_t> released_{0};  // all batches below are done with
-  // Changes with released_, active_ and stop_: what workers sleep on.
+  alignas(64) std::atomic<std::uint64_t> released_{0};  // all batches below this one are released
+  // Changes whenever released_, active_ or stop_ does; workers sleep on it.
   std::atomic<std::uint32_t> news_{0};
   std::atomic<std::uint32_t> active_{1U << 31};
   std::atomic<bool> stop_{false};
 };
 
-// How many workers a run needs, found while it runs; nothing in a batch depends on it.
-
-// What the trainer saw between two next() calls.
+// What the trainer measured between two next() calls.
 struct TunerSample {
   std::uint64_t wait_ns = 0;  // for the batch
   std::uint64_t step_ns = 0;  // from batch to batch, the wait included
-  bool full = false;          // all batches ahead were ready
+  bool full = false;          // all slots were ready
 };
 
-// Over periods of 50 batches: a trainer that waits for more than 1 % of its time wakes a worker, a
-// ring that is full nine times in ten parks one; each only after two periods in a row that say so.
-// A worker that was missed after it was parked is not parked again.
+// Finds how many workers a run needs while it runs; the content of batches does not depend on it.
+// Works in periods of 50 batches: when the trainer waits for more than 1 % of the time, a worker is
+// woken; when the ring is full more than nine times in ten, one is parked; each after two such
+// periods in a row. When parking a worker soon makes the trainer wait, it is not parked again.
 class Tuner {
  public:
   static constexpr int period = 50;

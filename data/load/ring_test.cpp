@@ -72,13 +72,13 @@ TEST(Ring, WakesEverySleepingWorkerToStop) {
         }
       });
     }
-    if (trial % 2 == 0) ring.wait(1);  // full: everybody sleeps or is about to
+    if (trial % 2 == 0) ring.wait(1);  // full: all workers sleep or are about to
     ring.stop();
     for (std::thread& thread : threads) thread.join();
   }
 }
 
-// Workers that are parked and woken at random leave no claim behind, and every batch comes.
+// When workers are parked and woken at random, every claim is served and every batch arrives.
 TEST(Ring, GivesEveryBatchWhileWorkersAreParkedAndWoken) {
   constexpr std::uint32_t workers = 5, claims = 3;
   constexpr std::uint64_t batches = 3000;

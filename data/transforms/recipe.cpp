@@ -12,14 +12,14 @@
 namespace warpstep::data {
 namespace {
 
-// FNV-1a, 32 bits: where the draws of a transform begin.
+// FNV-1a, 32 bits: the first field of a transform's draws.
 std::uint32_t hash(std::string_view text) {
   std::uint32_t value = 0x811c9dc5;
   for (const char c : text) value = (value ^ static_cast<std::uint8_t>(c)) * 0x01000193;
   return value;
 }
 
-bool is_once(std::string_view name) {
+bool occurs_once(std::string_view name) {
   return name == "random-mask" || name == "mixup" || name == "yuv" || name == "scale" ||
          name == "normalize";
 }
@@ -31,7 +31,7 @@ TransformPtr parse(std::string_view part) {
     if (kind->name == wanted) return kind->make(TransformArguments(part, kind->usage));
     known.emplace_back(kind->name);
   }
-  fail<UsageError>("transform '{}' is not known; there are {}{}", wanted, fmt::join(known, ", "),
+  fail<UsageError>("transform '{}' is not known; known are {}{}", wanted, fmt::join(known, ", "),
                    suggestion(wanted, known));
 }
 
@@ -40,7 +40,7 @@ TransformPtr parse(std::string_view part) {
 Recipe::Recipe(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
-    if (end == at) fail<UsageError>("--transforms '{}': an empty name at place {}", text, at);
+    if (end == at) fail<UsageError>("--transforms '{}': an empty name at character {}", text, at);
     transforms_.push_back(parse(text.substr(at, end - at)));
     at = end + 1;
   }
@@ -61,33 +61,35 @@ void Recipe::check() {
     first_fields_.push_back(hash(fmt::format("{}#{}", here.name(), seen[here.name()]++)));
     if (i == 0 || transforms_[i - 1]->stage() <= here.stage()) continue;
     fail<UsageError>(
-        "transform {} ({}) stands behind {} ({}); the order is geometry, bytes, jitter, mask, "
+        "transform {} ({}) must come before {} ({}); the order is geometry, bytes, jitter, mask, "
         "colour, mix",
         here.text(), data::name(here.stage()), transforms_[i - 1]->text(),
         data::name(transforms_[i - 1]->stage()));
   }
   for (const auto& [name, times] : seen)
-    if (times > 1 && is_once(name))
-      fail<UsageError>("transform {} can stand in a recipe once", name);
+    if (times > 1 && occurs_once(name))
+      fail<UsageError>("transform {} may occur only once in a recipe", name);
   check_geometry();
   for (std::size_t i = 0; i + 1 < transforms_.size(); ++i)
     if (transforms_[i]->name() == "normalize" &&
         transforms_[i + 1]->stage() == TransformStage::colour)
-      fail<UsageError>("transform normalize stands before {}; it is the last of the colours",
+      fail<UsageError>("transform normalize must come after {}, as the last colour transform",
                        transforms_[i + 1]->text());
 }
 
-// Whether a change of size meets padding or another change depends on the draw: told here, not by
-// the image that is first to meet it.
+// Whether a change of size conflicts with padding or another change depends on the draw: refused
+// here rather than at the first image where they conflict.
 void Recipe::check_geometry() const {
-  const Transform* before = nullptr;  // after which no size may change
+  const Transform* before = nullptr;  // no later transform may change the size
   for (const TransformPtr& here : transforms_) {
     if (here->stage() != TransformStage::geometry) continue;
-    if (before != nullptr && here->resizes())
-      fail<UsageError>(
-          "transform {} stands behind {}; it must stand before crops with padding and "
-          "other changes of size",
-          here->text(), before->text());
+    if (before != nullptr && here->resizes()) {
+      if (before->pads())
+        fail<UsageError>("transform {} must come before {}, which pads", here->text(),
+                         before->text());
+      fail<UsageError>("transforms {} and {} both change the size; remove one", before->text(),
+                       here->text());
+    }
     if (here->pads() || here->resizes()) before = here.get();
   }
 }
@@ -196,10 +198,10 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
   for (const TransformPtr& transform : transforms_) transform->pixels(plan);
   if (!normalizes()) return plan;
   if (mean.size() != idx(channels) || std.size() != idx(channels))
-    fail<UsageError>("normalising {} channels takes as many of --mean and --std, not {} and {}",
-                     channels, mean.size(), std.size());
+    fail<UsageError>("images of {} channels need {} values in --mean and in --std, not {} and {}",
+                     channels, channels, mean.size(), std.size());
   for (std::size_t c = 0; c < idx(channels); ++c) {
-    // From f32 in double and rounded once, as layers.h's normalize() has it: the same bits.
+    // From f32, in double and rounded once, to get the same bits as normalize() in layers.h.
     const double here = static_cast<float>(std[c]), middle = static_cast<float>(mean[c]);
     const double scale = 1 / ((has("scale") ? 1.0 : 255.0) * here);
     for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);

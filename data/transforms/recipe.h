@@ -14,37 +14,37 @@ namespace warpstep::data {
 class Recipe {
  public:
   Recipe() = default;  // the image as it is
-  // "random-crop=32:pad=4,flip,normalize". Throws UsageError naming the part that cannot be meant.
+  // "random-crop=32:pad=4,flip,normalize". Throws UsageError naming the invalid part.
   explicit Recipe(std::string_view text);
   explicit Recipe(std::vector<TransformPtr> transforms);
 
   std::string text() const;
   const std::vector<TransformPtr>& transforms() const { return transforms_; }
-  // The same without chance: random crops become those of the centre, jitter, masks and mixing go.
+  // The same without randomness: random crops become centre crops; no jitter, masks and mixing.
   Recipe for_evaluation() const;
 
-  // Height and width of every row; those of the images where nothing sets them.
+  // Height and width of every row; those of the image if no transform sets them.
   ImageExtent extent(const Shape& image) const;
   bool sets_extent() const;  // images may be of any size
   Geometry geometry(const Shape& image, const Draw& draw) const;
-  // Whether a row is a window of its image, mirrored or not: what a device can gather from a
-  // resident set.
+  // Whether every row is a window of its image, mirrored or not, so that a device can gather it
+  // from a resident set.
   bool is_gathered() const;
   bool resizes() const;
   bool uses_rows() const;  // the device needs each row's RowPlan to make its pixels
   // Gain, offset and mask of a row.
   void row(RowPlan& plan, const Draw& draw) const;
   void apply(const RowImage& image, const Draw& draw, std::span<std::uint64_t> ns) const;
-  std::vector<std::string> worker_names() const;  // of those that apply() times, in its order
+  std::vector<std::string> worker_names() const;  // the transforms that apply() times, in order
 
   // The affine map of all colour transforms. `mean` and `std` of x / 255 are for normalize, which
-  // stands for itself where a recipe has neither it nor scale. Throws UsageError when it needs them
-  // and they are empty.
+  // is implied in a recipe that has neither normalize nor scale. Throws UsageError when it needs
+  // them and they have other lengths than `channels`.
   PixelPlan pixels(int channels, const std::vector<double>& mean,
                    const std::vector<double>& std) const;
   bool normalizes() const;  // it needs mean and std
   bool has(std::string_view name) const;
-  // Whether its pixels are normalised a channel at a time and no more.
+  // Whether its only change of pixel values is to normalise each channel.
   bool is_plain() const;
   bool mixes() const;
 
@@ -53,7 +53,7 @@ class Recipe {
   void check_geometry() const;
 
   std::vector<TransformPtr> transforms_;
-  std::vector<std::uint32_t> first_fields_;  // of their draws: hashes of their names
+  std::vector<std::uint32_t> first_fields_;  // first field of each one's draws: a hash of its name
   std::vector<record::Name> span_names_;     // by transform
 };
 

@@ -32,7 +32,7 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("random-corp=32"),
               AllOf(HasSubstr("'random-corp' is not known"), HasSubstr("did you mean random-crop"),
                     HasSubstr("normalize, random-crop")));
-  EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at place 5"));
+  EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at character 5"));
   EXPECT_THAT(refused("random-crop"), AllOf(HasSubstr("a size is missing"), HasSubstr("usage:")));
   EXPECT_THAT(refused("random-crop=0"), HasSubstr("0 is not from 1 to 16384"));
   EXPECT_THAT(refused("random-crop=3x4x5"), HasSubstr("is not a size"));
@@ -40,16 +40,17 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("random-crop=32:pad=4.5"), HasSubstr("'4.5' is not a whole number"));
   EXPECT_THAT(refused("random-mask=2"), HasSubstr("2 is not from 0 to 1"));
   EXPECT_THAT(refused("random-mask=nan"), HasSubstr("'nan' is not known"));
-  EXPECT_THAT(refused("scale=3"), HasSubstr("takes 0 numbers at most"));
+  EXPECT_THAT(refused("scale=3"), HasSubstr("accepts at most 0 numbers"));
   EXPECT_THAT(refused("scale,flip"),
-              AllOf(HasSubstr("flip (geometry) stands behind scale (colour)"),
+              AllOf(HasSubstr("flip (geometry) must come before scale (colour)"),
                     HasSubstr("the order is geometry")));
-  EXPECT_THAT(refused("mixup=1,mixup=1"), HasSubstr("can stand in a recipe once"));
-  EXPECT_THAT(refused("scale,scale"), HasSubstr("can stand in a recipe once"));
-  EXPECT_THAT(refused("normalize,yuv"), HasSubstr("normalize stands before yuv"));
+  EXPECT_THAT(refused("mixup=1,mixup=1"), HasSubstr("may occur only once in a recipe"));
+  EXPECT_THAT(refused("scale,scale"), HasSubstr("may occur only once in a recipe"));
+  EXPECT_THAT(refused("normalize,yuv"), HasSubstr("normalize must come after yuv"));
   EXPECT_THAT(refused("random-crop=32:pad=4,resize=16"),
-              HasSubstr("must stand before crops with padding"));
-  EXPECT_THAT(refused("resize=64,random-resized-crop=32"), HasSubstr("other changes of size"));
+              HasSubstr("transform resize=16 must come before random-crop=32:pad=4, which pads"));
+  EXPECT_THAT(refused("resize=64,random-resized-crop=32"),
+              AllOf(HasSubstr("resize=64 and random-resized-crop=32"), HasSubstr("remove one")));
 }
 
 TEST(Recipe, EvaluatesWithoutChance) {
@@ -156,9 +157,9 @@ TEST(Recipe, FoldsColoursIntoOneAffineMap) {
   EXPECT_TRUE(masked.dilate);
   EXPECT_TRUE(masked.mix);
   EXPECT_THAT(message_of<UsageError>([] { Recipe("yuv").pixels(1, {0}, {1}); }),
-              HasSubstr("yuv takes 3 channels"));
+              HasSubstr("yuv needs 3 channels"));
   EXPECT_THAT(message_of<UsageError>([] { Recipe().pixels(3, {0}, {1}); }),
-              HasSubstr("as many of --mean and --std"));
+              HasSubstr("3 values in --mean and in --std"));
 }
 
 TEST(Recipe, JittersAroundTheMiddle) {

@@ -76,8 +76,9 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     result.samples += sum.samples;
   }
   if (result.samples == 0)
-    fail<DataError>("{}: none of {} samples can be decoded; `warpstep data verify` lists why",
-                    dataset.path(), samples);
+    fail<DataError>(
+        "{}: none of {} samples can be decoded; `warpstep data verify` lists the reasons",
+        dataset.path(), samples);
   const auto count = static_cast<double>(pixels);
   for (std::size_t c = 0; c < channels; ++c) {
     std::uint64_t values = 0;

@@ -24,7 +24,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && (text[0] == '-' || text[0] == '.' || (text[0] >= '0' && text[0] <= '9'));
 }
 
-// Built before any TransformKind of any file: a static inside the function.
+// A static in a function, so that it exists before the TransformKinds of all files.
 std::vector<const TransformKind*>& kinds() {
   static std::vector<const TransformKind*> all;
   return all;
@@ -123,7 +123,7 @@ std::int64_t TransformArguments::whole(std::string_view word, std::int64_t least
 
 void TransformArguments::most(std::size_t values,
                               std::initializer_list<std::string_view> words) const {
-  if (values_.size() > values) refuse(fmt::format("it takes {} numbers at most", values));
+  if (values_.size() > values) refuse(fmt::format("accepts at most {} numbers", values));
   for (const auto& [word, value] : words_)
     if (std::find(words.begin(), words.end(), word) == words.end())
       refuse(fmt::format("'{}' is not known", word));
@@ -143,17 +143,17 @@ const std::vector<const TransformKind*>& TransformKind::all() {
   return kinds();
 }
 
-// Which pixels of an image become the row: crops, flips and sizes.
-
 namespace {
+
+// The built-in transforms of the geometry: crops, flips and sizes.
 
 std::string text_of(const ImageExtent& extent) {
   return extent.height == extent.width ? fmt::format("{}", extent.height)
                                        : fmt::format("{}x{}", extent.height, extent.width);
 }
 
-// The window's place in a row that may be mirrored already.
-void take(Geometry& geometry, std::int64_t y, std::int64_t x, const ImageExtent& size) {
+// Sets a window of the present row, which may be mirrored already.
+void set_window(Geometry& geometry, std::int64_t y, std::int64_t x, const ImageExtent& size) {
   if (geometry.mirrored) x = geometry.out.width - x - size.width;
   geometry.out = {geometry.out.y + y, geometry.out.x + x, size.height, size.width};
 }
@@ -163,11 +163,9 @@ void require_room(const Geometry& geometry, const ImageExtent& size, std::int64_
   if (size.height <= geometry.out.height + 2 * padding &&
       size.width <= geometry.out.width + 2 * padding)
     return;
-  fail<DataError>(
-      "{} x {} pixels are too few for {}={}; resize first, for example "
-      "resize={},{}={}",
-      geometry.out.width, geometry.out.height, who, text_of(size),
-      std::max(size.height, size.width), who, text_of(size));
+  fail<DataError>("{} x {} pixels are too few for {}={}; resize first, for example resize={},{}={}",
+                  geometry.out.width, geometry.out.height, who, text_of(size),
+                  std::max(size.height, size.width), who, text_of(size));
 }
 
 class Crop final : public Transform {
@@ -188,12 +186,12 @@ class Crop final : public Transform {
     const std::int64_t rows = geometry.out.height + 2 * padding_ - size_.height,
                        columns = geometry.out.width + 2 * padding_ - size_.width;
     if (random_) {
-      take(geometry, draw.below(0, static_cast<std::uint32_t>(rows + 1)) - padding_,
-           draw.below(1, static_cast<std::uint32_t>(columns + 1)) - padding_, size_);
+      set_window(geometry, draw.below(0, static_cast<std::uint32_t>(rows + 1)) - padding_,
+                 draw.below(1, static_cast<std::uint32_t>(columns + 1)) - padding_, size_);
     } else {
-      // Halves are rounded to even, as Python's round() does for torchvision's CenterCrop.
-      take(geometry, std::lrint(static_cast<double>(rows) / 2) - padding_,
-           std::lrint(static_cast<double>(columns) / 2) - padding_, size_);
+      // Halves are rounded to even, as Python's round() does in torchvision's CenterCrop.
+      set_window(geometry, std::lrint(static_cast<double>(rows) / 2) - padding_,
+                 std::lrint(static_cast<double>(columns) / 2) - padding_, size_);
     }
   }
   std::vector<TransformPtr> for_evaluation(const TransformPtr&) const override {
@@ -224,11 +222,12 @@ class Flip final : public Transform {
   double chance_;
 };
 
-// What stands before a change of size must be a plain window: only one change can be made.
+// The window of the image that a resize starts from: Geometry allows only one change of size,
+// without padding before it.
 Window source_of(const Geometry& geometry, std::string_view who) {
   const Window& out = geometry.out;
   if (geometry.resizes() || !is_inside(out, Shape{geometry.height, geometry.width, 1}))
-    fail<DataError>("{} must stand before crops with padding and other changes of size", who);
+    fail<DataError>("{} must come before crops with padding and other changes of size", who);
   return {geometry.source.y + out.y, geometry.source.x + out.x, out.height, out.width};
 }
 
@@ -241,7 +240,7 @@ class Resize final : public Transform {
     return shorter_side_ ? fmt::format("resize={}", size_.height)
                          : fmt::format("resize={}x{}", size_.height, size_.width);
   }
-  // The longer side is cut to whole pixels, as torchvision's Resize does.
+  // Rounds the longer side down, as torchvision's Resize does.
   ImageExtent extent(const ImageExtent& before) const override {
     if (!shorter_side_) return size_;
     if (before.height < before.width)
@@ -261,8 +260,8 @@ class Resize final : public Transform {
   bool shorter_side_;
 };
 
-// torchvision's RandomResizedCrop: ten tries of an area and a log-uniform aspect ratio, else the
-// largest centre crop within the ratios 3/4 and 4/3.
+// torchvision's RandomResizedCrop: up to ten draws of an area and a log-uniform aspect ratio, then
+// the largest centre crop within the ratios 3/4 and 4/3.
 class RandomResizedCrop final : public Transform {
  public:
   RandomResizedCrop(const ImageExtent& size, double least, double most)
@@ -324,12 +323,12 @@ const TransformKind random_crop("random-crop", "random-crop=SIZE[:pad=P]",
                                       a.extent(0), a.whole("pad", 0, 1024, 0), true));
                                 });
 const TransformKind centre_crop("centre-crop", "centre-crop=SIZE[:pad=P]",
-                                "the window in the middle", [](const TransformArguments& a) {
+                                "the window in the centre", [](const TransformArguments& a) {
                                   a.most(1, {"pad"});
                                   return TransformPtr(std::make_shared<Crop>(
                                       a.extent(0), a.whole("pad", 0, 1024, 0), false));
                                 });
-const TransformKind flip("flip", "flip[=CHANCE]", "left and right exchanged, half the time",
+const TransformKind flip("flip", "flip[=CHANCE]", "mirrored left to right, half the time",
                          [](const TransformArguments& a) {
                            a.most(1, {});
                            return TransformPtr(
@@ -351,15 +350,11 @@ const TransformKind random_resized_crop(
       return TransformPtr(std::make_shared<RandomResizedCrop>(a.extent(0), least, most));
     });
 
-}  // namespace
-
-// What happens to a row's pixels: jitter, mask, colours and mixing. None touches a byte here: they
-// fold into the affine map and the rows' plans of engine/core/pixels.h.
-
-namespace {
+// The built-in transforms of pixel values: jitter, mask, colours and mixing. They change no bytes
+// here, but the affine map and the row plans of engine/core/pixels.h.
 
 // Brightness scales bytes, contrast scales their distance from the middle, 127.5, both by a factor
-// uniform in [1 - amount, 1 + amount]. Results are not cut off at 0 and 255.
+// uniform in [1 - amount, 1 + amount]. Results are not clamped to 0 and 255.
 class Jitter final : public Transform {
  public:
   Jitter(bool contrast, double amount) : contrast_(contrast), amount_(static_cast<float>(amount)) {}
@@ -403,7 +398,7 @@ class RandomMask final : public Transform {
   bool dilate_;
 };
 
-// JPEG's full-range Y'CbCr of bytes (ITU-T T.871, section 7), with the chroma's middle at 128.
+// JPEG's full-range Y'CbCr of bytes (ITU-T T.871, section 7), with chroma centred at 128.
 class Yuv final : public Transform {
  public:
   TransformStage stage() const override { return TransformStage::colour; }
@@ -411,7 +406,7 @@ class Yuv final : public Transform {
   std::string text() const override { return "yuv"; }
   void pixels(PixelPlan& plan) const override {
     if (plan.channels != 3)
-      fail<UsageError>("transform yuv takes 3 channels, the images have {}", plan.channels);
+      fail<UsageError>("transform yuv needs 3 channels, but the images have {}", plan.channels);
     constexpr double matrix[3][3] = {
         {0.299, 0.587, 0.114}, {-0.168736, -0.331264, 0.5}, {0.5, -0.418688, -0.081312}};
     const PixelPlan before = plan;
@@ -448,9 +443,10 @@ class Normalize final : public Transform {
   std::string text() const override { return "normalize"; }
 };
 
-// Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018: each row with its
-// neighbour, and a weight from Beta(alpha, alpha) of its own (Joehnk's method, which keeps half of
-// its tries at alpha 1 and one in 70 at alpha 4; after 32 in vain the weight is a half).
+// Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018: mixes each row with its
+// neighbour, with a weight of its own from Beta(alpha, alpha). Uses Joehnk's method, which accepts
+// half of its attempts at alpha 1 and one in 70 at alpha 4; after 32 rejections the weight is a
+// half.
 class Mixup final : public Transform {
  public:
   explicit Mixup(double alpha) : alpha_(alpha) {}
@@ -500,7 +496,7 @@ const TransformKind random_mask("random-mask", "random-mask=CHANCE[:dilate]",
                                 });
 const TransformKind yuv("yuv", "yuv", "RGB to full-range YCbCr", make_plain<Yuv>);
 const TransformKind scale("scale", "scale", "bytes to [0, 1]", make_plain<Scale>);
-const TransformKind normalize("normalize", "normalize", "(x / 255 - mean) / std a channel",
+const TransformKind normalize("normalize", "normalize", "(x / 255 - mean) / std per channel",
                               make_plain<Normalize>);
 const TransformKind mixup("mixup", "mixup=ALPHA",
                           "each row mixed with its neighbour, weights from Beta(ALPHA, ALPHA)",

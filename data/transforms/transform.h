@@ -1,5 +1,5 @@
-// A transform: what a recipe is made of. Those that come with Warpstep and those of a library's
-// user are entered alike, in one place (TransformKind).
+// Transform, the interface of a recipe's parts, and TransformKind, which registers a transform
+// under its name: the built-in ones and those of a library's user in the same way.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace warpstep::data {
 
-// The random numbers of one sample in one epoch, and of one transform: its fields are its own, so
-// that adding a transform to a recipe leaves the draws of the others alone.
+// The random numbers of one transform for one sample in one epoch. Each transform has its own
+// fields, so adding one to a recipe does not change the draws of the others.
 class Draw {
  public:
   Draw(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample)
@@ -46,12 +46,12 @@ class Draw {
   std::uint32_t first_ = 0;
 };
 
-// Where the pixels of a row come from: window `source` of the image is resized to height x width,
-// of which window `out` is the row, mirrored or not. Decided before anything is decoded.
+// Where the pixels of a row come from: window `source` of the image is resized to height x width;
+// window `out` of the result is the row, mirrored or not. Computed before decoding.
 struct Geometry {
   Window source;
   std::int64_t height = 0, width = 0;
-  Window out;  // may reach beyond height x width, where pixels are 0
+  Window out;  // may exceed height x width; pixels outside are 0
   bool mirrored = false;
 
   static Geometry whole(const Shape& image);
@@ -64,46 +64,46 @@ struct RowImage {
   std::int64_t height = 0, width = 0, channels = 0;
 };
 
-// In this order they act on a row; a recipe must name them so.
+// The stages act on a row in this order, and a recipe must list its transforms in this order.
 enum class TransformStage : std::uint8_t {
   geometry,  // plan()
   bytes,     // apply(), by a worker; timed by the transform's name
   jitter,    // row(): contrast and brightness
   mask,      // row() and pixels()
   colour,    // pixels(): folded into one affine map
-  mix        // row() and pixels(); the loader pairs the rows
+  mix        // row() and pixels(); the batch maker pairs the rows
 };
 std::string_view name(TransformStage stage);
 
 class Transform;
 using TransformPtr = std::shared_ptr<const Transform>;
 
-// Immutable; used by many threads at once. All but stage(), name() and text() do nothing unless
-// overridden.
+// Immutable; used by many threads at once. Override stage(), name(), text() and the function of the
+// stage; the others do nothing by default.
 class Transform {
  public:
   virtual ~Transform();
   virtual TransformStage stage() const = 0;
   virtual std::string name() const = 0;  // "random-crop"
-  virtual std::string text() const = 0;  // as a recipe has it: "random-crop=256"
-  // Throws DataError for an image that it cannot take, without the image's name.
+  virtual std::string text() const = 0;  // as in a recipe: "random-crop=256"
+  // Throws DataError without the image's name for an unsuitable image.
   virtual void plan(Geometry&, const Draw&) const {}
   virtual void apply(const RowImage&, const Draw&) const {}
   virtual void row(RowPlan&, const Draw&) const {}
   virtual void pixels(PixelPlan&) const {}
-  // Height and width that plan() makes of those before it.
+  // Height and width after plan().
   virtual ImageExtent extent(const ImageExtent& before) const { return before; }
-  // Whether plan() may give more than another window of the same pixels, mirrored or not. What does
-  // cannot be gathered from a resident set, and must stand before crops with padding.
+  // Whether plan() may do more than choose a window of the same pixels, mirrored or not. Such a
+  // transform cannot be gathered from a resident set and must come before crops with padding.
   virtual bool resizes() const { return stage() == TransformStage::geometry; }
   virtual bool pads() const { return false; }
-  // What stands in its place when a model is evaluated: itself, something without chance, nothing.
+  // What replaces it in evaluation: itself, a version without randomness, or nothing.
   virtual std::vector<TransformPtr> for_evaluation(const TransformPtr& self) const {
     return {self};
   }
 };
 
-// Numbers behind the name of a transform: random-crop=32:pad=4 has values {"32"}, words {pad: "4"}.
+// The arguments of a transform: random-crop=32:pad=4 has values {"32"} and words {pad: "4"}.
 class TransformArguments {
  public:
   // Throws UsageError that names the transform and shows its usage.
@@ -112,13 +112,14 @@ class TransformArguments {
   const std::string& name() const { return name_; }
   const std::string& text() const { return text_; }
   std::size_t count() const { return values_.size(); }
-  // All throw UsageError for what is missing, is no such number, or is out of range.
+  // All throw UsageError for an argument that is missing, not such a number, or out of range.
   std::int64_t whole(std::size_t i, std::int64_t least, std::int64_t most) const;
   double number(std::size_t i, double least, double most) const;
   ImageExtent extent(std::size_t i) const;  // "256" or "224x320"
   bool has(std::string_view word) const;
   std::int64_t whole(std::string_view word, std::int64_t least, std::int64_t most,
                      std::int64_t absent) const;
+  // Refuses more than `values` numbers and any word that is not in `words`.
   void most(std::size_t values, std::initializer_list<std::string_view> words) const;
   [[noreturn]] void refuse(std::string_view what) const;
 
@@ -130,8 +131,8 @@ class TransformArguments {
   std::vector<std::pair<std::string, std::string>> words_;  // value "" for a bare word
 };
 
-// The one place where a transform is entered: a constant of this type at namespace scope makes
-// `name` known to every recipe.
+// Registers a transform: a constant of this type at namespace scope makes `name` known to every
+// recipe.
 //
 //   const TransformKind solarize("solarize", "solarize=THRESHOLD", "inverts bytes above it",
 //       [](const TransformArguments& a) { return std::make_shared<Solarize>(a.whole(0, 0, 255));
@@ -148,7 +149,7 @@ class TransformKind {
   const char* what;
   Make make;
 
-  static const std::vector<const TransformKind*>& all();  // in order of their names
+  static const std::vector<const TransformKind*>& all();  // sorted by name
 };
 
 }  // namespace warpstep::data

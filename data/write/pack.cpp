@@ -7,7 +7,6 @@
 #include <array>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "data/decode/jpeg.h"
+#include "data/formats/formats.h"
 #include "data/io/file.h"
 #include "data/write/writers.h"
 #include "engine/core/checksum.h"
@@ -24,12 +24,32 @@
 namespace warpstep::data {
 namespace {
 
+namespace fs = std::filesystem;
+
+// A sample as it is written.
+struct Packed {
+  std::vector<std::uint8_t> bytes;
+  Encoding encoding = Encoding::pixels;
+  std::int32_t label = 0;
+  std::uint32_t crc32c = 0;
+  std::uint64_t from_bytes = 0;
+  bool seekable = false;
+};
+
+// Writes the samples of one split.
+class PackSink {
+ public:
+  virtual ~PackSink() = default;
+  virtual void add(std::uint64_t index, const Packed& sample) = 0;  // indices rise by 1
+  virtual std::pair<std::uint64_t, std::uint64_t> finish() = 0;     // files and their bytes
+};
+
 std::span<const std::uint8_t> bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-// 00000042.jpg, .cls and .crc32c. Numbers and not the files' names: these may have dots, which
-// divide a sample's members, and white space, which an index cannot have.
+// Members are named 00000042.jpg, .cls and .crc32c. File names may contain dots, which separate a
+// sample's key from the extension, and white space, which an index cannot have.
 class TarSink : public PackSink {
  public:
   TarSink(const std::string& stem, std::uint64_t shard_bytes) : writer_(stem, shard_bytes) {}
@@ -53,7 +73,7 @@ class TarSink : public PackSink {
   TarWriter writer_;
 };
 
-std::vector<std::uint64_t> extents_behind_samples(const Dataset& set, bool decoded) {
+std::vector<std::uint64_t> image_extents(const Dataset& set, bool decoded) {
   if (!decoded) return {};
   std::vector<std::uint64_t> extents;
   const Shape shape = set.image_shape();
@@ -62,17 +82,16 @@ std::vector<std::uint64_t> extents_behind_samples(const Dataset& set, bool decod
   return extents;
 }
 
-std::string class_array(const Dataset& set) try {
-  return nlohmann::json(set.classes()).dump();
-} catch (const nlohmann::json::exception&) {
-  fail<DataError>("{}: a class has a name that is not UTF-8, as safetensors needs; give it another",
-                  set.path());
-}
-
 Metadata metadata_of(const Dataset& set, bool decoded) {
-  Metadata metadata{{"classes", class_array(set)},
+  const std::string classes = class_metadata(set.classes());
+  if (classes.empty())
+    fail<DataError>(
+        "{}: a class name is not UTF-8, which safetensors requires; give the class another name",
+        set.path());
+  Metadata metadata{{"classes", classes},
                     {"source_fingerprint", fmt::format("{:016x}", set.fingerprint())}};
-  if (!decoded) metadata["encoding"] = "mixed";  // as long as any other until it is known
+  if (!decoded)
+    metadata["encoding"] = "mixed";  // the longest value, until finish() knows the right one
   return metadata;
 }
 
@@ -83,7 +102,7 @@ class SafetensorsSink : public PackSink {
         decoded_(decoded),
         offsets_(decoded ? 0 : 1),
         stream_(stem + ".safetensors", columns(), decoded ? "image" : "data",
-                extents_behind_samples(set, decoded), metadata_of(set, decoded)) {
+                image_extents(set, decoded), metadata_of(set, decoded)) {
     labels_.reserve(samples_);
     checksums_.reserve(samples_);
     offsets_.reserve(decoded ? 0 : samples_ + 1);
@@ -104,7 +123,7 @@ class SafetensorsSink : public PackSink {
   }
 
  private:
-  // Widest elements first, so that each lies at a multiple of its size.
+  // The widest elements first, so that each is aligned to its size.
   std::vector<SafetensorsStream::Column> columns() const {
     std::vector<SafetensorsStream::Column> columns;
     if (!decoded_)
@@ -126,66 +145,64 @@ class SafetensorsSink : public PackSink {
   SafetensorsStream stream_;
 };
 
-}  // namespace
-
+// Writes STEM-000000.tar ... or STEM.safetensors.
 std::unique_ptr<PackSink> make_pack_sink(const Dataset& set, const std::string& stem, PackTo to,
                                          std::uint64_t shard_bytes) {
   if (to == PackTo::tar) return std::make_unique<TarSink>(stem, shard_bytes);
   return std::make_unique<SafetensorsSink>(set, stem, to == PackTo::decoded);
 }
 
+// The content of classes.txt. Throws DataError for a name that contains a line end.
 std::string class_lines(const Dataset& set) {
   std::string lines;
   for (const std::string& name : set.classes()) {
     if (name.empty() || name.find_first_of("\r\n") != std::string::npos)
-      fail<DataError>("{}: the class '{}' does not fit a line of classes.txt; give it another name",
-                      set.path(), printable(name));
+      fail<DataError>(
+          "{}: the class '{}' is empty or contains a line end, which classes.txt does not allow; "
+          "give it another name",
+          set.path(), printable(name));
     lines += name + '\n';
   }
   return lines;
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-
-// The folder beside `out` that becomes it; removed unless it does.
-class FolderAside {
+// A temporary folder next to `out`, renamed to it by commit(), else removed.
+class TemporaryFolder {
  public:
-  explicit FolderAside(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
+  explicit TemporaryFolder(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
     if (!out_.has_filename()) out_ = out_.parent_path();  // "set/"
     if (exists(out) && (!is_folder(out) || !fs::is_empty(out)))
-      fail<DataError>("{}: is there already and is not an empty folder; name another one", out);
-    aside_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
+      fail<DataError>("{}: exists and is not an empty folder; name another one", out);
+    folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
     fs::create_directories(out_.parent_path());
-    fs::remove_all(aside_);  // of a process of the same number that was killed
-    fs::create_directory(aside_);
+    fs::remove_all(folder_);  // left by a killed process with the same number
+    fs::create_directory(folder_);
   }
-  FolderAside(const FolderAside&) = delete;
-  FolderAside& operator=(const FolderAside&) = delete;
-  ~FolderAside() {
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
     std::error_code ignored;
-    if (!aside_.empty()) fs::remove_all(aside_, ignored);
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
   }
-  std::string path() const { return aside_.string(); }
+  std::string path() const { return folder_.string(); }
   void commit() {
-    sync(aside_);
-    fs::rename(aside_, out_);  // also over an empty folder
-    aside_.clear();
+    sync(folder_);
+    fs::rename(folder_, out_);  // also over an empty folder
+    folder_.clear();
     sync(out_.parent_path());
   }
 
  private:
-  // Makes the names in a folder durable; some file systems refuse, which is no error.
+  // Syncs the names in a folder to disk. Some file systems refuse, which is not an error.
   static void sync(const fs::path& folder) {
     const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (descriptor.number() >= 0) ::fsync(descriptor.number());
   }
 
-  fs::path out_, aside_;
+  fs::path out_, folder_;
 };
 
-// What a worker makes of one sample.
+// A worker's part: reads, converts and sums up one sample.
 Packed make_sample(const Dataset& set, std::uint64_t index, const PackOptions& options,
                    Scratch& scratch) {
   Packed packed;
@@ -199,7 +216,7 @@ Packed make_sample(const Dataset& set, std::uint64_t index, const PackOptions& o
   } else {
     packed.encoding = sample.encoding;
     if (sample.encoding == Encoding::pixels)
-      fail<DataError>("{}: is decoded already; pack it with --decode", set.path());
+      fail<DataError>("{}: is already decoded; pack it with --decode", set.path());
     const std::string name = set.name(index);
     if (options.seekable && sample.encoding == Encoding::jpeg) {
       const JpegTraits traits = jpeg_traits(sample.bytes, name);
@@ -212,14 +229,14 @@ Packed make_sample(const Dataset& set, std::uint64_t index, const PackOptions& o
   return packed;
 }
 
-// In all splits together.
-struct Progress {
+// Samples of all splits together.
+struct PackProgress {
   std::uint64_t done = 0;
   std::uint64_t all = 0;
 };
 
-void pack_split(const Dataset& set, PackSink& sink, const PackOptions& options, Progress& progress,
-                PackSummary& summary) {
+void pack_split(const Dataset& set, PackSink& sink, const PackOptions& options,
+                PackProgress& progress, PackSummary& summary) {
   const int workers = options.workers > 0
                           ? options.workers
                           : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -246,13 +263,13 @@ void pack_split(const Dataset& set, PackSink& sink, const PackOptions& options, 
 
 PackSummary pack(const std::string& from, const std::string& out, const PackOptions& options) try {
   std::vector<std::pair<Split, std::unique_ptr<Dataset>>> sets;
-  Progress progress;
+  PackProgress progress;
   for (const Split split : {Split::train, Split::test}) {
     if (!has_split(from, split)) continue;
     sets.emplace_back(split, open(from, split));
     progress.all += sets.back().second->size();
   }
-  FolderAside folder(out);
+  TemporaryFolder folder(out);
   PackSummary summary;
   for (const auto& [split, set] : sets) {
     const auto sink = make_pack_sink(*set, fmt::format("{}/{}", folder.path(), name(split)),

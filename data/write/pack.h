@@ -1,4 +1,5 @@
-// Copies of data sets in few large files: as they are, made seekable, or decoded.
+// `warpstep data pack`: copies a data set into few large files, as it is, with seekable JPEG files,
+// or decoded.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +19,9 @@
 
 namespace warpstep::data {
 
-// Work on many threads whose results are taken in order.
-
 // Calls make(thread, index) for every index below `count` on `workers` threads (0: all cores) and
-// take(index, result) on this one, in rising order. At most 4 results a worker wait, whatever the
-// count. What throws, throws here, in its turn, and ends it.
+// take(index, result) on the calling thread in ascending order. At most 4 results per worker are
+// waiting. An exception is rethrown here when its index is due, and ends the loop.
 template <class Result, class Make, class Take>
 void ordered_for(std::uint64_t count, int workers, const Make& make, const Take& take) {
   struct Outcome {
@@ -88,13 +87,13 @@ void ordered_for(std::uint64_t count, int workers, const Make& make, const Take&
 enum class PackTo : std::uint8_t {
   tar,      // shards of encoded samples
   encoded,  // safetensors of encoded samples
-  decoded   // safetensors of images, all of one size
+  decoded   // safetensors of decoded images, all of one size
 };
 
 struct PackOptions {
   PackTo to = PackTo::tar;
-  // JPEG files that are baseline get restart markers (make_seekable), losslessly; progressive ones
-  // stay as they are.
+  // Baseline JPEG files get restart markers, losslessly (make_seekable); progressive ones stay as
+  // they are.
   bool seekable = true;
   std::uint64_t shard_bytes = std::uint64_t{256} << 20;                 // of tar
   int workers = 0;                                                      // 0: all cores
@@ -105,40 +104,15 @@ struct PackSummary {
   std::uint64_t samples = 0;
   std::uint64_t files = 0;       // tar or safetensors
   std::uint64_t bytes = 0;       // of these files
-  std::uint64_t from_bytes = 0;  // of the samples as they were
-  std::uint64_t seekable = 0;    // JPEG files that can be read in part now
+  std::uint64_t from_bytes = 0;  // of the original samples
+  std::uint64_t seekable = 0;    // JPEG files that can now be read in part
   std::uint64_t kept = 0;        // JPEG files that cannot: progressive
 };
 
-// Writes the splits that `from` has to the folder `out`, which must not exist or be empty: aside,
-// as .NAME.tmp-PID in the same folder, renamed when all is whole and on the disk. The same samples
-// give the same bytes for any number of workers. Throws DataError that names the sample or the file
-// and leaves nothing behind.
+// Writes the splits of `from` to the folder `out`, which must not exist or be empty. Writes to
+// .NAME.tmp-PID next to it, which is renamed when everything is complete and synced to disk. The
+// same samples give the same bytes for any number of workers. Throws DataError that names the
+// sample or the file, and removes its files then.
 PackSummary pack(const std::string& from, const std::string& out, const PackOptions& options = {});
-
-// Where packed samples go; used by pack.cpp alone.
-
-struct Packed {
-  std::vector<std::uint8_t> bytes;
-  Encoding encoding = Encoding::pixels;
-  std::int32_t label = 0;
-  std::uint32_t crc32c = 0;
-  std::uint64_t from_bytes = 0;
-  bool seekable = false;
-};
-
-class PackSink {
- public:
-  virtual ~PackSink() = default;
-  virtual void add(std::uint64_t index, const Packed& sample) = 0;  // indices rise by 1
-  virtual std::pair<std::uint64_t, std::uint64_t> finish() = 0;     // files and their bytes
-};
-
-// Writes STEM-000000.tar ... or STEM.safetensors.
-std::unique_ptr<PackSink> make_pack_sink(const Dataset& set, const std::string& stem, PackTo to,
-                                         std::uint64_t shard_bytes);
-
-// classes.txt. Throws DataError for a name that has a line's end in it.
-std::string class_lines(const Dataset& set);
 
 }  // namespace warpstep::data

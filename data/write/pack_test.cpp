@@ -114,7 +114,7 @@ TEST_F(Pack, TurnsOtherFormatsIntoOneAnother) {
   write_npy(npy + "/train-images.npy", StoredType::u8, std::vector<std::uint64_t>{3, 4, 5}, pixels);
   write_npy(npy + "/train-labels.npy", StoredType::u8, std::vector<std::uint64_t>{3},
             Bytes{2, 0, 1});
-  EXPECT_THAT(message_of([&] { pack(npy, out_); }), HasSubstr("is decoded already; pack it with"));
+  EXPECT_THAT(message_of([&] { pack(npy, out_); }), HasSubstr("is already decoded; pack it with"));
   EXPECT_FALSE(exists(out_));
   PackOptions options;
   options.to = PackTo::decoded;
@@ -149,7 +149,7 @@ TEST_F(Pack, MakesBaselineJpegSeekableAndLosesNothing) {
 TEST_F(Pack, RefusesAnOutThatHoldsSomething) {
   put(out_ + "/mine", std::string("x"));
   EXPECT_THAT(message_of([&] { pack(from_, out_); }),
-              HasSubstr("/out: is there already and is not an empty folder"));
+              HasSubstr("/out: exists and is not an empty folder"));
   fs::remove(out_ + "/mine");
   pack(from_, out_ + "/");  // empty now
   expect_equal(from_, out_, Split::train);

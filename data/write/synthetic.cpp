@@ -23,9 +23,9 @@ namespace {
 constexpr int side = static_cast<int>(synthetic_side);
 constexpr float middle = 15.5F;  // pixels
 
-// Chosen so that a small CNN gets nine of ten test images right after two epochs of 10,000, and so
-// that a file has 2.3 KB, as CIFAR-10's do.
-constexpr float most_shift = 2.5F;       // pixels off the centre, each way
+// Chosen so that a small CNN classifies nine of ten test images correctly after two epochs of
+// 10,000 images, and so that a file has 2.3 KB, like CIFAR-10's.
+constexpr float most_shift = 2.5F;       // pixels off the centre, in each direction
 constexpr float most_turn = 0.12F;       // tangent of half the angle: 14 degrees
 constexpr float least_contrast = 80;     // between figure and background, of 255
 constexpr float lighter_figure = 0.95F;  // probability
@@ -33,10 +33,11 @@ constexpr float cloud_height = 20;       // of 255
 constexpr float grain_height = 9;        // of 255, uniform per channel
 constexpr float most_slope = 0.012F;     // of the light, per pixel
 
-// The words of one image, one after the other.
+// The sequence of random words of one image.
 class Words {
  public:
-  // `kind` tells the sets apart that are drawn with one seed, of images with 2^bits draws at most.
+  // Sets of different `kind` have independent words under one seed. An image uses at most 2^bits
+  // draws.
   Words(std::uint64_t seed, std::uint32_t kind, std::uint64_t image, unsigned bits)
       : seed_(seed), kind_(kind), next_(image << bits) {}
 
@@ -63,12 +64,12 @@ struct Point {
   float y = 0;
 };
 
-// Where and how the class's figure stands in the image.
+// Position, size and rotation of the figure in the image.
 struct Placement {
   Point centre;
   float size = 8;    // pixels: half extent of a shape
   float period = 8;  // pixels of a texture
-  Point direction;   // unit vector; the turned x axis
+  Point direction;   // unit vector: the rotated x axis
   float phase_x = 0;
   float phase_y = 0;
 };
@@ -79,7 +80,7 @@ Placement place(Words& words) {
               middle + words.between(-most_shift, most_shift)};
   p.size = words.between(8, 12);
   p.period = words.between(5, 10);
-  // The unit circle in rational steps: no sine, so the same bits from every library.
+  // A rational parametrisation of the unit circle: no sine, so the same bits with every C library.
   const float t = words.between(-most_turn, most_turn);
   p.direction = {(1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)};
   p.phase_x = words.between(0, p.period);
@@ -161,18 +162,7 @@ struct Clouds {
   }
 };
 
-}  // namespace
-
-std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t index) {
-  // A shift that changes every ten images keeps the classes balanced and the names uninformative.
-  const auto shift =
-      draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(split) + 2, index / 10);
-  return static_cast<std::int32_t>((index + below(shift[0], 10)) % 10);
-}
-
-namespace {
-
-// What all pixels of an image share.
+// All that the pixels of one image share.
 struct Scene {
   Words words;
   std::int32_t label;
@@ -210,10 +200,19 @@ struct Scene {
 
 }  // namespace
 
+std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t index, int classes) {
+  // The shift changes every ten images: classes stay balanced, and an index does not give away its
+  // class.
+  const auto shift =
+      draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(split) + 2, index / 10);
+  const auto count = static_cast<std::uint32_t>(classes);
+  return static_cast<std::int32_t>((index + below(shift[0], count)) % count);
+}
+
 void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
-                    std::span<std::uint8_t> pixels) {
+                    std::span<std::uint8_t> pixels, int classes) {
   Scene scene(Words(seed, static_cast<std::uint32_t>(split), index, 16),
-              synthetic_label(seed, split, index));
+              synthetic_label(seed, split, index, classes));
   for (int y = 0; y < side; ++y)
     for (int x = 0; x < side; ++x) {
       const Point at{static_cast<float>(x), static_cast<float>(y)};
@@ -223,9 +222,9 @@ void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
 }
 
 void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, std::int64_t height,
-                          std::int64_t width, std::span<std::uint8_t> pixels) {
+                          std::int64_t width, std::span<std::uint8_t> pixels, int classes) {
   Scene scene(Words(seed, static_cast<std::uint32_t>(split) + 4, index, 32),
-              synthetic_label(seed, split, index));
+              synthetic_label(seed, split, index, classes));
   const float tile = static_cast<float>(std::min<std::int64_t>({height, width, 256}));
   const float sharp = tile / side;
   const auto coordinate = [&](std::int64_t pixel) {
@@ -240,20 +239,22 @@ void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, 
                   sharp, pixels.data() + static_cast<std::size_t>(3 * (y * width + x)));
 }
 
-// Writes the synthetic data set as a folder of image files.
-
 namespace {
 
 constexpr std::uint64_t max_files = 10'000'000;
-constexpr int drawing_version = 1;  // of the pixels: raise it when they change
-
-using MakeProgress = std::function<void(std::uint64_t, std::uint64_t)>;
+constexpr int drawing_version = 1;  // raise it when the pixels change
 
 bool is_large(const SyntheticOptions& options) {
   return options.height != synthetic_side || options.width != synthetic_side || options.jpeg;
 }
 
-// The mark that a folder was made here, and whether it is whole.
+// The training split defines the classes of a set, so a smaller one has fewer: the test split must
+// not have a class that the training split lacks.
+int class_count(const SyntheticOptions& options) {
+  return static_cast<int>(std::min<std::uint64_t>(options.train, synthetic_class_count));
+}
+
+// The content of made.json: which set the folder holds, and whether it is complete.
 nlohmann::json mark(const SyntheticOptions& options, bool whole) {
   nlohmann::json mark{{"made_by", "warpstep data make"},
                       {"version", drawing_version},
@@ -261,6 +262,7 @@ nlohmann::json mark(const SyntheticOptions& options, bool whole) {
                       {"test", options.test},
                       {"seed", options.seed},
                       {"whole", whole}};
+  if (class_count(options) < synthetic_class_count) mark["classes"] = class_count(options);
   if (is_large(options)) {
     mark["size"] = {options.height, options.width};
     mark["jpeg"] = options.jpeg;
@@ -285,9 +287,10 @@ std::vector<std::uint8_t> image_file(const SyntheticOptions& options, Split spli
   const Shape shape{options.height, options.width, 3};
   std::vector<std::uint8_t> pixels(idx(shape.count()));
   if (is_large(options))
-    draw_synthetic_large(options.seed, split, index, options.height, options.width, pixels);
+    draw_synthetic_large(options.seed, split, index, options.height, options.width, pixels,
+                         class_count(options));
   else
-    draw_synthetic(options.seed, split, index, pixels);
+    draw_synthetic(options.seed, split, index, pixels, class_count(options));
   return options.jpeg ? encode_jpeg(shape, pixels, 90) : encode_png(shape, pixels);
 }
 
@@ -297,7 +300,7 @@ void write_split(const std::string& folder, Split split, const SyntheticOptions&
   const std::uint64_t count = split == Split::train ? options.train : options.test;
   std::vector<std::pair<std::string, std::int32_t>> labels(count);
   parallel_for(count, options.workers, [&](int, std::uint64_t index) {
-    const std::int32_t label = synthetic_label(options.seed, split, index);
+    const std::int32_t label = synthetic_label(options.seed, split, index, class_count(options));
     labels[index] = {file_name(index, label, options.jpeg), label};
     write_quickly(folder + "/" + labels[index].first, image_file(options, split, index));
     written();
@@ -321,7 +324,7 @@ void check_options(const SyntheticOptions& options) {
 }  // namespace
 
 bool make_dataset(const std::string& folder, const SyntheticOptions& options,
-                  const MakeProgress& progress) try {
+                  const std::function<void(std::uint64_t, std::uint64_t)>& progress) try {
   check_options(options);
   const std::string mark_path = folder + "/made.json";
   const nlohmann::json found = read_mark(mark_path);
@@ -329,7 +332,7 @@ bool make_dataset(const std::string& folder, const SyntheticOptions& options,
   const bool ours =
       found.is_object() && found.contains("made_by") && found.at("made_by") == "warpstep data make";
   if (!ours && exists(folder) && (!is_folder(folder) || !std::filesystem::is_empty(folder)))
-    fail<DataError>("{}: is there already and is not an empty folder; name another one", folder);
+    fail<DataError>("{}: exists and is not an empty folder; name another one", folder);
   std::filesystem::create_directories(folder);
   write_atomically(mark_path, mark(options, false).dump() + "\n");
   std::mutex mutex;

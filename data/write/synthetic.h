@@ -1,4 +1,5 @@
-// A data set that can be drawn anywhere: ten classes of shaded, noisy shapes and textures.
+// The set that `warpstep data make` generates: ten classes of shaded, noisy shapes and textures,
+// drawn from a seed.
 #pragma once
 
 #include <array>
@@ -17,21 +18,26 @@ inline constexpr std::array<std::string_view, 10> synthetic_classes{
     "disc",    "square",  "triangle", "ring",    "cross",
     "stripes", "columns", "diagonal", "checker", "dots"};
 
-// Class of image `index`: every ten neighbours have all ten, in an order that varies.
-std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t index);
+inline constexpr int synthetic_class_count = static_cast<int>(synthetic_classes.size());
 
-// Draws image `index` of the split into pixels [32, 32, 3]. Arithmetic in (seed, split, index) with
-// + - * / and sqrt alone, so that the pixels are equal on every machine.
+// Class of image `index` of a set with the first `classes` classes. Any images 10i to 10i + 9 of a
+// set of ten have all ten classes, in an order that varies.
+std::int32_t synthetic_label(std::uint64_t seed, Split split, std::uint64_t index,
+                             int classes = synthetic_class_count);
+
+// Draws image `index` of the split into pixels [32, 32, 3]. A function of (seed, split, index) that
+// uses only + - * / and sqrt, so that the pixels are equal on every machine.
 void draw_synthetic(std::uint64_t seed, Split split, std::uint64_t index,
-                    std::span<std::uint8_t> pixels);
+                    std::span<std::uint8_t> pixels, int classes = synthetic_class_count);
 
 // The same at any size: figures of 256 pixels, or of the image's shorter side, tile the image, so
 // that every window of that size shows its class. `pixels` are [height, width, 3].
 void draw_synthetic_large(std::uint64_t seed, Split split, std::uint64_t index, std::int64_t height,
-                          std::int64_t width, std::span<std::uint8_t> pixels);
+                          std::int64_t width, std::span<std::uint8_t> pixels,
+                          int classes = synthetic_class_count);
 
 struct SyntheticOptions {
-  std::uint64_t train = 10000;  // files
+  std::uint64_t train = 10000;  // files; fewer than ten have only that many classes
   std::uint64_t test = 2000;
   std::uint64_t seed = 0;
   int workers = 0;                                               // threads; 0: all cores
@@ -40,10 +46,10 @@ struct SyntheticOptions {
 };
 
 // Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
-// Each split is written aside and renamed when whole. A folder that already holds this very set is
-// left alone (false); one that holds another set made here, or an interrupted one, is replaced.
-// Throws DataError when the folder holds anything else, or cannot be written.
-// `progress` is told the number of files written, from one thread at a time.
+// Each split is written under a temporary name and renamed when complete. Returns false and changes
+// nothing when the folder already holds this set; replaces another generated set or an incomplete
+// one. Throws DataError when the folder holds anything else or cannot be written. `progress`
+// receives the number of files written, from one thread at a time.
 bool make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
 

@@ -33,7 +33,7 @@ std::uint64_t hash(std::span<const std::uint8_t> bytes) {
   return hash.value();
 }
 
-// Pinned: whoever changes the pixels must know it, and other compilers must agree.
+// Pinned: a change of the pixels must be deliberate, and other compilers must agree.
 TEST(Synthetic, DrawsTheSamePixelsOnEveryMachine) {
   Hash all;
   for (std::uint64_t i = 0; i < 200; ++i) {
@@ -102,7 +102,7 @@ TEST(MakeSet, ReplacesWhatAnInterruptedRunLeft) {
   const SyntheticOptions options{20, 10, 0, 2};
   EXPECT_TRUE(make_dataset(folder.path(), options, nullptr));
   const auto whole = open(folder.path(), Split::train)->fingerprint();
-  // Killed at any point: the set that stands under its name is whole or absent.
+  // Killed at any point: the set under the final name is complete or absent.
   EXPECT_THROW(make_dataset(folder.path(), {20, 10, 1, 1},
                             [](std::uint64_t done, std::uint64_t) {
                               if (done == 25) fail<Error>("killed");
@@ -122,12 +122,31 @@ TEST(MakeSet, LeavesWhatItDidNotMakeAlone) {
   const auto refusal = [&](const SyntheticOptions& options, const std::string& path) {
     return message_of<Error>([&] { make_dataset(path, options, nullptr); });
   };
-  EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()),
-              HasSubstr("is there already and is not an empty folder"));
+  EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()), HasSubstr("exists and is not an empty folder"));
   EXPECT_TRUE(std::filesystem::exists(folder / "train/mine.png"));
   EXPECT_THAT(refusal({0, 1, 0, 1}, folder / "new"), HasSubstr("0 train and 1 test"));
   put(folder / "file", std::string("x"));
   EXPECT_THAT(refusal({1, 1, 0, 1}, folder / "file/set"), HasSubstr("cannot be written"));
+}
+
+// The training split defines the classes: every label of the test split must be among them.
+TEST(MakeSet, GivesASmallTrainingSplitAllClassesOfTheTestSplit) {
+  for (const std::uint64_t train : {1U, 2U, 9U, 10U, 11U}) {
+    const TemporaryFolder folder;
+    const std::size_t classes = std::min<std::size_t>(train, 10);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      make_dataset(folder.path(), {train, 40, seed, 2}, nullptr);
+      std::array<std::set<std::int32_t>, 2> labels;
+      for (const Split split : {Split::train, Split::test}) {
+        const auto set = open(folder.path(), split);
+        EXPECT_EQ(set->classes().size(), classes);
+        for (std::uint64_t i = 0; i < set->size(); ++i)
+          labels.at(static_cast<std::size_t>(split)).insert(set->label(i));
+      }
+      EXPECT_EQ(labels[0].size(), classes);
+      EXPECT_EQ(labels[1], labels[0]) << train << " training images, seed " << seed;
+    }
+  }
 }
 
 TEST(Statistics, AreThoseOfThePixels) {

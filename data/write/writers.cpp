@@ -16,7 +16,14 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
-constexpr std::uint64_t most_rows = std::uint64_t{1} << 40;  // leaves room for that many digits
+constexpr std::uint64_t most_rows = std::uint64_t{1} << 40;  // reserves its digits in the header
+
+constexpr std::array<std::uint8_t, 2 * tar_block_bytes> end_of_tar{};
+
+// Zero bytes after a member of `bytes`.
+constexpr std::uint64_t padding(std::uint64_t bytes) {
+  return (tar_block_bytes - bytes % tar_block_bytes) % tar_block_bytes;
+}
 
 }  // namespace
 
@@ -56,8 +63,8 @@ std::string SafetensorsStream::beginning(std::span<const Column> columns, std::u
 void SafetensorsStream::fail_with(int error) const {
   std::error_code ignored;
   const auto space = std::filesystem::space(std::filesystem::path(path_).parent_path(), ignored);
-  fail<DataError>("{}: cannot be written: {} ({} bytes were written, {} are free there)", path_,
-                  std::strerror(error), bytes(), ignored ? 0 : space.available);
+  fail<DataError>("{}: cannot be written: {} ({} bytes were written, {} are free on that disk)",
+                  path_, std::strerror(error), bytes(), ignored ? 0 : space.available);
 }
 
 void SafetensorsStream::put(std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -88,7 +95,7 @@ void SafetensorsStream::finish(std::span<const Column> columns) {
   for (const std::uint64_t extent : more_extents_) row_bytes *= extent;
   const std::string header = beginning(columns, appended_ / row_bytes, header_bytes_);
   if (header.size() != header_bytes_ || appended_ % row_bytes != 0)
-    fail<UsageError>("{}: other columns at the end than at the beginning", path_);
+    fail<UsageError>("{}: finish() has other columns than the constructor", path_);
   put(0, std::as_bytes(std::span(header)));
   std::uint64_t at = header_bytes_;
   for (const Column& column : columns) {
@@ -96,25 +103,15 @@ void SafetensorsStream::finish(std::span<const Column> columns) {
     at += column.bytes.size();
   }
   if (at != data_begin_)
-    fail<UsageError>("{}: other columns at the end than at the beginning", path_);
+    fail<UsageError>("{}: finish() has other columns than the constructor", path_);
   if (::fsync(file_.number()) != 0 || file_.close() != 0) fail_with(errno);
 }
-
-namespace {
-
-constexpr std::array<std::uint8_t, 2 * tar_block_bytes> zeros{};
-
-constexpr std::uint64_t padding(std::uint64_t bytes) {
-  return (tar_block_bytes - bytes % tar_block_bytes) % tar_block_bytes;
-}
-
-}  // namespace
 
 TarWriter::TarWriter(std::string prefix, std::uint64_t most_bytes)
     : prefix_(std::move(prefix)), most_bytes_(most_bytes) {}
 
 void TarWriter::add(std::span<const Member> sample) {
-  std::uint64_t bytes = zeros.size();
+  std::uint64_t bytes = end_of_tar.size();
   for (const Member& member : sample)
     bytes += tar_block_bytes + member.bytes.size() + padding(member.bytes.size());
   if (file_ && at_ + bytes > most_bytes_) close_shard();
@@ -123,7 +120,7 @@ void TarWriter::add(std::span<const Member> sample) {
     put(tar_header(member.name, member.bytes.size()));
     index_.add({member.name, at_, member.bytes.size()});
     put(member.bytes);
-    put(std::span(zeros).first(padding(member.bytes.size())));
+    put(std::span(end_of_tar).first(padding(member.bytes.size())));
   }
 }
 
@@ -139,7 +136,7 @@ void TarWriter::open_shard() {
 }
 
 void TarWriter::close_shard() {
-  put(zeros);  // the end of an archive
+  put(end_of_tar);
   flush();
   file_->commit();
   file_.reset();

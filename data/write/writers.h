@@ -1,4 +1,5 @@
-// Writes shards of tar and their indices.
+// The files that `warpstep data pack` writes: safetensors whose last tensor grows while it is
+// written, and tar shards with their indices.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +16,30 @@
 
 namespace warpstep::data {
 
-// A safetensors file whose last tensor grows while it is written.
-
-// Small tensors, held in memory, then one that is written as it comes. The file is whole after
-// finish() alone: write it in a folder that is renamed then. Errors are DataErrors with the path.
+// Small tensors that are kept in memory (columns), then one that is appended to. The file is
+// complete only after finish(): write it in a folder that is renamed afterwards. Throws DataError
+// with the path.
 class SafetensorsStream {
  public:
   struct Column {
     std::string name;
     StoredType type = StoredType::u8;
     std::vector<std::uint64_t> shape;
-    std::span<const std::byte> bytes;  // borrowed; read by finish()
+    std::span<const std::byte> bytes;  // not owned; read by finish()
   };
 
-  // The columns' names, types and shapes must be final. `grown` is the name of the last tensor, U8,
-  // of shape [n, more_extents]: as many n as bytes are appended.
+  // The columns' names, types and shapes must be final. `grown` is the name of the last tensor, U8
+  // of shape [n, more_extents]; the appended bytes determine n.
   SafetensorsStream(std::string path, std::span<const Column> columns, std::string grown,
                     std::vector<std::uint64_t> more_extents, Metadata metadata);
 
   void append(std::span<const std::uint8_t> bytes);
-  // A value that is no longer than the constructor's.
+  // The value must not be longer than in the constructor's metadata.
   void set_metadata(const std::string& key, std::string value) {
     metadata_[key] = std::move(value);
   }
-  // Writes the columns, which are those of the constructor with their content, and the header, and
-  // brings all to the disk.
+  // Writes the header and the columns, which are those of the constructor with their content, and
+  // syncs the file to disk.
   void finish(std::span<const Column> columns);
   std::uint64_t bytes() const { return data_begin_ + appended_; }
 
@@ -61,8 +61,8 @@ class SafetensorsStream {
   std::vector<std::uint8_t> buffer_;
 };
 
-// Shards PREFIX-000000.tar, PREFIX-000001.tar, ..., each with its .idx and each under its name only
-// when it is whole (core/file.h). Equal samples give equal shards.
+// Shards PREFIX-000000.tar, PREFIX-000001.tar, ..., each with its .idx; a shard gets its name when
+// it is complete (AtomicFile). Equal samples give equal shards.
 class TarWriter {
  public:
   struct Member {
@@ -70,12 +70,12 @@ class TarWriter {
     std::span<const std::uint8_t> bytes;
   };
 
-  // A shard is closed before the sample that would make it longer than `most_bytes`.
+  // Starts a new shard before the sample that would make one longer than `most_bytes`.
   TarWriter(std::string prefix, std::uint64_t most_bytes);
 
-  // The members of one sample. Throws DataError when writing fails.
+  // Adds the members of one sample. Throws DataError when writing fails.
   void add(std::span<const Member> sample);
-  void finish();  // call it once, last
+  void finish();  // must be called last, once
   std::uint64_t shards() const { return shards_; }
   std::uint64_t bytes() const { return all_bytes_; }  // of the closed shards
 
@@ -89,8 +89,8 @@ class TarWriter {
   std::uint64_t most_bytes_;
   std::uint64_t shards_ = 0;
   std::uint64_t all_bytes_ = 0;
-  std::uint64_t at_ = 0;  // in the open shard
-  std::string path_;      // of the open shard, without its ending
+  std::uint64_t at_ = 0;  // in the current shard
+  std::string path_;      // of the current shard, without its ending
   std::unique_ptr<AtomicFile> file_;
   std::string buffer_;
   TarIndexText index_;

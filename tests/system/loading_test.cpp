@@ -196,7 +196,7 @@ TEST_F(Loading, RefusesWhatCannotBeMeant) {
     return ended.err;
   };
   EXPECT_THAT(refused({"--transforms", "random-corp=8"}), HasSubstr("did you mean random-crop"));
-  EXPECT_THAT(refused({"--transforms", "normalize,flip"}), HasSubstr("stands behind"));
+  EXPECT_THAT(refused({"--transforms", "normalize,flip"}), HasSubstr("must come before"));
   EXPECT_THAT(refused({"--tier", "fast"}), HasSubstr("--tier"));
   EXPECT_THAT(refused({"--tier", "resident", "--transforms", "resize=8x8"}),
               AllOf(HasSubstr("resizes images"), HasSubstr("--tier auto")));

@@ -101,11 +101,11 @@ TEST_F(BadData, Labels) {
     put(table, text);
   };
   put_table(lines(0, 190));
-  expect_refused({table + ": 2 files of the folder have no label: 0190.png, 0191.png", "add them"});
+  expect_refused({table + ": 2 files of the folder have no label: 0190.png, 0191.png", "add labels"});
   put_table(lines(0, 193));
   expect_refused({table + ": 1 labels have no file: 0192.png", "remove the labels"});
   put_table(lines(0, 192) + "0007.png,1\n");
-  expect_refused({table + ": the name '0007.png' stands twice"});
+  expect_refused({table + ": the name '0007.png' occurs twice"});
   put_table(lines(1, 192) + "0000.png,-1\n");
   expect_refused({table + ": '0000.png' has label -1"});
   put(train_ + "/notes.txt", std::string("x"));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,14 @@ class Dataset {
   // Fetches and decodes all of sample `index`, which must be of image_shape(), into pixels,
   // image_shape().count() of them. Throws DataError like fetch().
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
+};
+
+// Implemented besides Dataset by formats that may carry checksums.
+class Checksums {
+ public:
+  virtual ~Checksums() = default;
+  // CRC32C of the bytes that fetch() gives for the sample, computed when it was packed.
+  virtual std::optional<std::uint32_t> stored_crc32c(std::uint64_t index) const = 0;
 };
 
 struct OpenOptions {

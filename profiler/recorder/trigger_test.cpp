@@ -43,9 +43,9 @@ using testing::Tree;
 TEST(SocketFolder, IsTheUsersAlone) {
   Tree tree;
   tree.write("file", "");
-  EXPECT_THAT(folder_problem(tree.root() / "file", true), HasSubstr("is no folder"));
+  EXPECT_THAT(folder_problem(tree.root() / "file", true), HasSubstr("is not a folder"));
   std::filesystem::create_directory_symlink(tree.root(), tree.root() / "link");
-  EXPECT_THAT(folder_problem(tree.root() / "link", true), HasSubstr("is no folder"));
+  EXPECT_THAT(folder_problem(tree.root() / "link", true), HasSubstr("is not a folder"));
   ASSERT_EQ(::mkdir((tree.root() / "open").c_str(), 0700), 0);
   ASSERT_EQ(::chmod((tree.root() / "open").c_str(), 0750), 0);
   EXPECT_THAT(folder_problem(tree.root() / "open", true), HasSubstr("open to others"));

@@ -159,7 +159,7 @@ TEST(ScheduleText, IsRefusedWithThePartAndTheKnownKeys) {
   EXPECT_THAT(refusal("per=step"), AllOf(HasSubstr("'per=step'"), HasSubstr("per=epoch")));
   EXPECT_THAT(refusal("active=0"), HasSubstr("record nothing"));
   EXPECT_THAT(refusal("wait=1,wait=2"), HasSubstr("'wait' is given twice"));
-  EXPECT_THAT(refusal("skip_first_wait=1,per=epoch"), HasSubstr("goes with per=run"));
+  EXPECT_THAT(refusal("skip_first_wait=1,per=epoch"), HasSubstr("works only with per=run"));
 }
 
 }  // namespace

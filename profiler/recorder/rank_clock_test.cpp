@@ -136,7 +136,7 @@ TEST(RankClock, EndsSoonWithoutAnAnswer) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);  // half a second, on a busy machine
 }
 
-TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
+TEST(RankClock, ReadsAtTheEndWhenTheEndInterruptedTheFirstReading) {
   std::promise<void> asked, answer;
   std::once_flag first_question, first_release;
   const RankClock zero({.address = parse_rank("0@127.0.0.1:0"), .clock = [&] {
@@ -151,7 +151,7 @@ TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
   RankClock one({.address = {1, "127.0.0.1", std::to_string(zero.port())},
                  .report = readings.report(),
                  .at_end = 20s,
-                 .clock = [&] {  // read again only once the question is given up
+                 .clock = [&] {  // called again only after the request was given up
                    if (ends) std::call_once(first_release, [&] { answer.set_value(); });
                    return now_ns();
                  }});
@@ -162,7 +162,7 @@ TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
   EXPECT_THAT(one.notes(), IsEmpty());
 }
 
-TEST(RankClock, TwoRanksZeroOfOnePlace) {
+TEST(RankClock, TwoRanksZeroAtOneAddress) {
   const RankClock first({.address = parse_rank("0@127.0.0.1:0")});
   const RankClock second({.address = {0, "127.0.0.1", std::to_string(first.port())}});
   EXPECT_THAT(second.notes(), ElementsAre(HasSubstr("cannot listen at 127.0.0.1")));
@@ -170,7 +170,7 @@ TEST(RankClock, TwoRanksZeroOfOnePlace) {
   EXPECT_THAT(nowhere.notes(), ElementsAre(HasSubstr("no-such-host.invalid")));
 }
 
-TEST(ClockServer, ClosesOnWhoAsksForSomethingElse) {
+TEST(ClockServer, DisconnectsClientsThatSendSomethingElse) {
   const ClockServer server("127.0.0.1", "0", [] { return std::uint64_t{42}; });
   ASSERT_EQ(server.why(), "");
   const auto deadline = std::chrono::steady_clock::now() + 20s;
@@ -224,25 +224,25 @@ std::uint64_t answer_42() {
   return 42;
 }
 
-TEST(ClockServer, SilentConnectionsKeepNobodyOutAndTakeFewDescriptors) {
+TEST(ClockServer, SilentConnectionsKeepNoRankOutAndUseFewDescriptors) {
   const ClockServer server("127.0.0.1", "0", answer_42, {.connections = 8, .idle = 1h});
   ASSERT_EQ(server.why(), "");
   const auto before = open_descriptors();
   std::vector<Asker> silent;
   for (int i = 0; i < 200; ++i) silent.emplace_back(server);
   EXPECT_EQ(Asker(server).ask(), "42");
-  // The 200 are this test's own ends; the listing has one of its own before and now.
+  // The 200 are this test's ends; both listings include one descriptor of their own.
   EXPECT_LE(open_descriptors(), before + 200 + 8);
 }
 
-TEST(ClockServer, DropsWhoAsksNothing) {
+TEST(ClockServer, DropsIdleClients) {
   const ClockServer server("127.0.0.1", "0", answer_42, {.idle = 20ms});
   ASSERT_EQ(server.why(), "");
   EXPECT_TRUE(Asker(server).was_dropped());
   EXPECT_EQ(Asker(server).ask(), "42");
 }
 
-TEST(ClockServer, TakesAnEighthOfTheDescriptorsAtMost) {
+TEST(ClockServer, UsesAtMostAnEighthOfTheDescriptors) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit low{std::min<rlim_t>(limit.rlim_cur, 80), limit.rlim_max};
@@ -257,7 +257,7 @@ TEST(ClockServer, TakesAnEighthOfTheDescriptorsAtMost) {
   EXPECT_LE(open_descriptors(), before + 40 + 10);
 }
 
-TEST(ClockServer, RestsWhereNoDescriptorIsFreeAndGoesOnAfterwards) {
+TEST(ClockServer, PausesWithoutAFreeDescriptorAndContinuesAfterwards) {
   const ClockServer server("127.0.0.1", "0", answer_42);
   ASSERT_EQ(server.why(), "");
   const auto used_ns = [] {
@@ -267,7 +267,7 @@ TEST(ClockServer, RestsWhereNoDescriptorIsFreeAndGoesOnAfterwards) {
   };
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  // The asker has its descriptor; the server finds none for its end.
+  // The client has its descriptor; the server finds none for its end.
   std::string why;
   const Descriptor listener = listen_tcp("127.0.0.1", "0", &why);
   const rlimit none{static_cast<rlim_t>(listener.number()) + 2, limit.rlim_max};

@@ -23,7 +23,7 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
   try {
     writer_.emplace(std::move(path));
   } catch (const std::exception& error) {
-    notes_.push_back(std::string("the session is not kept: ") + error.what());
+    notes_.push_back(std::string("the session is not written: ") + error.what());
     stop_ = true;
     sampler_.reset();
     return;
@@ -31,7 +31,7 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
   if (sampler_ && !sampler_->why().empty()) notes_.push_back(sampler_->why());
   const std::string why = try_start_thread(thread_, "profiler", [this] { run(); });
   if (why.empty()) return;
-  notes_.push_back("the session is not kept: " + why);
+  notes_.push_back("the session is not written: " + why);
   stop_ = true;
   sampler_.reset();
   writer_.reset();

@@ -101,7 +101,7 @@ TEST(CuptiFaults, NoKindAtAll) {
 TEST(CuptiFaults, DroppedRecordsAreCounted) {
   FakeCupti cupti;
   const OpenedTrace opened = open_faulty(cupti);
-  cupti.faults.dropped = 1000;  // before the window: not of it
+  cupti.faults.dropped = 1000;  // before the window: does not count
   opened.trace->begin();
   cupti.faults.dropped = 17;
   const Traced traced = opened.trace->end();
@@ -194,7 +194,7 @@ TEST(CuptiFaults, NoTimestamp) {
   const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.timestamp = CUPTI_ERROR_NOT_INITIALIZED;
   const std::uint64_t before = cupti.monotonic_ns();
-  const Traced traced = window(cupti, *opened.trace, 1);  // the system's clock stands in
+  const Traced traced = window(cupti, *opened.trace, 1);  // the system's clock is used instead
   EXPECT_EQ(traced.clocks.at(0).device_ns, 0U);
   EXPECT_EQ(traced.activities.at(0).start_ns, before);
 }

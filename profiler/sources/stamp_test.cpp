@@ -173,7 +173,7 @@ TEST(ControlGroups, OfVersion1HaveOneMountPerController) {
 }
 
 TEST(ControlGroups, AreVisibleInsideAContainer) {
-  Tree tree;  // the group's name is of the host, what is mounted is the container's own
+  Tree tree;  // the group's name is the host's, the mounted hierarchy the container's
   tree.write("proc/self/cgroup", "5:memory:/host/only/here\n4:cpu:/../../up\n0::/../x\n")
       .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")
       .write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n")

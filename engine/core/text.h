@@ -1,4 +1,4 @@
-// Small texts for messages: suggestions for mistyped words, sizes.
+// Help with words that a user typed.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string suggestion(std::string_view word, std::span<const std::string> candidates,
                        std::string_view prefix = "");
 
-// Bytes in readable units: "64 B", "392.0 KiB", "16.00 MiB".
+// Bytes as people read them: "64 B", "392.0 KiB", "16.00 MiB".
 std::string size_text(double bytes);
 
 }  // namespace warpstep

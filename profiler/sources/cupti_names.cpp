@@ -27,7 +27,7 @@ std::string_view copy_direction(std::uint8_t kind) {
   return kind < directions.size() && kind != 0 ? directions[kind] : "Unknown";
 }
 
-std::string_view memory_name(std::uint8_t kind) {
+std::string_view memory_kind_name(std::uint8_t kind) {
   constexpr std::array<std::string_view, 8> memories{"Unknown",       "Pageable",      "Pinned",
                                                      "Device",        "Array",         "Managed",
                                                      "Device Static", "Managed Static"};
@@ -55,13 +55,14 @@ std::uint32_t name_call(const std::string& versioned) {
 }
 
 std::uint32_t name_copy(const Activity& copy) {
-  return id_of(fmt::format("Memcpy {} ({} -> {})", copy_direction(copy.copy_kind),
-                           memory_name(copy.source_memory), memory_name(copy.target_memory)),
-               Kind::kernel);
+  return id_of(
+      fmt::format("Memcpy {} ({} -> {})", copy_direction(copy.copy_kind),
+                  memory_kind_name(copy.source_memory), memory_kind_name(copy.target_memory)),
+      Kind::kernel);
 }
 
 std::uint32_t name_set(const Activity& set) {
-  return id_of(fmt::format("Memset ({})", memory_name(set.target_memory)), Kind::kernel);
+  return id_of(fmt::format("Memset ({})", memory_kind_name(set.target_memory)), Kind::kernel);
 }
 
 std::uint32_t name_sync(std::uint32_t type) {

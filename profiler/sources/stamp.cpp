@@ -31,7 +31,7 @@ std::optional<double> cores_of(std::string_view quota, std::string_view period) 
   return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
 }
 
-std::optional<std::uint64_t> bytes_of(std::string_view text) {
+std::optional<std::uint64_t> limit_bytes(std::string_view text) {
   // Version 1 writes "no limit" as the largest number of whole pages.
   const auto bytes = parse_number(text);
   return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
@@ -59,7 +59,7 @@ void read_v2(const path& group, ControlGroupLimits& limits) {
   std::string_view fields = cpu;
   const std::string_view quota = next_field(fields);
   lower(limits.cpu_cores, cores_of(quota, next_field(fields)));
-  const auto bytes = bytes_of(first_line(group / "memory.max"));
+  const auto bytes = limit_bytes(first_line(group / "memory.max"));
   lower(limits.memory_bytes, bytes);
   lower(limits.memory_free_bytes,
         free_of(group, bytes, "memory.current", {"inactive_file", "active_file"}));
@@ -68,7 +68,7 @@ void read_v2(const path& group, ControlGroupLimits& limits) {
 void read_v1(const path& group, ControlGroupLimits& limits) {
   lower(limits.cpu_cores,
         cores_of(first_line(group / "cpu.cfs_quota_us"), first_line(group / "cpu.cfs_period_us")));
-  const auto bytes = bytes_of(first_line(group / "memory.limit_in_bytes"));
+  const auto bytes = limit_bytes(first_line(group / "memory.limit_in_bytes"));
   lower(limits.memory_bytes, bytes);
   lower(limits.memory_free_bytes, free_of(group, bytes, "memory.usage_in_bytes",
                                           {"total_inactive_file", "total_active_file"}));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,14 @@ class Dataset {
   // Fetches and decodes the whole sample, which must have image_shape(), into `pixels`
   // [image_shape()]. Throws DataError like fetch().
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
+};
+
+// Implemented besides Dataset by formats that may carry checksums.
+class Checksums {
+ public:
+  virtual ~Checksums() = default;
+  // CRC32C of the bytes that fetch() gives for the sample, computed when it was packed.
+  virtual std::optional<std::uint32_t> stored_crc32c(std::uint64_t index) const = 0;
 };
 
 struct OpenOptions {

@@ -11,7 +11,6 @@
 
 #include "data/formats/dataset.h"
 #include "data/io/mapped_file.h"
-#include "engine/core/checksum.h"
 #include "engine/files/safetensors.h"
 
 namespace warpstep::data {

@@ -1,4 +1,4 @@
-// What the trainer asks of a data source: batches in order, and a position that can be saved.
+// The interface of a data source for the trainer: batches in order, and a position to save.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Position {  // of the next batch
 // destructor.
 struct Batch {
   Position position;
-  std::span<const std::uint8_t>
-      images;  // [batch, height, width, channels], rows beyond count are zero
+  // [batch, height, width, channels], rows beyond count are zero
+  std::span<const std::uint8_t> images;
   std::span<const std::int32_t> labels;  // [batch], -1 in rows that are no samples
   std::span<const RowPlan> rows;         // [batch]
   std::int64_t count = 0;                // rows that are samples
@@ -37,12 +37,12 @@ class BatchSource {
   virtual std::int64_t batch_size() const = 0;        // rows of a slot
   virtual std::uint64_t samples() const = 0;          // in an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;  // batches in an epoch, after the tail policy
-  // The next batch in order; goes on into the next epoch without a gap. Throws DataError when the
-  // turn comes to a batch with a broken sample; all batches before it were delivered.
+  // The next batch in order; continues into the next epoch without a gap. Throws DataError at a
+  // batch with a broken sample, after all batches before it were delivered.
   virtual const Batch& next() = 0;
-  // How many of the batches given last stay in their slots; the reference is to the last one.
+  // How many of the most recent batches stay in their slots; next()'s reference is to the last one.
   virtual int held() const { return 1; }
-  virtual Position position() const = 0;     // of the batch that next() will give
+  virtual Position position() const = 0;     // of the batch that next() will return
   virtual void seek(Position position) = 0;  // O(1)
 };
 

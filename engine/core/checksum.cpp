@@ -4,14 +4,14 @@
 #include <bit>
 #include <cstring>
 
-namespace warpstep::data {
+namespace warpstep {
 namespace {
 
 constexpr std::uint32_t polynomial = 0x82f63b78;  // reflected
-static_assert(std::endian::native == std::endian::little, "words are taken as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "words are read in memory order");
 
-// tables[k][b]: what byte b does to the checksum when k more bytes follow it, so that eight bytes
-// take eight look-ups that do not wait for each other: 4 times as fast as byte by byte.
+// tables[k][b]: the effect of byte b on the checksum when k more bytes follow it. Eight bytes need
+// eight independent look-ups: 4 times as fast as byte by byte.
 constexpr auto tables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> entries{};
   for (std::uint32_t i = 0; i < 256; ++i) {
@@ -43,4 +43,4 @@ std::uint32_t crc32c(std::span<const std::uint8_t> bytes) {
   return ~value;
 }
 
-}  // namespace warpstep::data
+}  // namespace warpstep

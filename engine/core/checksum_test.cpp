@@ -6,14 +6,14 @@
 
 #include "engine/core/checksum.h"
 
-namespace warpstep::data {
+namespace warpstep {
 namespace {
 
 std::uint32_t of(std::string_view text) {
   return crc32c(std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
 }
 
-TEST(Checksum, IsThatOfThePublishedVectors) {
+TEST(Checksum, MatchesThePublishedVectors) {
   EXPECT_EQ(of(""), 0U);
   EXPECT_EQ(of("123456789"), 0xe3069283U);
   // RFC 3720, B.4
@@ -24,7 +24,7 @@ TEST(Checksum, IsThatOfThePublishedVectors) {
   EXPECT_EQ(crc32c(rising), 0x46dd794eU);
 }
 
-TEST(Checksum, EveryLengthAndPlaceAgreesWithBitByBit) {
+TEST(Checksum, MatchesBitByBitForEveryLengthAndOffset) {
   std::vector<std::uint8_t> bytes(64);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37 + 5);
   for (std::size_t begin = 0; begin < 9; ++begin) {
@@ -41,4 +41,4 @@ TEST(Checksum, EveryLengthAndPlaceAgreesWithBitByBit) {
 }
 
 }  // namespace
-}  // namespace warpstep::data
+}  // namespace warpstep

@@ -6,7 +6,7 @@
 
 namespace warpstep {
 
-// CLOCK_MONOTONIC, as kernels that read the host's clock and CUDA's tools have it.
+// CLOCK_MONOTONIC, which CUDA's tools and kernels that read the host's clock also use.
 inline std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())

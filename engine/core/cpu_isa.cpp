@@ -52,7 +52,7 @@ CpuIsa best_cpu_isa() {
 std::optional<CpuIsa> cpu_isa_limit() {
   if (!limit().valid)
     fail<UsageError>(
-        "{}={}: known are avx512, avx2 and sse41; unset it to use all that the CPU has", variable,
+        "{}={}: must be avx512, avx2 or sse41; unset it to use the best that the CPU has", variable,
         std::getenv(variable));
   return limit().isa;
 }

@@ -1,4 +1,4 @@
-// The few exception types of Warpstep. A message says who (scope/op or command), what (with the
+// The exception types of Warpstep. A message says who (scope/op or command), what (with the
 // numbers), where (model file:line, or data file and byte) and what to do about it.
 #pragma once
 
@@ -10,23 +10,22 @@
 
 namespace warpstep {
 
-// Base of everything Warpstep throws on purpose. Programs end with exit code 1, or 2 for
+// Base of all exceptions that Warpstep throws on purpose. Programs end with exit code 1, or 2 for
 // UsageError.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct UsageError : Error {  // an option, a model name or an API call that cannot be meant
+struct UsageError : Error {  // an invalid option, model name or API call
   using Error::Error;
 };
-struct ShapeError : Error {  // shapes of a model that do not fit each other
+struct ShapeError : Error {  // shapes of a model that do not match
   using Error::Error;
 };
-struct DataError : Error {  // a file or data set that is missing, broken or not what was promised
+struct DataError : Error {  // a file or data set that is missing, broken or not as expected
   using Error::Error;
 };
-struct DeviceError
-    : Error {  // a backend that cannot be loaded, a library status, memory that does not suffice
+struct DeviceError : Error {  // a backend cannot be loaded, a library failed, too little memory
   using Error::Error;
 };
 struct NumericError : Error {  // a loss or gradient that is not finite

@@ -19,7 +19,7 @@ std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-// Linux moves at most 0x7ffff000 bytes a call; smaller requests also keep the count in a ssize_t.
+// Linux moves at most 0x7ffff000 bytes per call; smaller requests also keep the count in a ssize_t.
 constexpr std::size_t max_request_bytes = std::size_t{1} << 30;
 
 std::filesystem::path directory_of(const std::filesystem::path& path) {
@@ -35,60 +35,9 @@ int sync(int descriptor) {
 
 }  // namespace
 
-// A new name is durable once its directory is. Some file systems refuse to sync a directory, and
-// some users may not read theirs: there is nothing to be done then. Anything else is a failing
-// disk.
-void sync_name(const std::filesystem::path& path) {
-  const auto failed = [&path](int error) {
-    fail<DataError>(
-        "{}: the file is whole, but its directory cannot be brought to the disk: {}; a power cut "
-        "may take back its name",
-        path.string(), reason(error));
-  };
-  int directory = -1;
-  do {
-    directory = ::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  } while (directory < 0 && errno == EINTR);
-  if (directory < 0 && errno == EACCES) return;
-  if (directory < 0) failed(errno);
-  const int error = sync(directory) == 0 ? 0 : errno;
-  ::close(directory);
-  const bool is_refusal = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
-  if (error != 0 && !is_refusal) failed(error);
-}
-
-int open_file(const char* path, int flags, unsigned mode) {
-  int descriptor = -1;
-  do descriptor = ::open(path, flags, mode);
-  while (descriptor < 0 && errno == EINTR);
-  return descriptor;
-}
-
-int create_file(const std::filesystem::path& path) {
-  struct stat status = {};
-  const bool is_there = ::lstat(path.c_str(), &status) == 0;
-  // A device stays one; without O_NONBLOCK a pipe would be waited for.
-  if (is_there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
-    return open_file(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (is_there && ::unlink(path.c_str()) != 0) return -1;
-  return open_file(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-}
-
-std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others) {
-  const auto problem = [&folder](std::string_view what) {
-    return fmt::format("{}: {}", folder.string(), what);
-  };
-  struct stat status = {};
-  if (::lstat(folder.c_str(), &status) != 0) return problem(reason(errno));
-  if (!S_ISDIR(status.st_mode)) return problem("is no folder");
-  if (status.st_uid != ::geteuid()) return problem("belongs to somebody else");
-  if ((status.st_mode & not_for_others) != 0)
-    return problem("is open to others; remove it, or give it mode 0700");
-  return {};
-}
-
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: a pipe is refused below and not waited for; regular files do not heed it.
+  // O_NONBLOCK: opening a pipe does not wait, and it is refused below; regular files ignore the
+  // flag.
   descriptor_ = open_file(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail<DataError>("{}: cannot open: {}", path_.string(), reason(errno));
   struct stat status = {};
@@ -139,12 +88,12 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
   const InputFile file(path);
   const auto check = [&](std::uint64_t bytes) {
     if (bytes > max_bytes)
-      fail<DataError>("{}: {} bytes, more than the {} that such a file may have", path.string(),
+      fail<DataError>("{}: {} bytes, more than the limit of {} for such a file", path.string(),
                       bytes, max_bytes);
   };
   check(file.bytes());
   std::string content;
-  // One byte more than the stated size shows the end; files of /proc state 0 and have content.
+  // One byte more than the stated size detects the end; files in /proc state 0 but have content.
   for (std::size_t room = file.bytes() + 1;; room = 2 * content.size() + 4096) {
     const std::size_t filled = content.size();
     content.resize(room);
@@ -156,10 +105,62 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
   }
 }
 
+int open_file(const char* path, int flags, unsigned mode) {
+  int descriptor = -1;
+  do descriptor = ::open(path, flags, mode);
+  while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+int create_file(const std::filesystem::path& path) {
+  struct stat status = {};
+  const bool is_there = ::lstat(path.c_str(), &status) == 0;
+  // A device is opened, not replaced; without O_NONBLOCK opening a pipe would wait.
+  if (is_there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
+    return open_file(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (is_there && ::unlink(path.c_str()) != 0) return -1;
+  return open_file(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others) {
+  const auto problem = [&folder](std::string_view what) {
+    return fmt::format("{}: {}", folder.string(), what);
+  };
+  struct stat status = {};
+  if (::lstat(folder.c_str(), &status) != 0) return problem(reason(errno));
+  if (!S_ISDIR(status.st_mode)) return problem("is not a folder");
+  if (status.st_uid != ::geteuid()) return problem("belongs to somebody else");
+  if ((status.st_mode & not_for_others) != 0)
+    return problem("is open to others; remove it, or give it mode 0700");
+  return {};
+}
+
+// A new name is durable once its directory is. Some file systems refuse to sync a directory, and
+// some users may not read theirs: nothing can be done then. Any other error is a failing disk.
+void sync_name(const std::filesystem::path& path) {
+  const auto failed = [&path](int error) {
+    fail<DataError>(
+        "{}: the file is complete, but its directory cannot be flushed to the disk: {}; a power "
+        "cut "
+        "may lose its name",
+        path.string(), reason(error));
+  };
+  int directory = -1;
+  do {
+    directory = ::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  } while (directory < 0 && errno == EINTR);
+  if (directory < 0 && errno == EACCES) return;
+  if (directory < 0) failed(errno);
+  const int error = sync(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  const bool is_refusal = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+  if (error != 0 && !is_refusal) failed(error);
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes)
     : path_(std::move(path)), expected_bytes_(expected_bytes) {
   static std::atomic<unsigned> next_number = 0;
-  do {  // a name that a killed process of the same number left behind is passed over
+  do {  // skips names that a killed process with the same number left behind
     temporary_ = directory_of(path_) /
                  fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), next_number++);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -182,7 +183,7 @@ void AtomicFile::fail_with(int error, std::string_view doing) const {
   fail<DataError>("{}: cannot {}: {} ({} were written{}); {}", path_.string(), doing, reason(error),
                   size, room,
                   std::filesystem::exists(path_, ignored) ? "the file of that name is unchanged"
-                                                          : "no file of that name was made");
+                                                          : "no partial file is left");
 }
 
 void AtomicFile::write(std::span<const std::byte> part) {
@@ -196,8 +197,8 @@ void AtomicFile::write(std::span<const std::byte> part) {
 }
 
 void AtomicFile::commit() {
-  if (sync(descriptor_) != 0) fail_with(errno, "bring to the disk");
-  // After EINTR, Linux has closed it; its bytes are on the disk.
+  if (sync(descriptor_) != 0) fail_with(errno, "flush to the disk");
+  // After EINTR, Linux has closed the file; its bytes are on the disk.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_with(errno, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");
   temporary_.clear();

@@ -14,8 +14,8 @@ namespace warpstep {
 std::string read_file(const std::filesystem::path& path,
                       std::uint64_t max_bytes = std::uint64_t{1} << 32);
 
-// A regular file read by position. Unlike a mapping, a file that another process shortens meanwhile
-// gives an error and not a SIGBUS.
+// A regular file read by position. Unlike a mapping, it gives an error and not a SIGBUS when
+// another process shortens the file.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);  // throws DataError
@@ -27,9 +27,10 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t bytes() const { return bytes_; }  // when it was opened
-  // Fills `out` from byte `offset` on. Throws DataError when the file ends before. Thread-safe.
+  // Fills `out` from byte `offset` on. Throws DataError if the file ends before. Thread-safe.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
-  // The same, but gives how many bytes there were: fewer than asked for only at the file's end.
+  // The same, but returns the number of bytes read: fewer than requested only at the end of the
+  // file.
   std::size_t read_some(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -38,30 +39,30 @@ class InputFile {
   std::uint64_t bytes_ = 0;
 };
 
-// open(2), made again where a signal interrupts it.
+// open(2), repeated when a signal interrupts it.
 int open_file(const char* path, int flags, unsigned mode = 0);
 
-// Opens a new file to be written as one goes: a file or a link that has the name is replaced, and
-// no link is followed, so that nobody can direct the bytes elsewhere. -1, with errno, without one.
+// Opens a new file that is written bit by bit. An existing file or link of that name is replaced,
+// and no link is followed, so that nobody can redirect the bytes. -1, with errno set, on failure.
 int create_file(const std::filesystem::path& path);
 
-// Why this is no folder of the calling user's alone: a link, another owner, or a mode with one of
-// the bits of `not_for_others` (022: nobody else may change it; 077: nor look into it). Empty: it
-// is.
+// Why this folder is not private to the calling user: a link, another owner, or a mode with one of
+// the bits of `not_for_others` (022: nobody else may change it; 077: nor read it). Empty: it is
+// private.
 std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others);
 
-// Brings the directory of a file to the disk, so that a power cut does not take back the file's
-// name. Throws DataError that says so; a file system that cannot do that is taken as it is.
+// Flushes the directory of a file to the disk, so that a power cut does not lose the file's name.
+// Throws DataError on failure, except for file systems that cannot do this.
 void sync_name(const std::filesystem::path& path);
 
-// Writes beside `path` under a temporary name; commit() makes the bytes durable and gives them the
-// name in one step. Whoever opens `path` sees the old file or the new one, whole, even after a
-// power cut. Without a commit the temporary is removed by the destructor; only a process that is
-// killed leaves one behind, named .NAME.tmp-PID-N. Errors are DataErrors with the path, the bytes
-// and the system's reason, and leave the old file as it was.
+// Writes next to `path` under a temporary name; commit() makes the bytes durable and renames the
+// file atomically. A reader of `path` sees either the old file or the new one, complete, even after
+// a power cut. Without a commit the destructor removes the temporary; only a killed process leaves
+// one behind, named .NAME.tmp-PID-N. Errors are DataErrors with the path, the bytes and the
+// system's reason, and leave the old file unchanged.
 class AtomicFile {
  public:
-  // `expected_bytes` is for the messages alone; 0 when unknown.
+  // `expected_bytes` is used in messages only; 0 when unknown.
   explicit AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -69,8 +70,8 @@ class AtomicFile {
 
   void write(std::span<const std::byte> part);
   void write(std::string_view part) { write(std::as_bytes(std::span(part))); }
-  // fsync, rename, fsync of the directory; call it once, last. Where only the last one fails, the
-  // error says that the new file is whole and may lose its name in a power cut.
+  // fsync, rename, fsync of the directory; call it once, last. If only the last one fails, the
+  // error says that the new file is complete and may lose its name in a power cut.
   void commit();
 
  private:
@@ -83,7 +84,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-// The parts one after the other, without gathering them in memory first.
+// Writes the parts one after the other, without joining them in memory first.
 void write_atomically(const std::filesystem::path& path,
                       std::span<const std::span<const std::byte>> parts);
 void write_atomically(const std::filesystem::path& path, std::string_view content);

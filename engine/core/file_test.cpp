@@ -189,7 +189,7 @@ TEST_F(FileTest, SaysWhyADirectoryCannotBeWrittenTo) {
   EXPECT_THAT([&] { write_atomically(below_a_file, "text"); },
               ThrowsMessage<DataError>(AllOf(HasSubstr(below_a_file.string()),
                                              HasSubstr("Not a directory"), HasSubstr("of 4 bytes"),
-                                             HasSubstr("no file of that name was made"))));
+                                             HasSubstr("no partial file is left"))));
   const fs::path in_no_directory = directory_ / "none" / "out";
   EXPECT_THAT([&] { write_atomically(in_no_directory, "text"); },
               ThrowsMessage<DataError>(HasSubstr("No such file or directory")));
@@ -226,7 +226,7 @@ TEST_F(FileTest, ADirectoryThatDoesNotReachTheDiskIsAnErrorAndOneThatRefusesIsNo
   fsync_errors = {0, EIO};
   EXPECT_THAT(
       [&] { write_atomically(path, "new"); },
-      ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("the file is whole"),
+      ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("the file is complete"),
                                      HasSubstr("Input/output error"))));
   EXPECT_EQ(read_file(path), "new");
   for (const int refusal : {EINVAL, ENOSYS, EOPNOTSUPP}) {

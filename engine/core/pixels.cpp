@@ -1,5 +1,5 @@
-// Bound by arithmetic where there is a mask, 10 rounds of Philox for 8 pixels, and by memory where
-// there is none. The image is gone through once, in spans of a row that stay in the first cache.
+// With a mask the time is bound by arithmetic (10 rounds of Philox for 8 pixels), without by
+// memory. The image is read once, in spans of a row that stay in the first-level cache.
 #include "engine/core/pixels.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace warpstep {
 namespace {
 
-constexpr int draws = 16;         // made side by side
+constexpr int draws = 16;         // at once, in vector registers
 constexpr int span_pixels = 256;  // a multiple of 64
 
 struct MaskDraws {
   std::uint32_t key[2], counter[4], threshold;
 };
 
-// A PixelPlan as plain arrays, whose elements are loaded once.
+// The map of a PixelPlan as plain arrays, whose elements are loaded once.
 struct Colours {
   int channels;
   float m[3][3], shift[3];
@@ -51,8 +51,8 @@ struct Loops {
   decltype(&plain::mix) mix;
 };
 
-// Which pixels of an image of `extent` are covered, a bit each: rows of whole words, bits behind
-// the width 0.
+// Which pixels of an image of `extent` the mask covers, one bit per pixel: rows of whole words,
+// bits beyond the width are 0.
 class Mask {
  public:
   Mask(const Loops& loops, const PixelPlan& plan, const RowPlan& row, ImageExtent extent)
@@ -70,7 +70,7 @@ class Mask {
     if (plan.dilate) dilate();
   }
 
-  // Bits of `x`, a multiple of 64, and the pixels to the right of it.
+  // The bits of pixel `x`, a multiple of 64, and of those to its right.
   const std::uint64_t* at(std::int64_t y, std::int64_t x) const {
     return bits_.data() + idx(y) * words_ + idx(x) / 64;
   }
@@ -82,7 +82,7 @@ class Mask {
     if (width % 64 != 0) words[width / 64] &= ~std::uint64_t{0} >> (64 - width % 64);
   }
 
-  // Bits that this moves behind the width are never looked at.
+  // Bits that this shifts beyond the width are never read.
   void dilate() {
     const std::vector<std::uint64_t> drawn = bits_;
     const auto word = [&](std::size_t row, std::size_t w) { return drawn[row * words_ + w]; };
@@ -99,11 +99,11 @@ class Mask {
       }
   }
 
-  std::size_t words_;  // a row
+  std::size_t words_;  // per row
   std::vector<std::uint64_t> bits_;
 };
 
-// One row of a batch before it is mixed: its window into the image, colours and mask.
+// One row of a batch before mixing: its window of the image, colours and mask.
 class Transform {
  public:
   Transform(const Loops& loops, const PixelPlan& plan, const RowPlan& row,
@@ -139,7 +139,8 @@ class Transform {
   }
 
  private:
-  // Of `pixels` pixels from (y, x) of the image: there, or in `staged` where some lie outside.
+  // The bytes of `pixels` pixels from (y, x): in the image, or copied to `staged` if some lie
+  // outside.
   const std::uint8_t* bytes_of(std::int64_t y, std::int64_t x, int pixels,
                                std::uint8_t* staged) const {
     const std::int64_t channels = map_.channels;
@@ -187,7 +188,7 @@ void apply_by(const Loops& loops, const PixelPlan& plan, std::span<const RowPlan
     }
 }
 
-// `with` is a type, so that each is a function of its own that can be pointed at.
+// `With` is a type, so that each instance is a separate function with an address.
 template <class With>
 void apply_variant(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
                    const std::uint8_t* images, ImageExtent source, ImageExtent out, float* y) {

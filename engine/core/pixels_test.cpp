@@ -66,8 +66,9 @@ std::vector<float> expected(const PixelBatch& b, std::size_t r) {
   return y;
 }
 
-// Three rows of a set of four images: one at the image's corner, one that is cut off at the top and
-// on the left, mirrored and mixed with it, one that hangs out below and on the right.
+// Three rows of a set of four images: one at the image's corner; one that is cut off at the top and
+// on the left, mirrored, and mixed with the first; one that is cut off at the bottom and on the
+// right.
 PixelBatch batch_of(int channels, ImageExtent source, ImageExtent out) {
   PixelBatch b{
       .plan = {.channels = channels}, .rows = {}, .source = source, .out = out, .images = {}};
@@ -153,7 +154,7 @@ TEST(Pixels, OfAWindowFarOutsideAreBytesOfZero) {
 }
 
 // A quarter is drawn; a pixel stays if neither it nor one of its 4 neighbours is.
-TEST(Pixels, MasksCoverTheShareThatIsAskedFor) {
+TEST(Pixels, MasksCoverTheRequestedShare) {
   PixelBatch b = batch_of(1, {256, 256}, {256, 256});
   b.plan.mask_threshold = 16384;
   b.plan.shift[0] = 0;

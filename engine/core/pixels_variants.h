@@ -1,5 +1,5 @@
-// The variants of apply_pixels() by instruction set, for it to choose from and for tests to
-// compare.
+// The variants of apply_pixels() for each instruction set: apply_pixels() chooses one, tests
+// compare all.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct PixelsVariant {
   decltype(&apply_pixels) apply;
 };
 
-// Those that this machine can run, the best first. All give the same bits.
+// The variants that this machine can run, best first. All give the same bits.
 std::vector<PixelsVariant> pixels_variants();
 
 }  // namespace warpstep

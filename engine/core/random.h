@@ -1,5 +1,4 @@
-// Counter-based random numbers: every draw is arithmetic in (key, counter), so it depends on
-// nothing else.
+// Counter-based random numbers: every draw is a function of (key, counter) and nothing else.
 #pragma once
 
 #include <array>
@@ -22,7 +21,7 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-// What a sequence of draws is for; part of the counter, so that no two uses share numbers.
+// The use of a sequence of draws; part of the counter, so that no two uses share numbers.
 enum class Purpose : std::uint32_t {
   parameters = 1,
   order = 2,

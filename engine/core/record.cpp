@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::size_t max_listeners = 4;
 
-// One thread writes, one reads.
+// One thread writes, one thread reads.
 struct Ring {
   std::array<Entry, ring_entries> entries;
   alignas(64) std::atomic<std::uint64_t> head{0};  // entries written
   alignas(64) std::atomic<std::uint64_t> tail{0};  // entries read
   std::atomic<std::uint64_t> dropped{0};
-  std::atomic<bool> left{false};  // its thread has ended
+  std::atomic<bool> abandoned{false};  // its thread has ended
   std::uint32_t thread = 0;
 };
 
@@ -32,7 +32,7 @@ struct Registry {
   std::map<std::pair<std::string, Kind>, std::uint32_t> ids;
   std::vector<NameInfo> names;
   std::vector<Thread> threads;
-  std::vector<std::unique_ptr<Ring>> rings;  // of living threads, or not read to their ends
+  std::vector<std::unique_ptr<Ring>> rings;  // of running threads, or with unread entries
   std::vector<std::unique_ptr<Ring>> spare;
   std::uint64_t dropped = 0;  // by threads that have ended
 };
@@ -43,28 +43,29 @@ Registry& registry() {
 
 std::array<std::atomic<const Listener*>, max_listeners> listeners{};
 std::mutex listeners_mutex;
+constexpr std::uint32_t one_listener = 1 << 8;  // in detail::mode
 
-// The thread's own ring, made at its first entry.
+// The ring of the calling thread, created at its first entry.
 struct Place {
   Ring* ring = nullptr;
   std::string name;
   ~Place() {
-    if (ring) ring->left.store(true, std::memory_order_release);
+    if (ring) ring->abandoned.store(true, std::memory_order_release);
     ring = nullptr;
   }
 };
 thread_local Place place;
 
-// A thread of a name that had one before, which has ended, goes on in its place: workers that are
-// started anew in each epoch are one thread to who looks at them.
+// A new thread reuses the lane of an ended thread with the same name, so workers that are restarted
+// in each epoch appear as one.
 std::uint32_t thread_of(Registry& all, const std::string& name, std::uint32_t system) {
-  const auto lives = [&](std::uint32_t id) {
+  const auto is_running = [&](std::uint32_t id) {
     return std::any_of(all.rings.begin(), all.rings.end(), [&](const auto& ring) {
-      return ring->thread == id && !ring->left.load(std::memory_order_acquire);
+      return ring->thread == id && !ring->abandoned.load(std::memory_order_acquire);
     });
   };
   for (Thread& thread : all.threads) {
-    if (thread.name != name || lives(thread.id)) continue;
+    if (thread.name != name || is_running(thread.id)) continue;
     thread.system = system;
     return thread.id;
   }
@@ -73,7 +74,7 @@ std::uint32_t thread_of(Registry& all, const std::string& name, std::uint32_t sy
   return id;
 }
 
-Ring* enter() {
+Ring* open_ring() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::unique_ptr<Ring> ring;
@@ -102,9 +103,9 @@ void push(const Entry& entry) noexcept {
   Ring* ring = place.ring;
   if (!ring) {
     try {
-      ring = enter();
+      ring = open_ring();
     } catch (...) {
-      return;  // without memory for a ring the thread goes on unseen
+      return;  // without memory for a ring the thread continues unrecorded
     }
   }
   const std::uint64_t head = ring->head.load(std::memory_order_relaxed);
@@ -116,13 +117,13 @@ void push(const Entry& entry) noexcept {
   ring->head.store(head + 1, std::memory_order_release);
 }
 
-void tell_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept {
+void notify_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept {
   for (const auto& slot : listeners)
     if (const Listener* listener = slot.load(std::memory_order_acquire))
       listener->begin(name, kind, arg);
 }
 
-void tell_end(Kind kind) noexcept {
+void notify_end(Kind kind) noexcept {
   for (auto slot = listeners.rbegin(); slot != listeners.rend(); ++slot)
     if (const Listener* listener = slot->load(std::memory_order_acquire)) listener->end(kind);
 }
@@ -141,18 +142,14 @@ Name::Name(std::string_view text, Kind kind) : kind_(kind) {
 void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode) noexcept {
   mode_ = mode;
   entry_ = {0, 0, arg, name.id(), name.kind()};
-  if (mode_ != detail::keeps) detail::tell_begin(entry_.name, entry_.kind, arg);
+  if (mode_ != detail::keeps) detail::notify_begin(entry_.name, entry_.kind, arg);
   entry_.begin_ns = now_ns();
 }
 
 void Span::end() noexcept {
   entry_.end_ns = now_ns();
-  if (mode_ != detail::keeps) detail::tell_end(entry_.kind);
+  if (mode_ != detail::keeps) detail::notify_end(entry_.kind);
   if (mode_ & detail::keeps) detail::push(entry_);
-}
-
-namespace {
-constexpr std::uint32_t one_listener = 1 << 8;
 }
 
 bool add_listener(const Listener& listener) {
@@ -223,10 +220,10 @@ void drain(const std::function<void(std::uint32_t, std::span<const Entry>)>& tak
   }
   const std::lock_guard lock(all.mutex);
   for (auto& ring : all.rings) {
-    if (!ring->left.load(std::memory_order_acquire) || ring->head != ring->tail) continue;
+    if (!ring->abandoned.load(std::memory_order_acquire) || ring->head != ring->tail) continue;
     all.dropped += ring->dropped.exchange(0);
     ring->head = ring->tail = 0;
-    ring->left = false;
+    ring->abandoned = false;
     all.spare.push_back(std::move(ring));
   }
   std::erase(all.rings, nullptr);

@@ -1,5 +1,5 @@
-// What the profiler is told while a program runs: named spans of time, counters and marks, a ring a
-// thread. Told nothing to, it costs a load and a branch.
+// Trace events: named spans of time, marks and counters, written to one ring per thread, which the
+// profiler reads. When recording is off, a span costs one load and one branch.
 //
 //   static const record::Name name{"checkpoint"};   // once
 //   const record::Span span{name, bytes};           // from here to the end of the scope
@@ -17,24 +17,24 @@
 
 namespace warpstep::record {
 
-// What a name stands for; decides how its entries are analysed.
+// The kind of a name decides how its entries are analysed.
 enum class Kind : std::uint16_t {
-  range,     // of a user's, or of no other kind
-  call,      // of a program; arg: its index
-  wait,      // of the trainer's thread for data; arg: the batch, counted through all epochs
-  sync,      // of a thread for the device
+  range,     // a user's, or of no other kind
+  call,      // a call of a program; arg: its index
+  wait,      // the trainer's thread waits for data; arg: the batch, counted through all epochs
+  sync,      // a thread waits for the device
   host_api,  // a library's or driver's function
   sample,    // a loader worker makes a row; arg: its ticket, batch * rows + row
-  stage,     // of a sample: "read", "decode", ...
+  stage,     // a stage of a sample: "read", "decode", ...
   idle,      // a loader worker has nothing to do
   copy,      // between host and device, as the host sees it; arg: bytes
-  mark,      // an instant; arg as the name says
+  mark,      // an instant; the name defines arg
   counter,   // arg: the value
-  kernel,    // of a device; not of entries
-  metric,    // of the machine, sampled; not of entries
+  kernel,    // on a device; never the kind of an entry
+  metric,    // of the machine, sampled; never the kind of an entry
 };
 
-// Interned for the life of the process; equal texts of one kind are one name.
+// Interned for the life of the process; equal texts of the same kind share one id.
 class Name {
  public:
   explicit Name(std::string_view text, Kind kind = Kind::range);
@@ -56,12 +56,12 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 32);
 
-// Somebody else who wants to know of spans when they begin and end: NVTX, CUPTI.
+// Called at the begin and end of every span, whether or not entries are kept: NVTX, CUPTI.
 struct Listener {
   void (*begin)(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept = nullptr;
   void (*end)(Kind kind) noexcept = nullptr;
 };
-// `listener` must stay for the life of the process. At most four; more are refused: false.
+// `listener` must live as long as the process. At most four; false when there is no room.
 bool add_listener(const Listener& listener);
 void remove_listener(const Listener& listener);
 
@@ -70,16 +70,16 @@ namespace detail {
 extern std::atomic<std::uint32_t> mode;
 constexpr std::uint32_t keeps = 1;
 void push(const Entry& entry) noexcept;
-void tell_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept;
-void tell_end(Kind kind) noexcept;
+void notify_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept;
+void notify_end(Kind kind) noexcept;
 }  // namespace detail
 
-// Whether entries are kept now.
+// Whether entries are being kept.
 inline bool is_on() {
   return (detail::mode.load(std::memory_order_relaxed) & detail::keeps) != 0;
 }
 
-// The scope's time, under a name.
+// Records the time from its construction to the end of its scope.
 class Span {
  public:
   explicit Span(const Name& name, std::uint64_t arg = 0) noexcept {
@@ -102,28 +102,28 @@ class Span {
   Entry entry_;
 };
 
-// A span that is over.
+// Records a span that has ended.
 inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
                  std::uint64_t arg = 0) noexcept {
   if (is_on()) detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
-// A span that ends now; how long it took.
+// Records a span that ends now; returns its length in ns.
 inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns) noexcept {
   const std::uint64_t end_ns = now_ns();
   note(name, begin_ns, end_ns);
   return end_ns - begin_ns;
 }
-// An instant or a counter's value.
+// Records an instant or a counter's value.
 inline void mark(const Name& name, std::uint64_t arg = 0) noexcept {
   if (!is_on()) return;
   const std::uint64_t now = now_ns();
   detail::push({now, now, arg, name.id(), name.kind()});
 }
 
-// The calling thread's name, for the system's tools (15 characters of it) and for the profiler.
+// Names the calling thread, for the system's tools (first 15 characters) and for the profiler.
 void name_thread(const std::string& name);
 
-// ---- The profiler's side: one reader at a time.
+// ---- The profiler's side: only one reader at a time.
 
 void keep_entries(bool on);
 
@@ -132,7 +132,7 @@ struct Thread {
   std::uint32_t system = 0;  // gettid()
   std::string name;
 };
-std::vector<Thread> threads();  // all that ever had entries
+std::vector<Thread> threads();  // all that ever recorded an entry
 
 struct NameInfo {
   std::string text;
@@ -140,12 +140,12 @@ struct NameInfo {
 };
 std::vector<NameInfo> names(std::size_t from = 0);  // by id
 
-// Gives all entries that threads have made since the last call, a thread's in the order in which
-// they ended.
+// Passes on all entries since the last call; those of one thread come in the order in which they
+// ended.
 void drain(const std::function<void(std::uint32_t thread, std::span<const Entry>)>& take);
-// Entries lost so far because a thread's ring was full.
+// Entries lost so far because their thread's ring was full.
 std::uint64_t dropped();
 
-constexpr std::size_t ring_entries = std::size_t{1} << 14;  // 512 KiB a thread
+constexpr std::size_t ring_entries = std::size_t{1} << 14;  // 512 KiB per thread
 
 }  // namespace warpstep::record

@@ -68,7 +68,7 @@ TEST_F(Record, KeepsNothingWhenOff) {
   EXPECT_EQ(count(drained()), 0U);
 }
 
-// A span that began unseen has no time to tell.
+// A span that began while recording was off has no begin time.
 TEST_F(Record, KeepsASpanOnlyIfItWasOnFromItsBegin) {
   const Name name{"half"};
   keep_entries(false);
@@ -131,7 +131,7 @@ TEST_F(Record, ReusesTheRingsOfThreadsThatEnded) {
   EXPECT_GE(threads().size(), 100U);
 }
 
-TEST_F(Record, LetsAThreadGoOnWhereOneOfItsNameEnded) {
+TEST_F(Record, ReusesTheLaneOfAnEndedThreadWithTheSameName) {
   const Name name{"worked"};
   const auto worker = [&] {
     name_thread("worker 7");
@@ -157,13 +157,13 @@ TEST_F(Record, KnowsThreadsByTheirNames) {
 int depth = 0;
 std::vector<std::uint64_t> heard;
 
-TEST_F(Record, TellsListenersOfBeginsAndEnds) {
+TEST_F(Record, NotifiesListenersOfBeginsAndEnds) {
   static const Listener listener{[](std::uint32_t, Kind, std::uint64_t arg) noexcept {
                                    ++depth;
                                    heard.push_back(arg);
                                  },
                                  [](Kind) noexcept { --depth; }};
-  keep_entries(false);  // listeners hear of what is not kept, too
+  keep_entries(false);  // listeners are called even when entries are not kept
   const Name name{"heard"};
   ASSERT_TRUE(add_listener(listener));
   {
@@ -179,7 +179,7 @@ TEST_F(Record, TellsListenersOfBeginsAndEnds) {
   EXPECT_EQ(count(drained()), 0U);
 }
 
-TEST_F(Record, TakesFourListenersAtMost) {
+TEST_F(Record, AcceptsFourListenersAtMost) {
   static const Listener listeners[5] = {
       {[](std::uint32_t, Kind, std::uint64_t) noexcept {}, [](Kind) noexcept {}}, {}, {}, {}, {}};
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(add_listener(listeners[i]));

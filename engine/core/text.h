@@ -11,11 +11,11 @@ namespace warpstep {
 // (the restricted Damerau-Levenshtein distance), letters compared without case.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate that `word` most likely stands for: within a third of its length in edits, or with
-// one of the two a prefix of the other. The first of equals; empty when none is that near.
+// The candidate that the user most likely meant: within a third of the word's length in edits, or
+// with one of the two a prefix of the other. The first of equals; empty when none is that close.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
-// "; did you mean X?" for the nearest candidate, written with `prefix` before it; else empty.
+// "; did you mean X?" for the nearest candidate, with `prefix` before its name; else empty.
 std::string suggestion(std::string_view word, std::span<const std::string> candidates,
                        std::string_view prefix = "");
 

@@ -11,9 +11,30 @@
 #include "engine/core/record.h"
 
 namespace warpstep {
+namespace {
+
+constexpr int wake_up = SIGURG;  // sent to the signal thread by this file only; ignored by default
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Like the default action, so that a shell sees which signal it was.
+[[noreturn]] void end_by(int signal) {
+  ::signal(signal, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // process 1 of a container survives default actions
+}
+
+}  // namespace
 
 std::thread start_thread(const std::string& name, std::function<void()> work) {
-  // A new thread has its maker's mask: one that it set itself would come too late.
+  // A new thread inherits its creator's mask; setting its own would be too late.
   const SignalsBlocked blocked;
   try {
     return std::thread([name, work = std::move(work)] {
@@ -22,8 +43,8 @@ std::thread start_thread(const std::string& name, std::function<void()> work) {
     });
   } catch (const std::system_error& error) {
     fail<Error>(
-        "the thread '{}' cannot be started: {}; the limits are those of processes (ulimit -u), of "
-        "memory (ulimit -v) and of the container (pids.max)",
+        "cannot start the thread '{}': {}; check the limits on processes (ulimit -u), on memory "
+        "(ulimit -v) and of the container (pids.max)",
         name, error.code().message());
   }
 }
@@ -37,28 +58,6 @@ std::string try_start_thread(std::thread& thread, const std::string& name,
     return error.what();
   }
 }
-
-namespace {
-
-constexpr int wake_up = SIGURG;  // of the thread, by this file alone; ignored by default
-
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-// As the default action does, so that a shell sees which signal it was.
-[[noreturn]] void end_by(int signal) {
-  ::signal(signal, SIG_DFL);
-  sigset_t one;
-  sigemptyset(&one);
-  sigaddset(&one, signal);
-  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-  ::raise(signal);
-  ::_exit(128 + signal);  // process 1 of a container outlives default actions
-}
-
-}  // namespace
 
 sigset_t asynchronous_signals() {
   sigset_t signals;

@@ -1,4 +1,6 @@
-// Threads beside the one that trains.
+// Starting threads, and which of them handle signals. Only the thread of a SignalThread does: while
+// oneDNN multiplies matrices, the stack pointer may point into a heap buffer, and the frame of a
+// signal handler would overwrite the data below it.
 #pragma once
 
 #include <signal.h>
@@ -10,24 +12,20 @@
 
 namespace warpstep {
 
-// Starts `work`, which must not throw, in a thread that handles no asynchronous signal (signals.h).
-// `name` is what a profile calls it. Throws Error when the system gives no thread.
+// Starts `work`, which must not throw, in a thread that handles no asynchronous signal. Profiles
+// show it as `name`. Throws Error when the system cannot start a thread.
 std::thread start_thread(const std::string& name, std::function<void()> work);
 
-// The same for a thread that its owner can do without: empty, or why `thread` was not started.
+// The same for an optional thread: returns why `thread` was not started; empty on success.
 std::string try_start_thread(std::thread& thread, const std::string& name,
                              std::function<void()> work);
 
-// Which threads handle signals. One that computes must handle none: while oneDNN multiplies
-// matrices, the stack pointer may stand inside a heap buffer, and the frame of a handler would
-// overwrite what lies below.
-
-// What other processes, timers and the terminal send. Not among them are the faults of the thread's
-// own instructions (SIGSEGV, SIGBUS, ...), which the handlers of mapped files and sanitizers need.
+// Signals from other processes, timers and the terminal. Without the faults of a thread's own
+// instructions (SIGSEGV, SIGBUS, ...), which the handlers of mapped files and sanitizers need.
 sigset_t asynchronous_signals();
 
-// The calling thread handles no asynchronous signal while this lives. Threads that it starts
-// meanwhile inherit that for good.
+// The calling thread handles no asynchronous signal while this object exists. Threads that it
+// starts in that time inherit the mask permanently.
 class SignalsBlocked {
  public:
   SignalsBlocked();
@@ -39,13 +37,13 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// For a program's main(): blocks asynchronous signals in the calling thread, and so in all that it
-// starts from now on, and has one thread that handles them. SIGINT, SIGTERM and SIGHUP end the
-// program as by default until stop_with(); those that were ignored stay ignored, as under nohup.
-// Other signals run the handlers or the default actions that they have.
+// For a program's main(): blocks asynchronous signals in the calling thread, and so in all threads
+// that it starts later, and runs one thread that handles them. Until stop_with(), SIGINT, SIGTERM
+// and SIGHUP end the program as by default; ignored ones stay ignored, as under nohup. Other
+// signals run their handlers or default actions.
 class SignalThread {
  public:
-  SignalThread();  // throws Error when the system gives no thread
+  SignalThread();  // throws Error when the system cannot start a thread
   ~SignalThread();
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;

@@ -24,7 +24,7 @@ int status_of(void (*body)()) {
   const pid_t child = ::fork();
   if (child == 0) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
-    ::alarm(30);  // nothing waits for ever
+    ::alarm(30);  // no test hangs
     body();
     ::_exit(0);
   }
@@ -65,7 +65,7 @@ TEST(StartThread, HandlesNoSignals) {
   }).join();
   EXPECT_TRUE(user);
   EXPECT_FALSE(fault);
-  EXPECT_FALSE(is_blocked(SIGUSR1)) << "the maker's mask is as it was";
+  EXPECT_FALSE(is_blocked(SIGUSR1)) << "the creator's mask is unchanged";
 }
 
 TEST(SignalThread, TheFirstOfThreeStops) {
@@ -111,7 +111,7 @@ TEST(SignalThread, ALaterOneEndsTheProcess) {
       SIGINT);
 }
 
-TEST(SignalThread, ActsByDefaultUntilSomebodyCanStop) {
+TEST(SignalThread, ActsByDefaultUntilStopWith) {
   EXPECT_SIGNALLED(status_of([] {
                      SignalThread signals;
                      ::kill(::getpid(), SIGHUP);
@@ -120,7 +120,7 @@ TEST(SignalThread, ActsByDefaultUntilSomebodyCanStop) {
                    SIGHUP);
   EXPECT_SIGNALLED(status_of([] {
                      SignalThread signals;
-                     ::kill(::getpid(), SIGUSR2);  // of nobody's
+                     ::kill(::getpid(), SIGUSR2);  // without a handler
                      for (;;) ::pause();
                    }),
                    SIGUSR2);

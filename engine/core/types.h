@@ -1,4 +1,4 @@
-// Element types, shapes and their product: the type of a value in a graph.
+// Element types and shapes, which together are the type of a value in a graph.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ enum class DType : std::uint8_t { f32, f16, bf16, u8, i32 };
 std::string_view name(DType dtype);
 std::size_t size_bytes(DType dtype);  // of one element
 double epsilon(DType dtype);          // distance from 1 to the next number; 0 for integers
-double rounded(double number,
-               DType dtype);  // to the nearest of a floating-point dtype, ties to even
+// To the nearest number of a floating-point dtype, ties to even.
+double rounded(double number, DType dtype);
 inline bool is_float(DType dtype) {
   return dtype <= DType::bf16;
 }
@@ -39,8 +39,8 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> extents)
       : Shape(std::span(extents.begin(), extents.size())) {}
-  explicit Shape(
-      std::span<const std::int64_t> extents);  // throws ShapeError above max_rank or below 0
+  // Throws ShapeError for more than max_rank extents or a negative one.
+  explicit Shape(std::span<const std::int64_t> extents);
 
   int rank() const { return rank_; }
   std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }

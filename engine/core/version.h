@@ -1,4 +1,4 @@
-// Which Warpstep this is. The commit is looked up by every build, so that it is never a stale one.
+// The version of Warpstep. Every build looks up the commit, so it is never out of date.
 #pragma once
 
 namespace warpstep {

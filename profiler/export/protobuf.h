@@ -70,8 +70,7 @@ class ProtoMessage {
 // TensorFlow's file of records, which TensorBoard reads: a length, its checksum, the bytes, theirs.
 // https://www.tensorflow.org/tutorials/load_data/tfrecord
 
-std::uint32_t crc32c(std::string_view bytes);         // Castagnoli's polynomial (RFC 3720, B.4)
-std::uint32_t masked_crc32c(std::string_view bytes);  // rotated and shifted, as the file has it
+std::uint32_t masked_crc32c(std::string_view bytes);  // CRC32C, rotated and shifted for the file
 
 void append_tfrecord(std::string& file, std::string_view record);
 

@@ -13,7 +13,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -23,11 +22,12 @@
 
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
+#include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
 namespace {
 
-// Calls `use` with sockets of the address's families, until one is of use.
+// Calls `use` with a socket for each of the address's entries until it succeeds.
 template <class Use>
 Descriptor first_socket(const std::string& host, const std::string& port, int flags,
                         std::string* why, Use use) {
@@ -49,7 +49,7 @@ Descriptor first_socket(const std::string& host, const std::string& port, int fl
   return Descriptor();
 }
 
-void send_at_once(const Descriptor& socket) {
+void disable_delay(const Descriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -73,7 +73,7 @@ Descriptor connect_tcp(const std::string& host, const std::string& port, Deadlin
   Descriptor socket = first_socket(
       host, port, 0, why,
       [&](const Descriptor& s, const addrinfo& to) { return connects(s, to, deadline, stop); });
-  if (socket) send_at_once(socket);
+  if (socket) disable_delay(socket);
   return socket;
 }
 
@@ -89,7 +89,7 @@ Descriptor listen_tcp(const std::string& host, const std::string& port, std::str
 
 Descriptor accept_tcp(const Descriptor& listener) {
   Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket) send_at_once(socket);
+  if (socket) disable_delay(socket);
   return socket;
 }
 
@@ -103,17 +103,16 @@ std::uint16_t port_of(const Descriptor& socket) {
 
 namespace {
 
-// A connection that cannot be accepted stays in the queue, and poll() would return at once for
-// ever.
+// A connection that cannot be accepted stays in the queue, and poll() would return immediately.
 constexpr std::chrono::milliseconds pause_without_descriptors{100};
 
-std::size_t connections_at_most(std::size_t wanted) {
+std::size_t max_connections(std::size_t wanted) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
   return std::clamp<std::size_t>(files.rlim_cur / 8, 1, wanted);
 }
 
-int until(Deadline deadline) {
+int ms_until(Deadline deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
@@ -122,9 +121,9 @@ int until(Deadline deadline) {
 }  // namespace
 
 ClockServer::ClockServer(const std::string& host, const std::string& port,
-                         std::function<std::uint64_t()> clock, const AskerLimits& limits)
+                         std::function<std::uint64_t()> clock, const ClientLimits& limits)
     : clock_(std::move(clock)),
-      limits_{connections_at_most(limits.connections), limits.idle},
+      limits_{max_connections(limits.connections), limits.idle},
       listener_(listen_tcp(host, port, &why_)),
       stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (!listener_) return;
@@ -138,25 +137,25 @@ ClockServer::~ClockServer() {
 }
 
 void ClockServer::run() {
-  std::optional<Deadline> rests;  // the listener, after it found no descriptor free
+  std::optional<Deadline> rests;  // end of the listener's pause after it found no free descriptor
   for (;;) {
     drop_idle();
     if (rests && *rests <= std::chrono::steady_clock::now()) rests.reset();
     std::vector<pollfd> waited{{stop_.number(), POLLIN, 0},
                                {rests ? -1 : listener_.number(), POLLIN, 0}};
     std::optional<Deadline> next = rests;
-    for (const Asker& asker : askers_) {
-      waited.push_back({asker.socket.number(), POLLIN, 0});
-      next = next ? std::min(*next, asker.until) : asker.until;
+    for (const Client& client : clients_) {
+      waited.push_back({client.socket.number(), POLLIN, 0});
+      next = next ? std::min(*next, client.until) : client.until;
     }
-    if (::poll(waited.data(), waited.size(), next ? until(*next) : -1) < 0) {
+    if (::poll(waited.data(), waited.size(), next ? ms_until(*next) : -1) < 0) {
       if (errno == EINTR) continue;
       return;
     }
     if (waited[0].revents != 0) return;
     for (std::size_t i = waited.size(); i-- > 2;)
-      if (waited[i].revents != 0 && !answer(askers_[i - 2]))
-        askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(i - 2));
+      if (waited[i].revents != 0 && !answer(clients_[i - 2]))
+        clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i - 2));
     if (waited[1].revents != 0 && !accept())
       rests = std::chrono::steady_clock::now() + pause_without_descriptors;
   }
@@ -164,66 +163,53 @@ void ClockServer::run() {
 
 void ClockServer::drop_idle() {
   const Deadline now = std::chrono::steady_clock::now();
-  std::erase_if(askers_, [now](const Asker& asker) { return asker.until <= now; });
+  std::erase_if(clients_, [now](const Client& client) { return client.until <= now; });
 }
 
-// False when there is no descriptor or memory for the connection.
+// False without a descriptor or memory for the connection.
 bool ClockServer::accept() {
   Descriptor socket = accept_tcp(listener_);
   if (!socket) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
-  // Full: who has been silent for longest goes, so that connections held open keep no rank out.
-  if (askers_.size() >= limits_.connections)
-    askers_.erase(
-        std::min_element(askers_.begin(), askers_.end(),
-                         [](const Asker& a, const Asker& b) { return a.until < b.until; }));
-  askers_.push_back({std::move(socket), std::chrono::steady_clock::now() + limits_.idle, {}});
+  // Full: disconnects the client that was silent for longest, so that open connections keep no rank
+  // out.
+  if (clients_.size() >= limits_.connections)
+    clients_.erase(
+        std::min_element(clients_.begin(), clients_.end(),
+                         [](const Client& a, const Client& b) { return a.until < b.until; }));
+  clients_.push_back({std::move(socket), std::chrono::steady_clock::now() + limits_.idle, {}});
   return true;
 }
 
-// False when the asker went, or asks for something else.
-bool ClockServer::answer(Asker& asker) const {
+// False when the client has disconnected or sent anything else.
+bool ClockServer::answer(Client& client) const {
   std::array<char, clock_line_bytes> part{};
-  const ssize_t got = ::recv(asker.socket.number(), part.data(), part.size(), 0);
+  const ssize_t got = ::recv(client.socket.number(), part.data(), part.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) return false;
-  asker.line.append(part.data(), static_cast<std::size_t>(got));
-  if (asker.line.back() != '\n') return asker.line.size() < clock_line_bytes;
-  asker.line.pop_back();
-  if (std::exchange(asker.line, {}) != clock_question) return false;
-  asker.until = std::chrono::steady_clock::now() + limits_.idle;
+  client.line.append(part.data(), static_cast<std::size_t>(got));
+  if (client.line.back() != '\n') return client.line.size() < clock_line_bytes;
+  client.line.pop_back();
+  if (std::exchange(client.line, {}) != clock_request) return false;
+  client.until = std::chrono::steady_clock::now() + limits_.idle;
   const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
-  return send_line(asker.socket, std::to_string(clock_()), soon);
+  return send_line(client.socket, std::to_string(clock_()), soon);
 }
 
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int exchanges_a_look = 32;
+constexpr int exchanges_per_reading = 32;
 constexpr auto between_tries = 1s;
-
-Deadline within(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
-
-std::optional<std::uint64_t> parse_ns(const std::string& text) {
-  std::uint64_t ns = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ns);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return ns;
-}
 
 }  // namespace
 
 RankAddress parse_rank(const std::string& text) {
   const std::size_t at = text.find('@'), colon = text.rfind(':');
   RankAddress address;
-  const auto parse = [](std::string_view digits, auto most) -> std::optional<std::uint32_t> {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value > most)
-      return std::nullopt;
-    return value;
+  const auto parse = [](std::string_view digits, std::uint32_t max) {
+    const auto value = parse_number<std::uint32_t>(digits);
+    return value && *value <= max ? value : std::nullopt;
   };
   const bool has_parts = at != text.npos && colon != text.npos && colon > at + 1;
   const auto rank =
@@ -232,9 +218,7 @@ RankAddress parse_rank(const std::string& text) {
       has_parts ? parse(std::string_view(text).substr(colon + 1), 65535U) : std::nullopt;
   if (!rank || !port)
     fail<UsageError>(
-        "--profile-rank {}: is written RANK@HOST:PORT, such as 1@node0:29555; rank 0 answers "
-        "there, "
-        "the others ask",
+        "--profile-rank {}: must be RANK@HOST:PORT with rank 0's address, such as 1@node0:29555",
         text);
   address.rank = *rank;
   address.host = text.substr(at + 1, colon - at - 1);
@@ -245,13 +229,13 @@ RankAddress parse_rank(const std::string& text) {
 }
 
 PeerClock shortest(std::span<const ClockExchange> exchanges) {
-  const auto best = std::min_element(
-      exchanges.begin(), exchanges.end(), [](const ClockExchange& a, const ClockExchange& b) {
-        return a.answered_ns - a.asked_ns < b.answered_ns - b.asked_ns;
-      });
-  const std::uint64_t round_trip = best->answered_ns - best->asked_ns;
-  return {.at_ns = best->asked_ns + round_trip / 2,
-          .peer_ns = best->told_ns,
+  const auto best = std::min_element(exchanges.begin(), exchanges.end(),
+                                     [](const ClockExchange& a, const ClockExchange& b) {
+                                       return a.received_ns - a.sent_ns < b.received_ns - b.sent_ns;
+                                     });
+  const std::uint64_t round_trip = best->received_ns - best->sent_ns;
+  return {.at_ns = best->sent_ns + round_trip / 2,
+          .peer_ns = best->peer_ns,
           .round_trip_ns = round_trip};
 }
 
@@ -262,7 +246,7 @@ struct RankClock::Parts {
   RankClockOptions options;
   std::unique_ptr<ClockServer> server;  // of rank 0
   Descriptor stop;                      // readable at the end
-  std::thread thread;                   // of the others
+  std::thread thread;                   // of the other ranks
   std::atomic<bool> over{false};
   mutable std::mutex mutex;
   bool answered = false;
@@ -270,7 +254,7 @@ struct RankClock::Parts {
 
   std::string place() const { return options.address.host + ':' + options.address.port; }
 
-  // Whether it was asking until now.
+  // True if it was reading until now.
   bool end() {
     if (!thread.joinable()) return false;
     over = true;
@@ -286,49 +270,49 @@ struct RankClock::Parts {
     return !over;
   }
 
-  void ask_again_and_again() {
+  void read_periodically() {
     while (!over) {
-      const bool good = look(within(2s), stop.number());
+      const bool good = read(deadline_in(2s), stop.number());
       if (!pause(good ? options.period
                       : std::min<std::chrono::milliseconds>(options.period, between_tries)))
         return;
     }
   }
 
-  bool look(Deadline deadline, int until) {
+  bool read(Deadline deadline, int until) {
     std::string why;
     const Descriptor socket =
         connect_tcp(options.address.host, options.address.port, deadline, until, &why);
     if (!socket) return missed(why, until);
     std::vector<ClockExchange> exchanges;
-    for (int i = 0; i < exchanges_a_look; ++i) {
-      ClockExchange one{.asked_ns = options.clock()};
-      if (!send_line(socket, clock_question, deadline, until)) break;
+    for (int i = 0; i < exchanges_per_reading; ++i) {
+      ClockExchange one{.sent_ns = options.clock()};
+      if (!send_line(socket, clock_request, deadline, until)) break;
       const auto line = receive_line(socket, clock_line_bytes, deadline, until);
-      one.answered_ns = options.clock();
-      const auto told = line ? parse_ns(*line) : std::nullopt;
-      if (!told) break;
-      one.told_ns = *told;
+      one.received_ns = options.clock();
+      const auto peer_ns = line ? parse_number(*line) : std::nullopt;
+      if (!peer_ns) break;
+      one.peer_ns = *peer_ns;
       exchanges.push_back(one);
     }
     if (exchanges.empty())
-      return missed("it does not tell its clock: no rank 0, or too many ask it at once", until);
+      return missed("it does not send its clock: it is not rank 0, or has too many clients", until);
     {
       const std::lock_guard lock(mutex);
       answered = true;
       notes.clear();
     }
-    options.tell(shortest(exchanges));
+    options.report(shortest(exchanges));
     return true;
   }
 
   bool missed(const std::string& why, int until) {
-    // A look that the end cut off says nothing of rank 0.
+    // A reading that the end interrupted says nothing about rank 0.
     if (until >= 0 && over) return false;
     const std::lock_guard lock(mutex);
     if (!answered)
       notes = {
-          fmt::format("rank 0's clock was never told: {}: {}; is rank 0 there, with "
+          fmt::format("rank 0's clock was never read: {}: {}; is rank 0 running with "
                       "--profile-rank 0@{}?",
                       place(), why, place())};
     return false;
@@ -342,10 +326,10 @@ RankClock::RankClock(RankClockOptions options)
   if (address.rank == 0) {
     parts.server = std::make_unique<ClockServer>(address.host, address.port, parts.options.clock);
     if (!parts.server->why().empty())
-      parts.notes = {fmt::format("the ranks' clocks are not compared: nothing can listen at {}: {}",
+      parts.notes = {fmt::format("the ranks' clocks are not compared: cannot listen at {}: {}",
                                  parts.place(), parts.server->why())};
   } else if (const std::string why = try_start_thread(parts.thread, "rank clock",
-                                                      [&parts] { parts.ask_again_and_again(); });
+                                                      [&parts] { parts.read_periodically(); });
              !why.empty()) {
     parts.notes = {"the ranks' clocks are not compared: " + why};
   }
@@ -356,8 +340,8 @@ RankClock::~RankClock() {
 }
 
 void RankClock::finish() {
-  // Who was never there is not waited for.
-  if (parts_->end() && notes().empty()) parts_->look(within(parts_->options.at_end), -1);
+  // Does not wait for a rank 0 that never answered.
+  if (parts_->end() && notes().empty()) parts_->read(deadline_in(parts_->options.at_end), -1);
 }
 
 std::vector<std::string> RankClock::notes() const {

@@ -1,6 +1,6 @@
-// The clocks of a job's processes: each asks rank 0's over TCP now and then, so that their sessions
-// can be laid over each other afterwards. Nothing waits for it: no step for an answer, no rank for
-// another one.
+// Comparing the clocks of a job's processes: each rank reads rank 0's clock over TCP from time to
+// time, so that their sessions can be aligned afterwards. Nothing waits for this: no step for an
+// answer, no rank for another.
 #pragma once
 
 #include <chrono>
@@ -18,33 +18,33 @@
 
 namespace warpstep::profiler {
 
-// TCP sockets that no peer can make wait.
+// ---- TCP sockets that never block.
 
-// Of the first of the host's addresses that can be had; none, and `why`, if it is none of them.
+// For the first of the host's addresses that works; empty if none does, and `why` is the reason.
 Descriptor connect_tcp(const std::string& host, const std::string& port, Deadline deadline,
                        int stop, std::string* why);
 Descriptor listen_tcp(const std::string& host, const std::string& port, std::string* why);
 Descriptor accept_tcp(const Descriptor& listener);
 
-std::uint16_t port_of(const Descriptor& socket);  // its own
+std::uint16_t port_of(const Descriptor& socket);  // the local port
 
-// Tells this process's clock to whoever asks, over TCP: a line "clock" is answered by a line with
-// nanoseconds. Askers are strangers, as there is no authentication: they get few descriptors, and
-// only for as long as they ask.
+// ---- Rank 0's side.
 
-inline constexpr std::string_view clock_question = "clock";
-inline constexpr std::size_t clock_line_bytes = 32;  // at most, of question and answer
+inline constexpr std::string_view clock_request = "clock";
+inline constexpr std::size_t clock_line_bytes = 32;  // at most, of request and answer
 
-// How much askers may take. A rank asks its questions one after the other and goes.
-struct AskerLimits {
+// Resources for clients. A rank sends its requests one after the other and disconnects.
+struct ClientLimits {
   std::size_t connections = 64;  // and at most an eighth of the process's descriptors
   std::chrono::milliseconds idle{2000};
 };
 
+// Answers a line "clock" with a line of this process's clock in ns. There is no authentication, so
+// clients get few descriptors, and only while they send requests.
 class ClockServer {
  public:
   ClockServer(const std::string& host, const std::string& port,
-              std::function<std::uint64_t()> clock, const AskerLimits& limits = {});
+              std::function<std::uint64_t()> clock, const ClientLimits& limits = {});
   ~ClockServer();
   ClockServer(const ClockServer&) = delete;
   ClockServer& operator=(const ClockServer&) = delete;
@@ -53,19 +53,19 @@ class ClockServer {
   std::uint16_t port() const { return port_; }
 
  private:
-  struct Asker {
+  struct Client {
     Descriptor socket;
-    Deadline until;    // it has asked by then, or goes
-    std::string line;  // that has come so far
+    Deadline until;    // of the next request; then it is disconnected
+    std::string line;  // the part of a request received so far
   };
   void run();
   void drop_idle();
   bool accept();
-  bool answer(Asker& asker) const;
+  bool answer(Client& client) const;
 
   std::function<std::uint64_t()> clock_;
-  AskerLimits limits_;
-  std::vector<Asker> askers_;
+  ClientLimits limits_;
+  std::vector<Client> clients_;
   std::string why_;
   Descriptor listener_;
   Descriptor stop_;  // readable at the end
@@ -73,36 +73,38 @@ class ClockServer {
   std::thread thread_;
 };
 
-// Which process this is, and where rank 0 answers.
+// ---- Every rank's side.
+
+// The rank of this process, and the address of rank 0.
 struct RankAddress {
   std::uint32_t rank = 0;
   std::string host;
   std::string port;
 };
-// "1@node0:29555", "0@[::]:29555". Throws UsageError that shows how it is written.
+// "1@node0:29555", "0@[::]:29555". Throws UsageError that shows the format.
 RankAddress parse_rank(const std::string& text);
 
-// One question and its answer.
+// One request and its answer.
 struct ClockExchange {
-  std::uint64_t asked_ns = 0;     // here
-  std::uint64_t told_ns = 0;      // rank 0's clock, read between the two
-  std::uint64_t answered_ns = 0;  // here
+  std::uint64_t sent_ns = 0;      // this process's clock
+  std::uint64_t peer_ns = 0;      // rank 0's clock, read between the two
+  std::uint64_t received_ns = 0;  // this process's clock
 };
-// Of several, the one that was under way for the shortest time: it says most exactly what the other
-// clock had. None must not be asked for.
+// The exchange with the shortest round trip, which has the smallest error. Requires at least one
+// exchange.
 PeerClock shortest(std::span<const ClockExchange> exchanges);
 
 struct RankClockOptions {
   RankAddress address;
-  std::function<void(const PeerClock&)> tell;  // each look at rank 0's clock; from another thread
-  std::chrono::milliseconds period{10'000};    // between looks
-  std::chrono::milliseconds at_end{500};       // what the last look may take
-  std::function<std::uint64_t()> clock = now_ns;  // of a test: another one
+  std::function<void(const PeerClock&)> report;   // receives each reading, in another thread
+  std::chrono::milliseconds period{10'000};       // between readings
+  std::chrono::milliseconds at_end{500};          // limit of the last reading
+  std::function<std::uint64_t()> clock = now_ns;  // tests use another one
 };
 
-// Rank 0 answers at its address, to anybody: its clock is no secret. The others look at it at once,
-// every period, and at the end, each time with 32 exchanges; where nobody answers they try again
-// each second.
+// Rank 0 answers anyone at its address: its clock is no secret. The other ranks read it at the
+// start, once per period and at the end, each time with 32 exchanges; without an answer they try
+// again every second.
 class RankClock {
  public:
   explicit RankClock(RankClockOptions options);
@@ -110,12 +112,12 @@ class RankClock {
   RankClock(const RankClock&) = delete;
   RankClock& operator=(const RankClock&) = delete;
 
-  // Looks a last time, for `at_end`, unless rank 0 was never there; and ends. Once;
+  // Reads a last time, for at most `at_end`, unless rank 0 never answered, and ends. Call it once;
   // the destructor only ends.
   void finish();
-  // Why there are no answers: one sentence each; empty when all went well.
+  // Why there are no readings: one sentence each; empty if all went well.
   std::vector<std::string> notes() const;
-  std::uint16_t port() const;  // where rank 0 answers; 0 for others
+  std::uint16_t port() const;  // at which rank 0 answers; 0 for other ranks
 
  private:
   struct Parts;

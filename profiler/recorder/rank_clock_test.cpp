@@ -33,26 +33,26 @@ std::uint64_t other_clock() {
   return now_ns() + ahead_ns;
 }
 
-// What a rank was told, waited for.
-class Looks {
+// Collects the readings of a rank; can be waited for.
+class Readings {
  public:
-  std::function<void(const PeerClock&)> tell() {
-    return [this](const PeerClock& look) {
+  std::function<void(const PeerClock&)> report() {
+    return [this](const PeerClock& reading) {
       const std::lock_guard lock(mutex_);
-      looks_.push_back(look);
+      readings_.push_back(reading);
       changed_.notify_all();
     };
   }
   std::vector<PeerClock> wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, 20s, [&] { return looks_.size() >= count; });
-    return looks_;
+    changed_.wait_for(lock, 20s, [&] { return readings_.size() >= count; });
+    return readings_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<PeerClock> looks_;
+  std::vector<PeerClock> readings_;
 };
 
 TEST(RankAddress, IsRankHostAndPort) {
@@ -66,62 +66,62 @@ TEST(RankAddress, IsRankHostAndPort) {
     SCOPED_TRACE(wrong);
     try {
       parse_rank(wrong);
-      FAIL() << "was taken";
+      FAIL() << "was accepted";
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr("1@node0:29555"));
     }
   }
 }
 
-TEST(ShortestExchange, IsTheOneThatSaysMost) {
+TEST(ShortestExchange, HasTheSmallestError) {
   const std::array<ClockExchange, 3> exchanges{
-      {{.asked_ns = 100, .told_ns = 1000, .answered_ns = 200},
-       {.asked_ns = 300, .told_ns = 1190, .answered_ns = 340},
-       {.asked_ns = 400, .told_ns = 1300, .answered_ns = 470}}};
+      {{.sent_ns = 100, .peer_ns = 1000, .received_ns = 200},
+       {.sent_ns = 300, .peer_ns = 1190, .received_ns = 340},
+       {.sent_ns = 400, .peer_ns = 1300, .received_ns = 470}}};
   const PeerClock best = shortest(exchanges);
   EXPECT_EQ(best.at_ns, 320U);
   EXPECT_EQ(best.peer_ns, 1190U);
   EXPECT_EQ(best.round_trip_ns, 40U);
 }
 
-TEST(RankClock, LooksAtRankZerosAtOnceAgainAndAtTheEnd) {
+TEST(RankClock, ReadsAtTheStartPeriodicallyAndAtTheEnd) {
   const RankClock zero({.address = parse_rank("0@127.0.0.1:0"), .clock = other_clock});
   ASSERT_THAT(zero.notes(), IsEmpty());
-  Looks looks;
+  Readings readings;
   RankClock one({.address = {1, "127.0.0.1", std::to_string(zero.port())},
-                 .tell = looks.tell(),
+                 .report = readings.report(),
                  .period = 5ms});
-  const std::size_t before = looks.wait_for(3).size();
+  const std::size_t before = readings.wait_for(3).size();
   ASSERT_GE(before, 3U);
   one.finish();
-  const auto all = looks.wait_for(before + 1);
+  const auto all = readings.wait_for(before + 1);
   ASSERT_GE(all.size(), before + 1);
   EXPECT_THAT(one.notes(), IsEmpty());
-  for (const PeerClock& look : all) {
-    // The other clock is exactly so far ahead: a look is wrong by half of its way at most.
-    const auto wrong = static_cast<std::int64_t>(look.peer_ns - look.at_ns - ahead_ns);
-    EXPECT_LE(std::abs(wrong), static_cast<std::int64_t>(look.round_trip_ns / 2 + 1));
+  for (const PeerClock& reading : all) {
+    // The other clock is exactly ahead_ns ahead: the error is at most half of the round trip.
+    const auto wrong = static_cast<std::int64_t>(reading.peer_ns - reading.at_ns - ahead_ns);
+    EXPECT_LE(std::abs(wrong), static_cast<std::int64_t>(reading.round_trip_ns / 2 + 1));
   }
 }
 
-TEST(RankClock, SaysThatNobodyAnswersAndStillFindsWhoComesLater) {
+TEST(RankClock, ReportsASilentRankZeroAndStillFindsItLater) {
   // A port that was free a moment ago.
   std::string port;
   {
     const ClockServer server("127.0.0.1", "0", now_ns);
     port = std::to_string(server.port());
   }
-  Looks looks;
-  RankClock one({.address = {1, "127.0.0.1", port}, .tell = looks.tell(), .period = 20ms});
+  Readings readings;
+  RankClock one({.address = {1, "127.0.0.1", port}, .report = readings.report(), .period = 20ms});
   for (int i = 0; i < 1000 && one.notes().empty(); ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("is rank 0 there, with --profile-rank 0@127")));
+  EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("is rank 0 running with --profile-rank 0@127")));
   const RankClock zero({.address = {0, "127.0.0.1", port}, .clock = other_clock});
   ASSERT_THAT(zero.notes(), IsEmpty());
-  EXPECT_FALSE(looks.wait_for(1).empty());
+  EXPECT_FALSE(readings.wait_for(1).empty());
   EXPECT_THAT(one.notes(), IsEmpty());
 }
 
-TEST(RankClock, EndsAtOnceWhereNobodyAnswers) {
+TEST(RankClock, EndsSoonWithoutAnAnswer) {
   std::string why;
   // Listens, and never answers.
   const Descriptor silent = listen_tcp("127.0.0.1", "0", &why);
@@ -129,14 +129,14 @@ TEST(RankClock, EndsAtOnceWhereNobodyAnswers) {
   const auto began = std::chrono::steady_clock::now();
   {
     RankClock one({.address = {1, "127.0.0.1", std::to_string(port_of(silent))},
-                   .tell = [](const PeerClock&) { FAIL() << "nothing was told"; }});
+                   .report = [](const PeerClock&) { FAIL() << "there was no answer"; }});
     one.finish();
-    EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("does not tell its clock")));
+    EXPECT_THAT(one.notes(), ElementsAre(HasSubstr("does not send its clock")));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);  // half a second, on a busy machine
 }
 
-TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
+TEST(RankClock, ReadsAtTheEndWhenTheEndInterruptedTheFirstReading) {
   std::promise<void> asked, answer;
   std::once_flag first_question, first_release;
   const RankClock zero({.address = parse_rank("0@127.0.0.1:0"), .clock = [&] {
@@ -147,30 +147,30 @@ TEST(RankClock, LooksAtTheEndWhereTheEndCutOffItsFirstLook) {
                           return other_clock();
                         }});
   std::atomic<bool> ends{false};
-  Looks looks;
+  Readings readings;
   RankClock one({.address = {1, "127.0.0.1", std::to_string(zero.port())},
-                 .tell = looks.tell(),
+                 .report = readings.report(),
                  .at_end = 20s,
-                 .clock = [&] {  // read again only once the question is given up
+                 .clock = [&] {  // called again only after the request was given up
                    if (ends) std::call_once(first_release, [&] { answer.set_value(); });
                    return now_ns();
                  }});
   asked.get_future().wait();
   ends = true;
   one.finish();
-  EXPECT_EQ(looks.wait_for(1).size(), 1U);
+  EXPECT_EQ(readings.wait_for(1).size(), 1U);
   EXPECT_THAT(one.notes(), IsEmpty());
 }
 
-TEST(RankClock, TwoRanksZeroOfOnePlace) {
+TEST(RankClock, TwoRanksZeroAtOneAddress) {
   const RankClock first({.address = parse_rank("0@127.0.0.1:0")});
   const RankClock second({.address = {0, "127.0.0.1", std::to_string(first.port())}});
-  EXPECT_THAT(second.notes(), ElementsAre(HasSubstr("nothing can listen at 127.0.0.1")));
+  EXPECT_THAT(second.notes(), ElementsAre(HasSubstr("cannot listen at 127.0.0.1")));
   const RankClock nowhere({.address = parse_rank("0@no-such-host.invalid:0")});
   EXPECT_THAT(nowhere.notes(), ElementsAre(HasSubstr("no-such-host.invalid")));
 }
 
-TEST(ClockServer, ClosesOnWhoAsksForSomethingElse) {
+TEST(ClockServer, DisconnectsClientsThatSendSomethingElse) {
   const ClockServer server("127.0.0.1", "0", [] { return std::uint64_t{42}; });
   ASSERT_EQ(server.why(), "");
   const auto deadline = std::chrono::steady_clock::now() + 20s;
@@ -194,7 +194,7 @@ class Asker {
       : port_(std::to_string(server.port())), socket_(connect()) {}
 
   std::optional<std::string> ask() const {
-    EXPECT_TRUE(send_line(socket_, clock_question, deadline()));
+    EXPECT_TRUE(send_line(socket_, clock_request, deadline()));
     return receive_line(socket_, clock_line_bytes, deadline());
   }
   // The server closed it.
@@ -224,25 +224,25 @@ std::uint64_t answer_42() {
   return 42;
 }
 
-TEST(ClockServer, SilentConnectionsKeepNobodyOutAndTakeFewDescriptors) {
+TEST(ClockServer, SilentConnectionsKeepNoRankOutAndUseFewDescriptors) {
   const ClockServer server("127.0.0.1", "0", answer_42, {.connections = 8, .idle = 1h});
   ASSERT_EQ(server.why(), "");
   const auto before = open_descriptors();
   std::vector<Asker> silent;
   for (int i = 0; i < 200; ++i) silent.emplace_back(server);
   EXPECT_EQ(Asker(server).ask(), "42");
-  // The 200 are this test's own ends; the listing has one of its own before and now.
+  // The 200 are this test's ends; both listings include one descriptor of their own.
   EXPECT_LE(open_descriptors(), before + 200 + 8);
 }
 
-TEST(ClockServer, DropsWhoAsksNothing) {
+TEST(ClockServer, DropsIdleClients) {
   const ClockServer server("127.0.0.1", "0", answer_42, {.idle = 20ms});
   ASSERT_EQ(server.why(), "");
   EXPECT_TRUE(Asker(server).was_dropped());
   EXPECT_EQ(Asker(server).ask(), "42");
 }
 
-TEST(ClockServer, TakesAnEighthOfTheDescriptorsAtMost) {
+TEST(ClockServer, UsesAtMostAnEighthOfTheDescriptors) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit low{std::min<rlim_t>(limit.rlim_cur, 80), limit.rlim_max};
@@ -257,7 +257,7 @@ TEST(ClockServer, TakesAnEighthOfTheDescriptorsAtMost) {
   EXPECT_LE(open_descriptors(), before + 40 + 10);
 }
 
-TEST(ClockServer, RestsWhereNoDescriptorIsFreeAndGoesOnAfterwards) {
+TEST(ClockServer, PausesWithoutAFreeDescriptorAndContinuesAfterwards) {
   const ClockServer server("127.0.0.1", "0", answer_42);
   ASSERT_EQ(server.why(), "");
   const auto used_ns = [] {
@@ -267,7 +267,7 @@ TEST(ClockServer, RestsWhereNoDescriptorIsFreeAndGoesOnAfterwards) {
   };
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  // The asker has its descriptor; the server finds none for its end.
+  // The client has its descriptor; the server finds none for its end.
   std::string why;
   const Descriptor listener = listen_tcp("127.0.0.1", "0", &why);
   const rlimit none{static_cast<rlim_t>(listener.number()) + 2, limit.rlim_max};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <iterator>
 #include <mutex>
 #include <optional>
@@ -17,59 +16,80 @@
 #include "engine/core/text.h"
 #include "profiler/recorder/session_thread.h"
 #include "profiler/recorder/trigger.h"
+#include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
 namespace {
 
-struct Key {
+constexpr std::array<std::string_view, 4> level_names{"off", "steps", "spans", "deep"};
+
+struct ScheduleKey {
   const char* name;
   std::uint64_t ProfileSchedule::*value;
 };
-constexpr std::array keys{Key{"skip_first", &ProfileSchedule::skip_first},
-                          Key{"wait", &ProfileSchedule::wait},
-                          Key{"warmup", &ProfileSchedule::warmup},
-                          Key{"active", &ProfileSchedule::active},
-                          Key{"repeat", &ProfileSchedule::repeat},
-                          Key{"skip_first_wait", &ProfileSchedule::skip_first_wait}};
-constexpr const char* known =
+constexpr std::array schedule_keys{
+    ScheduleKey{"skip_first", &ProfileSchedule::skip_first},
+    ScheduleKey{"wait", &ProfileSchedule::wait},
+    ScheduleKey{"warmup", &ProfileSchedule::warmup},
+    ScheduleKey{"active", &ProfileSchedule::active},
+    ScheduleKey{"repeat", &ProfileSchedule::repeat},
+    ScheduleKey{"skip_first_wait", &ProfileSchedule::skip_first_wait}};
+constexpr const char* known_keys =
     "skip_first, wait, warmup, active, repeat, skip_first_wait (each =NUMBER) and per=run|epoch";
-// Far beyond any run, and no sum of a few overflows.
-constexpr std::uint64_t largest = 1'000'000'000'000;
+// Larger than any run, and sums of several do not overflow.
+constexpr std::uint64_t max_schedule_value = 1'000'000'000'000;
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
-  for (const Key& key : keys) names.emplace_back(key.name);
+  for (const ScheduleKey& key : schedule_keys) names.emplace_back(key.name);
   names.emplace_back("per");
   return names;
 }
 
-std::uint64_t number(std::string_view part, std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest)
-    fail<UsageError>("profile schedule: '{}' wants a whole number from 0 to {}", part, largest);
-  return value;
-}
-
-void set(ProfileSchedule& schedule, std::string_view part, std::string_view key,
-         std::string_view value) {
+void set_key(ProfileSchedule& schedule, std::string_view part, std::string_view key,
+             std::string_view value) {
   if (key == "per") {
     if (value != "run" && value != "epoch")
       fail<UsageError>("profile schedule: '{}' is neither per=run nor per=epoch", part);
     schedule.per_epoch = value == "epoch";
     return;
   }
-  for (const Key& one : keys)
+  for (const ScheduleKey& one : schedule_keys)
     if (key == one.name) {
-      schedule.*one.value = number(part, value);
+      const auto number = parse_number(value);
+      if (!number || *number > max_schedule_value)
+        fail<UsageError>("profile schedule: '{}' needs a whole number from 0 to {}", part,
+                         max_schedule_value);
+      schedule.*one.value = *number;
       return;
     }
   const std::vector<std::string> names = key_names();
-  fail<UsageError>("profile schedule: '{}' is not known{}; there are {}", part,
-                   suggestion(key, names), known);
+  fail<UsageError>("profile schedule: '{}' is unknown{}; use {}", part, suggestion(key, names),
+                   known_keys);
+}
+
+ClockReading read_clocks() {
+  timespec real{};
+  ClockReading reading;
+  reading.monotonic_ns = now_ns();
+  ::clock_gettime(CLOCK_REALTIME, &real);
+  reading.error_ns = now_ns() - reading.monotonic_ns;
+  reading.realtime_ns = static_cast<std::uint64_t>(real.tv_sec) * 1'000'000'000 +
+                        static_cast<std::uint64_t>(real.tv_nsec);
+  return reading;
 }
 
 }  // namespace
+
+Level parse_level(const std::string& text) {
+  for (std::size_t i = 0; i < level_names.size(); ++i)
+    if (text == level_names[i]) return static_cast<Level>(i);
+  fail<UsageError>("--profile {}: must be off, steps, spans or deep", text);
+}
+
+std::string_view name(Level level) {
+  return level_names.at(static_cast<std::size_t>(level));
+}
 
 ProfileSchedule parse_schedule(const std::string& text) {
   ProfileSchedule schedule;
@@ -80,26 +100,26 @@ ProfileSchedule parse_schedule(const std::string& text) {
     const std::string_view part = rest.substr(0, comma);
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos || comma == rest.size() - 1)
-      fail<UsageError>("profile schedule: '{}' in '{}' is not KEY=VALUE; there are {}",
-                       equals == std::string_view::npos ? part : "", text, known);
+      fail<UsageError>("profile schedule: '{}' in '{}' is not KEY=VALUE; use {}",
+                       equals == std::string_view::npos ? part : "", text, known_keys);
     const std::string_view key = part.substr(0, equals);
-    set(schedule, part, key, part.substr(equals + 1));
+    set_key(schedule, part, key, part.substr(equals + 1));
     if (!seen.emplace(key).second)
       fail<UsageError>("profile schedule: '{}' is given twice in '{}'", key, text);
     rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
   }
   if (schedule.active == 0)
-    fail<UsageError>("profile schedule: active=0 in '{}' would record nothing; active=1 or more",
+    fail<UsageError>("profile schedule: active=0 in '{}' would record nothing; use 1 or more",
                      text);
   if (schedule.per_epoch && schedule.skip_first_wait != 0)
-    fail<UsageError>("profile schedule: skip_first_wait={} in '{}' goes with per=run only",
+    fail<UsageError>("profile schedule: skip_first_wait={} in '{}' works only with per=run",
                      schedule.skip_first_wait, text);
   return schedule;
 }
 
 std::string to_text(const ProfileSchedule& schedule) {
   std::string text;
-  for (const Key& key : keys)
+  for (const ScheduleKey& key : schedule_keys)
     if (key.value != &ProfileSchedule::skip_first_wait || schedule.skip_first_wait != 0)
       text += fmt::format("{}={},", key.name, schedule.*key.value);
   return text + (schedule.per_epoch ? "per=epoch" : "per=run");
@@ -127,36 +147,9 @@ Action composer_action(const ProfileSchedule& schedule, std::uint64_t batch, std
   const std::uint64_t position = since % cycle;
   if (position < schedule.wait) return Action::none;
   if (position < schedule.wait + schedule.warmup) return Action::warmup;
-  // An epoch that ends within a window saves what there is: the next epoch begins a new cycle.
+  // A window that the end of the epoch interrupts is saved: the next epoch begins a new cycle.
   const bool last = position == cycle - 1 || batch + 1 == batches;
   return last ? Action::record_and_save : Action::record;
-}
-
-namespace {
-
-constexpr std::array<std::string_view, 4> level_names{"off", "steps", "spans", "deep"};
-
-ClockReading read_clocks() {
-  timespec real{};
-  ClockReading reading;
-  reading.monotonic_ns = now_ns();
-  ::clock_gettime(CLOCK_REALTIME, &real);
-  reading.error_ns = now_ns() - reading.monotonic_ns;
-  reading.realtime_ns = static_cast<std::uint64_t>(real.tv_sec) * 1'000'000'000 +
-                        static_cast<std::uint64_t>(real.tv_nsec);
-  return reading;
-}
-
-}  // namespace
-
-Level parse_level(const std::string& text) {
-  for (std::size_t i = 0; i < level_names.size(); ++i)
-    if (text == level_names[i]) return static_cast<Level>(i);
-  fail<UsageError>("--profile {}: there are off, steps, spans and deep", text);
-}
-
-std::string_view name(Level level) {
-  return level_names.at(static_cast<std::size_t>(level));
 }
 
 struct Recorder::Parts {
@@ -172,20 +165,20 @@ struct Recorder::Parts {
   std::unique_ptr<RankClock> rank_clock;
   std::optional<Window> window;
   std::atomic<bool> recording{false};  // a window is open
-  bool on = false;                     // sources give entries
-  bool tracing = false;                // a trace was begun and not ended
-  bool counting = false;               // and the GPU's counters
-  Action current = Action::none;       // of the step at hand
-  std::uint64_t seen = 0;              // steps of this process that are done
-  std::uint64_t resumed = 0;           // batches of the first epoch that were done before
+  bool on = false;                     // sources record
+  bool tracing = false;                // the device trace has begun
+  bool counting = false;               // PM sampling has begun
+  Action current = Action::none;       // of the current step
+  std::uint64_t seen = 0;              // completed steps of this process
+  std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
   bool first_epoch = true;
   std::uint64_t windows = 0;
   bool over = false;  // no more windows
   bool finished = false;
-  // On demand.
+  // Recording on demand.
   std::mutex mutex;
   std::optional<TriggerRequest> request;
-  std::uint64_t last_told = 0;  // step
+  std::uint64_t last_step = 0;
   std::uint64_t last_end_ns = 0;
   std::optional<std::uint64_t> demanded_until;  // local step, excluded
   std::uint64_t demanded_from = 0;
@@ -193,7 +186,7 @@ struct Recorder::Parts {
 
   bool has_spans() const { return options.level >= Level::spans; }
 
-  // What shall be recorded of the step that comes `ahead` steps after the last one done.
+  // The action for the step that is `ahead` steps after the last completed one.
   Action action(const StepPlace& next, std::uint64_t ahead) const {
     const std::uint64_t local = seen + ahead;
     if (demanded_until && local >= demanded_from && local < *demanded_until)
@@ -213,7 +206,7 @@ struct Recorder::Parts {
     on = to;
     const bool traces = options.trace.trace && (!demanded_until || demanded_deep);
     if (to && traces) options.trace.trace->begin();
-    if (!to && tracing) options.trace.trace->end();  // a warm-up that nothing came of
+    if (!to && tracing) options.trace.trace->end();  // a warm-up without a window
     tracing = to && traces;
     const bool counts = options.counters.sampling != nullptr;
     if (to && counts) options.counters.sampling->begin();
@@ -247,20 +240,20 @@ struct Recorder::Parts {
     ++windows;
   }
 
-  // What was recorded of whole steps is kept: the run ends, and a window with it.
+  // Keeps the complete steps of an open window when the run ends.
   void end_windows() {
-    if (window && session.is_alive() && last_told >= window->first_step) {
-      const std::uint64_t steps = last_told - window->first_step + 1;
-      session.add_note("the run ended in a window: it has " + std::to_string(steps) +
+    if (window && session.is_alive() && last_step >= window->first_step) {
+      const std::uint64_t steps = last_step - window->first_step + 1;
+      session.add_note("the run ended inside a window: it has " + std::to_string(steps) +
                        (steps == 1 ? " step" : " steps"));
-      close_window(last_told, last_end_ns);
+      close_window(last_step, last_end_ns);
     }
     window.reset();
     turn(false);
     over = true;
   }
 
-  // For the steps to come.
+  // Switches sources and windows for the next step.
   void prepare(const StepPlace& next, std::uint64_t next_step, std::uint64_t begin_ns) {
     const Action coming = current = action(next, 0);
     const Action ahead = action(next, options.steps_in_flight);
@@ -276,15 +269,15 @@ struct Recorder::Parts {
   std::string answer(const TriggerRequest& wanted) {
     const std::lock_guard lock(mutex);
     if (request || demanded_until || recording)
-      return "busy: a window is being recorded; ask again when it is done";
-    if (!session.is_alive()) return "refused: this run's session could not be written";
+      return "busy: a window is being recorded; try again when it is complete";
+    if (!session.is_alive()) return "refused: the session of this run cannot be written";
     if (wanted.steps == 0) return "refused: --steps must be at least 1";
     request = wanted;
     return "recording " + std::to_string(wanted.steps) + " steps from about step " +
-           std::to_string(last_told + 3 + options.steps_in_flight) + " on into " +
+           std::to_string(last_step + 3 + options.steps_in_flight) + " on into " +
            options.path.string() +
            (wanted.deep && !options.trace.trace
-                ? "; without the device's activities: the run was not started with --profile deep"
+                ? "; without GPU activities, because the run was not started with --profile deep"
                 : "");
   }
 
@@ -306,7 +299,7 @@ Recorder::Recorder(RecorderOptions options) : parts_(std::make_unique<Parts>(std
   if (parts.options.rank)
     parts.rank_clock = std::make_unique<RankClock>(
         RankClockOptions{.address = *parts.options.rank,
-                         .tell = [&parts](const PeerClock& clock) { parts.session.add(clock); }});
+                         .report = [&parts](const PeerClock& clock) { parts.session.add(clock); }});
   if (!parts.options.counters.why.empty()) note(parts.options.counters.why);
   if (!parts.options.listens) return;
   parts.listener = std::make_unique<TriggerListener>(
@@ -342,7 +335,7 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
   parts.resumed = first.batch;
   {
     const std::lock_guard lock(parts.mutex);
-    parts.last_told = step - 1;
+    parts.last_step = step - 1;
   }
   parts.session.add(read_clocks());
   parts.prepare(first, step, now_ns());
@@ -358,7 +351,7 @@ void Recorder::on_step(const Step& step, const StepPlace& next) {
     parts.close_window(step.step, step.end_ns);
   {
     const std::lock_guard lock(parts.mutex);
-    parts.last_told = step.step;
+    parts.last_step = step.step;
     parts.last_end_ns = step.end_ns;
   }
   parts.take_request();

@@ -1,5 +1,6 @@
-// Keeps a session while a run goes on: which steps, from which sources, into which file. Nothing of
-// it ever throws into the run: what fails becomes a note, and the run goes on without.
+// Records a session during a run: the schedule of recorded steps, the sources, the file. The
+// recorder never throws into the run: a failure becomes a note, and the run continues without that
+// data.
 #pragma once
 
 #include <cstdint>
@@ -15,56 +16,55 @@
 
 namespace warpstep::profiler {
 
-// Which steps are recorded with spans: torch.profiler's schedule over a run, or Composer's over
-// each epoch.
+enum class Level : std::uint8_t {
+  off,
+  steps,  // each step's parts and the machine's metrics
+  spans,  // in windows: calls, loader stages, host functions
+  deep,   // also a device's activities
+};
+Level parse_level(const std::string& text);  // UsageError that lists the levels
+std::string_view name(Level level);
 
 enum class Action : std::uint8_t { none, warmup, record, record_and_save };
 
+// The steps that are recorded with spans: torch.profiler's schedule over the run, or Composer's
+// over each epoch.
 struct ProfileSchedule {
   std::uint64_t skip_first = 5;
   std::uint64_t wait = 0;
   std::uint64_t warmup = 2;
   std::uint64_t active = 20;
-  std::uint64_t repeat = 1;           // 0: for ever
-  std::uint64_t skip_first_wait = 0;  // not 0: no waiting before the first window (torch's)
+  std::uint64_t repeat = 1;           // 0: until the end
+  std::uint64_t skip_first_wait = 0;  // not 0: no wait before the first window (torch only)
   bool per_epoch = false;             // else per run
 };
 
-// "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run"; what is not named keeps its default.
-// UsageError that names the part and the known keys.
+// "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run"; missing keys keep their defaults.
+// UsageError that names the invalid part and the known keys.
 ProfileSchedule parse_schedule(const std::string& text);
 std::string to_text(const ProfileSchedule& schedule);
 
-// torch.profiler.schedule: `step` of the process, from 0.
+// As torch.profiler.schedule: `step` of the process, from 0.
 Action torch_action(const ProfileSchedule& schedule, std::uint64_t step);
-// Composer's cyclic_schedule as its code has it: `batch` of the epoch, from 0, of `batches`. A run
-// that resumes in an epoch counts from there: `resumed_at` batches are skipped besides.
+// As the code of Composer's cyclic_schedule: `batch` of the epoch, from 0, of `batches`. A run that
+// resumes inside an epoch also skips the first `resumed_at` batches.
 Action composer_action(const ProfileSchedule& schedule, std::uint64_t batch, std::uint64_t batches,
                        std::uint64_t resumed_at = 0);
-
-enum class Level : std::uint8_t {
-  off,
-  steps,  // each step's parts and the machine's metrics
-  spans,  // in windows: calls, loader stages, host functions
-  deep,   // and a device's activities
-};
-Level parse_level(const std::string& text);  // UsageError that names them
-std::string_view name(Level level);
 
 struct RecorderOptions {
   Level level = Level::steps;
   ProfileSchedule schedule;
   std::filesystem::path path;         // the session file
-  std::uint64_t steps_in_flight = 0;  // that are enqueued when a step is told
-  OpenedTrace trace;                  // of Level::deep
-  OpenedPmSampling counters;          // of windows, on request
-  bool listens = true;                // for `warpstep profile PID`
+  std::uint64_t steps_in_flight = 0;  // enqueued at the time of on_step()
+  OpenedTrace trace;                  // for Level::deep
+  OpenedPmSampling counters;          // in windows, if requested
+  bool listens = true;                // to `warpstep profile PID`
   bool samples = true;                // the machine
-  bool samples_gpus = false;          // and its GPUs, through NVML
-  std::optional<RankAddress> rank;    // of a job of several processes: which, and whose clock
+  bool samples_gpus = false;          // through NVML
+  std::optional<RankAddress> rank;    // in a job of several processes
 };
 
-// Where in its epoch a step is.
+// The position of a step in its epoch.
 struct StepPlace {
   std::uint64_t batch = 0;    // from 0
   std::uint64_t batches = 0;  // of the epoch
@@ -77,26 +77,26 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Objects of the session (session.h); an empty one is not kept.
+  // Objects of the session (session.h).
   void tell_stamp(const Json& stamp);
   void tell_program(const Json& program);
   void tell_loader(const Json& loader);
   void tell_peaks(const Json& peaks);
   void tell_devices(const std::vector<Device>& devices);
-  void note(const std::string& text);  // what the report shall say
+  void note(const std::string& text);  // for the report
 
-  // The run is about to go on with step `step`, counted from 1.
+  // Call before the first step `step`, counted from 1.
   void begin(std::uint64_t step, const StepPlace& first);
-  // A step is done; `next` is the place of the one after it. Called by the thread that enqueues.
+  // Call after each step, in the thread that enqueues; `next` is the position of the next step.
   void on_step(const Step& step, const StepPlace& next);
-  // The last step is done: what comes is of no window.
+  // Call after the last step: closes an open window.
   void end_windows();
-  // The run is over; the session file is complete afterwards. Once.
+  // Call once, at the end of the run; completes the session file.
   void finish();
 
-  // What went wrong, and what the user should know: one sentence each.
+  // Failures and other facts that the user should know: one sentence each.
   std::vector<std::string> notes() const;
-  std::uint64_t windows() const;  // that are in the session
+  std::uint64_t windows() const;  // in the session
 
  private:
   struct Parts;

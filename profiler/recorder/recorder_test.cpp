@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 const record::Name work{"work", Kind::call};
 
-// A run whose steps are one span each.
+// A run with one span per step.
 class RecordedRun {
  public:
   RecordedRun(const std::string& name, Level level, const std::string& schedule,
@@ -61,7 +61,7 @@ class RecordedRun {
   std::uint64_t end_ns_ = 0;
 };
 
-// The steps whose spans a session has, by the steps' own times.
+// The steps whose spans a session has, by the times of the steps.
 std::vector<std::uint64_t> spanned(const Session& session) {
   std::vector<std::uint64_t> steps;
   for (const Step& step : session.steps)
@@ -117,7 +117,7 @@ TEST(Recorder, FollowsComposersScheduleInEachEpoch) {
   EXPECT_THAT(spanned(run.session()), ElementsAre(3, 4, 8, 9));
 }
 
-TEST(Recorder, KeepsTheWholeStepsOfTheWindowThatTheRunEndedIn) {
+TEST(Recorder, KeepsTheCompleteStepsOfAnInterruptedWindow) {
   RecordedRun run("cut", Level::spans, "skip_first=1,warmup=0,active=10");
   run.steps(4);
   run.recorder().finish();
@@ -130,7 +130,7 @@ TEST(Recorder, KeepsTheWholeStepsOfTheWindowThatTheRunEndedIn) {
   EXPECT_EQ(run.recorder().windows(), 1U);
 }
 
-// What the file holds at any moment is what a killed run leaves.
+// A killed run leaves the file as it is at any moment.
 TEST(Recorder, LeavesAFileThatCanBeReadAtAnyMoment) {
   RecordedRun run("killed", Level::spans, "skip_first=0,warmup=0,active=1000,repeat=1");
   for (int i = 0; i < 20; ++i) {
@@ -142,7 +142,7 @@ TEST(Recorder, LeavesAFileThatCanBeReadAtAnyMoment) {
   EXPECT_EQ(run.session().steps.size(), 400U);
 }
 
-TEST(Recorder, GoesOnWithoutAFile) {
+TEST(Recorder, ContinuesWithoutAFile) {
   Recorder recorder({.level = Level::spans,
                      .schedule = parse_schedule("skip_first=0,warmup=0,active=2"),
                      .path = "/dev/full",
@@ -156,7 +156,7 @@ TEST(Recorder, GoesOnWithoutAFile) {
 }
 
 // A disk that is full in the middle of a run.
-TEST(Recorder, KeepsWhatItHadWhenTheDiskIsFull) {
+TEST(Recorder, KeepsEarlierDataWhenTheDiskIsFull) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -203,7 +203,7 @@ TEST(Recorder, RecordsOnDemand) {
   EXPECT_THAT(spanned(read_session(path)), ElementsAre(13, 14, 15, 33, 34));
 }
 
-// A GPU's counters: one sample at the window's end, and what was asked.
+// Simulated counters: one sample at the end of a window, and the calls.
 class Counters final : public PmSampling {
  public:
   explicit Counters(std::vector<std::string>& calls) : calls_(calls) {}
@@ -252,7 +252,7 @@ TEST(Level, IsOneOfFour) {
   EXPECT_THROW(parse_level("all"), UsageError);
 }
 
-TEST(Recorder, KeepsWhatItSeesOfRankZerosClock) {
+TEST(Recorder, KeepsReadingsOfRankZerosClock) {
   const RankClock zero({.address = parse_rank("0@127.0.0.1:0")});
   const std::filesystem::path path = testing::own_folder() / "rank1.prof";
   RecorderOptions options;

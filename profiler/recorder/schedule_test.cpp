@@ -62,7 +62,7 @@ TEST(Schedule, NeverRecordsWithoutActiveSteps) {
   EXPECT_EQ(composer_table(schedule, 5), "NNNNN");
 }
 
-// The two schedules once more, written out window by window instead of by remainders.
+// The two schedules written differently: window by window instead of by remainders.
 std::string written_out(const ProfileSchedule& schedule, std::uint64_t skipped, std::uint64_t steps,
                         bool first_waits, bool saves_at_end) {
   std::string table(skipped, 'N');
@@ -127,7 +127,7 @@ TEST(ScheduleText, IsReadBack) {
   });
 }
 
-TEST(ScheduleText, KeepsDefaultsOfWhatItDoesNotName) {
+TEST(ScheduleText, KeepsDefaultsOfMissingKeys) {
   EXPECT_TRUE(same(parse_schedule(""), {}));
   ProfileSchedule expected;
   expected.active = 3;
@@ -159,7 +159,7 @@ TEST(ScheduleText, IsRefusedWithThePartAndTheKnownKeys) {
   EXPECT_THAT(refusal("per=step"), AllOf(HasSubstr("'per=step'"), HasSubstr("per=epoch")));
   EXPECT_THAT(refusal("active=0"), HasSubstr("record nothing"));
   EXPECT_THAT(refusal("wait=1,wait=2"), HasSubstr("'wait' is given twice"));
-  EXPECT_THAT(refusal("skip_first_wait=1,per=epoch"), HasSubstr("goes with per=run"));
+  EXPECT_THAT(refusal("skip_first_wait=1,per=epoch"), HasSubstr("works only with per=run"));
 }
 
 }  // namespace

@@ -8,14 +8,13 @@
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
 #include "engine/core/thread.h"
-#include "profiler/session/session_file.h"
 
 namespace warpstep::profiler {
 namespace {
 
-// A ring holds 16,384 entries: at 100,000 a second a thread it is a sixth full by then.
+// A ring holds 16,384 entries: at 100,000 per second and thread it is a sixth full after a period.
 constexpr std::chrono::milliseconds period{25};
-constexpr std::chrono::milliseconds quiet_period{500};  // without a window
+constexpr std::chrono::milliseconds idle_period{500};  // without a window
 
 }  // namespace
 
@@ -24,7 +23,7 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
   try {
     writer_.emplace(std::move(path));
   } catch (const std::exception& error) {
-    notes_.push_back(std::string("the session is not kept: ") + error.what());
+    notes_.push_back(std::string("the session is not written: ") + error.what());
     stop_ = true;
     sampler_.reset();
     return;
@@ -32,7 +31,7 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
   if (sampler_ && !sampler_->why().empty()) notes_.push_back(sampler_->why());
   const std::string why = try_start_thread(thread_, "profiler", [this] { run(); });
   if (why.empty()) return;
-  notes_.push_back("the session is not kept: " + why);
+  notes_.push_back("the session is not written: " + why);
   stop_ = true;
   sampler_.reset();
   writer_.reset();
@@ -74,14 +73,14 @@ void SessionThread::add_note(const std::string& text) {
 }
 
 void SessionThread::open(const Window& window) {
-  tell({window, std::nullopt});
+  add(Event{window, std::nullopt});
 }
 
 void SessionThread::close(const Window& window, Traced traced) {
-  tell({window, std::move(traced)});
+  add(Event{window, std::move(traced)});
 }
 
-void SessionThread::tell(Event event) {
+void SessionThread::add(Event event) {
   {
     const std::lock_guard lock(mutex_);
     if (!stop_) next_.events.push_back(std::move(event));
@@ -105,7 +104,7 @@ bool SessionThread::is_alive() const {
 void SessionThread::finish() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;  // it may be so already, after a failure: the thread is still to be joined
+    stop_ = true;  // may be set already, after a failure; the thread must still be joined
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
@@ -118,18 +117,18 @@ std::vector<std::string> SessionThread::notes() const {
 
 void SessionThread::run() {
   for (bool last = false; !last;) {
-    Order order;
+    Additions additions;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, window_ || record::is_on() ? period : quiet_period,
+      wake_.wait_for(lock, window_ || record::is_on() ? period : idle_period,
                      [&] { return stop_ || woken_ || !next_.events.empty(); });
       woken_ = false;
       last = stop_;
-      order = std::exchange(next_, {});
-      order.taken_ns = now_ns();
+      additions = std::exchange(next_, {});
+      additions.taken_ns = now_ns();
     }
     try {
-      carry_out(std::move(order));
+      write(additions);
       if (last && writer_) {
         write_samples();
         writer_->write(Chunk::losses, std::vector{losses_});
@@ -140,24 +139,25 @@ void SessionThread::run() {
       writer_.reset();
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::string("the session ends early: ") + error.what());
-      stop_ = true;  // nothing more is taken; the run goes on
+      stop_ = true;  // accepts no more; the run continues
       return;
     }
   }
 }
 
-void SessionThread::carry_out(Order order) {
+void SessionThread::write(const Additions& additions) {
   if (!writer_) return;
-  for (const auto& [type, json] : order.objects) writer_->write(type, json);
-  for (const std::string& note : order.notes) writer_->write(Chunk::note, std::string_view(note));
-  if (!order.devices.empty()) write_names();
-  writer_->write(Chunk::devices, order.devices);
-  writer_->write(Chunk::clocks, order.clocks);
-  writer_->write(Chunk::peer_clocks, order.peer_clocks);
-  writer_->write(Chunk::steps, order.steps);
+  for (const auto& [type, json] : additions.objects) writer_->write(type, json);
+  for (const std::string& note : additions.notes)
+    writer_->write(Chunk::note, std::string_view(note));
+  if (!additions.devices.empty()) write_names();
+  writer_->write(Chunk::devices, additions.devices);
+  writer_->write(Chunk::clocks, additions.clocks);
+  writer_->write(Chunk::peer_clocks, additions.peer_clocks);
+  writer_->write(Chunk::steps, additions.steps);
   write_samples();
   gather_entries();
-  for (const Event& event : order.events) {
+  for (const Event& event : additions.events) {
     if (!event.closed) {
       window_ = event.window;
     } else if (window_) {
@@ -166,8 +166,8 @@ void SessionThread::carry_out(Order order) {
       window_.reset();
     }
   }
-  // Not later ones: the window may have been closed, and another warm-up begun, since then.
-  if (window_) write_entries(order.taken_ns);
+  // Not later entries: since then the window may have been closed and another warm-up begun.
+  if (window_) write_entries(additions.taken_ns);
 }
 
 void SessionThread::gather_entries() {
@@ -175,13 +175,13 @@ void SessionThread::gather_entries() {
     for (const record::Entry& entry : entries)
       pending_.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
   });
-  // A warm-up that lasts: only its end may be of the window to come.
-  constexpr std::size_t most = std::size_t{1} << 20;
-  if (!window_ && pending_.size() > most)
-    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(most / 2));
+  // Of a long warm-up only the end can belong to the next window.
+  constexpr std::size_t max_pending = std::size_t{1} << 20;
+  if (!window_ && pending_.size() > max_pending)
+    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(max_pending / 2));
 }
 
-// Names first: what is in the file when the process is killed must be readable.
+// Names come before the records that use them: the file of a killed process must be readable.
 void SessionThread::write_names() {
   const std::vector<record::NameInfo> names = record::names(names_);
   if (!names.empty()) writer_->write(Chunk::names, names_json(names));
@@ -198,7 +198,7 @@ void SessionThread::write_names() {
 void SessionThread::write_entries(std::uint64_t until_ns) {
   std::vector<Span> spans, later;
   for (const Span& span : pending_) {
-    // A step begins at the time at which the one before ended, and its window with it.
+    // A step, and its window, begins at the time at which the previous step ended.
     if (span.begin_ns >= until_ns)
       later.push_back(span);
     else if (span.end_ns > window_->begin_ns || span.begin_ns == window_->begin_ns)

@@ -1,4 +1,4 @@
-// The thread that writes a session: takes entries off the rings before they are full.
+// The thread that writes a session file. It reads the rings of trace events before they are full.
 #pragma once
 
 #include <condition_variable>
@@ -24,30 +24,30 @@ class SessionThread {
   SessionThread(const SessionThread&) = delete;
   SessionThread& operator=(const SessionThread&) = delete;
 
-  // All of these return at once, and may be called from any thread.
+  // All of these return immediately, and may be called from any thread.
   void add(const Step& step);
   void add(Chunk type, const Json& json);
   void add(const ClockReading& clocks);
   void add(const PeerClock& clock);
   void add(const std::vector<Device>& devices);
   void add_note(const std::string& text);
-  void open(const Window& window);  // entries from window.begin_ns on are kept
+  void open(const Window& window);  // keeps entries from window.begin_ns on
   void close(const Window& window, Traced traced);
 
-  void wake();            // entries come from now on
-  bool is_alive() const;  // what is told will be written
+  void wake();            // entries are recorded from now on
+  bool is_alive() const;  // whether additions will be written
 
-  // Writes everything and ends; further calls do nothing.
+  // Writes everything and ends the thread; later additions do nothing.
   void finish();
 
   std::vector<std::string> notes() const;
 
  private:
-  struct Event {  // a window was opened or, with what was traced, closed
+  struct Event {  // a window was opened, or closed with its traced activities
     Window window;
     std::optional<Traced> closed;
   };
-  struct Order {  // things to write, in order
+  struct Additions {  // data to write, in order
     std::uint64_t taken_ns = 0;
     std::vector<Step> steps;
     std::vector<std::pair<Chunk, Json>> objects;
@@ -58,9 +58,9 @@ class SessionThread {
     std::vector<Event> events;
   };
 
-  void tell(Event event);
+  void add(Event event);
   void run();
-  void carry_out(Order order);
+  void write(const Additions& additions);
   void gather_entries();
   void write_entries(std::uint64_t until_ns);
   void write_names();
@@ -70,7 +70,7 @@ class SessionThread {
   std::unique_ptr<Sampler> sampler_;
   std::optional<SessionWriter> writer_;  // none after a failure
   std::optional<Window> window_;         // open
-  std::vector<Span> pending_;            // taken off the rings, not yet written
+  std::vector<Span> pending_;            // read from the rings, not yet written
   std::size_t names_ = 0, threads_ = 0;  // written
   std::size_t sampler_notes_ = 0;        // written
   Losses losses_;
@@ -78,7 +78,7 @@ class SessionThread {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  Order next_;
+  Additions next_;
   bool stop_ = false;
   bool woken_ = false;
   std::vector<std::string> notes_;

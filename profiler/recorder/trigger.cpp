@@ -64,7 +64,7 @@ std::vector<path> socket_folders(uid_t user) {
   std::vector<path> folders;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   struct stat status {};
-  // After sudo the variable may still name the folder of who called it.
+  // After sudo the variable may still name the folder of the user who called sudo.
   if (user == ::geteuid() && runtime && path(runtime).is_absolute() &&
       ::stat(runtime, &status) == 0 && status.st_uid == user)
     folders.push_back(path(runtime) / "warpstep");
@@ -99,8 +99,8 @@ Descriptor connect_to(const path& path, int* error) {
 }
 
 Descriptor listen_at(const path& final_path, int* error) {
-  // Bound under another name first: at its own it is there when it listens and is closed to others,
-  // so that a refused connection always means a dead job.
+  // Bound under a temporary name and renamed once it listens and is closed to others, so that a
+  // refused connection always means a dead job.
   const path made = final_path.parent_path() / fmt::format(".{}.new", ::getpid());
   *error = ENAMETOOLONG;
   const auto address = address_of(made);
@@ -127,6 +127,10 @@ std::optional<uid_t> peer_of(const Descriptor& socket) {
   return peer.uid;
 }
 
+Deadline deadline_in(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
 bool wait_for(const Descriptor& socket, short events, Deadline deadline, int stop) {
   for (;;) {
     const auto left =
@@ -140,7 +144,7 @@ bool wait_for(const Descriptor& socket, short events, Deadline deadline, int sto
   }
 }
 
-std::optional<std::string> receive_line(const Descriptor& socket, std::size_t most_bytes,
+std::optional<std::string> receive_line(const Descriptor& socket, std::size_t max_bytes,
                                         Deadline deadline, int stop) {
   std::string line;
   std::array<char, 512> part{};
@@ -150,7 +154,7 @@ std::optional<std::string> receive_line(const Descriptor& socket, std::size_t mo
     if (got <= 0) return std::nullopt;
     line.append(part.data(), static_cast<std::size_t>(got));
     const std::size_t end = line.find('\n');
-    if (std::min(end, line.size()) > most_bytes) return std::nullopt;
+    if (std::min(end, line.size()) > max_bytes) return std::nullopt;
     if (end == line.npos) continue;
     line.resize(end);
     return line;
@@ -162,7 +166,8 @@ bool send_line(const Descriptor& socket, std::string_view line, Deadline deadlin
   std::string rest(line);
   rest += '\n';
   for (;;) {
-    // At once: a deadline that a busy machine has let pass is only for what must be waited for.
+    // Before looking at the deadline, which a busy machine may have let pass: it limits only
+    // waiting.
     const ssize_t sent =
         ::send(socket.number(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && !try_again(sent)) return false;
@@ -180,18 +185,11 @@ std::string one_clean_line(std::string text) {
 
 namespace {
 
-using std::filesystem::path;
-
-constexpr std::chrono::seconds patience{1};  // of a job with whoever asks
-// Of who asks: the job may have several others before.
-constexpr std::chrono::seconds asker_patience{5};
+constexpr std::chrono::seconds job_patience{1};     // of a job with a client
+constexpr std::chrono::seconds client_patience{5};  // the job may serve several others first
 constexpr std::size_t request_bytes = 4096;
 constexpr std::size_t answer_bytes = 65536;
-constexpr std::uint64_t most_steps = 1'000'000;
-
-Deadline in(std::chrono::seconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
+constexpr std::uint64_t max_steps = 1'000'000;
 
 // The number of "PID.sock".
 std::optional<pid_t> job_of(const path& file) {
@@ -216,8 +214,8 @@ Found look_at(const path& socket) {
   return error == ECONNREFUSED ? Found::dead : Found::unknown;
 }
 
-// Sockets that killed jobs left. Whether one is dead is asked of the socket and not of the process:
-// numbers of processes are used again, and another container's are not known here.
+// Removes sockets that killed jobs left. Tests the socket, not the process: process numbers are
+// reused, and those of other containers are unknown here.
 void remove_stale(const path& folder) {
   for (const path& socket : sockets_in(folder))
     if (look_at(socket) == Found::dead) ::unlink(socket.c_str());
@@ -226,7 +224,7 @@ void remove_stale(const path& folder) {
 // Throws UsageError and nlohmann::json's exceptions.
 TriggerRequest parse_request(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line);
-  if (!json.is_object()) fail<UsageError>("a request is a JSON object");
+  if (!json.is_object()) fail<UsageError>("a request must be a JSON object");
   TriggerRequest request;
   for (const auto& [key, value] : json.items()) {
     if (key == "steps" && value.is_number_unsigned()) {
@@ -238,8 +236,8 @@ TriggerRequest parse_request(const std::string& line) {
                        value.type_name());
     }
   }
-  if (request.steps == 0 || request.steps > most_steps)
-    fail<UsageError>("steps are 1 to {}, not {}", most_steps, request.steps);
+  if (request.steps == 0 || request.steps > max_steps)
+    fail<UsageError>("steps must be 1 to {}, not {}", max_steps, request.steps);
   return request;
 }
 
@@ -253,7 +251,7 @@ std::string answer_to(const std::string& line, const TriggerListener::Accept& ac
     return "not recorded: the job failed to answer";
   }
 } catch (...) {
-  return {};  // out of memory; the asker sees an empty line
+  return {};  // out of memory; the client gets an empty line
 }
 
 }  // namespace
@@ -268,10 +266,10 @@ struct TriggerListener::Parts {
   void serve(const Descriptor& client) const {
     const auto peer = peer_of(client);
     if (!peer || (*peer != ::geteuid() && *peer != 0)) return;
-    const Deadline deadline = in(patience);
+    const Deadline deadline = deadline_in(job_patience);
     const auto line = receive_line(client, request_bytes, deadline, stop.number());
     if (!line) return;
-    send_line(client, answer_to(*line, accept), in(patience), stop.number());
+    send_line(client, answer_to(*line, accept), deadline_in(job_patience), stop.number());
   }
 
   void work() const noexcept {
@@ -283,14 +281,15 @@ struct TriggerListener::Parts {
       const Descriptor client(
           ::accept4(socket.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!client) {
-        // Without a free descriptor the connection stays, and poll() would return at once for ever.
+        // Without a free descriptor the connection stays queued, and poll() would return
+        // immediately.
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
           ::poll(&waited[1], 1, 100);
         continue;
       }
       try {
         serve(client);
-      } catch (...) {  // no memory for a request: the asker sees the end of the connection
+      } catch (...) {  // no memory for a request: the client sees the connection end
       }
     }
   }
@@ -317,7 +316,7 @@ TriggerListener::TriggerListener(Accept accept) : parts_(std::make_unique<Parts>
       break;
     }
     without(fmt::format("{}: {}", at.string(), std::strerror(error)));
-    if (error == EADDRINUSE) break;  // one a process
+    if (error == EADDRINUSE) break;  // one per process
   }
   if (!parts_->socket || !parts_->stop) return;
   why_ = try_start_thread(parts_->thread, "trigger", [parts = parts_.get()] { parts->work(); });
@@ -328,7 +327,7 @@ TriggerListener::TriggerListener(Accept accept) : parts_(std::make_unique<Parts>
 
 TriggerListener::~TriggerListener() {
   if (!parts_->thread.joinable()) return;
-  // First, so that nobody finds a job that does not answer any more.
+  // First, so that no client finds a job that no longer answers.
   ::unlink(parts_->at.c_str());
   ::eventfd_write(parts_->stop.number(), 1);
   parts_->thread.join();
@@ -336,7 +335,7 @@ TriggerListener::~TriggerListener() {
 
 namespace {
 
-// Of the job's user, for those who may ask: the user and root.
+// The folders of the job's user, if the calling user may connect: that user or root.
 std::vector<path> folders_to_ask(uid_t user) {
   std::vector<path> folders;
   for (const path& folder : socket_folders(user))
@@ -346,30 +345,30 @@ std::vector<path> folders_to_ask(uid_t user) {
 
 std::string jobs_text() {
   const std::vector<pid_t> jobs = listening_jobs();
-  if (jobs.empty()) return "no job of yours listens now";
+  if (jobs.empty()) return "none of your jobs listens";
   return fmt::format("jobs that listen: {}", fmt::join(jobs, ", "));
 }
 
-// The job's user. Throws UsageError when it cannot be asked.
+// The job's user. Throws UsageError if the calling user may not connect to it.
 uid_t user_of(pid_t job) {
   const bool may_ask = job > 0 && ::kill(job, 0) == 0;
   if (!may_ask && (job <= 0 || errno != EPERM))
     fail<UsageError>("there is no process {}; {}", job, jobs_text());
   if (!may_ask) fail<UsageError>("process {} belongs to somebody else; {}", job, jobs_text());
-  // Root may ask anybody's.
+  // Root may connect to any job.
   struct stat status {};
   const bool known = ::stat(fmt::format("/proc/{}", job).c_str(), &status) == 0;
   return ::geteuid() == 0 && known ? status.st_uid : ::geteuid();
 }
 
-// Waits while others fill the job's queue.
+// Waits while the job's queue is full.
 Descriptor connect_by(Deadline deadline, const path& at) {
   for (;;) {
     int error = 0;
     Descriptor socket = connect_to(at, &error);
     if (socket || error != EAGAIN) return socket;
     if (std::chrono::steady_clock::now() > deadline)
-      fail<Error>("{}: too many ask this job now; try again", at.string());
+      fail<Error>("{}: too many clients are waiting for this job; try again", at.string());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -377,10 +376,10 @@ Descriptor connect_by(Deadline deadline, const path& at) {
 }  // namespace
 
 std::string trigger(pid_t job, const TriggerRequest& request) {
-  if (request.steps == 0 || request.steps > most_steps)
-    fail<UsageError>("--steps {}: 1 to {} steps can be asked for", request.steps, most_steps);
+  if (request.steps == 0 || request.steps > max_steps)
+    fail<UsageError>("--steps {}: must be 1 to {}", request.steps, max_steps);
   const uid_t user = user_of(job);
-  const Deadline deadline = in(asker_patience);
+  const Deadline deadline = deadline_in(client_patience);
   Descriptor socket;
   for (const path& folder : folders_to_ask(user))
     if ((socket = connect_by(deadline, socket_path(folder, job)))) break;
@@ -392,8 +391,8 @@ std::string trigger(pid_t job, const TriggerRequest& request) {
   if (send_line(socket, json.dump(), deadline))
     if (const auto answer = receive_line(socket, answer_bytes, deadline))
       return one_clean_line(*answer);
-  fail<Error>("process {} gave no answer within {} s: it has ended, or it is stopped", job,
-              asker_patience.count());
+  fail<Error>("process {} did not answer within {} s: it has ended, or it is stopped", job,
+              client_patience.count());
 }
 
 std::vector<pid_t> listening_jobs() {

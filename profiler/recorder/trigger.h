@@ -1,4 +1,4 @@
-// Profiling on demand: a running job listens on a socket of its own, another process asks it.
+// Profiling on demand: a running job listens on a socket for requests from other processes.
 #pragma once
 
 #include <sys/types.h>
@@ -16,9 +16,9 @@
 
 namespace warpstep::profiler {
 
-// Sockets of jobs that can be asked: where they are, and lines over them that no peer can delay.
+// ---- Sockets: their places, and lines over them with deadlines, so that no peer can delay a job.
 
-// A file descriptor, closed at the end.
+// A file descriptor, closed by the destructor.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -33,56 +33,59 @@ class Descriptor {
   int number_;
 };
 
-// Folders where the jobs of a user may have their sockets, the preferred one first:
+// Folders for the sockets of a user's jobs, the preferred one first:
 // $XDG_RUNTIME_DIR/warpstep (for the calling user, who must own it), /run/user/UID/warpstep,
 // /tmp/warpstep-UID.
 std::vector<std::filesystem::path> socket_folders(uid_t user);
 std::filesystem::path socket_path(const std::filesystem::path& folder, pid_t job);
 
-// Why nobody else could put something into this folder, or read it, is not sure; empty: it is the
-// calling user's alone. With `make` it is made if missing.
+// Why this folder is not private to the calling user; empty: it is. With `make` a missing folder is
+// created.
 std::string folder_problem(const std::filesystem::path& folder, bool make);
 
-// Connects without waiting. What `error` says is an errno: ENOENT and ECONNREFUSED mean that nobody
-// listens, ENAMETOOLONG that no socket can have such a path.
+// Connects without waiting. `error` becomes an errno: ENOENT and ECONNREFUSED mean that nobody
+// listens, ENAMETOOLONG that the path is too long for a socket.
 Descriptor connect_to(const std::filesystem::path& path, int* error);
-// A socket that listens at `path` with mode 0600 from the moment on that the path is there.
+// A socket at `path` that listens, with mode 0600, from the moment at which the path exists.
 Descriptor listen_at(const std::filesystem::path& path, int* error);
-// The user at the other end; nothing when the kernel does not tell.
+// The user at the other end; nothing if the kernel does not know.
 std::optional<uid_t> peer_of(const Descriptor& socket);
 
 using Deadline = std::chrono::steady_clock::time_point;
+Deadline deadline_in(std::chrono::milliseconds time);
 
-// Waits until one of poll()'s `events` is there; false at the deadline, or when `stop` (a
-// descriptor, or -1) is readable.
+// Waits for one of poll()'s `events`; false at the deadline, or when `stop` (a descriptor, or -1)
+// is readable.
 bool wait_for(const Descriptor& socket, short events, Deadline deadline, int stop);
 
-// A line without its end, by the deadline; nothing when it is longer than `most_bytes`, when the
-// peer goes away before its end, or when `stop` (a descriptor, or -1) becomes readable.
-std::optional<std::string> receive_line(const Descriptor& socket, std::size_t most_bytes,
+// A line without its newline; nothing if it is not complete by the deadline or longer than
+// `max_bytes`, if the peer disconnects, or if `stop` (a descriptor, or -1) becomes readable.
+std::optional<std::string> receive_line(const Descriptor& socket, std::size_t max_bytes,
                                         Deadline deadline, int stop = -1);
-// False when it could not be sent whole. What the kernel takes at once has no deadline. No SIGPIPE.
+// False if the line was not sent completely. The deadline applies only to waiting: bytes that the
+// kernel accepts immediately are always sent. No SIGPIPE.
 bool send_line(const Descriptor& socket, std::string_view line, Deadline deadline, int stop = -1);
 
-// Bytes that a terminal would act on become '?'.
+// Replaces control characters by '?', newlines by a blank.
 std::string one_clean_line(std::string text);
+
+// ---- The job's side.
 
 struct TriggerRequest {
   std::uint64_t steps = 8;
   bool deep = false;  // with device activities
 };
 
-// Listens on PID.sock, mode 0600, in $XDG_RUNTIME_DIR/warpstep or, where that cannot be, in
-// /run/user/UID/warpstep or /tmp/warpstep-UID: a folder of the user's alone. Sockets that killed
-// jobs left there are removed. Only the user and root are answered; whoever is slow, or sends
-// anything but a request, loses the connection after a second at most. A job that cannot listen
-// goes on without: why() says so.
+// Listens on PID.sock, mode 0600, in the first of socket_folders() that can be used and is private
+// to the user. Removes sockets that killed jobs left there. Answers only the user and root; a
+// client that is slow or sends anything but a request loses its connection after at most a second.
+// A job that cannot listen continues without; why() gives the reason.
 //
 // A request is one line, {"steps": 8, "deep": false}, and so is the answer, a text.
 class TriggerListener {
  public:
-  // Answers a request at once, with one line that is given back to the asker: what will be
-  // recorded, or why not. Called in the listener's thread; what it throws becomes the answer.
+  // Returns the answer to a request immediately, one line for the client: what will be recorded, or
+  // why not. Called in the listener's thread; exceptions become the answer.
   using Accept = std::function<std::string(const TriggerRequest&)>;
   explicit TriggerListener(Accept accept);
   ~TriggerListener();  // removes the socket
@@ -97,8 +100,11 @@ class TriggerListener {
   std::string why_;
 };
 
-// Asks a running job; its answer. UsageError when there is no such job, it does not listen, or it
-// belongs to somebody else; names the jobs that do. Error when it gives no answer within 5 s.
+// ---- The client's side.
+
+// Sends a request to a running job and returns its answer. UsageError if there is no such job, it
+// does not listen, or it belongs to somebody else; the message lists the jobs that listen. Error
+// without an answer within 5 s.
 std::string trigger(pid_t job, const TriggerRequest& request);
 std::vector<pid_t> listening_jobs();  // of the calling user
 

@@ -22,7 +22,7 @@
 
 namespace warpstep::profiler::testing {
 
-// What the tests of the trigger and of its socket share.
+// Shared by the tests of the trigger and of its socket.
 
 inline constexpr uid_t nobody = 65534;
 
@@ -43,9 +43,9 @@ using testing::Tree;
 TEST(SocketFolder, IsTheUsersAlone) {
   Tree tree;
   tree.write("file", "");
-  EXPECT_THAT(folder_problem(tree.root() / "file", true), HasSubstr("is no folder"));
+  EXPECT_THAT(folder_problem(tree.root() / "file", true), HasSubstr("is not a folder"));
   std::filesystem::create_directory_symlink(tree.root(), tree.root() / "link");
-  EXPECT_THAT(folder_problem(tree.root() / "link", true), HasSubstr("is no folder"));
+  EXPECT_THAT(folder_problem(tree.root() / "link", true), HasSubstr("is not a folder"));
   ASSERT_EQ(::mkdir((tree.root() / "open").c_str(), 0700), 0);
   ASSERT_EQ(::chmod((tree.root() / "open").c_str(), 0750), 0);
   EXPECT_THAT(folder_problem(tree.root() / "open", true), HasSubstr("open to others"));
@@ -91,7 +91,7 @@ TEST(Socket, HasAShortPath) {
   EXPECT_TRUE(std::filesystem::is_empty(deep));
 }
 
-TEST(Socket, TellsADeadOneFromNone) {
+TEST(Socket, DistinguishesADeadOneFromNone) {
   Tree tree;
   const std::filesystem::path at = tree.root() / "1.sock";
   int error = 0;
@@ -118,7 +118,7 @@ struct Pair {
   }
 };
 
-TEST(Lines, GoThroughWhateverTheirPieces) {
+TEST(Lines, ArriveInAnyPieces) {
   const Pair pair;
   const std::string line(3'000'000, 'x');  // more than the kernel keeps
   std::thread sender([&] { EXPECT_TRUE(send_line(pair.one, line, soon())); });
@@ -157,7 +157,7 @@ unsigned mode_of(const path& path) {
   return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
 }
 
-// Runs `work` in a process of another user and gives its exit status; only root can.
+// Runs `work` in a process of another user and returns its exit status; needs root.
 int as_somebody_else(const std::function<bool()>& work) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setuid(nobody) == 0 && work() ? 0 : 1);
@@ -179,7 +179,7 @@ class Trigger : public ::testing::Test {
   path folder() const { return tree_.root() / "warpstep"; }
   path own_socket() const { return socket_path(folder(), ::getpid()); }
 
-  // Sends bytes as they are; the answer, or "closed".
+  // Sends the bytes and returns the answer, or "closed".
   std::string send_raw(const std::string& bytes) const {
     int error = 0;
     const Descriptor socket = connect_to(own_socket(), &error);
@@ -232,7 +232,7 @@ TEST_F(Trigger, EndsWithTheJob) {
   EXPECT_EQ(trigger(::getpid(), {1, false}), "1 steps");
 }
 
-TEST_F(Trigger, AnswersNonsenseAndGoesOn) {
+TEST_F(Trigger, AnswersNonsenseAndContinues) {
   TriggerListener listener(accept_);
   for (const char* line : {"hello", "", "[]", "{", "3", "{\"steps\":0}", "{\"steps\":-1}",
                            "{\"steps\":1.5}", "{\"steps\":1000001}", "{\"steps\":\"8\"}",
@@ -259,7 +259,7 @@ TEST_F(Trigger, OutlivesPeersThatGoAway) {
   EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
 }
 
-TEST_F(Trigger, IsNotHeldUpByAPeerThatIsSlow) {
+TEST_F(Trigger, IsNotBlockedByASlowPeer) {
   TriggerListener listener(accept_);
   int error = 0;
   const Descriptor slow = connect_to(own_socket(), &error);
@@ -314,7 +314,7 @@ TEST_F(Trigger, RemovesSocketsOfDeadJobsOnly) {
   EXPECT_FALSE(std::count(jobs.begin(), jobs.end(), 4242));
 }
 
-TEST_F(Trigger, ListensOnceAProcess) {
+TEST_F(Trigger, ListensOncePerProcess) {
   TriggerListener first(accept_);
   {
     const TriggerListener second(accept_);
@@ -323,7 +323,7 @@ TEST_F(Trigger, ListensOnceAProcess) {
   EXPECT_EQ(trigger(::getpid(), {}), "8 steps") << "the first one stays";
 }
 
-TEST_F(Trigger, LooksForAnotherPlaceThanOneThatIsTooLong) {
+TEST_F(Trigger, AvoidsAFolderWhosePathIsTooLong) {
   const path deep = tree_.root() / std::string(150, 'x');
   std::filesystem::create_directory(deep);
   ::setenv("XDG_RUNTIME_DIR", deep.c_str(), 1);
@@ -334,7 +334,7 @@ TEST_F(Trigger, LooksForAnotherPlaceThanOneThatIsTooLong) {
     EXPECT_THAT(listener.why(), HasSubstr(deep.string()));
 }
 
-TEST_F(Trigger, SaysWhoCannotBeAsked) {
+TEST_F(Trigger, ReportsProcessesWithoutAListener) {
   const pid_t ended = ::fork();
   if (ended == 0) ::_exit(0);
   ::waitpid(ended, nullptr, 0);
@@ -348,7 +348,7 @@ TEST_F(Trigger, SaysWhoCannotBeAsked) {
   EXPECT_THAT(refusal(::getpid()), AllOf(HasSubstr("does not listen"), HasSubstr("4343")));
 }
 
-TEST_F(Trigger, SaysThatAJobIsSomebodyElses) {
+TEST_F(Trigger, ReportsAJobOfAnotherUser) {
   if (::geteuid() != 0) {
     EXPECT_THAT(refusal(1), HasSubstr("belongs to somebody else"));
     return;
@@ -360,8 +360,8 @@ TEST_F(Trigger, SaysThatAJobIsSomebodyElses) {
             0);
 }
 
-// Even when folder and socket were opened by hand.
-TEST_F(Trigger, AnswersNobodyElse) {
+// Even when folder and socket were opened to others by hand.
+TEST_F(Trigger, AnswersNoOtherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can act as somebody else";
   TriggerListener listener(accept_);
   for (const path& path : {tree_.root(), folder(), own_socket()})
@@ -384,7 +384,7 @@ TEST_F(Trigger, LeavesSignalsToTheProgram) {
   sigemptyset(&one);
   sigaddset(&one, SIGUSR2);
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &one, nullptr), 0);
-  ::kill(::getpid(), SIGUSR2);  // would end the process in a thread that takes it
+  ::kill(::getpid(), SIGUSR2);  // would end the process in a thread that handles it
   EXPECT_EQ(trigger(::getpid(), {}), "8 steps");
   const timespec now{};
   EXPECT_EQ(::sigtimedwait(&one, nullptr, &now), SIGUSR2);

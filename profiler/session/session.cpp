@@ -9,18 +9,19 @@
 namespace warpstep::profiler {
 namespace {
 
-class Checker {
+class SessionChecker {
  public:
-  Checker(const Session& session, const std::string& path) : session_(session), path_(path) {}
+  SessionChecker(const Session& session, const std::string& path)
+      : session_(session), path_(path) {}
 
-  // After sorting.
+  // Requires sorted records.
   void run() const {
     for (const Step& step : session_.steps) check_step(step);
     for (const Span& span : session_.spans) {
       require_order("a span", span.begin_ns, span.end_ns);
       require_name("a span", span.name);
       if (span.thread >= session_.threads.size())
-        fail<DataError>("{}: a span is of thread {}, but there are {}", path_, span.thread,
+        fail<DataError>("{}: a span refers to thread {} of {}", path_, span.thread,
                         session_.threads.size());
     }
     for (const Activity& activity : session_.activities) check_activity(activity);
@@ -30,7 +31,7 @@ class Checker {
       require_order("a window", window.begin_ns, window.end_ns);
   }
 
-  // What no run writes, and no export can tell.
+  // Refuses content that no run writes and no export can represent.
   void run_strictly() const {
     const Step* before = nullptr;
     for (const Step& step : session_.steps) {
@@ -42,20 +43,20 @@ class Checker {
     for (const Activity& activity : session_.activities) {
       require_time("an activity", activity.end_ns);
       if (!has_device(session_, activity))
-        fail<DataError>("{}: an activity is of device {}, which is not described", path_,
-                        activity.device);
+        fail<DataError>("{}: an activity refers to device {}, which the session does not describe",
+                        path_, activity.device);
     }
     for (const Sample& sample : session_.samples) require_time("a sample", sample.at_ns);
     for (const Window& window : session_.windows) require_time("a window", window.end_ns);
     for (const ClockReading& clock : session_.clocks) {
       require_time("a reading of the clocks", clock.monotonic_ns);
       if (clock.realtime_ns >= std::uint64_t{1} << 63)
-        fail<DataError>("{}: a wall clock shows {} ns", path_, clock.realtime_ns);
+        fail<DataError>("{}: a reading of the wall clock is {} ns", path_, clock.realtime_ns);
     }
   }
 
  private:
-  // In exports times count from the first one, as numbers of 53 bits.
+  // Exports write times relative to the first one, as numbers of 53 bits.
   void require_time(const char* what, std::uint64_t ns) const {
     if (ns > first_ns_ && ns - first_ns_ >= std::uint64_t{1} << 53)
       fail<DataError>("{}: {} has a time of {} ns, more than 104 days after the first one of {} ns",
@@ -67,8 +68,7 @@ class Checker {
   }
   void require_name(const char* what, std::uint32_t name) const {
     if (name >= session_.names.size())
-      fail<DataError>("{}: {} has the name {}, but there are {}", path_, what, name,
-                      session_.names.size());
+      fail<DataError>("{}: {} refers to name {} of {}", path_, what, name, session_.names.size());
   }
   void require_succession(const Step& before, const Step& step) const {
     if (step.step <= before.step)
@@ -81,12 +81,13 @@ class Checker {
     if (has_times(activity)) require_order("an activity", activity.start_ns, activity.end_ns);
     require_name("an activity", activity.name);
     if (activity.what > What::overhead)
-      fail<DataError>("{}: an activity is of the kind {}, which is none", path_,
+      fail<DataError>("{}: an activity has the invalid kind {}", path_,
                       static_cast<int>(activity.what));
   }
   void check_step(const Step& step) const {
     require_order("a step", step.begin_ns, step.end_ns);
-    std::uint64_t left = step.end_ns - step.begin_ns;  // taken part by part: a sum may wrap around
+    std::uint64_t left =
+        step.end_ns - step.begin_ns;  // subtracted part by part: a sum may wrap around
     for (const std::uint64_t part :
          {step.data_ns, step.copies_ns, step.kernels_ns, step.cpu_ns, step.other_ns}) {
       if (part > left)
@@ -135,11 +136,11 @@ void finish_session(Session& session, const std::string& path) {
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   std::stable_sort(session.samples.begin(), session.samples.end(),
                    [](const Sample& a, const Sample& b) { return a.at_ns < b.at_ns; });
-  Checker(session, path).run();
+  SessionChecker(session, path).run();
 }
 
 void refuse_impossible(const Session& session, const std::string& path) {
-  Checker(session, path).run_strictly();
+  SessionChecker(session, path).run_strictly();
 }
 
 }  // namespace warpstep::profiler

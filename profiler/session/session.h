@@ -1,4 +1,4 @@
-// What a profiled run left behind: the raw truth, from which everything else is computed.
+// A session: the raw data of a profiled run, from which all analyses are computed.
 #pragma once
 
 #include <array>
@@ -16,19 +16,18 @@ namespace warpstep::profiler {
 
 using Json = nlohmann::ordered_json;
 
-// All times are ns of CLOCK_MONOTONIC (engine/core/clock.h); those of a device are mapped to it by
-// the source that read them.
+// All times are ns of CLOCK_MONOTONIC (engine/core/clock.h). Sources map a device's times to it.
 
-// A training step, told at every level but off. The five parts add up to end - begin.
+// A training step, recorded at every level except off. The five parts add up to end - begin.
 struct Step {
   std::uint64_t step = 0;      // of the run, from 1
   std::uint64_t epoch = 0;     // from 1
-  std::uint64_t begin_ns = 0;  // the step before ended, or the run, epoch or evaluation began
+  std::uint64_t begin_ns = 0;  // end of the previous step, or begin of the run, epoch or evaluation
   std::uint64_t end_ns = 0;
-  std::uint64_t data_ns = 0;     // the trainer waited for a batch to be made
+  std::uint64_t data_ns = 0;     // the trainer waited for a batch
   std::uint64_t copies_ns = 0;   // it waited for a copy to the device
   std::uint64_t kernels_ns = 0;  // the device's own clock, first call to last
-  std::uint64_t cpu_ns = 0;      // the trainer's thread prepared, enqueued, and told observers
+  std::uint64_t cpu_ns = 0;      // the trainer's thread prepared, enqueued, and notified observers
   std::uint64_t other_ns = 0;    // the rest: idle gaps, the scheduler
   std::int64_t samples = 0;
   double loss = 0;
@@ -44,6 +43,7 @@ struct Span {
   std::uint32_t thread = 0;  // into Session::threads
 };
 
+// The kind of an activity.
 enum class What : std::uint8_t {
   kernel,
   copy,      // between memories
@@ -54,21 +54,21 @@ enum class What : std::uint8_t {
   overhead,  // of CUPTI
 };
 
-// The device's side, independent of CUPTI's versions.
+// What a device did, or the host for it; independent of CUPTI's versions.
 struct Activity {
   std::uint64_t start_ns = 0, end_ns = 0;
-  std::uint64_t graph_node = 0;   // 0: not of a graph
+  std::uint64_t graph_node = 0;   // 0: not in a graph
   std::uint64_t bytes = 0;        // of copies and sets
-  std::uint32_t correlation = 0;  // one launch (What::api) each; 0: unknown
+  std::uint32_t correlation = 0;  // the same for a launch (What::api) and its work; 0: unknown
   std::uint32_t external = 0;     // 1 + the call's index; 0: none
   std::uint32_t name = 0;         // into Session::names
   std::uint32_t device = 0;
   std::uint32_t stream = 0;  // for What::api and What::sync: the thread, gettid()
   std::uint32_t context = 0;
   std::uint32_t graph = 0;
-  std::uint32_t smem_static = 0, smem_dynamic = 0;  // bytes a block
+  std::uint32_t smem_static = 0, smem_dynamic = 0;  // bytes per block
   std::array<std::uint32_t, 3> grid{}, block{};
-  std::uint16_t registers = 0;  // a thread
+  std::uint16_t registers = 0;  // per thread
   What what = What::kernel;
   std::uint8_t copy_kind = 0;  // CUpti_ActivityMemcpyKind: 1 HtoD, 2 DtoH, 8 DtoD
   std::uint8_t source_memory = 0,
@@ -76,7 +76,7 @@ struct Activity {
   std::uint8_t reserved[6] = {};
 };
 
-// A value over time: of the host's sampler, of NVML.
+// A value at one moment, from the host's sampler, NVML or PM sampling.
 struct Sample {
   std::uint64_t at_ns = 0;
   std::uint32_t name = 0;  // into Session::names: "cpu 0 %", "process rss bytes", ...
@@ -84,7 +84,7 @@ struct Sample {
   double value = 0;
 };
 
-// One reading of all clocks at once.
+// A reading of all clocks at the same time.
 struct ClockReading {
   std::uint64_t monotonic_ns = 0;
   std::uint64_t realtime_ns = 0;
@@ -92,22 +92,22 @@ struct ClockReading {
   std::uint64_t error_ns = 0;   // how long the reading took
 };
 
-// What rank 0's clock had, as this process saw it over the network: see recorder/rank_clock.h.
+// Rank 0's clock as read by this process over the network; see recorder/rank_clock.h.
 struct PeerClock {
-  std::uint64_t at_ns = 0;          // here, halfway between question and answer
-  std::uint64_t peer_ns = 0;        // there; the error is at most half of the round trip
+  std::uint64_t at_ns = 0;          // of this process, halfway between request and answer
+  std::uint64_t peer_ns = 0;        // of rank 0; the error is at most half of the round trip
   std::uint64_t round_trip_ns = 0;  // of the shortest exchange
 };
 
-// Steps that were recorded with spans.
+// Consecutive steps that were recorded with spans.
 struct Window {
   std::uint64_t first_step = 0, last_step = 0;  // of the run, both included
   std::uint64_t begin_ns = 0, end_ns = 0;
   std::uint64_t deep = 0;      // 1: with device activities
-  std::uint64_t complete = 0;  // 0: the run ended in it
+  std::uint64_t complete = 0;  // 0: the run ended inside it
 };
 
-// Which call a node of a CUDA graph came from.
+// The call that a node of a CUDA graph came from.
 struct GraphNode {
   std::uint64_t node = 0;
   std::uint64_t call = 0;  // index into the program's calls
@@ -128,13 +128,13 @@ struct Device {
   std::uint32_t reserved = 0;
 };
 
-// What was lost, and why, so that a report can say how far it may be trusted.
+// Lost data, so that a report can say how far it may be trusted.
 struct Losses {
-  std::uint64_t entries = 0;        // of full rings
+  std::uint64_t entries = 0;        // lost by full rings
   std::uint64_t activities = 0;     // dropped by CUPTI
   std::uint64_t without_times = 0;  // activities whose start or end is 0
-  std::uint64_t cut_bytes = 0;      // at the end of a file that a killed process left
-  // Of a file that was damaged since, and records that name what only those chunks told.
+  std::uint64_t cut_bytes = 0;      // of an incomplete chunk at the end of a killed run's file
+  // Chunks damaged after they were written, and records that refer to names in such chunks.
   std::uint64_t damaged_chunks = 0, damaged_bytes = 0, damaged_records = 0;
 };
 
@@ -150,24 +150,24 @@ using record::Kind;
 using Name = record::NameInfo;  // text and kind
 
 struct Session {
-  // Objects, empty when the run did not tell:
+  // Objects; empty if the run did not record them:
   Json stamp;    // versions, options, seed, host, device, quotas: see stamp.h
-  Json program;  // calls, values, memory plan: engine's explain_json()
+  Json program;  // calls, values, memory plan: explain_json() of engine/explain
   Json loader;   // {"workers", "prefetch", "batch", "tier", "encoding", "steps_per_epoch", ...}
   Json peaks;    // {"flops_per_second": {"fp32": x}, "bytes_per_second": y}, measured; may be empty
-  std::vector<std::string> notes;  // what could not be recorded, and why: one sentence each
+  std::vector<std::string> notes;  // data that could not be recorded, and why: one sentence each
 
   std::vector<Name> names;
   std::vector<Thread> threads;
-  std::vector<Device> devices;  // empty: the host computes
+  std::vector<Device> devices;  // empty: the host computed
   std::vector<Step> steps;      // in order
   std::vector<Window> windows;
-  std::vector<Span> spans;           // by thread, then by begin, then the longer one first
+  std::vector<Span> spans;           // by thread, then by begin, then by falling length
   std::vector<Activity> activities;  // by start
   std::vector<Sample> samples;       // by time
   std::vector<ClockReading> clocks;
   std::vector<GraphNode> graph_nodes;
-  std::vector<PeerClock> peer_clocks;  // in order; of ranks but 0
+  std::vector<PeerClock> peer_clocks;  // in order; empty for rank 0
   Losses losses;
 
   const std::string& name(std::uint32_t id) const { return names[id].text; }
@@ -175,27 +175,29 @@ struct Session {
   bool computes_on_host() const { return devices.empty(); }
 };
 
-// CUPTI gives 0 when its buffers ran out.
+// CUPTI writes times of 0 when its buffers are full.
 inline bool has_times(const Activity& activity) {
   return activity.start_ns != 0 && activity.end_ns != 0;
 }
 
-// Of steps, spans, activities, samples and the first reading of the clocks; 0 without any.
+// The earliest time of steps, spans, activities, samples and the first clock reading; 0 without
+// any.
 std::uint64_t earliest_ns(const Session& session);
 
-// Whether the activity is of the host, or of a device that the session describes.
+// Whether the activity belongs to the host or to a device that the session describes.
 bool has_device(const Session& session, const Activity& activity);
 
-// Reads a session file: complete chunks up to its end or to where a killed process stopped
-// (Losses::cut_bytes). A chunk with a wrong checksum is left out (Losses::damaged_chunks). Throws
-// DataError that names the file for what no run writes: a name, a thread or a device that is not
-// there, an end before its begin, steps that overlap or count wrong, times further apart than the
-// 2^53 ns (104 days) that readers of an export can tell from each other.
+// Reads a session file: all complete chunks, up to the end or to the point where a killed process
+// stopped (Losses::cut_bytes). Chunks with a wrong checksum are left out (Losses::damaged_chunks).
+// Throws DataError that names the file for content that no run writes: a missing name, thread or
+// device, an end before its begin, steps that overlap or whose numbers do not rise, times more than
+// 2^53 ns (104 days) apart, the precision of exports.
 Session read_session(const std::filesystem::path& path);
-Session parse_session(std::string_view bytes, const std::string& path);  // the path for messages
+Session parse_session(std::string_view bytes, const std::string& path);  // `path` for messages
 
-// Sorts what a session wants in order, and checks names, threads and the order of times; for
-// sessions made in memory. What read_session() checks beyond that is the second.
+// For sessions made in memory: finish_session() sorts the records and checks names, threads and the
+// order of times; refuse_impossible() does the other checks of read_session(). Both throw
+// DataError.
 void finish_session(Session& session, const std::string& path);
 void refuse_impossible(const Session& session, const std::string& path);
 

@@ -45,24 +45,24 @@ Json threads_json(std::span<const Thread> threads) {
 
 namespace {
 
-constexpr std::uint64_t most_records = std::uint64_t{1} << 28;
-constexpr int most_depth = 64;  // of JSON
+constexpr std::uint64_t max_records = std::uint64_t{1} << 28;
+constexpr int max_json_depth = 64;
 constexpr std::size_t npos = std::string_view::npos;
 
-// The text with what is not UTF-8 replaced: JSON could not hold it.
+// The text with invalid UTF-8 replaced, which JSON could not hold.
 std::string readable(std::string_view text) {
   const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   return Json::parse(quoted).get<std::string>();
 }
 
-class Reader {
+class SessionReader {
  public:
-  Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  SessionReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
 
   Session run() {
     while (at_ < bytes_.size() && next()) {
     }
-    if (next_id_ == 0) fail<DataError>("{}: is no session file of warpstep", path_);
+    if (next_id_ == 0) fail<DataError>("{}: is not a session file of warpstep", path_);
     lost_.cut_bytes = bytes_.size() - at_;
     drop_what_lost_its_name();
     session_.losses.cut_bytes = lost_.cut_bytes;
@@ -75,26 +75,26 @@ class Reader {
   }
 
  private:
-  // False when the rest is a chunk that was being written when its process ended.
+  // False when the rest is a chunk that was being written when the process ended.
   bool next() {
     if (bytes_.size() - at_ < sizeof(ChunkHeader)) return false;
     const std::optional<ChunkHeader> header = header_at(at_);
-    if (!header) return skip_to(next_sound(at_ + 1), bytes_.size());
+    if (!header) return skip_to(next_valid(at_ + 1), bytes_.size());
     if (header->id < next_id_)
-      fail<DataError>("{}: the chunk at byte {} is number {}, expected {}", path_, at_, header->id,
+      fail<DataError>("{}: the chunk at byte {} has number {}, expected {}", path_, at_, header->id,
                       next_id_);
     if (header->id > next_id_) lose(header->id - next_id_, std::nullopt);
     next_id_ = header->id;
     const std::size_t begin = at_ + sizeof *header;
     if (header->bytes > bytes_.size() - begin) {
-      const std::size_t later = next_sound(begin);
+      const std::size_t later = next_valid(begin);
       return later != npos && skip_to(later, later);
     }
     const std::string_view payload = bytes_.substr(begin, header->bytes);
     if (checksum(std::as_bytes(std::span(payload))) == header->payload_crc) {
       take(*header, payload);
     } else {
-      if (next_id_ == 0) fail<DataError>("{}: its header was damaged", path_);
+      if (next_id_ == 0) fail<DataError>("{}: its header is damaged", path_);
       lose(1, static_cast<Chunk>(header->type));
       lost_.damaged_bytes += sizeof *header + payload.size();
     }
@@ -112,8 +112,8 @@ class Reader {
     return header;
   }
 
-  // Where the next chunk begins that was written after this one.
-  std::size_t next_sound(std::size_t from) const {
+  // The position of the next valid chunk that was written after this one.
+  std::size_t next_valid(std::size_t from) const {
     const ChunkHeader sample;
     const std::string_view magic(reinterpret_cast<const char*>(&sample.magic), sizeof sample.magic);
     for (std::size_t at = bytes_.find(magic, from); at != npos; at = bytes_.find(magic, at + 1))
@@ -121,20 +121,20 @@ class Reader {
     return npos;
   }
 
-  // The chunk here has no sound header: goes on at the next one, or else at `otherwise`.
+  // The chunk here has no valid header: continues at the next one, or else at `otherwise`.
   bool skip_to(std::size_t later, std::size_t otherwise) {
     if (next_id_ == 0)
-      fail<DataError>("{}: at byte {} there is no sound chunk; the file was damaged", path_, at_);
+      fail<DataError>("{}: no valid chunk at byte {}; the file is damaged", path_, at_);
     const std::size_t to = later == npos ? otherwise : later;
-    if (later == npos) lose(1, std::nullopt);  // else the next one's number says how many
+    if (later == npos) lose(1, std::nullopt);  // else the next chunk's number gives the count
     lost_.damaged_bytes += to - at_;
     at_ = to;
     return true;
   }
 
-  // Names and threads are counted over all chunks: after a lost one, later ones have no numbers.
+  // Names and threads are numbered through all chunks: after a lost one, later numbers are unknown.
   void lose(std::uint64_t chunks, std::optional<Chunk> type) {
-    if (next_id_ == 0) fail<DataError>("{}: its header is missing; the file was damaged", path_);
+    if (next_id_ == 0) fail<DataError>("{}: its header is missing; the file is damaged", path_);
     lost_.damaged_chunks += chunks;
     lost_names_ = lost_names_ || !type || type == Chunk::names;
     lost_threads_ = lost_threads_ || !type || type == Chunk::threads;
@@ -191,19 +191,19 @@ class Reader {
         return;
       }
     }
-    // Of a later version: what it adds, this one does without.
+    // Other types are from a later version and are skipped.
   }
 
   Json parse(std::string_view text) const {
-    // Deeper ones would end the process where they are copied.
+    // Copying a deeper value would overflow the stack.
     bool too_deep = false;
     const auto within = [&](int depth, Json::parse_event_t, Json&) {
-      too_deep = too_deep || depth > most_depth;
+      too_deep = too_deep || depth > max_json_depth;
       return !too_deep;
     };
     Json json = Json::parse(text, within, false);
     if (too_deep) damaged("is nested too deeply");
-    if (json.is_discarded()) damaged("is no JSON");
+    if (json.is_discarded()) damaged("is not JSON");
     return json;
   }
 
@@ -219,25 +219,25 @@ class Reader {
   }
 
   void take_names(const Json& json) {
-    if (!json.is_array()) damaged("is no list");
+    if (!json.is_array()) damaged("is not a list");
     for (const Json& name : json) {
       if (!name.is_array() || name.size() != 2 || !name[0].is_string() ||
           !name[1].is_number_unsigned())
-        damaged("has a name that is none");
+        damaged("has an invalid name");
       const auto kind = name[1].get<std::uint64_t>();
-      if (kind > static_cast<std::uint64_t>(Kind::metric)) damaged("has a name of no kind");
+      if (kind > static_cast<std::uint64_t>(Kind::metric)) damaged("has a name of an invalid kind");
       session_.names.push_back({name[0].get<std::string>(), static_cast<Kind>(kind)});
     }
   }
 
   void take_threads(const Json& json) {
-    if (!json.is_array()) damaged("is no list");
+    if (!json.is_array()) damaged("is not a list");
     for (const Json& thread : json) {
       if (!thread.is_array() || thread.size() != 2 || !thread[0].is_number_unsigned() ||
           !thread[1].is_string())
-        damaged("has a thread that is none");
+        damaged("has an invalid thread");
       const auto system = thread[0].get<std::uint64_t>();
-      if (system > std::numeric_limits<std::uint32_t>::max()) damaged("has a thread that is none");
+      if (system > std::numeric_limits<std::uint32_t>::max()) damaged("has an invalid thread");
       session_.threads.push_back(
           {static_cast<std::uint32_t>(system), thread[1].get<std::string>()});
     }
@@ -247,12 +247,12 @@ class Reader {
     fail<DataError>("{}: the chunk at byte {} {}", path_, at_, what);
   }
 
-  // Of an earlier or later version a record may be shorter or longer: what is missing is zero.
+  // Records of an earlier or later version may be shorter or longer: missing fields are 0.
   template <class Record>
   void records(const ChunkHeader& header, std::string_view payload, std::vector<Record>& to) {
-    if (header.record_bytes == 0 || header.count > most_records ||
+    if (header.record_bytes == 0 || header.count > max_records ||
         header.count * header.record_bytes != payload.size())
-      damaged("has another size than its records");
+      damaged("does not have the size of its records");
     const std::size_t bytes = std::min<std::size_t>(header.record_bytes, sizeof(Record));
     const std::size_t first = to.size();
     to.resize(first + header.count);
@@ -273,22 +273,20 @@ class Reader {
 }  // namespace
 
 Session parse_session(std::string_view bytes, const std::string& path) {
-  return Reader(bytes, path).run();
+  return SessionReader(bytes, path).run();
 }
 
 Session read_session(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path))
     fail<DataError>(
-        "{}: there is no such session file; a run keeps one in RUN/session.prof unless "
-        "it had --profile off",
+        "{}: no such session file; a run writes RUN/session.prof unless it has --profile off",
         path.string());
   return parse_session(read_file(path), path.string());
 }
 
 SessionWriter::SessionWriter(std::filesystem::path path) : path_(std::move(path)) {
   file_ = create_file(path_);
-  if (file_ < 0)
-    fail<DataError>("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+  if (file_ < 0) fail<DataError>("{}: cannot write it ({})", path_.string(), std::strerror(errno));
   write(Chunk::header, Json{{"schema", session_schema}});
 }
 
@@ -297,9 +295,9 @@ SessionWriter::~SessionWriter() {
 }
 
 void SessionWriter::close() {
-  // After EINTR, Linux has closed it.
+  // After EINTR, Linux has closed the file.
   if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0 && errno != EINTR)
-    fail<DataError>("{}: cannot be closed ({}); its end may be missing", path_.string(),
+    fail<DataError>("{}: cannot close it ({}); its end may be missing", path_.string(),
                     std::strerror(errno));
 }
 
@@ -313,7 +311,7 @@ void SessionWriter::write(Chunk type, std::string_view text) {
 
 void SessionWriter::append(Chunk type, std::size_t record_bytes, std::size_t count,
                            std::span<const std::byte> payload) {
-  if (file_ < 0) fail<DataError>("{}: nothing is written after an error", path_.string());
+  if (file_ < 0) fail<DataError>("{}: no more is written after an error", path_.string());
   ChunkHeader header{.type = static_cast<std::uint32_t>(type),
                      .id = next_id_,
                      .record_bytes = static_cast<std::uint32_t>(record_bytes),
@@ -329,11 +327,11 @@ void SessionWriter::append(Chunk type, std::size_t record_bytes, std::size_t cou
     if (now < 0 && errno == EINTR) continue;
     if (now <= 0) {
       const std::string why = now < 0 ? std::strerror(errno) : "nothing was written";
-      // A chunk that is half there would hide those of a later writer.
+      // An incomplete chunk would hide later ones.
       [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));
       ::close(std::exchange(file_, -1));
-      fail<DataError>("{}: writing failed ({}); what it has up to here can be read", path_.string(),
-                      why);
+      fail<DataError>("{}: writing failed ({}); the part written so far can be read",
+                      path_.string(), why);
     }
     done += static_cast<std::size_t>(now);
   }

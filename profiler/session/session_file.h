@@ -1,4 +1,6 @@
-// Appends to a session file, chunk by chunk: what is written stays readable whatever happens next.
+// The session file and its writer (session.h declares the reader). A file is a sequence of chunks,
+// each a header and a payload with checksums, so that all that was written stays readable whatever
+// happens next. Readers skip types that they do not know.
 #pragma once
 
 #include <cstddef>
@@ -6,36 +8,32 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
 
-// The frame of a session file's chunks.
-
 inline constexpr int session_schema = 1;
 
 struct ChunkHeader {
   std::uint32_t magic = 0x4B435057;  // "WPCK"
   std::uint32_t type = 0;
-  std::uint32_t id = 0;  // counted from 0
-  std::uint32_t record_bytes = 0;
+  std::uint32_t id = 0;            // counted from 0
+  std::uint32_t record_bytes = 0;  // of one record
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;        // of the payload, which follows
   std::uint32_t payload_crc = 0;  // CRC-32
-  std::uint32_t header_crc = 0;   // of the 36 bytes before
+  std::uint32_t header_crc = 0;   // CRC-32 of the 36 bytes before
 };
 static_assert(sizeof(ChunkHeader) == 40);
 
-std::uint32_t checksum(std::span<const std::byte> bytes);
+std::uint32_t checksum(std::span<const std::byte> bytes);  // CRC-32
 std::uint32_t header_checksum(const ChunkHeader& header);
 
-Json names_json(std::span<const Name> names);
-Json threads_json(std::span<const Thread> threads);
-
-// A chunk: magic "WPCK", type, id, bytes of a record, count, bytes, CRC-32 of the payload and of
-// this header. Readers skip types that they do not know.
+// The type of a chunk.
 enum class Chunk : std::uint32_t {
   header = 1,  // JSON: {"schema": 1}
   stamp,
@@ -57,17 +55,19 @@ enum class Chunk : std::uint32_t {
   peer_clocks,  // records
 };
 
+Json names_json(std::span<const Name> names);
+Json threads_json(std::span<const Thread> threads);
+
 class SessionWriter {
  public:
-  // Creates the file, in the place of one of that name or of a link. Throws DataError that names
-  // it.
+  // Creates the file; replaces a file or link of that name. Throws DataError that names it.
   explicit SessionWriter(std::filesystem::path path);
   ~SessionWriter();
   SessionWriter(const SessionWriter&) = delete;
   SessionWriter& operator=(const SessionWriter&) = delete;
 
-  // Each is one chunk. DataError when it cannot be written whole (a full disk): what was written
-  // before stays readable, and this writer takes no more.
+  // Each writes one chunk. Throws DataError when it cannot be written completely (a full disk):
+  // earlier chunks stay readable, and this writer accepts no more.
   void write(Chunk type, const Json& json);
   void write(Chunk type, std::string_view text);
   template <class Record>
@@ -80,10 +80,10 @@ class SessionWriter {
     write(type, std::span<const Record>(records));
   }
 
-  // Nothing more is written. DataError when the system says only now that bytes were lost.
+  // Ends writing. Throws DataError if the system reports only now that bytes were lost.
   void close();
 
-  // Everything of a session in memory.
+  // Writes a session from memory.
   void write(const Session& session);
 
   const std::filesystem::path& path() const { return path_; }

@@ -16,10 +16,10 @@
 #include "profiler/sources/testing_tree.h"
 
 namespace {
-int close_error = 0;  // what the next close() answers, once
+int close_error = 0;  // errno of the next call of close(), once
 }  // namespace
 
-// The program's own comes before the C library's, for the library under test too.
+// Replaces the C library's function, also in the library under test.
 extern "C" int close(int descriptor) {
   const auto result = static_cast<int>(::syscall(SYS_close, descriptor));
   if (close_error == 0) return result;
@@ -86,7 +86,7 @@ TEST(SessionFile, HoldsEverything) {
   EXPECT_EQ(after.losses.cut_bytes, 0U);
 }
 
-// A process that is killed leaves any prefix of its file.
+// A killed process may leave any prefix of its file.
 TEST(SessionFile, ReadsEveryPrefixUpToTheLastWholeChunk) {
   const std::string whole = file_of(sample_session());
   std::size_t steps = 0;
@@ -105,7 +105,7 @@ std::size_t records_of(const Session& session) {
          session.clocks.size() + session.graph_nodes.size();
 }
 
-TEST(SessionFile, AFlippedByteCostsItsChunkAndIsTold) {
+TEST(SessionFile, AFlippedByteCostsItsChunkAndIsReported) {
   const Session session = sample_session();
   const std::string whole = file_of(session);
   const std::size_t header_ends = sizeof(ChunkHeader) + Json{{"schema", 1}}.dump().size();
@@ -136,7 +136,7 @@ std::vector<std::pair<Chunk, std::string>> chunks_of(const std::string& file) {
   return chunks;
 }
 
-TEST(SessionFile, ReadsWhatComesAfterADamagedChunk) {
+TEST(SessionFile, ReadsChunksAfterADamagedOne) {
   for (const bool is_header : {false, true}) {
     std::string file;
     for (auto [type, bytes] : chunks_of(file_of(sample_session()))) {
@@ -155,8 +155,8 @@ TEST(SessionFile, ReadsWhatComesAfterADamagedChunk) {
   }
 }
 
-// A later chunk's names have no numbers any more: the records that use them go, the others stay.
-TEST(SessionFile, NamesAfterLostOnesNameNothing) {
+// The numbers of names in later chunks are unknown: records that use them are dropped, others stay.
+TEST(SessionFile, NamesAfterLostOnesAreNotUsed) {
   const std::filesystem::path path = temporary("names.prof");
   {
     SessionWriter writer(path);
@@ -177,7 +177,7 @@ TEST(SessionFile, NamesAfterLostOnesNameNothing) {
   EXPECT_EQ(read.losses.damaged_records, 2U);
 }
 
-TEST(SessionFile, ReplacesALinkAndLeavesWhatItPointsTo) {
+TEST(SessionFile, ReplacesALinkAndLeavesItsTarget) {
   const std::filesystem::path path = temporary("link.prof"), victim = temporary("victim");
   std::filesystem::remove(path);
   std::ofstream(victim) << "mine";
@@ -187,7 +187,7 @@ TEST(SessionFile, ReplacesALinkAndLeavesWhatItPointsTo) {
   EXPECT_EQ(read_session(path).steps.size(), 2U);
 }
 
-TEST(SessionFile, RefusesWhatIsNotASession) {
+TEST(SessionFile, RefusesOtherFiles) {
   EXPECT_THROW(parse_session("", "empty"), DataError);
   EXPECT_THROW(parse_session("hello", "text"), DataError);
   EXPECT_THROW(read_session("/nonexistent/session.prof"), DataError);
@@ -212,7 +212,7 @@ TEST(SessionFile, RefusesALaterSchema) {
   EXPECT_THROW(read_session(path), DataError);
 }
 
-TEST(SessionFile, RefusesWhatCannotBe) {
+TEST(SessionFile, RefusesImpossibleContent) {
   Session session = sample_session();
   session.spans[0].name = 99;
   EXPECT_THROW(parse_session(file_of(session), "test"), DataError);

@@ -1,4 +1,4 @@
-// Sessions for tests, told in words: SessionBuilder().step(1, 0, 900).kernel("gemm", 340, 540) ...
+// Builds sessions for tests: SessionBuilder().step(1, 0, 900).window(1, 1, 0, 900).build()
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace warpstep::profiler::testing {
 
-// Times are given in us and kept in ns, from 1 s on, so that 0 stays "no time".
+// Arguments are in us; times in the session are in ns and start at 1 s, so that 0 means "no time".
 class SessionBuilder {
  public:
   static constexpr std::uint64_t origin_ns = 1'000'000'000;
@@ -22,14 +22,14 @@ class SessionBuilder {
   // A GPU like an H200: 132 multiprocessors, compute capability 9.0.
   SessionBuilder& gpu();
   SessionBuilder& thread(std::uint32_t system, std::string name);
-  // A step whose parts are given in us; what is left is `other`.
+  // A step with the given parts in us; the rest is `other`.
   SessionBuilder& step(std::uint64_t number, double begin, double end, double kernels = 0,
                        double data = 0, double cpu = 0, double copies = 0);
   SessionBuilder& window(std::uint64_t first_step, std::uint64_t last_step, double begin,
                          double end, bool deep = false);
   SessionBuilder& span(Kind kind, std::string_view name, double begin, double end,
                        std::uint32_t thread = 0, std::uint64_t arg = 0);
-  // A launch on the main thread and what it launched; both have one new correlation.
+  // A launch on the main thread and the work that it launched, with the same new correlation.
   SessionBuilder& launch(double api_begin, double api_end, What what, std::string_view name,
                          double begin, double end, std::uint32_t stream = 7,
                          std::uint32_t external = 0);

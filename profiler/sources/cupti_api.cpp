@@ -1,16 +1,15 @@
 #include "profiler/sources/cupti_api.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <time.h>
 
 #include <array>
 #include <cstdlib>
-#include <mutex>
 
 #include "engine/core/clock.h"
-#include "engine/core/error.h"
-#include "profiler/sources/cupti_calls.h"
-#include "profiler/sources/cupti_trace.h"
+#include "engine/core/record.h"
+#include "profiler/sources/device_trace.h"
 
 namespace warpstep::profiler {
 
@@ -22,6 +21,13 @@ CuptiLibrary::CuptiLibrary(const std::vector<std::string>& names) {
     if (why_.empty()) why_ = error ? error : name + " cannot be loaded";
   }
   if (handle_) why_.clear();
+}
+
+void* CuptiLibrary::symbol(const char* name) {
+  if (!handle_) return nullptr;
+  void* found = ::dlsym(handle_, name);
+  if (!found && why_.empty()) why_ = fmt::format("the library has no {}", name);
+  return found;
 }
 
 std::vector<std::string> cupti_paths() {
@@ -132,164 +138,62 @@ std::string why_no_library(const CuptiApi& api) {
     return explain_failure(api, "cuptiGetVersion", result);
   if (!knows_cupti_version(version))
     return fmt::format(
-        "libcupti has version {}, and this build knows the records of {} to {}; install "
+        "libcupti has version {}, but this build supports the records of {} to {}; install "
         "cuda-cupti-13-0, or build Warpstep with that version's headers",
         version, CUPTI_API_VERSION / 100 * 100, CUPTI_API_VERSION / 100 * 100 + 99);
   return {};
 }
 
-// How CUPTI is taken hold of, and why it may not be had.
-
 namespace {
 
-std::atomic<Tracer*> attached{nullptr};
-
-void CUPTIAPI on_buffer_wanted(std::uint8_t** buffer, std::size_t* bytes, std::size_t* records) {
-  Tracer* tracer = attached.load(std::memory_order_acquire);
-  *buffer = tracer ? tracer->pool().give() : nullptr;
-  *bytes = *buffer ? tracer->pool().bytes() : 0;
-  *records = 0;  // as many as fit
-}
-
-void CUPTIAPI on_buffer_filled(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
-                               std::size_t bytes) {
-  if (Tracer* tracer = attached.load(std::memory_order_acquire)) tracer->pool().take(buffer, bytes);
-}
-
-void CUPTIAPI on_resource(void* tracer, CUpti_CallbackDomain domain, CUpti_CallbackId event,
-                          const void* data) {
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE && data)
-    static_cast<Tracer*>(tracer)->resources().on_event(
-        event, *static_cast<const CUpti_ResourceData*>(data));
-}
-
-// Nothing of it reaches the training: what is thrown becomes a note.
-class CuptiTrace final : public DeviceTrace {
- public:
-  explicit CuptiTrace(Tracer& tracer) : tracer_(tracer) {}
-  ~CuptiTrace() override { tracer_.detach(); }
-  void begin() override {
-    try {
-      tracer_.begin();
-    } catch (const std::exception& error) {
-      failed_ = error.what();
-    }
-  }
-  Traced end() override {
-    Traced traced;
-    try {
-      traced = tracer_.end();
-    } catch (const std::exception& error) {
-      failed_ = error.what();
-    }
-    if (!failed_.empty())
-      traced.notes.push_back(fmt::format("The GPU's activities are missing: {}.", failed_));
-    failed_.clear();
-    return traced;
-  }
-
- private:
-  Tracer& tracer_;
-  std::string failed_;
-};
-
-OpenedTrace refuse(const std::string& why) {
-  return {nullptr, "The GPU's activities are not recorded: " + why + "."};
+Device describe(const CuptiApi& api, int ordinal, CUdevice handle) {
+  const auto read = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    const CUresult result = api.device_attribute(&value, attribute, handle);
+    return result == CUDA_SUCCESS && value > 0 ? static_cast<std::uint32_t>(value) : 0U;
+  };
+  std::size_t memory = 0;
+  if (api.device_total_memory(&memory, handle) != CUDA_SUCCESS) memory = 0;
+  std::array<char, 256> name{};
+  if (api.device_name(name.data(), static_cast<int>(name.size()) - 1, handle) != CUDA_SUCCESS)
+    name = {'G', 'P', 'U'};
+  return {
+      .id = static_cast<std::uint32_t>(ordinal),
+      .compute_major = read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+      .compute_minor = read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+      .multiprocessors = read(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+      .max_threads_per_block = read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+      .max_threads_per_multiprocessor = read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+      .max_blocks_per_multiprocessor = read(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+      .registers_per_block = read(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+      .registers_per_multiprocessor = read(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+      .warp_size = read(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+      .total_memory = memory,
+      .shared_per_block = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+      .shared_per_block_optin = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+      .shared_per_multiprocessor = read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+      .reserved_shared_per_block = read(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+      .name = record::Name(name.data()).id(),
+  };
 }
 
 }  // namespace
 
-std::string Tracer::subscribe() {
-  std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder{};
-  CUpti_SubscriberParams parameters{};
-  parameters.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
-  parameters.subscriberName = "warpstep";
-  parameters.oldSubscriberName = holder.data();
-  parameters.oldSubscriberSize = holder.size() - 1;
-  const CUptiResult result = api_.subscribe(&subscriber_, &on_resource, this, &parameters);
-  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-    return fmt::format("CUPTI is held by {}; only one tool can have it, so run without that one",
-                       holder[0] ? holder.data() : "another tool (nsys, ncu, cuda-gdb, ...)");
-  if (result != CUPTI_SUCCESS) return explain_failure(api_, "cuptiSubscribe_v2", result);
-  return {};
+std::vector<Device> query_devices(const CuptiApi& api) {
+  std::vector<Device> devices;
+  int count = 0;
+  if (!api.init || api.init(0) != CUDA_SUCCESS || api.device_count(&count) != CUDA_SUCCESS)
+    return devices;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice handle = 0;
+    if (api.device_get(&handle, ordinal) == CUDA_SUCCESS)
+      devices.push_back(describe(api, ordinal, handle));
+  }
+  return devices;
 }
 
-std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::string>& weaker) {
-  if (std::string why = subscribe(); !why.empty()) return why;
-  const auto check = [&](const char* function, CUptiResult result, const char* consequence) {
-    if (result != CUPTI_SUCCESS)
-      weaker.push_back(fmt::format("{}: {}", consequence, explain_failure(api_, function, result)));
-    return result == CUPTI_SUCCESS;
-  };
-  for (const CUpti_CallbackId event : ResourceMap::events())
-    if (!check("cuptiEnableCallback",
-               api_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, event),
-               "kernels of CUDA graphs are not told apart by call"))
-      break;
-  check("cuptiSetThreadIdType", api_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM),
-        "launches do not tell their thread");
-  // Else CUPTI clears each buffer on the thread that trains.
-  std::uint8_t zeroed = 1;
-  std::size_t bytes = sizeof zeroed;
-  check("cuptiActivitySetAttribute",
-        api_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &bytes, &zeroed),
-        "recording costs more time");
-  attached.store(this, std::memory_order_release);
-  if (const CUptiResult result = api_.register_callbacks(&on_buffer_wanted, &on_buffer_filled);
-      result != CUPTI_SUCCESS) {
-    detach();
-    return explain_failure(api_, "cuptiActivityRegisterCallbacks", result);
-  }
-  if (!calls::follow(api_))
-    weaker.push_back("kernels are not told apart by call: too many listen to spans");
-  if (options.dump.empty()) return {};
-  try {
-    dump_ = std::make_unique<DumpWriter>(options.dump);
-  } catch (const std::exception& error) {
-    weaker.push_back(fmt::format("activity buffers are not dumped: {}", error.what()));
-  }
-  return {};
-}
-
-void Tracer::detach() noexcept {
-  try {
-    end();
-  } catch (...) {  // its records are nobody's any more
-  }
-  calls::ignore();
-  api_.unsubscribe(subscriber_);
-  dump_.reset();
-  Tracer* self = this;
-  attached.compare_exchange_strong(self, nullptr);
-}
-
-OpenedTrace open_trace(const CuptiApi& api, const DeviceTraceOptions& options,
-                       const TraceSettings& settings) {
-  static std::mutex mutex;
-  static auto& immortal = *new std::vector<std::unique_ptr<Tracer>>;
-  const std::lock_guard lock(mutex);
-  if (attached.load()) return refuse("they are already, and only once in a process");
-  if (const std::string why = why_no_device(api); !why.empty()) return refuse(why);
-  if (const std::string why = why_no_library(api); !why.empty()) return refuse(why);
-  auto tracer = std::make_unique<Tracer>(api, settings);
-  std::vector<std::string> weaker;
-  if (const std::string why = tracer->attach(options, weaker); !why.empty()) {
-    immortal.push_back(std::move(tracer));
-    return refuse(why);
-  }
-  immortal.push_back(std::move(tracer));
-  std::string why;
-  for (const std::string& one : weaker) why += (why.empty() ? "" : "; ") + one;
-  if (!why.empty()) why = "The GPU's activities are recorded in part: " + why + ".";
-  return {std::make_unique<CuptiTrace>(*immortal.back()), why};
-}
-
-OpenedTrace open_device_trace(const DeviceTraceOptions& options) {
-  try {
-    return open_trace(load_cupti_api(), options);
-  } catch (const std::exception& error) {
-    return refuse(error.what());
-  }
+std::vector<Device> query_devices() {
+  return query_devices(load_cupti_api());
 }
 
 }  // namespace warpstep::profiler

@@ -1,43 +1,42 @@
-// The functions of CUPTI and of the driver that the device's source calls, as a table: loaded when
-// the program runs, so that one program starts everywhere, and replaced by a test.
+// The functions of CUPTI and of the driver that GPU tracing calls, as a table. They are loaded at
+// run time, so that one program starts on every machine; tests supply their own table.
 #pragma once
 
 #include <cuda.h>
 #include <cupti.h>
-#include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "profiler/session/session.h"
+
 namespace warpstep::profiler {
 
-// NVIDIA's libraries, loaded when the program runs.
-
+// One of NVIDIA's libraries, loaded at run time.
 class CuptiLibrary {
  public:
-  // The first of the names that can be loaded. It is never unloaded: threads of its own may run.
+  // Loads the first of the names that can be loaded. It is never unloaded: it may run threads.
   explicit CuptiLibrary(const std::vector<std::string>& names);
 
   template <class Function>
   void get(const char* name, Function& function) {
-    if (!handle_) return;
-    function = reinterpret_cast<Function>(::dlsym(handle_, name));
-    if (!function && why_.empty()) why_ = fmt::format("the library has no {}", name);
+    function = reinterpret_cast<Function>(symbol(name));
   }
-  const std::string& why() const { return why_; }  // empty: all is there
+  const std::string& why() const { return why_; }  // what is missing; empty: nothing
 
  private:
+  void* symbol(const char* name);
+
   void* handle_ = nullptr;
   std::string why_;
 };
 
-// Where libcupti.so.13 may be, likeliest first.
+// Candidate paths of libcupti.so.13, most likely first.
 std::vector<std::string> cupti_paths();
 
 struct CuptiApi {
-  decltype(&::cuptiGetVersion) get_version = nullptr;  // null: the library is not there
+  decltype(&::cuptiGetVersion) get_version = nullptr;  // null: no library
   decltype(&::cuptiGetResultString) get_result_string = nullptr;
   decltype(&::cuptiSubscribe_v2) subscribe = nullptr;
   decltype(&::cuptiUnsubscribe) unsubscribe = nullptr;
@@ -57,7 +56,7 @@ struct CuptiApi {
   decltype(&::cuptiActivityPushExternalCorrelationId) push_external = nullptr;
   decltype(&::cuptiActivityPopExternalCorrelationId) pop_external = nullptr;
 
-  decltype(&::cuInit) init = nullptr;  // null: there is no driver
+  decltype(&::cuInit) init = nullptr;  // null: no driver
   decltype(&::cuDeviceGetCount) device_count = nullptr;
   decltype(&::cuDeviceGet) device_get = nullptr;
   decltype(&::cuDeviceGetName) device_name = nullptr;
@@ -70,14 +69,14 @@ struct CuptiApi {
   std::uint64_t (*monotonic_ns)() = nullptr;
   std::uint64_t (*realtime_ns)() = nullptr;
 
-  std::string why_no_cupti, why_no_driver;  // what the loader said
+  std::string why_no_cupti, why_no_driver;  // the errors of the dynamic loader
 };
 
-// What this machine has.
+// The functions of this machine's libraries.
 CuptiApi load_cupti_api();
 
-// Whether the library's records are laid out as in the headers that this was compiled with: CUPTI
-// gives a kind's newest record, which may be longer in the next minor version.
+// Whether the library's records have the layout of the headers that this was compiled with: CUPTI
+// writes the newest record of each kind, which may be longer in the next minor version.
 constexpr bool knows_cupti_version(std::uint32_t version) {
   return version / 100 == CUPTI_API_VERSION / 100;
 }
@@ -85,10 +84,12 @@ constexpr bool knows_cupti_version(std::uint32_t version) {
 // "cuptiSubscribe_v2 gave CUPTI_ERROR_UNKNOWN (999)", with the fix where there is one.
 std::string explain_failure(const CuptiApi& api, const std::string& function, CUptiResult result);
 
-// Why there is no device, or no library of a version that is known, to go on with; empty: there is.
-// CUPTI's functions give success, and nothing else, where there is no driver: so that is asked
-// first.
+// Why there is no device, or no library of a supported version; empty: there is one. Call
+// why_no_device() first: without a driver CUPTI's functions return success and do nothing.
 std::string why_no_device(const CuptiApi& api);
 std::string why_no_library(const CuptiApi& api);
+
+// Properties of the devices, from the driver in `api`; empty without one.
+std::vector<Device> query_devices(const CuptiApi& api);
 
 }  // namespace warpstep::profiler

@@ -1,4 +1,6 @@
-// Which of a program's calls a thread enqueues now, as record::Span tells it.
+// Assigns device work to the program's calls: the call that a thread is enqueuing, from spans of
+// Kind::call, and the call that each node of a CUDA graph came from, from CUPTI's resource
+// callbacks.
 #pragma once
 
 #include <atomic>
@@ -10,23 +12,36 @@
 #include "profiler/session/session.h"
 #include "profiler/sources/cupti_api.h"
 
+namespace warpstep::profiler::calls {
+
+// 1 + the index of the call that this thread is enqueuing; 0: none.
+std::uint64_t current() noexcept;
+
+// Follows spans of Kind::call until ignore(); `api` must live until then. False: record has no room
+// for another listener.
+bool follow(const CuptiApi& api);
+void ignore();
+
+// Whether calls are passed to CUPTI as external correlation ids: in windows.
+void push_to_cupti(bool on);
+
+}  // namespace warpstep::profiler::calls
+
 namespace warpstep::profiler {
 
-// Which call each node of a CUDA graph came from, and which contexts there are: what CUPTI's
-// resource callbacks tell.
-
+// The call of each node of CUDA graphs, and the existing contexts.
 class ResourceMap {
  public:
   explicit ResourceMap(const CuptiApi& api) : api_(api) {}
 
-  // The callbacks that on_event() wants.
+  // The callbacks that on_event() needs.
   static std::vector<CUpti_CallbackId> events();
-  // From CUPTI, on the thread that does it; must not call CUDA.
+  // Called by CUPTI on the thread that causes the event; must not call CUDA.
   void on_event(CUpti_CallbackId event, const CUpti_ResourceData& data) noexcept;
 
   std::unordered_map<std::uint64_t, std::uint64_t> calls() const;  // by node
   std::vector<CUcontext> contexts() const;
-  std::uint64_t forgotten() const { return forgotten_; }  // events, for lack of memory
+  std::uint64_t forgotten() const { return forgotten_; }  // events lost for lack of memory
 
  private:
   void on_graph_event(CUpti_CallbackId event, const CUpti_GraphData& data);
@@ -43,17 +58,3 @@ class ResourceMap {
 std::vector<GraphNode> sorted_nodes(const std::unordered_map<std::uint64_t, std::uint64_t>& calls);
 
 }  // namespace warpstep::profiler
-
-namespace warpstep::profiler::calls {
-
-// 1 + the call's index; 0: none.
-std::uint64_t current() noexcept;
-
-// From now on spans of Kind::call are followed; false: record has no room for another listener.
-bool follow(const CuptiApi& api);  // which must stay until ignore()
-void ignore();
-
-// Whether CUPTI is told, by external correlation ids: in windows.
-void tell_cupti(bool on);
-
-}  // namespace warpstep::profiler::calls

@@ -1,4 +1,4 @@
-// Kernels are told apart by the call that they are of, in graphs and without.
+// Kernels are assigned to their calls, with and without graphs.
 #include "profiler/sources/cupti_calls.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(CuptiCalls, EagerCallsAreTold) {
   const auto trace = open(cupti);
   trace->begin();
   for (int step = 0; step < 3; ++step) {
-    const record::Span epoch(user, 99);  // of no call
+    const record::Span epoch(user, 99);  // not a call
     {
       const record::Span span(calls_conv, 0);
       cupti.launch("_Z4gemmPfi");
@@ -34,7 +34,7 @@ TEST(CuptiCalls, EagerCallsAreTold) {
   const Traced traced = trace->end();
   EXPECT_EQ(by_call(traced), (std::map<std::uint64_t, std::uint64_t>{
                                  {0, 6 * 1000}, {1, 3 * 333}, {~std::uint64_t{0}, 3 * 77}}));
-  EXPECT_EQ(of(traced, What::api).size(), 12U);  // one a launch
+  EXPECT_EQ(of(traced, What::api).size(), 12U);  // one per launch
   EXPECT_TRUE(testing::pushed_externals().empty());
 }
 
@@ -56,7 +56,7 @@ TEST(CuptiCalls, OddOrderChangesNothing) {
   EXPECT_EQ(plain.activities.size(), odd.activities.size());
 }
 
-// Spans that began before a window or end after it keep CUPTI's stack of ids even.
+// Spans that begin before a window or end after it keep CUPTI's stack of ids balanced.
 TEST(CuptiCalls, SpansMayCrossAWindowsEdges) {
   FakeCupti cupti;
   const auto trace = open(cupti);
@@ -72,7 +72,7 @@ TEST(CuptiCalls, SpansMayCrossAWindowsEdges) {
     cupti.launch("_Z4gemmPfi");
     traced = trace->end();
     {
-      const record::Span after(pool, 5);  // its id is not pushed, nor the other's popped
+      const record::Span after(pool, 5);  // its id is not pushed, and the other's is not popped
     }
     EXPECT_EQ(testing::pushed_externals(), std::vector<std::uint64_t>{5});
   }
@@ -99,7 +99,7 @@ TEST(CuptiCalls, NestedAndDeepCallsEndWhereTheyBegan) {
   EXPECT_EQ(by_call(trace->end()), (std::map<std::uint64_t, std::uint64_t>{{5, 1000}}));
 }
 
-// A graph that was captured before the window, of calls 0 (two kernels), 1 and none.
+// A graph captured before the window, with kernels of calls 0 (two), 1 and none.
 FakeGraph captured(FakeCupti& cupti) {
   FakeGraph graph;
   {
@@ -122,7 +122,7 @@ TEST(CuptiCalls, CallsInGraphsAreTold) {
   FakeGraph executable;
   {
     const record::Span span(user);
-    const record::Span around(pool, 9);  // what is instantiated within is not of it
+    const record::Span around(pool, 9);  // nodes instantiated inside do not belong to it
     executable = cupti.instantiate(graph);
   }
   trace->begin();
@@ -135,7 +135,7 @@ TEST(CuptiCalls, CallsInGraphsAreTold) {
   std::uint64_t sum = 0;
   for (const auto& [call, ns] : by_call(traced)) sum += ns;
   EXPECT_EQ(sum, total_ns(kernels));
-  // The map has the nodes of the graph and of its copy that runs.
+  // The map has the nodes of the graph and of its executable copy.
   std::map<std::uint64_t, std::uint64_t> calls;
   for (const GraphNode& node : traced.graph_nodes) calls[node.node] = node.call;
   EXPECT_EQ(calls.size(), 6U);

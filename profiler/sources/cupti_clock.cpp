@@ -6,7 +6,7 @@
 namespace warpstep::profiler {
 namespace {
 
-// Clocks of one machine drift by less: NTP slews by at most 500 ppm.
+// An upper bound for the drift between clocks of one machine: NTP slews by at most 500 ppm.
 constexpr double most_drift = 1e-3;
 constexpr std::int64_t slack_ns = 20'000;
 

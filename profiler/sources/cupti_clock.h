@@ -1,4 +1,4 @@
-// CUPTI's clock and ours.
+// Mapping CUPTI's times to CLOCK_MONOTONIC.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace warpstep::profiler {
 
-// The best of a few readings: ClockReading::error_ns is how far monotonic_ns may be off.
+// The best of five readings: ClockReading::error_ns bounds the error of monotonic_ns.
 ClockReading read_clocks(const CuptiApi& api);
 
 // Maps CUPTI's times to CLOCK_MONOTONIC, linearly between readings. CUPTI follows CLOCK_REALTIME,
-// which NTP may set meanwhile: between two readings where that happened a time keeps its distance
-// to the nearer one.
+// which NTP may set during a window: between the two readings around such a jump, a time keeps its
+// distance to the nearer reading.
 class ClockMap {
  public:
   explicit ClockMap(std::span<const ClockReading> readings);  // in order of time, at least one
   std::uint64_t to_monotonic(std::uint64_t device_ns) const;
-  std::int64_t set_by_ns() const { return set_by_ns_; }  // 0: nobody set the clock
+  std::int64_t set_by_ns() const { return set_by_ns_; }  // 0: the clock was not set
 
  private:
   struct Point {

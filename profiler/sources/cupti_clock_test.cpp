@@ -1,4 +1,4 @@
-// CUPTI's times on our clock, also where somebody sets the system's.
+// Mapping CUPTI's times to CLOCK_MONOTONIC, also when the system's clock is set.
 #include "profiler/sources/cupti_clock.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@ namespace warpstep::profiler {
 namespace {
 
 TEST(CuptiClock, ASetSystemClockDisturbsOneStretch) {
-  // Readings each second; between the 2nd and the 3rd the clock is set forward by an hour.
+  // One reading per second; between the 2nd and the 3rd the clock is set forward by an hour.
   constexpr std::uint64_t s = 1'000'000'000, hour = 3600 * s, ahead = 1'700'000'000 * s;
   const std::vector<ClockReading> readings{{10 * s, 0, ahead + 10 * s, 40},
                                            {11 * s, 0, ahead + 11 * s, 40},

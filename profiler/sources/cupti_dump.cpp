@@ -31,7 +31,7 @@ void append_bytes(std::vector<std::byte>& to, std::span<const std::byte> bytes) 
 
 DumpWriter::DumpWriter(std::filesystem::path path) : path_(std::move(path)) {
   file_ = create_file(path_);
-  if (file_ < 0) fail<DataError>("{}: cannot be created: {}", path_.string(), std::strerror(errno));
+  if (file_ < 0) fail<DataError>("{}: cannot create it: {}", path_.string(), std::strerror(errno));
   try {
     append(static_cast<std::uint32_t>(DumpChunk::layout), bytes_of(DumpLayout{}));
   } catch (...) {
@@ -83,7 +83,7 @@ void DumpWriter::append(std::uint32_t type, std::span<const std::byte> payload) 
       const ssize_t count = ::write(file_, part.data(), part.size());
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0)
-        fail<DataError>("{}: {} bytes of device records cannot be written: {}", path_.string(),
+        fail<DataError>("{}: cannot write {} bytes of device records: {}", path_.string(),
                         payload.size(), std::strerror(count < 0 ? errno : ENOSPC));
       part = part.subspan(static_cast<std::size_t>(count));
     }
@@ -98,12 +98,11 @@ class Replayer {
 
   std::vector<Traced> run() {
     while (at_ < bytes_.size()) next();
-    if (chunks_ == 0) fail<DataError>("{}: is empty, and no dump of device records", path_);
+    if (chunks_ == 0) fail<DataError>("{}: is empty, not a dump of device records", path_);
     if (in_window_ || windows_.empty())
       fail<DataError>(
-          "{}: ends at byte {} before its window does; the run was killed, or the file "
-          "was cut",
-          path_, bytes_.size());
+          "{}: ends at byte {}, inside a window; the run was killed, or the file was cut", path_,
+          bytes_.size());
     return std::move(windows_);
   }
 
@@ -115,15 +114,17 @@ class Replayer {
     std::memcpy(&header, bytes_.data() + at_, sizeof header);
     if (header.magic != dump_magic || header.header_crc != header_checksum(header) ||
         header.id != chunks_)
-      fail<DataError>("{}: at byte {} there is no chunk of a dump of device records", path_, at_);
+      fail<DataError>("{}: no chunk of a dump of device records at byte {}", path_, at_);
     if (header.bytes > left - sizeof header)
       fail<DataError>("{}: is cut at byte {}: the chunk at byte {} has {} bytes", path_,
                       bytes_.size(), at_, header.bytes);
     const std::string_view payload = bytes_.substr(at_ + sizeof header, header.bytes);
     if (checksum(std::as_bytes(std::span(payload))) != header.payload_crc)
-      fail<DataError>("{}: the chunk at byte {} was damaged: its checksum is another", path_, at_);
+      fail<DataError>("{}: the chunk at byte {} is damaged: its checksum does not match", path_,
+                      at_);
     if ((chunks_ == 0) != (static_cast<DumpChunk>(header.type) == DumpChunk::layout))
-      fail<DataError>("{}: at byte {}: a dump begins with the layout of its records", path_, at_);
+      fail<DataError>("{}: at byte {}: a dump must begin with the layout of its records", path_,
+                      at_);
     take(static_cast<DumpChunk>(header.type), payload);
     at_ += sizeof header + payload.size();
     ++chunks_;
@@ -143,14 +144,14 @@ class Replayer {
       case DumpChunk::note: facts_.notes.emplace_back(payload); return;
       case DumpChunk::end: return end_window(one<DumpEnd>(payload));
     }
-    fail<DataError>("{}: the chunk at byte {} is of an unknown type, {}", path_, at_,
+    fail<DataError>("{}: the chunk at byte {} has the unknown type {}", path_, at_,
                     static_cast<std::uint32_t>(type));
   }
 
   template <class Record>
   std::vector<Record> records(std::string_view payload) const {
     if (payload.size() % sizeof(Record) != 0)
-      fail<DataError>("{}: the chunk at byte {} has {} bytes, no multiple of {}", path_, at_,
+      fail<DataError>("{}: the chunk at byte {} has {} bytes, not a multiple of {}", path_, at_,
                       payload.size(), sizeof(Record));
     std::vector<Record> all(payload.size() / sizeof(Record));
     if (!all.empty()) std::memcpy(all.data(), payload.data(), payload.size());
@@ -169,8 +170,9 @@ class Replayer {
   void check(const DumpLayout& layout) const {
     if (!layout.fits(DumpLayout{}))
       fail<DataError>(
-          "{}: was dumped with CUPTI {}, whose records are laid out differently from "
-          "those of {}; read it with a build for that version",
+          "{}: was dumped with CUPTI {}, whose records have another layout than those of {}; read "
+          "it "
+          "with a build for that version",
           path_, layout.cupti_version, DumpLayout{}.cupti_version);
   }
 
@@ -191,14 +193,14 @@ class Replayer {
     for (const ClockReading& clock : facts_.clocks)
       if (clock.monotonic_ns > most || clock.device_ns > most || clock.realtime_ns > most ||
           clock.error_ns > most || clock.monotonic_ns < facts_.clocks.front().monotonic_ns)
-        fail<DataError>("{}: the chunk at byte {} has clocks that cannot be", path_, at_);
+        fail<DataError>("{}: the chunk at byte {} has impossible clock readings", path_, at_);
   }
 
   std::string text_of(TextOf of, std::uint64_t key) const {
     const auto text = texts_.find({static_cast<std::uint32_t>(of), key});
     if (text == texts_.end())
-      fail<DataError>("{}: the buffer at byte {} refers to a name, {:#x}, that is not there", path_,
-                      at_, key);
+      fail<DataError>("{}: the buffer at byte {} refers to the missing name {:#x}", path_, at_,
+                      key);
     return text->second;
   }
 
@@ -240,7 +242,7 @@ Traced replay_device_trace(const std::filesystem::path& dump) {
   Traced all = std::move(windows.front());
   for (std::size_t i = 1; i < windows.size(); ++i) {
     Traced& next = windows[i];
-    all.graph_nodes = std::move(next.graph_nodes);  // each window has all until then
+    all.graph_nodes = std::move(next.graph_nodes);  // each window has all nodes so far
     const auto append = [](auto& to, auto& from) {
       to.insert(to.end(), std::make_move_iterator(from.begin()),
                 std::make_move_iterator(from.end()));

@@ -1,4 +1,8 @@
-// Raw activity buffers in a file, with all that is needed to read them elsewhere.
+// Dumps: raw activity buffers in a file, with everything needed to read them on another machine.
+//
+// Chunks are framed as in a session file (session_file.h) but with another magic: the layout of the
+// records once; then for each window its buffers, each preceded by the texts that are new in it,
+// and its facts.
 #pragma once
 
 #include <cupti.h>
@@ -14,21 +18,19 @@
 
 namespace warpstep::profiler {
 
-// How a dump of activity buffers is laid out.
-
 inline constexpr std::uint32_t dump_magic = 0x44435057;  // "WPCD"
 
 enum class DumpChunk : std::uint32_t {
   layout = 1,  // a DumpLayout, first
-  texts,       // for each: DumpText, then its bytes
+  texts,       // for each text: DumpText, then its bytes
   buffer,      // CUPTI's
-  clocks,      // ClockReading each
-  nodes,       // GraphNode each
+  clocks,      // ClockReadings
+  nodes,       // GraphNodes
   note,        // text
   end,         // of the window: a DumpEnd
 };
 
-// A dump can be read by a program that was compiled with records of these sizes.
+// A program can read a dump if it was compiled with records of these sizes.
 struct DumpLayout {
   std::uint32_t schema = 1;
   std::uint32_t cupti_version = CUPTI_API_VERSION;
@@ -41,7 +43,7 @@ struct DumpLayout {
   std::uint32_t overhead_bytes = sizeof(CUpti_ActivityOverhead3);
   std::uint32_t graph_bytes = sizeof(CUpti_ActivityGraphTrace2);
 
-  // But for the version: updates keep the layout.
+  // The version may differ in its last two digits: updates keep the layout.
   bool fits(const DumpLayout& other) const {
     return schema == other.schema && cupti_version / 100 == other.cupti_version / 100 &&
            kernel_bytes == other.kernel_bytes && copy_bytes == other.copy_bytes &&
@@ -68,11 +70,9 @@ struct DumpedText {
   std::string text;
 };
 
-// Chunks framed like a session's (session/chunk.h) but for their magic: the records' layout once;
-// then for each window its buffers, each behind the texts that are new in it, and its facts.
 class DumpWriter {
  public:
-  // Creates the file, or empties it. DataError that names it, here and below.
+  // Creates the file, or empties it. Throws DataError that names it, like all members.
   explicit DumpWriter(std::filesystem::path path);
   ~DumpWriter();
   DumpWriter(const DumpWriter&) = delete;
@@ -90,7 +90,7 @@ class DumpWriter {
   std::uint32_t next_id_ = 0;
 };
 
-// What end() gave, a window each. DataError that names file and byte.
+// The results of end(), one per window. Throws DataError that names file and byte.
 std::vector<Traced> replay_windows(const std::filesystem::path& dump);
 std::vector<Traced> parse_dump(std::string_view bytes, const std::string& path);
 

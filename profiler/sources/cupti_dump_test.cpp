@@ -1,4 +1,4 @@
-// A dump gives what the window gave; a damaged one says where.
+// Replaying a dump gives the window's records; a damaged dump is reported with the byte.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class CuptiReplay : public ::testing::Test {
                std::to_string(::getpid()))) {}
   ~CuptiReplay() override { std::filesystem::remove(path_); }
 
-  // Windows with some of everything, the last one with losses.
+  // Windows with records of all kinds, the last one with losses.
   std::vector<Traced> record(int windows, int launches) {
     FakeCupti cupti;
     cupti.drift = 13e-6;
@@ -100,7 +100,7 @@ class CuptiReplay : public ::testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(CuptiReplay, GivesWhatTheWindowGave) {
+TEST_F(CuptiReplay, GivesTheRecordsOfTheWindow) {
   const std::vector<Traced> windows = record(1, 200);
   EXPECT_GT(windows[0].activities.size(), 800U);
   EXPECT_EQ(windows[0].losses.activities, 4U);
@@ -130,7 +130,7 @@ TEST_F(CuptiReplay, EveryCutIsNamed) {
     ASSERT_NE(error_of(bytes.substr(0, length)), "") << length;
   EXPECT_THAT(error_of(bytes.substr(0, 500)), HasSubstr("is cut at byte 500"));
   EXPECT_THAT(error_of(""), HasSubstr("is empty"));
-  EXPECT_THAT(error_of(bytes.substr(0, 80)), HasSubstr("ends at byte 80 before its window does"));
+  EXPECT_THAT(error_of(bytes.substr(0, 80)), HasSubstr("ends at byte 80, inside a window"));
 }
 
 TEST_F(CuptiReplay, EveryFlippedBitIsNoticed) {
@@ -144,7 +144,7 @@ TEST_F(CuptiReplay, EveryFlippedBitIsNoticed) {
     }
 }
 
-// A dump whose checksums are right, written by nobody sound.
+// An invalid dump whose checksums are right.
 class Forged {
  public:
   template <class Record>
@@ -168,31 +168,31 @@ class Forged {
   std::uint32_t id_ = 0;
 };
 
-TEST_F(CuptiReplay, WhatCannotBeIsNamed) {
+TEST_F(CuptiReplay, ReportsImpossibleContent) {
   DumpLayout other;
   other.kernel_bytes += 8;
   EXPECT_THAT(error_of(Forged().add(DumpChunk::layout, other).bytes),
-              HasSubstr("laid out differently"));
+              HasSubstr("have another layout"));
   const auto sound = [] { return Forged().add(DumpChunk::layout, DumpLayout{}); };
   EXPECT_THAT(error_of(Forged().add(DumpChunk::end, DumpEnd{}).bytes),
-              HasSubstr("at byte 0: a dump begins with the layout"));
+              HasSubstr("at byte 0: a dump must begin with the layout"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::layout, DumpLayout{}).bytes),
-              HasSubstr("at byte 80: a dump begins"));
+              HasSubstr("at byte 80: a dump must begin"));
   EXPECT_THAT(error_of(sound().add(static_cast<DumpChunk>(99), DumpEnd{}).bytes),
-              HasSubstr("unknown type, 99"));
+              HasSubstr("unknown type 99"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::end, std::string("12345")).bytes),
-              HasSubstr("has 5 bytes, no multiple of 8"));
+              HasSubstr("has 5 bytes, not a multiple of 8"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::end, std::string(16, '\0')).bytes),
               HasSubstr("has 16 bytes, expected 8"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::texts, DumpText{1, 0, 7}).bytes),
               HasSubstr("ends within a text"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::clocks, std::string(32, '\xff')).bytes),
-              HasSubstr("clocks that cannot be"));
+              HasSubstr("impossible clock readings"));
   CUpti_ActivityKernel10 kernel{};
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.name = reinterpret_cast<const char*>(0x1234);
   EXPECT_THAT(error_of(sound().add(DumpChunk::buffer, kernel).bytes),
-              HasSubstr("the buffer at byte 80 refers to a name, 0x1234, that is not there"));
+              HasSubstr("the buffer at byte 80 refers to the missing name 0x1234"));
   EXPECT_EQ(error_of(sound().add(DumpChunk::end, DumpEnd{}).bytes), "");
 }
 

@@ -1,4 +1,4 @@
-// Whatever fails in a window, training goes on and a sentence says what is missing.
+// When something fails in a window, training continues and a note says what is missing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,16 +40,17 @@ Traced window(FakeCupti& cupti, DeviceTrace& trace, int count = 3) {
   return trace.end();
 }
 
-TEST(CuptiFaults, WhatWorksInPartSaysSo) {
+TEST(CuptiFaults, ReportsMissingFeatures) {
   FakeCupti cupti;
   cupti.faults.enable_callback = CUPTI_ERROR_UNKNOWN;
   cupti.faults.set_attribute = CUPTI_ERROR_UNKNOWN;
   cupti.faults.set_thread_id_type = CUPTI_ERROR_NOT_SUPPORTED;
   const OpenedTrace opened = open_faulty(cupti);
   ASSERT_NE(opened.trace, nullptr);
-  EXPECT_THAT(opened.why,
-              AllOf(HasSubstr("recorded in part: kernels of CUDA graphs are not told"),
-                    HasSubstr("launches do not tell their thread"), HasSubstr("costs more time")));
+  EXPECT_THAT(
+      opened.why,
+      AllOf(HasSubstr("recorded in part: kernels of CUDA graphs are not assigned"),
+            HasSubstr("the threads of launches are unknown"), HasSubstr("costs more time")));
   EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
 }
 
@@ -64,13 +65,13 @@ TEST(CuptiFaults, NoMoreListeners) {
   {
     const OpenedTrace opened = open_faulty(cupti);
     ASSERT_NE(opened.trace, nullptr);
-    EXPECT_THAT(opened.why, HasSubstr("not told apart by call"));
+    EXPECT_THAT(opened.why, HasSubstr("not assigned to calls"));
     EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
   }
   for (const record::Listener& other : others) record::remove_listener(other);
 }
 
-TEST(CuptiFaults, AKindThatCannotBeHad) {
+TEST(CuptiFaults, AKindThatCannotBeEnabled) {
   FakeCupti cupti;
   const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.enable[CUPTI_ACTIVITY_KIND_MEMCPY] = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
@@ -100,7 +101,7 @@ TEST(CuptiFaults, NoKindAtAll) {
 TEST(CuptiFaults, DroppedRecordsAreCounted) {
   FakeCupti cupti;
   const OpenedTrace opened = open_faulty(cupti);
-  cupti.faults.dropped = 1000;  // before the window: not of it
+  cupti.faults.dropped = 1000;  // before the window: does not count
   opened.trace->begin();
   cupti.faults.dropped = 17;
   const Traced traced = opened.trace->end();
@@ -142,14 +143,14 @@ TEST(CuptiFaults, ADeviceThatIsLost) {
 
 TEST(CuptiFaults, BuffersRunOut) {
   FakeCupti cupti;
-  // No thread reads while the fake fills: it asks for the third buffer within one launch's lock,
-  // but may get one back later, so only what is consistent is checked.
+  // Nothing reads while the fake fills: it requests the third buffer under one launch's lock, but
+  // may get one back later, so only consistency is checked.
   const OpenedTrace opened = open_faulty(
       cupti, {.buffers = {.bytes = 256, .count = 1}, .between_readings = std::chrono::hours(1)});
   opened.trace->begin();
   for (int i = 0; i < 200; ++i) cupti.launch("_Z4gemmPfi");
   const Traced traced = opened.trace->end();
-  // A kernel and its call fill a buffer; each that found none was dropped and counted.
+  // A kernel and its call fill a buffer; each record without a buffer was dropped and counted.
   EXPECT_EQ(traced.activities.size() + traced.losses.activities, 400U);
 }
 
@@ -193,7 +194,7 @@ TEST(CuptiFaults, NoTimestamp) {
   const OpenedTrace opened = open_faulty(cupti);
   cupti.faults.timestamp = CUPTI_ERROR_NOT_INITIALIZED;
   const std::uint64_t before = cupti.monotonic_ns();
-  const Traced traced = window(cupti, *opened.trace, 1);  // the system's clock stands in
+  const Traced traced = window(cupti, *opened.trace, 1);  // the system's clock is used instead
   EXPECT_EQ(traced.clocks.at(0).device_ns, 0U);
   EXPECT_EQ(traced.activities.at(0).start_ns, before);
 }
@@ -220,7 +221,7 @@ TEST(CuptiFaults, ADumpThatCannotBeWritten) {
   {
     const OpenedTrace opened = open_trace(cupti.api(), {"/nowhere/there/dump"}, fault_settings);
     ASSERT_NE(opened.trace, nullptr);
-    EXPECT_THAT(opened.why, HasSubstr("not dumped: /nowhere/there/dump: cannot be created"));
+    EXPECT_THAT(opened.why, HasSubstr("not dumped: /nowhere/there/dump: cannot create it"));
     EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
   }
   if (!std::ifstream("/dev/full")) GTEST_SKIP() << "there is no /dev/full";

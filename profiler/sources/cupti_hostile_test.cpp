@@ -1,4 +1,4 @@
-// Buffers that are cut, of kinds not known, or noise.
+// Buffers that are cut off, have unknown kinds, or contain noise.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing;
 
-TEST(CuptiHostile, WhatHasNoTimesIsCounted) {
+TEST(CuptiHostile, CountsRecordsWithoutTimes) {
   Bytes buffer;
   put(buffer, kernel(0, 0, 1));
   put(buffer, kernel(100, 0, 2));
@@ -25,7 +25,7 @@ TEST(CuptiHostile, WhatHasNoTimesIsCounted) {
   EXPECT_EQ(parsed.activities.size(), 1U);
 }
 
-TEST(CuptiHostile, KindsNotAskedForAreSteppedOver) {
+TEST(CuptiHostile, SkipsKindsThatAreNotEnabled) {
   Bytes buffer;
   for (std::uint32_t kind = 1; kind < 56; ++kind) {
     if (record_bytes(kind) == 0) continue;
@@ -95,7 +95,7 @@ TEST(CuptiHostile, NoiseIsHarmless) {
   }
 }
 
-// The library steps through a buffer without a driver, too.
+// The library steps through a buffer even without a driver.
 TEST(CuptiHostile, StepsAsTheLibraryDoes) {
   void* library = ::dlopen("libcupti.so.13", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library) GTEST_SKIP() << "libcupti.so.13 is not on this machine: " << ::dlerror();

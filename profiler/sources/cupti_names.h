@@ -1,4 +1,4 @@
-// What activities are called. Each gives the id of a record::Name.
+// The names of activities. Each function returns the id of a record::Name.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,5 @@ std::uint32_t name_set(const Activity& set);      // "Memset (Device)"
 std::uint32_t name_sync(std::uint32_t type);      // a CUpti_ActivitySynchronizationType
 std::uint32_t name_overhead(std::uint32_t kind);  // a CUpti_ActivityOverheadKind
 std::uint32_t name_graph();
-
-// Properties of the devices, through any table.
-
-std::vector<Device> query_devices(const CuptiApi& api);
 
 }  // namespace warpstep::profiler

@@ -1,4 +1,4 @@
-// Where GPU activities cannot be had, a sentence says why.
+// When GPU activities cannot be recorded, a sentence says why.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::string why_not(const FakeCupti& cupti) {
   EXPECT_TRUE(opened.why.starts_with("The GPU's activities are not recorded: ")) << opened.why;
   EXPECT_TRUE(opened.why.ends_with('.')) << opened.why;
   EXPECT_EQ(cupti.subscriptions, 0);
-  const record::Span span(open_conv, 1);  // nobody listens who should not
+  const record::Span span(open_conv, 1);  // no listener is left
   EXPECT_TRUE(testing::pushed_externals().empty());
   return opened.why;
 }
@@ -110,7 +110,7 @@ TEST(CuptiOpen, ThisMachine) {
   EXPECT_GE(opened.trace->end().clocks.size(), 2U);
 }
 
-// Without a driver CUPTI's functions give success and 0: that is why the driver is asked first.
+// Without a driver CUPTI's functions return success and 0, so the driver is checked first.
 TEST(CuptiOpen, TheLibraryWithoutADriver) {
   CuptiApi api = load_cupti_api();
   if (!api.get_version) GTEST_SKIP() << "CUPTI is not on this machine: " << api.why_no_cupti;

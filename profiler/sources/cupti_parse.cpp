@@ -1,90 +1,24 @@
 #include "profiler/sources/cupti_parse.h"
 
 #include <cupti.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
+#include <unordered_set>
 
+#include "profiler/sources/cupti_calls.h"
+#include "profiler/sources/cupti_clock.h"
 #include "profiler/sources/cupti_names.h"
 
 namespace warpstep::profiler {
 
-BufferPool::~BufferPool() {
-  for (std::uint8_t* memory : all_) std::free(memory);
-}
-
-std::uint8_t* BufferPool::give() noexcept {
-  try {
-    const std::lock_guard lock(mutex_);
-    if (!spare_.empty()) {
-      std::uint8_t* memory = spare_.back();
-      spare_.pop_back();
-      return memory;
-    }
-    if (all_.size() < limits_.count) {
-      all_.reserve(limits_.count);
-      spare_.reserve(limits_.count);
-      if (auto* memory = static_cast<std::uint8_t*>(std::calloc(limits_.bytes, 1))) {
-        all_.push_back(memory);
-        return memory;
-      }
-    }
-    ++declined_;
-  } catch (...) {  // the caller is C
-  }
-  return nullptr;
-}
-
-void BufferPool::take(std::uint8_t* memory, std::size_t bytes) noexcept {
-  if (!memory) return;
-  try {
-    {
-      const std::lock_guard lock(mutex_);
-      if (bytes == 0)
-        spare_.push_back(memory);
-      else
-        full_.push_back({memory, std::min(bytes, limits_.bytes)});
-    }
-    filled_.notify_one();
-  } catch (...) {  // without memory for the queue the buffer's records are lost, and so is it
-  }
-}
-
-bool BufferPool::next(FilledBuffer& buffer, std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
-  filled_.wait_for(lock, patience, [&] { return stopped_ || !full_.empty(); });
-  if (full_.empty()) return false;
-  buffer = full_.front();
-  full_.pop_front();
-  return true;
-}
-
-void BufferPool::recycle(const FilledBuffer& buffer) {
-  std::memset(buffer.memory, 0, limits_.bytes);  // here rather than on a thread of the training
-  const std::lock_guard lock(mutex_);
-  spare_.push_back(buffer.memory);
-}
-
-void BufferPool::stop_waiting(bool stop) {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = stop;
-  }
-  filled_.notify_all();
-}
-
-std::uint64_t BufferPool::declined() {
-  const std::lock_guard lock(mutex_);
-  const std::uint64_t count = declined_;
-  declined_ = 0;
-  return count;
-}
-
 namespace {
 
-// By kind: as cuptiActivityGetNextRecord of CUPTI 13.0 steps through a buffer.
+// By kind: the steps of CUPTI 13.0's cuptiActivityGetNextRecord through a buffer.
 constexpr std::array<std::uint16_t, 56> bytes_by_kind{
     0,  96, 88,  216, 40, 40, 0,   0,  184, 32, 216, 32,  56, 40, 0,   0,   0,   56, 144,
     40, 40, 0,   96,  0,  0,  104, 32, 24,  24, 0,   0,   0,  0,  152, 152, 120, 56, 24,
@@ -105,6 +39,34 @@ static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_DEVICE] == sizeof(CUpti_Activity
 static_assert(sizeof(CUpti_ActivityKernel10) == 216 && sizeof(CUpti_ActivityMemcpy6) == 96 &&
               sizeof(CUpti_ActivityMemset4) == 88 && sizeof(CUpti_ActivityAPI) == 40);
 
+constexpr std::array<std::uint32_t, 25> noisy_calls{
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaPeekAtLastError_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetErrorString_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaSetDevice_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetDeviceCount_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaDeviceGetAttribute_v5000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventCreate_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventCreateWithFlags_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventDestroy_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamQuery_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetPriority_v5050,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamIsCapturing_v10000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v10010,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v2_v11030,
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v12030,
+    CUPTI_RUNTIME_TRACE_CBID_cudaThreadExchangeStreamCaptureMode_v10010,
+    CUPTI_RUNTIME_TRACE_CBID_cudaPointerGetAttributes_v4000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaFuncGetAttributes_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaFuncSetAttribute_v9000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000,
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetFuncBySymbol_v11000,
+    CUPTI_RUNTIME_TRACE_CBID___cudaPushCallConfiguration_v13000,
+    CUPTI_RUNTIME_TRACE_CBID___cudaPopCallConfiguration_v13000,
+};
+
 template <class Record>
 Record as(std::span<const std::byte> bytes) {
   Record record;
@@ -112,7 +74,7 @@ Record as(std::span<const std::byte> bytes) {
   return record;
 }
 
-// Of an enumeration, which may hold what the header does not know.
+// The value of an enumeration, which may be one that the header does not define.
 std::uint32_t number_at(std::span<const std::byte> record, std::size_t at) {
   std::uint32_t number = 0;
   std::memcpy(&number, record.data() + at, sizeof number);
@@ -136,6 +98,41 @@ Activity copy_of(const Record& record) {
                 .target_memory = record.dstKind};
   copy.name = name_copy(copy);
   return copy;
+}
+
+bool is_before(const Activity& a, const Activity& b) {
+  const auto key = [](const Activity& activity) {
+    return std::tuple(activity.start_ns, activity.end_ns, activity.what, activity.correlation,
+                      activity.graph_node, activity.stream);
+  };
+  return key(a) < key(b);
+}
+
+// Keeps the first call of each correlation.
+void keep_one_call_each(std::vector<Activity>& activities) {
+  std::unordered_set<std::uint32_t> seen;
+  std::erase_if(activities, [&](const Activity& activity) {
+    return activity.what == What::api && activity.correlation != 0 &&
+           !seen.insert(activity.correlation).second;
+  });
+}
+
+// The largest error between the device's and the host's time. An activity that ended earlier than
+// this before the window comes from a buffer that CUPTI had held back.
+constexpr std::uint64_t tolerance_ns = 1'000'000;
+
+// Maps times to CLOCK_MONOTONIC and drops activities of earlier windows; returns their number.
+std::uint64_t put_on_our_clock(std::vector<Activity>& activities, const ClockMap& map,
+                               std::uint64_t begin_ns) {
+  for (Activity& activity : activities) {
+    activity.start_ns = map.to_monotonic(activity.start_ns);
+    activity.end_ns = std::max(activity.start_ns, map.to_monotonic(activity.end_ns));
+  }
+  const std::uint64_t late = std::erase_if(activities, [&](const Activity& activity) {
+    return activity.end_ns + tolerance_ns < begin_ns;
+  });
+  std::ranges::stable_sort(activities, {}, &Activity::start_ns);
+  return late;
 }
 
 }  // namespace
@@ -171,7 +168,7 @@ void Parser::take_record(std::uint32_t kind, std::span<const std::byte> record) 
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return take_sync(record);
     case CUPTI_ACTIVITY_KIND_OVERHEAD: return take_overhead(record);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return take_graph(record);
-    default: return;  // of a kind that was not asked for
+    default: return;  // a kind that was not enabled
   }
 }
 
@@ -252,7 +249,7 @@ void Parser::take_external(std::span<const std::byte> bytes) {
 void Parser::take_sync(std::span<const std::byte> bytes) {
   const auto record = as<CUpti_ActivitySynchronization2>(bytes);
   const std::uint32_t type = number_at(bytes, offsetof(CUpti_ActivitySynchronization2, type));
-  // There a stream waits, not the host.
+  // Here a stream waits, not the host.
   if (type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT) return;
   keep(parsed_.activities, {.start_ns = record.start,
                             .end_ns = record.end,
@@ -265,7 +262,7 @@ void Parser::take_sync(std::span<const std::byte> bytes) {
 void Parser::take_overhead(std::span<const std::byte> bytes) {
   const auto record = as<CUpti_ActivityOverhead3>(bytes);
   const std::uint32_t kind = number_at(bytes, offsetof(CUpti_ActivityOverhead3, overheadKind));
-  // The only kind that comes with more than the record.
+  // The only kind that owns memory besides its record.
   if (frees_ && kind == CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL) std::free(record.overheadData);
   const bool of_thread = number_at(bytes, offsetof(CUpti_ActivityOverhead3, objectKind)) ==
                          CUPTI_ACTIVITY_OBJECT_THREAD;
@@ -298,6 +295,71 @@ std::uint32_t Parser::name_of(TextOf of, std::uint64_t key) {
   const std::uint32_t name = of == TextOf::kernel ? name_kernel(text) : name_call(text);
   names.emplace(key, name);
   return name;
+}
+
+std::span<const std::uint32_t> noisy_runtime_calls() {
+  return noisy_calls;
+}
+
+Parsed Parser::finish(const std::unordered_map<std::uint64_t, std::uint64_t>& call_of) {
+  std::vector<Activity>& activities = parsed_.activities;
+  // After the runtime's calls: a call of the driver counts only if the runtime has none.
+  activities.insert(activities.end(), driver_calls_.begin(), driver_calls_.end());
+  keep_one_call_each(activities);
+
+  std::unordered_map<std::uint32_t, std::uint32_t> threads;  // by correlation
+  for (const Activity& activity : activities)
+    if (activity.what == What::api) threads.emplace(activity.correlation, activity.stream);
+  for (Activity& activity : activities) {
+    if (activity.what == What::sync && threads.contains(activity.correlation))
+      activity.stream = threads[activity.correlation];
+    // All activities of a graph have its launch's correlation; their node identifies the call.
+    const auto call = call_of.find(activity.graph_node);
+    if (activity.graph_node != 0 && call != call_of.end()) {
+      activity.external = static_cast<std::uint32_t>(call->second + 1);
+    } else if (activity.what != What::overhead) {
+      const auto external = externals_.find(activity.correlation);
+      if (external != externals_.end()) activity.external = external->second;
+    }
+  }
+  std::stable_sort(activities.begin(), activities.end(), is_before);
+  driver_calls_.clear();
+  externals_.clear();
+  return std::exchange(parsed_, {});
+}
+
+Traced assemble(Parser& parser, const WindowFacts& facts) {
+  Parsed parsed = parser.finish(facts.calls);
+  Traced traced{.activities = std::move(parsed.activities),
+                .graph_nodes = sorted_nodes(facts.calls),
+                .clocks = facts.clocks,
+                .notes = facts.notes};
+  std::uint64_t late = 0;
+  if (!facts.clocks.empty()) {
+    const ClockMap map(facts.clocks);
+    late = put_on_our_clock(traced.activities, map, facts.clocks.front().monotonic_ns);
+    if (map.set_by_ns() != 0)
+      traced.notes.push_back(
+          fmt::format("The system's clock was set by {:.3f} ms in the window; device times around "
+                      "that moment are "
+                      "wrong by as much.",
+                      static_cast<double>(map.set_by_ns()) * 1e-6));
+  }
+  traced.losses.activities = facts.dropped + parsed.unread_parts + late;
+  traced.losses.without_times = parsed.without_times;
+  if (facts.dropped != 0)
+    traced.notes.push_back(fmt::format("CUPTI dropped {} records.", facts.dropped));
+  if (parsed.unread_parts != 0)
+    traced.notes.push_back(
+        fmt::format("{} bytes of CUPTI's records, in {} buffers, are of an unknown kind.",
+                    parsed.unread_bytes, parsed.unread_parts));
+  if (parsed.without_times != 0)
+    traced.notes.push_back(
+        fmt::format("{} activities have no times: the device had no memory left for times.",
+                    parsed.without_times));
+  if (late != 0)
+    traced.notes.push_back(fmt::format("{} records of an earlier window arrived too late.", late));
+  return traced;
 }
 
 }  // namespace warpstep::profiler

@@ -1,4 +1,4 @@
-// Records built with CUPTI's own structures become our activities.
+// Records built with CUPTI's structures become activities.
 #include "profiler/sources/cupti_parse.h"
 
 #include <gtest/gtest.h>
@@ -92,13 +92,13 @@ TEST(CuptiParse, CopiesAndSets) {
   EXPECT_EQ(parsed.activities[2].bytes, 12U);
 }
 
-TEST(CuptiParse, OneLaunchACorrelationWhateverTheOrder) {
+TEST(CuptiParse, OneLaunchPerCorrelationInAnyOrder) {
   Bytes buffer;
   put(buffer, call(driver, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 100, 1));  // also the runtime's
   put(buffer, kernel(500, 600, 1));
   put(buffer, call(runtime, launch_call, 90, 1));
   put(buffer, external(8, 1));
-  put(buffer, call(driver, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 200, 2));  // the driver's alone
+  put(buffer, call(driver, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 200, 2));  // only the driver's
   put(buffer, kernel(700, 800, 2));
   put(buffer, call(runtime, CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020, 300, 3));
   const Parsed parsed = parse(buffer);
@@ -113,7 +113,7 @@ TEST(CuptiParse, OneLaunchACorrelationWhateverTheOrder) {
   EXPECT_EQ(parsed.activities[3].external, 0U);
 }
 
-TEST(CuptiParse, ANodeKnowsItsCallBetterThanItsLaunch) {
+TEST(CuptiParse, TheCallOfANodeOverridesThatOfItsLaunch) {
   auto known = kernel(500, 600, 1);
   known.graphNodeId = 11;
   auto unknown = kernel(600, 700, 1);

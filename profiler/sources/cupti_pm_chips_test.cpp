@@ -1,4 +1,4 @@
-// What the real library says of chips that are assumed: its host side needs no device.
+// The real library's answers for given chips: its host side needs no device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(, CuptiPmChips,
                          ::testing::Values("GA100", "GA102", "AD102", "GH100", "GB100", "GB202"),
                          [](const auto& chip) { return std::string(chip.param); });
 
-// All that is asked for exists and is scheduled into the single pass that PM sampling has.
+// All metrics exist and fit into the single pass of PM sampling.
 TEST_P(CuptiPmChips, CountAllMetricsInOnePass) {
   PmHost host(cupti, pm, GetParam());
   EXPECT_THAT(host.lacking(), IsEmpty());
@@ -37,15 +37,15 @@ TEST_P(CuptiPmChips, CountAllMetricsInOnePass) {
   EXPECT_GT(host.config_image().size(), 100U);
 }
 
-// The tensor pipe's ordinary counter is why: with it two passes are needed on a data centre's GPU.
-TEST_F(CuptiPmChips, TuringSaysWhatItCannotCountBesides) {
+// Without the tensor pipe's "realtime" counter two passes would be needed on data-centre GPUs.
+TEST_F(CuptiPmChips, TuringCannotCountTheTensorPipeInTheSamePass) {
   PmHost host(cupti, pm, "TU102");
   EXPECT_THAT(host.shown(), ::testing::Contains("SM active %"));
   EXPECT_THAT(host.lacking(),
               ::testing::Contains("DRAM %: TU102 cannot count it in one pass with the others"));
 }
 
-TEST_F(CuptiPmChips, AChipThatNobodyKnows) {
+TEST_F(CuptiPmChips, AnUnknownChip) {
   try {
     const PmHost host(cupti, pm, "XX100");
     FAIL();

@@ -1,4 +1,4 @@
-// Whatever fails with the GPU's counters, training goes on and one sentence says why.
+// When the GPU's counters fail, training continues and one note says why.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class CuptiPmFaults : public ::testing::Test {
     return open_pm_sampling(cupti.api(), pm.api(), device, settings);
   }
 
-  // Nothing is left behind, and nothing is sampled.
+  // Nothing is sampled, and everything is released.
   std::string why_not(int device = 0) {
     pm.calls.clear();
     const OpenedPmSampling opened = open(device);
@@ -126,7 +126,7 @@ TEST_F(CuptiPmFaults, AnyFunctionOfTheStart) {
 TEST_F(CuptiPmFaults, OnceInAProcess) {
   const OpenedPmSampling first = open();
   ASSERT_NE(first.sampling, nullptr);
-  EXPECT_THAT(open().why, HasSubstr("only once in a process"));
+  EXPECT_THAT(open().why, HasSubstr("only once at a time"));
   EXPECT_EQ(std::ranges::count(pm.calls, "deinitialize"), 0);
 }
 
@@ -148,30 +148,31 @@ TEST_F(CuptiPmFaults, AChipThatLacksAllOfThem) {
   pm.faults.absent = {"sm__cycles_active", "sm__pipe_tensor_cycles_active_realtime_v2",
                       "sm__pipe_tensor_cycles_active_realtime", "sm__pipe_tensor_cycles_active",
                       "gpu__dram_throughput"};
-  EXPECT_THAT(why_not(), HasSubstr("the chip GH100 counts none of what is asked for"));
+  EXPECT_THAT(why_not(), HasSubstr("the chip GH100 has none of the requested counters"));
   pm.faults.absent.clear();
-  EXPECT_THAT(why_not("add_metrics", CUPTI_ERROR_INVALID_METRIC_NAME), HasSubstr("counts none"));
+  EXPECT_THAT(why_not("add_metrics", CUPTI_ERROR_INVALID_METRIC_NAME),
+              HasSubstr("has none of the requested"));
 }
 
-TEST_F(CuptiPmFaults, AnOverflowIsCountedAndTold) {
+TEST_F(CuptiPmFaults, AnOverflowIsCountedAndReported) {
   for (const bool error : {false, true}) {
     pm.faults.overflow_is_an_error = error;
     pm.faults.hardware_samples = 3;
     const OpenedPmSampling opened = open();
     const Measured measured = window(*opened.sampling, 10);
     EXPECT_EQ(measured.samples.size(), 6U);  // two after the first
-    EXPECT_THAT(measured.notes, ElementsAre("The buffer of the GPU's counters overflowed (1 "
-                                            "readings saw it): samples are missing."));
+    EXPECT_THAT(measured.notes, ElementsAre("The buffer of the GPU's counters overflowed (in 1 "
+                                            "readings): samples are missing."));
     pm.faults.hardware_samples = 100;
     EXPECT_THAT(window(*opened.sampling).notes, IsEmpty());
   }
 }
 
-TEST_F(CuptiPmFaults, AStartThatFailsIsToldOnce) {
+TEST_F(CuptiPmFaults, AStartThatFailsIsReportedOnce) {
   const OpenedPmSampling opened = open();
   pm.faults.results = {{"start", CUPTI_ERROR_HARDWARE_BUSY}};
   EXPECT_THAT(window(*opened.sampling).notes,
-              ElementsAre(AllOf(HasSubstr("The GPU's counters are not sampled any more: "
+              ElementsAre(AllOf(HasSubstr("The GPU's counters are no longer sampled: "
                                           "cuptiPmSamplingStart gave"),
                                 HasSubstr("another tool may hold"))));
   pm.faults.results.clear();
@@ -179,7 +180,7 @@ TEST_F(CuptiPmFaults, AStartThatFailsIsToldOnce) {
   EXPECT_EQ(std::ranges::count(pm.calls, "start"), 1);
 }
 
-TEST_F(CuptiPmFaults, WhatFailsInAWindowIsToldOnceAndEndsIt) {
+TEST_F(CuptiPmFaults, AFailureInAWindowIsReportedOnceAndEndsIt) {
   for (const char* function : {"decode", "counter_data_info", "sample_info", "evaluate",
                                "initialize_counter_data", "stop"}) {
     settings.between_decodes = std::chrono::milliseconds(1);
@@ -187,14 +188,14 @@ TEST_F(CuptiPmFaults, WhatFailsInAWindowIsToldOnceAndEndsIt) {
     ASSERT_NE(opened.sampling, nullptr);
     pm.faults.results = {{function, CUPTI_ERROR_UNKNOWN}};
     EXPECT_THAT(window(*opened.sampling).notes,
-                ElementsAre(AllOf(HasSubstr("not sampled any more: cupti"), HasSubstr("(999)"))))
+                ElementsAre(AllOf(HasSubstr("no longer sampled: cupti"), HasSubstr("(999)"))))
         << function;
     EXPECT_THAT(window(*opened.sampling).notes, IsEmpty()) << function;
     pm.faults.results.clear();
   }
 }
 
-TEST_F(CuptiPmFaults, WhatWasReadBeforeAFailureStays) {
+TEST_F(CuptiPmFaults, SamplesFromBeforeAFailureStay) {
   settings.between_decodes = std::chrono::milliseconds(1);
   const OpenedPmSampling opened = open();
   pm.faults.results = {{"stop", CUPTI_ERROR_UNKNOWN}};
@@ -213,18 +214,18 @@ TEST_F(CuptiPmFaults, SamplesWithoutTimesOrValues) {
   const OpenedPmSampling opened = open();
   pm.faults.no_times = true;
   EXPECT_THAT(window(*opened.sampling).notes,
-              ElementsAre("3 samples of the GPU's counters came without times and are left out.",
-                          HasSubstr("No sample of the GPU's counters lies in the window of 4.0 ms: "
+              ElementsAre("3 samples of the GPU's counters have no times and are left out.",
+                          HasSubstr("No sample of the GPU's counters is in the window of 4.0 ms: "
                                     "0 were read")));
   pm.faults.no_times = false;
   pm.faults.value = std::nan("");
   const Measured measured = window(*opened.sampling);
   EXPECT_THAT(measured.samples, IsEmpty());
-  EXPECT_THAT(measured.notes, ElementsAre(HasSubstr("9 values of the GPU's counters are no")));
+  EXPECT_THAT(measured.notes, ElementsAre(HasSubstr("9 values of the GPU's counters are not")));
 }
 
 TEST_F(CuptiPmFaults, AWindowThatIsTooLong) {
-  settings.most_samples = 5;
+  settings.max_samples = 5;
   const OpenedPmSampling opened = open();
   const Measured measured = window(*opened.sampling, 8);
   EXPECT_EQ(measured.samples.size(), 15U);
@@ -232,17 +233,17 @@ TEST_F(CuptiPmFaults, AWindowThatIsTooLong) {
               ElementsAre(HasSubstr("3 samples of the GPU's counters are missing")));
 }
 
-// Training waits for the end of a window: that must come.
-TEST_F(CuptiPmFaults, AReaderThatNeverSaysThatItIsDone) {
+// Training waits for the end of a window, so end() must return.
+TEST_F(CuptiPmFaults, ADecoderThatIsNeverDone) {
   settings.between_decodes = std::chrono::milliseconds(1);
-  settings.most_samples = 100;
+  settings.max_samples = 100;
   const OpenedPmSampling opened = open();
   pm.faults.endless = true;
   const Measured measured = window(*opened.sampling, 200);
-  EXPECT_THAT(measured.notes, Contains(HasSubstr("the window was too long for them")));
+  EXPECT_THAT(measured.notes, Contains(HasSubstr("the window was too long")));
 }
 
-// Were the samples' clock another one than we think, the report would say that none is in place.
+// If the samples' clock were not the assumed one, a note would say that none is in the window.
 TEST_F(CuptiPmFaults, TimesOfAnotherClock) {
   const OpenedPmSampling opened = open();
   opened.sampling->begin();
@@ -251,7 +252,7 @@ TEST_F(CuptiPmFaults, TimesOfAnotherClock) {
   const Measured measured = opened.sampling->end(from + 1'000'000'000, from + 1'040'000'000);
   EXPECT_THAT(measured.samples, IsEmpty());
   EXPECT_THAT(measured.notes,
-              ElementsAre("No sample of the GPU's counters lies in the window of 40.0 ms: 3 were "
+              ElementsAre("No sample of the GPU's counters is in the window of 40.0 ms: 3 were "
                           "read."));
 }
 

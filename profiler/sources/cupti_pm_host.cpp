@@ -1,5 +1,6 @@
 #include "profiler/sources/cupti_pm_host.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -10,7 +11,7 @@
 namespace warpstep::profiler {
 namespace {
 
-void load(CuptiLibrary& cupti, CuptiPmApi& api) {
+void load_pm(CuptiLibrary& cupti, CuptiPmApi& api) {
   cupti.get("cuptiProfilerInitialize", api.initialize);
   cupti.get("cuptiProfilerDeInitialize", api.deinitialize);
   cupti.get("cuptiProfilerDeviceSupported", api.device_supported);
@@ -36,8 +37,8 @@ void load(CuptiLibrary& cupti, CuptiPmApi& api) {
   cupti.get("cuptiPmSamplingCounterDataGetSampleInfo", api.sample_info);
 }
 
-// CUPTI loads these by name, which finds them beside it only where the system's loader knows that
-// folder: loaded before, they are found.
+// CUPTI loads these libraries by name, which finds them in its own folder only if the dynamic
+// loader searches there. Libraries that are already loaded are always found.
 std::string load_companion(const std::string& name, const void* function_of_cupti) {
   std::vector<std::string> names{name};
   Dl_info place{};
@@ -51,7 +52,7 @@ std::string load_companion(const std::string& name, const void* function_of_cupt
 CuptiPmApi load_cupti_pm_api() {
   CuptiPmApi api;
   CuptiLibrary cupti(cupti_paths());
-  load(cupti, api);
+  load_pm(cupti, api);
   api.why = cupti.why();
   for (const char* name : {"libnvperf_host.so", "libnvperf_target.so"})
     if (api.why.empty())
@@ -59,8 +60,8 @@ CuptiPmApi load_cupti_pm_api() {
   return api;
 }
 
-// Only the tensor pipe's "realtime" counters can be had with the others in one pass (from GA100 on,
-// by CUPTI 13.0's own answers); those named v2 replace them on AD10x.
+// Only the tensor pipe's "realtime" counters fit into one pass with the others (from GA100 on,
+// according to CUPTI 13.0); those named v2 replace them on AD10x.
 const std::vector<PmMetric>& pm_metrics() {
   static const std::vector<PmMetric> metrics{
       {"SM active %", {"sm__cycles_active.avg.pct_of_peak_sustained_elapsed"}},
@@ -96,8 +97,8 @@ PmHost::PmHost(const CuptiApi& cupti, const CuptiPmApi& pm, std::string chip,
             fmt::format("{}: {} cannot count it in one pass with the others", metric.shown, chip_));
     }
     if (names_.empty())
-      throw PmFailure(fmt::format("the chip {} counts none of what is asked for", chip_));
-    try_metrics(names_);  // the last try may have been of more
+      throw PmFailure(fmt::format("the chip {} has none of the requested counters", chip_));
+    try_metrics(names_);  // the last try may have included more
   } catch (...) {
     release();
     throw;
@@ -116,7 +117,7 @@ void PmHost::release() {
   pm_.host_deinitialize(&p);
 }
 
-// An object for each try: metrics cannot be taken out of one.
+// Creates a new object for each try: metrics cannot be removed from one.
 PmHost::Fit PmHost::try_metrics(std::vector<const char*> names) {
   release();
   auto made = sized<CUpti_Profiler_Host_Initialize_Params>(

@@ -1,5 +1,5 @@
-// The host's side of PM sampling: which metrics a chip can count at once, and what its counters
-// mean. Needs no device, so the real library answers for any chip on any machine.
+// The host's side of PM sampling: which metrics a chip can count in one pass, and the values of its
+// counters. Needs no device, so the real library answers for any chip on any machine.
 #pragma once
 
 #include <cupti_pmsampling.h>
@@ -17,16 +17,15 @@
 
 namespace warpstep::profiler {
 
-// The functions of CUPTI that PM sampling calls, as a table of its own beside CuptiApi: a libcupti
-// without them still traces activities, and a test replaces them.
-
+// The functions of CUPTI that PM sampling calls, in a separate table from CuptiApi: a libcupti
+// without them still traces activities, and tests supply their own table.
 struct CuptiPmApi {
   decltype(&::cuptiProfilerInitialize) initialize = nullptr;
   decltype(&::cuptiProfilerDeInitialize) deinitialize = nullptr;
   decltype(&::cuptiProfilerDeviceSupported) device_supported = nullptr;
   decltype(&::cuptiDeviceGetChipName) chip_name = nullptr;
 
-  // The host's side: what a chip has and how counters are scheduled and read; needs no device.
+  // The host's side: a chip's metrics, the scheduling and evaluation of counters.
   decltype(&::cuptiProfilerHostInitialize) host_initialize = nullptr;
   decltype(&::cuptiProfilerHostDeinitialize) host_deinitialize = nullptr;
   decltype(&::cuptiProfilerHostGetMetricProperties) metric_properties = nullptr;
@@ -36,7 +35,7 @@ struct CuptiPmApi {
   decltype(&::cuptiProfilerHostGetNumOfPasses) passes = nullptr;
   decltype(&::cuptiProfilerHostEvaluateToGpuValues) evaluate = nullptr;
 
-  // The device's.
+  // The device's side.
   decltype(&::cuptiPmSamplingGetCounterAvailability) counter_availability = nullptr;
   decltype(&::cuptiPmSamplingEnable) enable = nullptr;
   decltype(&::cuptiPmSamplingDisable) disable = nullptr;
@@ -52,10 +51,10 @@ struct CuptiPmApi {
   std::string why;  // what is missing; empty: nothing
 };
 
-// What this machine has.
+// The functions of this machine's library.
 CuptiPmApi load_cupti_pm_api();
 
-// A structure of parameters as CUPTI wants them: its size, and 0 in all else.
+// A structure of CUPTI's parameters: its size set, all else 0.
 template <class Parameters>
 Parameters sized(std::size_t bytes) {
   Parameters parameters{};
@@ -63,7 +62,7 @@ Parameters sized(std::size_t bytes) {
   return parameters;
 }
 
-// Why PM sampling does not go on, to be told in a sentence.
+// Why PM sampling stopped, for a note.
 class PmFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -75,24 +74,24 @@ struct PmMetric {
 };
 const std::vector<PmMetric>& pm_metrics();
 
-// CUPTI's object for a chip, its config image among it.
+// CUPTI's host object for a chip, with its config image.
 class PmHost {
  public:
-  // Takes as many of pm_metrics() as the chip counts in one pass, which PM sampling is limited to:
-  // the first ones first. `availability` is the device's counter availability image; without one
-  // all of the chip's counters count as available. Throws PmFailure when there is none.
+  // Selects those of pm_metrics() that the chip counts in one pass, PM sampling's limit; earlier
+  // ones have priority. `availability` is the device's counter availability image; without one all
+  // of the chip's counters count as available. Throws PmFailure if no metric can be counted.
   PmHost(const CuptiApi& cupti, const CuptiPmApi& pm, std::string chip,
          std::vector<std::uint8_t> availability = {});
   ~PmHost();
   PmHost(const PmHost&) = delete;
   PmHost& operator=(const PmHost&) = delete;
 
-  const std::vector<std::string>& shown() const { return shown_; }      // of those taken
-  std::vector<const char*>& names() { return names_; }                  // CUPTI's
+  const std::vector<std::string>& shown() const { return shown_; }      // of the selected metrics
+  std::vector<const char*>& names() { return names_; }                  // CUPTI's names of them
   const std::vector<std::string>& lacking() const { return lacking_; }  // one sentence each
   std::span<const std::uint8_t> config_image() const { return config_image_; }
 
-  // The metrics' values in a sample of a counter data image.
+  // Computes the metrics' values in a sample of a counter data image.
   CUptiResult evaluate(std::span<const std::uint8_t> counter_data, std::size_t sample,
                        std::span<double> values);
 

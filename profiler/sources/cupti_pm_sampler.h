@@ -1,5 +1,5 @@
-// PM sampling on one device: the hardware writes its counters into a buffer of its own, a thread
-// reads that every 10 ms.
+// PM sampling on one device: the hardware writes its counters into a buffer, which a thread reads
+// every 10 ms.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@ namespace warpstep::profiler {
 
 struct PmSettings {
   std::uint64_t interval_ns = 1'000'000;
-  std::uint64_t interval_cycles = 1'000'000;  // of chips that know no other clock than the system's
+  std::uint64_t interval_cycles = 1'000'000;  // for chips that trigger by system clock only
   std::size_t hardware_buffer_bytes = std::size_t{64} << 20;
-  std::uint32_t samples_at_once = 128;              // that a counter data image holds
-  std::size_t most_samples = std::size_t{1} << 20;  // of a window: 17 minutes
+  std::uint32_t samples_at_once = 128;             // capacity of a counter data image
+  std::size_t max_samples = std::size_t{1} << 20;  // per window: 17 minutes
   std::chrono::milliseconds between_decodes{10};
   std::chrono::milliseconds between_readings{500};  // of the clocks, within a window
 };
 
-// open_pm_sampling() with any tables.
+// open_pm_sampling() with any tables of functions.
 OpenedPmSampling open_pm_sampling(const CuptiApi& cupti, const CuptiPmApi& pm, int device,
                                   const PmSettings& settings = {});
 
@@ -32,7 +32,7 @@ class PmSampler final : public PmSampling {
  public:
   PmSampler(const CuptiApi& cupti, const CuptiPmApi& pm, int device, const PmSettings& settings)
       : cupti_(cupti), pm_(pm), device_(device), settings_(settings) {}
-  ~PmSampler() override;  // gives the counters back
+  ~PmSampler() override;  // releases the counters
   PmSampler(const PmSampler&) = delete;
   PmSampler& operator=(const PmSampler&) = delete;
 
@@ -75,24 +75,24 @@ class PmSampler final : public PmSampling {
   const int device_;
   const PmSettings settings_;
 
-  bool is_the_one_ = false;   // of the process
-  bool initialized_ = false;  // CUPTI's profiler
+  bool owns_sampling_ = false;  // of the process
+  bool initialized_ = false;    // CUPTI's profiler
   std::string chip_;
-  // CUPTI keeps a pointer to the config image in here until PM sampling is disabled.
+  // Owns the config image, to which CUPTI keeps a pointer until PM sampling is disabled.
   std::optional<PmHost> host_;
   CUpti_PmSampling_Object* object_ = nullptr;
   std::vector<std::uint8_t> counter_data_;
 
-  // Of the window; the reading thread's while it runs.
+  // State of the window; used by the reading thread while it runs.
   bool started_ = false;
   std::vector<ClockReading> clocks_;
   std::vector<Raw> raw_;
   std::uint64_t overflows_ = 0, without_times_ = 0, without_values_ = 0, dropped_ = 0;
-  bool first_ = true;    // sample of the window
-  bool is_used_ = true;  // the counter data image: it must be made anew
-  std::string broken_;   // why there is no more; empty: all is well
-  bool told_ = false;    // of that
-  std::mutex mutex_;     // of what follows
+  bool first_ = true;      // the next sample is the first of the window
+  bool is_used_ = true;    // the counter data image must be initialised again
+  std::string broken_;     // why sampling stopped; empty: it works
+  bool reported_ = false;  // broken_
+  std::mutex mutex_;       // protects the following
   std::condition_variable wake_;
   bool stopping_ = false;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// What PM sampling asks of CUPTI, and what becomes of the samples.
+// The calls of PM sampling to CUPTI, and its samples.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(CuptiPmSampling, GivesTheSamplesOfAWindow) {
   EXPECT_EQ(opened.why, "");
   EXPECT_EQ(opened.sampling->what(), "SM active %, tensor pipe %, DRAM %");
   opened.sampling->begin();
-  c.pm.sample({99, 99, 99});  // the first one counts from nobody knows when
+  c.pm.sample({99, 99, 99});  // the first sample begins at an unknown time
   const std::uint64_t from = c.cupti.monotonic_ns();
   c.pm.sample({80, 40, 25});
   c.pm.sample({60, 30, 12.5});
@@ -86,7 +86,7 @@ TEST(CuptiPmSampling, CountsCyclesWhereTheChipHasNoTriggerByTime) {
   }
 }
 
-TEST(CuptiPmSampling, LeavesOutWhatIsNotWhollyInTheWindow) {
+TEST(CuptiPmSampling, LeavesOutSamplesThatAreNotCompletelyInTheWindow) {
   Case c;
   const OpenedPmSampling opened = c.open();
   opened.sampling->begin();
@@ -96,7 +96,7 @@ TEST(CuptiPmSampling, LeavesOutWhatIsNotWhollyInTheWindow) {
   ASSERT_EQ(measured.samples.size(), 6U);
   EXPECT_EQ(measured.samples[0].value, 2);
   EXPECT_EQ(measured.samples[3].value, 3);
-  opened.sampling->begin();  // a warm-up that nothing came of
+  opened.sampling->begin();  // a warm-up without a window
   c.pm.sample({});
   c.pm.sample({});
   const Measured nothing = opened.sampling->end(0, 0);
@@ -157,7 +157,7 @@ TEST(CuptiPmSampling, FollowsAClockThatDrifts) {
     EXPECT_NEAR(double(measured.samples[3 * i].at_ns), double(from + (i + 1) * ms), 2000);
 }
 
-TEST(CuptiPmSampling, TakesTheMetricThatTheChipHas) {
+TEST(CuptiPmSampling, ChoosesTheMetricThatTheChipHas) {
   Case c;
   const CuptiApi cupti = c.cupti.api();
   const CuptiPmApi pm = c.pm.api();
@@ -179,7 +179,7 @@ TEST(CuptiPmSampling, TakesTheMetricThatTheChipHas) {
               ElementsAre("DRAM %: GH100 cannot count it in one pass with the others"));
 }
 
-TEST(CuptiPmSampling, EndsInAWindowAndCanBeHadAgain) {
+TEST(CuptiPmSampling, EndsInsideAWindowAndCanBeOpenedAgain) {
   Case c;
   {
     const OpenedPmSampling opened = c.open();

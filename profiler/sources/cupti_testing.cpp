@@ -228,7 +228,7 @@ std::uint32_t FakeCupti::call(CUpti_CallbackId runtime_call) {
   return next_correlation_++;
 }
 
-// The table's functions, and what else happens in the process: graphs, contexts.
+// The functions of the table.
 
 namespace {
 
@@ -466,7 +466,7 @@ CuptiApi FakeCupti::api() const {
   return api;
 }
 
-// Graphs, contexts, and what CUPTI itself does.
+// Graphs, contexts, and CUPTI's own activities.
 
 void FakeCupti::tell(CUpti_CallbackId event, const void* data) {
   if (callback_ && callbacks_.contains(event))

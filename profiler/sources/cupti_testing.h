@@ -1,5 +1,5 @@
-// CUPTI and the driver as tests play them: what a program does on the device becomes records in
-// CUPTI's own structures, and each function can fail.
+// A simulation of CUPTI and the driver for tests: work on the device becomes records in CUPTI's own
+// structures, and each function can fail.
 #pragma once
 
 #include <cupti.h>
@@ -29,7 +29,7 @@ struct FakeGraph {
   std::vector<std::unique_ptr<FakeNode>> nodes;
 };
 
-// What goes wrong; set before it is to happen.
+// The faults to inject; set them before the call that shall fail.
 struct Faults {
   bool no_driver = false, no_device = false, no_library = false;
   std::uint32_t version = CUPTI_API_VERSION;
@@ -52,8 +52,8 @@ std::string why_no_gpu_here();
 // Pushed on this thread and not popped.
 const std::vector<std::uint64_t>& pushed_externals();
 
-// The one that CuptiApi's functions reach is the last one made. Times are a clock of its own, which
-// each thing that happens moves on.
+// The functions of api() reach the last one that was created. It has a simulated clock, which every
+// event advances.
 class FakeCupti {
  public:
   FakeCupti();

@@ -1,5 +1,5 @@
-// PM sampling as tests play it, beside FakeCupti whose clock it has: what is counted becomes
-// samples in a buffer of the hardware, and each function can fail.
+// A simulation of PM sampling for tests, with the clock of a FakeCupti: counts become samples in a
+// buffer of the hardware, and each function can fail.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@
 
 namespace warpstep::profiler::testing {
 
-// What goes wrong; set before it is to happen.
+// The faults to inject; set them before the call that shall fail.
 struct PmFaults {
   std::map<std::string, CUptiResult> results;  // by the table's member: "enable"
   std::string missing;                         // what the loader said
@@ -32,7 +32,7 @@ struct PmValues {
   double sm = 0, tensor = 0, dram = 0;  // %
 };
 
-// The one that the table's functions reach is the last one made.
+// The functions of api() reach the last one that was created.
 class FakePm {
  public:
   explicit FakePm(FakeCupti& cupti);
@@ -44,14 +44,14 @@ class FakePm {
   PmFaults faults;
   std::string chip = "GH100";
 
-  // Time passes, and where counters are on a sample of it is written.
+  // Advances the clock and, while sampling is on, writes a sample of that time.
   void sample(const PmValues& values, std::uint64_t lasts_ns = 1'000'000);
   std::size_t waiting();  // samples in the hardware's buffer
 
-  std::vector<std::string> calls;  // of the device's side but decoding, in order
+  std::vector<std::string> calls;  // of the device's side except decoding, in order
   CUpti_PmSampling_SetConfig_Params config{};
   int hosts = 0;                  // host objects now
-  bool config_image_kept = true;  // it lived, unchanged, as long as CUPTI may read it
+  bool config_image_kept = true;  // it existed, unchanged, as long as CUPTI may read it
 
  private:
   struct Functions;

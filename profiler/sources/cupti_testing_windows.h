@@ -1,4 +1,4 @@
-// What tests do with windows.
+// Helpers for tests of windows.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ inline std::uint64_t total_ns(const std::vector<Activity>& activities) {
   return sum;
 }
 
-// Kernels' time by call; ~0: of none.
+// Kernels' time by call; ~0: without a call.
 inline std::map<std::uint64_t, std::uint64_t> by_call(const Traced& traced) {
   std::map<std::uint64_t, std::uint64_t> sums;
   for (const Activity& a : of(traced, What::kernel))

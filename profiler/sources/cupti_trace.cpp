@@ -5,162 +5,94 @@
 
 #include <algorithm>
 #include <array>
-#include <system_error>
-#include <tuple>
-#include <unordered_set>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
-#include "engine/core/record.h"
 #include "engine/core/thread.h"
-#include "profiler/sources/cupti_calls.h"
 #include "profiler/sources/cupti_clock.h"
-#include "profiler/sources/cupti_parse.h"
 
 namespace warpstep::profiler {
-namespace {
 
-// How far a device's time may be off from the host's: what ended earlier than this before a window
-// began is of a buffer that CUPTI had held back.
-constexpr std::uint64_t tolerance_ns = 1'000'000;
-
-std::uint64_t put_on_our_clock(std::vector<Activity>& activities, const ClockMap& map,
-                               std::uint64_t begin_ns) {
-  for (Activity& activity : activities) {
-    activity.start_ns = map.to_monotonic(activity.start_ns);
-    activity.end_ns = std::max(activity.start_ns, map.to_monotonic(activity.end_ns));
-  }
-  const std::uint64_t late = std::erase_if(activities, [&](const Activity& activity) {
-    return activity.end_ns + tolerance_ns < begin_ns;
-  });
-  std::ranges::stable_sort(activities, {}, &Activity::start_ns);
-  return late;
+BufferPool::~BufferPool() {
+  for (std::uint8_t* memory : all_) std::free(memory);
 }
 
-}  // namespace
-
-Traced assemble(Parser& parser, const WindowFacts& facts) {
-  Parsed parsed = parser.finish(facts.calls);
-  Traced traced{.activities = std::move(parsed.activities),
-                .graph_nodes = sorted_nodes(facts.calls),
-                .clocks = facts.clocks,
-                .notes = facts.notes};
-  std::uint64_t late = 0;
-  if (!facts.clocks.empty()) {
-    const ClockMap map(facts.clocks);
-    late = put_on_our_clock(traced.activities, map, facts.clocks.front().monotonic_ns);
-    if (map.set_by_ns() != 0)
-      traced.notes.push_back(fmt::format(
-          "The system's clock was set by {:.3f} ms in the window; times of the device are that far "
-          "off where it happened.",
-          static_cast<double>(map.set_by_ns()) * 1e-6));
-  }
-  traced.losses.activities = facts.dropped + parsed.unread_parts + late;
-  traced.losses.without_times = parsed.without_times;
-  if (facts.dropped != 0)
-    traced.notes.push_back(fmt::format("CUPTI dropped {} records.", facts.dropped));
-  if (parsed.unread_parts != 0)
-    traced.notes.push_back(
-        fmt::format("{} bytes of CUPTI's records, in {} buffers, are of no kind that is known.",
-                    parsed.unread_bytes, parsed.unread_parts));
-  if (parsed.without_times != 0)
-    traced.notes.push_back(
-        fmt::format("{} activities have no times: the device had no memory left for them.",
-                    parsed.without_times));
-  if (late != 0)
-    traced.notes.push_back(fmt::format("{} records of an earlier window came too late.", late));
-  return traced;
-}
-
-// The second half of the parser: what only the whole window's records tell.
-
-namespace {
-
-constexpr std::array<std::uint32_t, 25> noisy_calls{
-    CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaPeekAtLastError_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGetErrorString_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaSetDevice_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGetDeviceCount_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaDeviceGetAttribute_v5000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaEventCreate_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaEventCreateWithFlags_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaEventDestroy_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamQuery_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetPriority_v5050,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamIsCapturing_v10000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v10010,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v2_v11030,
-    CUPTI_RUNTIME_TRACE_CBID_cudaStreamGetCaptureInfo_v12030,
-    CUPTI_RUNTIME_TRACE_CBID_cudaThreadExchangeStreamCaptureMode_v10010,
-    CUPTI_RUNTIME_TRACE_CBID_cudaPointerGetAttributes_v4000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFuncGetAttributes_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFuncSetAttribute_v9000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGetFuncBySymbol_v11000,
-    CUPTI_RUNTIME_TRACE_CBID___cudaPushCallConfiguration_v13000,
-    CUPTI_RUNTIME_TRACE_CBID___cudaPopCallConfiguration_v13000,
-};
-
-bool is_before(const Activity& a, const Activity& b) {
-  const auto key = [](const Activity& activity) {
-    return std::tuple(activity.start_ns, activity.end_ns, activity.what, activity.correlation,
-                      activity.graph_node, activity.stream);
-  };
-  return key(a) < key(b);
-}
-
-// The first of each correlation.
-void keep_one_call_each(std::vector<Activity>& activities) {
-  std::unordered_set<std::uint32_t> seen;
-  std::erase_if(activities, [&](const Activity& activity) {
-    return activity.what == What::api && activity.correlation != 0 &&
-           !seen.insert(activity.correlation).second;
-  });
-}
-
-}  // namespace
-
-std::span<const std::uint32_t> noisy_runtime_calls() {
-  return noisy_calls;
-}
-
-Parsed Parser::finish(const std::unordered_map<std::uint64_t, std::uint64_t>& call_of) {
-  std::vector<Activity>& activities = parsed_.activities;
-  // Behind the runtime's own: the driver's counts only where the runtime has none.
-  activities.insert(activities.end(), driver_calls_.begin(), driver_calls_.end());
-  keep_one_call_each(activities);
-
-  std::unordered_map<std::uint32_t, std::uint32_t> threads;  // by correlation
-  for (const Activity& activity : activities)
-    if (activity.what == What::api) threads.emplace(activity.correlation, activity.stream);
-  for (Activity& activity : activities) {
-    if (activity.what == What::sync && threads.contains(activity.correlation))
-      activity.stream = threads[activity.correlation];
-    // All of a graph have its launch's correlation; which call one came from, its node tells.
-    const auto call = call_of.find(activity.graph_node);
-    if (activity.graph_node != 0 && call != call_of.end()) {
-      activity.external = static_cast<std::uint32_t>(call->second + 1);
-    } else if (activity.what != What::overhead) {
-      const auto external = externals_.find(activity.correlation);
-      if (external != externals_.end()) activity.external = external->second;
+std::uint8_t* BufferPool::give() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      std::uint8_t* memory = spare_.back();
+      spare_.pop_back();
+      return memory;
     }
+    if (all_.size() < limits_.count) {
+      all_.reserve(limits_.count);
+      spare_.reserve(limits_.count);
+      if (auto* memory = static_cast<std::uint8_t*>(std::calloc(limits_.bytes, 1))) {
+        all_.push_back(memory);
+        return memory;
+      }
+    }
+    ++declined_;
+  } catch (...) {  // the caller is C
   }
-  std::stable_sort(activities.begin(), activities.end(), is_before);
-  driver_calls_.clear();
-  externals_.clear();
-  return std::exchange(parsed_, {});
+  return nullptr;
+}
+
+void BufferPool::take(std::uint8_t* memory, std::size_t bytes) noexcept {
+  if (!memory) return;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (bytes == 0)
+        spare_.push_back(memory);
+      else
+        full_.push_back({memory, std::min(bytes, limits_.bytes)});
+    }
+    filled_.notify_one();
+  } catch (...) {  // without memory for the queue the buffer and its records are lost
+  }
+}
+
+bool BufferPool::next(FilledBuffer& buffer, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  filled_.wait_for(lock, patience, [&] { return stopped_ || !full_.empty(); });
+  if (full_.empty()) return false;
+  buffer = full_.front();
+  full_.pop_front();
+  return true;
+}
+
+void BufferPool::recycle(const FilledBuffer& buffer) {
+  std::memset(buffer.memory, 0, limits_.bytes);  // here, not on a thread of the training
+  const std::lock_guard lock(mutex_);
+  spare_.push_back(buffer.memory);
+}
+
+void BufferPool::stop_waiting(bool stop) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = stop;
+  }
+  filled_.notify_all();
+}
+
+std::uint64_t BufferPool::declined() {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t count = declined_;
+  declined_ = 0;
+  return count;
 }
 
 namespace {
 
-struct Wanted {
+struct KindToRecord {
   CUpti_ActivityKind kind;
   const char* what;
 };
-// Never KERNEL, which makes kernels run one after another.
-constexpr std::array<Wanted, 8> wanted_kinds{{
+// Never KERNEL, which serialises kernels.
+constexpr std::array<KindToRecord, 8> kinds_to_record{{
     {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "The calls that launches belong to"},
     {CUPTI_ACTIVITY_KIND_RUNTIME, "Calls of the runtime"},
     {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "Kernels"},
@@ -171,7 +103,7 @@ constexpr std::array<Wanted, 8> wanted_kinds{{
     {CUPTI_ACTIVITY_KIND_OVERHEAD, "The profiler's own overhead"},
 }};
 
-// Some libraries launch through the driver alone.
+// Some libraries launch through the driver only.
 constexpr std::array<CUpti_CallbackId, 8> driver_launches{
     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
@@ -183,7 +115,127 @@ constexpr std::array<CUpti_CallbackId, 8> driver_launches{
     CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
 };
 
+std::atomic<Tracer*> attached{nullptr};
+
+void CUPTIAPI on_buffer_requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* records) {
+  Tracer* tracer = attached.load(std::memory_order_acquire);
+  *buffer = tracer ? tracer->pool().give() : nullptr;
+  *bytes = *buffer ? tracer->pool().bytes() : 0;
+  *records = 0;  // as many as fit
+}
+
+void CUPTIAPI on_buffer_filled(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                               std::size_t bytes) {
+  if (Tracer* tracer = attached.load(std::memory_order_acquire)) tracer->pool().take(buffer, bytes);
+}
+
+void CUPTIAPI on_resource(void* tracer, CUpti_CallbackDomain domain, CUpti_CallbackId event,
+                          const void* data) {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && data)
+    static_cast<Tracer*>(tracer)->resources().on_event(
+        event, *static_cast<const CUpti_ResourceData*>(data));
+}
+
+// Keeps exceptions away from the training: they become notes.
+class CuptiTrace final : public DeviceTrace {
+ public:
+  explicit CuptiTrace(Tracer& tracer) : tracer_(tracer) {}
+  ~CuptiTrace() override { tracer_.detach(); }
+  void begin() override {
+    try {
+      tracer_.begin();
+    } catch (const std::exception& error) {
+      failed_ = error.what();
+    }
+  }
+  Traced end() override {
+    Traced traced;
+    try {
+      traced = tracer_.end();
+    } catch (const std::exception& error) {
+      failed_ = error.what();
+    }
+    if (!failed_.empty())
+      traced.notes.push_back(fmt::format("The GPU's activities are missing: {}.", failed_));
+    failed_.clear();
+    return traced;
+  }
+
+ private:
+  Tracer& tracer_;
+  std::string failed_;
+};
+
+OpenedTrace refuse_trace(const std::string& why) {
+  return {nullptr, "The GPU's activities are not recorded: " + why + "."};
+}
+
 }  // namespace
+
+std::string Tracer::subscribe() {
+  std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder{};
+  CUpti_SubscriberParams parameters{};
+  parameters.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
+  parameters.subscriberName = "warpstep";
+  parameters.oldSubscriberName = holder.data();
+  parameters.oldSubscriberSize = holder.size() - 1;
+  const CUptiResult result = api_.subscribe(&subscriber_, &on_resource, this, &parameters);
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+    return fmt::format("CUPTI is held by {}; it serves only one tool, so run without the other",
+                       holder[0] ? holder.data() : "another tool (nsys, ncu, cuda-gdb, ...)");
+  if (result != CUPTI_SUCCESS) return explain_failure(api_, "cuptiSubscribe_v2", result);
+  return {};
+}
+
+std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::string>& missing) {
+  if (std::string why = subscribe(); !why.empty()) return why;
+  const auto check = [&](const char* function, CUptiResult result, const char* consequence) {
+    if (result != CUPTI_SUCCESS)
+      missing.push_back(
+          fmt::format("{}: {}", consequence, explain_failure(api_, function, result)));
+    return result == CUPTI_SUCCESS;
+  };
+  for (const CUpti_CallbackId event : ResourceMap::events())
+    if (!check("cuptiEnableCallback",
+               api_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, event),
+               "kernels of CUDA graphs are not assigned to calls"))
+      break;
+  check("cuptiSetThreadIdType", api_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM),
+        "the threads of launches are unknown");
+  // Without this CUPTI clears each buffer on the training thread.
+  std::uint8_t zeroed = 1;
+  std::size_t bytes = sizeof zeroed;
+  check("cuptiActivitySetAttribute",
+        api_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &bytes, &zeroed),
+        "recording costs more time");
+  attached.store(this, std::memory_order_release);
+  if (const CUptiResult result = api_.register_callbacks(&on_buffer_requested, &on_buffer_filled);
+      result != CUPTI_SUCCESS) {
+    detach();
+    return explain_failure(api_, "cuptiActivityRegisterCallbacks", result);
+  }
+  if (!calls::follow(api_))
+    missing.push_back("kernels are not assigned to calls: too many listeners to spans");
+  if (options.dump.empty()) return {};
+  try {
+    dump_ = std::make_unique<DumpWriter>(options.dump);
+  } catch (const std::exception& error) {
+    missing.push_back(fmt::format("activity buffers are not dumped: {}", error.what()));
+  }
+  return {};
+}
+
+void Tracer::detach() noexcept {
+  try {
+    end();
+  } catch (...) {  // nobody needs its records any more
+  }
+  calls::ignore();
+  api_.unsubscribe(subscriber_);
+  dump_.reset();
+  Tracer* self = this;
+  attached.compare_exchange_strong(self, nullptr);
+}
 
 void Tracer::begin() {
   if (in_window_) return;
@@ -191,22 +243,19 @@ void Tracer::begin() {
   facts_ = {};
   parser_.emplace([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, true);
   pool_.declined();
-  dropped();  // what is lost between windows is nobody's
+  dropped();  // losses between windows do not count
   enable_kinds();
   facts_.clocks.push_back(read_clocks(api_));
   stopping_ = false;
   pool_.stop_waiting(false);
-  try {
-    const SignalsBlocked blocked;  // no handler may run in it
-    reader_ = std::thread([this] { work(); });
-  } catch (const std::system_error&) {  // then end() reads what there is room for
-    facts_.notes.emplace_back("No thread could be started to read the GPU's records.");
-  }
-  calls::tell_cupti(true);
+  if (const std::string why = try_start_thread(reader_, "cupti", [this] { work(); }); !why.empty())
+    facts_.notes.push_back(
+        fmt::format("The GPU's records are read only at the end of the window: {}.", why));
+  calls::push_to_cupti(true);
 }
 
 void Tracer::enable_kinds() {
-  for (const auto& [kind, what] : wanted_kinds) {
+  for (const auto& [kind, what] : kinds_to_record) {
     const CUptiResult result = api_.enable(kind);
     if (result == CUPTI_SUCCESS)
       enabled_.push_back(kind);
@@ -226,10 +275,10 @@ void Tracer::disable_kinds() {
 
 Traced Tracer::end() {
   if (!std::exchange(in_window_, false)) return {};
-  calls::tell_cupti(false);
+  calls::push_to_cupti(false);
   std::vector<std::string> notes;
-  // CUPTI gives back a buffer when all of its records are complete. What another thread launched
-  // since is in the second flush.
+  // CUPTI returns a buffer when all of its records are complete. Launches by other threads during
+  // the first flush are in the second one.
   synchronize(notes);
   flush(notes);
   disable_kinds();
@@ -246,7 +295,8 @@ Traced Tracer::end() {
                                 declined, settings_.buffers.count,
                                 static_cast<double>(settings_.buffers.bytes) / (1 << 20)));
   if (const std::uint64_t forgotten = resources_.forgotten())
-    notes.push_back(fmt::format("{} nodes of graphs are not known by call: no memory.", forgotten));
+    notes.push_back(
+        fmt::format("{} nodes of graphs are not assigned to calls: out of memory.", forgotten));
   facts_.notes.insert(facts_.notes.end(), notes.begin(), notes.end());
   Traced traced = assemble(*parser_, facts_);
   finish_dump(traced);
@@ -258,16 +308,16 @@ void Tracer::synchronize(std::vector<std::string>& notes) {
   const auto check = [&](CUresult result) {
     if (result != CUDA_SUCCESS)
       notes.push_back(fmt::format(
-          "The device could not be waited for (cuCtxSynchronize gave {}): records are missing.",
+          "Waiting for the device failed (cuCtxSynchronize gave {}): records are missing.",
           static_cast<int>(result)));
   };
   const std::vector<CUcontext> contexts = resources_.contexts();
-  if (contexts.empty()) {  // none was made since CUPTI is held, but this thread may have an older
+  if (contexts.empty()) {  // none since attach(), but this thread may have an older one
     const CUresult result = api_.synchronize();
     if (result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_NOT_INITIALIZED) check(result);
   }
   for (CUcontext context : contexts) {
-    if (api_.push_context(context) != CUDA_SUCCESS) continue;  // destroyed meanwhile
+    if (api_.push_context(context) != CUDA_SUCCESS) continue;  // destroyed in the meantime
     check(api_.synchronize());
     CUcontext popped = nullptr;
     api_.pop_context(&popped);
@@ -289,7 +339,6 @@ std::uint64_t Tracer::dropped() {
 void Tracer::work() noexcept {
   using Clock = std::chrono::steady_clock;
   try {
-    record::name_thread("cupti");
     auto read_at = Clock::now();
     while (!stopping_) {
       FilledBuffer buffer;
@@ -298,7 +347,7 @@ void Tracer::work() noexcept {
       facts_.clocks.push_back(read_clocks(api_));
       read_at = Clock::now();
     }
-  } catch (...) {  // no memory: end() reads what there is room for
+  } catch (...) {  // no memory: end() reads the rest
   }
 }
 
@@ -359,6 +408,36 @@ std::string Tracer::text_of(TextOf of, std::uint64_t key) {
   }
   if (dump_) new_texts_.push_back({of, key, text});
   return text;
+}
+
+OpenedTrace open_trace(const CuptiApi& api, const DeviceTraceOptions& options,
+                       const TraceSettings& settings) {
+  static std::mutex mutex;
+  static auto& immortal = *new std::vector<std::unique_ptr<Tracer>>;
+  const std::lock_guard lock(mutex);
+  if (attached.load())
+    return refuse_trace("this process records them already, which works only once at a time");
+  if (const std::string why = why_no_device(api); !why.empty()) return refuse_trace(why);
+  if (const std::string why = why_no_library(api); !why.empty()) return refuse_trace(why);
+  auto tracer = std::make_unique<Tracer>(api, settings);
+  std::vector<std::string> missing;
+  if (const std::string why = tracer->attach(options, missing); !why.empty()) {
+    immortal.push_back(std::move(tracer));
+    return refuse_trace(why);
+  }
+  immortal.push_back(std::move(tracer));
+  std::string why;
+  for (const std::string& one : missing) why += (why.empty() ? "" : "; ") + one;
+  if (!why.empty()) why = "The GPU's activities are recorded in part: " + why + ".";
+  return {std::make_unique<CuptiTrace>(*immortal.back()), why};
+}
+
+OpenedTrace open_device_trace(const DeviceTraceOptions& options) {
+  try {
+    return open_trace(load_cupti_api(), options);
+  } catch (const std::exception& error) {
+    return refuse_trace(error.what());
+  }
 }
 
 }  // namespace warpstep::profiler

@@ -1,11 +1,17 @@
-// A process's subscription to CUPTI and its windows.
+// GPU tracing through CUPTI: the process's one subscription, the buffers that CUPTI fills, and
+// windows.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -18,16 +24,58 @@
 
 namespace warpstep::profiler {
 
+struct BufferLimits {
+  std::size_t bytes = std::size_t{4} << 20;  // per buffer: ~15,000 launches
+  std::size_t count = 32;                    // 128 MiB; beyond that CUPTI drops records and counts
+};
+
+// A buffer with records; its memory must return to the pool.
+struct FilledBuffer {
+  std::uint8_t* memory = nullptr;
+  std::size_t bytes = 0;  // of records
+};
+
+// The memory that CUPTI fills with records: a few large buffers that are reused.
+class BufferPool {
+ public:
+  explicit BufferPool(const BufferLimits& limits) : limits_(limits) {}
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // CUPTI's side, called from its threads: zeroed memory, or null when all buffers are in use.
+  std::uint8_t* give() noexcept;
+  void take(std::uint8_t* memory, std::size_t bytes) noexcept;
+
+  // The reader's side. False after `patience` without a buffer, or at once after
+  // stop_waiting(true).
+  bool next(FilledBuffer& buffer, std::chrono::milliseconds patience);
+  void recycle(const FilledBuffer& buffer);
+  void stop_waiting(bool stop);
+
+  std::size_t bytes() const { return limits_.bytes; }
+  std::uint64_t declined();  // requests without a buffer since the last call
+
+ private:
+  const BufferLimits limits_;
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::vector<std::uint8_t*> spare_, all_;  // reserved, so that callbacks never allocate
+  std::deque<FilledBuffer> full_;
+  std::uint64_t declined_ = 0;
+  bool stopped_ = false;
+};
+
 struct TraceSettings {
   BufferLimits buffers;
   std::chrono::milliseconds between_readings{500};  // of the clocks, within a window
 };
 
-// open_device_trace() with any table.
+// open_device_trace() with any table of functions.
 OpenedTrace open_trace(const CuptiApi& api, const DeviceTraceOptions& options,
                        const TraceSettings& settings = {});
 
-// Lives to the process's end once it has subscribed: CUPTI's threads may call it late.
+// Never destroyed once it has subscribed: CUPTI's threads may call it late.
 class Tracer {
  public:
   Tracer(const CuptiApi& api, const TraceSettings& settings)
@@ -35,9 +83,9 @@ class Tracer {
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  // Subscribes, with callbacks for graphs, and gives why that is impossible. Nothing is recorded
-  // yet. What works in part is told to `weaker`.
-  std::string attach(const DeviceTraceOptions& options, std::vector<std::string>& weaker);
+  // Subscribes, with callbacks for graphs; records nothing yet. Returns why that is impossible;
+  // empty on success. Features that do not work are added to `missing`.
+  std::string attach(const DeviceTraceOptions& options, std::vector<std::string>& missing);
   void detach() noexcept;
 
   void begin();
@@ -66,7 +114,7 @@ class Tracer {
   BufferPool pool_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
 
-  // Of the window; the reading thread's while it runs.
+  // State of the window; used by the reading thread while it runs.
   bool in_window_ = false;
   std::vector<CUpti_ActivityKind> enabled_;
   std::optional<Parser> parser_;

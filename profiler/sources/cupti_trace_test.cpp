@@ -1,4 +1,4 @@
-// What happens on the device in a window comes back, and nothing else.
+// A window gives what ran on the device during it, and nothing else.
 #include "profiler/sources/cupti_trace.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(CuptiTrace, AWindowOfEverything) {
   EXPECT_EQ(cupti.bad_buffers + cupti.dirty_buffers, 0);
 }
 
-TEST(CuptiTrace, TimesAreOurClock) {
+TEST(CuptiTrace, TimesAreOfTheMonotonicClock) {
   FakeCupti cupti;
   cupti.drift = 40e-6;
   const auto trace = open(cupti);
@@ -81,8 +81,8 @@ TEST(CuptiTrace, OnlyWindowsAreRecorded) {
   EXPECT_TRUE(trace->end().activities.empty());  // no window
 }
 
-// A buffer with an unfinished record comes in the next window: its records are counted, not shown.
-TEST(CuptiTrace, WhatComesTooLateIsCounted) {
+// A buffer with an incomplete record arrives in the next window: its records are counted as lost.
+TEST(CuptiTrace, CountsRecordsThatArriveTooLate) {
   FakeCupti cupti;
   const auto trace = open(cupti);
   trace->begin();
@@ -97,10 +97,10 @@ TEST(CuptiTrace, WhatComesTooLateIsCounted) {
   ASSERT_EQ(of(second, What::kernel).size(), 1U);
   EXPECT_EQ(second.losses.activities, 2U);
   ASSERT_EQ(second.notes.size(), 1U);
-  EXPECT_EQ(second.notes[0], "2 records of an earlier window came too late.");
+  EXPECT_EQ(second.notes[0], "2 records of an earlier window arrived too late.");
 }
 
-TEST(CuptiTrace, BuffersGoRound) {
+TEST(CuptiTrace, ReusesBuffers) {
   FakeCupti cupti;
   const auto trace = open(
       cupti, {.buffers = {.bytes = 1024, .count = 400}, .between_readings = std::chrono::hours(1)});

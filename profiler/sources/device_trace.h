@@ -1,5 +1,6 @@
-// What runs on a GPU, as CUPTI tells it. Training never depends on it: whatever fails becomes a
-// sentence for the report.
+// The GPU's side of a profile, read through CUPTI: activities (kernels, copies, driver calls) and
+// the GPU's own counters (PM sampling). Training never depends on it: failures become notes in the
+// report.
 #pragma once
 
 #include <cstdint>
@@ -16,72 +17,69 @@ namespace warpstep::profiler {
 struct Traced {                        // since the last begin()
   std::vector<Activity> activities;    // times mapped to CLOCK_MONOTONIC; names interned as
                                        // Kind::kernel or Kind::host_api
-  std::vector<GraphNode> graph_nodes;  // all known so far
+  std::vector<GraphNode> graph_nodes;  // all nodes known so far
   std::vector<ClockReading> clocks;    // at begin and end, and each half second between
   Losses losses;
-  std::vector<Sample> samples;  // of the GPU's counters, where they are sampled (pm_sampling.h)
+  std::vector<Sample> samples;  // of the GPU's counters, if they are sampled
   std::vector<std::string> notes;
 };
 
 class DeviceTrace {
  public:
   virtual ~DeviceTrace() = default;
-  // Of a window: only then anything is recorded. Neither throws; what fails is among the notes.
+  // Begin and end of a window; nothing is recorded outside. Neither throws; failures become notes.
   virtual void begin() = 0;
-  // Waits for the device, and until its records are complete.
+  // Waits for the device until its records are complete.
   virtual Traced end() = 0;
 };
 
 struct DeviceTraceOptions {
-  std::filesystem::path
-      dump;  // raw activity buffers are appended to this file; empty: they are not
+  std::filesystem::path dump;  // file for the raw activity buffers; empty: none
 };
 
 struct OpenedTrace {
-  std::unique_ptr<DeviceTrace> trace;  // null: it does not work here
-  std::string why;                     // then: one sentence; also of what works in part
+  std::unique_ptr<DeviceTrace> trace;  // null: tracing does not work here
+  std::string why;                     // one sentence: why not, or which parts do not work
 };
-// Must be called before anything touches the device: the map from a graph's nodes to calls is made
-// while graphs are captured. One at a time in a process; the next may be opened when it is
-// destroyed.
+// Must be called before the first use of the device: the map from graph nodes to calls is built
+// while graphs are captured. Only one trace per process at a time.
 OpenedTrace open_device_trace(const DeviceTraceOptions& options = {});
 
-// Reads what an earlier run dumped and gives what end() gave then, of several windows all together.
-// DataError that names file and byte for what is not sound.
+// Reads the dump of an earlier run and gives the same result as end() did, all windows joined.
+// Throws DataError that names file and byte if the dump is damaged.
 Traced replay_device_trace(const std::filesystem::path& dump);
 
-// Properties of the devices, from the driver; empty without one.
+// Properties of the devices, from the driver; empty without a driver.
 std::vector<Device> query_devices();
 
-// How busy a GPU's units really were: its own counters, which CUPTI's PM sampling reads every
-// millisecond beside what runs. Training never depends on it: whatever fails becomes a sentence for
-// the report.
+// ---- PM sampling: the GPU's own counters, which show how busy its units were.
 
 struct Measured {               // since the last begin()
   std::vector<Sample> samples;  // by time
   std::vector<std::string> notes;
 };
 
-// Samples under these names (Kind::metric), each of the millisecond before its time: "gpu N SM
-// active %" (multiprocessors with at least one warp), "gpu N tensor pipe %" (cycles in which it was
-// active), "gpu N DRAM %" (of its peak throughput); those that the chip can count in one pass.
+// Samples every millisecond, under these names (Kind::metric), each for the millisecond before its
+// time: "gpu N SM active %" (multiprocessors with at least one warp), "gpu N tensor pipe %" (cycles
+// in which it was active), "gpu N DRAM %" (of its peak throughput); only those that the chip can
+// count in one pass.
 class PmSampling {
  public:
   virtual ~PmSampling() = default;
-  // Of a window: only then anything is counted. Neither throws; what fails is among the notes.
+  // Begin and end of a window; nothing is counted outside. Neither throws; failures become notes.
   virtual void begin() = 0;
-  // What was counted wholly within a time, in ns of CLOCK_MONOTONIC.
+  // The samples that are completely within this time, in ns of CLOCK_MONOTONIC.
   virtual Measured end(std::uint64_t from_ns, std::uint64_t to_ns) = 0;
-  // What is sampled: "SM active %, DRAM %".
+  // The sampled metrics: "SM active %, DRAM %".
   virtual std::string what() const = 0;
 };
 
 struct OpenedPmSampling {
-  std::unique_ptr<PmSampling> sampling;  // null: it does not work here
-  std::string why;                       // then: one sentence; also of what works in part
+  std::unique_ptr<PmSampling> sampling;  // null: sampling does not work here
+  std::string why;                       // one sentence: why not, or which parts do not work
 };
-// Of the device with this ordinal. It may lock the GPU's clocks until it is destroyed, so nobody
-// has it who did not ask. One at a time in a process.
+// Of the device with this ordinal. It may lock the GPU's clocks until it is destroyed, so it is
+// opened only on request. Only one per process at a time.
 OpenedPmSampling open_pm_sampling(int device);
 
 }  // namespace warpstep::profiler

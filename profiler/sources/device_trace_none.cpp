@@ -1,5 +1,4 @@
-// For builds without CUPTI's headers, where nothing runs on a GPU.
-
+// For builds without CUPTI's headers, which can neither trace a GPU nor sample its counters.
 #include "engine/core/error.h"
 #include "profiler/sources/device_trace.h"
 
@@ -24,13 +23,8 @@ std::vector<Device> query_devices() {
   return {};
 }
 
-// For builds without CUPTI's headers, where a GPU's counters cannot be read.
-
 OpenedPmSampling open_pm_sampling(int) {
-  return {
-      nullptr,
-      "The GPU's counters are not sampled: this program was built without CUPTI 13.0's headers; "
-      "install cuda-cupti-dev-13-0 and build it again."};
+  return {nullptr, std::string("The GPU's counters are not sampled: ") + reason + "."};
 }
 
 }  // namespace warpstep::profiler

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
 #include <utility>
 
 namespace warpstep::profiler {
@@ -12,20 +11,22 @@ namespace {
 
 using Handle = NvmlFunctions::Handle;
 
-// Of nvmlReturn_t.
+// Values of nvmlReturn_t.
 constexpr int succeeded = 0;
 constexpr int not_supported = 3;
 constexpr int function_not_found = 13;
+// Values of nvmlClockType_t.
 constexpr int sm_domain = 1;
 constexpr int memory_domain = 2;
-constexpr int most_failures = 3;
+
+constexpr int max_failures = 3;
 
 template <class Function>
 void load(void* library, Function*& function, const char* name) {
   function = reinterpret_cast<Function*>(::dlsym(library, name));
 }
 
-// A function of NVML, or what it says of one that a GPU lacks.
+// Calls a function of NVML; a missing one gives NVML's own error for that.
 template <class... Parameters, class... Arguments>
 int call(int (*function)(Parameters...), Arguments... arguments) {
   return function ? function(arguments...) : function_not_found;
@@ -71,14 +72,14 @@ int throttle(const NvmlFunctions& nvml, Handle gpu, double* to) {
 
 }  // namespace
 
-const std::array<Nvml::Question, 7> Nvml::questions{
-    Question{"utilisation %", utilisation},
-    Question{"memory used bytes", memory},
-    Question{"power W", power},
-    Question{"temperature C", temperature},
-    Question{"sm clock MHz", clock<sm_domain>},
-    Question{"memory clock MHz", clock<memory_domain>},
-    Question{"throttle reasons", throttle},
+const std::array<Nvml::Query, 7> Nvml::queries{
+    Query{"utilisation %", utilisation},
+    Query{"memory used bytes", memory},
+    Query{"power W", power},
+    Query{"temperature C", temperature},
+    Query{"sm clock MHz", clock<sm_domain>},
+    Query{"memory clock MHz", clock<memory_domain>},
+    Query{"throttle reasons", throttle},
 };
 
 NvmlFunctions load_nvml(std::string* why) {
@@ -121,7 +122,7 @@ Nvml::Nvml(const NvmlFunctions& functions) : functions_(functions) {
     notes_.push_back(fmt::format("GPUs are not sampled: NVML says: {}", text_of(result)));
     return;
   }
-  constexpr unsigned most_gpus = 64;  // a count from a library that has lost its mind is no limit
+  constexpr unsigned most_gpus = 64;  // more is a wrong answer of the library
   for (unsigned index = 0; index < std::min(count, most_gpus); ++index) {
     Device device{.index = index};
     result = call(functions_.handle, index, &device.handle);
@@ -144,21 +145,21 @@ std::string Nvml::text_of(int result) const {
 std::vector<Metric> Nvml::read() {
   std::vector<Metric> metrics;
   for (Device& device : devices_)
-    for (std::size_t i = 0; i < questions.size(); ++i) {
+    for (std::size_t i = 0; i < queries.size(); ++i) {
       int& failures = device.failures[i];
-      if (failures == most_failures) continue;
+      if (failures == max_failures) continue;
       double value = 0;
-      const int result = questions[i].ask(functions_, device.handle, &value);
+      const int result = queries[i].run(functions_, device.handle, &value);
       if (result == succeeded) {
         failures = 0;
-        metrics.push_back({fmt::format("gpu {} {}", device.index, questions[i].what), value});
+        metrics.push_back({fmt::format("gpu {} {}", device.index, queries[i].what), value});
         continue;
       }
       ++failures;
-      if (result == not_supported || result == function_not_found) failures = most_failures;
-      if (failures == most_failures)
-        notes_.push_back(fmt::format("gpu {}: {} is no longer asked for: NVML says: {}",
-                                     device.index, questions[i].what, text_of(result)));
+      if (result == not_supported || result == function_not_found) failures = max_failures;
+      if (failures == max_failures)
+        notes_.push_back(fmt::format("gpu {}: {} is no longer sampled: NVML says: {}", device.index,
+                                     queries[i].what, text_of(result)));
     }
   return metrics;
 }
@@ -171,13 +172,13 @@ std::vector<Nvml::Gpu> Nvml::describe() {
     if (call(functions_.name, device.handle, name.data(), unsigned{name.size() - 1}) == succeeded)
       gpu.name = name.data();
     unsigned value = 0;
-    const auto told = [&value](int result) { return result == succeeded ? value : 0; };
-    gpu.power_limit_w = 1e-3 * told(call(functions_.power_limit, device.handle, &value));
-    gpu.sm_clock_mhz = told(call(functions_.clock, device.handle, sm_domain, &value));
-    gpu.memory_clock_mhz = told(call(functions_.clock, device.handle, memory_domain, &value));
-    gpu.max_sm_clock_mhz = told(call(functions_.max_clock, device.handle, sm_domain, &value));
+    const auto checked = [&value](int result) { return result == succeeded ? value : 0; };
+    gpu.power_limit_w = 1e-3 * checked(call(functions_.power_limit, device.handle, &value));
+    gpu.sm_clock_mhz = checked(call(functions_.clock, device.handle, sm_domain, &value));
+    gpu.memory_clock_mhz = checked(call(functions_.clock, device.handle, memory_domain, &value));
+    gpu.max_sm_clock_mhz = checked(call(functions_.max_clock, device.handle, sm_domain, &value));
     gpu.max_memory_clock_mhz =
-        told(call(functions_.max_clock, device.handle, memory_domain, &value));
+        checked(call(functions_.max_clock, device.handle, memory_domain, &value));
     if (call(functions_.persistence, device.handle, &value) == succeeded)
       gpu.persistence = value != 0 ? 1 : 0;
     unsigned next = 0;

@@ -1,5 +1,5 @@
-// NVML, the driver's library that tells of the GPUs while they work. It is loaded at run time;
-// without it, or without one of its functions, less is told and nothing fails.
+// NVML, the driver's library that reports the state of GPUs. It is loaded at run time; without it,
+// or without one of its functions, fewer values are reported and nothing fails.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace warpstep::profiler {
 
-// The functions used, in NVML's own signatures (its header comes with drivers' packages only, its
-// binary interface is stable); results are nvmlReturn_t. A test fills in its own.
+// The functions used, with NVML's signatures (its header comes only with driver packages, its
+// binary interface is stable); results are nvmlReturn_t. Tests supply their own.
 struct NvmlFunctions {
   using Handle = void*;
   struct Utilisation {
@@ -42,11 +42,11 @@ struct NvmlFunctions {
   int (*ecc)(Handle, unsigned* now, unsigned* at_next_boot) = nullptr;  // 1: on
 };
 
-// From libnvidia-ml.so.1; functions that it lacks stay null. Without the library all are, and `why`
-// is a sentence. The library stays loaded.
+// From libnvidia-ml.so.1, which stays loaded; functions that it lacks stay null. Without the
+// library all are null, and `why` says so.
 NvmlFunctions load_nvml(std::string* why);
 
-// The GPUs through NVML. One thread at a time.
+// The GPUs through NVML. For one thread at a time.
 class Nvml {
  public:
   explicit Nvml(const NvmlFunctions& functions);
@@ -54,30 +54,30 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // What every GPU tells now, under the names that sampler.h lists. A question that failed three
-  // times in a row is not asked again.
+  // The current values of every GPU, under the names that sampler.h lists. A query that failed
+  // three times in a row is not repeated.
   std::vector<Metric> read();
 
   struct Gpu {
     std::string name;
-    double power_limit_w = 0;  // 0, like the following: not told
+    double power_limit_w = 0;  // 0: unknown, also in the following
     unsigned sm_clock_mhz = 0, memory_clock_mhz = 0;
     unsigned max_sm_clock_mhz = 0, max_memory_clock_mhz = 0;
-    int persistence = -1, ecc = -1;  // 1: on, 0: off, -1: not told
+    int persistence = -1, ecc = -1;  // 1: on, 0: off, -1: unknown
   };
   std::vector<Gpu> describe();
-  std::string driver_version() const;  // empty: not told
+  std::string driver_version() const;  // empty: unknown
 
-  // A sentence each, once, since the last call.
+  // New notes since the last call, one sentence each.
   std::vector<std::string> take_notes();
 
  private:
-  struct Question {
+  struct Query {
     const char* what;  // the end of the metric's name
     // An nvmlReturn_t.
-    int (*ask)(const NvmlFunctions& functions, NvmlFunctions::Handle gpu, double* answer);
+    int (*run)(const NvmlFunctions& functions, NvmlFunctions::Handle gpu, double* value);
   };
-  static const std::array<Question, 7> questions;
+  static const std::array<Query, 7> queries;
   struct Device {
     unsigned index = 0;
     NvmlFunctions::Handle handle = nullptr;

@@ -1,5 +1,5 @@
-// What the kernel's files tell of the machine at one instant, and what two instants tell together.
-// Pure functions of texts and of a folder, so that tests hand in their own.
+// Readings of the machine from the kernel's files, and the metrics of one reading (levels) or of
+// two (rates). Pure functions of texts and of a folder, so that tests can supply their own.
 #pragma once
 
 #include <charconv>
@@ -12,23 +12,24 @@
 
 namespace warpstep::profiler {
 
-// Files of /proc and /sys: short texts of lines and fields.
+// ---- Files of /proc and /sys: short texts of lines and fields.
 
-// The whole text, or nothing: what is not a readable file, or longer than 4 MiB, is nothing. Never
-// waits (a FIFO is nothing), never throws but std::bad_alloc.
+// The whole text; nothing if this is not a readable file of at most 4 MiB. Never waits (a FIFO
+// gives nothing), throws only std::bad_alloc.
 std::optional<std::string> read_text(const std::filesystem::path& path);
 
-// The first line without blanks around it; empty when there is none.
+// The first line without surrounding blanks; empty without a readable file.
 std::string first_line(const std::filesystem::path& path);
 
-// The value of the first line "key<separator>value", without blanks and quotes around it; else "".
+// The value of the first line "key<separator>value", without surrounding blanks and quotes; else
+// "".
 std::string value_of(std::string_view text, std::string_view key, char separator);
 
-// Takes the first line off `text`, or the next field between blanks off `line`; empty at the end.
+// Removes and returns the first line of `text`, or the next field of `line`; empty at the end.
 std::string_view next_line(std::string_view& text);
 std::string_view next_field(std::string_view& line);
 
-// A whole field as a number; nothing when it is anything else or does not fit.
+// A whole field as a number; nothing if it is not one or does not fit.
 template <class Number = std::uint64_t>
 std::optional<Number> parse_number(std::string_view field) {
   Number value{};
@@ -36,6 +37,8 @@ std::optional<Number> parse_number(std::string_view field) {
   if (error != std::errc() || end != field.data() + field.size()) return std::nullopt;
   return value;
 }
+
+// ---- Readings.
 
 struct CpuTicks {
   int core = -1;  // -1: all together
@@ -45,7 +48,7 @@ struct CpuTicks {
 struct DiskCounters {
   std::string name;
   std::uint64_t read_bytes = 0, written_bytes = 0;
-  std::uint64_t busy_ms = 0;  // with requests under way
+  std::uint64_t busy_ms = 0;  // with requests in flight
 };
 struct NetworkCounters {
   std::string name;
@@ -56,17 +59,17 @@ struct MemoryUse {
   std::optional<std::uint64_t> swap_used_bytes;
 };
 
-// Each reads the text of one file; nothing, or an empty list, from a text that is something else.
-// Lines that make no sense are passed over.
+// Each parses the text of one file; nothing, or an empty list, from any other text. Invalid lines
+// are skipped.
 std::vector<CpuTicks> parse_stat(std::string_view text);                   // /proc/stat
 std::optional<std::uint64_t> parse_process_ticks(std::string_view text);   // /proc/PID/stat
 std::optional<std::uint64_t> parse_resident_pages(std::string_view text);  // /proc/PID/statm
 MemoryUse parse_meminfo(std::string_view text);
-// Whole disks: no partitions, and nothing that stands on other disks (loop, dm, md, ram, ...),
-// whose transfers would count twice.
+// Whole disks: no partitions, and no devices on top of other disks (loop, dm, md, ram, ...), whose
+// transfers would count twice.
 std::vector<DiskCounters> parse_diskstats(std::string_view text);
-// Interfaces that lead out of the machine: not lo, nor bridges and the like, whose bytes pass
-// another one too.
+// Interfaces that connect to other machines: not lo, nor bridges and the like, whose bytes pass
+// through another interface too.
 std::vector<NetworkCounters> parse_network(std::string_view text);
 
 struct MachineReading {
@@ -77,19 +80,21 @@ struct MachineReading {
   MemoryUse memory;
   std::vector<DiskCounters> disks;
   std::vector<NetworkCounters> networks;
-  std::vector<std::string> problems;  // a sentence a file that is missing or something else
+  std::vector<std::string> problems;  // one sentence per missing or unexpected file
 };
-// `proc` is /proc but in tests. Throws nothing but std::bad_alloc.
+// `proc` is /proc except in tests. Throws only std::bad_alloc.
 MachineReading read_machine(const std::filesystem::path& proc);
+
+// ---- Metrics.
 
 struct Metric {
   std::string name;  // as sampler.h lists them
   double value = 0;
 };
-// What `now` tells alone: bytes in use.
+// The metrics of one reading: bytes in use.
 std::vector<Metric> levels(const MachineReading& now);
-// Shares and rates between two readings. A counter that went backwards, a core or a disk that is
-// not in both gives none, and so does a clock that stood still.
+// Shares and rates between two readings. None for a counter that went backwards, for a core or a
+// disk that is not in both, or if no time passed.
 std::vector<Metric> rates(const MachineReading& before, const MachineReading& after,
                           double ticks_per_second);
 

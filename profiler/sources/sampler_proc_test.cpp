@@ -19,7 +19,7 @@ using ::testing::Pair;
 using testing::Tree;
 using ::testing::UnorderedElementsAre;
 
-TEST(ProcFile, TellsValuesAndFields) {
+TEST(ProcFile, GivesValuesAndFields) {
   EXPECT_EQ(value_of("modelx: 1\nmodel name\t: A B \nmodel name: C\n", "model name", ':'), "A B");
   EXPECT_EQ(value_of("NAME=\"Debian 12\"\n", "NAME", '='), "Debian 12");
   EXPECT_EQ(value_of("key:\n", "key", ':'), "");
@@ -33,7 +33,7 @@ TEST(ProcFile, TellsValuesAndFields) {
     EXPECT_EQ(parse_number(text), std::nullopt) << text;
 }
 
-TEST(ProcFile, IsNothingWhereThereIsNoFile) {
+TEST(ProcFile, IsNothingWithoutAFile) {
   Tree tree;
   tree.write("empty", "");
   EXPECT_EQ(read_text(tree.root() / "empty"), "");
@@ -65,7 +65,7 @@ TEST(ProcStat, CountsGuestsOnceAndIowaitAsIdle) {
   EXPECT_EQ(cpus[2].busy, 27U);
 }
 
-TEST(ProcStat, FindsTheProcessesTimesBehindAnyName) {
+TEST(ProcStat, FindsTheProcessesTimesAfterAnyName) {
   EXPECT_EQ(parse_process_ticks("42 (a) 1 (b) R 1 2 3 4 5 6 7 8 9 10 1100 220 0 0 20\n"), 1320U);
   EXPECT_EQ(parse_process_ticks("42 (a) R 1 2 3 4 5 6 7 8 9 10 1100"), std::nullopt);
   EXPECT_EQ(parse_process_ticks("42 a R 1 2"), std::nullopt);
@@ -84,7 +84,7 @@ TEST(ProcMeminfo, CountsBytes) {
   EXPECT_EQ(strange.swap_used_bytes, std::nullopt);
 }
 
-TEST(ProcDiskstats, TakesWholeDisks) {
+TEST(ProcDiskstats, KeepsWholeDisks) {
   const auto disks = parse_diskstats(
       "   8 0 sda 1 2 100 4 5 6 200 8 9 1000 11\n"
       "   8 1 sda1 1 2 50 4 5 6 100 8 9 500 11\n"
@@ -106,7 +106,7 @@ TEST(ProcDiskstats, TakesWholeDisks) {
   EXPECT_EQ(disks[0].busy_ms, 1000U);
 }
 
-TEST(ProcNetwork, TakesInterfacesThatLeadOut) {
+TEST(ProcNetwork, KeepsInterfacesToOtherMachines) {
   const auto networks = parse_network(
       "Inter-|   Receive                                  |  Transmit\n"
       " face |bytes    packets errs drop fifo frame compressed multicast|bytes packets\n"
@@ -124,7 +124,7 @@ TEST(ProcNetwork, TakesInterfacesThatLeadOut) {
   EXPECT_EQ(networks[1].received_bytes, 30U);
 }
 
-// ---- Two readings.
+// ---- Metrics of one and of two readings.
 
 void write_first(Tree& tree) {
   tree.write("stat", "cpu  100 0 0 100 0 0 0 0\ncpu0 50 0 0 50 0 0 0 0\ncpu1 50 0 0 50 0 0 0 0\n")
@@ -166,7 +166,7 @@ struct Readings {
   }
 };
 
-TEST(MachineReading, TellsLevelsAlone) {
+TEST(MachineReading, HasLevelsAlone) {
   const Readings readings;
   EXPECT_THAT(readings.before.problems, IsEmpty());
   EXPECT_THAT(by_name(levels(readings.before)),
@@ -175,7 +175,7 @@ TEST(MachineReading, TellsLevelsAlone) {
                   Pair("memory available bytes", 65536), Pair("swap used bytes", 6144)));
 }
 
-TEST(MachineReading, TellsRatesWithAnother) {
+TEST(MachineReading, HasRatesWithAnother) {
   EXPECT_THAT(Readings().rates(),
               UnorderedElementsAre(
                   Pair("cpu %", 60), Pair("cpu 0 %", 100), Pair("cpu 1 %", 20),
@@ -218,7 +218,7 @@ TEST(MachineReading, LeavesOutCoresDisksAndInterfacesThatCameOrWent) {
               UnorderedElementsAre(Pair("cpu 1 %", 20), Pair("process cpu %", 75)));
 }
 
-TEST(MachineReading, NamesFilesThatAreMissingOrSomethingElse) {
+TEST(MachineReading, NamesFilesThatAreMissingOrUnexpected) {
   Tree tree;
   const MachineReading nothing = read_machine(tree.root());
   EXPECT_EQ(nothing.problems.size(), 6U);
@@ -227,11 +227,11 @@ TEST(MachineReading, NamesFilesThatAreMissingOrSomethingElse) {
     tree.write(file, "\x01\xff 12 : ) \n\n");
   const MachineReading garbage = read_machine(tree.root());
   EXPECT_EQ(garbage.problems.size(), 4U);
-  EXPECT_THAT(garbage.problems[0], HasSubstr("nothing of the known form"));
+  EXPECT_THAT(garbage.problems[0], HasSubstr("not in the expected format"));
   EXPECT_THAT(levels(garbage), IsEmpty());
 }
 
-// Whatever the files hold: values that are finite, shares within 0 and 100.
+// Any content of the files gives finite values and shares from 0 to 100.
 TEST(MachineReading, SurvivesDamagedFiles) {
   std::mt19937 random(7);
   const auto damaged = [&random](std::string text) {

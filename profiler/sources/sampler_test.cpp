@@ -44,12 +44,12 @@ std::map<std::string, double> by_name(const std::vector<Sample>& samples) {
   return values;
 }
 
-// Only look() takes samples then.
+// With this only look() takes samples.
 SamplerOptions without_thread(const Tree& tree) {
   return {.period = std::chrono::hours(1), .proc = tree.root(), .gpu = false};
 }
 
-TEST(Sampler, BeginsWithLevelsAndGoesOnWithRates) {
+TEST(Sampler, BeginsWithLevelsAndContinuesWithRates) {
   Tree tree;
   write_machine(tree, 100, 100);
   const std::uint64_t begin = now_ns();
@@ -80,9 +80,9 @@ TEST(Sampler, NotesOnceWhatItCannotRead) {
   std::filesystem::remove_all(tree.root() / "self");
   tree.write("stat", "garbage");
   for (int i = 0; i < 5; ++i) sampler.look();
-  EXPECT_THAT(sampler.notes(),
-              ElementsAre(HasSubstr("/stat holds nothing"), HasSubstr("/self/stat cannot be read"),
-                          HasSubstr("/self/statm cannot be read")));
+  EXPECT_THAT(sampler.notes(), ElementsAre(HasSubstr("/stat is not in the expected format"),
+                                           HasSubstr("/self/stat cannot be read"),
+                                           HasSubstr("/self/statm cannot be read")));
   sampler.take();
   write_machine(tree, 100, 200);
   sampler.look();
@@ -114,13 +114,13 @@ TEST(Sampler, SamplesEveryGpu) {
   EXPECT_EQ(FakeNvml::open, 0);
 }
 
-TEST(Nvml, StopsAskingWhatFails) {
+TEST(Nvml, StopsQueriesThatFail) {
   FakeNvml fake;
   Nvml nvml(FakeNvml::functions());
   EXPECT_EQ(nvml.read().size(), 7U);
   FakeNvml::power_result = 3;  // not supported
   EXPECT_EQ(nvml.read().size(), 6U);
-  EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("gpu 0: power W is no longer asked for: "
+  EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("gpu 0: power W is no longer sampled: "
                                                        "NVML says: Not Supported")));
   FakeNvml::result = 15;
   nvml.read();
@@ -130,9 +130,9 @@ TEST(Nvml, StopsAskingWhatFails) {
   FakeNvml::result = 15;
   for (int i = 0; i < 10; ++i) EXPECT_THAT(nvml.read(), IsEmpty());
   EXPECT_EQ(nvml.take_notes().size(), 6U);
-  const int asked = FakeNvml::questions;
+  const int asked = FakeNvml::queries;
   nvml.read();
-  EXPECT_EQ(FakeNvml::questions, asked) << "a dead library is left alone";
+  EXPECT_EQ(FakeNvml::queries, asked) << "a dead library is left alone";
 }
 
 TEST(Nvml, WorksWithTheFunctionsThereAre) {
@@ -164,8 +164,8 @@ TEST(Nvml, LoadsOrSaysWhyNot) {
   EXPECT_EQ(functions.init == nullptr, !why.empty()) << why;
 }
 
-// The thread's whole life beside one that takes; under ThreadSanitizer this is the test.
-TEST(Sampler, LivesBesideOtherThreads) {
+// The sampler's thread runs while another one takes samples; a test for ThreadSanitizer.
+TEST(Sampler, RunsNextToOtherThreads) {
   FakeNvml fake;
   const NvmlFunctions nvml = FakeNvml::functions();
   for (int life = 0; life < 5; ++life) {
@@ -199,7 +199,7 @@ TEST(Sampler, ReadsASlowMachineLessOften) {
   EXPECT_GT(pause_after(std::chrono::nanoseconds::max(), 500ms), 0s);
 }
 
-TEST(Sampler, KeepsNoMoreThanItMayWhenNobodyTakes) {
+TEST(Sampler, LimitsTheSamplesThatWait) {
   Tree tree;
   tree.write("meminfo", "MemAvailable: 64 kB\n");
   std::string cores = "cpu  1 0 0 1 0 0 0 0\n";

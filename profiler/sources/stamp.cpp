@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 namespace warpstep::profiler {
 namespace {
 
+using Stamp = nlohmann::ordered_json;
 using std::filesystem::path;
 
 template <class Value>
@@ -21,7 +23,7 @@ void lower(std::optional<Value>& limit, std::optional<Value> to) {
   if (to && (!limit || *to < *limit)) limit = to;
 }
 
-// "max" of version 2 and -1 of version 1 are no numbers here: no limit.
+// "max" in version 2 and -1 in version 1 do not parse: no limit.
 std::optional<double> cores_of(std::string_view quota, std::string_view period) {
   const auto quota_us = parse_number(quota);
   const auto period_us = parse_number(period);
@@ -29,16 +31,16 @@ std::optional<double> cores_of(std::string_view quota, std::string_view period) 
   return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
 }
 
-std::optional<std::uint64_t> bytes_of(std::string_view text) {
+std::optional<std::uint64_t> limit_bytes(std::string_view text) {
   // Version 1 writes "no limit" as the largest number of whole pages.
   const auto bytes = parse_number(text);
   return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
 }
 
-// Of a limit, what `taken` leaves; `files` are the lines of memory.stat with pages of files.
+// The limit less the file `used_file`; `files` are the lines of memory.stat with pages of files.
 std::optional<std::uint64_t> free_of(const path& group, std::optional<std::uint64_t> limit,
-                                     const char* taken, std::array<const char*, 2> files) {
-  const auto used = parse_number(first_line(group / taken));
+                                     const char* used_file, std::array<const char*, 2> files) {
+  const auto used = parse_number(first_line(group / used_file));
   if (!limit || !used) return std::nullopt;
   const std::string stat = read_text(group / "memory.stat").value_or("");
   std::uint64_t reclaimable = 0;
@@ -57,7 +59,7 @@ void read_v2(const path& group, ControlGroupLimits& limits) {
   std::string_view fields = cpu;
   const std::string_view quota = next_field(fields);
   lower(limits.cpu_cores, cores_of(quota, next_field(fields)));
-  const auto bytes = bytes_of(first_line(group / "memory.max"));
+  const auto bytes = limit_bytes(first_line(group / "memory.max"));
   lower(limits.memory_bytes, bytes);
   lower(limits.memory_free_bytes,
         free_of(group, bytes, "memory.current", {"inactive_file", "active_file"}));
@@ -66,17 +68,17 @@ void read_v2(const path& group, ControlGroupLimits& limits) {
 void read_v1(const path& group, ControlGroupLimits& limits) {
   lower(limits.cpu_cores,
         cores_of(first_line(group / "cpu.cfs_quota_us"), first_line(group / "cpu.cfs_period_us")));
-  const auto bytes = bytes_of(first_line(group / "memory.limit_in_bytes"));
+  const auto bytes = limit_bytes(first_line(group / "memory.limit_in_bytes"));
   lower(limits.memory_bytes, bytes);
   lower(limits.memory_free_bytes, free_of(group, bytes, "memory.usage_in_bytes",
                                           {"total_inactive_file", "total_active_file"}));
 }
 
-// Calls `read` with the group and those above it, up to the mount.
+// Calls `read` with the group and its ancestors, up to the mount.
 template <class Read>
 void for_each_group(const path& mount, std::string_view group, const Read& read) {
   path relative = path(group).relative_path().lexically_normal();
-  // "/../x": of a process whose groups lie beside the container's.
+  // "/../x": the process's group is outside the container's.
   if (!relative.empty() && *relative.begin() == "..") relative.clear();
   for (; !relative.empty() && relative != "."; relative = relative.parent_path())
     read(mount / relative);
@@ -119,20 +121,17 @@ ControlGroupLimits control_group_limits(const path& root) {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-using std::filesystem::path;
-
-// Texts of the system may be any bytes; JSON is UTF-8.
+// Texts of the system may contain any bytes; JSON is UTF-8.
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
-void put(Json& json, const char* key, const std::string& text) {
+void put(Stamp& json, const char* key, const std::string& text) {
   if (!text.empty()) json[key] = printable(text);
 }
-void put_part(Json& json, const char* key, Json part) {
+void put_part(Stamp& json, const char* key, Stamp part) {
   if (!part.empty()) json[key] = std::move(part);
 }
 
@@ -155,8 +154,8 @@ std::size_t count_nodes(const path& folder) {
   return count;
 }
 
-Json cpu(const path& root) {
-  Json json = Json::object();
+Stamp cpu(const path& root) {
+  Stamp json = Stamp::object();
   const std::string info = read_text(root / "proc/cpuinfo").value_or("");
   put(json, "model", value_of(info, "model name", ':'));
   if (const std::size_t cores = count_lines(info, "processor")) json["cores"] = cores;
@@ -173,21 +172,21 @@ Json cpu(const path& root) {
   return json;
 }
 
-Json control_group(const path& root) {
-  Json json = Json::object();
+Stamp control_group(const path& root) {
+  Stamp json = Stamp::object();
   const ControlGroupLimits limits = control_group_limits(root);
   if (limits.cpu_cores) json["cpu_quota_cores"] = *limits.cpu_cores;
   if (limits.memory_bytes) json["memory_limit_bytes"] = *limits.memory_bytes;
   return json;
 }
 
-Json load_average(const path& root) {
-  Json json = Json::array();
+Stamp load_average(const path& root) {
+  Stamp json = Stamp::array();
   const std::string line = first_line(root / "proc/loadavg");
   std::string_view fields = line;
   for (int minutes = 0; minutes < 3; ++minutes)
     if (const auto load = parse_number<double>(next_field(fields))) json.push_back(*load);
-  return json.size() == 3 ? json : Json();
+  return json.size() == 3 ? json : Stamp();
 }
 
 // The word in brackets of "always [madvise] never".
@@ -198,13 +197,13 @@ std::string chosen(const std::string& line) {
   return line.substr(open + 1, close - open - 1);
 }
 
-// Versions of the loaded libraries that decide about speed and results, from the names of their
-// files: .../libcudnn.so.9.13.0.
-Json libraries(const path& root) {
+// Versions of the loaded libraries that affect speed and results, from their file names:
+// .../libcudnn.so.9.13.0.
+Stamp libraries(const path& root) {
   static constexpr std::array<std::string_view, 11> known{
       "libcuda",  "libcudart", "libcudnn",     "libcublasLt", "libcupti", "libnccl",
       "libnvrtc", "libdnnl",   "libnvidia-ml", "libgomp",     "libmpi"};
-  Json json = Json::object();
+  Stamp json = Stamp::object();
   const std::string maps = read_text(root / "proc/self/maps").value_or("");
   std::string_view rest = maps;
   while (!rest.empty()) {
@@ -220,12 +219,12 @@ Json libraries(const path& root) {
   return json;
 }
 
-Json gpus(const NvmlFunctions& functions) {
-  Json all = Json::array();
+Stamp gpus(const NvmlFunctions& functions) {
+  Stamp all = Stamp::array();
   Nvml nvml(functions);
   const std::string driver = nvml.driver_version();
   for (const Nvml::Gpu& gpu : nvml.describe()) {
-    Json json = Json::object();
+    Stamp json = Stamp::object();
     put(json, "name", gpu.name);
     put(json, "driver", driver);
     if (gpu.power_limit_w > 0) json["power_limit_w"] = gpu.power_limit_w;
@@ -245,14 +244,14 @@ Json gpus(const NvmlFunctions& functions) {
 
 }  // namespace
 
-Json machine_stamp(const path& root) {
+Stamp machine_stamp(const path& root) {
   std::string why;
   const bool real = root == "/";
   return machine_stamp(root, real ? load_nvml(&why) : NvmlFunctions());
 }
 
-Json machine_stamp(const path& root, const NvmlFunctions& nvml) {
-  Json json = Json::object();
+Stamp machine_stamp(const path& root, const NvmlFunctions& nvml) {
+  Stamp json = Stamp::object();
   put_part(json, "cpu", cpu(root));
   const std::string status = read_text(root / "proc/self/status").value_or("");
   put(json, "affinity", value_of(status, "Cpus_allowed_list", ':'));

@@ -1,24 +1,25 @@
-// What a run must be told with for somebody else to have the same: machine, limits, clocks.
+// The stamp: the facts about a machine that are needed to reproduce a measurement (hardware,
+// limits, clocks, library versions).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace warpstep::profiler {
 
-// What the control groups of a process leave it of the machine.
-
+// The share of the machine that the control groups of a process allow it.
 struct ControlGroupLimits {
   std::optional<double> cpu_cores;            // quota / period: 1.5 is one core and a half
-  std::optional<std::uint64_t> memory_bytes;  // nothing, like above: no limit
-  // The least that a limit leaves: pages of files, which give way, count as free.
+  std::optional<std::uint64_t> memory_bytes;  // nothing, as above: no limit
+  // The smallest amount that a limit leaves; cached pages of files, which can be evicted, count as
+  // free.
   std::optional<std::uint64_t> memory_free_bytes;
 };
 
-// The lowest limits of the process's groups and of those above them, of version 1 and 2 (a machine
-// may have both). A group that cannot be seen from within a container counts from where it can.
+// The lowest limits of the process's groups and their ancestors, of version 1 and 2 (a machine may
+// have both). In a container only the visible part of the hierarchy counts.
 ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/");
 
 struct NvmlFunctions;
@@ -30,8 +31,8 @@ struct NvmlFunctions;
 //  "libraries": {"libcudnn": "9.13.0", ...} of those loaded by now,
 //  "gpus": [{"name", "driver", "power_limit_w", "persistence": true, "sm_clock_mhz",
 //  "max_sm_clock_mhz", "memory_clock_mhz", "max_memory_clock_mhz", "ecc": true}, ...]}.
-// What cannot be read is left out, and so is an object of which nothing can. `root` is / but in
-// tests, where no GPU is asked either.
+// Values that cannot be read, and objects without values, are left out. `root` is / except in
+// tests, where GPUs are not queried either.
 nlohmann::ordered_json machine_stamp(const std::filesystem::path& root = "/");
 // The same with these functions instead of the driver's library.
 nlohmann::ordered_json machine_stamp(const std::filesystem::path& root, const NvmlFunctions& nvml);

@@ -1,6 +1,7 @@
 #include "profiler/sources/stamp.h"
 
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <optional>
@@ -39,7 +40,7 @@ void write_machine(Tree& tree) {
       .write("sys/devices/system/node/nodes", "0-1\n");
 }
 
-TEST(MachineStamp, NamesEverythingThatTheKernelTells) {
+TEST(MachineStamp, HasEverythingThatTheKernelReports) {
   Tree tree;
   write_machine(tree);
   tree.write("proc/self/cgroup", "0::/\n")
@@ -62,7 +63,7 @@ TEST(MachineStamp, LeavesOutWhatIsMissing) {
   EXPECT_EQ(machine_stamp(tree.root()), Json::object());
 }
 
-TEST(MachineStamp, LeavesOutWhatIsNoAnswer) {
+TEST(MachineStamp, LeavesOutInvalidValues) {
   Tree tree;
   tree.write("proc/cpuinfo", "\xff\xfe: 1\nmodel name\n:\n")
       .write("proc/loadavg", "0.5 x 1\n")
@@ -77,7 +78,7 @@ TEST(MachineStamp, LeavesOutWhatIsNoAnswer) {
   EXPECT_NO_THROW(stamp.dump()) << "JSON is UTF-8 whatever the files hold";
 }
 
-TEST(MachineStamp, TakesTheFrequencyFromWhereItIs) {
+TEST(MachineStamp, FindsTheFrequencyInEitherFile) {
   Tree tree;
   tree.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2450000\n");
   EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({"cpu": {"frequency_mhz": 2450.0}})"));
@@ -133,7 +134,7 @@ TEST(ControlGroups, HaveTheLowestLimitOfTheirAncestors) {
   EXPECT_EQ(limits.bytes, 1'000'000U);
 }
 
-TEST(ControlGroups, LeaveWhatNobodyHolds) {
+TEST(ControlGroups, CountFreeMemory) {
   Tree tree;
   tree.write("proc/self/cgroup", "0::/jobs/one\n")
       .write("sys/fs/cgroup/jobs/memory.max", "1000000\n")
@@ -153,7 +154,7 @@ TEST(ControlGroups, LeaveWhatNobodyHolds) {
   EXPECT_EQ(control_group_limits(old.root()).memory_free_bytes, 300U);
 }
 
-TEST(ControlGroups, OfVersion1HaveAMountAController) {
+TEST(ControlGroups, OfVersion1HaveOneMountPerController) {
   for (const char* mount : {"cpu", "cpu,cpuacct"}) {
     Tree tree;
     const std::string cpu = std::string("sys/fs/cgroup/") + mount + "/";
@@ -171,8 +172,8 @@ TEST(ControlGroups, OfVersion1HaveAMountAController) {
   }
 }
 
-TEST(ControlGroups, AreSeenFromWithinAContainer) {
-  Tree tree;  // the group's name is of the host, what is mounted is the container's own
+TEST(ControlGroups, AreVisibleInsideAContainer) {
+  Tree tree;  // the group's name is the host's, the mounted hierarchy the container's
   tree.write("proc/self/cgroup", "5:memory:/host/only/here\n4:cpu:/../../up\n0::/../x\n")
       .write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")
       .write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n")

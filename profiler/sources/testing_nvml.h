@@ -1,4 +1,4 @@
-// A driver's library for tests: as many GPUs as wanted, each call with the result that is wanted.
+// A simulated NVML for tests: any number of GPUs, any result for each call.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,17 @@
 
 namespace warpstep::profiler::testing {
 
-// GPU i draws 300.5 + i W, and so on: values below. One at a time, as the functions have no state
-// of their own.
+// GPU i draws 300.5 + i W, and so on: values below. One at a time, as the functions share static
+// state.
 struct FakeNvml {
   static inline std::atomic<unsigned> count{1};
-  static inline std::atomic<int> result{0};        // of every question
-  static inline std::atomic<int> power_result{0};  // of this question, when not 0
+  static inline std::atomic<int> result{0};        // of every query
+  static inline std::atomic<int> power_result{0};  // of the query for power, if not 0
   static inline std::atomic<int> init_result{0};
-  static inline std::atomic<int> open{0};       // init less shutdown
-  static inline std::atomic<int> questions{0};  // asked so far
+  static inline std::atomic<int> open{0};     // init less shutdown
+  static inline std::atomic<int> queries{0};  // queries so far
 
-  FakeNvml() { count = 1, result = power_result = init_result = open = questions = 0; }
+  FakeNvml() { count = 1, result = power_result = init_result = open = queries = 0; }
 
   static NvmlFunctions functions() {
     using Handle = NvmlFunctions::Handle;
@@ -72,7 +72,7 @@ struct FakeNvml {
   }
   template <class Value>
   static int give(Value* to, Value value) {
-    ++questions;
+    ++queries;
     *to = value;
     return result;
   }

@@ -1,4 +1,4 @@
-// A folder of small files that stands for /proc, /sys or / in a test.
+// A folder of small files that replaces /proc, /sys or / in a test.
 #pragma once
 
 #include <unistd.h>
@@ -36,7 +36,7 @@ class Tree {
   std::filesystem::path root_;
 };
 
-// A folder of this process alone, gone at its end: tests run in many processes at once.
+// A folder for this process only, removed at its end: tests run in many processes at once.
 inline const std::filesystem::path& own_folder() {
   static const Tree tree;
   return tree.root();

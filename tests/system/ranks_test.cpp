@@ -70,7 +70,7 @@ TEST_F(Ranks, AreLaidOverEachOther) {
 TEST_F(Ranks, TrainWithoutRankZeroAndSaySo) {
   const Ended alone = run(start(1, "127.0.0.1:" + free_port()));
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  EXPECT_THAT(alone.err, HasSubstr("rank 0's clock was never told"));
+  EXPECT_THAT(alone.err, HasSubstr("rank 0's clock was never read"));
 }
 
 TEST_F(Ranks, AreRefusedWhereTheyCannotBeMeant) {

@@ -148,7 +148,7 @@ TEST_F(Refuse, ToContinueWhenTheDiskIsFull) {
   const Ended ended = run(short_run(data_, out_), full);
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr(out_ + "/checkpoint-00000006.safetensors: cannot write"),
-                               HasSubstr("no file of that name was made")));
+                               HasSubstr("no partial file is left")));
   EXPECT_EQ(std::distance(fs::directory_iterator(out_), {}), 3)
       << "config.json, metrics.jsonl, session.prof";
 

@@ -240,7 +240,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
   const data::Sample sample = set.fetch(index, reader.scratch);
   if (checksums != nullptr) {
     const std::optional<std::uint32_t> stored = checksums->stored_crc32c(index);
-    const std::uint32_t found = stored ? data::crc32c(sample.bytes) : 0;
+    const std::uint32_t found = stored ? crc32c(sample.bytes) : 0;
     if (stored && *stored != found)
       fail<DataError>("{}: has the CRC32C {:08x}, but was packed with {:08x}; pack the set again",
                       set.name(index), found, *stored);

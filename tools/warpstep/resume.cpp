@@ -1,5 +1,7 @@
 #include "tools/warpstep/resume.h"
 
+#include <nlohmann/json.hpp>
+
 #include "data/formats/content.h"
 #include "data/transforms/recipe.h"
 #include "engine/core/error.h"

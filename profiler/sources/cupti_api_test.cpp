@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/record.h"
-#include "profiler/sources/cupti_names.h"
+#include "profiler/sources/cupti_api.h"
 #include "profiler/sources/cupti_testing.h"
 
 namespace warpstep::profiler {

@@ -80,7 +80,7 @@ std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   });
 }
 
-// What stands beside the update: norm, sums over steps, LARS, the average of the weights.
+// The passes around the update: norm, accumulation, LARS, the average of the weights.
 
 namespace {
 

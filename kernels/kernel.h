@@ -1,4 +1,4 @@
-// What the kernels of every backend are written with.
+// The building blocks of every backend's kernels.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct Operands {
   const Shape& out_shape(int i = 0) const { return out(i).type.shape; }
 };
 
-// A kernel that runs at once on the host, from a callable (const Buffers&).
+// A kernel that runs immediately on the host, from a callable (const Buffers&).
 template <class Run>
 class HostKernel final : public Kernel {
  public:

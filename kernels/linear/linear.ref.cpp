@@ -3,7 +3,7 @@
 namespace warpstep::ref {
 namespace {
 
-// Bytes a row of a mask, as Linear has it.
+// Bytes per row of Linear's mask.
 std::int64_t mask_pitch(std::int64_t columns) {
   return 16 * ((columns + 127) / 128);
 }

@@ -47,7 +47,7 @@ template <int width>
 __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
   __shared__ float4 means[width / 4][norm_threads / 2], m2s[width / 4][norm_threads / 2];
   __shared__ float counts[norm_threads / 2];
-  __syncthreads();  // readers of an earlier call have left
+  __syncthreads();  // readers of an earlier call are done
   for (unsigned live = at.rows; live > 1;) {
     const unsigned half = (live + 1) / 2;
     if (at.row >= half && at.row < live) {

@@ -24,9 +24,9 @@ struct Finalizing {
 
 // In double: the numbers are few, and the variance is the difference of two nearly equal ones.
 template <class T>
-__global__ void __launch_bounds__(channels_a_block)
+__global__ void __launch_bounds__(channels_per_block)
     norm_finalize_channels(Finalizing<T> at, unsigned channels) {
-  const unsigned c = blockIdx.x * channels_a_block + threadIdx.x;
+  const unsigned c = blockIdx.x * channels_per_block + threadIdx.x;
   if (c >= channels) return;
   const double mean = at.sum[c] / at.rows;
   double variance = at.squares[c] / at.rows - mean * mean;
@@ -95,8 +95,8 @@ void norm_finalize(const NormShape& shape, const NormFinalizeBuffers& b, DType d
     const unsigned channels = index32("norm_finalize", "channels", shape.channels);
     if (channels == 0) return;
     launch("norm_finalize", norm_finalize_channels<T>,
-           {.grid = dim3(blocks_for(channels, channels_a_block)),
-            .block = dim3(channels_a_block),
+           {.grid = dim3(blocks_for(channels, channels_per_block)),
+            .block = dim3(channels_per_block),
             .stream = stream},
            Finalizing<T>{b.sum, b.squares, b.gamma, b.beta, b.running_mean, b.running_var, b.mean,
                          b.inv_std, static_cast<T*>(b.scale), static_cast<T*>(b.bias),

@@ -15,7 +15,7 @@ namespace {
 
 struct Pooling {
   MaxPool op;
-  PixelView x, y, index;  // x and y stand for d_x and d_y in the adjoint
+  PixelView x, y, index;  // x and y are d_x and d_y in the adjoint
   std::int64_t images, groups;
 };
 
@@ -68,8 +68,8 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
   }
 }
 
-// The adjoint where windows do not overlap: every element of d_x belongs to at most one window and
-// is written once.
+// The adjoint if windows do not overlap: every element of d_x belongs to at most one window and is
+// written once.
 template <int lanes>
 WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
                               float* d_x, std::int64_t i) {
@@ -233,7 +233,7 @@ const auto spread_rows = vectorized<spread_rows_loop>();
 
 struct Windows {
   AvgPool op;
-  PixelView x, y;  // stand for d_x and d_y in the adjoint
+  PixelView x, y;  // d_x and d_y in the adjoint
   std::int64_t images, groups, lanes;
 };
 

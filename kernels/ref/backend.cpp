@@ -37,7 +37,7 @@ class Reference final : public Backend {
     return std::visit(
         [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
           if constexpr (std::is_same_v<Op, Reshape>)
-            fail<Error>("a view is never bound");
+            fail<Error>("a view has no kernel");
           else
             return ref::bind(op, operands);
         },
@@ -46,7 +46,7 @@ class Reference final : public Backend {
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
     void* memory = std::calloc(std::max<std::size_t>(bytes, 1), 1);
-    if (!memory) fail<DeviceError>("ref: {} bytes of memory are not to be had", bytes);
+    if (!memory) fail<DeviceError>("ref: cannot allocate {} bytes of memory", bytes);
     return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
   }
 

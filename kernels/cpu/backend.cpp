@@ -1,3 +1,4 @@
+// The CPU backend as the engine sees it: instruction sets, layouts, binding, memory in huge pages.
 #include <omp.h>
 #include <sys/mman.h>
 

@@ -1,3 +1,6 @@
+// Linear layers and their adjoints as cublasLt's products; bias, relu and sums are fused where it
+// has an algorithm, else passes of our own. Bound by arithmetic, or by the weights for small
+// batches.
 #include "engine/core/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"

@@ -1,3 +1,4 @@
+// Linear layers and their adjoints in double, with the mask of a relu as bits.
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {

@@ -1,3 +1,4 @@
+// Binds the losses to their launchers.
 #include "kernels/loss/loss.cuda.h"
 
 #include "kernels/cuda/cuda.h"

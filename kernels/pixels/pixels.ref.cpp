@@ -1,3 +1,4 @@
+// Augmentation in double: each row of the batch by its own plan.
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {

@@ -1,3 +1,4 @@
+// Binds elementwise ops, uploads and reorders to their launchers.
 #include "kernels/pointwise/pointwise.cuda.h"
 
 #include "kernels/cuda/check.h"

@@ -1,3 +1,4 @@
+// Binds the pools to their launchers.
 #include "kernels/pool/pool.cuda.h"
 
 #include "kernels/cuda/cuda.h"

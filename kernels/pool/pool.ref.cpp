@@ -1,3 +1,4 @@
+// Max and average pooling and their adjoints in double.
 #include <algorithm>
 #include <limits>
 

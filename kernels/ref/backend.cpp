@@ -1,3 +1,4 @@
+// The reference backend as the engine sees it.
 #include <cstdlib>
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// Binds the end and the beginning of a step to their launchers.
 #include "kernels/update/update.cuda.h"
 
 #include "engine/run/store.h"

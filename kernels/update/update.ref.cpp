@@ -1,3 +1,4 @@
+// The end and the beginning of a step in double.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// The cases of Warpstep's own ops. A project with ops of its own defines all() anew.
+// The cases of Warpstep's own ops. A project with its own ops defines its own all().
 #include "kernels/cases.h"
 
 #include <map>

@@ -12,14 +12,14 @@
 namespace warpstep::cases {
 namespace {
 
-// A one-to-one map of [0, count): neighbours end up far from each other.
+// A permutation of [0, count) that moves neighbours far apart.
 std::uint64_t scattered(std::uint64_t element, std::uint64_t count, std::uint64_t shift) {
   constexpr std::uint64_t prime = 2654435761;  // not a factor of any count here
   return (element * prime + shift) % count;
 }
 
-// Word `i` of the RowPlans of a batch, as the integer it is. A float's bits are such an integer,
-// too, and as cases are given in f32, which has 24 bits, its numbers are multiples of 1 / 8.
+// Word `i` of the RowPlans of a batch, as an integer. A float is stored as the integer of its bits;
+// cases pass values as f32, which has 24 bits, so floats in plans are multiples of 1 / 8.
 double plan_word(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint32_t word) {
   constexpr std::uint64_t words = sizeof(RowPlan) / sizeof(std::int32_t);
   const std::uint64_t row = i / words, rows = count / words;
@@ -65,8 +65,8 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
   return 0;
 }
 
-// Half the width of a uniform distribution that is like the initial one; constants would hide
-// mistakes.
+// Half the width of a uniform distribution similar to the parameters' initial one; constants would
+// hide mistakes.
 double spread(const Initial& initial) {
   switch (initial.kind) {
     case Initial::Kind::uniform: return initial.value;
@@ -156,7 +156,7 @@ Case with_adjoint(Case c) {
     gradient.role = Role::gradient;
     gradient.parameter = graph.value(parameter.value).parameter;
   }
-  // A store keeps gradients for graphs that train: those with a state.
+  // Only graphs that train, which have a state, keep gradients in the store.
   graph.step_state();
   return c;
 }

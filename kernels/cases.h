@@ -1,6 +1,6 @@
 // Cases: every op at the shapes and values that matter. The op tests run them on every backend
-// against the reference, the kernel benchmarks time them. A case is a graph with the op's node and
-// the values to give it; it knows no backend.
+// against the reference, and the kernel benchmarks time them. A case is a graph with the op's node
+// and the values of its operands; it is independent of backends.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Fill {
   enum class Kind : std::uint8_t {
     centered,  // uniform in [-scale, scale)
     positive,  // uniform in [0, scale)
-    distinct,  // no two elements nearer than scale / count, none that near to 0: no ties, no kinks
+    distinct,  // elements at least scale / count from each other and from 0: no ties, no kinks
     coarse,    // -scale, 0 or scale: many ties
     constant,  // scale everywhere
     extreme,   // -scale or scale
@@ -36,29 +36,29 @@ struct Fill {
 };
 
 struct Case {
-  std::string name;           // "conv/cifar10cnn conv2": folder and what is special
+  std::string name;           // "conv/cifar10cnn conv2": the folder and what the case tests
   Graph graph;                // inputs (Role::input), parameters and the op's nodes
   std::map<int, Fill> fills;  // of values; parameters without one are uniform in +-bound
   bool smooth = true;         // no kink or tie near the values: finite differences mean something
-  std::string_view fusion{};  // the row that makes such nodes: for backends that want it
-  bool midway = false;        // of an accumulation of gradients: a step of it is done
-  bool heavy = false;         // a product size, for benchmarks: too slow in plain loops
+  std::string_view fusion{};  // the fusion that makes such nodes: only for backends that want it
+  bool midway = false;        // starts after the first step of a gradient accumulation
+  bool heavy = false;         // a realistic size, for benchmarks: too slow in plain loops
   std::map<int, int> gradients;  // value -> its gradient, filled by with_adjoint()
   int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output
 };
 
-// Every case, cheap: no values are made yet. Defined where the cases are: kernels/all_cases.cpp for
-// Warpstep's own ops, the file of cases of a user's project for that one's.
+// Every case, without its values, which makes this cheap. Defined in kernels/all_cases.cpp for
+// Warpstep's own ops, and in its own cases file by a user's project.
 std::vector<Case> all();
 
-// Whether the gradient of the case's last node can be asked for.
+// Whether the case's last node has a gradient.
 bool has_adjoint(const Case& c);
 
 // The case with the adjoints of all its nodes appended. The gradient of the last node's first
-// output comes in as a value of its own, unless it is a loss.
+// output is an input of the case, unless that output is a loss.
 Case with_adjoint(Case c);
 
-// The values of operand `id`, rows of its shape.
+// The values of operand `id`, in rows of its shape.
 std::vector<float> values(const Case& c, int id, std::uint64_t seed);
 
 // For the folders' lists.
@@ -66,7 +66,7 @@ class List {
  public:
   explicit List(std::vector<Case>& cases, std::string folder)
       : cases_(cases), folder_(std::move(folder)) {}
-  // `build` adds nodes to the graph of the case that is returned.
+  // Adds a case; `build` adds the nodes to its graph.
   Case& add(const std::string& label, const std::function<void(Case&)>& build);
 
  private:

@@ -1,4 +1,4 @@
-// What the kernels of every backend are written with.
+// The building blocks of every backend's kernels.
 #pragma once
 
 #include <memory>
@@ -30,14 +30,14 @@ std::unique_ptr<Kernel> bind_node(const Node& node, Bind bind) {
   return std::visit(
       [&]<class Op>(const Op& op) -> std::unique_ptr<Kernel> {
         if constexpr (Op::traits.kind == OpKind::view)
-          fail<Error>("a view is never bound");
+          fail<Error>("a view has no kernel");
         else
           return bind(op);
       },
       node.op);
 }
 
-// A kernel that runs at once on the host, from a callable (const Buffers&).
+// A kernel that runs immediately on the host, from a callable (const Buffers&).
 template <class Run>
 class HostKernel final : public Kernel {
  public:

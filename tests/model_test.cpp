@@ -104,7 +104,7 @@ TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
     const Graph graph = model_step("cifar10cnn", 2, options);
     EXPECT_THAT([&] { Program(graph, cpu); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(fmt::format(
-                    "made by the fusion {}, which the CPU backend does not want", row.name))));
+                    "made by the fusion {}, which the CPU backend does not support", row.name))));
   }
 }
 

@@ -1,5 +1,6 @@
-// Convolutions are oneDNN's where it has a kernel for the shape on this CPU, products of matrices
-// elsewhere; bound by arithmetic. Figures per layer: bench/RECORDS.md.
+// Chooses the implementation of a convolution and of its adjoints: our own for small maps and eight
+// channels, else oneDNN's, else im2col where oneDNN has no kernel for the shape on this CPU. All
+// are bound by arithmetic. Figures per layer: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
@@ -15,8 +16,8 @@ dnnl::memory::desc bias_descriptor(const Conv& op) {
   return {{op.out}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
 
-// By oneDNN, else by im2col(conv, shape of x, shape of z). Where oneDNN has nothing, layouts.cpp
-// leaves all operands plain.
+// oneDNN's kernel, else im2col(conv, shape of x, shape of z). Where oneDNN has none, layouts.cpp
+// keeps all operands plain.
 using MakeIm2col = std::unique_ptr<Kernel> (*)(const Conv&, const Shape&, const Shape&);
 std::unique_ptr<Kernel> make(const Operands& operands, const ConvShapes& s, ConvDirection direction,
                              std::vector<Argument> arguments, MakeIm2col im2col) {
@@ -66,8 +67,8 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
               im2col_data_grad);
 }
 
-// Where a scope is recomputed, its images may be stored otherwise than the forward half's, by which
-// the weight's layout was chosen: the kernels of our own write plain weights alone.
+// Our own kernels write only plain weights. Where a scope is recomputed, the weight may have
+// another layout although the images are plain: it was chosen by the forward half's images.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
   const bool plain = operands.out().layout.tag.empty();
   if (plain && takes_small_maps(op.conv, operands.in(0), operands.in(1)))

@@ -1,3 +1,5 @@
+// Convolutions and their adjoints on the GPU: the node as a graph for cuDNN, then its plan as a
+// kernel. Bound by arithmetic on most layers; measured figures go to bench/RECORDS.md.
 #include "engine/core/error.h"
 #include "kernels/conv/conv_graph.cuda.h"
 #include "kernels/cuda/cuda.h"
@@ -28,7 +30,7 @@ dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shap
                    .operations = {}};
   const bool bias = fused && op.bias, relu = fused && op.relu;
   std::int64_t next = ConvShape::bias_uid + 1;
-  // What the last operation writes is y; before it, values that never reach memory.
+  // The last operation writes y; the results before it are virtual and never reach memory.
   const auto intermediate = [&] {
     graph.tensors.push_back(dnn::virtual_like(y, next));
     return next++;
@@ -73,8 +75,8 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
 
 }  // namespace
 
-// Bias and relu are part of cuDNN's graph where it has an engine for all of it; else a pass of our
-// own over y, and listings say so.
+// Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
+// pass of our own over y, which listings show.
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
@@ -121,7 +123,7 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
       planned->workspace_bytes());
 }
 
-// cuDNN gives d_weight in the dtype of its inputs; d_bias is a pass of our own over d_z.
+// cuDNN writes d_weight in the dtype of its inputs; d_bias is a pass of our own over d_z.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),

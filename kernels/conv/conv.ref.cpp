@@ -1,3 +1,4 @@
+// Convolutions and their adjoints in double, from the loops of conv.ref.h.
 #include "kernels/conv/conv.ref.h"
 
 namespace warpstep::ref {

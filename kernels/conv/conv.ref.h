@@ -1,4 +1,4 @@
-// Convolutions as loops over doubles, for every op that has one inside.
+// Convolutions as plain loops in double, for all reference kernels that contain one.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void for_each_tap(const Conv& op, const Shape& x, const Shape& z, Visit visit) {
           }
 }
 
-// out of shape z, without bias and relu.
+// out = conv(in, weight), of shape z, without bias and relu.
 inline void convolve(const Conv& op, const Shape& x, const Shape& z, const double* in,
                      const double* weight, double* out) {
   std::fill_n(out, z.count(), 0.0);

@@ -18,10 +18,10 @@ struct ConvShape {
 dnn::Tensor tensor_of(std::int64_t uid, DType dtype, const Shape& stored);  // images or a weight
 dnn::Convolution convolution_of(const Conv& op, dnn::Convolution::Direction direction);
 
-// y = conv(x, w), and with `fused` what the op adds to it: bias and relu.
+// y = conv(x, w), and with `fused` also the op's bias and relu.
 dnn::Graph forward_graph(std::string name, const Conv& op, const ConvShape& shape, bool fused);
 
-// x from w and y (data_grad), or w from x and y (weight_grad), where y is the gradient.
+// x from w and y (data_grad), or w from x and y (weight_grad); y is the gradient of the output.
 dnn::Graph gradient_graph(std::string name, const Conv& op, const ConvShape& shape,
                           dnn::Convolution::Direction direction);
 

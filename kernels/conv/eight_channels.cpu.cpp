@@ -1,4 +1,5 @@
-// Bound by arithmetic: 18 multiply-adds a vector of d_x for 10 loads. Figures: bench/RECORDS.md.
+// The adjoints of 3x3 convolutions over eight input channels. Bound by arithmetic: 18 multiply-adds
+// per vector of d_x for 10 loads. Figures: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
@@ -30,7 +31,7 @@ struct Loops {
   decltype(&avx512::data_grad_row) data_grad_row;
   decltype(&avx512::weight_grad_row) weight_grad_row;
   std::string_view name;
-  std::int64_t out_multiple;  // of output channels
+  std::int64_t out_multiple;  // which output channels must be a multiple of
 };
 
 Loops best_loops() {
@@ -44,8 +45,8 @@ void pack(const EightChannels& s, const float* weight, float* packed) {
     for (std::int64_t o = 0; o < s.out; ++o)
       for (std::int64_t kw = 0; kw < 3; ++kw)
         for (std::int64_t c = 0; c < 8; ++c)
-          // d_x[i] reads d_z[i + 1 - kh]: tap kh of the adjoint is row i + kh - 1, so the kernel is
-          // turned round.
+          // d_x[i] reads d_z[i + 1 - kh]; tap kh of the adjoint reads row i + kh - 1, so the kernel
+          // is flipped.
           packed[(((2 - kh) * s.out / 2 + o / 2) * 3 + kw) * 16 + 2 * c + o % 2] =
               weight[((o * 3 + kh) * 3 + kw) * 8 + c];
 }
@@ -80,7 +81,7 @@ std::unique_ptr<Kernel> eight_channels_weight_grad(const EightChannels& s, bool 
   const Loops loops = best_loops();
   const int threads = omp_get_max_threads();
   const std::int64_t weights = 72 * s.out,
-                     share = weights + s.out;  // sums of one thread: d_weight, then d_bias
+                     share = weights + s.out;  // sums per thread: d_weight, then d_bias
   const auto run = [=](const Buffers& b) {
     float* sums = as<float>(b.workspace);
     const std::int64_t rows = s.images * s.height;

@@ -1,5 +1,5 @@
-// Bound by the products, which are oneDNN's, where there are many channels, else by the columns:
-// they are written once and read once, kernel^2 times the input.
+// im2col: bound by oneDNN's matrix products where there are many channels, else by memory: the
+// matrix of columns, kernel^2 times the input, is written once and read once.
 #include "kernels/conv/conv.cpu.h"
 
 #include <algorithm>
@@ -11,14 +11,14 @@ namespace warpstep::cpu {
 namespace {
 
 constexpr std::int64_t most_column_bytes =
-    std::int64_t{4} << 20;  // of a chunk: half of it stays in a second-level cache
+    std::int64_t{4} << 20;  // per chunk: half of it stays in a second-level cache
 
 struct Im2col {
   Conv op;
   std::int64_t images, height, width, channels;  // of x
   std::int64_t out_height, out_width;
   std::int64_t group_channels, group_out;
-  std::int64_t columns;     // of a row of the matrix: kernel, kernel, channels of a group
+  std::int64_t columns;     // of the matrix: kernel * kernel * channels of a group
   std::int64_t chunk_rows;  // rows of outputs whose columns exist at once
 
   Im2col(const Conv& conv, const Shape& x, const Shape& z)
@@ -76,8 +76,8 @@ void Im2col::gather(const float* x, std::int64_t group, std::int64_t first, std:
   }
 }
 
-// The adjoint: adds a group's matrix to d_x. Each row of d_x takes what its chunk's rows of outputs
-// have for it, in order.
+// The adjoint: adds a group's matrix to d_x. One thread adds all of the chunk's contributions to a
+// row of d_x, in order.
 void Im2col::scatter(const float* matrix, std::int64_t group, std::int64_t first, std::int64_t rows,
                      float* d_x) const {
   const std::int64_t first_image = first / out_height, last_image = (first + rows - 1) / out_height;
@@ -101,8 +101,8 @@ void Im2col::scatter(const float* matrix, std::int64_t group, std::int64_t first
     }
 }
 
-// c [m,n] = a [m,k] b [k,n] + keep c, where 'T' says that the matrix is stored transposed; rows are
-// `stride` apart.
+// c [m,n] = a [m,k] b [k,n] + keep c. A matrix with 'T' is stored transposed; `stride` is the
+// distance of stored rows.
 struct Matrix {
   char transposed;
   const float* data;
@@ -117,7 +117,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
                       static_cast<int>(status));
 }
 
-void finish(const Im2col& s, const float* bias, std::int64_t pixels, float* z) {
+void add_bias_and_relu(const Im2col& s, const float* bias, std::int64_t pixels, float* z) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t p = 0; p < pixels; ++p)
     for (std::int64_t o = 0; o < s.op.out; ++o) {
@@ -144,7 +144,8 @@ std::unique_ptr<Kernel> im2col_conv(const Conv& op, const Shape& x, const Shape&
                 {'T', s.weights(as<float>(b.in[1]), g), s.columns}, 0, out + g * s.group_out,
                 s.op.out);
       }
-      if (s.op.bias || s.op.relu) finish(s, s.op.bias ? as<float>(b.in[2]) : nullptr, pixels, out);
+      if (s.op.bias || s.op.relu)
+        add_bias_and_relu(s, s.op.bias ? as<float>(b.in[2]) : nullptr, pixels, out);
     });
   };
   return host_kernel(implementation, run, s.bytes());

@@ -1,7 +1,8 @@
-// A convolution is linear in the image: with few pixels it is one product with the weights spread
-// out to a matrix of (pixel, channel) out by (pixel, channel) in. 3x3 over 2x2 pixels with padding
-// 1 fills that matrix: 16 of 16 pairs of pixels have a tap. A 1x1 kernel needs no spreading. Bound
-// by arithmetic; spreading moves 16 / 9 of the weights once.
+// Convolutions over a few pixels. A convolution is linear in the image: it is one product with a
+// matrix of (pixel, channel) out by (pixel, channel) in, in which the weights are spread out. 3x3
+// over 2x2 pixels with padding 1 fills that matrix: 16 of 16 pairs of pixels have a tap. A 1x1
+// kernel needs no spreading. Bound by arithmetic; spreading moves 16 / 9 of the weights once.
+// Figures: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ dnnl::memory::desc transposed(std::int64_t rows, std::int64_t columns, std::int6
   return {{rows, columns}, dnnl::memory::data_type::f32, {std::int64_t{1}, stride}};
 }
 
-// The weights' part in it: which tap leads from each pixel of x to each of z, -1 where none does.
+// The structure of that matrix: which tap connects a pixel of x with a pixel of z, or -1.
 struct Spread {
   std::int64_t in_pixels, out_pixels, channels, out, taps;
   std::vector<int> tap;  // [out_pixels, in_pixels]
@@ -80,7 +81,7 @@ void spread_out(const Spread& s, const float* weight, float* matrix) {
   }
 }
 
-// The adjoint: each tap's gradient is the sum over the pairs of pixels that it leads between.
+// The adjoint: each tap's gradient is the sum over the pairs of pixels that it connects.
 void gather(const Spread& s, const float* matrix, float* weight) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t o = 0; o < s.out; ++o) {
@@ -96,7 +97,8 @@ void gather(const Spread& s, const float* matrix, float* weight) {
   }
 }
 
-// A product with the spread weights, which lie in front of its own workspace.
+// A product with the spread weights: they are the first part of the workspace, the product's own
+// workspace follows.
 class SpreadKernel final : public Kernel {
  public:
   SpreadKernel(Spread spread, std::unique_ptr<Kernel> product, bool of_weights)

@@ -1,3 +1,4 @@
+// The CPU backend as the engine sees it: instruction sets, layouts, binding, memory in huge pages.
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -32,14 +33,14 @@ std::string_view isa_name(dnnl::cpu_isa isa) {
   return "SSE4.1";
 }
 
-// oneDNN takes a limit once, before its first primitive; DNNL_MAX_CPU_ISA sets one for it alone.
+// oneDNN accepts a limit once, before its first primitive; DNNL_MAX_CPU_ISA limits only oneDNN.
 void limit_onednn() {
   const std::optional<CpuIsa> limit = cpu_isa_limit();
   if (limit == CpuIsa::avx2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
   if (limit == CpuIsa::sse41) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
 }
 
-// What is used, and what for: oneDNN and our loops may differ where one of them is limited.
+// The instruction sets in use: oneDNN's and our loops' differ where only one of them is limited.
 std::string isa_text() {
   const std::string_view library = isa_name(dnnl::get_effective_cpu_isa());
   std::string text = library.starts_with(name(cpu_isa()))
@@ -50,7 +51,7 @@ std::string isa_text() {
   return text;
 }
 
-// Before oneDNN is asked, which would only say that it has nothing fast for it.
+// Checked before oneDNN is asked: its own answer would only be that it has no fast kernel.
 void require_f32(const Graph& graph, const Node& node) {
   for (const auto* ids : {&node.in, &node.out})
     for (const int id : *ids)
@@ -59,7 +60,7 @@ void require_f32(const Graph& graph, const Node& node) {
                           node.title(), warpstep::name(dtype));
 }
 
-// Channels of oneDNN's fast blocked layout, which our loops take a register at a time.
+// Channels per block of oneDNN's fast layout: one vector register of our loops.
 std::int64_t block_of(std::string_view library) {
   if (library.starts_with("AVX-512") && cpu_isa() == CpuIsa::avx512) return 16;
   return library == "AVX2" && cpu_isa() >= CpuIsa::avx2 ? 8 : 0;
@@ -70,8 +71,8 @@ class Cpu final : public Backend {
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
     context_.block = block_of(isa_name(dnnl::get_effective_cpu_isa()));
-    // oneDNN splits its work when a primitive is made, so the team is settled once, before the
-    // first.
+    // oneDNN divides its work when a primitive is created, so the number of threads is set once,
+    // before the first one.
     if (options.threads > 0) omp_set_num_threads(options.threads);
   }
 
@@ -104,9 +105,9 @@ class Cpu final : public Backend {
     void* memory = mmap(nullptr, rounded + huge_page_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-      fail<DeviceError>("cpu: {:.1f} MiB of memory are not to be had; use a smaller --batch",
+      fail<DeviceError>("cpu: cannot allocate {:.1f} MiB of memory; use a smaller --batch",
                         static_cast<double>(bytes) / (1 << 20));
-    // Huge pages save the step thousands of page-table walks; where there are none, small ones do.
+    // Huge pages save a step thousands of page-table walks; without them small pages work, too.
     auto* aligned = reinterpret_cast<std::byte*>(
         (reinterpret_cast<std::uintptr_t>(memory) + huge_page_bytes - 1) / huge_page_bytes *
         huge_page_bytes);
@@ -154,7 +155,7 @@ class Cpu final : public Backend {
 
 void refuse_fusion(const Operands& operands, std::string_view fusion) {
   fail<Error>(
-      "cpu: {} ({}) was made by the fusion {}, which the CPU backend does not want; compile the "
+      "cpu: {} ({}) was made by the fusion {}, which the CPU backend does not support; compile the "
       "step with options_for() of the backend, or with --no-fuse '{}'",
       operands.node.title(), text(operands.node.op), fusion, fusion);
 }

@@ -1,5 +1,5 @@
-// The CPU backend: oneDNN for convolutions and matrix products, own vector loops for the rest, one
-// OpenMP team.
+// The CPU backend: oneDNN for convolutions and matrix products, our own vector loops for the rest,
+// one OpenMP team.
 #pragma once
 
 #include "kernels/cpu/onednn.h"
@@ -16,10 +16,10 @@ struct Operands : warpstep::Operands {
   const Context& context;
 };
 
-// Chooses the layout of every value, see layouts.cpp.
+// Chooses the layout of every value; see layouts.cpp.
 void choose_layouts(Graph& graph, const Context& context);
 
-// Error: `fusion`, which this backend does not want, has made the node.
+// Throws Error: `fusion`, which this backend does not support, has made the node.
 [[noreturn]] void refuse_fusion(const Operands& operands, std::string_view fusion);
 
 // bind() of every op, defined in kernels/*/*.cpu.cpp.

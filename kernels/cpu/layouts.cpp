@@ -1,13 +1,16 @@
 // How the CPU backend stores values. Two rules:
-//   images   rows of channels (nhwc) until a pool widens them to blocks of channels (nChw16c),
-//            which the fastest convolutions want; layout changes ride on pools, which read and
-//            write any layout, not on reorders; where a batch norm follows the first convolution,
-//            that one writes blocks, and they stay through norms, joins and convolutions to the end
-//   weights  as the weight gradient wants them, so that the optimiser works on what the gradient is
-//            written to; a convolution that wants them otherwise gets a visible Reorder
-// What oneDNN has kernels for depends on the CPU: an image is stored in blocks only where all that
-// is computed of it has one, and what has none at all is a product of plain matrices
+//   images   rows of channels (nhwc) until a pool writes blocks of channels (nChw16c), which the
+//            fastest convolutions need. Pools read and write any layout, so they change it without
+//            a Reorder. If a batch norm follows the first convolution, that convolution writes
+//            blocks, and they remain through norms, joins and convolutions to the end
+//   weights  in the layout of the weight gradient, so that the optimiser works on both as they are;
+//            a convolution that needs another layout gets a visible Reorder
+// oneDNN's kernels depend on the CPU: an image is stored in blocks only if there are kernels for
+// all of its users; a convolution without any is a product of plain matrices
 // (kernels/conv/conv.cpu.h).
+//
+// Two stages: Planner decides which images of the forward half are stored in blocks; LayoutPass
+// then sets the layout of every value, adjoints included, and inserts Reorders.
 
 #include <algorithm>
 #include <array>
@@ -20,9 +23,7 @@
 
 namespace warpstep::cpu {
 
-// Which images of a step's forward half the CPU backend stores in blocks of channels.
-
-using Users = std::vector<std::vector<const Node*>>;  // of each value
+using Users = std::vector<std::vector<const Node*>>;  // per value
 Users users_of(const Graph& graph, const std::vector<Node>& nodes);
 
 // Whether all images of the op have the layout of one of them.
@@ -31,11 +32,10 @@ bool keeps_layout(const AnyOp& op);
 bool fills_blocks(const Context& context, std::int64_t channels);
 
 struct BlockPlan {
-  std::vector<bool> blocks;         // of each value
-  std::map<int, Layout> beginning;  // images that a convolution makes blocks of, in this layout
+  std::vector<bool> blocks;         // per value
+  std::map<int, Layout> beginning;  // inputs of convolutions that begin blocks, with their layout
 };
-// Pools and a network's first convolution begin blocks where they lead to convolutions that gain
-// from them.
+// Pools and a network's first convolution begin blocks if convolutions that gain from them follow.
 BlockPlan plan_blocks(const Graph& graph, const std::vector<Node>& nodes, const Users& users,
                       const Context& context);
 
@@ -82,8 +82,8 @@ class Planner {
                        [](const Node* n) { return std::holds_alternative<Op>(n->op); });
   }
 
-  // Some users are convolutions that gain from blocks of channels, maybe behind others that keep or
-  // change the layout as they go, and no user has no use for blocks.
+  // Whether blocks pay for this value: a convolution that gains from them uses it, directly or
+  // after ops that keep or change the layout, and every user can read them.
   bool wants(int id) {
     std::optional<bool>& known = wants_[idx(id)];
     if (!known) known = ask_users(id);
@@ -107,8 +107,8 @@ class Planner {
     return gains;
   }
 
-  // Blocks fit both images of a convolution, and oneDNN has kernels for them in all directions of
-  // the step.
+  // Whether both images of a convolution fill blocks, and oneDNN has kernels for them in all
+  // directions of the step.
   bool suits_blocks(const Conv& op, const Node& node) {
     if (!fills_blocks(context_, op.out)) return false;
     const Value &x = graph_.value(node.in[0]), &z = graph_.value(node.out[0]);
@@ -132,8 +132,8 @@ class Planner {
     });
   }
 
-  // A network's first convolution, of images with a few channels, in front of a batch norm: oneDNN
-  // makes blocks of planes of channels (nchw), not of rows.
+  // Whether a network's first convolution, of images with a few channels and before a batch norm,
+  // begins blocks. oneDNN can only do that from planes of channels (nchw), not from rows.
   bool begins(const Conv& op, const Node& node) {
     const int weight = node.in[1], z = node.out[0];
     if (graph_.value(node.in[0]).type.shape[3] > 4 || used_by<ConvDataGrad>(weight) ||
@@ -151,7 +151,7 @@ class Planner {
   const Graph& graph_;
   const Users& users_;
   const Context& context_;
-  std::vector<std::optional<bool>> wants_;  // what wants() found
+  std::vector<std::optional<bool>> wants_;  // results of wants()
   BlockPlan plan_;
 };
 
@@ -218,7 +218,7 @@ class LayoutPass {
     if (blocked(other)) store_blocked(id);
   }
 
-  // Input `i` of the node in the layout of value `other`.
+  // Reorders input `i` of the node to the layout of value `other`.
   void match(Node& node, int i, int other) {
     int& in = node.in[idx(i)];
     in = reorder(in, layout(graph_.value(in), target(in, blocked(other))), node);
@@ -277,7 +277,7 @@ class LayoutPass {
       if (plan_.blocks[idx(node.out[0])]) store_blocked(id);
   }
 
-  // All images of the node in one layout.
+  // Stores all images of the node in the leader's layout.
   void place_alike(Node& node) {
     if (graph_.value(node.out[0]).parameter >= 0) return;  // as the parameter is
     const int like = node.in[idx(layout_of(node.op))];
@@ -288,7 +288,7 @@ class LayoutPass {
       if (graph_.value(id).type.shape == shape) store_like(id, like);
   }
 
-  // A value of the forward half in whose layout the users of gradient `id` want it; -1: none says.
+  // The value of the forward half whose layout the users of gradient `id` need; -1: any layout.
   int forward_like(int id) const {
     for (const Node* user : users_[idx(id)]) {
       if (std::holds_alternative<ConvWeightGrad>(user->op)) return user->in[0];
@@ -303,7 +303,7 @@ class LayoutPass {
     return {op, x.type, weight.type, z.type, descriptor(x), descriptor(z), std::nullopt};
   }
 
-  // Where a convolution, or its adjoint, is a product of plain matrices.
+  // Makes a convolution on small maps, or its adjoint, plain; false if it is another one.
   bool place_small_map(Node& node) {
     const auto shape = [&](int id) -> const Shape& { return graph_.value(id).type.shape; };
     const auto* conv = std::get_if<Conv>(&node.op);
@@ -349,8 +349,8 @@ class LayoutPass {
     node.in[1] = plain(node, 1);
   }
 
-  // d_z as x is stored, else both in whatever layouts there is a kernel for: the weight's is
-  // settled.
+  // The weight's layout is fixed. d_z gets the layout of x if there is a kernel for that; else both
+  // get the first combination that has one.
   void place_weight_grad(Node& node, const Conv& conv) {
     if (blocked(node.in[1]) && use_planes(node)) return;
     const bool as_x = blocked(node.in[0]);
@@ -367,7 +367,7 @@ class LayoutPass {
     }
   }
 
-  // Whether there is a fast kernel for x and d_z as plain rows or blocks.
+  // Whether there is a fast kernel for x and d_z in these layouts: blocks or plain rows.
   bool computes_weight_grad(const Node& node, const Conv& conv, std::array<bool, 2> blocks) const {
     std::array<Value, 2> images{graph_.value(node.in[0]), graph_.value(node.in[1])};
     for (const std::size_t i : {0U, 1U}) {
@@ -381,7 +381,7 @@ class LayoutPass {
     return plan_conv(context_.engine, s, ConvDirection::weights, context_.exact_math).has_value();
   }
 
-  // Of images with such a layout.
+  // Reorders input 0 to planes if it begins blocks.
   bool use_planes(Node& node) {
     const auto found = plan_.beginning.find(node.in[0]);
     if (found == plan_.beginning.end()) return false;
@@ -389,8 +389,8 @@ class LayoutPass {
     return true;
   }
 
-  // Gives input 1, the weight, the layout that oneDNN wants for these images; false where it has no
-  // kernel.
+  // Reorders input 1, the weight, to the layout that oneDNN's kernel for these images needs; false
+  // if there is no kernel.
   bool use_weights(Node& node, const Conv& conv, int x, int z, ConvDirection direction) {
     const Value& weight = graph_.value(node.in[1]);
     const auto plan =
@@ -437,7 +437,7 @@ class LayoutPass {
   const Context& context_;
   Users users_;
   BlockPlan plan_;
-  std::vector<bool> given_;                  // layouts that were chosen before
+  std::vector<bool> given_;                  // values whose layout was chosen before
   std::vector<std::pair<int, int>> pooled_;  // a pool's index and its x
   std::map<std::pair<int, std::string>, int> reordered_;
 };

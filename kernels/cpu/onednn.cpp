@@ -8,16 +8,6 @@
 
 namespace warpstep::cpu {
 
-void require_room() {
-  constexpr std::size_t bytes = std::size_t{128} << 20;  // far more than one takes
-  void* room = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (room == MAP_FAILED)
-    fail<DeviceError>(
-        "cpu: no memory is left for oneDNN's code; use a smaller --batch or fewer --workers, or "
-        "raise the limit of memory (ulimit -v)");
-  munmap(room, bytes);
-}
-
 using dnnl::algorithm;
 using dnnl::memory;
 
@@ -40,7 +30,8 @@ memory::dims dimensions(const Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
-// "nChw16c" from strides and inner blocks; letters name the dimensions in oneDNN's order.
+// The name of a layout, "nChw16c", from its strides and inner blocks. `letters` names the
+// dimensions in oneDNN's order.
 std::string format_text(const memory::desc& md, std::string_view letters) {
   if (md.data.format_kind != dnnl_blocked)
     return md.data.format_kind == dnnl_format_kind_wino ? "winograd" : "opaque";
@@ -64,8 +55,8 @@ bool is_reference(std::string_view implementation) {
   return implementation.starts_with("ref");
 }
 
-// Winograd F(4x4,3x3) beats direct convolution where there are enough tiles to fill its matrix
-// products.
+// Winograd F(4x4,3x3) is faster than direct convolution if there are enough tiles to fill its
+// matrix products.
 bool winograd_pays(const ConvShapes& s) {
   const Shape& z = s.z.shape;
   const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
@@ -238,9 +229,19 @@ PrimitivePlan plan_reorder(const dnnl::engine& engine, const memory::desc& from,
   return {dnnl::reorder(pd), pd.scratchpad_desc(), pd.impl_info_str(), {}};
 }
 
+void require_room() {
+  constexpr std::size_t bytes = std::size_t{128} << 20;  // far more than one primitive needs
+  void* room = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    fail<DeviceError>(
+        "cpu: no memory is left for oneDNN's code; use a smaller --batch or fewer --workers, or "
+        "raise the limit of memory (ulimit -v)");
+  munmap(room, bytes);
+}
+
 namespace {
 
-// The memories are made once and only given new addresses, so that a step allocates nothing.
+// Memory objects are created once and only get new addresses, so that a step allocates nothing.
 class PrimitiveKernel final : public Kernel {
  public:
   PrimitiveKernel(const dnnl::engine& engine, PrimitivePlan plan,
@@ -262,7 +263,7 @@ class PrimitiveKernel final : public Kernel {
   void enqueue(Stream& stream, const Buffers& buffers) const override {
     for (const Operand& operand : memories_) {
       void* address = (operand.output ? buffers.out : buffers.in)[idx(operand.index)];
-      // Setting an address may write a blocked layout's padding: do so only when it is a new one.
+      // Setting an address may write a blocked layout's padding: only do it if the address changed.
       if (operand.memory.get_data_handle() != address) operand.memory.set_data_handle(address);
     }
     if (buffers.workspace) scratchpad_.set_data_handle(buffers.workspace);

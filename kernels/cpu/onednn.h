@@ -1,6 +1,6 @@
-// oneDNN as Warpstep uses it: memory descriptors of values, primitives with user scratchpads, and
-// nothing that falls back to oneDNN's reference loops in silence. What differs between its versions
-// stays in onednn.cpp.
+// The only interface to oneDNN: memory descriptors of values, and primitives with user scratchpads.
+// oneDNN's reference loops, its silent fallback, are refused. Differences between its versions
+// belong in onednn.cpp.
 #pragma once
 
 #include <dnnl.hpp>
@@ -24,28 +24,25 @@ dnnl::memory::desc any_descriptor(const Type& type);
 Layout layout(const Value& value, const dnnl::memory::desc& md);
 // Channels in blocks of `block` (nChw16c and the like).
 dnnl::memory::desc blocked_descriptor(const Type& type, std::int64_t block);
-// A plane a channel (nchw).
+// One plane per channel (nchw).
 dnnl::memory::desc planes_descriptor(const Type& type);
 
-// A convolution's weights as oneDNN sees them: with a dimension for the groups if there are
-// several.
+// A convolution's weights in oneDNN's dimensions: with one for the groups if there are several.
 dnnl::memory::desc grouped(const dnnl::memory::desc& weight, const Conv& op);
-// The same memories with equal numbers of dimensions, where one side is grouped and the other is
-// not.
+// The same memory with equal numbers of dimensions, if one side is grouped and the other is not.
 std::pair<dnnl::memory::desc, dnnl::memory::desc> with_equal_dimensions(
     const dnnl::memory::desc& a, const dnnl::memory::desc& b);
 
-dnnl::primitive_attr attributes(bool relu);  // user scratchpad; relu as the last thing that is done
+dnnl::primitive_attr attributes(bool relu);  // user scratchpad; the relu is the last operation
 
 enum class ConvDirection : std::uint8_t { forward, data, weights };
 
-// A primitive with its memories, ready to be given addresses. Args name what in[i], out[i] are to
-// oneDNN.
+// A primitive with the descriptors that its kernel needs.
 struct PrimitivePlan {
   dnnl::primitive primitive;
   dnnl::memory::desc scratchpad;
   std::string implementation;
-  dnnl::memory::desc weights;  // of a convolution: as this direction wants them
+  dnnl::memory::desc weights;  // of a convolution: the layout that this direction needs
 };
 
 struct ConvShapes {
@@ -55,11 +52,11 @@ struct ConvShapes {
   std::optional<dnnl::memory::desc> weight_md;  // fixed; otherwise left to oneDNN
 };
 // The fastest implementation that is not a reference loop: Winograd where it pays (unless
-// exact_math), else direct. None where oneDNN has none for these shapes and layouts on this CPU.
+// exact_math), else direct. Empty if oneDNN has none for these shapes and layouts on this CPU.
 std::optional<PrimitivePlan> plan_conv(const dnnl::engine& engine, const ConvShapes& shapes,
                                        ConvDirection direction, bool exact_math);
 
-// c [m,n] = a [m,k] b [k,n] (+ bias [1,n]) with any strides, relu at the end if asked for.
+// c [m,n] = a [m,k] b [k,n] (+ bias [1,n]) with any strides, then the relu if `relu`.
 PrimitivePlan plan_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
                           const dnnl::memory::desc& b,
                           const std::optional<dnnl::memory::desc>& bias,
@@ -73,7 +70,8 @@ struct CpuStream final : Stream {
   dnnl::stream stream;
 };
 
-// Which operand of the node an argument of the primitive is.
+// An argument of a primitive, and the operand of the node that it is bound to: in[index] or
+// out[index].
 struct Argument {
   int dnnl_argument;
   dnnl::memory::desc md;
@@ -83,8 +81,8 @@ struct Argument {
 std::unique_ptr<Kernel> primitive_kernel(const dnnl::engine& engine, PrimitivePlan plan,
                                          const std::vector<Argument>& arguments);
 
-// To be called before a primitive is made: throws DeviceError when little memory is left for the
-// code that oneDNN generates. Where it is refused that, oneDNN 2.6 ends by SIGSEGV.
+// To be called before a primitive is created: throws DeviceError if little memory is left for the
+// code that oneDNN generates. If it cannot allocate that, oneDNN 2.6 ends by SIGSEGV.
 void require_room();
 
 }  // namespace warpstep::cpu

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;  // of MXCSR
 
-// Of a thread: the mode that it had before the outermost of its steps.
+// Per thread: the mode before the outermost of its steps, and how many steps it is in.
 thread_local unsigned mode_before = 0;
 thread_local int steps = 0;
 
@@ -37,9 +37,8 @@ void require_threads(int wanted) {
   for (std::thread& thread : threads) thread.join();
   if (why.empty()) return;
   fail<DeviceError>(
-      "cpu: only {} of the {} threads that compute can be started: {}; use fewer --threads, or "
-      "raise the limit of processes (ulimit -u), of memory (ulimit -v) or of the container "
-      "(pids.max)",
+      "cpu: cannot start more than {} of {} compute threads: {}; use fewer --threads, or raise the "
+      "limit of processes (ulimit -u), of memory (ulimit -v) or of the container (pids.max)",
       threads.size() + 1, wanted, why);
 }
 
@@ -56,7 +55,7 @@ void restore_denormals() {
 }
 
 void settle_team() {
-  const SignalsBlocked blocked;  // new threads inherit it; those that are there take it over
+  const SignalsBlocked blocked;  // new threads inherit it; existing ones set it below
   thread_local int settled = 0;
   const int wanted = omp_get_max_threads();
   if (settled < wanted) require_threads(wanted);

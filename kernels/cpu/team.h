@@ -1,4 +1,5 @@
-// The threads that OpenMP, and oneDNN through it, share a call's work among.
+// Parallel and vectorised loops: arrays divided into chunks among the OpenMP team (oneDNN uses the
+// same team), one source for several instruction sets, and the state of the team's threads.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +9,14 @@
 
 namespace warpstep::cpu {
 
-// Loops over long arrays, divided among the team in pieces of a fixed size: the same bits from any
-// team.
-
-constexpr std::int64_t chunk_elements = 16384;  // elements of a task: 64 KiB an operand
+// Chunks have a fixed size, so that results have the same bits with any number of threads.
+constexpr std::int64_t chunk_elements = 16384;  // 64 KiB per operand
 
 constexpr std::int64_t chunks(std::int64_t count) {
   return (count + chunk_elements - 1) / chunk_elements;
 }
 
-// Calls run(begin, end) for the chunks of [0, count), on the team where there are more than four.
+// Calls run(begin, end) for the chunks of [0, count); more than four chunks run in parallel.
 template <class Run>
 void for_chunks(std::int64_t count, Run run) {
 #pragma omp parallel for schedule(static) if (count > 4 * chunk_elements)
@@ -25,21 +24,16 @@ void for_chunks(std::int64_t count, Run run) {
     run(begin, std::min(count, begin + chunk_elements));
 }
 
-}  // namespace warpstep::cpu
-
-// One source, several instruction sets. A loop is a function marked WARPSTEP_LOOP, and
-// vectorized<loop>() is the version of it for cpu_isa(): the compiler makes one for each set, and
-// inlines the loop into all of them.
+// One source for several instruction sets: a loop is a function marked WARPSTEP_LOOP, and
+// vectorized<loop>() is its version for cpu_isa(). The compiler inlines the loop into one version
+// per instruction set.
 //
 //   WARPSTEP_LOOP void relu_loop(const float* x, float* y, std::int64_t count) { ... }
 //   const auto relu = vectorized<relu_loop>();
 //
-// Products and sums do not contract, so that all versions of a loop that adds in one order give the
-// same bits.
-
+// Products and sums do not contract to fused multiply-adds, so all versions of a loop that adds in
+// one order give the same bits.
 #define WARPSTEP_LOOP inline __attribute__((always_inline))
-
-namespace warpstep::cpu {
 
 template <auto loop>
 struct Versions;
@@ -66,20 +60,19 @@ auto vectorized() {
   return &Versions<loop>::sse41;
 }
 
-// Floats of a vector register.
+// Floats per vector register.
 inline std::int64_t vector_lanes() {
   return cpu_isa() == CpuIsa::avx512 ? 16 : cpu_isa() == CpuIsa::avx2 ? 8 : 4;
 }
 
-// Makes the team of the calling thread, or takes the one that it has. From now on its other threads
-// handle no asynchronous signal (engine/core/thread.h) and flush denormals: to change that for
-// each step would wake them, 20 us where they sleep. Throws DeviceError when the system does not
-// give the threads: libgomp itself would end the program.
+// Starts the calling thread's team, unless it has one. From now on its other threads block
+// asynchronous signals (engine/core/thread.h) and flush denormals; changing that in every step
+// would wake them, which costs 20 us if they sleep. Throws DeviceError if the system refuses the
+// threads: libgomp itself would end the program.
 void settle_team();
 
-// For the calling thread, around a step. A denormal costs some 100 cycles in
-// every instruction that meets it: moments that have decayed so far make an update 2 to 9 times as
-// slow.
+// For the calling thread, around a step. A denormal costs about 100 cycles in every instruction
+// that reads one: moments that have decayed that far make an update 2 to 9 times slower.
 void flush_denormals();
 void restore_denormals();
 

@@ -18,14 +18,14 @@ constexpr std::int64_t mib = std::int64_t{1} << 20;
 struct Device {
   std::string_view name, product;
   int compute_capability, multiprocessors;
-  std::int64_t shared_bytes_a_block;  // with opting in
-  int threads_a_multiprocessor, blocks_a_multiprocessor;
+  std::int64_t shared_bytes_per_block;  // the opt-in maximum
+  int threads_per_multiprocessor, blocks_per_multiprocessor;
   int clock_khz, memory_clock_khz;
   std::int64_t l2_bytes, memory_bytes;
 };
 
-// Limits of a multiprocessor from the table of compute capabilities in CUDA's programming guide;
-// the rest from the products' data sheets, clocks being boost clocks.
+// Limits per multiprocessor are from the table of compute capabilities in CUDA's programming guide;
+// the rest is from the products' data sheets; clocks are boost clocks.
 constexpr std::array devices{
     Device{"sm_75", "Tesla T4", 75, 40, 65536, 1024, 16, 1590000, 5001000, 4 * mib, 15360 * mib},
     Device{"sm_80", "NVIDIA A100-SXM4-80GB", 80, 108, 166912, 2048, 32, 1410000, 1593000, 40 * mib,
@@ -46,8 +46,8 @@ const Device& find(std::string_view name) {
   const auto found = std::ranges::find(devices, name, &Device::name);
   if (found != devices.end()) return *found;
   const std::vector<std::string> names = assumed_devices();
-  fail<UsageError>("no properties are known of a device '{}'{}; there are {}", name,
-                   suggestion(name, names), fmt::join(names, ", "));
+  fail<UsageError>("unknown assumed device '{}'{}; use one of {}", name, suggestion(name, names),
+                   fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -74,9 +74,9 @@ std::string assumed_properties(std::string_view name) {
       {"deviceName", device.product},
       {"deviceVer", device.compute_capability * 10},
       {"multiProcessorCount", device.multiprocessors},
-      {"maxSharedMemoryPerBlockOptin", device.shared_bytes_a_block},
-      {"maxThreadsPerSM", device.threads_a_multiprocessor},
-      {"maxCtasPerSM", device.blocks_a_multiprocessor},
+      {"maxSharedMemoryPerBlockOptin", device.shared_bytes_per_block},
+      {"maxThreadsPerSM", device.threads_per_multiprocessor},
+      {"maxCtasPerSM", device.blocks_per_multiprocessor},
       {"smClockRateKHz", device.clock_khz},
       {"memClockRateKHz", device.memory_clock_khz},
       {"l2CacheSize", device.l2_bytes},

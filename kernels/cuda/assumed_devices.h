@@ -1,7 +1,6 @@
-// Devices that plans can be made for where there is none: enough of their properties for cuDNN's
-// heuristics and support checks. Written by hand from public figures, not read from a device, so
-// a plan for one of them shows what is supported and how much workspace it takes, not what is
-// fastest.
+// Devices for which plans can be made without a GPU: enough of their properties for cuDNN's
+// heuristics and support checks. The figures are from public documents, not read from a device: a
+// plan shows what is supported and how much workspace it needs, not what is fastest.
 #pragma once
 
 #include <string>
@@ -14,11 +13,11 @@ namespace warpstep::cuda {
 
 std::vector<std::string> assumed_devices();  // "sm_75", "sm_80", ...
 
-// Default settings for the device. Throws UsageError for a name that is not one of
-// assumed_devices().
+// Default settings for a device of assumed_devices(). Throws UsageError for any other name.
 Settings assume_device(std::string_view name);
 
-// What CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION takes. Throws UsageError likewise.
+// Its properties as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION expects them. Throws UsageError for
+// any other name.
 std::string assumed_properties(std::string_view name);
 
 }  // namespace warpstep::cuda

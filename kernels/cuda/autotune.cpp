@@ -14,8 +14,8 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr int warm_ups = 2;           // load modules, fill the cache
-constexpr int enqueues_a_replay = 4;  // so that launching the graph (some us) hardly counts
+constexpr int warm_ups = 2;             // load modules, fill the cache
+constexpr int enqueues_per_replay = 4;  // so that launching the graph (a few us) hardly counts
 constexpr int replays = 11;
 constexpr double hopeless = 2;  // times the best: not worth ten more replays
 
@@ -33,7 +33,7 @@ GraphExecHandle capture(CudaStream& stream, const Enqueue& enqueue) {
   check(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
   try {
-    for (int i = 0; i < enqueues_a_replay; ++i) enqueue(stream);
+    for (int i = 0; i < enqueues_per_replay; ++i) enqueue(stream);
   } catch (...) {
     ignore(cudaStreamEndCapture(stream.handle(), &captured));  // the stream is usable again
     if (captured != nullptr) ignore(cudaGraphDestroy(captured));
@@ -60,8 +60,8 @@ std::optional<double> Stopwatch::median_us(const Enqueue& enqueue, double best_u
   try {
     return replay(enqueue, best_us);
   } catch (const DeviceError&) {
-    ignore(cudaGetLastError());  // forget an error of this candidate alone
-    stream_.wait();              // one of the device itself stays, and is thrown here
+    ignore(cudaGetLastError());  // clear an error of this candidate
+    stream_.wait();              // an error of the device itself persists and is thrown here
     return std::nullopt;
   }
 }
@@ -78,8 +78,8 @@ std::optional<double> Stopwatch::replay(const Enqueue& enqueue, double best_us) 
     check(cudaEventSynchronize(stop_.get()), "cudaEventSynchronize");
     float elapsed_ms = 0;
     check(cudaEventElapsedTime(&elapsed_ms, start_.get(), stop_.get()), "cudaEventElapsedTime");
-    times_us.push_back(1000.0 * static_cast<double>(elapsed_ms) / enqueues_a_replay);
-    // The first replay uploads the graph: only a later one is a verdict.
+    times_us.push_back(1000.0 * static_cast<double>(elapsed_ms) / enqueues_per_replay);
+    // The first replay also uploads the graph, so that only a later one can end the measurement.
     if (i == 1 && times_us.back() > hopeless * best_us) return std::nullopt;
   }
   return median(std::move(times_us));

@@ -1,27 +1,104 @@
+// The CUDA backend as the engine sees it: opens the device and the libraries, binds nodes, and
+// copies values between the host and the device.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "engine/core/error.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/host_copy.h"
 #include "kernels/cuda/ranges.h"
 
 namespace warpstep::cuda {
 namespace {
 
-// Where there is no device: what is planned can be looked at, not run.
+// For an assumed device: plans can be printed, but nothing runs.
 struct NoStream final : Stream {
   void wait() override {}
 };
 
-std::shared_ptr<std::byte> allocate_nothing_to_run_on(std::size_t bytes) {
+std::shared_ptr<std::byte> allocate_without_device(std::size_t bytes) {
   void* memory =
-      std::calloc(std::max<std::size_t>(bytes, 1), 1);  // pages come with their first use
-  if (!memory) fail<DeviceError>("cuda: {} bytes of memory are not to be had", bytes);
+      std::calloc(std::max<std::size_t>(bytes, 1), 1);  // pages are allocated at their first use
+  if (!memory) fail<DeviceError>("cuda: cannot allocate {} bytes of memory", bytes);
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+}
+
+// The host has values as rows of the logical shape, floating-point numbers in f32; the device
+// stores them in the value's dtype, padded.
+
+void convert(float number, DType dtype, std::byte* stored) {
+  if (dtype == DType::f16) {
+    const __half half = __float2half(number);
+    std::memcpy(stored, &half, sizeof half);
+  } else if (dtype == DType::bf16) {
+    const __nv_bfloat16 half = __float2bfloat16(number);
+    std::memcpy(stored, &half, sizeof half);
+  } else {
+    std::memcpy(stored, &number, sizeof number);
+  }
+}
+
+float convert_back(const std::byte* stored, DType dtype) {
+  float number = 0;
+  if (dtype == DType::f16) {
+    __half half;
+    std::memcpy(&half, stored, sizeof half);
+    number = __half2float(half);
+  } else if (dtype == DType::bf16) {
+    __nv_bfloat16 half;
+    std::memcpy(&half, stored, sizeof half);
+    number = __bfloat162float(half);
+  } else {
+    std::memcpy(&number, stored, sizeof number);
+  }
+  return number;
+}
+
+// Calls visit(plain element, stored element) for every element of the logical shape.
+template <class Visit>
+void for_each_element(const Shape& logical, const Shape& stored, Visit visit) {
+  const int rank = logical.rank();
+  std::array<std::int64_t, Shape::max_rank> at{};
+  for (std::int64_t plain = 0, count = logical.count(); plain < count; ++plain) {
+    std::int64_t element = 0;
+    for (int axis = 0; axis < rank; ++axis) element = element * stored[axis] + at[idx(axis)];
+    visit(idx(plain), idx(element));
+    for (int axis = rank - 1; axis >= 0 && ++at[idx(axis)] == logical[axis]; --axis)
+      at[idx(axis)] = 0;
+  }
+}
+
+// The stored bytes of `plain`: in the value's dtype, zero in the padding.
+std::vector<std::byte> packed(const Value& value, std::span<const std::byte> plain) {
+  const DType dtype = value.type.dtype;
+  const std::size_t bytes = size_bytes(dtype);
+  if (!is_float(dtype)) return {plain.begin(), plain.end()};
+  std::vector<std::byte> stored(value.layout.bytes);
+  for_each_element(value.type.shape, stored_shape(value), [&](std::size_t p, std::size_t s) {
+    float number = 0;
+    std::memcpy(&number, &plain[p * sizeof number], sizeof number);
+    convert(number, dtype, &stored[s * bytes]);
+  });
+  return stored;
+}
+
+// The inverse of packed().
+void unpack(const Value& value, std::span<const std::byte> stored, std::span<std::byte> plain) {
+  const DType dtype = value.type.dtype;
+  const std::size_t bytes = size_bytes(dtype);
+  for_each_element(value.type.shape, stored_shape(value), [&](std::size_t p, std::size_t s) {
+    if (!is_float(dtype)) {
+      std::memcpy(&plain[p * bytes], &stored[s * bytes], bytes);
+      return;
+    }
+    const float number = convert_back(&stored[s * bytes], dtype);
+    std::memcpy(&plain[p * sizeof number], &number, sizeof number);
+  });
 }
 
 class Cuda final : public Backend {
@@ -55,7 +132,7 @@ class Cuda final : public Backend {
     return context_.allocate(bytes);
   }
   std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const override {
-    return has_device() ? allocate_pinned(bytes) : allocate_nothing_to_run_on(bytes);
+    return has_device() ? allocate_pinned(bytes) : allocate_without_device(bytes);
   }
 
   std::unique_ptr<Stream> make_stream() const override {
@@ -65,7 +142,7 @@ class Cuda final : public Backend {
   int lanes() const override { return 2; }
   int steps_in_flight() const override { return 2; }
   void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const override {
-    // A thread that has called nothing of the runtime before is on device 0.
+    // The current device is per thread, and starts as device 0.
     check(cudaSetDevice(context_.settings.ordinal), "cudaSetDevice");
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
                           static_cast<CudaStream&>(stream).handle()),
@@ -104,7 +181,7 @@ class Cuda final : public Backend {
 }  // namespace
 
 std::shared_ptr<std::byte> Context::allocate(std::size_t bytes) const {
-  return settings.has_device() ? allocate_device(bytes) : allocate_nothing_to_run_on(bytes);
+  return settings.has_device() ? allocate_device(bytes) : allocate_without_device(bytes);
 }
 
 }  // namespace warpstep::cuda

@@ -25,15 +25,14 @@ const char* advice(cudaError_t status) {
     case cudaErrorAssert:
       return "a kernel before this call failed, and the device's memory is lost to this process; "
              "run again with --no-graph under compute-sanitizer to find it. The last checkpoint is "
-             "whole: go on with --resume";
+             "intact: continue with --resume";
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
     case cudaErrorDevicesUnavailable:
     case cudaErrorContained:
     case cudaErrorDeviceUninitialized:
-      return "the device is lost; see dmesg and nvidia-smi. The last checkpoint is whole: go on "
-             "with "
-             "--resume, on another device with --device cuda:N";
+      return "the device is lost; see dmesg and nvidia-smi. The last checkpoint is intact: "
+             "continue with --resume, on another device with --device cuda:N";
     default: return nullptr;
   }
 }
@@ -42,7 +41,7 @@ const char* advice(cudaError_t status) {
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that is told is not told again by the next call
+  cudaGetLastError();  // clear the error, so that the next call does not report it again
   const char* fix = advice(status);
   fail<DeviceError>("cuda: {} failed: {} ({}){}{}", call, cudaGetErrorString(status),
                     cudaGetErrorName(status), fix ? "; " : "", fix ? fix : "");

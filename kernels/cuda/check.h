@@ -5,11 +5,11 @@
 
 namespace warpstep::cuda {
 
-// Throws DeviceError that names `call`, the status, and what to do about it: out of memory, a lost
+// Throws a DeviceError with the call, the status and what to do about it: out of memory, a lost
 // device, an unsupported architecture, a driver that is too old.
 void check(cudaError_t status, const char* call);
 
-// For destructors and clean-up after an error: the status is looked at by nobody.
+// Drops a status, in destructors and clean-up after an error.
 inline void ignore(cudaError_t) {}
 
 }  // namespace warpstep::cuda

@@ -1,4 +1,4 @@
-// The CUDA backend: convolutions through cuDNN's graphs, matrix products through cublasLt, own
+// The CUDA backend: convolutions through cuDNN's graphs, matrix products through cublasLt, our own
 // kernels for the rest.
 #pragma once
 
@@ -16,15 +16,15 @@ struct Context {
   std::unique_ptr<dnn::Library> dnn;
   std::unique_ptr<MatmulLibrary> matmul;
 
-  // Zero-filled, of the device; of the host where there is none.
+  // Zero-filled memory of the device, or of the host for an assumed device.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 };
 
-// Chooses the stored shape of every value and inserts uploads and reorders, see layouts.cpp.
+// Chooses the stored shape of every value and inserts uploads and reorders; see layouts.cpp.
 void choose_layouts(Graph& graph);
 
-// The shape that a value is stored in: its own, with some axes rounded up to 16 bytes of elements.
-// What lies beyond the logical shape is zero, and every kernel keeps it so.
+// The stored shape of a value: its logical shape with some axes rounded up to 16 bytes of elements.
+// The padding is zero, and every kernel keeps it zero.
 const Shape& stored_shape(const Value& value);
 
 struct Operands : warpstep::Operands {
@@ -40,8 +40,8 @@ inline std::int64_t rows_of(const Shape& shape) {
   return shape.count() / std::max<std::int64_t>(1, shape.back());
 }
 
-// A word of the device, or several, 0 whenever no kernel runs, see kernels/cuda/reduce.cuh. They
-// live as long as the kernel that holds them.
+// The tickets of a kernel's last_block() (kernels/cuda/reduce.cuh): one or more words of device
+// memory that are 0 whenever no kernel runs.
 class Ticket {
  public:
   explicit Ticket(const Context& context, std::size_t words = 1)

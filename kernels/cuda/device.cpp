@@ -16,8 +16,8 @@ std::string cuda_version(int number) {  // 13000 -> "13.0"
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-// Devices there are; DeviceError with the reason for none. Without a driver every call gives
-// cudaErrorInsufficientDriver, so the driver's version tells an old one from none.
+// The number of devices; throws DeviceError with the reason if there are none. Without a driver
+// every call returns cudaErrorInsufficientDriver; version 0 then means that there is no driver.
 int device_count() {
   int count = 0, driver = 0, runtime = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -30,15 +30,15 @@ int device_count() {
   if (status == cudaErrorInsufficientDriver)
     fail<DeviceError>(
         "the NVIDIA driver supports CUDA {}, this build needs {}; update the driver (nvidia-smi "
-        "tells its version)",
+        "prints its version)",
         cuda_version(driver), cuda_version(runtime));
   if (status == cudaErrorStubLibrary)
     fail<DeviceError>(
-        "libcuda.so.1 is the toolkit's stub, not a driver; take its folder out of "
+        "libcuda.so.1 is the toolkit's stub, not a driver; remove its folder from "
         "LD_LIBRARY_PATH");
   if (status == cudaSuccess || status == cudaErrorNoDevice)
     fail<DeviceError>(
-        "the NVIDIA driver finds no device that this process may see; look at nvidia-smi and "
+        "the NVIDIA driver finds no device that this process may use; check nvidia-smi and "
         "CUDA_VISIBLE_DEVICES");
   check(status, "cudaGetDeviceCount");
   return 0;
@@ -65,10 +65,9 @@ Settings device_settings(int ordinal) {
   return settings;
 }
 
-// What a library's own function of the form `status f(int*)` says; 0 where there is no such
-// library.
+// The version that a library reports by its function `status f(int*)`; 0 without the library.
 int version_of(const char* library, const char* function) {
-  // Kept loaded: what such a library allocates for itself is not freed when it is closed.
+  // Stays loaded: closing it would leak what the library allocated.
   void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) return 0;
   int version = 0;

@@ -11,7 +11,7 @@ void refuse_dtype(const char* kernel, DType dtype) {
 
 void refuse_size(const char* kernel, const char* what, std::int64_t count, std::int64_t most,
                  std::int64_t multiple) {
-  fail<DeviceError>("{}: {} {} given; the CUDA kernel takes 0 to {}, in multiples of {}", kernel,
+  fail<DeviceError>("{}: {} {} given; the CUDA kernel accepts 0 to {}, in multiples of {}", kernel,
                     count, what, most, multiple);
 }
 

@@ -1,5 +1,5 @@
-// From what a launcher is given at run time to what its kernel is compiled for. Free of fmt, which
-// nvcc cannot compile in every version.
+// From a launcher's run-time arguments to its kernel's compile-time parameters. Does not include
+// fmt, because some nvcc versions cannot compile it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,11 +11,11 @@
 
 namespace warpstep::cuda {
 
-// DeviceError: `kernel` computes in f32, f16 and bf16.
+// Throws DeviceError: `kernel` computes in f32, f16 and bf16.
 [[noreturn]] void refuse_dtype(const char* kernel, DType dtype);
 
-// DeviceError: `kernel` was given `count` of `what`, and takes up to `most`, in multiples of
-// `multiple`.
+// Throws DeviceError: `kernel` was given `count` of `what`, and accepts up to `most`, in multiples
+// of `multiple`.
 [[noreturn]] void refuse_size(const char* kernel, const char* what, std::int64_t count,
                               std::int64_t most, std::int64_t multiple);
 
@@ -32,11 +32,11 @@ void dispatch(const char* kernel, DType dtype, Run run) {
   refuse_dtype(kernel, dtype);
 }
 
-// Indices inside kernels have 32 bits, as 64-bit ones cost twice the instructions: 2^31 vectors of
+// Indices in kernels have 32 bits, because 64-bit ones cost twice the instructions: 2^31 vectors of
 // 16 bytes are 32 GiB.
 inline constexpr std::int64_t most_indices = std::int64_t{1} << 31;
 
-// `count` / `multiple` as an index; DeviceError where it has a remainder or reaches 2^31.
+// `count` / `multiple` as an index; throws DeviceError if there is a remainder or it reaches 2^31.
 inline std::uint32_t index32(const char* kernel, const char* what, std::int64_t count,
                              std::int64_t multiple = 1) {
   if (count < 0 || count % multiple != 0 || count / multiple >= most_indices)
@@ -44,7 +44,7 @@ inline std::uint32_t index32(const char* kernel, const char* what, std::int64_t 
   return static_cast<std::uint32_t>(count / multiple);
 }
 
-// Blocks that it takes for `items`, `per_block` each; the sum does not wrap below 2^31 of either.
+// The number of blocks for `items`, `per_block` each; the sum does not wrap for numbers below 2^31.
 inline std::uint32_t blocks_for(std::uint32_t items, std::uint32_t per_block) {
   return (items + per_block - 1) / per_block;
 }

@@ -1,5 +1,5 @@
-// Division by a number that is known at the launch: a multiplication, an addition and a shift,
-// where the hardware's division by a variable is some 20 instructions.
+// Division by a number that is known at the launch: a multiplication, an addition and a shift in
+// place of the about 20 instructions of a division by a variable.
 #pragma once
 
 #include <cstdint>

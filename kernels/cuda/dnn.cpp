@@ -16,8 +16,8 @@ constexpr std::array mode_names{"add", "subtract", "multiply", "relu", "relu_gra
 
 using Uids = std::vector<std::int64_t>;
 
-// What each operation reads, then what it writes; a relu has no second operand, whatever its b
-// says.
+// The tensors that each operation reads, then those that it writes. A relu has no second operand:
+// its b is ignored.
 std::pair<Uids, Uids> operands(const Convolution& conv) {
   switch (conv.direction) {
     case Convolution::Direction::forward: break;

@@ -1,6 +1,6 @@
-// Convolutions and what is fused with them, as values: a small graph of operations that cuDNN plans
-// as a whole. Described here, planned and run by a Library: cuDNN's (dnn_cudnn.cpp), or in tests a
-// plain loop over the same description.
+// Convolutions and the operations fused with them, as values: a small graph of operations that
+// cuDNN plans as a whole. Described here, planned and run by a Library: cuDNN's (dnn_cudnn.cpp), or
+// in tests plain loops over the same description.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ struct Convolution {
   bool operator==(const Convolution&) const = default;
 };
 
-// y = x + b, x - b or x b, with b broadcast where its extent is 1; max(0, x); or of the last b
+// y = x + b, x - b or x b, with b broadcast where its extent is 1; max(0, x); or, for relu_grad, b
 // where x is above 0, else 0.
 struct Pointwise {
   enum class Mode : std::uint8_t { add, subtract, multiply, relu, relu_grad };
@@ -54,14 +54,14 @@ struct Pointwise {
   bool operator==(const Pointwise&) const = default;
 };
 
-// Of each channel of x: the sum of its numbers and of their squares, f32 {1,C,1,1}.
+// The sums of each channel's numbers and of their squares, f32 {1,C,1,1}.
 struct ChannelSums {
   std::int64_t x = 0, sum = 0, squares = 0;
   bool operator==(const ChannelSums&) const = default;
 };
 
-// What the adjoint of a batch norm of x needs of its gradient d_y, all f32 {1,C,1,1}: d_scale,
-// d_bias, and the three coefficients of d_x = by_d_y d_y + by_x x + constant.
+// The channels' sums of a batch norm's adjoint, from x and d_y, all f32 {1,C,1,1}: d_scale, d_bias,
+// and the three coefficients of d_x = by_d_y d_y + by_x x + constant.
 struct NormGradSums {
   std::int64_t x = 0, d_y = 0, mean = 0, inv_std = 0, scale = 0;
   std::int64_t d_scale = 0, d_bias = 0, by_d_y = 0, by_x = 0, constant = 0;
@@ -78,8 +78,9 @@ struct Graph {
   std::vector<Operation> operations;  // in order; arithmetic in f32
 
   const Tensor& tensor(std::int64_t uid) const;  // Error if there is none
-  // The same for two graphs exactly if they compute the same, for caches: one line without blanks.
-  // uids count, bindings name them; the name, the order of tensors and unused ones do not.
+  // For caches: equal for two graphs exactly if they compute the same; one line without blanks.
+  // Includes the uids, because bindings refer to them, but not the name, the order of the tensors
+  // or unused tensors.
   std::string key() const;
 };
 
@@ -88,13 +89,14 @@ struct Binding {
   void* address = nullptr;  // aligned to 16 bytes
 };
 
-// How one graph is computed on one device.
+// An executable plan of one graph on one device.
 class Plan {
  public:
   virtual ~Plan();
   virtual std::size_t workspace_bytes() const = 0;
   virtual std::string implementation() const = 0;  // "cudnn engine 37 (precompiled)"
-  // Enqueues on the stream: every tensor that is not virtual is bound. Never allocates nor waits.
+  // Enqueues on the stream; `bindings` has every tensor that is not virtual. Never allocates or
+  // waits.
   virtual void execute(CudaStream& stream, std::span<const Binding> bindings,
                        void* workspace) const = 0;
 };
@@ -108,7 +110,7 @@ class Library {
  public:
   virtual ~Library();
   virtual Planned plan(const Graph& graph) = 0;  // throws DeviceError only when the device fails
-  // Whether plan() would find one, without measuring any.
+  // Whether plan() would find a plan; measures nothing.
   virtual bool supports(const Graph& graph) = 0;
   virtual std::string version() const = 0;  // "cuDNN 9.19.0"
 };

@@ -1,5 +1,6 @@
-// cuDNN's graph API as a Library: a graph becomes a plan by way of cuDNN's heuristics, filters of
-// our own and, if wanted, measurements; or from the cache.
+// cuDNN's graph API as a Library. A graph's plan comes from the cache, or is chosen: cuDNN's
+// heuristics propose engine configurations (propose), the settings exclude some (objection), and
+// the first that can be built is used, or with --autotune the fastest of all that can.
 
 #include <fmt/ranges.h>
 
@@ -80,7 +81,7 @@ std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& dev
 
 std::string objection(const EngineConfig& config, const Settings& settings, bool full_f32) {
   if (full_f32 && config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) return "round f32 to tf32";
-  // To f16, out of whose range activations and gradients in f32 may lie.
+  // To f16, whose range f32 activations and gradients may exceed.
   if (config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return "convert their inputs down";
   if (config.has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return "sum in 16 bits";
   if (settings.exact_math && is_winograd_or_fft(config)) return "use Winograd or FFT";
@@ -124,7 +125,7 @@ std::size_t bytes(const Tensor& tensor) {
   return static_cast<std::size_t>(count) * size_bytes(tensor.dtype);
 }
 
-// What became of the configurations that were offered for one graph.
+// What happened to the configurations that cuDNN offered for one graph, for error messages.
 class Verdicts {
  public:
   void offer(std::size_t n) { offered_ += n; }
@@ -141,7 +142,7 @@ class Verdicts {
  private:
   std::size_t offered_ = 0;
   std::map<std::string, int> dropped_;
-  std::string refusals_;  // of cuDNN's heuristics to offer any
+  std::string refusals_;  // errors of cuDNN's heuristics
 };
 
 class CudnnLibrary final : public Library {
@@ -161,7 +162,7 @@ class CudnnLibrary final : public Library {
   using Plans = std::vector<std::unique_ptr<CudnnPlan>>;
 
   std::unique_ptr<CudnnPlan> restore(const Graph& graph) const;
-  // Those that the settings allow and that cuDNN can build, best first; `enough` of them.
+  // The plans that the settings allow and that cuDNN can build, best first, up to `enough`.
   Plans usable(const Graph& graph, const Descriptor& operations, std::size_t enough,
                Verdicts& verdicts) const;
   std::vector<EngineConfig> offered(const Descriptor& operations, cudnnBackendHeurMode_t mode,
@@ -175,7 +176,7 @@ class CudnnLibrary final : public Library {
   PlanCache cache_;
   std::shared_ptr<Handles> handles_;
   std::map<std::string, bool> supported_;  // by key
-  std::optional<Stopwatch> stopwatch_;     // of all measurements: its stream has a handle
+  std::optional<Stopwatch> stopwatch_;     // for all measurements: its stream has a handle
 };
 
 Planned CudnnLibrary::plan(const Graph& graph) {
@@ -209,7 +210,7 @@ bool CudnnLibrary::supports(const Graph& graph) {
     const OperationGraph operations(graph);
     known->second =
         restore(graph) != nullptr || !usable(graph, operations.descriptor(), 1, verdicts).empty();
-  } catch (const DeviceError&) {  // whatever the engine: it stays unsupported
+  } catch (const DeviceError&) {  // no engine accepts it: it stays unsupported
   }
   return known->second;
 }
@@ -220,7 +221,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) const {
   try {
     return std::make_unique<CudnnPlan>(graph, device_, *saved, handles_);
   } catch (const DeviceError&) {
-    return nullptr;  // of a build of cuDNN that differs although its version does not: plan anew
+    return nullptr;  // saved by a different build of the same cuDNN version: plan again
   }
 }
 
@@ -294,7 +295,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
   if (!stopwatch_) stopwatch_.emplace();
   const std::optional<std::size_t> best = fastest(*stopwatch_, candidates);
   if (!best) {
-    for (std::size_t i = 0; i < plans.size(); ++i) verdicts.drop("fail when they are captured");
+    for (std::size_t i = 0; i < plans.size(); ++i) verdicts.drop("cannot be captured");
     return nullptr;
   }
   plans[*best]->mark_measured();

@@ -11,7 +11,7 @@
 namespace warpstep::cuda::dnn {
 namespace {
 
-constexpr std::int64_t alignment_bytes = 16;  // as Binding promises
+constexpr std::int64_t alignment_bytes = 16;  // as documented for Binding
 
 cudnnDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -51,7 +51,7 @@ Descriptor convolution_descriptor(const Convolution& conv) {
   return descriptor;
 }
 
-// cuDNN has an operation a direction, with a name of its own for every attribute.
+// cuDNN has one operation per direction, each with its own names for the attributes.
 struct ConvolutionNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t parameters, x, w, y, alpha, beta;
@@ -113,7 +113,8 @@ OperationGraph::OperationGraph(const Graph& graph)
 
 const Descriptor& OperationGraph::tensor(std::int64_t uid) const {
   const auto found = std::ranges::find(tensors_, uid, &NamedTensor::uid);
-  if (found == tensors_.end()) fail<Error>("an operation names the tensor {}, which is none", uid);
+  if (found == tensors_.end())
+    fail<Error>("an operation refers to the tensor {}, which the graph does not have", uid);
   return found->descriptor;
 }
 
@@ -186,8 +187,8 @@ cudnnHandle_t Handles::of(cudaStream_t stream) {
   check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
   if (capture != cudaStreamCaptureStatusNone) {
     fail<DeviceError>(
-        "the first cuDNN plan of a stream is executed within a capture, where no handle can be "
-        "made; run the step once before it is captured");
+        "a stream executes its first cuDNN plan within a capture, where no handle can be created; "
+        "run the step once before it is captured");
   }
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "cudnnCreate");
@@ -224,7 +225,7 @@ CudnnPlan::CudnnPlan(const Graph& graph, const Descriptor& device, const std::st
   const std::span<const char> json = std::span(saved).subspan(engine_.size() + 1);
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device)
       .set_list<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)
-      .finalize("a plan that was kept");
+      .finalize("a cached plan");
   workspace_bytes_ =
       static_cast<std::size_t>(plan_.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
 }
@@ -240,8 +241,7 @@ void CudnnPlan::mark_measured() {
 void CudnnPlan::execute(CudaStream& stream, std::span<const Binding> bindings,
                         void* workspace) const {
   if (handles_ == nullptr) {
-    fail<DeviceError>("{}: planned for a device that is only assumed, and cannot be executed",
-                      name_);
+    fail<DeviceError>("{}: planned for an assumed device; it cannot be executed", name_);
   }
   const Descriptor& pack = variant_pack(bindings, workspace);
   check(cudnnBackendExecute(handles_->of(stream.handle()), plan_.handle(), pack.handle()),
@@ -271,7 +271,7 @@ const Descriptor& CudnnPlan::variant_pack(std::span<const Binding> bindings,
 void* CudnnPlan::address(std::int64_t uid, std::span<const Binding> bindings) const {
   const auto found = std::ranges::find(bindings, uid, &Binding::uid);
   if (found == bindings.end() || found->address == nullptr) {
-    fail<Error>("{}: the tensor {} of the graph is bound to no memory", name_, uid);
+    fail<Error>("{}: the graph's tensor {} is not bound to memory", name_, uid);
   }
   return found->address;
 }

@@ -1,5 +1,5 @@
-// The owner of one descriptor of cuDNN's graph API: an object with typed attributes that are set
-// until it is finalised, and read afterwards.
+// The owner of one descriptor of cuDNN's graph API: an object with typed attributes that can be set
+// until it is finalised, and read after that.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -12,12 +12,12 @@
 
 namespace warpstep::cuda {
 
-// Throws DeviceError that names `call` and the status, with what cuDNN itself says of the cause.
+// Throws a DeviceError with `call`, the status and cuDNN's own explanation.
 void check(cudnnStatus_t status, const char* call);
 
 namespace dnn {
 
-// The attribute type that goes with a C++ type; types without one do not compile.
+// The attribute type of a C++ type; types without one do not compile.
 template <class T>
 constexpr cudnnBackendAttributeType_t attribute_type = [] {
   if constexpr (std::same_as<T, std::int64_t>) return CUDNN_TYPE_INT64;
@@ -42,8 +42,8 @@ class Descriptor {
   Descriptor(Descriptor&& other) noexcept;
   Descriptor& operator=(Descriptor&& other) noexcept;
 
-  // Each returns this, so that a descriptor reads as one expression. Bytes are copied; a descriptor
-  // that is an attribute is referred to, and must outlive this one.
+  // Setters can be chained. Plain values are copied; a descriptor that is an attribute is referred
+  // to and must outlive this one.
   template <class T>
   Descriptor& set(cudnnBackendAttributeName_t name, const T& value) {
     return set_bytes(name, attribute_type<T>, 1, &value);
@@ -55,7 +55,8 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& value);
   Descriptor& set_list(cudnnBackendAttributeName_t name, std::span<const Descriptor> values);
 
-  // Checks the whole: from here on it can be used and read, and not set. `what` is for the message.
+  // Checks the descriptor: from here on it can be used and read, but not set. `what` is for the
+  // error message.
   Descriptor& finalize(const char* what);
 
   template <class T>

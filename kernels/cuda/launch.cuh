@@ -1,6 +1,6 @@
-// The seam between kernel sources and what runs them: nvcc for a GPU, or the host compiler over the
-// tests' emulated grid. Kernels use what is here and CUDA's plain built-ins; no <<<>>>, no extern
-// __shared__, no inline PTX, no __CUDA_ARCH__.
+// The only place that knows how kernels are compiled: by nvcc for a GPU, or by the host compiler
+// for the tests' emulated grid. Kernels use this header and CUDA's plain built-ins, but no <<<>>>,
+// extern __shared__, inline PTX or __CUDA_ARCH__.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@
 #include "kernels/cuda/check.h"
 
 #if !defined(__CUDACC__)
-#include <simt.h>  // of whoever compiles kernels for the host: the tests
+#include <simt.h>  // provided by the tests, which compile kernels for the host
 #endif
 
 namespace warpstep::cuda {
@@ -36,7 +36,7 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-// Nanoseconds on the device's own clock, which all its kernels share; it may move in steps of 1 us.
+// Nanoseconds of the device's clock, the same for all its kernels; it may advance in steps of 1 us.
 __device__ inline std::uint64_t device_time_ns() {
 #if defined(__CUDACC__)
   std::uint64_t now = 0;
@@ -47,8 +47,8 @@ __device__ inline std::uint64_t device_time_ns() {
 #endif
 }
 
-// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...); DeviceError names it when the
-// launch is refused. Arguments are copied, as a launch does.
+// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...). Throws a DeviceError that names
+// the kernel if the launch is refused. Arguments are copied, as by any launch.
 template <class... Params, class... Args>
 void launch(const char* name, void (*kernel)(Params...), const LaunchShape& shape, Args&&... args) {
 #if defined(__CUDACC__)

@@ -1,4 +1,4 @@
-// How host code of the CUDA backend makes a Kernel of a launcher.
+// Makes a Kernel from a launcher, for the backend's host code and for custom ops.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 // How the CUDA backend stores values: rows of channels (NHWC), whose innermost axis is rounded up
-// to 16 bytes of elements, so that every kernel moves whole vectors and tensor cores find the
-// alignment they want: 3 channels of an image become 8 in 16 bits, 10 classes become 16. Weights
-// are padded to match their layer's input and output. The padding is zero and stays so: zero
-// weights give zero channels, whose gradients are zero. Where a value is reshaped, or a convolution
-// has groups, it must be plain: a Reorder, a visible call, goes between.
+// to 16 bytes of elements, so that every kernel moves whole vectors and tensor cores get the
+// alignment they need: in 16 bits 3 channels of an image become 8, and 10 classes become 16.
+// Weights are padded to match their layer's input and output. The padding is zero and stays zero:
+// zero weights give zero channels, whose gradients are zero. Reshaped values and those of
+// convolutions in groups must be plain: a Reorder, a visible call, converts them.
 #include <algorithm>
 #include <map>
 
@@ -24,8 +24,8 @@ Shape with_last(const Shape& shape, std::int64_t last) {
   return Shape(extents);
 }
 
-// Elements of 16 bytes in the narrowest dtype that the graph computes in: all sections of the store
-// have the same padding.
+// Elements per 16 bytes in the narrowest dtype that the graph computes in: all sections of the
+// store have the same padding.
 std::int64_t vector_elements(const Graph& graph) {
   for (const Node& node : graph.nodes)
     for (const auto* ids : {&node.in, &node.out})
@@ -65,7 +65,7 @@ class LayoutPass {
     store(id, with_last(logical(id), stored(other).back()));
   }
 
-  // A parameter with all that is kept for it.
+  // A parameter with its gradient, moments and copies.
   void store_parameter(int id, const Shape& shape) {
     const int p = graph_.value(id).parameter;
     if (p < 0) return;
@@ -111,8 +111,8 @@ class LayoutPass {
     return out;
   }
 
-  // What the ops want. Operands of the shape of OpTraits::layout_of are stored like that input; ops
-  // without one that are not named here take their inputs as they are and give plain values.
+  // The shapes that the ops need. Operands of the shape of the input OpTraits::layout_of are stored
+  // like it; other ops that are not listed accept any input and write plain values.
   template <class Op>
   void place(const Op&, Node& node) {
     if constexpr (Op::traits.layout_of != own_layout) place_like(Op::traits.layout_of, node);
@@ -195,7 +195,7 @@ class LayoutPass {
     store_like(node.out[0], node.in[0]);
   }
 
-  // Parameters and what belongs to a channel are padded as the images are; buffers are plain.
+  // Parameters and per-channel values are padded like the images; buffers are plain.
   void place(const BatchNorm& op, Node& node) {
     want(node, 0, padded(node.in[0]));
     if (op.add) want(node, 5, stored(node.in[0]));
@@ -233,7 +233,7 @@ class LayoutPass {
 
   Graph& graph_;
   std::int64_t vector_;
-  std::vector<bool> fixed_;  // layouts that were chosen before
+  std::vector<bool> fixed_;  // values whose layout was chosen before
   std::map<int, int> uploads_;
   std::map<std::pair<int, std::string>, int> reorders_;
 };

@@ -1,4 +1,4 @@
-// Matrix products with what is fused to them, as values: described here, run by cublasLt
+// Matrix products with their fused epilogues, as values: described here, run by cublasLt
 // (matmul_cublaslt.cpp), or in tests by plain loops.
 #pragma once
 
@@ -21,8 +21,8 @@ struct Matmul {
     none,
     bias,                 // d + bias[column]
     relu_bias,            // max(0, d + bias[column])
-    relu_bias_aux,        // likewise; aux: one bit an element, set where d + bias > 0
-    bias_gradient,        // d as it is; bias[row] = sum of op(a) over its depth
+    relu_bias_aux,        // likewise; aux: one bit per element, set where d + bias > 0
+    bias_gradient,        // d unchanged; bias[row] = sum of op(a) over its depth
     drelu,                // d where aux's bit is set, else 0
     drelu_bias_gradient,  // likewise, and bias[column] = sum of that d over its rows
   };
@@ -31,7 +31,7 @@ struct Matmul {
   bool transpose_a = false, transpose_b = false;
   std::int64_t pitch_a = 0, pitch_b = 0, pitch_d = 0;
   Epilogue epilogue = Epilogue::none;
-  std::int64_t aux_pitch = 0;  // bits a row of aux, a multiple of 128
+  std::int64_t aux_pitch = 0;  // bits per row of aux, a multiple of 128
   bool operator==(const Matmul&) const = default;
 
   std::string key() const;  // for caches: one line without blanks
@@ -41,7 +41,7 @@ struct MatmulBuffers {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;  // read or written, as the epilogue says
+  void* bias = nullptr;  // read or written, depending on the epilogue
   void* aux = nullptr;
 };
 
@@ -56,8 +56,8 @@ class MatmulPlan {
 class MatmulLibrary {
  public:
   virtual ~MatmulLibrary();
-  // Throws DeviceError when the library has no algorithm for it. Without a device: a plan that
-  // cannot be executed, whose implementation() says that it is chosen on the device.
+  // Throws DeviceError when the library has no algorithm for it. For an assumed device: a plan that
+  // cannot be executed, with implementation() "(chosen on the device)".
   virtual std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) = 0;
   virtual std::string version() const = 0;  // "cuBLASLt 13.1.0"
 };

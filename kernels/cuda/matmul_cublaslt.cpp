@@ -8,12 +8,57 @@
 #include "engine/core/error.h"
 #include "kernels/cuda/runtime.h"
 
-namespace warpstep::cuda::cublaslt {
+namespace warpstep::cuda {
+
+void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail<DeviceError>("{}: {} ({})", call, cublasLtGetStatusName(status),
+                    cublasLtGetStatusString(status));
+}
+
+namespace cublaslt {
+
+Handle make_handle() {
+  cublasLtHandle_t handle = nullptr;
+  check(cublasLtCreate(&handle), "cublasLtCreate");
+  return Handle(handle);
+}
+
+Operation make_operation(cublasComputeType_t compute) {
+  cublasLtMatmulDesc_t operation = nullptr;
+  check(cublasLtMatmulDescCreate(&operation, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  return Operation(operation);
+}
+
+Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                   std::int64_t pitch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), pitch),
+        "cublasLtMatrixLayoutCreate");
+  return Layout(layout);
+}
+
+Preference make_preference() {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  return Preference(preference);
+}
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: fail<Error>("cublasLt has no matrix product of {} values", name(dtype));
+  }
+}
+
 namespace {
 
 using Epilogue = Matmul::Epilogue;
 
-// Lengths and operands by the header's own words, with its rows being our columns:
+// Lengths and operands as documented in cublasLt.h, where its rows are our columns:
 // BIAS "must match matrix D rows"; BGRADB sums its B, our a, over k into a vector of the columns of
 // its D, our rows; DRELU_BGRAD sums the D it writes over its columns, our rows.
 cublasLtEpilogue_t epilogue(Epilogue epilogue) {
@@ -42,8 +87,8 @@ cublasComputeType_t compute_type(const Matmul& matmul, bool tf32) {
   return tf32 && matmul.dtype == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// cublasLt finds such mistakes only when it is asked for an algorithm, and then says no more than
-// that an argument is invalid.
+// cublasLt finds such mistakes only in the search for an algorithm, and then reports only that an
+// argument is invalid.
 void validate(const Matmul& m) {
   const auto pitch = [&](const char* matrix, std::int64_t elements, std::int64_t least) {
     if (elements >= least) return;
@@ -79,8 +124,8 @@ Problem::Problem(const Matmul& m, bool tf32)
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, transposition(m.transpose_b));
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, transposition(m.transpose_a));
   set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(m.epilogue));
-  // The bias has d's type unless told otherwise. Heuristics do not read through the pointers, but
-  // take the alignment from them: 16 bytes, as every buffer has.
+  // The bias has d's type by default. The heuristics do not read through these pointers, but use
+  // their alignment: 16 bytes, as for every buffer.
   void* const aligned = std::bit_cast<void*>(std::uintptr_t{16});
   if (has_bias(m.epilogue)) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
   if (has_aux(m.epilogue)) {
@@ -128,8 +173,7 @@ CublasLtPlan::CublasLtPlan(std::string name, std::shared_ptr<const Problem> prob
 void CublasLtPlan::execute(CudaStream& stream, const MatmulBuffers& buffers,
                            void* workspace) const {
   if (handle_ == nullptr) {
-    fail<DeviceError>("{}: planned for a device that is only assumed, and cannot be executed",
-                      name_);
+    fail<DeviceError>("{}: planned for an assumed device; it cannot be executed", name_);
   }
   if (buffers.bias != nullptr) {
     set(problem_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, buffers.bias);
@@ -145,4 +189,5 @@ void CublasLtPlan::execute(CudaStream& stream, const MatmulBuffers& buffers,
         name_.c_str());
 }
 
-}  // namespace warpstep::cuda::cublaslt
+}  // namespace cublaslt
+}  // namespace warpstep::cuda

@@ -1,5 +1,5 @@
-// cublasLt as a MatmulLibrary: chooses an algorithm by its heuristics or by measuring, or takes it
-// from the cache.
+// cublasLt as a MatmulLibrary: an algorithm comes from the plan cache, from cublasLt's heuristics
+// or from measurements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using cublaslt::Algorithm;
 using cublaslt::CublasLtPlan;
 using cublaslt::Problem;
 
-// What cublasLt's heuristics are made for on Hopper and later; more is never asked for.
+// The workspace that cublasLt's heuristics are tuned for on Hopper and later; never more.
 constexpr std::size_t largest_workspace_bytes = std::size_t{32} << 20;
 constexpr int candidates_asked_for = 8;
 
@@ -26,8 +26,8 @@ std::string cublaslt_version() {
   return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// How the parts of a split sum may be brought together. In d's type only if that is f32, as sums
-// are f32; in place, the parts are added in the order in which they are ready, which may differ.
+// How the partial sums of a split product may be added. In d's type only if that is f32, because
+// sums are f32; in place only if not deterministic, because the order of additions may vary.
 std::uint32_t reduction_schemes(DType dtype, bool deterministic) {
   std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (dtype == DType::f32) schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
@@ -59,7 +59,7 @@ class CublasLtLibrary final : public MatmulLibrary {
 
   Settings settings_;
   PlanCache cache_;
-  std::shared_ptr<cublasLtContext> handle_;  // serves every stream: it keeps no state of a call
+  std::shared_ptr<cublasLtContext> handle_;  // for all streams: it has no state per call
   std::optional<Stopwatch> stopwatch_;
 };
 

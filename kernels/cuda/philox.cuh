@@ -1,4 +1,4 @@
-// Random numbers on the device: those of engine/core/random.h, whose functions are the host's.
+// Random numbers on the device: the same as those of engine/core/random.h on the host.
 #pragma once
 
 #include "engine/core/random.h"

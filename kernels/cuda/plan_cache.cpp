@@ -16,20 +16,20 @@ namespace {
 constexpr std::string_view format_name = "warpstep plan 1";
 constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;  // plans have 4 to 74 KiB
 
-// FNV-1a: names files and detects damage. It is not against forgery: who may write to the folder
-// may bring any plan, so that the folder must be the user's alone.
+// FNV-1a: names files and detects damage. It does not protect against forgery: anyone who may write
+// to the folder can put any plan there, so only the user may have that right.
 std::uint64_t hash(std::string_view text) {
   std::uint64_t value = 0xcbf29ce484222325u;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return value;
 }
 
-// Everything of a file but the plan itself: equal only for the same key and the same plan.
+// The part of a file before the plan: equal only for the same key and the same plan.
 std::string header(std::string_view key, std::string_view plan) {
   return fmt::format("{}\n{}\n{:016x}\n", format_name, key, hash(plan));
 }
 
-// A regular file of the user's that nobody else may change.
+// Whether it is a regular file of the user that no other user may change.
 bool is_ours(const std::filesystem::path& path) {
   struct stat status = {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -97,7 +97,7 @@ void PlanCache::keep(std::string_view subject, std::string_view plan) {
     const std::filesystem::path path = file(subject, choice_);
     write_atomically(path, header(key(subject, choice_), plan) + std::string(plan));
     std::filesystem::permissions(path, std::filesystem::perms(0600));  // whatever the umask is
-  } catch (const DataError&) {  // a full disk, a folder that is read only: plan anew next time
+  } catch (const DataError&) {  // a full disk, a read-only folder: planned again next time
   } catch (const std::filesystem::filesystem_error&) {
   }
 }

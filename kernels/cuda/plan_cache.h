@@ -1,6 +1,6 @@
-// Plans kept from one run to the next: choosing a plan takes cuDNN up to some seconds (engines that
-// are compiled at run time) and measuring all of them minutes; taking one from a file takes less
-// than a millisecond.
+// Plans kept from one run to the next. Choosing a plan takes cuDNN up to some seconds (engines that
+// are compiled at run time), measuring all of them minutes, reading one from a file less than a
+// millisecond.
 #pragma once
 
 #include <filesystem>
@@ -13,22 +13,22 @@
 
 namespace warpstep::cuda {
 
-// How a plan was chosen: what was measured is not mixed up with what heuristics proposed.
+// How a plan was chosen; the cache keeps both kinds apart.
 enum class Choice { heuristic, measured };
 
-// A folder with a small file a plan; and in memory, so that a model's equal layers are planned once
-// even without a folder. Nothing here is ever an error: a file that is missing, truncated, damaged
-// or of another key is no plan, and a folder that cannot be written keeps none. So does one that
-// others than the user may write to, or that is a link: what a plan does on the device is not
-// checked. Processes may share a folder; an object of this class belongs to one thread.
+// A folder with one small file per plan, and the same in memory, so that a model's equal layers are
+// planned once even without a folder. Nothing here throws: a file that is missing, truncated,
+// damaged or of another key is ignored, and so is a folder that cannot be written. A folder is also
+// ignored if it is a link or others may write to it, because a plan runs on the device unchecked.
+// Processes may share a folder; an object of this class belongs to one thread.
 class PlanCache {
  public:
-  // `library` with its version: "cuDNN 9.19.0". Plans of another version, another kind of device
-  // (one that is only assumed is another) or other settings are not found.
+  // `library` with its version: "cuDNN 9.19.0". find() ignores plans of another version, another
+  // kind of device (an assumed device is another kind) or other settings.
   PlanCache(const Settings& settings, std::string_view library);
 
-  // `subject` is what is computed: Graph::key(). With a heuristic choice, a measured one is better
-  // still, and is what is found first.
+  // `subject` is the key of the computation: Graph::key(). A heuristic search also finds measured
+  // plans, and prefers them.
   std::optional<std::string> find(std::string_view subject) const;
   void keep(std::string_view subject, std::string_view plan);
 
@@ -40,8 +40,8 @@ class PlanCache {
 
   std::filesystem::path folder_;
   std::string device_and_settings_;
-  Choice choice_;                            // of what is kept
-  std::map<std::string, std::string> kept_;  // by subject, of this process
+  Choice choice_;                            // of plans that keep() stores
+  std::map<std::string, std::string> kept_;  // by subject, in this process
 };
 
 }  // namespace warpstep::cuda

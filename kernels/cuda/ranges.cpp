@@ -15,7 +15,7 @@ nvtxDomainHandle_t domain() {
   return handle;
 }
 
-// By a name's id: registered strings cost once. Null without a profiler.
+// The registered string of a name's id: a string is registered once. Null without a profiler.
 nvtxStringHandle_t registered(std::uint32_t name) noexcept try {
   static std::mutex mutex;
   static std::vector<nvtxStringHandle_t> strings;
@@ -46,7 +46,7 @@ void end(record::Kind) noexcept {
 }  // namespace
 
 void follow() {
-  // Without a profiler NVTX makes no domain, and spans go on costing a load and a branch.
+  // Without a profiler NVTX creates no domain, and a span still costs only a load and a branch.
   static const bool followed = [] {
     static const record::Listener listener{begin, end};
     return domain() != nullptr && record::add_listener(listener);

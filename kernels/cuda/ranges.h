@@ -1,11 +1,10 @@
-// Spans that a profiler attached from outside (nsys, ncu) shows by the model's own words: the NVTX
-// domain "warpstep".
+// Spans as NVTX ranges of the domain "warpstep", so that nsys and ncu show the model's own names.
 #pragma once
 
 namespace warpstep::cuda::ranges {
 
-// From now on every record::Span is an NVTX range too, if such a profiler is attached. Once is
-// enough.
+// From now on every record::Span is also an NVTX range if such a profiler is attached. Further
+// calls have no effect.
 void follow();
 
 }  // namespace warpstep::cuda::ranges

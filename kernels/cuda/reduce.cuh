@@ -1,5 +1,5 @@
-// Reductions in a fixed order: the same bits every time, whatever the schedule. Butterflies of
-// commutative operations leave the same bits in every lane.
+// Deterministic reductions: the order is fixed, whatever the schedule. A butterfly of a commutative
+// operation leaves the same bits in every lane.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -35,16 +35,16 @@ __device__ inline T block_reduce(T value, T identity, Op op) {
   __shared__ T of_warps[warp_lanes];
   const unsigned lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   value = group_reduce<warp_lanes>(value, op);
-  __syncthreads();  // the readers of an earlier call have left
+  __syncthreads();  // readers of an earlier call are done
   if (lane == 0) of_warps[warp] = value;
   __syncthreads();
   const bool used = lane < blockDim.x / warp_lanes;
   return group_reduce<warp_lanes>(used ? of_warps[lane] : identity, op);
 }
 
-// True in all threads of the block that comes here last of the `blocks` that share `ticket`, which
-// then sees what all of them have written before. `ticket` is 0 before the launch, and again after.
-// Nobody waits.
+// True in all threads of the last of the `blocks` that share `ticket` to call this; that block then
+// sees everything that the others wrote before. `ticket` is 0 before and after the launch. No block
+// waits for another.
 __device__ inline bool last_block(std::uint32_t* ticket, std::uint32_t blocks) {
   __shared__ bool last;
   __syncthreads();  // the block's writes come before the fence of its first thread
@@ -58,7 +58,7 @@ __device__ inline bool last_block(std::uint32_t* ticket, std::uint32_t blocks) {
   return last;
 }
 
-// Of the whole grid.
+// The last block of the whole grid.
 __device__ inline bool last_block(std::uint32_t* ticket) {
   return last_block(ticket, gridDim.x * gridDim.y * gridDim.z);
 }

@@ -29,7 +29,7 @@ EventHandle make_event(bool timing) {
 }
 
 CudaStream::CudaStream() {
-  // Non-blocking: nothing waits for the default stream, which nothing here uses.
+  // Non-blocking: it does not wait for the default stream, which steps do not use.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
 
@@ -81,7 +81,7 @@ std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
     ignore(cudaMemGetInfo(&free, &total));
     constexpr double mib = 1 << 20;
     fail<DeviceError>(
-        "cuda: {:.1f} MiB of device memory are not to be had: {:.1f} of {:.1f} MiB are free; use a "
+        "cuda: cannot allocate {:.1f} MiB of device memory: {:.1f} of {:.1f} MiB are free; use a "
         "smaller --batch, or another device with --device cuda:N",
         static_cast<double>(bytes) / mib, static_cast<double>(free) / mib,
         static_cast<double>(total) / mib);
@@ -131,11 +131,11 @@ class CudaRecording final : public Recording {
   std::unique_ptr<CUgraphExec_st, GraphExecDeleter> graph_;
 };
 
-// Ends the capture on every way out, so that an error in it does not leave the stream unusable.
+// Ends the capture on every path, so that an error in it does not leave the stream unusable.
 class Capture {
  public:
   explicit Capture(cudaStream_t stream) : stream_(stream) {
-    // Thread-local: the loader's threads go on calling CUDA meanwhile.
+    // Thread-local: the loader's threads continue to call CUDA during the capture.
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
   }
@@ -171,7 +171,7 @@ std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
   auto recording = std::make_unique<CudaRecording>(executable);
-  // Not at the first launch, which would be the first step's time.
+  // Uploaded here, not by the first launch, whose time would count as the first step's.
   check(cudaGraphUpload(executable, stream.handle()), "cudaGraphUpload");
   return recording;
 }

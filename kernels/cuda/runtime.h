@@ -1,4 +1,4 @@
-// Owners of the CUDA runtime's objects. Each is made or throws DeviceError, and frees itself.
+// Owners of the CUDA runtime's objects. Constructors throw DeviceError; destructors free.
 #pragma once
 
 #include <driver_types.h>
@@ -35,8 +35,8 @@ class CudaStream final : public Stream {
   void after(Stream& other, std::uint64_t signal) override;
 
  private:
-  // The last eight events, numbered. An event that was recorded anew stands for a later number,
-  // which implies the earlier one.
+  // The last eight events, numbered. An event that was recorded again has a later number, and
+  // waiting for that implies waiting for the earlier one.
   class Events {
    public:
     Events();
@@ -49,24 +49,24 @@ class CudaStream final : public Stream {
   };
 
   cudaStream_t stream_ = nullptr;
-  Events marks_;    // that the host waits for
-  Events signals_;  // that streams wait for; apart, because those of a capture are not the host's
+  Events marks_;    // the host waits for these
+  Events signals_;  // streams wait for these; separate, as the host cannot wait for a capture's
 };
 
-// The runtime's plain copies and fills go to the default stream, which our streams do not wait for,
-// and may return before they are done. These do not return earlier.
+// A copy and a fill that are done when they return. The runtime's own may return earlier, and use
+// the default stream, which our streams do not wait for.
 void copy_now(void* to, const void* from, std::size_t bytes);
 void fill_now(void* memory, std::uint8_t byte, std::size_t bytes);
 
-// Zero-filled device memory, or memory of the host that the device reads and writes in place. Too
-// much is a DeviceError that says how much there is.
+// Zero-filled device memory, or host memory that the device reads and writes in place. Throws a
+// DeviceError with the free bytes if there is too little.
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes);
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes);
 std::uint64_t free_device_bytes();
 
-// What `enqueue` gives to the stream, and to streams that wait for it and that it waits for in the
-// end, captured as a CUDA graph and instantiated; nothing of it runs. Nothing in `enqueue` may
-// allocate or wait: the runtime refuses that, as a DeviceError.
+// Captures all that `enqueue` puts on the stream (and on streams that wait for it, and that it
+// waits for in the end) as a CUDA graph and instantiates it, without running it. `enqueue` must
+// neither allocate nor wait: the runtime refuses that, as a DeviceError.
 std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue);
 
 }  // namespace warpstep::cuda

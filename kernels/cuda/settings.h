@@ -1,4 +1,4 @@
-// What the parts of the CUDA backend are told: which device, and how plans are chosen for it.
+// The settings of the CUDA backend: which device, and how plans are chosen for it.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ struct Settings {
 
   bool tf32 = false;           // fp32 products on tensor cores, inputs rounded to tf32
   bool exact_math = false;     // no Winograd or FFT
-  bool deterministic = false;  // only plans that give the same bits every time
+  bool deterministic = false;  // only plans whose results are bit-identical in every run
   bool autotune = false;       // measure plans instead of trusting heuristics
-  std::size_t workspace_cap = std::size_t{256} << 20;  // bytes a call
+  std::size_t workspace_cap = std::size_t{256} << 20;  // bytes per call
   std::filesystem::path cache;  // a folder for plans and choices; empty: none is kept
 
   bool has_device() const { return assumed.empty(); }

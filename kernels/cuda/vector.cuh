@@ -1,6 +1,6 @@
-// Elements of device memory in whole words: 16 bytes a load or store is what saturates HBM with the
-// fewest instructions, and what a warp's accesses merge into full 128-byte lines. Arithmetic is on
-// arrays of float; f16 and bf16 are converted in pairs, one instruction for two.
+// Loads and stores of whole words: with 16 bytes per access, HBM is saturated by the fewest
+// instructions, and a warp's accesses merge into full 128-byte lines. Arithmetic is on arrays of
+// float; f16 and bf16 are converted in pairs, one instruction per pair.
 #pragma once
 
 #include <cstring>
@@ -28,7 +28,7 @@ struct WordOf<16> {
   using Type = uint4;
 };
 
-// N elements of T as they lie in memory: 4, 8 or 16 bytes, aligned to as many.
+// N elements of T as stored in memory: 4, 8 or 16 bytes, aligned to their size.
 template <class T, int N>
 struct Packed {
   typename WordOf<N * sizeof(T)>::Type word{};
@@ -62,7 +62,7 @@ __device__ inline float2 widen(__nv_bfloat162 x) {
   return __bfloat1622float2(x);
 }
 
-// Two elements, and one, rounded to nearest even.
+// From float to one or two elements, rounded to nearest even.
 template <class T>
 struct Narrow;
 template <>

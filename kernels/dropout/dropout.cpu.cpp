@@ -1,5 +1,6 @@
-// Dropout in both layouts: an element's word depends on where it is in the logical shape, not on
-// where it is stored. Many draws at once, so that they fill vector registers.
+// Dropout on the CPU, in both layouts: an element's random word depends on its place in the logical
+// shape, not on where it is stored. Bound by the arithmetic of the draws; 32 at once fill vector
+// registers. Figures: bench/RECORDS.md.
 #include <bit>
 #include <cmath>
 
@@ -11,13 +12,13 @@
 namespace warpstep::cpu {
 namespace {
 
-constexpr std::int64_t draws = 32;          // at once, of four elements each
-constexpr std::int64_t chunk = 64 * draws;  // elements of a task
+constexpr std::int64_t draws = 32;          // at once, for four elements each
+constexpr std::int64_t chunk = 64 * draws;  // elements per task
 
-// Where four elements that are stored together are in the logical shape. In rows of channels they
-// are where they are stored; a block of channels is a piece of a row.
+// The place in the logical shape of four elements that are stored together. In rows of channels
+// both places are equal; a block of channels is a part of a row.
 struct Quads {
-  std::int64_t block = 0;  // quads of a block of channels; 0: rows of channels
+  std::int64_t block = 0;  // quads per block of channels; 0: rows of channels
   std::int64_t blocks = 1, pixels = 1;
 
   std::int64_t logical(std::int64_t stored) const {
@@ -29,7 +30,7 @@ struct Quads {
 };
 
 struct Words {
-  alignas(64) std::uint32_t lane[4][draws];  // in and out: a counter, and what is drawn with it
+  alignas(64) std::uint32_t lane[4][draws];  // in: the counters; out: the words drawn with them
 };
 
 // philox() for all counters.
@@ -50,7 +51,7 @@ WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
 }
 const auto philox_all = vectorized<philox_all_loop>();
 
-// Keeps what the words say of `count` elements, in the order of the draws.
+// Drops or scales `count` elements by their words, in the order of the draws.
 WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale,
                              const float* x, float* y, std::int64_t count) {
   alignas(64) std::uint32_t kept[4 * draws];
@@ -96,7 +97,7 @@ Quads quads_of(const Value& value, std::int64_t block) {
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Dropout& op, const Operands& operands) {
-  // uniform(word) >= rate, as an integer: 24 bits of the word are its numerator over 2^24.
+  // uniform(word) >= rate as a comparison of integers: uniform() is 24 bits of the word / 2^24.
   const Dropping dropping{op.layer, static_cast<std::uint32_t>(std::ceil(op.rate * 0x1p24)),
                           static_cast<float>(1 / (1 - op.rate)),
                           quads_of(operands.out(), operands.context.block)};

@@ -1,3 +1,4 @@
+// Binds dropout to its launcher.
 #include "kernels/dropout/dropout.cuda.h"
 
 #include "kernels/cuda/cuda.h"

@@ -1,7 +1,7 @@
-// Dropout. A draw is ten rounds of two multiplications for four elements, some 25 instructions an
-// element, which its 4 bytes in f16 just hide: 128x2048 are 1 MB, 0.3 us, bound by memory and the
-// multipliers alike. Nothing is kept for the adjoint, which draws the same numbers once more. Not
-// yet run on a GPU; shares of the peak go to bench/RECORDS.md.
+// Dropout and its adjoint. A draw is ten rounds of two multiplications for four elements, about 25
+// instructions per element, which take as long as its 4 bytes in f16: 128x2048 are 1 MB, 0.3 us,
+// bound equally by memory and by the multipliers. No mask is stored: the adjoint draws the same
+// numbers again. Not run on a GPU yet; measured shares of the peak go to bench/RECORDS.md.
 #include "kernels/dropout/dropout.cuda.h"
 
 #include <cmath>
@@ -18,9 +18,9 @@ constexpr unsigned threads = 256;
 
 struct Drop {
   std::uint32_t items, columns, layer;
-  std::uint32_t threshold;  // of 24 bits: below it an element is dropped
+  std::uint32_t threshold;  // an element whose 24 bits are below it is dropped
   float scale;
-  Divider row;  // by the items of a row
+  Divider row;  // divides by the items per row
 };
 
 __device__ inline uint4 draw_four(const Drop& drop, const StepState& state, std::uint64_t element) {
@@ -34,8 +34,8 @@ __device__ inline unsigned word_of(const uint4& words, unsigned i) {
   return (i & 2) != 0 ? high : low;
 }
 
-// An item of N elements a thread: 16 bytes, or one element where rows are no whole vectors. Where
-// rows begin at a multiple of 4, an item has N / 4 draws, else one more.
+// One item of N elements per thread: 16 bytes, or one element where rows are not whole vectors. An
+// item needs N / 4 draws if rows begin at a multiple of 4, else one more.
 template <class T, int N>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(const T* x, const StepState* __restrict__ state, T* y, Drop drop) {

@@ -1,3 +1,4 @@
+// Dropout in double, one draw per element.
 #include "engine/core/random.h"
 #include "engine/graph/step_state.h"
 #include "kernels/ref/ref.h"

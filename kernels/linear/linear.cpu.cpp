@@ -1,5 +1,6 @@
-// Matrix products are oneDNN's; bound by arithmetic, or by reading the weights where the batch is
-// small.
+// Linear layers and their adjoints as oneDNN's matrix products: bound by arithmetic, or by reading
+// the weights where the batch is small. The sums for d_bias are our own loop. Figures:
+// bench/RECORDS.md.
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
 
@@ -25,8 +26,7 @@ const auto add_rows = vectorized<add_rows_loop>();
 
 // sums[c] = sum over rows of x[r, c], each column in order of the rows.
 void column_sums(const float* x, std::int64_t rows, std::int64_t columns, float* sums) {
-  constexpr std::int64_t strip =
-      256;  // columns of a task: their sums stay in the first-level cache
+  constexpr std::int64_t strip = 256;  // columns per task: their sums stay in the first-level cache
 #pragma omp parallel for schedule(static) if (rows * columns > 65536)
   for (std::int64_t begin = 0; begin < columns; begin += strip)
     add_rows(x, rows, columns, begin, std::min(columns, begin + strip), sums);

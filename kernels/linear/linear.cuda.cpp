@@ -1,3 +1,6 @@
+// Linear layers and their adjoints as cublasLt's products; bias, relu and sums are fused where it
+// has an algorithm, else passes of our own. Bound by arithmetic, or by the weights for small
+// batches.
 #include "engine/core/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"
@@ -11,7 +14,7 @@ std::shared_ptr<MatmulPlan> plan(const Operands& operands, const Matmul& matmul)
   return operands.context.matmul->plan(matmul, operands.node.title());
 }
 
-// Nothing where cublasLt has no algorithm for it.
+// Null if cublasLt has no algorithm for it.
 std::shared_ptr<MatmulPlan> plan_if_possible(const Operands& operands, const Matmul& matmul) {
   try {
     return plan(operands, matmul);
@@ -20,7 +23,7 @@ std::shared_ptr<MatmulPlan> plan_if_possible(const Operands& operands, const Mat
   }
 }
 
-// y [N,out] = x [N,K] weight^T: both operands are read along K, as tensor cores like it best.
+// y [N,out] = x [N,K] weight^T: both operands are read along K, the best order for tensor cores.
 Matmul product_of(const Linear& op, const Graph& graph, const Node& node) {
   const Shape &x = stored_shape(graph.value(node.in[0])),
               &w = stored_shape(graph.value(node.in[1]));
@@ -37,10 +40,10 @@ Matmul product_of(const Linear& op, const Graph& graph, const Node& node) {
                                 : Epilogue::bias};
 }
 
-// The product of a layer that also writes its mask, if cublasLt can. Which bit is which is
-// cublasLt's own affair: no kernel of ours could write or read it in its place. So where it cannot
-// write the mask, nobody does, and the gradient, which asks the same question of its layer, goes by
-// the layer's output.
+// The plan of a layer's product that also writes the relu's mask; null if cublasLt has none. Only
+// cublasLt knows the order of the mask's bits, so our kernels can neither write nor read it.
+// Without such a plan the mask is not written, and the gradient, which makes the same query for its
+// layer, uses the layer's output instead.
 std::shared_ptr<MatmulPlan> plan_with_mask(const Operands& operands, const Node& layer) {
   Matmul matmul = product_of(std::get<Linear>(layer.op), operands.graph, layer);
   matmul.epilogue = Epilogue::relu_bias_aux;
@@ -73,7 +76,7 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
 
 namespace {
 
-// The product, masked and summed by cublasLt if it can, or by a kernel of our own.
+// The product, masked and summed by cublasLt if it has an algorithm for that, else by our kernel.
 std::unique_ptr<Kernel> bind_with_relu(const Matmul& matmul, const Operands& operands) {
   const int mask = operands.node.in[2];
   const int layer = operands.graph.producers()[idx(mask)];
@@ -125,8 +128,8 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands)
       planned->workspace_bytes());
 }
 
-// d_weight [out,K] = d_z^T [out,N] x [N,K]; d_bias, the sums of d_z's columns, ride along where
-// cublasLt has an algorithm that gives them.
+// d_weight [out,K] = d_z^T [out,N] x [N,K]; d_bias, the sums of d_z's columns, is part of the
+// product if cublasLt has an algorithm for both.
 std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operands) {
   const Shape &x = operands.stored_in(0), &d_z = operands.stored_in(1);
   Matmul matmul{.dtype = operands.dtype_in(0),

@@ -1,9 +1,10 @@
+// Linear layers and their adjoints in double, with the mask of a relu as bits.
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
 namespace {
 
-// Bytes a row of a mask, as Linear has it.
+// Bytes per row of Linear's mask.
 std::int64_t mask_pitch(std::int64_t columns) {
   return 16 * ((columns + 127) / 128);
 }

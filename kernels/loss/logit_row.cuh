@@ -1,4 +1,4 @@
-// Logits in registers.
+// A row of logits, read by a group of lanes: the first vector of each lane stays in registers.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace warpstep::cuda {
 
-// A row of logits as the lanes of a group hold it: -inf behind the classes.
+// One lane's part of a row. Elements after the last class are -inf.
 template <class T>
 class LogitRow {
  public:

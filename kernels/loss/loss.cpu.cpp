@@ -1,5 +1,5 @@
-// A few thousand elements a step: bound by nothing. Sums over rows run in order on one thread, so
-// that the loss has the same bits from any team.
+// The losses on the CPU: a few thousand elements per step, too few to matter. Sums over rows run in
+// order on one thread, so that the loss has the same bits with any number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ void for_rows(const Extent& e, Run run) {
   for (std::int64_t n = 0; n < e.rows; ++n) run(n);
 }
 
-// One row's loss, and its d_logits if asked for.
+// One row's loss, and its d_logits unless that is null.
 float row_loss(const Criterion<float>& criterion, const float* row, std::int64_t classes,
                const Targets& t, float scale, float* d_row) {
   if (t.label < 0) {

@@ -1,3 +1,4 @@
+// Binds the losses to their launchers.
 #include "kernels/loss/loss.cuda.h"
 
 #include "kernels/cuda/cuda.h"
@@ -9,7 +10,7 @@ RowsShape rows_shape(const Shape& logical, std::int64_t pitch, std::int64_t log_
   return {.rows = logical[0], .classes = logical[1], .pitch = pitch, .log_pitch = log_pitch};
 }
 
-// Of a loss whose labels are input `labels`; row plans and weights follow.
+// The row plans and the criterion of a loss whose labels are input `labels`: both follow it.
 template <class Op>
 const RowPlan* plans_of(const Op& op, const Buffers& b, std::size_t labels) {
   return op.mixed ? as<RowPlan>(b.in[labels + 1]) : nullptr;

@@ -1,6 +1,8 @@
-// The losses op by op, as an unfused step has them: a warp a row, lanes side by side in it, so that
-// a row of any length is read in whole lines; bound by memory where rows are many. The fused pass
-// (softmax_xent) is what steps use.
+// The classification losses. Steps use softmax_xent, the fused kernel of the second half: softmax,
+// cross-entropy, top-1 and the gradient in one pass. The first half has the same as separate ops,
+// for unfused steps: one warp per row, with neighbouring lanes at neighbouring elements, so that
+// rows of any length are read in whole cache lines. Both are bound by memory where there are many
+// rows. Figures: bench/RECORDS.md.
 
 #include "kernels/loss/loss.cuda.h"
 
@@ -16,8 +18,8 @@ namespace warpstep::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned rows_a_block = threads / warp_lanes;
-constexpr unsigned most_blocks = 8 * 132;
+constexpr unsigned rows_per_block = threads / warp_lanes;
+constexpr unsigned most_blocks = 8 * 132;  // 8 per multiprocessor of an H200
 
 struct Rows {
   unsigned rows;
@@ -28,8 +30,8 @@ struct Rows {
 // f(row) for the rows of the calling warp.
 template <class F>
 __device__ inline void each_row(const Rows& shape, F f) {
-  const unsigned first = blockIdx.x * rows_a_block + threadIdx.x / warp_lanes;
-  for (unsigned row = first; row < shape.rows; row += gridDim.x * rows_a_block) f(row);
+  const unsigned first = blockIdx.x * rows_per_block + threadIdx.x / warp_lanes;
+  for (unsigned row = first; row < shape.rows; row += gridDim.x * rows_per_block) f(row);
 }
 
 __device__ inline int lane() {
@@ -66,7 +68,8 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// One block: without smoothing a row is one scattered load, and a batch has a few thousand.
+// One block: without smoothing a row is one scattered load, and a batch has at most a few thousand
+// rows.
 template <class T>
 __global__ void __launch_bounds__(threads)
     nll_kernel(Rows shape, const T* __restrict__ x, const std::int32_t* __restrict__ labels,
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
   *word = 0;
 }
 
-// The rows that count are integers: their sum by atomics is the same in any order.
+// Counts integers, so that the sum by atomics is the same in any order.
 template <class T>
 __global__ void __launch_bounds__(threads)
     top1_kernel(Rows shape, const T* __restrict__ logits, const std::int32_t* __restrict__ labels,
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(threads)
     const int label = labels[row];
     if (label < 0) return;
     const float own = widen(x[label]);
-    // A NaN is never larger than another logit, nor smaller: on top in the first place alone.
+    // A NaN compares as neither larger nor smaller than any logit: it wins only at class 0.
     bool beaten = label > 0 && (std::isnan(own) || std::isnan(widen(x[0])));
     for (int k = lane(); k < shape.classes; k += warp_lanes) {
       const float other = widen(x[k]);
@@ -145,12 +148,12 @@ __global__ void __launch_bounds__(threads)
 Rows checked(const char* name, const RowsShape& shape) {
   return {.rows = index32(name, "rows", shape.rows),
           .classes = static_cast<int>(index32(name, "classes", shape.classes)),
-          .pitch = index32(name, "logits a row", shape.pitch),
-          .log_pitch = index32(name, "log-probabilities a row", shape.log_pitch)};
+          .pitch = index32(name, "logits per row", shape.pitch),
+          .log_pitch = index32(name, "log-probabilities per row", shape.log_pitch)};
 }
 
 LaunchShape over(const Rows& rows, cudaStream_t stream) {
-  const unsigned blocks = blocks_for(rows.rows, rows_a_block);
+  const unsigned blocks = blocks_for(rows.rows, rows_per_block);
   return {.grid = blocks < most_blocks ? blocks : most_blocks, .block = threads, .stream = stream};
 }
 
@@ -210,16 +213,19 @@ void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels
   });
 }
 
-// Softmax, cross-entropy, top-1 and the gradient of the mean loss in one pass over the logits: each
-// is read once from memory and its gradient written once, 4 bytes a logit of 16 bits. 4096x1000 in
-// f16 are 16 MB, 4 us; 128x10 is one block, bound by its chain of loads and barriers.
+// softmax_xent: softmax, cross-entropy, top-1 and the gradient of the mean loss in one pass over
+// the logits: each logit is read from memory once and its gradient written once, 4 bytes per 16-bit
+// logit. 4096x1000 in f16 are 16 MB, 4 us, bound by memory; 128x10 is one block, bound by its chain
+// of loads and barriers.
 //
-// A row belongs to a group of lanes, as many as it has vectors of 16 bytes, or to a block where it
-// has more than 64. A lane's first vector stays in registers, which holds rows of up to 256
-// elements of 16 bits in a warp and 2048 in a block; what is beyond is read again, from L1.
+// A row belongs to a group of 2, 4, 8 or 32 lanes, enough for one vector of 16 bytes each where
+// possible, or to a whole block if it has more than 64 vectors. A lane keeps its first vector in
+// registers, which covers rows of up to 256 elements of 16 bits per warp and 2048 per block; the
+// rest is read again from L1.
 //
-// The gradient needs to know at once how many rows are not padding: every block reads all labels, 4
-// bytes a row, from the caches. Hence not more blocks than fill the device: 4 a multiprocessor.
+// The gradient needs the number of rows that are not padding from the start: every block reads all
+// labels, 4 bytes per row, from the caches. That is why there are no more blocks than fill the
+// device: 4 per multiprocessor.
 
 namespace {
 
@@ -227,11 +233,11 @@ constexpr unsigned most_xent_blocks = 4 * 132;
 constexpr int whole_block = 0;  // in place of a group of lanes
 
 struct XentRows {
-  unsigned rows, vectors;  // a row
+  unsigned rows, vectors;  // vectors per row
   int classes;
 };
 
-// Sums over the rows of a block, and then of the grid.
+// Sums over the rows of a block, then over the grid.
 struct alignas(8) Score {
   float loss;
   int correct;
@@ -249,7 +255,7 @@ __device__ inline Score block_sum(const Score& own) {
   return {block_reduce(own.loss, 0.0F, Sum{}), block_reduce(own.correct, 0, Sum{})};
 }
 
-// log sum exp x is largest + log(sum); `own` is the label's logit.
+// A row's log-sum-exp is largest + log(sum); `own` is the label's logit.
 struct Normalizer {
   float largest, sum, own;
   bool top;  // the label's logit is the first of the largest ones
@@ -277,16 +283,18 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
     for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
   });
   sum = reduce<group>(sum, 0.0F, Sum{});
-  // A NaN is never larger than another logit, nor smaller: it is on top in the first place alone.
+  // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
   const bool ordered = label <= 0 || !(std::isnan(own) || std::isnan(widen(logits[0])));
   return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
 }
 
-// plain: a label a row; mixed: rows may have pairs; general: and classes weights and a share of
-// each label. Kernels of their own: mixed rows need a third more registers, weights as many again.
+// plain: one label per row; mixed: rows may have a second label; general: also class weights and
+// label smoothing. Separate kernels, because mixed rows need a third more registers, and weights
+// another third.
 enum class Form { plain, mixed, general };
 
-// `total` and `scale`: of what is wanted of all classes together, and of the gradient.
+// d_row = scale * (total * softmax - target). `total` is the sum of the row's targets over all
+// classes.
 template <Form form, class T>
 __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& of,
                                       const Targets& targets, const Criterion& criterion,
@@ -311,7 +319,7 @@ __device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& 
   });
 }
 
-// The sum of the classes' weights times how far each logit is below the largest one.
+// The sum over classes of weight * (largest - logit): what smoothing needs.
 template <int group, class T>
 __device__ inline float weighted_distance(const LogitRow<T>& row, const Criterion& criterion,
                                           int classes, float largest) {
@@ -327,7 +335,7 @@ __device__ inline float weighted_distance(const LogitRow<T>& row, const Criterio
   return reduce<group>(sum, 0.0F, Sum{});
 }
 
-// The row's loss but for what smoothing adds to it; `total` as above.
+// The row's loss without the term of smoothing; `total` as above.
 template <Form form, class T>
 __device__ inline float label_loss(const T* logits, const Normalizer& of, const Targets& targets,
                                    const Criterion& criterion, float total) {
@@ -344,7 +352,7 @@ __device__ inline float label_loss(const T* logits, const Normalizer& of, const 
   return of.largest - logit + logf(of.sum);
 }
 
-// What smoothing wants of all classes together.
+// The sum of smoothing's targets over all classes.
 template <Form form>
 __device__ inline float smooth_total(const Criterion& criterion, int classes) {
   if (form != Form::general || criterion.smoothing == 0) return 0;
@@ -354,7 +362,7 @@ __device__ inline float smooth_total(const Criterion& criterion, int classes) {
   return criterion.smoothing / static_cast<float>(classes) * block_reduce(sum, 0.0F, Sum{});
 }
 
-// What the mean divides by; 0 where no row counts.
+// The divisor of the mean loss; 0 where every row is padding.
 template <Form form>
 __device__ inline float divisor(const Criterion& criterion, const std::int32_t* labels,
                                 const RowPlan* plans, unsigned rows) {
@@ -371,8 +379,8 @@ struct XentOut {
   std::int32_t* correct;
 };
 
-// 4 blocks a multiprocessor, 64 registers, where rows are mixed, 3 where classes have weights: left
-// to itself ptxas spills some words to have another.
+// At least 4 blocks per multiprocessor (64 registers) for mixed rows, 3 for class weights: without
+// these bounds ptxas spills a few words to fit one more block.
 template <class T, int group, Form form>
 __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                                            : form == Form::mixed ? 4
@@ -382,25 +390,26 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                         Criterion criterion, T* __restrict__ d_logits,
                         const StepState* __restrict__ state, XentOut out) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
-  const unsigned rows_a_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
+  const unsigned rows_of_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
   const float rows = divisor<form>(criterion, labels, plans, shape.rows);
   const float smooth = smooth_total<form>(criterion, shape.classes);
   const float scale = rows > 0 ? (state != nullptr ? state->loss_scale : 1) / rows : 0;
 
   Score own{};
-  for (unsigned first = blockIdx.x * rows_a_block; first < shape.rows;
-       first += gridDim.x * rows_a_block) {
+  for (unsigned first = blockIdx.x * rows_of_block; first < shape.rows;
+       first += gridDim.x * rows_of_block) {
     const unsigned r = first + threadIdx.x / lanes;
-    const bool inside = r < shape.rows;  // whole warps go on, as they reduce together
+    const bool inside = r < shape.rows;  // whole warps stay in the loop: they reduce together
     const std::int32_t label = inside ? labels[r] : -1;
     const std::size_t offset =
         inside ? std::size_t{r} * shape.vectors * LogitRow<T>::width : std::size_t{0};
     const LogitRow<T> row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
     const Normalizer of = normalizer<group>(row, logits + offset, label);
-    float far = 0;
+    float distance = 0;
     if (form == Form::general && criterion.smoothing != 0)
-      far = weighted_distance<group>(row, criterion, shape.classes, of.largest);
-    Targets targets{label, -1, 1, 0};  // read late: held through the reduction it would spill
+      distance = weighted_distance<group>(row, criterion, shape.classes, of.largest);
+    // Read here, not before the reduction: kept in registers through it, the targets would spill.
+    Targets targets{label, -1, 1, 0};
     if (form != Form::plain && inside) targets = targets_of(labels, plans, r);
     float total = 1;
     if (form == Form::general && label >= 0)
@@ -411,7 +420,7 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
     if (lane != 0 || targets.label < 0) continue;
     own.loss += label_loss<form>(logits + offset, of, targets, criterion, total);
     if (form == Form::general)
-      own.loss += criterion.smoothing / static_cast<float>(shape.classes) * far;
+      own.loss += criterion.smoothing / static_cast<float>(shape.classes) * distance;
     own.correct += of.top ? 1 : 0;
   }
 
@@ -440,11 +449,11 @@ auto kernel_of(const XentBuffers& buffers) {
 
 template <class T, int group>
 void launch_groups(const XentRows& shape, const XentBuffers& buffers, cudaStream_t stream) {
-  // Whole warps; a block for a row has as many lanes as the row has vectors.
+  // Whole warps; a block with one row has only the warps that the row's vectors need.
   const unsigned lanes = (shape.vectors + 31) / 32 * 32;
   const unsigned block = group == whole_block && lanes < threads ? lanes : threads;
-  const unsigned rows_per_block = group == whole_block ? 1 : threads / (group > 0 ? group : 1);
-  const unsigned wanted = blocks_for(shape.rows, rows_per_block);
+  const unsigned rows_of_block = group == whole_block ? 1 : threads / (group > 0 ? group : 1);
+  const unsigned wanted = blocks_for(shape.rows, rows_of_block);
   const unsigned blocks = wanted < most_xent_blocks ? wanted : most_xent_blocks;
   const XentOut out{static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
                     buffers.correct};
@@ -466,7 +475,7 @@ void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtyp
   dispatch("softmax_xent", dtype, [&]<class T>() {
     const XentRows rows{
         .rows = index32("softmax_xent", "rows", shape.rows),
-        .vectors = index32("softmax_xent", "logits a row", shape.pitch, vector_width<T>),
+        .vectors = index32("softmax_xent", "logits per row", shape.pitch, vector_width<T>),
         .classes = static_cast<int>(index32("softmax_xent", "classes", shape.classes))};
     if (rows.vectors <= 2) return launch_groups<T, 2>(rows, buffers, stream);
     if (rows.vectors <= 4) return launch_groups<T, 4>(rows, buffers, stream);

@@ -1,7 +1,6 @@
-// Launchers of the classification losses' CUDA kernels; see engine/graph/ops/loss.h for what they
-// compute. `dtype` is that of logits and d_logits, whose rows have `pitch` elements, of which those
-// beyond `classes` are not read, and written as 0; log-probabilities are f32 with a pitch of their
-// own.
+// Launchers of the classification losses' CUDA kernels; engine/graph/ops/loss.h defines the
+// arithmetic. `dtype` is that of logits and d_logits, whose rows have `pitch` elements; those after
+// `classes` are not read, and written as 0. Log-probabilities are f32, with pitch `log_pitch`.
 #pragma once
 
 #include <driver_types.h>
@@ -22,7 +21,7 @@ struct RowsShape {
   std::int64_t log_pitch = 0;  // of log-probabilities and their gradient
 };
 
-// How the losses weigh classes; plain where both are as here.
+// How the losses weigh classes; plain with these defaults.
 struct Criterion {
   float smoothing = 0;             // of the labels, 0 to 1
   const float* weights = nullptr;  // [classes]; null: all are 1
@@ -30,12 +29,12 @@ struct Criterion {
 };
 
 // One pass: loss, top-1 count and, where d_logits is not null, the gradient of the mean loss, times
-// the loss scale of `state` where that is not null. One block a few rows; sums over rows in a fixed
-// order by the last block. `workspace` and `ticket` as for column_sums().
+// the loss scale of `state` where that is not null. A block has a few rows; the last block to
+// finish adds the blocks' sums in a fixed order. `workspace` and `ticket` as for column_sums().
 struct XentBuffers {
   const void* logits = nullptr;
   const std::int32_t* labels = nullptr;
-  const RowPlan* rows = nullptr;  // of mixed rows; null: none is mixed
+  const RowPlan* rows = nullptr;  // null where no row is mixed
   Criterion criterion{};
   float* loss = nullptr;
   std::int32_t* correct = nullptr;
@@ -53,8 +52,8 @@ void log_softmax(const RowsShape& shape, const void* logits, float* log_probabil
                  cudaStream_t stream);
 void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
                       void* d_logits, DType dtype, cudaStream_t stream);
-// x: log-probabilities, f32, or a network's output itself, in any dtype; d_x likewise. One block:
-// with smoothing it reads all of x, which takes 0.2 ms for 4096x1000.
+// x: log-probabilities in f32, or a network's output in any dtype; d_x has the same dtype. One
+// block: with smoothing it reads all of x, 0.2 ms for 4096x1000.
 void nll(const RowsShape& shape, const void* x, const std::int32_t* labels, const RowPlan* rows,
          const Criterion& criterion, float* loss, DType dtype, cudaStream_t stream);
 void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
@@ -63,7 +62,7 @@ void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan*
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream);
 
-// d_loss: 1, or the loss scale of `state` where that is not null.
+// d_loss = 1, or the loss scale of `state` where that is not null.
 void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream);
 
 }  // namespace warpstep::cuda

@@ -1,3 +1,4 @@
+// The losses in double.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// What a row's loss is taken of, as kernels/loss/targets.h has it for the host.
+// The targets of a row's loss on the device; kernels/loss/targets.h is the same for the host.
 #pragma once
 
 #include "engine/core/pixels.h"
@@ -27,20 +27,20 @@ __device__ inline float weight_of(const Criterion& criterion, int k) {
   return criterion.weights != nullptr ? criterion.weights[k] : 1;
 }
 
-// Of the labels.
+// The weight of a row: that of its labels.
 __device__ inline float weight_of(const Criterion& criterion, const Targets& t) {
   const float first = t.weight * weight_of(criterion, t.label);
   return t.pair < 0 ? first : first + t.rest * weight_of(criterion, t.pair);
 }
 
-// What is wanted of class k: the factor of -log p.
+// The target of class k: the factor of -log p.
 __device__ inline float wanted(const Criterion& criterion, const Targets& t, int k, int classes) {
   const float share = (k == t.label ? t.weight : 0) + (k == t.pair ? t.rest : 0);
   const float smooth = criterion.smoothing / static_cast<float>(classes);
   return weight_of(criterion, k) * ((1 - criterion.smoothing) * share + smooth);
 }
 
-// The sum of the labels' weights, by which the mean divides; all threads of the block get it.
+// The sum of the labels' weights, the divisor of the mean; all threads of the block get it.
 __device__ inline float label_weights(const Criterion& criterion, const std::int32_t* labels,
                                       const RowPlan* plans, unsigned rows) {
   float sum = 0;

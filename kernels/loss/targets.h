@@ -1,5 +1,5 @@
-// What a row's loss is taken of: its label and, in a mixed row, its pair's, smoothed over the
-// classes and weighted by them. For the host's kernels.
+// The targets of a row's loss, for the host's kernels: its label and, in a mixed row, a second
+// one, with label smoothing and class weights.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace warpstep {
 
-// `label` below 0: a row of padding. The loss is weight times that of `label` and rest times that
-// of `pair`, which is -1 in a row that is not mixed.
+// The loss is weight * loss(label) + rest * loss(pair). `label` is below 0 in a row of padding,
+// `pair` is -1 in a row that is not mixed.
 struct Targets {
   std::int32_t label = -1, pair = -1;
   float weight = 1, rest = 0;
 };
 
-// Of row n; `rows` is null where no row is mixed.
+// The targets of row n; `rows` is null where no row is mixed.
 inline Targets targets_of(const std::int32_t* labels, const RowPlan* rows, std::int64_t n) {
   Targets t{.label = labels[n]};
   if (rows == nullptr || t.label < 0 || !(rows[n].weight < 1) || rows[n].pair_label < 0) return t;
@@ -25,7 +25,7 @@ inline Targets targets_of(const std::int32_t* labels, const RowPlan* rows, std::
   return t;
 }
 
-// The loss of a row is the sum over classes of wanted() times -log p.
+// The loss of a row is the sum over classes of wanted() times -log p: wanted() is the target.
 template <class Real>
 class Criterion {
  public:
@@ -52,14 +52,14 @@ class Criterion {
     for (std::int64_t k = 0; k < classes_; ++k) all += weight(k) * row[k];
     return (1 - smoothing_) * sum + smoothing_ / static_cast<Real>(classes_) * all;
   }
-  Real total(const Targets& t) const {  // of wanted()
+  Real total(const Targets& t) const {  // the sum of wanted() over all classes
     if (smoothing_ == 0) return of_labels(t);
     Real all = 0;
     for (std::int64_t k = 0; k < classes_; ++k) all += weight(k);
     return (1 - smoothing_) * of_labels(t) + smoothing_ / static_cast<Real>(classes_) * all;
   }
-  // What makes the sum of the losses of so many rows their mean: 1 over the sum of their labels'
-  // weights; 0 where that is 0.
+  // The factor from the sum of the rows' losses to their mean: 1 / the sum of their labels'
+  // weights, or 0 where that sum is 0.
   double mean(const std::int32_t* labels, std::int64_t count) const {
     double sum = 0;
     for (std::int64_t n = 0; n < count; ++n)
@@ -81,7 +81,7 @@ class Criterion {
   const RowPlan* rows_;
 };
 
-// That of a loss whose labels are operand `labels` of `in`; row plans and weights follow.
+// The criterion of a loss whose labels are operand `labels` of `in`; row plans and weights follow.
 template <class Real, class Op, class Operands>
 Criterion<Real> criterion_of(const Op& op, const Operands& in, std::size_t labels,
                              std::int64_t classes) {

@@ -1,5 +1,8 @@
-// Batch normalisation in both layouts. Bound by memory: in training x is read once for its
-// statistics and once for y; inference reads it once.
+// Batch norm and its adjoint on the CPU, in both layouts (rows and blocks of channels). Bound by
+// memory: training reads x once for its statistics and once for y; inference reads it once. The
+// adjoint reads its operands once for the sums over rows and once for d_x; the first pass writes
+// the shortcut's gradient, and the second reads that instead of d_y and y. Figures per layer:
+// bench/RECORDS.md.
 
 #include <array>
 #include <bit>
@@ -11,28 +14,29 @@
 namespace warpstep::cpu {
 namespace {
 
-// Sums of x - shift and of its square, column by column.
+// Adds x - shift and its square to the sums of each column, four rows at a time.
 WARPSTEP_LOOP void sums_of_loop(const float* __restrict x, const float* __restrict shift,
                                 float* __restrict sum, float* __restrict squares,
                                 std::int64_t count, std::int64_t width) {
   std::int64_t i = 0;
   for (; i + 4 * width <= count; i += 4 * width)
     for (std::int64_t c = 0; c < width; ++c) {
-      const float* at = x + i + c;
-      const float a = at[0] - shift[c], b = at[width] - shift[c], d = at[2 * width] - shift[c],
-                  e = at[3 * width] - shift[c];
-      sum[c] += (a + b) + (d + e);
-      squares[c] += (a * a + b * b) + (d * d + e * e);
+      const float* first = x + i + c;
+      const float d0 = first[0] - shift[c], d1 = first[width] - shift[c],
+                  d2 = first[2 * width] - shift[c], d3 = first[3 * width] - shift[c];
+      sum[c] += (d0 + d1) + (d2 + d3);
+      squares[c] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3);
     }
   for (; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float a = x[i + c] - shift[c];
-      sum[c] += a;
-      squares[c] += a * a;
+      const float deviation = x[i + c] - shift[c];
+      sum[c] += deviation;
+      squares[c] += deviation * deviation;
     }
 }
 const auto sums_of = vectorized<sums_of_loop>();
 
+// y = (x - mean) scale + shift (+ shortcut), then the relu; `params` are mean, scale and shift.
 template <bool add, bool relu>
 WARPSTEP_LOOP void apply(const float* __restrict x, const float* __restrict shortcut,
                          float* __restrict y, const float* __restrict params, std::int64_t count,
@@ -55,25 +59,36 @@ Apply apply_of(const BatchNorm& op) {
   return op.relu ? vectorized<apply<false, true>>() : vectorized<apply<false, false>>();
 }
 
-// The first `channels` of `width` columns, again in the others.
+// Copies the first `channels` of `width` columns into the others: one copy per folded row.
 void repeat(float* columns, std::int64_t channels, std::int64_t width) {
   for (std::int64_t at = channels; at < width; at += channels)
     std::copy_n(columns, channels, columns + at);
 }
+
+// The partial sums of one chunk and one channel: deviations from `shift` and their squares.
+struct ChannelSums {
+  double rows, shift, sum, squares;
+};
 
 struct Norm {
   BatchNorm op;
   NormRows rows;
   NormWorkspace workspace;
 
-  void parameters_from(const Buffers& b, std::int64_t group) const;
-  void statistics(const Buffers& b, const NormRows::Chunk& chunk) const;
+  // Training: the sums of each chunk, then the statistics of some channels from all chunks.
+  void sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const;
   void finish(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end) const;
+  // Inference: parameters from the running statistics.
+  void use_running_statistics(const Buffers& b, std::int64_t group) const;
+
+  template <class Visit>
+  void for_each_sum(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end,
+                    Visit visit) const;
   void set(const Buffers& b, std::int64_t group, std::int64_t c, double mean, double inv_std) const;
 };
 
-// Mean, scale and shift of channel c of a group: y = (x - mean) scale + shift. What rounding takes
-// from the mean goes into the shift.
+// Stores mean, scale and shift of channel c of a group. The shift corrects the rounding of the
+// mean.
 void Norm::set(const Buffers& b, std::int64_t group, std::int64_t c, double mean,
                double inv_std) const {
   const std::int64_t width = rows.width(), channel = group * rows.channels + c;
@@ -86,18 +101,18 @@ void Norm::set(const Buffers& b, std::int64_t group, std::int64_t c, double mean
                                              (mean - static_cast<double>(rounded_mean)) * scale);
 }
 
-// Of one chunk: a shift near its mean, and the sums about it. As the shift is the mean of some of
-// the chunk's own rows, it lies so near that little is lost in the squares, whatever the numbers.
-void Norm::statistics(const Buffers& b, const NormRows::Chunk& chunk) const {
+// Stores a chunk's shift and its sums about it. The shift is the mean of up to eight of the chunk's
+// rows: near enough to the chunk's mean that the squares lose little precision for any data.
+void Norm::sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
   float* shift = workspace.part_of(b.workspace, chunk.task);
   float *sum = shift + width, *squares = sum + width;
   const float* x = as<float>(b.in[0]) + chunk.offset;
   std::fill_n(shift, 3 * width, 0.0F);
-  const std::int64_t some = std::min<std::int64_t>(8, chunk.rows);
-  for (std::int64_t r = 0; r < some; ++r)
+  const std::int64_t sampled = std::min<std::int64_t>(8, chunk.rows);
+  for (std::int64_t r = 0; r < sampled; ++r)
     for (std::int64_t c = 0; c < channels; ++c) shift[c] += x[r * channels + c];
-  for (std::int64_t c = 0; c < channels; ++c) shift[c] /= static_cast<float>(some);
+  for (std::int64_t c = 0; c < channels; ++c) shift[c] /= static_cast<float>(sampled);
   repeat(shift, channels, width);
   for (std::int64_t r = 0; r < chunk.runs; ++r)
     sums_of(x + r * rows.run_stride(), shift, sum, squares, chunk.rows * channels, width);
@@ -105,46 +120,55 @@ void Norm::statistics(const Buffers& b, const NormRows::Chunk& chunk) const {
   rows.unfold(squares);
 }
 
-// The statistics of channels [begin, end) of a group from its chunks', in a fixed order.
-void Norm::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
-                  std::int64_t end) const {
+// Calls visit(index in the panel, sums) for channels [begin, end) of each chunk of a group, in a
+// fixed order.
+template <class Visit>
+void Norm::for_each_sum(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end,
+                        Visit visit) const {
   const std::int64_t width = rows.width(), chunks = rows.chunks();
-  const auto n = static_cast<double>(rows.runs * rows.run);
-  std::array<double, NormRows::panel> mean{}, variance{};
-  const auto each = [&](auto visit) {
-    for (std::int64_t k = 0; k < chunks; ++k) {
-      const NormRows::Chunk chunk = rows.chunk_of(group, k);
-      const float* part = workspace.part_of(b.workspace, chunk.task);
-      const auto m = static_cast<double>(chunk.runs * chunk.rows);
-      for (std::int64_t c = begin; c < end; ++c)
-        visit(idx(c - begin), m, static_cast<double>(part[c]), static_cast<double>(part[width + c]),
-              static_cast<double>(part[2 * width + c]));
-    }
-  };
-  each([&](std::size_t c, double m, double shift, double sum, double) {
-    mean[c] += (m * shift + sum) / n;
-  });
-  each([&](std::size_t c, double m, double shift, double sum, double squares) {
-    const double d = shift + sum / m - mean[c];
-    variance[c] += std::max(0.0, squares - sum * sum / m) / n + m * d * d / n;
-  });
-  for (std::int64_t c = begin; c < end; ++c) {
-    const std::int64_t channel = group * rows.channels + c;
-    const double mu = mean[idx(c - begin)], var = variance[idx(c - begin)];
-    const double inv_std = 1 / std::sqrt(var + op.epsilon);
-    set(b, group, c, mu, inv_std);
-    as<float>(b.out[1])[channel] = static_cast<float>(mu);
-    as<float>(b.out[2])[channel] = static_cast<float>(inv_std);
-    const auto move = [&](float& running, double statistic) {
-      const auto old = static_cast<double>(running);
-      running = static_cast<float>(old + op.momentum * (statistic - old));
-    };
-    move(as<float>(b.in[3])[channel], mu);
-    move(as<float>(b.in[4])[channel], var * n / (n - 1));
+  for (std::int64_t k = 0; k < chunks; ++k) {
+    const NormRows::Chunk chunk = rows.chunk_of(group, k);
+    const float* part = workspace.part_of(b.workspace, chunk.task);
+    const auto chunk_rows = static_cast<double>(chunk.runs * chunk.rows);
+    for (std::int64_t c = begin; c < end; ++c)
+      visit(idx(c - begin), ChannelSums{.rows = chunk_rows,
+                                        .shift = static_cast<double>(part[c]),
+                                        .sum = static_cast<double>(part[width + c]),
+                                        .squares = static_cast<double>(part[2 * width + c])});
   }
 }
 
-void Norm::parameters_from(const Buffers& b, std::int64_t group) const {
+// The statistics of channels [begin, end) of a group, in double: first the means, then the
+// variances as those within the chunks plus that of the chunks' means.
+void Norm::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
+                  std::int64_t end) const {
+  const auto total_rows = static_cast<double>(rows.runs * rows.run);
+  std::array<double, NormRows::panel> means{}, variances{};
+  for_each_sum(b, group, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
+    means[i] += (chunk.rows * chunk.shift + chunk.sum) / total_rows;
+  });
+  for_each_sum(b, group, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
+    const double delta = chunk.shift + chunk.sum / chunk.rows - means[i];
+    const double within = std::max(0.0, chunk.squares - chunk.sum * chunk.sum / chunk.rows);
+    variances[i] += within / total_rows + chunk.rows * delta * delta / total_rows;
+  });
+  const auto update = [&](float& running, double statistic) {
+    const auto old = static_cast<double>(running);
+    running = static_cast<float>(old + op.momentum * (statistic - old));
+  };
+  for (std::int64_t c = begin; c < end; ++c) {
+    const std::int64_t channel = group * rows.channels + c;
+    const double mean = means[idx(c - begin)], variance = variances[idx(c - begin)];
+    const double inv_std = 1 / std::sqrt(variance + op.epsilon);
+    set(b, group, c, mean, inv_std);
+    as<float>(b.out[1])[channel] = static_cast<float>(mean);
+    as<float>(b.out[2])[channel] = static_cast<float>(inv_std);
+    update(as<float>(b.in[3])[channel], mean);
+    update(as<float>(b.in[4])[channel], variance * total_rows / (total_rows - 1));
+  }
+}
+
+void Norm::use_running_statistics(const Buffers& b, std::int64_t group) const {
   for (std::int64_t c = 0; c < rows.channels; ++c) {
     const std::int64_t channel = group * rows.channels + c;
     const auto variance = static_cast<double>(as<float>(b.in[4])[channel]);
@@ -153,14 +177,16 @@ void Norm::parameters_from(const Buffers& b, std::int64_t group) const {
   }
 }
 
+constexpr std::int64_t large_elements = 65536;  // from here on a team is faster than one thread
+
 void run(const Norm& norm, Apply apply, const Buffers& b) {
   const NormRows& rows = norm.rows;
   const std::int64_t tasks = rows.tasks(), channels = rows.channels, width = rows.width();
   const std::int64_t panel = NormRows::panel, panels = rows.panels();
-  const bool large = rows.count() > 65536;
+  const bool large = rows.count() > large_elements;
   if (norm.op.training) {
 #pragma omp parallel for schedule(static) if (large)
-    for (std::int64_t t = 0; t < tasks; ++t) norm.statistics(b, rows.at(t));
+    for (std::int64_t t = 0; t < tasks; ++t) norm.sum_chunk(b, rows.at(t));
 #pragma omp parallel for schedule(static) if (large)
     for (std::int64_t p = 0; p < rows.groups * panels; ++p) {
       const std::int64_t begin = p % panels * panel;
@@ -168,7 +194,7 @@ void run(const Norm& norm, Apply apply, const Buffers& b) {
     }
   }
   for (std::int64_t g = 0; g < rows.groups; ++g) {
-    if (!norm.op.training) norm.parameters_from(b, g);
+    if (!norm.op.training) norm.use_running_statistics(b, g);
     float* params = norm.workspace.params_of(b.workspace, g);
     for (std::int64_t i = 0; i < 3; ++i) repeat(params + i * width, channels, width);
   }
@@ -195,24 +221,23 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
       norm.workspace.bytes());
 }
 
-// Batch norm's adjoint in both layouts. Bound by memory: its operands are read once for the sums
-// over rows and once for d_x; the shortcut's gradient is written in the first pass and read in the
-// second instead of what made it.
+// The adjoint.
 
 namespace {
 
-// Of one run; d_y2 and y where the op has them.
-struct Operand {
+// Addresses within one run; d_y2, y and d_shortcut are null where the op has none.
+struct GradOperands {
   const float *d_y, *d_y2, *y, *x;
   float *d_shortcut, *d_x;
 
-  Operand behind(std::int64_t offset) const {
+  GradOperands at(std::int64_t offset) const {
     const auto moved = [&](auto* p) { return p ? p + offset : p; };
     return {moved(d_y), moved(d_y2), moved(y), moved(x), moved(d_shortcut), moved(d_x)};
   }
 };
 
-// 0 where y is not above 0, by its bits: a branch here would keep the loops from vector registers.
+// g: d_y (+ d_y2), and 0 where y is not above 0. The mask works on bits, because a branch here
+// would keep the compiler from vectorising the loops.
 template <bool sum, bool relu>
 inline __attribute__((always_inline)) float gradient(const float* d_y, const float* d_y2,
                                                      const float* y, std::int64_t i) {
@@ -222,7 +247,7 @@ inline __attribute__((always_inline)) float gradient(const float* d_y, const flo
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & kept);
 }
 
-// Sums of g and of g (x - mean), column by column; gives g where the shortcut wants it.
+// Adds g and g (x - mean) to the sums of each column; writes g as the shortcut's gradient.
 template <bool sum, bool relu, bool shortcut>
 WARPSTEP_LOOP void gradient_sums(const float* __restrict d_y, const float* __restrict d_y2,
                                  const float* __restrict y, const float* __restrict x,
@@ -282,17 +307,19 @@ struct NormGrad {
   NormWorkspace workspace;
   Loops loops;
 
-  void sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const;
+  void sum_chunk(const Buffers& b, const GradOperands& operands,
+                 const NormRows::Chunk& chunk) const;
   void finish(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end) const;
 };
 
-void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Chunk& chunk) const {
+void NormGrad::sum_chunk(const Buffers& b, const GradOperands& operands,
+                         const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
   float* sum_g = workspace.part_of(b.workspace, chunk.task);
   float* sum_gx = sum_g + width;
   std::fill_n(sum_g, 2 * width, 0.0F);
   for (std::int64_t r = 0; r < chunk.runs; ++r) {
-    const Operand o = operand.behind(chunk.offset + r * rows.run_stride());
+    const GradOperands o = operands.at(chunk.offset + r * rows.run_stride());
     loops.gradient_sums(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace, chunk.group),
                         o.d_shortcut, sum_g, sum_gx, chunk.rows * channels, width);
   }
@@ -300,8 +327,8 @@ void NormGrad::sums(const Buffers& b, const Operand& operand, const NormRows::Ch
   rows.unfold(sum_gx);
 }
 
-// d_gamma and d_beta of channels [begin, end) of a group from its chunks' sums, in a fixed order,
-// and what d_x is made with.
+// d_gamma and d_beta of channels [begin, end) of a group, and the coefficients of d_x, from the
+// chunks' sums in a fixed order.
 void NormGrad::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
                       std::int64_t end) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
@@ -330,7 +357,7 @@ void NormGrad::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
   }
 }
 
-Operand operand_of(const BatchNormGrad& op, const Buffers& b) {
+GradOperands grad_operands(const BatchNormGrad& op, const Buffers& b) {
   return {as<float>(b.in[0]),
           op.sum ? as<float>(b.in.back()) : nullptr,
           op.norm.relu ? as<float>(b.in[5]) : nullptr,
@@ -342,25 +369,25 @@ Operand operand_of(const BatchNormGrad& op, const Buffers& b) {
 void run(const NormGrad& grad, const Buffers& b) {
   const NormRows& rows = grad.rows;
   const std::int64_t tasks = rows.tasks(), width = rows.width();
-  const bool large = rows.count() > 65536;
-  Operand operand = operand_of(grad.op, b);
+  const bool large = rows.count() > large_elements;
+  GradOperands operands = grad_operands(grad.op, b);
   for (std::int64_t g = 0; g < rows.groups; ++g)
     for (std::int64_t c = 0; c < width; ++c)
       grad.workspace.params_of(b.workspace, g)[c] =
           as<float>(b.in[3])[g * rows.channels + c % rows.channels];
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t t = 0; t < tasks; ++t) grad.sums(b, operand, rows.at(t));
+  for (std::int64_t t = 0; t < tasks; ++t) grad.sum_chunk(b, operands, rows.at(t));
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t p = 0; p < rows.groups * rows.panels(); ++p) {
     const std::int64_t begin = p % rows.panels() * NormRows::panel;
     grad.finish(b, p / rows.panels(), begin, std::min(rows.channels, begin + NormRows::panel));
   }
-  if (grad.op.gives_shortcut()) operand.d_y = operand.d_shortcut;
+  if (grad.op.gives_shortcut()) operands.d_y = operands.d_shortcut;
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t t = 0; t < tasks; ++t) {
     const NormRows::Chunk chunk = rows.at(t);
     for (std::int64_t r = 0; r < chunk.runs; ++r) {
-      const Operand o = operand.behind(chunk.offset + r * rows.run_stride());
+      const GradOperands o = operands.at(chunk.offset + r * rows.run_stride());
       grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, grad.workspace.params_of(b.workspace, chunk.group),
                        o.d_x, chunk.rows * rows.channels, width);
     }

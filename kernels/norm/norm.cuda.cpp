@@ -1,3 +1,4 @@
+// Binds batch norm and its adjoint to their launchers.
 #include "kernels/norm/norm.cuda.h"
 
 #include "kernels/cuda/cuda.h"

@@ -1,7 +1,15 @@
-// Batch norms forward: bound by memory. Training reads x twice, as no kernel can know the
-// statistics before, and writes y: ResNet-50's stem at 224, 256x112x112x64 in f16, is 411 MB a
-// pass, 0.29 ms; with a shortcut one pass more. Inference reads x once. Not yet run on a GPU;
-// shares of the peak go to bench/RECORDS.md.
+// Batch norm, y = (x - mean) * inv_std * gamma + beta per channel, with an optional shortcut and
+// relu, and its adjoint. All kernels are bound by memory; the examples are ResNet-50's stem at 224,
+// 256x112x112x64 in f16, 411 MB per tensor.
+//   training    reads x once for the statistics and once for y, which it writes: 0.29 ms per pass;
+//   a
+//               shortcut is one more tensor to read
+//   inference   reads x once
+//   adjoint     with a relu the first pass reads d_y, x and y; the second reads the same and writes
+//               d_x: 0.67 ms for seven tensors. Where the first pass writes the shortcut's gradient
+//               (d_y with the mask applied), the second reads that instead of d_y and y
+// These times are computed from the bytes; the kernels have not run on a GPU yet. Measured shares
+// of the peak go to bench/RECORDS.md.
 
 #include <cmath>
 
@@ -10,36 +18,36 @@
 namespace warpstep::cuda {
 namespace {
 
-// Of some numbers: how many, their mean and the sum of squared distances from it. Means are
-// distances, too, from the channel's number in the first row: mergers round them by what the
-// channel's numbers differ, not by what they are.
+// The count, the mean and m2, the sum of squared deviations from the mean, of a set of numbers. The
+// mean is stored relative to the channel's number in the first row, so that rounding in merge() is
+// relative to the differences within the channel, not to the size of its numbers.
 template <int width>
 struct Moments {
   float count = 0;
-  float mean[width] = {}, spread[width] = {};
+  float mean[width] = {}, m2[width] = {};
 
   // Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979.
-  __device__ void merge(float others, const float (&other_mean)[width],
-                        const float (&other_spread)[width]) {
-    if (others == 0) return;
-    const float all = count + others, share = others / all;
+  __device__ void merge(float other_count, const float (&other_mean)[width],
+                        const float (&other_m2)[width]) {
+    if (other_count == 0) return;
+    const float total = count + other_count, fraction = other_count / total;
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      const float apart = other_mean[i] - mean[i];
-      mean[i] += apart * share;
-      spread[i] += other_spread[i] + apart * apart * (count * share);
+      const float delta = other_mean[i] - mean[i];
+      mean[i] += delta * fraction;
+      m2[i] += other_m2[i] + delta * delta * (count * fraction);
     }
-    count = all;
+    count = total;
   }
 };
 
-// Merges the threads of each column, as a tree over the rows: in row 0 when it returns. The whole
-// block calls it.
+// Merges the threads of each column, as a tree over the rows; row 0 has the result. The whole block
+// calls it.
 template <int width>
 __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
-  __shared__ float4 means[width / 4][norm_threads / 2], spreads[width / 4][norm_threads / 2];
+  __shared__ float4 means[width / 4][norm_threads / 2], m2s[width / 4][norm_threads / 2];
   __shared__ float counts[norm_threads / 2];
-  __syncthreads();  // readers of an earlier call have left
+  __syncthreads();  // readers of an earlier call are done
   for (unsigned live = at.rows; live > 1;) {
     const unsigned half = (live + 1) / 2;
     if (at.row >= half && at.row < live) {
@@ -47,23 +55,22 @@ __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
       counts[to] = moments.count;
 #pragma unroll
       for (int i = 0; i < width / 4; ++i) {
-        const float *m = moments.mean + 4 * i, *s = moments.spread + 4 * i;
+        const float *m = moments.mean + 4 * i, *s = moments.m2 + 4 * i;
         means[i][to] = make_float4(m[0], m[1], m[2], m[3]);
-        spreads[i][to] = make_float4(s[0], s[1], s[2], s[3]);
+        m2s[i][to] = make_float4(s[0], s[1], s[2], s[3]);
       }
     }
     __syncthreads();
     if (at.row < live - half) {
       const unsigned from = at.row * at.columns + at.column;
-      float mean[width], spread[width];
+      float mean[width], m2[width];
 #pragma unroll
       for (int i = 0; i < width / 4; ++i) {
-        const float4 m = means[i][from], s = spreads[i][from];
+        const float4 m = means[i][from], s = m2s[i][from];
         mean[4 * i] = m.x, mean[4 * i + 1] = m.y, mean[4 * i + 2] = m.z, mean[4 * i + 3] = m.w;
-        spread[4 * i] = s.x, spread[4 * i + 1] = s.y, spread[4 * i + 2] = s.z,
-                   spread[4 * i + 3] = s.w;
+        m2[4 * i] = s.x, m2[4 * i + 1] = s.y, m2[4 * i + 2] = s.z, m2[4 * i + 3] = s.w;
       }
-      moments.merge(counts[from], mean, spread);
+      moments.merge(counts[from], mean, m2);
     }
     __syncthreads();
     live = half;
@@ -71,10 +78,11 @@ __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
 }
 
 constexpr unsigned at_once = 4;   // rows whose loads are in flight
-constexpr unsigned resident = 3;  // blocks a multiprocessor
+constexpr unsigned resident = 3;  // blocks per multiprocessor
 
-// What a thread has of its column. It measures from the first number that it sees: sums of squares
-// lose nothing to a mean far from 0, and to an outlier no more than it adds to the variance itself.
+// The moments of the rows that this thread reads of its column. It sums deviations from the first
+// number that it reads: a mean far from 0 then costs no precision, and an outlier in the first row
+// costs no more than it adds to the variance itself.
 template <class T, int width>
 __device__ inline Moments<width> own_moments(const T* __restrict__ x, const NormRows& matrix) {
   float origin[width] = {}, sum[width] = {}, squares[width] = {};
@@ -88,9 +96,9 @@ __device__ inline Moments<width> own_moments(const T* __restrict__ x, const Norm
 #pragma unroll
         for (int i = 0; i < width; ++i) {
           if (count == 0) origin[i] = v[i];
-          const float apart = v[i] - origin[i];
-          sum[i] += apart;
-          squares[i] = fmaf(apart, apart, squares[i]);
+          const float deviation = v[i] - origin[i];
+          sum[i] += deviation;
+          squares[i] = fmaf(deviation, deviation, squares[i]);
         }
         ++count;
       });
@@ -102,9 +110,9 @@ __device__ inline Moments<width> own_moments(const T* __restrict__ x, const Norm
 #pragma unroll
   for (int i = 0; i < width; ++i) {
     const float mean = sum[i] / moments.count;
-    const float spread = squares[i] - mean * sum[i];
+    const float m2 = squares[i] - mean * sum[i];
     moments.mean[i] = (origin[i] - first_row[i]) + mean;
-    moments.spread[i] = spread < 0 ? 0 : spread;  // a NaN stays
+    moments.m2[i] = m2 < 0 ? 0 : m2;  // a NaN stays
   }
   return moments;
 }
@@ -115,22 +123,23 @@ struct Statistics {
   double momentum;
 };
 
-// Of a channel; beyond the real ones everything stays 0. The running statistics add up what every
-// step rounds, and so a few numbers move in double.
+// Writes the statistics of one channel; padding channels stay 0. The running statistics accumulate
+// the rounding of every step, so they are updated in double: a few numbers per channel.
 __device__ inline void write_statistics(const Statistics& to, const NormRows& matrix,
-                                        std::size_t channel, float mean, float spread) {
+                                        std::size_t channel, float mean, float m2) {
   const bool real = channel < matrix.real;
   const auto count = static_cast<float>(matrix.rows);
   to.mean[channel] = real ? mean : 0;
-  to.inv_std[channel] = real ? 1 / sqrtf(spread / count + to.epsilon) : 0;
+  to.inv_std[channel] = real ? 1 / sqrtf(m2 / count + to.epsilon) : 0;
   if (!real) return;
   const double old_mean = to.running_mean[channel], old_var = to.running_var[channel];
-  const double var = static_cast<double>(spread) / (static_cast<double>(matrix.rows) - 1);
+  const double var = static_cast<double>(m2) / (static_cast<double>(matrix.rows) - 1);
   to.running_mean[channel] = static_cast<float>(old_mean + to.momentum * (mean - old_mean));
   to.running_var[channel] = static_cast<float>(old_var + to.momentum * (var - old_var));
 }
 
-// The first pass over x. 5 instructions an element: half of what its two bytes allow.
+// The first pass over x: mean and variance. 5 instructions per element, half of the time that its
+// two bytes take.
 template <class T>
 __global__ void __launch_bounds__(norm_threads, resident)
     batch_norm_statistics(const T* __restrict__ x, NormRows matrix, NormPartials partials,
@@ -141,32 +150,33 @@ __global__ void __launch_bounds__(norm_threads, resident)
   if (threadIdx.y == 0 && matrix.column() < matrix.columns) {
     const std::size_t channel = std::size_t{matrix.column()} * width;
     store_quads(partials.of(matrix, blockIdx.x, 0, channel), moments.mean);
-    store_quads(partials.of(matrix, blockIdx.x, 1, channel), moments.spread);
+    store_quads(partials.of(matrix, blockIdx.x, 1, channel), moments.m2);
   }
   if (!last_block(partials.tickets + blockIdx.y, gridDim.x)) return;
 
   const LastPlace last(matrix, width);
   Moments<4> total;
-  const unsigned blocks = last.mine ? gridDim.x : 0;
+  const unsigned blocks = last.active ? gridDim.x : 0;
 #pragma unroll 4
   for (unsigned block = last.place.row; block < blocks; block += last.place.rows) {
-    float mean[4], spread[4];
+    float mean[4], m2[4];
     load(partials.of(matrix, block, 0, last.channel), mean);
-    load(partials.of(matrix, block, 1, last.channel), spread);
-    total.merge(static_cast<float>(matrix.rows_of(block, at_once)), mean, spread);
+    load(partials.of(matrix, block, 1, last.channel), m2);
+    total.merge(static_cast<float>(matrix.rows_of(block, at_once)), mean, m2);
   }
   merge_column(total, last.place);
-  if (!last.mine || last.place.row > 0) return;
+  if (!last.active || last.place.row > 0) return;
 #pragma unroll
   for (unsigned i = 0; i < 4; ++i)
     write_statistics(to, matrix, last.channel + i, widen(x[last.channel + i]) + total.mean[i],
-                     total.spread[i]);
+                     total.m2[i]);
 }
 
-// What y is made of: (x - mean) * scale + beta, which loses nothing where the mean is large.
+// The channels' numbers in y = (x - mean) * scale + beta: subtracting first keeps precision where
+// the mean is large.
 struct Channels {
   const float *gamma, *beta, *mean;
-  const float* spread;  // in training inv_std, else the running variance
+  const float* inv_std_or_var;  // inv_std in training, else the running variance
   float epsilon;
 };
 
@@ -177,25 +187,25 @@ struct OwnChannels {
   __device__ OwnChannels(const Channels& from, const NormRows& matrix) {
     if (matrix.column() >= matrix.columns) return;
     const std::size_t channel = std::size_t{matrix.column()} * width;
-    float spread[width] = {};
+    float inv_std[width] = {};
     load_quads(from.gamma + channel, scale);
     load_quads(from.beta + channel, beta);
     if constexpr (training) {
       load_quads(from.mean + channel, mean);
-      load_quads(from.spread + channel, spread);
+      load_quads(from.inv_std_or_var + channel, inv_std);
     }
 #pragma unroll
     for (unsigned i = 0; i < width; ++i) {
       if (!training && channel + i < matrix.real) {
         mean[i] = from.mean[channel + i];
-        spread[i] = 1 / sqrtf(from.spread[channel + i] + from.epsilon);
+        inv_std[i] = 1 / sqrtf(from.inv_std_or_var[channel + i] + from.epsilon);
       }
-      scale[i] *= spread[i];
+      scale[i] *= inv_std[i];
     }
   }
 };
 
-// The second pass over x, or inference's only one.
+// The second pass over x, which writes y; the only pass of inference.
 template <class T, bool training, bool adds>
 __global__ void __launch_bounds__(norm_threads, resident)
     batch_norm_pass(const T* __restrict__ x, const T* __restrict__ shortcut, T* __restrict__ y,
@@ -246,6 +256,12 @@ bool is_empty(const NormShape& shape) {
   return shape.rows == 0 || shape.channels == 0;
 }
 
+// Two floats per channel and row block: see NormPartials.
+std::size_t partial_floats(const NormShape& shape, DType dtype) {
+  return norm_sum_blocks(shape.rows, shape.channels, dtype) * 2 *
+         static_cast<std::size_t>(shape.channels);
+}
+
 }  // namespace
 
 std::size_t batch_norm_tickets(const NormShape& shape, DType dtype) {
@@ -254,8 +270,7 @@ std::size_t batch_norm_tickets(const NormShape& shape, DType dtype) {
 }
 
 std::size_t batch_norm_workspace(const NormShape& shape, DType dtype) {
-  return norm_sum_blocks(shape.rows, shape.channels, dtype) * 2 *
-         static_cast<std::size_t>(shape.channels) * sizeof(float);
+  return partial_floats(shape, dtype) * sizeof(float);
 }
 
 void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
@@ -292,11 +307,7 @@ void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DT
   });
 }
 
-// The adjoint of batch norms: bound by memory. With a relu the first pass reads d_y, x and y, the
-// second the same and writes d_x: ResNet-50's stem at 224, 256x112x112x64 in f16, is 411 MB a
-// tensor, 0.67 ms for seven. Where the first pass writes the shortcut's gradient, which is d_y with
-// its mask, the second reads that in place of what it was made of. Not yet run on a GPU; shares of
-// the peak go to bench/RECORDS.md.
+// The adjoint.
 
 namespace {
 
@@ -305,7 +316,7 @@ struct Sources {
   const T *d_y, *second, *x, *y;
 };
 
-// One vector of each, and g of them: d_y (+ second), 0 where y is not above 0.
+// One vector of each source. gradient() gives g = d_y (+ second), and 0 where y is not above 0.
 template <class T, bool masked, bool two>
 struct Loaded {
   static constexpr int width = vector_width<T>;
@@ -333,12 +344,11 @@ struct Loaded {
   }
 };
 
-// Rows whose loads are in flight at once, and blocks a multiprocessor.
 template <bool masked, bool two>
-inline constexpr unsigned rows_at_once = masked || two ? 2 : 4;
-constexpr unsigned resident_grad = 2;
+inline constexpr unsigned rows_at_once = masked || two ? 2 : 4;  // whose loads are in flight
+constexpr unsigned resident_grad = 2;                            // blocks per multiprocessor
 
-// d_x = scale (g - shift - slope (x - mean)).
+// The coefficients of d_x = scale (g - shift - slope (x - mean)).
 struct Slopes {
   float *scale, *shift, *slope;  // [channels]
 };
@@ -350,7 +360,8 @@ struct SumsTo {
   Slopes slopes;
 };
 
-// Of a channel: with n rows, shift = sum g / n and slope = inv_std^2 sum g (x - mean) / n.
+// Writes d_gamma, d_beta and the slopes of one channel: with n rows, shift = sum g / n and slope =
+// inv_std^2 sum g (x - mean) / n.
 template <class T>
 __device__ inline void write_sums(const SumsTo<T>& to, unsigned rows, std::size_t channel,
                                   float sum, float product) {
@@ -362,8 +373,8 @@ __device__ inline void write_sums(const SumsTo<T>& to, unsigned rows, std::size_
   to.slopes.slope[channel] = product / count * inv_std * inv_std;
 }
 
-// Sums of g and g (x - mean) over the rows; d_shortcut = g where there is one, and then the sums
-// are those of g as it is stored, which d_x is made from.
+// The first pass: sums of g and g (x - mean) over the rows. With a shortcut it also writes
+// d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads.
 template <class T, bool masked, bool two>
 __global__ void __launch_bounds__(norm_threads, resident_grad)
     batch_norm_grad_sums(Sources<T> from, NormRows matrix, NormPartials partials, SumsTo<T> to) {
@@ -401,7 +412,7 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
 
   const LastPlace last(matrix, width);
   float sums[4] = {}, products[4] = {};
-  if (last.mine) {
+  if (last.active) {
     const std::size_t pitch = 2 * std::size_t{matrix.channels};
     add_rows<float>(partials.of(matrix, 0, 0, last.channel), pitch, 0, gridDim.x, last.place, sums);
     add_rows<float>(partials.of(matrix, 0, 1, last.channel), pitch, 0, gridDim.x, last.place,
@@ -409,12 +420,13 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
   }
   sum_column(sums, last.place);
   sum_column(products, last.place);
-  if (!last.mine || last.place.row > 0) return;
+  if (!last.active || last.place.row > 0) return;
 #pragma unroll
   for (unsigned i = 0; i < 4; ++i)
     write_sums(to, matrix.rows, last.channel + i, sums[i], products[i]);
 }
 
+// The second pass: d_x.
 template <class T, bool masked, bool two>
 __global__ void __launch_bounds__(norm_threads, resident_grad)
     batch_norm_grad_apply(Sources<T> from, T* __restrict__ d_x, NormRows matrix,
@@ -457,14 +469,9 @@ auto apply_kernel(bool masked, bool two) {
   return two ? batch_norm_grad_apply<T, false, true> : batch_norm_grad_apply<T, false, false>;
 }
 
-// The workspace: what blocks leave, then the slopes.
-std::size_t partial_floats(const NormShape& shape, DType dtype) {
-  return norm_sum_blocks(shape.rows, shape.channels, dtype) * 2 *
-         static_cast<std::size_t>(shape.channels);
-}
-
 }  // namespace
 
+// The blocks' partial sums, then the slopes.
 std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype) {
   return (partial_floats(shape, dtype) + 3 * static_cast<std::size_t>(shape.channels)) *
          sizeof(float);
@@ -473,11 +480,12 @@ std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype) {
 void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
                      void* workspace, std::uint32_t* tickets, cudaStream_t stream) {
   dispatch("batch_norm_grad", dtype, [&]<class T>() {
-    if (shape.rows == 0 || shape.channels == 0) return;
+    if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
     auto* memory = static_cast<float*>(workspace);
-    float* behind = memory + partial_floats(shape, dtype);
-    const Slopes slopes{behind, behind + shape.channels, behind + 2 * shape.channels};
+    float* coefficients = memory + partial_floats(shape, dtype);
+    const Slopes slopes{coefficients, coefficients + shape.channels,
+                        coefficients + 2 * shape.channels};
     Sources<T> from{static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.second),
                     static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.y)};
     const unsigned blocks = norm_sum_blocks(shape.rows, shape.channels, dtype);

@@ -1,6 +1,6 @@
-// Launchers of the batch norms' CUDA kernels, over rows of channels; see engine/graph/ops/norm.h
-// for what they compute. Everything of a channel is f32. Channels are those stored, a multiple of
-// 16 bytes; where x, gamma and beta are zero beyond the real ones, so is all that is written.
+// Launchers of the batch norm CUDA kernels, over rows of channels; engine/graph/ops/norm.h defines
+// the arithmetic. Per-channel numbers are f32. `channels` counts the stored channels, a multiple of
+// 16 bytes; where x, gamma and beta are zero in the padding channels, so are all results.
 #pragma once
 
 #include <driver_types.h>
@@ -15,13 +15,13 @@ namespace warpstep::cuda {
 struct NormShape {
   std::int64_t rows = 0;      // pixels of all images
   std::int64_t channels = 0;  // stored
-  std::int64_t real = 0;      // of these; the running statistics have no more
+  std::int64_t real = 0;      // without padding; the extent of the running statistics
   bool relu = false;
   float epsilon = 1e-5F;
   double momentum = 0.1;
 };
 
-// Words that are 0 before and after each launch, one for each block of columns.
+// The number of tickets: words that are 0 before and after each launch, one per column block.
 std::size_t batch_norm_tickets(const NormShape& shape, DType dtype);
 
 struct NormBuffers {
@@ -30,15 +30,15 @@ struct NormBuffers {
   float *running_mean = nullptr, *running_var = nullptr;  // [real]
   const void* shortcut = nullptr;                         // of x's shape, or null
   void* y = nullptr;
-  float *mean = nullptr, *inv_std = nullptr;  // [channels], of training
+  float *mean = nullptr, *inv_std = nullptr;  // [channels], in training
 };
 
-// Two launches: statistics, which move the running ones, and y. The same bits every time.
-// `workspace` holds batch_norm_workspace() bytes.
+// Training, in two launches: the statistics (which also update the running ones), then y.
+// Deterministic. `workspace` holds batch_norm_workspace() bytes.
 std::size_t batch_norm_workspace(const NormShape& shape, DType dtype);
 void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
                 std::uint32_t* tickets, cudaStream_t stream);
-// The second of the two alone: y from the mean and inv_std that are there.
+// The second launch only: y from the given mean and inv_std.
 void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,
                       cudaStream_t stream);
 // y from the running statistics: one launch.
@@ -46,14 +46,14 @@ void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DT
                           cudaStream_t stream);
 
 struct NormGradBuffers {
-  const void *d_y = nullptr, *second = nullptr;  // the second d_y, or null
+  const void *d_y = nullptr, *second = nullptr;  // d_y is the sum of both; second may be null
   const void *x = nullptr, *y = nullptr;         // y of a norm with a relu, else null
   const float *gamma = nullptr, *mean = nullptr, *inv_std = nullptr;  // [channels]
   void *d_x = nullptr, *d_gamma = nullptr, *d_beta = nullptr;         // all in d_y's dtype
   void* d_shortcut = nullptr;                                         // or null
 };
 
-// Two launches: the sums, with d_gamma, d_beta and d_shortcut, and d_x. The same bits every time.
+// Two launches: the sums with d_gamma, d_beta and d_shortcut, then d_x. Deterministic.
 std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype);
 void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
                      void* workspace, std::uint32_t* tickets, cudaStream_t stream);

@@ -1,12 +1,12 @@
-// What the kernels of batch norms share: a matrix of rows by column vectors of 16 bytes, and the
-// two stages of what is summed over its rows. A block is up to 16 column vectors, 256 bytes, by
-// rows, so that a thread stays in its column and keeps what belongs to its channels in registers;
-// blocks are row blocks (x) by column blocks (y). Each column block has a ticket of its own: its
-// last block adds what the others have left, and the columns end beside each other.
+// Shared by the batch norm kernels: a matrix of rows by column vectors of 16 bytes, and sums over
+// its rows in two stages. A block is up to 16 column vectors (256 bytes) by rows, so that a thread
+// stays in its column and keeps its channels' numbers in registers; the grid is row blocks (x) by
+// column blocks (y). Each column block has its own ticket: the last of its blocks to finish adds
+// the partial sums of all of them, so that column blocks finish independently.
 //
-// Row blocks take turns over the matrix, so that all that runs reads one stretch of it. Sums walk
-// it from the end: what wrote it has left that in the L2 cache (50 MB of an H200), and the pass
-// behind them, from the beginning, finds there what they have read last.
+// Row blocks take turns over the matrix, so that all running blocks read one contiguous stretch.
+// Sums read it from the end, because the kernel that wrote it left the end in the L2 cache (50 MB
+// on an H200); the next pass reads from the beginning, which the sums have read last.
 #pragma once
 
 #include "kernels/norm/norm.cuda.h"
@@ -15,13 +15,13 @@
 namespace warpstep::cuda {
 
 inline constexpr unsigned norm_threads = column_threads;
-inline constexpr unsigned norm_columns = 16;  // vectors of a block, side by side
+inline constexpr unsigned norm_columns = 16;  // column vectors per block
 
 struct NormRows {
   unsigned rows, columns, channels, real;
 
   __device__ unsigned column() const { return blockIdx.y * blockDim.x + threadIdx.x; }
-  // Rows that row block `block` has where a thread takes `at_once` in a turn.
+  // The number of rows of row block `block`, where a thread reads `at_once` rows per turn.
   __device__ unsigned rows_of(unsigned block, unsigned at_once) const {
     const unsigned turn = blockDim.y * at_once, all = turn * gridDim.x;
     const unsigned rest = rows % all, before = block * turn;
@@ -30,9 +30,9 @@ struct NormRows {
   }
 };
 
-// load(j, place) for up to `at_once` rows of the thread's column, then use(j, place) for the same,
-// and so on; all loads of a turn are in flight at once. Places are elements. From the end, or from
-// the beginning.
+// Walks over the thread's rows of its column in turns of up to `at_once`: first load(j, place) for
+// all rows of the turn, so that all its loads are in flight, then use(j, place) for the same rows.
+// A place is an index of elements. `from_end`: in reverse order of the rows.
 template <int width, unsigned at_once, bool from_end, class Load, class Use>
 __device__ inline void walk(const NormRows& matrix, Load load, Use use) {
   if (matrix.column() >= matrix.columns) return;
@@ -52,7 +52,7 @@ __device__ inline void walk(const NormRows& matrix, Load load, Use use) {
   }
 }
 
-// `width` floats of a channel vector: several loads of 16 bytes.
+// `width` floats of a channel vector, in loads of 16 bytes.
 template <int width>
 __device__ inline void load_quads(const float* from, float (&to)[width]) {
 #pragma unroll
@@ -64,7 +64,8 @@ __device__ inline void load_quads(const float* from, float (&to)[width]) {
   }
 }
 
-// What row blocks leave for the last one of their columns: two floats a channel.
+// The row blocks' partial sums, which the last block of a column block adds: two floats per
+// channel.
 struct NormPartials {
   float* memory;  // [row blocks][2][channels]
   std::uint32_t* tickets;
@@ -75,11 +76,11 @@ struct NormPartials {
   }
 };
 
-// The threads of a column block's last block, as quads of its channels by row blocks.
+// The position of a thread of the last block: a quad of channels, and the row blocks that it adds.
 struct LastPlace {
   Place place;
   std::size_t channel;  // first of the quad
-  bool mine;            // the others only keep the barriers company
+  bool active;          // the others only participate in __syncthreads()
 
   __device__ LastPlace(const NormRows& matrix, unsigned width) {
     const unsigned first = blockIdx.y * blockDim.x, left = matrix.columns - first;
@@ -87,7 +88,7 @@ struct LastPlace {
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
     place = {thread % quads, thread / quads, quads, blockDim.x * blockDim.y / quads};
     channel = std::size_t{first} * width + place.column * 4;
-    mine = place.row < place.rows;
+    active = place.row < place.rows;
   }
 };
 
@@ -110,8 +111,9 @@ inline LaunchShape norm_launch(const NormRows& matrix, unsigned row_blocks, cuda
           .stream = stream};
 }
 
-// Row blocks of sums: two blocks for each of an H200's 132 multiprocessors, each with 8192 elements
-// or more, and no more than 64 K floats for the last of a column block to read, some 3 us.
+// The number of row blocks for sums: two blocks for each of an H200's 132 multiprocessors, at least
+// 8192 elements per block, and at most 64 K floats that the last block of a column block reads,
+// about 3 us.
 inline unsigned norm_sum_blocks(std::int64_t rows, std::int64_t channels, DType dtype) {
   const auto width = static_cast<std::int64_t>(16 / size_bytes(dtype));
   const std::int64_t across = norm_columns * width, most = channels < across ? channels : across;
@@ -123,8 +125,8 @@ inline unsigned norm_sum_blocks(std::int64_t rows, std::int64_t channels, DType 
   return static_cast<unsigned>(blocks > 1 ? blocks : 1);
 }
 
-// Row blocks of a pass that treats every row alone: as many as are resident at once on an H200,
-// `resident` a multiprocessor, so that none comes later than the others.
+// The number of row blocks for a pass without sums: as many as an H200 runs at once, `resident` per
+// multiprocessor, so that all of them start together.
 inline unsigned norm_pass_blocks(const NormRows& matrix, unsigned at_once, unsigned resident) {
   const dim3 block = norm_block(matrix.columns);
   const unsigned by_machine = 132 * resident / blocks_for(matrix.columns, block.x);

@@ -1,3 +1,4 @@
+// Batch norm and its adjoint in double: two passes over each channel.
 #include <cmath>
 #include <vector>
 

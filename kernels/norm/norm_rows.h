@@ -1,4 +1,4 @@
-// What batch norm's loops on the CPU run over: the rows of one group of channels, in chunks.
+// The iteration space of batch norm on the CPU: the rows of each group of channels, in chunks.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace warpstep::cpu {
 // block is a group and an image's pixels are a run. Chunks depend on the shape alone, so that equal
 // thread counts give equal bits, and so do different ones.
 struct NormRows {
-  static constexpr std::int64_t panel = 64;  // channels that are put together at once, in double
+  static constexpr std::int64_t panel = 64;  // channels whose chunks are merged in one task
 
   std::int64_t groups = 1;
-  std::int64_t channels = 0;       // of a group
-  std::int64_t fold = 1;           // rows that a loop takes as one, to fill its registers
-  std::int64_t runs = 1, run = 0;  // runs of so many rows that lie one behind the other
-  std::int64_t pieces = 1;         // chunks of a run, where it is long
-  std::int64_t runs_a_chunk = 1;   // where it is short
+  std::int64_t channels = 0;        // of a group
+  std::int64_t fold = 1;            // rows that a loop treats as one, to fill its registers
+  std::int64_t runs = 1, run = 0;   // number of runs; consecutive rows per run
+  std::int64_t pieces = 1;          // chunks per run, where runs are long
+  std::int64_t runs_per_chunk = 1;  // where runs are short
 
   explicit NormRows(const Value& x, std::int64_t block) {
     const Shape& s = x.type.shape;
@@ -34,19 +34,19 @@ struct NormRows {
     }
     const std::int64_t whole = 16 / std::gcd(channels, std::int64_t{16});
     if (channels <= 128) fold = whole * std::max<std::int64_t>(1, 64 / (channels * whole));
-    const std::int64_t most = 128 * fold;  // rows of a chunk: sums in float are exact enough
+    const std::int64_t most = 128 * fold;  // rows per chunk: few enough to sum them in float
     pieces = (run + most - 1) / most;
-    runs_a_chunk = std::clamp<std::int64_t>(most / run, 1, runs);
+    runs_per_chunk = std::clamp<std::int64_t>(most / run, 1, runs);
   }
 
   std::int64_t width() const { return fold * channels; }
   std::int64_t count() const { return groups * channels * runs * run; }
-  std::int64_t chunks() const { return (runs + runs_a_chunk - 1) / runs_a_chunk * pieces; }
+  std::int64_t chunks() const { return (runs + runs_per_chunk - 1) / runs_per_chunk * pieces; }
   std::int64_t tasks() const { return groups * chunks(); }
   std::int64_t panels() const { return (channels + panel - 1) / panel; }  // of a group
   std::int64_t run_stride() const { return groups * channels * run; }
 
-  // Puts column sums of folded rows together in the first `channels`.
+  // Adds the column sums of folded rows into the first `channels`.
   void unfold(float* columns) const {
     for (std::int64_t at = channels; at < width(); at += channels)
       for (std::int64_t c = 0; c < channels; ++c) columns[c] += columns[at + c];
@@ -60,17 +60,17 @@ struct NormRows {
   // Tasks go through memory in order.
   Chunk at(std::int64_t task) const {
     const std::int64_t piece = task % pieces, group = task / pieces % groups,
-                       first = task / pieces / groups * runs_a_chunk;
+                       first = task / pieces / groups * runs_per_chunk;
     const std::int64_t begin = piece * run / pieces, end = (piece + 1) * run / pieces;
     return {task, group, first * run_stride() + (group * run + begin) * channels,
-            std::min(runs_a_chunk, runs - first), end - begin};
+            std::min(runs_per_chunk, runs - first), end - begin};
   }
   Chunk chunk_of(std::int64_t group, std::int64_t chunk) const {
     return at((chunk / pieces * groups + group) * pieces + chunk % pieces);
   }
 };
 
-// The workspace: `part` floats a task for its sums, then `params` a group.
+// The workspace: `part` floats per task for its sums, then `params` floats per group.
 struct NormWorkspace {
   std::int64_t part, params, tasks, groups;
 

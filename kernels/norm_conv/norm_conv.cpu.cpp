@@ -1,5 +1,6 @@
-// oneDNN has no engine that computes a convolution and the statistics of its output at once, and on
-// a CPU, whose caches hold what a convolution has just written, little would be gained.
+// The CPU backend has no kernels for these ops and refuses the fusions that make them. oneDNN has
+// no primitive that computes a convolution and the statistics of its output at once, and little
+// would be gained: a CPU's caches still hold what the convolution has just written.
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {

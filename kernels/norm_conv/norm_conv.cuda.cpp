@@ -1,3 +1,7 @@
+// Convolutions fused with the batch norms around them: each op is a cuDNN graph of its convolution
+// with the norm's pointwise operations before it or sums after it. computes() asks cuDNN whether it
+// has an engine for such a graph, so that fusions without one are not made. The parts without a
+// convolution are launches of norm_conv.cuda.cu.
 #include "kernels/norm_conv/norm_conv.cuda.h"
 
 #include "engine/core/error.h"
@@ -8,7 +12,7 @@
 namespace warpstep::cuda {
 namespace {
 
-// uids of what the graphs read and write; x, w and y are ConvShape's.
+// uids of the tensors that the graphs read and write; those of x, w and y are ConvShape's.
 enum NormUid : std::int64_t {
   scale_uid = 4,
   bias_uid,
@@ -32,10 +36,11 @@ enum NormUid : std::int64_t {
 using Direction = dnn::Convolution::Direction;
 using Mode = dnn::Pointwise::Mode;
 
-// A graph as it grows: every step's result is virtual until it is written to a tensor of the call.
-class Growing {
+// Builds a graph: results of operations are virtual tensors unless they are written to one of the
+// call's tensors.
+class GraphBuilder {
  public:
-  Growing(std::string name, const ConvShape& shape) : shape_(shape) {
+  GraphBuilder(std::string name, const ConvShape& shape) : shape_(shape) {
     graph_.name = std::move(name);
     for (const auto& [uid, stored] :
          {std::pair{ConvShape::x_uid, &shape.x}, std::pair{ConvShape::w_uid, &shape.w},
@@ -43,7 +48,7 @@ class Growing {
       graph_.tensors.push_back(tensor_of(uid, shape.dtype, *stored));
   }
 
-  // One number a channel of the image `like`.
+  // One number per channel of the image `like`.
   std::int64_t channels(std::int64_t uid, DType dtype, const Shape& like) {
     graph_.tensors.push_back(dnn::nhwc(uid, dtype, 1, 1, 1, like[3]));
     return uid;
@@ -52,8 +57,8 @@ class Growing {
     graph_.tensors.push_back(tensor_of(uid, shape_.dtype, shape_.x));
     return uid;
   }
-  // Of x's shape, never in memory.
-  std::int64_t between(DType dtype = DType::f32) {
+  // A virtual tensor of x's shape.
+  std::int64_t intermediate(DType dtype = DType::f32) {
     graph_.tensors.push_back(dnn::virtual_like(graph_.tensor(ConvShape::x_uid), next_, dtype));
     return next_++;
   }
@@ -61,13 +66,13 @@ class Growing {
     graph_.operations.push_back(dnn::Pointwise{mode, x, b, y});
   }
   std::int64_t pointwise(Mode mode, std::int64_t x, std::int64_t b) {
-    const std::int64_t y = between();
+    const std::int64_t y = intermediate();
     pointwise(mode, x, b, y);
     return y;
   }
   void add(const dnn::Operation& operation) { graph_.operations.push_back(operation); }
 
-  // scale x + bias, both in the dtype of the images, as the engines want them.
+  // scale x + bias, both in the dtype of the images, as the engines require.
   std::int64_t normed(std::int64_t x, std::int64_t scale, std::int64_t bias) {
     channels(scale, shape_.dtype, shape_.x);
     channels(bias, shape_.dtype, shape_.x);
@@ -82,19 +87,21 @@ class Growing {
   std::int64_t next_ = 100;
 };
 
+// y = conv(prologue(x)) and the sums of y's channels; the prologue is a norm with relu, maybe with
+// the sum of a residual block before the relu.
 dnn::Graph norm_conv_graph(std::string name, const NormConv& op, const ConvShape& shape) {
-  Growing graph(std::move(name), shape);
+  GraphBuilder graph(std::move(name), shape);
   dnn::Convolution conv = convolution_of(op.conv, Direction::forward);
   if (op.prologue != Prologue::none) {
     std::int64_t sum = graph.normed(ConvShape::x_uid, scale_uid, bias_uid);
     if (op.joins()) {
-      std::int64_t beside = graph.images(shortcut_uid);
+      std::int64_t shortcut = graph.images(shortcut_uid);
       if (op.prologue == Prologue::join_norms)
-        beside = graph.normed(beside, shortcut_scale_uid, shortcut_bias_uid);
-      sum = graph.pointwise(Mode::add, sum, beside);
+        shortcut = graph.normed(shortcut, shortcut_scale_uid, shortcut_bias_uid);
+      sum = graph.pointwise(Mode::add, sum, shortcut);
     }
     // Tensor cores read the images' dtype.
-    conv.x = op.joins() ? graph.images(joined_uid) : graph.between(shape.dtype);
+    conv.x = op.joins() ? graph.images(joined_uid) : graph.intermediate(shape.dtype);
     graph.pointwise(Mode::relu, sum, 0, conv.x);
   }
   graph.add(conv);
@@ -103,14 +110,15 @@ dnn::Graph norm_conv_graph(std::string name, const NormConv& op, const ConvShape
   return graph.take();
 }
 
-// The only form that has engines: the mask is made again from what the norm reads.
-// shape.y is the gradient d_z, shape.x what the norm in front reads and the shape of g, which is
-// bound as joined_uid.
+// g = the convolution's data gradient, masked by the relu of the norm before it, and the sums for
+// that norm's gradient. shape.y is the gradient d_z; shape.x is the shape of the norm's input and
+// of g, which is bound as joined_uid. The mask is computed again from the norm's input: no other
+// form has an engine.
 dnn::Graph norm_data_grad_graph(std::string name, const Conv& op, const ConvShape& shape) {
-  Growing graph(std::move(name), shape);
+  GraphBuilder graph(std::move(name), shape);
   dnn::Convolution conv = convolution_of(op, Direction::data_grad);
   const auto channels = [&](std::int64_t uid) { return graph.channels(uid, DType::f32, shape.x); };
-  conv.x = graph.between();
+  conv.x = graph.intermediate();
   graph.add(conv);
   const std::int64_t mean = channels(mean_uid), inv_std = channels(inv_std_uid),
                      gamma = channels(gamma_uid), beta = channels(beta_uid);
@@ -133,11 +141,12 @@ dnn::Graph norm_data_grad_graph(std::string name, const Conv& op, const ConvShap
   return graph.take();
 }
 
+// The weight gradient of a convolution whose input is a norm with relu, computed again here.
 dnn::Graph norm_weight_grad_graph(std::string name, const Conv& op, const ConvShape& shape) {
-  Growing graph(std::move(name), shape);
+  GraphBuilder graph(std::move(name), shape);
   dnn::Convolution conv = convolution_of(op, Direction::weight_grad);
   const std::int64_t sum = graph.normed(ConvShape::x_uid, scale_uid, bias_uid);
-  conv.x = graph.between(shape.dtype);
+  conv.x = graph.intermediate(shape.dtype);
   graph.pointwise(Mode::relu, sum, 0, conv.x);
   graph.add(conv);
   return graph.take();
@@ -145,7 +154,8 @@ dnn::Graph norm_weight_grad_graph(std::string name, const Conv& op, const ConvSh
 
 using Uids = std::vector<std::int64_t>;
 
-// Enqueues the library's plan of `graph`, with the node's inputs and outputs bound as these uids.
+// A kernel that executes the library's plan for `graph`, with the node's inputs and outputs bound
+// to these uids.
 std::unique_ptr<Kernel> planned_kernel(const Operands& operands, const dnn::Graph& graph, Uids in,
                                        Uids out) {
   dnn::Planned planned = operands.context.dnn->plan(graph);
@@ -187,7 +197,7 @@ Uids inputs_of(Prologue prologue) {
   return uids;
 }
 
-// Shapes of a node before they are stored: none of its axes is padded, or there is no engine.
+// Logical shapes: the engines need values without padding, where both are equal.
 ConvShape conv_shape(const Type& x, const Shape& w, const Shape& y) {
   return {.dtype = x.dtype, .x = x.shape, .w = w, .y = y};
 }
@@ -197,11 +207,11 @@ bool is_unpadded(const ConvShape& shape) {
   return shape.x[3] == shape.w[3] && shape.x[3] % vector == 0 && shape.y[3] % vector == 0;
 }
 
-// The graph of an op that a library is asked for.
+// The convolution's shapes and the cuDNN graph of an op.
 template <class Op>
-struct Asked;
+struct FusedGraph;
 template <>
-struct Asked<NormConv> {
+struct FusedGraph<NormConv> {
   static ConvShape shape(const NormConv& op, const Types& in) {
     return conv_shape(in[0], in[1].shape, infer(op.conv, {in[0], in[1]})[0].shape);
   }
@@ -210,7 +220,7 @@ struct Asked<NormConv> {
   }
 };
 template <>
-struct Asked<NormConvDataGrad> {
+struct FusedGraph<NormConvDataGrad> {
   static ConvShape shape(const NormConvDataGrad&, const Types& in) {
     return conv_shape(in[2], in[1].shape, in[0].shape);
   }
@@ -220,7 +230,7 @@ struct Asked<NormConvDataGrad> {
   }
 };
 template <>
-struct Asked<NormConvWeightGrad> {
+struct FusedGraph<NormConvWeightGrad> {
   static ConvShape shape(const NormConvWeightGrad& op, const Types& in) {
     return conv_shape(in[0], weight_shape(op.conv, in[0].shape[3]), in[3].shape);
   }
@@ -233,7 +243,7 @@ struct Asked<NormConvWeightGrad> {
 template <class Op>
 dnn::Graph graph_of(const Op& op, const Operands& operands) {
   const Types in = operands.graph.types(operands.node.in);
-  return Asked<Op>::graph(op, Asked<Op>::shape(op, in), operands.node.title());
+  return FusedGraph<Op>::graph(op, FusedGraph<Op>::shape(op, in), operands.node.title());
 }
 
 }  // namespace
@@ -241,11 +251,11 @@ dnn::Graph graph_of(const Op& op, const Operands& operands) {
 bool computes(const AnyOp& any, const Types& in, const Context& context) {
   return std::visit(
       [&]<class Op>(const Op& op) {
-        if constexpr (requires { Asked<Op>::graph; }) {
-          const ConvShape shape = Asked<Op>::shape(op, in);
-          // cuDNN 9 has such engines in f16 alone, and takes its time to say so.
+        if constexpr (requires { FusedGraph<Op>::graph; }) {
+          const ConvShape shape = FusedGraph<Op>::shape(op, in);
+          // cuDNN 9 has such engines only in f16; not asking for others saves the time of a query.
           return shape.dtype == DType::f16 && is_unpadded(shape) &&
-                 context.dnn->supports(Asked<Op>::graph(op, shape, "asked"));
+                 context.dnn->supports(FusedGraph<Op>::graph(op, shape, "asked"));
         } else {
           return false;
         }

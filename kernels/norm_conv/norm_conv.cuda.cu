@@ -1,7 +1,8 @@
-// What fused norms leave over: a few numbers a channel, and the one pass a norm's gradient that no
-// engine takes as a prologue. The pass is bound by memory: g and x in, d_x out, at 56x56x64 of 256
-// images in f16 308 MB, 0.07 ms of an H200. Not yet run on a GPU; shares of the peak go to
-// bench/RECORDS.md.
+// The parts of fused norms that cuDNN's engines do not compute: statistics from the channels' sums
+// (a few numbers per channel, bound by the launch), and d_x of a norm, one pass per norm, which no
+// engine accepts as a prologue. That pass is bound by memory: it reads g and x and writes d_x,
+// 308 MB for 256 images of 56x56x64 in f16, 0.07 ms on an H200 (computed; it has not run on a GPU
+// yet). Measured shares of the peak go to bench/RECORDS.md.
 #include "kernels/norm_conv/norm_conv.cuda.h"
 
 #include "kernels/norm/norm.cuh"
@@ -9,9 +10,9 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned channels_a_block = 128;
+constexpr unsigned channels_per_block = 128;
 constexpr unsigned at_once = 4;   // rows whose loads are in flight
-constexpr unsigned resident = 3;  // blocks a multiprocessor
+constexpr unsigned resident = 3;  // blocks per multiprocessor
 
 template <class T>
 struct Finalizing {
@@ -21,11 +22,11 @@ struct Finalizing {
   double rows, epsilon, momentum;
 };
 
-// In double: few numbers, and the difference of two that are near each other.
+// In double: the numbers are few, and the variance is the difference of two nearly equal ones.
 template <class T>
-__global__ void __launch_bounds__(channels_a_block)
+__global__ void __launch_bounds__(channels_per_block)
     norm_finalize_channels(Finalizing<T> at, unsigned channels) {
-  const unsigned c = blockIdx.x * channels_a_block + threadIdx.x;
+  const unsigned c = blockIdx.x * channels_per_block + threadIdx.x;
   if (c >= channels) return;
   const double mean = at.sum[c] / at.rows;
   double variance = at.squares[c] / at.rows - mean * mean;
@@ -48,7 +49,8 @@ struct Applying {
   T *d_x, *narrow_d_gamma, *narrow_d_beta;
 };
 
-// d_x = by_g g + by_x x + constant; the first row of blocks narrows the parameters' gradients, too.
+// d_x = by_g g + by_x x + constant. The first row of blocks also converts the parameters' gradients
+// to T.
 template <class T>
 __global__ void __launch_bounds__(norm_threads, resident)
     norm_grad_apply_pass(Applying<T> at, NormRows matrix) {
@@ -93,8 +95,8 @@ void norm_finalize(const NormShape& shape, const NormFinalizeBuffers& b, DType d
     const unsigned channels = index32("norm_finalize", "channels", shape.channels);
     if (channels == 0) return;
     launch("norm_finalize", norm_finalize_channels<T>,
-           {.grid = dim3(blocks_for(channels, channels_a_block)),
-            .block = dim3(channels_a_block),
+           {.grid = dim3(blocks_for(channels, channels_per_block)),
+            .block = dim3(channels_per_block),
             .stream = stream},
            Finalizing<T>{b.sum, b.squares, b.gamma, b.beta, b.running_mean, b.running_var, b.mean,
                          b.inv_std, static_cast<T*>(b.scale), static_cast<T*>(b.bias),

@@ -1,6 +1,5 @@
-// Launchers of what stands between the convolutions of fused norms; see
-// engine/graph/ops/norm_conv.h. Channels are a multiple of 16 bytes of elements, none of them
-// padding.
+// Launchers of the kernels between the convolutions of fused norms; engine/graph/ops/norm_conv.h
+// defines the arithmetic. Channels are a multiple of 16 bytes and have no padding.
 #pragma once
 
 #include <driver_types.h>
@@ -15,7 +14,7 @@ struct NormFinalizeBuffers {
   float *mean = nullptr, *inv_std = nullptr;
   void *scale = nullptr, *bias = nullptr;  // of `dtype`
 };
-// One launch of a thread a channel.
+// One launch with one thread per channel.
 void norm_finalize(const NormShape& shape, const NormFinalizeBuffers& buffers, DType dtype,
                    cudaStream_t stream);
 

@@ -1,3 +1,4 @@
+// Convolutions fused with batch norms, in double.
 #include <cmath>
 #include <vector>
 

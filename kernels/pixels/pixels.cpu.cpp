@@ -1,5 +1,5 @@
-// apply_pixels() with a row of the batch a task: the loader's own vector code, see
-// engine/core/pixels.cpp for what bounds it.
+// apply_pixels(), the loader's own vector code, with one task per row of the batch;
+// engine/core/pixels.cpp says what bounds it.
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {

@@ -1,3 +1,4 @@
+// Binds augmentation to its launcher.
 #include "kernels/pixels/pixels.cuda.h"
 
 #include "kernels/cuda/cuda.h"

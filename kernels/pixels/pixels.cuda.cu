@@ -1,11 +1,12 @@
-// From the loader's bytes to the network's numbers, each row of the batch by its own plan: 3 bytes
-// in and 16 out a pixel for RGB to 8 channels of 16 bits, 256 images of 256x256 are 320 MB, 75 us;
-// a mask costs some 100 instructions for 8 pixels, which hide behind that.
+// From the loader's bytes to the network's input, each row of the batch by its own plan. Bound by
+// memory: 3 bytes in and 16 out per pixel for RGB to 8 channels of 16 bits; 256 images of 256x256
+// are 320 MB, 75 us. A mask costs about 100 instructions per 8 pixels, which overlap with the
+// memory traffic. Measured figures go to bench/RECORDS.md.
 //
-// A block takes a tile of 512 pixels of one row's image, up to 64 wide. The mask's draws for it,
-// and for one pixel around it, are made once, into shared memory: 10x10 draws of a byte for 8
-// pixels each. The bytes of a pixel are read where they lie: neighbours' lie side by side, mirrored
-// or not.
+// A block computes a tile of 512 pixels of one row's image, up to 64 wide. It draws the mask for
+// the tile and for one pixel around it once, into shared memory: 10x10 draws, one byte for 8 pixels
+// each. Pixels are read directly from memory: neighbouring threads read neighbouring pixels,
+// mirrored or not.
 #include "kernels/pixels/pixels.cuda.h"
 
 #include "kernels/cuda/dispatch.h"
@@ -18,22 +19,22 @@ namespace {
 
 constexpr unsigned threads = 256;
 constexpr unsigned tile_pixels = 512;
-// The tile of 8 columns has the most draws for it and around it: 66 rows of 3.
+// The tile of 8 columns has the most draws, with those around it: 66 rows of 3.
 constexpr unsigned most_draws = (tile_pixels / 8 + 2) * 3;
 
 struct Augmentation {
   unsigned source_height, source_width, height, width;  // of images, of y
-  unsigned channels, vectors_a_pixel;
+  unsigned channels, vectors_per_pixel;
   unsigned columns, rows;           // of a tile; columns are 8, 16, 32 or 64,
   unsigned column_bits;             // 2 to the power of this
-  unsigned draws_a_row;             // columns / 8 and one on each side
-  Divider tiles, across, draw_row;  // by tiles an image, tiles side by side, draws_a_row
+  unsigned draws_per_row;           // columns / 8 and one on each side
+  Divider tiles, across, draw_row;  // by tiles per image, tiles per row of tiles, draws_per_row
   unsigned threshold;
   bool dilate, mix;
   float m[3][3], shift[3];
 };
 
-// The eight pixels of a draw, from the low bit up.
+// The eight pixels of a draw as bits, lowest first.
 __device__ inline unsigned drawn_pixels(const RowPlan& row, unsigned draw, unsigned threshold) {
   const uint4 words = random_words(draw, row.counter[1], row.counter[0],
                                    static_cast<unsigned>(Purpose::mask), row.key[0], row.key[1]);
@@ -47,38 +48,39 @@ __device__ inline unsigned drawn_pixels(const RowPlan& row, unsigned draw, unsig
   return bits;
 }
 
-// A tile's place in its image.
+// The place of a tile in its image.
 struct Tile {
   unsigned top, left;
 };
 
-// Draw `item` of those for the tile and around it: nothing is drawn outside of the image.
+// Draw number `item` of those for the tile and around it; 0 outside of the image.
 __device__ inline unsigned tile_draw(const Augmentation& a, const RowPlan& row, const Tile& tile,
                                      unsigned item) {
   unsigned column = item;
   const unsigned line = a.draw_row.split(column);
-  const bool around = line == 0 || line == a.rows + 1 || column == 0 || column == a.draws_a_row - 1;
+  const bool around =
+      line == 0 || line == a.rows + 1 || column == 0 || column == a.draws_per_row - 1;
   if (around && !a.dilate) return 0;
-  // Above and to the left of the image these wrap to what is far outside of it.
+  // Above and to the left of the image these wrap around to large numbers, outside of it.
   const unsigned y = tile.top + line - 1, byte = tile.left / 8 + column - 1;
   const unsigned image_bytes = (a.width + 7) / 8;
   if (y >= a.height || byte >= image_bytes) return 0;
   const unsigned bits = drawn_pixels(row, y * image_bytes + byte, a.threshold);
-  const unsigned behind = byte * 8 + 8 > a.width ? byte * 8 + 8 - a.width : 0;
-  return bits & (0xFFU >> behind);
+  const unsigned outside = byte * 8 + 8 > a.width ? byte * 8 + 8 - a.width : 0;
+  return bits & (0xFFU >> outside);
 }
 
 __device__ inline bool is_covered(const Augmentation& a, const std::uint8_t* drawn, unsigned line,
                                   unsigned column) {
   const auto bit = [&](unsigned l, unsigned c) {
-    return (drawn[(l + 1) * a.draws_a_row + c / 8] >> c % 8 & 1) != 0;
+    return (drawn[(l + 1) * a.draws_per_row + c / 8] >> c % 8 & 1) != 0;
   };
-  const unsigned c = column + 8;  // behind the draw on the left
+  const unsigned c = column + 8;  // the tile begins after the draw on its left
   if (bit(line, c)) return true;
   return a.dilate && (bit(line - 1, c) || bit(line + 1, c) || bit(line, c - 1) || bit(line, c + 1));
 }
 
-// The numbers of output pixel (i, j) before it is mixed, and 0 for channels that there are not.
+// The values of output pixel (i, j) before mixing; 0 for channels that the image does not have.
 __device__ inline void numbers_of(const Augmentation& a, const std::uint8_t* __restrict__ images,
                                   const RowPlan& row, unsigned i, unsigned j, bool covered,
                                   float (&y)[3]) {
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(threads)
   const bool mixed = a.mix && own.weight < 1;
   const unsigned pair = mixed ? own.pair : r;
   if (a.threshold > 0) {
-    const unsigned draws = (a.rows + 2) * a.draws_a_row;
+    const unsigned draws = (a.rows + 2) * a.draws_per_row;
     for (unsigned item = threadIdx.x; item < (mixed ? 2 * draws : draws); item += threads) {
       const unsigned of = item < draws ? 0 : 1;
       drawn[of][item - of * draws] = static_cast<std::uint8_t>(
@@ -144,14 +146,14 @@ __global__ void __launch_bounds__(threads)
     float vector[width] = {};
 #pragma unroll
     for (int o = 0; o < 3; ++o) vector[o] = numbers[o];
-    T* to = y + ((std::size_t{r} * a.height + i) * a.width + j) * a.vectors_a_pixel * width;
+    T* to = y + ((std::size_t{r} * a.height + i) * a.width + j) * a.vectors_per_pixel * width;
     store(to, vector);
     const float zeros[width] = {};
-    for (unsigned v = 1; v < a.vectors_a_pixel; ++v) store(to + v * width, zeros);
+    for (unsigned v = 1; v < a.vectors_per_pixel; ++v) store(to + v * width, zeros);
   }
 }
 
-Augmentation checked(const AugmentShape& shape, unsigned vectors_a_pixel) {
+Augmentation checked(const AugmentShape& shape, unsigned vectors_per_pixel) {
   const PixelPlan& plan = shape.plan;
   if (plan.channels < 1 || plan.channels > 3)
     refuse_size("augment", "channels", plan.channels, 3, 1);
@@ -167,11 +169,11 @@ Augmentation checked(const AugmentShape& shape, unsigned vectors_a_pixel) {
                  .height = height,
                  .width = width,
                  .channels = static_cast<unsigned>(plan.channels),
-                 .vectors_a_pixel = vectors_a_pixel,
+                 .vectors_per_pixel = vectors_per_pixel,
                  .columns = columns,
                  .rows = lines,
                  .column_bits = column_bits,
-                 .draws_a_row = columns / 8 + 2,
+                 .draws_per_row = columns / 8 + 2,
                  .tiles = Divider(across * down),
                  .across = Divider(across),
                  .draw_row = Divider(columns / 8 + 2),

@@ -1,4 +1,4 @@
-// The launcher of the CUDA kernel that makes the network's numbers of a batch's bytes.
+// The launcher of the CUDA kernel that converts a batch's bytes to the network's input.
 #pragma once
 
 #include <driver_types.h>
@@ -9,10 +9,10 @@
 
 namespace warpstep::cuda {
 
-// y [rows, out.height, out.width, pitch] of images u8 [any, source.height, source.width,
-// plan.channels] by a RowPlan a row, see engine/core/pixels.h: in f32 to the bit, in 16 bits the
-// same numbers rounded to nearest even. Channels of y beyond the plan's are 0; `pitch` is a
-// multiple of 16 bytes.
+// y [rows, out.height, out.width, pitch] from images u8 [any, source.height, source.width,
+// plan.channels], by one RowPlan per row. In f32 the result is bit-identical to
+// engine/core/pixels.h; in 16 bits it is the same, rounded to nearest even. Channels of y after the
+// plan's are 0; `pitch` is a multiple of 16 bytes.
 struct AugmentShape {
   std::int64_t rows = 0;
   ImageExtent source, out;

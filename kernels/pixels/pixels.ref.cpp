@@ -1,3 +1,4 @@
+// Augmentation in double: each row of the batch by its own plan.
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
@@ -20,7 +21,7 @@ struct Pixels {
                                               drawn(i, j - 1) || drawn(i, j + 1)));
   }
 
-  // Channel `o` of output pixel (i, j), before it is mixed.
+  // Channel `o` of output pixel (i, j) before mixing.
   double at(const RowPlan& row, std::int64_t i, std::int64_t j, std::int64_t o) const {
     const std::int64_t y = row.y + i, x = row.x + (row.mirrored != 0 ? out[2] - 1 - j : j);
     const bool inside = y >= 0 && y < images[1] && x >= 0 && x < images[2];

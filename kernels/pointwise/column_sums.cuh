@@ -1,7 +1,7 @@
-// Sums of the columns of a matrix [rows, channels] by the kernel that reads or writes it, in one
-// launch and a fixed order: each thread adds rows of its column vector, a block its threads' sums
-// as a tree, and the last block to finish adds those of the blocks. A block is x column vectors by
-// y rows, so that a thread stays in its column; blocks are row blocks (x) by column blocks (y).
+// Sums of the columns of a matrix [rows, channels], by the kernel that reads or writes it, in one
+// launch and a fixed order: each thread adds rows of its column vector, a block adds its threads'
+// sums as a tree, and the last block to finish adds the blocks' sums. A block is x column vectors
+// by y rows, so that a thread stays in its column; the grid is row blocks (x) by column blocks (y).
 #pragma once
 
 #include "kernels/cuda/dispatch.h"
@@ -13,13 +13,13 @@ namespace warpstep::cuda {
 inline constexpr unsigned column_threads = 256;
 inline constexpr unsigned rows_a_thread = 4;  // in flight at once
 
-// The place of the calling thread in `rows` rows of `columns` threads; those beyond, which have
-// row >= rows, only keep the barriers company.
+// The place of the calling thread in `rows` rows of `columns` threads; threads with row >= rows
+// only participate in __syncthreads().
 struct Place {
   unsigned column, row, columns, rows;
 };
 
-// Several words of 16 bytes.
+// Stores `width` floats, in words of 16 bytes.
 template <int width>
 __device__ inline void store_quads(float* to, const float (&from)[width]) {
 #pragma unroll
@@ -29,12 +29,12 @@ __device__ inline void store_quads(float* to, const float (&from)[width]) {
   }
 }
 
-// Sums the threads of each column, as a tree over the rows: in row 0 when it returns. The whole
-// block calls it.
+// Sums the threads of each column, as a tree over the rows; row 0 has the result. The whole block
+// calls it.
 template <int width>
 __device__ inline void sum_column(float (&sum)[width], const Place& at) {
   __shared__ float4 tile[width / 4][column_threads / 2];
-  __syncthreads();  // readers of an earlier call have left
+  __syncthreads();  // readers of an earlier call are done
   for (unsigned live = at.rows; live > 1;) {
     const unsigned half = (live + 1) / 2;
     if (at.row >= half && at.row < live)
@@ -63,7 +63,7 @@ __device__ inline void add_rows(const T* from, std::size_t pitch, unsigned begin
                                 const Place& at, float (&sum)[width]) {
   const unsigned step = at.rows * rows_a_thread;
   for (unsigned first = begin + at.row; first < end; first += step) {
-    Packed<T, width> packed[rows_a_thread];  // 0 behind the end
+    Packed<T, width> packed[rows_a_thread];  // 0 after the end
 #pragma unroll
     for (unsigned j = 0; j < rows_a_thread; ++j) {
       const unsigned row = first + j * at.rows;
@@ -79,7 +79,7 @@ __device__ inline void add_rows(const T* from, std::size_t pitch, unsigned begin
   }
 }
 
-// What a launch gives its kernel: where the sums go, and what their two stages need.
+// The argument of a kernel with column sums: the result and the memory of its two stages.
 template <class T>
 struct ColumnSums {
   T* sums;           // [columns vectors]
@@ -96,9 +96,9 @@ struct ColumnSums {
   }
 };
 
-// Both stages, from what each thread has summed of its column; the whole grid calls it. What blocks
-// leave for the last one is at most 256 KB, as it reads alone: 64 K floats, some 3 us; usually
-// 264 x 32 floats, 34 KB.
+// Both stages, from each thread's sum of its column; the whole grid calls it. The last block reads
+// the partial sums alone, so they are at most 64 K floats, 256 KB, about 3 us; usually 264 x 32
+// floats, 34 KB.
 template <class T, int width>
 __device__ inline void finish_column_sums(const ColumnSums<T>& into, float (&sum)[width]) {
   const std::size_t channels = std::size_t{into.columns} * width;
@@ -122,15 +122,14 @@ __device__ inline void finish_column_sums(const ColumnSums<T>& into, float (&sum
   }
 }
 
-// Threads of a block: as many column vectors as there are, up to `most`, by rows.
+// The threads of a block: all column vectors, up to `most`, by rows.
 inline dim3 block_over(unsigned columns, unsigned most) {
   const unsigned x = columns < most ? columns : most;
   return dim3(x, column_threads / x);
 }
 
-// A matrix is cut into so many blocks of rows that each has 8192 elements or more in up to 256
-// channels, there are two for each of an H200's 132 multiprocessors, and the last block has no more
-// than 64 K floats to add.
+// The number of row blocks: at most two for each of an H200's 132 multiprocessors, each with at
+// least 8192 elements in up to 256 channels, and at most 64 K floats for the last block to add.
 inline unsigned row_blocks(std::int64_t rows, std::int64_t channels) {
   const std::int64_t by_work = rows * (channels < 256 ? channels : 256) / 8192;
   const std::int64_t by_rest = 65536 / channels;
@@ -139,7 +138,8 @@ inline unsigned row_blocks(std::int64_t rows, std::int64_t channels) {
   return static_cast<unsigned>(blocks > 1 ? blocks : 1);
 }
 
-// `rows` rows in `most_blocks` blocks or fewer, for which `workspace` has room; `channels` above 0.
+// For `rows` rows in up to `most_blocks` blocks, which `workspace` has room for; `channels` is
+// above 0.
 template <class T>
 ColumnSums<T> column_sums_into(const char* name, void* sums, unsigned rows, unsigned most_blocks,
                                std::int64_t channels, void* workspace, std::uint32_t* ticket) {

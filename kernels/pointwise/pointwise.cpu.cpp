@@ -1,4 +1,4 @@
-// Bound by memory: every operand is streamed once.
+// Pointwise ops on the CPU, all bound by memory: every operand is streamed once.
 #include <cstring>
 
 #include "kernels/cpu/cpu.h"
@@ -7,8 +7,8 @@
 namespace warpstep::cpu {
 namespace {
 
-// The arithmetic of bytes is that of apply_pixels(), so that a batch has the same bits whoever
-// normalises it.
+// Bytes are converted with the arithmetic of apply_pixels(), so that a batch has the same bits
+// whether the loader or the backend normalises it.
 PixelPlan plan_of(const Normalize& op, std::int64_t channels) {
   PixelPlan plan;
   plan.channels = static_cast<int>(channels);

@@ -1,3 +1,4 @@
+// Binds elementwise ops, uploads and reorders to their launchers.
 #include "kernels/pointwise/pointwise.cuda.h"
 
 #include "kernels/cuda/check.h"
@@ -6,8 +7,8 @@
 namespace warpstep::cuda {
 namespace {
 
-// The adjoint with the sums of what it writes; channels of a convolution in groups are not padded,
-// and may be no whole vectors: a pass of their own.
+// The adjoint with the column sums of its result. Channels of a convolution in groups are not
+// padded and may not be whole vectors: then the sums are a separate pass.
 std::unique_ptr<Kernel> bind_relu_grad_with_sums(const Operands& operands) {
   const DType dtype = operands.dtype_out();
   const Shape& d_x = operands.stored_out();
@@ -78,8 +79,8 @@ std::unique_ptr<Kernel> bind(const Reorder&, const Operands& operands) {
       });
 }
 
-// From memory that the loader pinned, at the speed of the bus; the runtime tells by the addresses
-// which way.
+// From memory that the loader pinned, at the speed of the bus; the runtime infers the direction
+// from the addresses.
 std::unique_ptr<Kernel> bind(const Upload&, const Operands& operands) {
   return launch_kernel(
       "copy", [bytes = operands.out().layout.bytes](const Buffers& b, CudaStream& s) {

@@ -1,8 +1,9 @@
-// Kernels that treat every element alone. All are bound by memory: what an element's inputs and
-// outputs have in bytes, over the bandwidth (4.3 TB/s measured for a copy on an H200). So: 16 bytes
-// a load and a store, and enough loads in flight. By Little's law 4.8 TB/s at some 700 ns need 26
-// KB in flight a multiprocessor; a thread here issues all its loads, 64 bytes, before it uses the
-// first, for which 400 resident threads of 2048 suffice.
+// Kernels that treat every element alone, and bias and column sums over rows of channels. All are
+// bound by memory: their time is the bytes of inputs and outputs over the bandwidth (4.3 TB/s
+// measured for a copy on an H200; figures: bench/RECORDS.md). So loads and stores have 16 bytes,
+// and enough loads are in flight: by Little's law 4.8 TB/s at a latency of about 700 ns need 26 KB
+// per multiprocessor. A thread here issues all its loads, 64 bytes, before it uses the first, so
+// 400 of the 2048 resident threads suffice.
 
 #include "kernels/pointwise/pointwise.cuda.h"
 
@@ -37,11 +38,11 @@ struct Affine {
   float scale[4], shift[4];
 };
 
-// 3 bytes in and 16 out a pixel for RGB to 8 channels of 16 bits: 128 images of 32x32 are 2.5 MB,
-// 0.6 us. Pixels of 3 bytes do not sit at the words' borders, so a block takes its 512 pixels
-// (always a multiple of 16 bytes) through shared memory: loads of 16 bytes, and stores of 16 bytes
-// side by side, each the vector of its thread. Pixels that are f32 already go the same way, 12
-// bytes in a pixel.
+// 3 bytes in and 16 out per pixel for RGB to 8 channels of 16 bits: 128 images of 32x32 are 2.5 MB,
+// 0.6 us. Pixels of 3 bytes are not aligned to words, so a block copies its 512 pixels (always a
+// multiple of 16 bytes) to shared memory with loads of 16 bytes; each thread then stores one vector
+// of 16 bytes, next to those of its neighbours. Pixels in f32 are handled the same way, 12 bytes
+// per pixel.
 template <class T, class X>
 __global__ void __launch_bounds__(threads)
     normalize_kernel(const X* __restrict__ x, T* __restrict__ y, unsigned pixels, int channels,
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(threads)
   const unsigned elements = here * static_cast<unsigned>(channels);
   const X* from = x + std::size_t{first} * static_cast<unsigned>(channels);
   auto* staged = reinterpret_cast<X*>(tile);
-#pragma unroll 2  // all that 512 pixels of bytes or RGB in f32 need: longer ones spill on sm_80
+#pragma unroll 2  // enough for 512 pixels of bytes or RGB in f32; more would spill on sm_80
   for (unsigned i = threadIdx.x; i < elements / elements_a_word; i += threads)
     tile[i] = reinterpret_cast<const uint4*>(from)[i];
   const unsigned rest = elements / elements_a_word * elements_a_word + threadIdx.x;
@@ -91,13 +92,13 @@ struct Element<4> {
 };
 
 struct RowsCopy {
-  unsigned items, columns, per_row;  // items of y, elements that a row has, items a row of y
+  unsigned items, columns, per_row;  // items of y, elements per row, items per row of y
   std::int64_t x_pitch, y_pitch;
   Divider row;  // by per_row
 };
 
-// One item of N elements of y a thread: 16 bytes where both pitches allow it, else one element. An
-// item that begins in a row of x and ends behind its columns is cut off there.
+// One item of N elements of y per thread: 16 bytes if both pitches allow it, else one element. An
+// item that begins in a row of x and ends after its columns is cut off there.
 template <class E, int N>
 __global__ void __launch_bounds__(threads)
     copy_rows_kernel(const E* __restrict__ x, E* __restrict__ y, RowsCopy copy) {
@@ -204,13 +205,12 @@ void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitc
     case 2: return launch_copy_rows<2>(x, x_pitch, y, y_pitch, rows, columns, stream);
     case 4: return launch_copy_rows<4>(x, x_pitch, y, y_pitch, rows, columns, stream);
     default:
-      refuse_size("copy_rows", "bytes an element", static_cast<std::int64_t>(element_bytes), 4, 1);
+      refuse_size("copy_rows", "bytes per element", static_cast<std::int64_t>(element_bytes), 4, 1);
   }
 }
 
-// The bias's kernels for rows that are no whole vectors: outputs of convolutions in groups whose
-// channels are not padded. One element at a time; nothing that is trained in earnest has such
-// shapes.
+// Bias and column sums for rows that are not whole vectors: outputs of convolutions in groups,
+// whose channels are not padded. One element at a time: no common network has such shapes.
 
 namespace {
 
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A thread a channel, the rows in order.
+// One thread per channel, the rows in order.
 template <class T>
 __global__ void __launch_bounds__(threads)
     column_sums_unaligned_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
@@ -268,14 +268,14 @@ void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::i
   });
 }
 
-// Matrices of [rows, channels] and vectors of [channels]: the bias behind a convolution or a matrix
-// product, and its gradient. Both walk the matrix with a block of x column vectors by y rows, so
-// that a thread stays in its column: one load of the bias, and no division. Rows lie side by side,
-// and so the block reads one stretch of memory where all columns fit into it.
+// Matrices of [rows, channels] and vectors of [channels]: the bias after a convolution or a matrix
+// product, and its gradient. Both read the matrix with a block of x column vectors by y rows, so
+// that a thread stays in its column: one load of the bias, and no division. Rows are contiguous, so
+// a block reads one stretch of memory if all columns fit into it.
 
 namespace {
 
-// Reads and writes y once, 4 bytes an element of 16 bits: bound by memory.
+// Reads and writes y once, 4 bytes per 16-bit element: bound by memory.
 template <class T>
 __global__ void __launch_bounds__(column_threads)
     bias_relu_kernel(T* __restrict__ y, const T* __restrict__ bias, bool relu, unsigned rows,
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(column_threads)
   const unsigned end = into.column() < into.columns ? into.end() : 0;
   for (unsigned first = into.begin() + threadIdx.y; first < end;
        first += blockDim.y * rows_a_thread) {
-    Packed<T, width> from_d_y[rows_a_thread], from_y[rows_a_thread];  // 0 behind the end
+    Packed<T, width> from_d_y[rows_a_thread], from_y[rows_a_thread];  // 0 after the end
     const auto place = [&](unsigned j) {
       return (std::size_t{first + j * blockDim.y} * into.columns + into.column()) * width;
     };

@@ -32,20 +32,20 @@ void relu_grad(const void* d_y, const void* y, void* d_x, std::int64_t count, DT
 void add(const void* a, const void* b, void* y, std::int64_t count, DType dtype,
          cudaStream_t stream);
 
-// Rows of `columns` elements from one pitch to another; what y's rows have beyond is set to 0.
+// Copies rows of `columns` elements from one pitch to another; the rest of y's rows is set to 0.
 // Elements of 1, 2 or 4 bytes.
 void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitch,
                std::int64_t rows, std::int64_t columns, std::size_t element_bytes,
                cudaStream_t stream);
 
-// y[r][c] = max(0, y[r][c] + bias[c]), or without the max: behind a convolution that could not be
-// fused. bias may be null.
+// y[r][c] = max(0, y[r][c] + bias[c]), or without the max: after a convolution for which cuDNN has
+// no engine with a fused bias. bias may be null.
 void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int64_t channels,
                DType dtype, cudaStream_t stream);
 
-// sums[c] = sum over rows of x[r][c], the same bits every time: blocks of rows, then the blocks in
-// order, by the last block to finish (one launch). `workspace` holds column_sums_workspace() bytes;
-// `ticket` one word that is 0 before, and again after.
+// sums[c] = sum over rows of x[r][c], deterministic: each block sums rows, and the last block to
+// finish adds the blocks in order (one launch). `workspace` has column_sums_workspace() bytes;
+// `ticket` is one word that is 0 before and after the launch.
 std::size_t column_sums_workspace(std::int64_t rows, std::int64_t channels);
 void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t channels, DType dtype,
                  void* workspace, std::uint32_t* ticket, cudaStream_t stream);
@@ -56,8 +56,8 @@ void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::
                     std::int64_t channels, DType dtype, void* workspace, std::uint32_t* ticket,
                     cudaStream_t stream);
 
-// bias_relu() and column_sums() for rows that are no multiple of 16 bytes, see pointwise.cuda.h: of
-// convolutions in groups, whose channels are not padded.
+// bias_relu() and column_sums() for rows that are not a multiple of 16 bytes: those of convolutions
+// in groups, whose channels are not padded.
 
 inline bool are_whole_vectors(std::int64_t channels, DType dtype) {
   return channels % static_cast<std::int64_t>(16 / size_bytes(dtype)) == 0;

@@ -1,3 +1,4 @@
+// Elementwise ops in double.
 #include <cstring>
 
 #include "kernels/ref/ref.h"

@@ -1,8 +1,8 @@
-// Average pooling and its adjoint: bound by memory. Over whole images, 256x7x7x2048 in f16, the
-// pool reads 51.4 MB and writes 1 MB, 12 us, and the adjoint the other way round. An image is few
-// rows for a GPU, and so a block takes one image's rows of up to 32 column vectors, its threads
-// rows of them in turn: 2048 blocks there. Other windows have a thread for each vector that is
-// written. Not yet run on a GPU; shares of the peak go to bench/RECORDS.md.
+// Average pooling and its adjoint, both bound by memory. Over whole images, 256x7x7x2048 in f16,
+// the pool reads 51.4 MB and writes 1 MB, 12 us; the adjoint reads 1 MB and writes 51.4 MB. An
+// image has few rows for a GPU, so a block handles one image and up to 32 column vectors, and its
+// threads share the rows: 2048 blocks in that example. Other windows have one thread per vector
+// that is written. Not run on a GPU yet; measured shares of the peak go to bench/RECORDS.md.
 #include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pool/pool.cuda.h"
 #include "kernels/pool/pool.cuh"
@@ -10,19 +10,18 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = pool_threads;
-static_assert(threads == column_threads);
+static_assert(pool_threads == column_threads);
 
-// Whole images: blocks are images (x) by blocks of columns (y).
+// Whole images: the grid is images (x) by blocks of columns (y).
 struct Images {
   unsigned pixels, columns;
-  float share;  // 1 / pixels
+  float scale;  // 1 / pixels
 
   __device__ unsigned column() const { return blockIdx.y * blockDim.x + threadIdx.x; }
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(pool_threads, 4)
     global_avg_pool(const T* __restrict__ x, T* __restrict__ y, Images images) {
   constexpr int width = vector_width<T>;
   const std::size_t pitch = std::size_t{images.columns} * width;
@@ -34,12 +33,12 @@ __global__ void __launch_bounds__(threads, 4)
   sum_column(sum, place);
   if (threadIdx.y > 0 || images.column() >= images.columns) return;
 #pragma unroll
-  for (int i = 0; i < width; ++i) sum[i] *= images.share;
+  for (int i = 0; i < width; ++i) sum[i] *= images.scale;
   store(y + blockIdx.x * pitch + own, sum);
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pool_threads)
     global_avg_pool_grad(const T* __restrict__ d_y, T* __restrict__ d_x, Images images) {
   constexpr int width = vector_width<T>;
   if (images.column() >= images.columns) return;
@@ -48,20 +47,20 @@ __global__ void __launch_bounds__(threads)
   float d[width];
   load(d_y + blockIdx.x * pitch + own, d);
 #pragma unroll
-  for (int i = 0; i < width; ++i) d[i] *= images.share;
+  for (int i = 0; i < width; ++i) d[i] *= images.scale;
   const Packed<T, width> packed = pack<T>(d);
   T* to = d_x + blockIdx.x * images.pixels * pitch + own;
   for (unsigned row = threadIdx.y; row < images.pixels; row += blockDim.y)
     write(to + row * pitch, packed);
 }
 
-// Any window; padding adds nothing, but is divided by. Where windows overlap, x is read several
-// times, from the caches.
+// Any window. Padding counts as zeros: the divisor is always the whole window. Where windows
+// overlap, x is read several times, from the caches.
 template <class T>
-__global__ void __launch_bounds__(threads, 4)
-    avg_pool_any(const T* __restrict__ x, T* __restrict__ y, Pooling pool, float share) {
+__global__ void __launch_bounds__(pool_threads, 4)
+    avg_pool_any(const T* __restrict__ x, T* __restrict__ y, Pooling pool, float scale) {
   constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   const Position at = position(pool, thread);
   const int top = at.row * pool.stride - pool.padding;
@@ -78,16 +77,16 @@ __global__ void __launch_bounds__(threads, 4)
       for (int i = 0; i < width; ++i) sum[i] += v[i];
     }
 #pragma unroll
-  for (int i = 0; i < width; ++i) sum[i] *= share;
+  for (int i = 0; i < width; ++i) sum[i] *= scale;
   store(y + std::size_t{thread} * width, sum);
 }
 
-// A thread gathers one vector of d_x from the windows that hold it, in order.
+// A thread gathers one vector of d_x from the windows that contain it, in order.
 template <class T>
-__global__ void __launch_bounds__(threads, 4)
-    avg_pool_grad_any(const T* __restrict__ d_y, T* __restrict__ d_x, Pooling pool, float share) {
+__global__ void __launch_bounds__(pool_threads, 4)
+    avg_pool_grad_any(const T* __restrict__ d_y, T* __restrict__ d_x, Pooling pool, float scale) {
   constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   const Position at = position(pool, thread);
   const Windows rows = windows_over(pool, at.row, pool.out_height);
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(threads, 4)
       for (int n = 0; n < width; ++n) sum[n] += d[n];
     }
 #pragma unroll
-  for (int n = 0; n < width; ++n) sum[n] *= share;
+  for (int n = 0; n < width; ++n) sum[n] *= scale;
   store(d_x + std::size_t{thread} * width, sum);
 }
 
@@ -116,10 +115,10 @@ Images images_of(const char* name, const PoolShape& shape) {
   const unsigned pixels = index32(name, "pixels", std::int64_t{shape.height} * shape.width);
   return {.pixels = pixels,
           .columns = index32(name, "channels", shape.channels, vector_width<T>),
-          .share = 1.0F / static_cast<float>(pixels)};
+          .scale = 1.0F / static_cast<float>(pixels)};
 }
 
-// No more rows of threads than there are pixels.
+// A block has at most one row of threads per pixel.
 LaunchShape over_images(const Images& images, unsigned batch, cudaStream_t stream) {
   dim3 block = block_over(images.columns, warp_lanes);
   if (block.y > images.pixels) block.y = images.pixels;
@@ -127,7 +126,7 @@ LaunchShape over_images(const Images& images, unsigned batch, cudaStream_t strea
       .grid = dim3(batch, blocks_for(images.columns, block.x)), .block = block, .stream = stream};
 }
 
-float share_of(const PoolShape& shape) {
+float scale_of(const PoolShape& shape) {
   return 1.0F / static_cast<float>(shape.window * shape.window);
 }
 
@@ -145,8 +144,8 @@ void avg_pool(const PoolShape& shape, const void* x, void* y, DType dtype, cudaS
     }
     const Pooling pool = pooling<T>("avg_pool", shape, shape.out_height, shape.out_width);
     launch("avg_pool", avg_pool_any<T>,
-           {.grid = blocks_for(pool.count, threads), .block = threads, .stream = stream}, from,
-           static_cast<T*>(y), pool, share_of(shape));
+           {.grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream},
+           from, static_cast<T*>(y), pool, scale_of(shape));
   });
 }
 
@@ -163,8 +162,8 @@ void avg_pool_grad(const PoolShape& shape, const void* d_y, void* d_x, DType dty
     }
     const Pooling pool = pooling<T>("avg_pool_grad", shape, shape.height, shape.width);
     launch("avg_pool_grad", avg_pool_grad_any<T>,
-           {.grid = blocks_for(pool.count, threads), .block = threads, .stream = stream}, from,
-           static_cast<T*>(d_x), pool, share_of(shape));
+           {.grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream},
+           from, static_cast<T*>(d_x), pool, scale_of(shape));
   });
 }
 

@@ -1,6 +1,7 @@
-// Max pooling between any two layouts: rows of channels on one side and blocks of channels on the
-// other cost the same, which is what saves the step its reorders. Bound by memory: x (or d_x) and y
-// once, the index in bytes.
+// Pooling on the CPU, all bound by memory. Figures per layer: bench/RECORDS.md.
+//   max       reads x (or d_x) and y once, with an index in bytes. Input and output may have
+//             different layouts at no cost, so that layout changes need no Reorder
+//   average   whole images are sums of columns in either layout; smaller windows go pixel by pixel
 
 #include "kernels/pool/pool.cpu.h"
 
@@ -14,12 +15,12 @@ namespace {
 
 struct Pooling {
   MaxPool op;
-  PixelView x, y, index;  // x and y stand for d_x and d_y in the adjoint
+  PixelView x, y, index;  // x and y are d_x and d_y in the adjoint
   std::int64_t images, groups;
 };
 
-// `lanes` channels at once, as GNU vectors: every instruction set has them, in pieces where it
-// must.
+// `lanes` channels as GNU vectors: the compiler splits them where the instruction set has only
+// narrower registers.
 template <int lanes>
 struct Vector {
   typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
@@ -32,7 +33,7 @@ inline __attribute__((always_inline)) void load(V& vector, const void* from) {
   std::memcpy(&vector, from, sizeof vector);
 }
 
-// One row of outputs of one channel group.
+// Computes one row of outputs of one channel group.
 template <int lanes>
 WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
                             std::int64_t i) {
@@ -47,7 +48,7 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
     const std::int64_t w_begin = std::max<std::int64_t>(0, -w0),
                        w_end = std::min(window, p.x.width - w0);
     Floats best = Floats{} - __builtin_inff(), in;
-    // Where nothing is above -inf, NaN for one, the first position in the image.
+    // If no element is above -inf (all are NaN, for example): the first position in the image.
     Ints at = Ints{} + static_cast<std::int32_t>(h_begin * window + w_begin);
     for (std::int64_t kh = h_begin; kh < h_end; ++kh)
       for (std::int64_t kw = w_begin; kw < w_end; ++kw) {
@@ -67,8 +68,8 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
   }
 }
 
-// The adjoint where windows do not overlap: every element of d_x belongs to at most one window and
-// is written once.
+// The adjoint if windows do not overlap: every element of d_x belongs to at most one window and is
+// written once.
 template <int lanes>
 WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
                               float* d_x, std::int64_t i) {
@@ -139,8 +140,8 @@ void unpool(const Pooling& p, const Buffers& b) {
   }
 }
 
-// Channels that every layout of the node keeps together, a vector register at most: the compiler
-// keeps wider vectors in memory.
+// The number of channels that are adjacent in every layout of the node, at most a vector register:
+// wider vectors the compiler would keep in memory.
 std::int64_t common_lanes(const Operands& operands, std::int64_t channels) {
   const std::int64_t block = operands.context.block;
   for (const auto* ids : {&operands.node.in, &operands.node.out})
@@ -190,13 +191,12 @@ std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
               pixel_view(operands.in(1), lanes), y[0], y[3] / lanes});
 }
 
-// Average pooling. Of whole images it is sums of columns in either layout; smaller windows go pixel
-// by pixel. Bound by memory.
+// Average pooling.
 
 namespace {
 
-// Images as matrices: `count` of them, each `rows` pixels of `width` channels that lie together. In
-// blocks of channels a block of an image is one; a map of one pixel is the same in both layouts.
+// Images as `count` matrices, each of `rows` pixels by `width` adjacent channels. In blocks of
+// channels, each block of each image is a matrix; a map of one pixel is the same in both layouts.
 struct Planes {
   std::int64_t count, rows, width;
 };
@@ -218,27 +218,27 @@ WARPSTEP_LOOP void mean_rows_loop(const float* __restrict x, float* __restrict y
     }
   for (; r < rows; ++r)
     for (std::int64_t c = 0; c < width; ++c) y[c] += x[r * width + c];
-  const float share = 1 / static_cast<float>(rows);
-  for (std::int64_t c = 0; c < width; ++c) y[c] *= share;
+  const float scale = 1 / static_cast<float>(rows);
+  for (std::int64_t c = 0; c < width; ++c) y[c] *= scale;
 }
 const auto mean_rows = vectorized<mean_rows_loop>();
 
 WARPSTEP_LOOP void spread_rows_loop(const float* __restrict d_y, float* __restrict d_x,
                                     std::int64_t rows, std::int64_t width) {
-  const float share = 1 / static_cast<float>(rows);
+  const float scale = 1 / static_cast<float>(rows);
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < width; ++c) d_x[r * width + c] = d_y[c] * share;
+    for (std::int64_t c = 0; c < width; ++c) d_x[r * width + c] = d_y[c] * scale;
 }
 const auto spread_rows = vectorized<spread_rows_loop>();
 
 struct Windows {
   AvgPool op;
-  PixelView x, y;  // stand for d_x and d_y in the adjoint
+  PixelView x, y;  // d_x and d_y in the adjoint
   std::int64_t images, groups, lanes;
 };
 
-// Calls run(x, y) for every pixel of y and each pixel of x in its window, with the indices of their
-// first channels; images side by side.
+// Calls run(x, y) for every pixel of y of image n and each pixel of x in its window, with the
+// indices of their first channels.
 template <class Run>
 WARPSTEP_LOOP void for_each_tap(const Windows& p, std::int64_t n, Run run) {
   for (std::int64_t g = 0; g < p.groups; ++g)
@@ -275,7 +275,7 @@ WARPSTEP_LOOP void unpool_image_loop(const Windows& p, std::int64_t n, const flo
 }
 const auto unpool_image = vectorized<unpool_image_loop>();
 
-// Channels lie together in blocks where either side has them, else all of them.
+// The number of adjacent channels: a block if either side is stored in blocks, else all.
 Windows windows_of(const AvgPool& op, const Operands& operands, const Value& x, const Value& y) {
   const std::int64_t channels = x.type.shape[3];
   const bool plain = x.layout.tag.empty() && y.layout.tag.empty();

@@ -1,12 +1,12 @@
-// How the pooling kernels of the CPU walk over images of either layout.
+// Addresses of pixels in images of either layout, for the CPU's pooling kernels.
 #pragma once
 
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {
 
-// Where the `lanes` channels of group g of pixel (n, h, w) start: n * image + g * group + h * row +
-// w * pixel.
+// The `lanes` channels of group g of pixel (n, h, w) start at
+// n * image + g * group + h * row + w * pixel.
 struct PixelView {
   std::int64_t image, group, row, pixel;
   std::int64_t height, width;

@@ -1,3 +1,4 @@
+// Binds the pools to their launchers.
 #include "kernels/pool/pool.cuda.h"
 
 #include "kernels/cuda/cuda.h"
@@ -6,8 +7,8 @@
 namespace warpstep::cuda {
 namespace {
 
-// The adjoint with the sums of what it writes. Those of a convolution in groups are not padded as
-// d_x is: a pass of their own.
+// The adjoint with the sums of d_x's columns. The sums of a convolution in groups are not padded as
+// d_x is: then they are a separate pass.
 std::unique_ptr<Kernel> bind_with_sums(const PoolShape& shape, const Operands& operands) {
   const std::int64_t sums = operands.stored_out(1).back(), rows = rows_of(operands.stored_out());
   if (sums != shape.channels)

@@ -1,7 +1,8 @@
-// Max pooling: bound by memory. A thread has 16 bytes of channels of one pixel: 8 of 16 bits, whose
-// 8 index bytes are one store. Over 128x32x32x32 in f16 the 2x2 pool reads 8.4 MB and writes 2.1 +
-// 1 MB, 2.7 us. The index, 1 byte for 4 elements of x, is what lets the adjoint read neither x nor
-// y (10.5 MB more).
+// Max pooling and its adjoint, both bound by memory. A thread computes 16 bytes of channels of one
+// pixel: 8 channels of 16 bits, whose 8 index bytes are one store. Over 128x32x32x32 in f16 the
+// 2x2 pool reads 8.4 MB and writes 2.1 + 1 MB, 2.7 us. Thanks to the index, 1 byte per window, the
+// adjoint reads neither x nor y (10.5 MB more): it reads 2.1 + 1 MB and writes 8.4 MB, 2.7 us; the
+// sums of d_x's columns add no traffic. Measured figures go to bench/RECORDS.md.
 
 #include <cmath>
 
@@ -12,9 +13,9 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = pool_threads;
+static_assert(pool_threads == column_threads);
 
-// `width` index bytes as one word: 4 of f32, 8 of 16 bits.
+// Stores `width` index bytes as one word: 4 bytes for f32, 8 for 16 bits.
 template <int width>
 __device__ inline void store_bytes(std::uint8_t* to, const unsigned (&bytes)[width]) {
   unsigned words[width / 4] = {};
@@ -25,7 +26,7 @@ __device__ inline void store_bytes(std::uint8_t* to, const unsigned (&bytes)[wid
   write(to, packed);
 }
 
-// The maxima so far and where in the window they stand; NaN never is one.
+// The maxima so far and their positions in the window; a NaN is never a maximum.
 template <int width>
 struct Best {
   float value[width];
@@ -62,13 +63,13 @@ struct Best {
   }
 };
 
-// Windows of 2x2 side by side, no padding: four loads in flight, and no bounds to look at.
+// 2x2 windows with stride 2 and no padding: four loads in flight, and no bounds to check.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pool_threads)
     max_pool_2x2(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
                  Pooling pool) {
   constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   const Position at = position(pool, thread);
   const std::size_t right = std::size_t{pool.vectors} * width;
@@ -85,13 +86,13 @@ __global__ void __launch_bounds__(threads)
   best.finish(pool.relu, y + out, index + out);
 }
 
-// Any window. Where they overlap, x is read several times, from the caches.
+// Any window. Where windows overlap, x is read several times, from the caches.
 template <class T>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(pool_threads, 4)
     max_pool_any(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
                  Pooling pool) {
   constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   const Position at = position(pool, thread);
   const int top = at.row * pool.stride - pool.padding;
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(threads, 4)
   const int first_row = top < 0 ? 0 : top, first_column = left < 0 ? 0 : left;
   const int rows = min(top + pool.window, pool.height);
   const int columns = min(left + pool.window, pool.width);
-  // Where nothing is above -inf, the first position in the image.
+  // If no element is above -inf, the window's first position in the image.
   Best<width> best(static_cast<unsigned>((first_row - top) * pool.window + (first_column - left)));
   const std::size_t right = std::size_t{pool.vectors} * width;
   for (int row = first_row; row < rows; ++row) {
@@ -122,18 +123,15 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
     if (empty(shape.batch, shape.out_height, shape.out_width, shape.channels)) return;
     const Pooling pool = pooling<T>("max_pool", shape, shape.out_height, shape.out_width);
     const LaunchShape over{
-        .grid = blocks_for(pool.count, threads), .block = threads, .stream = stream};
+        .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
     const auto kernel = side_by_side_2x2(shape) ? max_pool_2x2<T> : max_pool_any<T>;
     launch("max_pool", kernel, over, static_cast<const T*>(x), static_cast<T*>(y), index, pool);
   });
 }
 
-// The adjoint of max pooling: bound by memory, as the pool is. Over 128x32x32x32 in f16 the 2x2
-// adjoint reads 2.1 + 1 MB and writes 8.4 MB, 2.7 us; the sums of its columns cost no traffic.
+// The adjoint.
 
 namespace {
-
-static_assert(threads == column_threads);
 
 template <int width>
 __device__ inline void load_bytes(const std::uint8_t* from, unsigned (&bytes)[width]) {
@@ -144,7 +142,7 @@ __device__ inline void load_bytes(const std::uint8_t* from, unsigned (&bytes)[wi
   for (int i = 0; i < width; ++i) bytes[i] = words[i / 4] >> (8 * (i % 4)) & 255U;
 }
 
-// d_y where x had the maximum of a window.
+// One vector of d_y and the window positions that it goes to.
 template <int width>
 struct FromWindows {
   float d[width] = {};
@@ -157,8 +155,8 @@ struct FromWindows {
   }
 };
 
-// The adjoint of windows of 2x2 side by side: a thread writes its window's four vectors, and so
-// reads d_y and index once. Tiles beyond the windows, where height or width is odd, are zeros.
+// The adjoint of 2x2 windows with stride 2: a thread writes its window's four vectors, and so
+// reads d_y and index once. With an odd height or width the last tiles have no window: they are 0.
 template <class T, int width>
 __device__ inline FromWindows<width> spread_2x2(const T* __restrict__ d_y,
                                                 const std::uint8_t* __restrict__ index,
@@ -182,17 +180,17 @@ __device__ inline FromWindows<width> spread_2x2(const T* __restrict__ d_y,
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pool_threads)
     max_pool_grad_2x2(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                       T* __restrict__ d_x, Pooling pool) {
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   spread_2x2<T, vector_width<T>>(d_y, index, d_x, pool, position(pool, thread));
 }
 
 // The adjoint of any window: a thread writes one vector of d_x, which it sums in f32 over the
-// windows that hold it, in order: ceil(window / stride)^2 of them, at most one where they do not
-// overlap, none in gaps.
+// windows that contain it, in order: up to ceil(window / stride)^2, at most one where they do not
+// overlap, none in gaps between them.
 template <class T, int width>
 __device__ inline void gather(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                               const Pooling& pool, const Position& at, float (&sum)[width]) {
@@ -212,21 +210,21 @@ __device__ inline void gather(const T* __restrict__ d_y, const std::uint8_t* __r
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(pool_threads, 4)
     max_pool_grad_any(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                       T* __restrict__ d_x, Pooling pool) {
   constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   float sum[width] = {};
   gather(d_y, index, pool, position(pool, thread), sum);
   store(d_x + std::size_t{thread} * width, sum);
 }
 
-// The adjoints with the sums of d_x's columns. Tiles sum d_y itself, before it is spread over four
-// vectors; other windows what they have gathered.
+// Both adjoints with the sums of d_x's columns. Tiles sum d_y before they spread it over four
+// vectors; other windows sum the gathered d_x.
 template <class T, bool tiles>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(pool_threads, 4)
     max_pool_grad_sums_kernel(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                               T* __restrict__ d_x, Pooling pool, ColumnSums<T> into) {
   constexpr int width = vector_width<T>;
@@ -269,7 +267,7 @@ void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* 
     if (empty(shape.batch, shape.height, shape.width, shape.channels)) return;
     const Pooling pool = pooling_of_gradient<T>("max_pool_grad", shape);
     const LaunchShape over{
-        .grid = blocks_for(pool.count, threads), .block = threads, .stream = stream};
+        .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
     const auto kernel = side_by_side_2x2(shape) ? max_pool_grad_2x2<T> : max_pool_grad_any<T>;
     launch("max_pool_grad", kernel, over, static_cast<const T*>(d_y), index, static_cast<T*>(d_x),
            pool);

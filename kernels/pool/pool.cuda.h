@@ -1,5 +1,6 @@
-// Launchers of the max-pooling CUDA kernels, over NHWC images; see engine/graph/ops/pool.h for what
-// they compute. Channels are those stored: a multiple of 16 bytes.
+// Launchers of the pooling CUDA kernels, over NHWC images; engine/graph/ops/pool.h defines the
+// arithmetic. `channels` counts the stored channels, a multiple of 16 bytes. All results are
+// deterministic.
 #pragma once
 
 #include <driver_types.h>
@@ -11,7 +12,7 @@
 
 namespace warpstep::cuda {
 
-// What index has where a pool with relu found nothing above 0; that of MaxPool.
+// The index where a pool with relu found no element above 0: that of MaxPool.
 inline constexpr std::uint8_t no_maximum = 255;
 
 struct PoolShape {
@@ -38,24 +39,20 @@ PoolShape pool_shape(const Pool& op, const Shape& x, const Shape& y) {
 
 void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* index, DType dtype,
               cudaStream_t stream);
-// Every element of d_x is written. Where windows do not overlap, one pass over d_x; elsewhere each
-// element of d_x gathers from the windows that hold it, in order: the same bits every time.
+// Writes every element of d_x in one pass: each gathers from the windows that contain it, in order.
 void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* index, void* d_x,
                    DType dtype, cudaStream_t stream);
-// max_pool_grad(), and sums [channels] of d_x over all pixels in one launch, the same bits every
-// time: column_sums() says how. `workspace` holds max_pool_grad_sums_workspace() bytes.
+// max_pool_grad() and the sums [channels] of d_x over all pixels in one launch; column_sums()
+// describes the sums, their workspace and ticket.
 std::size_t max_pool_grad_sums_workspace(const PoolShape& shape);
 void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint8_t* index,
                         void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* ticket,
                         cudaStream_t stream);
 
-// Launchers of the average-pooling CUDA kernels, over NHWC images; see engine/graph/ops/pool.h for
-// what they compute. Channels are those stored: a multiple of 16 bytes. Of PoolShape, `relu` means
-// nothing here, and a window of 0 is the whole image.
-
-// Sums in f32 in a fixed order: the same bits every time.
+// Average pooling ignores PoolShape::relu; a window of 0 is the whole image. Sums in f32 in a fixed
+// order.
 void avg_pool(const PoolShape& shape, const void* x, void* y, DType dtype, cudaStream_t stream);
-// Every element of d_x is written; where windows overlap it is the sum of theirs, in order.
+// Writes every element of d_x; where windows overlap it is the sum over them, in order.
 void avg_pool_grad(const PoolShape& shape, const void* d_y, void* d_x, DType dtype,
                    cudaStream_t stream);
 

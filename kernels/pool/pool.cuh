@@ -1,5 +1,5 @@
-// What max pooling and its adjoint share: images as pixels of 16-byte vectors, and how a thread's
-// number falls into them.
+// Shared by the pooling kernels: images as pixels of 16-byte vectors, and the map from a thread's
+// number to a position in them.
 #pragma once
 
 #include "kernels/cuda/dispatch.h"
@@ -11,11 +11,11 @@ namespace warpstep::cuda {
 
 inline constexpr unsigned pool_threads = 256;
 
-// A thread's number falls into image, row, column and vector: of y in the pool and the adjoint by
-// tiles, of x in the adjoint by pixels.
+// A launch with one thread per position: image, row, column and vector of y in the pools and in the
+// adjoint of max pooling by tiles, of x in the other adjoints.
 struct Pooling {
   int height, width, out_height, out_width, window, stride, padding;
-  unsigned vectors;  // a pixel
+  unsigned vectors;  // per pixel
   bool relu;
   unsigned count;
   Divider by_vectors, by_width, by_height;
@@ -35,7 +35,7 @@ __device__ inline Position position(const Pooling& pool, unsigned thread) {
   return {image, vector, static_cast<int>(row), static_cast<int>(column)};
 }
 
-// The vector's place among images of height x width; a row and a column inside of them.
+// The index of the vector at (row, column), both inside the image, among images of height x width.
 __device__ inline std::size_t place(const Position& at, int row, int column, int height, int width,
                                     unsigned vectors) {
   const auto image_row = std::size_t{at.image} * static_cast<unsigned>(height);
@@ -43,8 +43,8 @@ __device__ inline std::size_t place(const Position& at, int row, int column, int
   return (pixel + static_cast<unsigned>(column)) * vectors + at.vector;
 }
 
-// The windows that hold a row, or a column, of the image: those i of `windows` with i * stride <=
-// padded < i * stride + window. None where first > last.
+// The windows that contain a row, or a column, of the image: those i of `windows` with
+// i * stride <= padded < i * stride + window. None where first > last.
 struct Windows {
   int first, last;
 };
@@ -57,7 +57,7 @@ __device__ inline Windows windows_over(const Pooling& pool, int at, int windows)
   return {from < 0 ? 0 : divided(from), min(divided(padded), windows - 1)};
 }
 
-// One thread for each vector of batch x height x width pixels.
+// One thread per vector of batch x height x width pixels.
 template <class T>
 Pooling pooling(const char* name, const PoolShape& shape, int height, int width) {
   const std::int64_t pixels = std::int64_t{shape.batch} * height * width;

@@ -1,3 +1,4 @@
+// Max and average pooling and their adjoints in double.
 #include <algorithm>
 #include <limits>
 
@@ -13,7 +14,8 @@ std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
           const std::int64_t c = o % y[3], j = o / y[3] % y[2], i = o / y[3] / y[2] % y[1],
                              n = o / y[3] / y[2] / y[1];
           double best = -std::numeric_limits<double>::infinity();
-          // Where nothing is above -inf, NaN for one, the first position in the image.
+          // If no element is above -inf (all are NaN, for example): the first position in the
+          // image.
           const std::int64_t h0 = std::max<std::int64_t>(0, op.padding - i * op.stride),
                              w0 = std::max<std::int64_t>(0, op.padding - j * op.stride);
           auto at = static_cast<std::uint8_t>(h0 * op.window + w0);
@@ -62,7 +64,7 @@ Window window_of(const AvgPool& op, const Shape& x) {
   return {op.window, op.window, op.stride, op.padding};
 }
 
-// Calls visit(index of x) for every element of the window of output o that lies in the image.
+// Calls visit(index of x) for every element of output o's window that is in the image.
 template <class Visit>
 void for_each_tap(const Window& window, const Shape& x, const Shape& y, std::int64_t o,
                   Visit visit) {

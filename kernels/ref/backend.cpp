@@ -1,3 +1,4 @@
+// The reference backend as the engine sees it.
 #include <cstdlib>
 #include <cstring>
 
@@ -39,7 +40,7 @@ class Reference final : public Backend {
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
     void* memory = std::calloc(std::max<std::size_t>(bytes, 1), 1);
-    if (!memory) fail<DeviceError>("ref: {} bytes of memory are not to be had", bytes);
+    if (!memory) fail<DeviceError>("ref: cannot allocate {} bytes of memory", bytes);
     return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
   }
 

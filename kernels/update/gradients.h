@@ -1,4 +1,4 @@
-// What the host's kernels of the gradients share.
+// Gradient arithmetic shared by the host's backends: overflow, norm, clipping and LARS.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ inline bool updates(const StepState& state) {
   return state.update != 0 && state.overflow == 0;
 }
 
-// Leaves in the state what CheckGradients tells: `squares`, the sum of the squares of what is
-// stored, and whether all of it is finite.
+// Stores the result of CheckGradients in the state, from the sum of the squares of the stored
+// gradients and whether all of them are finite.
 inline void settle_norm(StepState& state, double squares, bool finite, double clip_norm) {
   if (!finite) state.overflow = 1;
   if (!updates(state)) return;
@@ -25,8 +25,8 @@ inline void settle_norm(StepState& state, double squares, bool finite, double cl
     state.gradient_factor *= static_cast<float>(std::min(1.0, clip_norm / (norm + 1e-6)));
 }
 
-// The factor and the decay of LARS for one parameter: what is stored of its gradient becomes
-// factor * (stored + decay * parameter). A factor of 0: it stays.
+// The factor and the decay of LARS for one parameter: its stored gradient becomes
+// factor * (stored + decay * parameter), or stays as it is where the factor is 0.
 struct LarsFactor {
   double factor = 0, decay = 0;
 };

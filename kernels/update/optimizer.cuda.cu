@@ -1,28 +1,18 @@
-// What stands beside the update: sums over steps, LARS, the average of the weights. Each is one
-// pass over flat sections of the store, four elements a thread, and bound by memory: 256 MB, 60 us,
-// for the sums of ResNet-50's 25.6 M gradients.
+// The optional passes around the update: gradient accumulation, LARS, the moving average of the
+// weights. Each is one pass over flat sections of the store (LARS: two over each parameter), bound
+// by memory: 256 MB, 60 us, to accumulate ResNet-50's 25.6 M gradients. Figures: bench/RECORDS.md.
 #include <cmath>
 
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/vector.cuh"
-#include "kernels/update/update.cuda.h"
+#include "kernels/update/update.cuh"
 
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr int quad = 4;
-
-__device__ inline bool updates(const StepState& state) {
-  return state.overflow == 0 && state.update != 0;
-}
-
-// to = keep to + share from; without keep `to` is not read, as it may hold infinities.
+// to = keep to + share from. If keep is 0, `to` is not read: it may contain infinities.
 template <class T>
 __device__ inline void blend(const T* from, float* to, float share, float keep, unsigned quads,
                              unsigned rest) {
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   if (thread < quads) {
     const std::size_t i = std::size_t{thread} * quad;
     float x[quad], y[quad] = {};
@@ -39,21 +29,22 @@ __device__ inline void blend(const T* from, float* to, float share, float keep, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     accumulate_kernel(const T* __restrict__ gradients, float* __restrict__ sums, float share,
                       const StepState* state, unsigned quads, unsigned rest) {
   blend(gradients, sums, share, state->micro_step == 0 ? 0.0F : 1.0F, quads, rest);
 }
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     average_kernel(const float* __restrict__ parameters, float* __restrict__ averages, float share,
                    float decay, const StepState* state, unsigned quads, unsigned rest) {
   if (updates(*state)) blend(parameters, averages, share, decay, quads, rest);
 }
 
-// Blocks of a parameter's norms: each of the next kernel's blocks sums what they leave.
-constexpr unsigned most_blocks = 64;
-static_assert(most_blocks <= threads && lars_workspace >= most_blocks * 2 * sizeof(double));
+// Blocks for a parameter's norms; every block of the scaling kernel adds their partial sums.
+constexpr unsigned most_norm_blocks = 64;
+static_assert(most_norm_blocks <= update_threads &&
+              lars_workspace >= most_norm_blocks * 2 * sizeof(double));
 
 struct Squares {
   double parameter, gradient;
@@ -65,12 +56,12 @@ __device__ inline void add(Squares& sums, float w, float g) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     lars_norms_kernel(const float* __restrict__ parameters, const T* __restrict__ gradients,
                       unsigned quads, unsigned rest, Squares* sums) {
   Squares own{};
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
-  for (unsigned q = thread; q < quads; q += gridDim.x * threads) {
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  for (unsigned q = thread; q < quads; q += gridDim.x * update_threads) {
     float w[quad], g[quad];
     load(parameters + std::size_t{q} * quad, w);
     load(gradients + std::size_t{q} * quad, g);
@@ -86,7 +77,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) sums[blockIdx.x] = own;
 }
 
-// The largest that T has: what is stored times the loss scale stays finite.
+// The largest finite T: scaled gradients are clamped to it, so that they stay finite.
 template <class T>
 struct Largest {
   static constexpr float value = 3e38F;
@@ -97,7 +88,7 @@ struct Largest<__half> {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     lars_scale_kernel(LarsRule rule, const float* __restrict__ parameters,
                       T* __restrict__ gradients, unsigned quads, unsigned rest,
                       const StepState* state, const Squares* sums, unsigned blocks) {
@@ -113,7 +104,7 @@ __global__ void __launch_bounds__(threads)
   const auto scaled = [&](float g, float w) {
     return fmaxf(fminf(factor * (g + decay * w), Largest<T>::value), -Largest<T>::value);
   };
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   if (thread < quads) {
     const std::size_t i = std::size_t{thread} * quad;
     float w[quad], g[quad];
@@ -129,30 +120,22 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-struct Extent {
-  Extent(const char* kernel, std::int64_t count)
-      : quads(index32(kernel, "vectors of 4 elements", count / quad)),
-        rest(static_cast<unsigned>(count % quad)),
-        blocks(blocks_for(quads > 0 ? quads : 1, threads)) {}
-  unsigned quads, rest, blocks;
-};
-
 }  // namespace
 
 void accumulate(const void* gradients, float* sums, std::int64_t count, DType dtype, float share,
                 const StepState* state, cudaStream_t stream) {
   dispatch("accumulate", dtype, [&]<class T>() {
-    const Extent e("accumulate", count);
+    const QuadExtent e("accumulate", count);
     launch("accumulate", accumulate_kernel<T>,
-           {.grid = e.blocks, .block = threads, .stream = stream}, static_cast<const T*>(gradients),
-           sums, share, state, e.quads, e.rest);
+           {.grid = e.blocks, .block = update_threads, .stream = stream},
+           static_cast<const T*>(gradients), sums, share, state, e.quads, e.rest);
   });
 }
 
 void average(const float* parameters, float* averages, std::int64_t count, double decay,
              const StepState* state, cudaStream_t stream) {
-  const Extent e("average", count);
-  launch("average", average_kernel, {.grid = e.blocks, .block = threads, .stream = stream},
+  const QuadExtent e("average", count);
+  launch("average", average_kernel, {.grid = e.blocks, .block = update_threads, .stream = stream},
          parameters, averages, static_cast<float>(1 - decay), static_cast<float>(decay), state,
          e.quads, e.rest);
 }
@@ -160,13 +143,15 @@ void average(const float* parameters, float* averages, std::int64_t count, doubl
 void lars(const LarsRule& rule, const float* parameters, void* gradients, std::int64_t count,
           DType dtype, const StepState* state, void* workspace, cudaStream_t stream) {
   dispatch("lars", dtype, [&]<class T>() {
-    const Extent e("lars", count);
-    const unsigned blocks = e.blocks < most_blocks ? e.blocks : most_blocks;
+    const QuadExtent e("lars", count);
+    const unsigned blocks = e.blocks < most_norm_blocks ? e.blocks : most_norm_blocks;
     auto* sums = static_cast<Squares*>(workspace);
-    launch("lars norms", lars_norms_kernel<T>, {.grid = blocks, .block = threads, .stream = stream},
-           parameters, static_cast<const T*>(gradients), e.quads, e.rest, sums);
-    launch("lars", lars_scale_kernel<T>, {.grid = e.blocks, .block = threads, .stream = stream},
-           rule, parameters, static_cast<T*>(gradients), e.quads, e.rest, state, sums, blocks);
+    launch("lars norms", lars_norms_kernel<T>,
+           {.grid = blocks, .block = update_threads, .stream = stream}, parameters,
+           static_cast<const T*>(gradients), e.quads, e.rest, sums);
+    launch("lars", lars_scale_kernel<T>,
+           {.grid = e.blocks, .block = update_threads, .stream = stream}, rule, parameters,
+           static_cast<T*>(gradients), e.quads, e.rest, state, sums, blocks);
   });
 }
 

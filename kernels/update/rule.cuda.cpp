@@ -1,3 +1,5 @@
+// An optimiser's coefficients for the kernel. A separate file, so that tests link it without the
+// backend.
 #include "engine/graph/ops/update.h"
 #include "kernels/update/update.cuda.h"
 

@@ -1,5 +1,7 @@
-// The optimiser. Bound by memory: 28 bytes a parameter for adam, 20 for sgd with momentum, read and
-// written once.
+// The end of a step on the CPU: the optimiser, and around it the gradients' norm, accumulation,
+// LARS and the average of the weights. Bound by memory: the optimiser moves 28 bytes per parameter
+// for adam and 20 for sgd with momentum, each read and written once. Sums run over chunks, which
+// are added in order: the same bits with any number of threads. Figures: bench/RECORDS.md.
 
 #include <algorithm>
 #include <cmath>
@@ -115,8 +117,7 @@ std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
   return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
 }
 
-// What stands beside the update: norm, sums over steps, LARS, the average of the weights. Bound by
-// memory. Sums run over chunks, which are added in order: the same bits from any team.
+// Norm, accumulation, LARS and average.
 
 namespace {
 
@@ -135,8 +136,8 @@ WARPSTEP_LOOP double squares_of_loop(const float* x, std::int64_t count) {
 }
 const auto squares_of = vectorized<squares_of_loop>();
 
-// `partial` has an element a chunk. Not finite where an element is not: the squares of f32 do not
-// overflow in double.
+// `partial` has one element per chunk. The result is finite exactly if all elements are: squares of
+// f32 do not overflow in double.
 double squares(const float* x, std::int64_t count, double* partial) {
   for_chunks(count, [&](std::int64_t i, std::int64_t end) {
     partial[i / chunk_elements] = squares_of(x + i, end - i);
@@ -180,7 +181,7 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
     float* sum = as<float>(b.in[2]);
     for_chunks(count, [&](std::int64_t i, std::int64_t end) {
       const std::int64_t n = end - i;
-      if (first) std::fill_n(sum + i, n, 0.0F);  // what it held may be infinite
+      if (first) std::fill_n(sum + i, n, 0.0F);  // not a factor of 0: old values may be infinite
       accumulate(sum + i, gradient + i, 1, share, n);
     });
   });

@@ -1,3 +1,4 @@
+// Binds the end and the beginning of a step to their launchers.
 #include "kernels/update/update.cuda.h"
 
 #include "engine/run/store.h"
@@ -7,9 +8,8 @@
 namespace warpstep::cuda {
 namespace {
 
-// Elements of a section of the store, padding included.
-// Inputs as Update has them; for UpdateAll, whose parameters follow each other in every section,
-// the first parameter's stand for all.
+// A kernel over `count` elements, padding included. The inputs are those of Update; UpdateAll's
+// parameters are contiguous in each section of the store, so it binds the first parameter's.
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
   return launch_kernel(std::string(name(op.optimizer.kind)),
@@ -54,8 +54,8 @@ std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   });
 }
 
-// What stands beside the update. Sections of the store are flat, padding included: it is zero in
-// all of them and stays so.
+// The passes around the update. They run over whole sections of the store, padding included: it is
+// zero in all of them and stays zero.
 
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
   const std::int64_t count = section_elements(operands.graph);

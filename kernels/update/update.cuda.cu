@@ -1,20 +1,24 @@
-// What ends and begins a step. The optimiser is one pass over all parameters, bound by memory: Adam
-// with 16-bit gradients and copy moves 28 bytes an element (parameter and two moments both ways,
-// gradient in, copy out), 0.17 ms for ResNet-50's 25.6 M at 4.3 TB/s; its arithmetic, some 60
-// instructions an element with a root and a division, is a third of what that time allows.
-
-#include "kernels/update/update.cuda.h"
+// The end and the beginning of a step, on the device:
+//   clock            the state of the next step, one thread, bound by the launch
+//   check_gradients  whether all gradients are finite, and their norm: one pass, bound by memory, 2
+//                    bytes per 16-bit gradient: 51 MB, 12 us for ResNet-50. Sums in a fixed order:
+//                    of a thread, of a block, then of all blocks by the last one to finish
+//   update           the optimiser, one pass over all parameters, bound by memory: Adam with 16-bit
+//                    gradients and copies moves 28 bytes per element (parameter and two moments in
+//                    and out, gradient in, copy out), 0.17 ms for ResNet-50's 25.6 M at 4.3 TB/s.
+//                    Its arithmetic, about 60 instructions per element with a root and a division,
+//                    needs a third of that time
+//   report           one thread writes the step's report to the host
+// Figures: bench/RECORDS.md.
 
 #include <cmath>
 
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/vector.cuh"
+#include "kernels/update/update.cuh"
 
 namespace warpstep::cuda {
 namespace {
 
-// Not cos(), whose reduction of large arguments keeps arrays in local memory.
+// cospi, not cos(): cos() reduces large arguments with arrays in local memory.
 __device__ inline double clock_cos_pi(double x) {
   return cospi(x);
 }
@@ -30,7 +34,7 @@ __global__ void __launch_bounds__(1)
   clock_tick(*state, schedule, beta1, beta2, scaling, accumulate);
 }
 
-// The host may look at the report as soon as its step number has changed: that is written last.
+// The host may read the report as soon as its step number has changed, so that is written last.
 __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std::int32_t* correct,
                                                    const StepState* state, StepReport* ring) {
   StepReport& to = ring[state->step % report_ring];
@@ -47,17 +51,15 @@ __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std:
   *const_cast<volatile std::int64_t*>(&to.step) = state->step;
 }
 
-constexpr unsigned threads = 256;
-
 using Kind = UpdateRule::Kind;
 
-// What changes from step to step, a few instructions a thread.
-struct Pace {
+// The coefficients that change from step to step; each thread computes them in a few instructions.
+struct Coefficients {
   float factor, rate, keep, root_scale;
 };
 
 template <Kind kind>
-__device__ inline Pace pace(const UpdateRule& rule, const StepState& state) {
+__device__ inline Coefficients coefficients(const UpdateRule& rule, const StepState& state) {
   const float rate = state.learning_rate;
   const float factor = state.gradient_factor;
   if constexpr (kind != Kind::adam) return {factor, rate, 1, 1};
@@ -65,34 +67,31 @@ __device__ inline Pace pace(const UpdateRule& rule, const StepState& state) {
           1 / sqrtf(state.bias_correction2)};
 }
 
-// PyTorch's formulas, in f32: p the parameter, g its gradient, m and v its moments.
+// PyTorch's formulas in f32: p is the parameter, g its gradient, m and v its moments.
 template <Kind kind>
-__device__ inline void step(const UpdateRule& rule, const Pace& pace, float& p, float g, float& m,
-                            float& v) {
-  g = g * pace.factor + rule.decay * p;
+__device__ inline void step(const UpdateRule& rule, const Coefficients& now, float& p, float g,
+                            float& m, float& v) {
+  g = g * now.factor + rule.decay * p;
   if constexpr (kind == Kind::sgd) {
-    p -= pace.rate * g;
+    p -= now.rate * g;
   } else if constexpr (kind == Kind::adam) {
     m += rule.one_minus_beta1 * (g - m);
     v = rule.beta2 * v + rule.one_minus_beta2 * (g * g);
-    p = pace.keep * p - pace.rate * m / (sqrtf(v) * pace.root_scale + rule.epsilon);
+    p = now.keep * p - now.rate * m / (sqrtf(v) * now.root_scale + rule.epsilon);
   } else {
     m = rule.momentum * m + g;
-    p -= pace.rate * (kind == Kind::nesterov ? g + rule.momentum * m : m);
+    p -= now.rate * (kind == Kind::nesterov ? g + rule.momentum * m : m);
   }
 }
-
-constexpr int quad =
-    4;  // elements of a vector of f32: gradients come in 8 bytes where they are 16-bit
 
 template <Kind kind>
 inline constexpr bool has_first = kind != Kind::sgd;
 template <Kind kind>
 inline constexpr bool has_second = kind == Kind::adam;
 
-// G: of gradients, C: of copies.
+// G is the dtype of the gradients, C that of the copies.
 template <Kind kind, class G, class C>
-__device__ inline void step_quad(const UpdateRule& rule, const Pace& pace,
+__device__ inline void step_quad(const UpdateRule& rule, const Coefficients& now,
                                  const UpdateBuffers& buffers, std::size_t i) {
   float p[quad], g[quad], m[quad] = {}, v[quad] = {};
   load(buffers.parameters + i, p);
@@ -100,7 +99,7 @@ __device__ inline void step_quad(const UpdateRule& rule, const Pace& pace,
   if constexpr (has_first<kind>) load(buffers.first + i, m);
   if constexpr (has_second<kind>) load(buffers.second + i, v);
 #pragma unroll
-  for (int n = 0; n < quad; ++n) step<kind>(rule, pace, p[n], g[n], m[n], v[n]);
+  for (int n = 0; n < quad; ++n) step<kind>(rule, now, p[n], g[n], m[n], v[n]);
   store(buffers.parameters + i, p);
   if constexpr (has_first<kind>) store(buffers.first + i, m);
   if constexpr (has_second<kind>) store(buffers.second + i, v);
@@ -108,26 +107,26 @@ __device__ inline void step_quad(const UpdateRule& rule, const Pace& pace,
 }
 
 template <Kind kind, class G, class C>
-__device__ inline void step_one(const UpdateRule& rule, const Pace& pace,
+__device__ inline void step_one(const UpdateRule& rule, const Coefficients& now,
                                 const UpdateBuffers& buffers, std::size_t i) {
   float m = 0, v = 0;
   if constexpr (has_first<kind>) m = buffers.first[i];
   if constexpr (has_second<kind>) v = buffers.second[i];
   float& p = buffers.parameters[i];
-  step<kind>(rule, pace, p, widen(static_cast<const G*>(buffers.gradients)[i]), m, v);
+  step<kind>(rule, now, p, widen(static_cast<const G*>(buffers.gradients)[i]), m, v);
   if constexpr (has_first<kind>) buffers.first[i] = m;
   if constexpr (has_second<kind>) buffers.second[i] = v;
   if (buffers.copy != nullptr) static_cast<C*>(buffers.copy)[i] = narrow<C>(p);
 }
 
-// Four elements a thread: three loads of 16 bytes and one of 8 in flight, 56 bytes, so that the
-// 1000 threads that 64 registers allow at the least have 56 KB in flight a multiprocessor.
+// Four elements per thread: three loads of 16 bytes and one of 8 are 56 bytes in flight per thread,
+// and at least 56 KB per multiprocessor with the 1000 threads that 64 registers allow.
 template <Kind kind, class G, class C>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     update_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest) {
-  if (buffers.state->overflow != 0 || buffers.state->update == 0) return;
-  const unsigned thread = blockIdx.x * threads + threadIdx.x;
-  const Pace now = pace<kind>(rule, *buffers.state);
+  if (!updates(*buffers.state)) return;
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  const Coefficients now = coefficients<kind>(rule, *buffers.state);
   if (thread < quads) step_quad<kind, G, C>(rule, now, buffers, std::size_t{thread} * quad);
   if (thread < rest) step_one<kind, G, C>(rule, now, buffers, std::size_t{quads} * quad + thread);
 }
@@ -147,10 +146,10 @@ template <class G, class C>
 void launch_update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,
                    cudaStream_t stream) {
   if (count == 0) return;
-  const unsigned quads = index32("update", "vectors of 4 elements", count / quad);
+  const QuadExtent extent("update", count);
   launch("update", update_kernel_of<G, C>(rule.kind),
-         {.grid = blocks_for(quads > 0 ? quads : 1, threads), .block = threads, .stream = stream},
-         rule, buffers, quads, static_cast<unsigned>(count % quad));
+         {.grid = extent.blocks, .block = update_threads, .stream = stream}, rule, buffers,
+         extent.quads, extent.rest);
 }
 
 }  // namespace
@@ -176,15 +175,12 @@ void report(const float* loss, const std::int32_t* correct, const StepState* sta
          ring);
 }
 
-// Whether a step's gradients are finite, and their norm, in one pass over them: 2 bytes a gradient
-// of 16 bits, 51 MB, 12 us for ResNet-50. Sums in a fixed order: of a thread, a block, and of all
-// blocks by the last of them.
+// check_gradients.
 
 namespace {
 
-
-// The bits of an element in the low half of a word of 4 bytes, and of one in the high half (an f32
-// fills both), that are all set in infinities and NaNs alone.
+// The exponent bits of the element in the low half of a 4-byte word, and of the one in the high
+// half (an f32 fills both): only infinities and NaNs have all of them set.
 template <class T>
 struct Exponent;
 template <>
@@ -210,9 +206,9 @@ __device__ inline bool not_finite(const uint4& v) {
   return not_finite<T>(v.x) || not_finite<T>(v.y) || not_finite<T>(v.z) || not_finite<T>(v.w);
 }
 
-constexpr unsigned vectors_a_thread = 4;
+constexpr unsigned vectors_per_thread = 4;
 
-// What the step makes of the sum of the squares, and of an overflow in any block.
+// Stores the norm and the clipping factor, unless any block found an overflow.
 __device__ inline void settle_norm(double squares, float clip_norm, StepState& state) {
   if (atomicAdd(&state.overflow, 0U) != 0 || state.update == 0) return;
   const double norm = sqrt(squares) / static_cast<double>(state.loss_scale);
@@ -224,21 +220,21 @@ __device__ inline void settle_norm(double squares, float clip_norm, StepState& s
 
 // Squares are summed in double: those of f32 and bf16 overflow in float.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(update_threads)
     check_gradients_kernel(const T* __restrict__ gradients, unsigned vectors, unsigned rest,
                            float clip_norm, StepState* state, double* sums, std::uint32_t* ticket) {
   constexpr int width = vector_width<T>;
-  const unsigned first = blockIdx.x * (threads * vectors_a_thread) + threadIdx.x;
-  Packed<T, width> packed[vectors_a_thread];  // 0, which is finite, behind the end
+  const unsigned first = blockIdx.x * (update_threads * vectors_per_thread) + threadIdx.x;
+  Packed<T, width> packed[vectors_per_thread];  // 0, which is finite, after the end
 #pragma unroll
-  for (unsigned j = 0; j < vectors_a_thread; ++j) {
-    const unsigned v = first + j * threads;
+  for (unsigned j = 0; j < vectors_per_thread; ++j) {
+    const unsigned v = first + j * update_threads;
     if (v < vectors) packed[j] = read<width>(gradients + std::size_t{v} * width);
   }
   bool found = false;
   double sum = 0;
 #pragma unroll
-  for (unsigned j = 0; j < vectors_a_thread; ++j) {
+  for (unsigned j = 0; j < vectors_per_thread; ++j) {
     found = found || not_finite<T>(packed[j].word);
     float g[width];
     unpack(packed[j], g);
@@ -256,7 +252,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
   if (!last_block(ticket)) return;
   double total = 0;
-  for (unsigned b = threadIdx.x; b < gridDim.x; b += threads) total += sums[b];
+  for (unsigned b = threadIdx.x; b < gridDim.x; b += update_threads) total += sums[b];
   total = block_reduce(total, 0.0, Sum{});
   if (threadIdx.x == 0) settle_norm(total, clip_norm, *state);
 }
@@ -266,7 +262,7 @@ unsigned vectors_of(std::int64_t count, DType dtype) {
                  count / static_cast<std::int64_t>(16 / size_bytes(dtype)));
 }
 unsigned blocks_of(unsigned vectors) {
-  return blocks_for(vectors > 0 ? vectors : 1, threads * vectors_a_thread);
+  return blocks_for(vectors > 0 ? vectors : 1, update_threads * vectors_per_thread);
 }
 
 }  // namespace
@@ -281,7 +277,7 @@ void check_gradients(const GradientBuffers& buffers, std::int64_t count, DType d
     if (count == 0) return;
     const unsigned vectors = vectors_of(count, dtype);
     launch("check_gradients", check_gradients_kernel<T>,
-           {.grid = blocks_of(vectors), .block = threads, .stream = stream},
+           {.grid = blocks_of(vectors), .block = update_threads, .stream = stream},
            static_cast<const T*>(buffers.gradients), vectors,
            static_cast<unsigned>(count % vector_width<T>), static_cast<float>(clip_norm),
            buffers.state, static_cast<double*>(buffers.workspace), buffers.ticket);

@@ -1,5 +1,5 @@
-// Launchers of what ends and begins a step: the clock, the overflow check, the optimiser over the
-// flat sections of the store, and the step's report to the host.
+// Launchers of the kernels that end and begin a step: the clock, the overflow check, the optimiser
+// over the flat sections of the store, and the step's report to the host.
 #pragma once
 
 #include <driver_types.h>
@@ -15,13 +15,13 @@ struct Optimizer;  // engine/graph/ops/update.h, which needs fmt, which nvcc can
 
 namespace warpstep::cuda {
 
-// One thread: state -> the state of the next step, as tick().
+// One thread: advances the state to the next step, as tick() does.
 void clock(const Schedule& schedule, double beta1, double beta2, const LossScaling& scaling,
            std::int64_t accumulate, StepState* state, cudaStream_t stream);
 
-// state->overflow = 1 if any of `count` gradients is infinite or NaN; else, in a step that updates,
-// its gradient_norm, and with clip_norm above 0 its gradient_factor. 2 bytes a gradient of 16 bits.
-// `workspace` and `ticket` as for column_sums().
+// Sets state->overflow to 1 if any of `count` gradients is infinite or NaN; else, in a step that
+// updates, sets gradient_norm, and with clip_norm above 0 gradient_factor. Reads 2 bytes per 16-bit
+// gradient. `workspace` and `ticket` as for column_sums().
 struct GradientBuffers {
   const void* gradients = nullptr;
   StepState* state = nullptr;
@@ -32,22 +32,22 @@ std::size_t check_gradients_workspace(std::int64_t count, DType dtype);
 void check_gradients(const GradientBuffers& buffers, std::int64_t count, DType dtype,
                      double clip_norm, cudaStream_t stream);
 
-// An optimiser as the kernel takes it: its coefficients, each rounded to f32 once, where the CPU
-// backend rounds them as well.
+// An optimiser's coefficients for the kernel, each rounded to f32 once, at the same place as in the
+// CPU backend.
 struct UpdateRule {
   enum class Kind : std::uint8_t { sgd, momentum, nesterov, adam };
   Kind kind = Kind::sgd;
   float decay = 0;            // added to the gradient, times the parameter
-  float decoupled_decay = 0;  // adamw: of the parameter, times the learning rate
+  float decoupled_decay = 0;  // adamw: subtracted from the parameter, times the learning rate
   float momentum = 0;
   float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, epsilon = 0;
 };
 UpdateRule update_rule(const Optimizer& optimizer);
 
-// One pass over `count` elements: multiplies the gradient by state->gradient_factor, leaves
-// everything alone where state->overflow is set or state->update is not, updates the f32 parameter
-// and its moments, and writes the copy where there is one. Gradients are of the copies' dtype, or
-// sums in f32. 28 bytes an element for Adam with 16-bit gradients and copy: bound by memory.
+// One pass over `count` elements: multiplies the gradient by state->gradient_factor, updates the
+// f32 parameter and its moments, and writes the copy if there is one. Does nothing if
+// state->overflow is set or state->update is not. Gradients have the copies' dtype, or are sums in
+// f32. 28 bytes per element for Adam with 16-bit gradients and copy: bound by memory.
 struct UpdateBuffers {
   float* parameters = nullptr;
   const void* gradients = nullptr;
@@ -59,18 +59,19 @@ struct UpdateBuffers {
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,
             DType gradients, DType copies, cudaStream_t stream);
 
-// sums = gradients times `share`, in the first micro step of an accumulation; else they grow by as
-// much. 10 bytes an element of 16 bits.
+// sums = share * gradients in the first micro step of an accumulation, else sums += share *
+// gradients. 10 bytes per 16-bit element.
 void accumulate(const void* gradients, float* sums, std::int64_t count, DType dtype, float share,
                 const StepState* state, cudaStream_t stream);
 
-// averages = decay times averages + (1 - decay) times parameters, where the step updates. 12 bytes
-// an element.
+// averages = decay * averages + (1 - decay) * parameters, if the step updates. 12 bytes per
+// element.
 void average(const float* parameters, float* averages, std::int64_t count, double decay,
              const StepState* state, cudaStream_t stream);
 
-// One parameter's gradient, in place, see LarsScale: norms, then the factor; two launches. 16 bytes
-// an element of 16 bits. `workspace` of lars_workspace bytes may be that of the parameter before.
+// Scales one parameter's gradient in place, see LarsScale: a launch for the norms, then one for the
+// scaling. 16 bytes per 16-bit element. `workspace` has lars_workspace bytes; the next parameter
+// may use the same one.
 struct LarsRule {
   float trust = 0, decay = 0, epsilon = 0;
 };

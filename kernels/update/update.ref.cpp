@@ -1,3 +1,4 @@
+// The end and the beginning of a step in double.
 #include <algorithm>
 #include <cmath>
 
@@ -80,7 +81,7 @@ std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
   });
 }
 
-// What stands beside the update: norm, sums over steps, LARS, the average of the weights.
+// The passes around the update: norm, accumulation, LARS, the average of the weights.
 
 namespace {
 

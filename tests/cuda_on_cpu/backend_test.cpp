@@ -147,7 +147,7 @@ TEST(CudaProgram, ThatDoesNotFitSaysHowMuchThereIs) {
   const auto backend = open_tested_backend(backend_name);
   fake_cuda::set_device_memory(std::size_t{64} << 20);
   EXPECT_THAT([&] { Stepping(model_step("cifar10cnn", 64), backend); },
-              ThrowsMessage<DeviceError>(AllOf(HasSubstr("MiB of device memory are not to be had"),
+              ThrowsMessage<DeviceError>(AllOf(HasSubstr("cuda: cannot allocate "),
                                                HasSubstr("of 64.0 MiB are free"),
                                                HasSubstr("smaller --batch"))));
   fake_cuda::set_device_memory(std::size_t{8} << 30);

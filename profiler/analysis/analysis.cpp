@@ -3,16 +3,17 @@
 namespace warpstep::profiler {
 
 Analysis analyse(const Session& session) {
+  const View view(session);
   Analysis analysis;
-  analysis.breakdown = break_down(session);
-  analysis.devices = device_metrics(session);
-  analysis.work = find_work(session);
+  analysis.breakdown = break_down(view);
+  analysis.devices = device_metrics(view);
+  analysis.work = find_work(view);
   analysis.memory = memory_timeline(session);
-  analysis.loader = loader_view(session);
-  analysis.stall = diagnose(analysis.loader, session);
-  analysis.path = critical_path(session);
-  analysis.trust = find_trust(session, analysis.breakdown);
-  analysis.findings = find_findings(session, analysis);
+  analysis.loader = loader_view(view);
+  analysis.stall = diagnose(analysis.loader, view);
+  analysis.path = critical_path(view);
+  analysis.trust = find_trust(view, analysis.breakdown);
+  analysis.findings = find_findings(view, analysis);
   return analysis;
 }
 

@@ -46,8 +46,8 @@ struct Analysis {
 };
 Analysis analyse(const Session& session);
 
-std::vector<Finding> find_findings(const Session& session, const Analysis& so_far);
-Trust find_trust(const Session& session, const Breakdown& breakdown);
+std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
+Trust find_trust(const View& view, const Breakdown& breakdown);
 
 // Every table of the report: "breakdown", "steps", "layers", "calls", "ops", "kernels", "host",
 // "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".

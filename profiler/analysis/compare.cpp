@@ -21,7 +21,7 @@
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 // What a comparison compares: a number a step for the step, its parts and its calls.
 
@@ -144,7 +144,7 @@ class Calls {
     const Json& calls = fields::child(session_.program, "calls");
     const bool is_told = calls.is_array() && call < calls.size();
     std::string title = is_told ? fields::text(calls[call], "title", name) : name;
-    std::string phase = is_told ? analysis::phase_of(calls[call]) : "";
+    std::string phase = is_told ? phase_of(calls[call]) : "";
     // Two calls of one title and phase are one series.
     const auto [first, _] = first_.try_emplace({title, phase}, is_told ? call : ~std::uint64_t{0});
     return at->second = {first->second, std::move(title), std::move(phase)};
@@ -249,17 +249,10 @@ std::vector<Pair> aligned(const RunSeries& before, const RunSeries& after) {
   return pairs;
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 namespace {
 
-using advice::Pair;
-using advice::RunSeries;
-using advice::Scope;
-
 constexpr std::size_t least_steps = 8;  // a bootstrap of fewer is of no use
-constexpr std::size_t few_steps = 20;
+constexpr std::size_t rough_steps = 20;
 constexpr std::uint32_t seed = 20;
 // Below, a difference may be the clock's: reading the host's takes 40 ns at both ends, and CUDA's
 // events resolve 0.5 us.
@@ -273,37 +266,37 @@ struct Scoped {
 // A run whose steps are like their neighbours says less than its number of steps: they are drawn in
 // blocks then.
 double step_correlation(const RunSeries& run) {
-  return advice::correlation(run.series.front().ns, run.strata);
+  return correlation(run.series.front().ns, run.strata);
 }
 std::size_t block_of(const RunSeries& run) {
-  return advice::block_length(step_correlation(run), run.steps());
+  return block_length(step_correlation(run), run.steps());
 }
 
 std::vector<Scoped> test_all(const RunSeries& before, const RunSeries& after, double resolution,
                              const CompareOptions& options) {
-  const advice::Resamples of_before(before.strata, options.resamples, seed, 0, block_of(before));
-  const advice::Resamples of_after(after.strata, options.resamples, seed, 1, block_of(after));
+  const Resamples of_before(before.strata, options.resamples, seed, 0, block_of(before));
+  const Resamples of_after(after.strata, options.resamples, seed, 1, block_of(after));
   std::vector<Scoped> all;
   std::vector<double> p;
-  for (const Pair& pair : advice::aligned(before, after)) {
+  for (const Pair& pair : aligned(before, after)) {
     Change change{.what = pair.what,
                   .phase = pair.phase,
-                  .before_ns = advice::median(pair.before),
-                  .after_ns = advice::median(pair.after)};
-    const advice::Difference found =
-        advice::difference(change.after_ns - change.before_ns, of_before.medians(pair.before),
-                           of_after.medians(pair.after));
+                  .before_ns = median(pair.before),
+                  .after_ns = median(pair.after)};
+    const Difference found =
+        median_difference(change.after_ns - change.before_ns, of_before.medians(pair.before),
+                          of_after.medians(pair.after));
     change.low = found.low;
     change.high = found.high;
     change.p = found.p;
     p.push_back(found.p);
     all.push_back({change, pair.scope});
   }
-  const std::vector<bool> rejected = advice::rejected(p, options.false_discoveries);
+  const std::vector<bool> is_rejected = rejected(p, options.false_discoveries);
   for (std::size_t i = 0; i < all.size(); ++i) {
     Change& change = all[i].change;
     const double least = std::max(options.least_share * change.before_ns, resolution);
-    change.is_told = rejected[i] && (change.low > 0 || change.high < 0) &&
+    change.is_told = is_rejected[i] && (change.low > 0 || change.high < 0) &&
                      std::abs(change.after_ns - change.before_ns) > least;
   }
   return all;
@@ -359,21 +352,21 @@ std::string verdict(const Comparison& found) {
   const Change* call = nullptr;
   for (const Change& change : found.changes)
     if (&change != &step && change.is_told && call == nullptr) call = &change;
-  const std::string interval = fmt::format("95% interval {} to {}", advice::time_text(step.low),
-                                           advice::time_text(step.high));
+  const std::string interval = fmt::format("95% interval {} to {}", quantity(step.low, Unit::ns),
+                                           quantity(step.high, Unit::ns));
   if (!step.is_told && call == nullptr)
     return fmt::format(
         "No change that stands out from noise: a step takes {} before, {} after ({}).",
-        advice::time_text(step.before_ns), advice::time_text(step.after_ns), interval);
+        quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns), interval);
   std::string text;
   if (step.is_told) {
     text =
         fmt::format("A step takes {} {} ({} before, {} after, {:+.1f}%; {})",
-                    advice::time_text(std::abs(delta(step))), delta(step) > 0 ? "longer" : "less",
-                    advice::time_text(step.before_ns), advice::time_text(step.after_ns),
+                    quantity(std::abs(delta(step)), Unit::ns), delta(step) > 0 ? "longer" : "less",
+                    quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns),
                     step.before_ns > 0 ? 100 * delta(step) / step.before_ns : 0, interval);
   } else {
-    text = fmt::format("A step takes as long as before ({})", advice::time_text(step.after_ns));
+    text = fmt::format("A step takes as long as before ({})", quantity(step.after_ns, Unit::ns));
   }
   const auto& largest = *std::max_element(
       found.waterfall.begin(), found.waterfall.end(),
@@ -382,7 +375,7 @@ std::string verdict(const Comparison& found) {
   if (found.waterfall.size() > 1)
     text +=
         fmt::format("; {}: {}, {}{}", is_most ? "most of it" : "the largest part", largest.first,
-                    largest.second > 0 ? "+" : "", advice::time_text(largest.second));
+                    largest.second > 0 ? "+" : "", quantity(largest.second, Unit::ns));
   return text + ".";
 }
 
@@ -394,8 +387,8 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
   for (const auto& [run, which] : {std::pair{&before, "before"}, std::pair{&after, "after"}}) {
     if (run->steps() < least_steps)
       fail<UsageError>("the run {} has {} steps to compare, which are too few: record {} or more",
-                       which, run->steps(), few_steps);
-    if (run->steps() < few_steps)
+                       which, run->steps(), rough_steps);
+    if (run->steps() < rough_steps)
       warnings.push_back(
           fmt::format("the run {} has only {} steps: intervals are rough", which, run->steps()));
     if (const double r = step_correlation(*run); r >= 0.5)
@@ -417,24 +410,22 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
 }  // namespace
 
 Comparison compare(const Session& before, const Session& after, const CompareOptions& options) {
-  std::vector<std::string> warnings = advice::check_comparable(before, after, options.force);
-  const bool windows =
-      advice::window_steps(before) >= least_steps && advice::window_steps(after) >= least_steps;
+  std::vector<std::string> warnings = check_comparable(before, after, options.force);
+  const bool windows = window_steps(before) >= least_steps && window_steps(after) >= least_steps;
   if (!windows)
     warnings.emplace_back(
         "not both runs have a window of 8 steps or more: compared by what every step tells, "
         "without "
         "calls");
   const bool on_host = before.computes_on_host() && after.computes_on_host();
-  return compared(advice::series_of(before, windows), advice::series_of(after, windows),
+  return compared(series_of(before, windows), series_of(after, windows),
                   on_host ? host_resolution_ns : device_resolution_ns, options,
                   std::move(warnings));
 }
 
 Comparison compare_halves(const Session& session, const CompareOptions& options) {
-  const RunSeries run =
-      advice::series_of(session, advice::window_steps(session) >= 2 * least_steps);
-  return compared(advice::half_of(run, 0), advice::half_of(run, 1),
+  const RunSeries run = series_of(session, window_steps(session) >= 2 * least_steps);
+  return compared(half_of(run, 0), half_of(run, 1),
                   session.computes_on_host() ? host_resolution_ns : device_resolution_ns, options,
                   {});
 }

@@ -7,7 +7,7 @@
 
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 double median(std::vector<double> values);  // 0 of none
 
@@ -46,8 +46,8 @@ struct Difference {
 };
 // p is twice the share of resamples on the other side of 0 or, being no finer than one resample,
 // what the normal distribution gives for the bootstrap's standard error; the larger of the two.
-Difference difference(double observed, const std::vector<double>& before,
-                      const std::vector<double>& after);
+Difference median_difference(double observed, const std::vector<double>& before,
+                             const std::vector<double>& after);
 
 // Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995): which of the
 // hypotheses are rejected.
@@ -59,4 +59,4 @@ std::vector<bool> rejected(const std::vector<double>& p, double q);
 // false; else what differs in the stamps, one sentence each.
 std::vector<std::string> check_comparable(const Session& before, const Session& after, bool force);
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -34,17 +34,13 @@ struct CriticalPath {
   std::uint64_t step = 0;  // that one
   std::vector<PathShare> shares;  // over all steps of the complete windows, largest first
 };
-CriticalPath critical_path(const Session& session);
-
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
+CriticalPath critical_path(const View& view);
 
 // The walk back from a step's end along what it waited for.
 
 class PathWalk {
  public:
-  explicit PathWalk(const Session& session);
+  explicit PathWalk(const View& view);
 
   // First to last; they tile the interval exactly.
   std::vector<PathEdge> edges(const Interval& step) const;
@@ -58,13 +54,13 @@ class PathWalk {
   const Activity* last_ended(std::uint64_t at_ns) const;
   const Activity* before_on_stream(const Activity& activity) const;
 
+  const View& view_;
   const Session& session_;
   std::vector<HostSlice> host_;
-  Launches launches_;
   std::vector<const Activity*> by_start_;  // work of devices, none of it empty
   std::vector<const Activity*> latest_;    // of those up to here, the one that ends last
   std::vector<const Activity*> by_end_;
   std::unordered_map<const Activity*, const Activity*> previous_;  // on the same stream
 };
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

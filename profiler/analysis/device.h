@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 // GPUs that held their clocks back.
 
@@ -22,10 +23,6 @@ struct Throttle {
 // From the samples "gpu N throttle reasons", a mask of nvml.h's nvmlClocksEventReason*: those that
 // slow a busy GPU, so not idleness nor clocks that somebody set.
 std::vector<Throttle> throttled(const Session& session);
-
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 
 struct Launch {
   std::array<std::uint32_t, 3> grid{}, block{};
@@ -55,7 +52,7 @@ struct MeasuredShares {
   std::optional<double> dram;         // of its peak throughput
   bool any() const { return sm_active || tensor_pipe || dram; }
 };
-MeasuredShares measured_shares(const Session& session, std::uint32_t device);
+MeasuredShares measured_shares(const View& view, std::uint32_t device);
 
 // Whether kernels were recorded: without them the figures that are taken from them are unknown.
 bool tells_kernels(const Session& session);
@@ -77,6 +74,6 @@ struct DeviceMetrics {  // over the complete windows: first step's begin to the 
 };
 // One a device; on a session that computes on the host one for it, without the figures that only a
 // GPU has (0), where "kernels" are calls.
-std::vector<DeviceMetrics> device_metrics(const Session& session);
+std::vector<DeviceMetrics> device_metrics(const View& view);
 
 }  // namespace warpstep::profiler

@@ -9,14 +9,15 @@
 #include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 // The rules behind find_findings(): each looks at one thing and adds what it finds.
 
 // What rules look at.
 struct Facts {
-  Facts(const Session& session_, const Analysis& analysis_);
+  Facts(const View& view_, const Analysis& analysis_);
 
+  const View& view;
   const Session& session;
   const Analysis& analysis;
   const Json& options;  // of the command line, _ for -
@@ -43,7 +44,7 @@ struct Facts {
   std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms a step (35 %)"
 };
 
-using Rule = void (*)(const Facts& facts, std::vector<Finding>& findings);
+using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
 
 // findings_loader.cpp: work of the loader.
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
@@ -85,7 +86,7 @@ constexpr double seekable_decode = 0.5;  // crops of seekable JPEG against all o
 constexpr double bytes_pixels = 0.3;     // making numbers on the CPU against copying bytes: 0.29
 
 double stage_share(const LoaderView& view, const std::string& stage);  // of the work, of 1
-double gain(const LoaderModel& model, const Remedy& remedy);
+double predicted_gain(const LoaderModel& model, const Remedy& remedy);
 
 bool is_loose(const Facts& facts);  // each sample is a file
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
@@ -96,4 +97,4 @@ std::optional<std::string> pack_command(const Facts& facts);
 // less. None that is set already.
 std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model, bool waiting);
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -11,7 +11,7 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 constexpr double least_copies = 0.05;  // of a step, like the following
@@ -54,7 +54,8 @@ std::uint32_t thread_of(const Session& session, std::uint32_t system) {
 }
 
 // Where the host waits the longest, and its share of all of that.
-std::pair<std::string, double> longest_sync(const Session& session) {
+std::pair<std::string, double> longest_sync(const View& view) {
+  const Session& session = view.session;
   std::map<std::string, double> by_range;
   double all = 0;
   const auto add = [&](std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) {
@@ -63,11 +64,11 @@ std::pair<std::string, double> longest_sync(const Session& session) {
     all += ns;
   };
   for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::sync && in_windows(session, span.begin_ns))
+    if (session.kind(span) == Kind::sync && view.in_windows(span.begin_ns))
       add(span.thread, span.begin_ns, span.end_ns);
   if (by_range.empty())
     for (const Activity& activity : session.activities)
-      if (activity.what == What::sync && in_windows(session, activity.start_ns))
+      if (activity.what == What::sync && view.in_windows(activity.start_ns))
         add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
   const auto longest =
       std::max_element(by_range.begin(), by_range.end(),
@@ -105,7 +106,7 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   double ns = 0;
   std::uint64_t count = 0;
   for (const Activity& activity : facts.session.activities) {
-    if (activity.what != What::copy || !in_windows(facts.session, activity.start_ns)) continue;
+    if (activity.what != What::copy || !facts.view.in_windows(activity.start_ns)) continue;
     const bool is_pageable =
         (activity.copy_kind == to_device && activity.source_memory == pageable) ||
         (activity.copy_kind == to_host && activity.target_memory == pageable);
@@ -143,7 +144,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.on_host || facts.share(Category::sync) <= least_sync) return;
-  const auto [range, share] = longest_sync(facts.session);
+  const auto [range, share] = longest_sync(facts.view);
   const double ns = facts.part(Category::sync);
   Finding finding{.key = "sync-bound",
                   .text = range.empty()
@@ -152,7 +153,8 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
                   .evidence = facts.of_step(ns),
                   .advice = "read results some steps late instead of waiting for them",
                   .gain_ns = facts.unless_waiting(ns * share)};
-  if (!range.empty()) finding.evidence += fmt::format(", {} of it there", share_text(share));
+  if (!range.empty())
+    finding.evidence += fmt::format(", {} of it there", quantity(share, Unit::share));
   const std::int64_t log_every = fields::whole(facts.options, "log_every", 10);
   if ((range == "observers" || range == "read back") && log_every < 1000) {
     finding.flag = fmt::format("--log-every {}", 10 * std::max<std::int64_t>(1, log_every));
@@ -190,14 +192,14 @@ void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
   const double overhead =
       facts.part(Category::runtime) + facts.part(Category::cpu) + facts.part(Category::other);
   if (is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
-  findings.push_back(
-      {.key = "tiny-batch",
-       .text = "A step's kernels are short against what the host does for it.",
-       .evidence = fmt::format("kernels {}, host alone {}", time_text(facts.part(Category::kernel)),
-                               facts.of_step(overhead)),
-       .advice = "a larger batch spreads the host's work over more images",
-       .flag = facts.larger_batch(),
-       .gain_ns = facts.unless_waiting(overhead / 2)});
+  findings.push_back({.key = "tiny-batch",
+                      .text = "A step's kernels are short against what the host does for it.",
+                      .evidence = fmt::format("kernels {}, host alone {}",
+                                              quantity(facts.part(Category::kernel), Unit::ns),
+                                              facts.of_step(overhead)),
+                      .advice = "a larger batch spreads the host's work over more images",
+                      .flag = facts.larger_batch(),
+                      .gain_ns = facts.unless_waiting(overhead / 2)});
 }
 
 void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
@@ -214,7 +216,7 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     Finding finding{
         .key = "low-utilization",
         .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
-                            share_text(device.utilization)),
+                            quantity(device.utilization, Unit::share)),
         .evidence = fmt::format("{} without a kernel",
                                 facts.of_step(facts.step_ns - facts.part(Category::kernel))),
         .advice = is_data ? "make the loader faster first"
@@ -286,10 +288,10 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(
       {.key = unused ? "tensor-cores" : "half-precision",
        .text = unused ? "Tensor cores are idle." : "The step computes with values of 32 bits.",
-       .evidence =
-           fmt::format("--precision {}; convolutions and matrix products take {}, tensor "
-                       "cores run for {} of the kernels' time",
-                       precision, facts.of_step(eligible), share_text(metrics->tensor_core_share)),
+       .evidence = fmt::format("--precision {}; convolutions and matrix products take {}, tensor "
+                               "cores run for {} of the kernels' time",
+                               precision, facts.of_step(eligible),
+                               quantity(metrics->tensor_core_share, Unit::share)),
        .advice = fmt::format("use {}", flag),
        .flag = flag,
        .gain_ns = facts.unless_waiting(eligible * (unused ? 0.5 : 0.25))});
@@ -353,8 +355,8 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "small-kernels",
       .text = "The step is a storm of small kernels.",
-      .evidence =
-          fmt::format("{:.0f} kernels a step of {} on average", count, time_text(ns / count)),
+      .evidence = fmt::format("{:.0f} kernels a step of {} on average", count,
+                              quantity(ns / count, Unit::ns)),
       .advice = "a larger batch has the same kernels for more images",
       .flag = facts.larger_batch(),
       .gain_ns = facts.unless_waiting(count * std::min(empty_kernel_ns, ns / count) / 2)};
@@ -374,9 +376,9 @@ void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
         {.key = "slow-layer",
          .text = fmt::format("Layer {} is far from what this machine can do.", layer.layer),
          .evidence = fmt::format("{}, at {} of what its work allows", facts.of_step(layer.ns),
-                                 share_text(layer.of_peak)),
+                                 quantity(layer.of_peak, Unit::share)),
          .advice = "look at its calls' implementations and shapes in the table of calls"});
   }
 }
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

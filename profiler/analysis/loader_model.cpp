@@ -7,21 +7,21 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 // A replay costs a heap's operation a sample: 40 settings of this many take some 0.1 s.
 constexpr std::size_t most_samples = 60'000;
-constexpr std::size_t least_steps = 64, most_steps = 1024;
+constexpr std::size_t least_replayed = 64, most_replayed = 1024;
 constexpr int most_for_disk = 64;  // workers
 
-int kernel_threads(const Session& session, int cores) {
+int kernel_threads(const View& source, int cores) {
+  const Session& session = source.session;
   if (!session.computes_on_host()) return 0;
-  const auto told = static_cast<int>(std::clamp<std::int64_t>(
-      fields::whole(session.loader, "kernel_threads",
-                    fields::whole(fields::child(session.stamp, "options"), "threads")),
-      0, 4096));
-  return std::max(1, told > 0 ? told : cores);
+  const auto given = static_cast<int>(std::clamp<std::int64_t>(
+      fields::whole(session.loader, "kernel_threads", fields::whole(source.options, "threads")), 0,
+      4096));
+  return std::max(1, given > 0 ? given : cores);
 }
 
 std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, double scale) {
@@ -34,24 +34,25 @@ std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, doubl
 
 }  // namespace
 
-LoaderModel::LoaderModel(const LoaderView& view, const Session& session, bool waits_for_disk)
+LoaderModel::LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk)
     : service_ns_(view.service_ns),
       batch_(std::max<std::int64_t>(1, view.batch)),
       workers_(std::max(1, view.workers)),
       prefetch_(view.prefetch > 0 ? view.prefetch : 3),
       cores_(view.cores),
-      threads_(kernel_threads(session, view.cores)),
+      threads_(kernel_threads(source, view.cores)),
       waits_for_disk_(waits_for_disk),
       step_ns_(view.step_ns),
       wait_ns_(view.wait_ns) {
   if (service_ns_.empty() && view.work_ns > 0)
     service_ns_ = {static_cast<std::uint64_t>(view.work_ns / static_cast<double>(batch_))};
-  for (const std::size_t i : counted_steps(session)) {
-    const Step& step = session.steps[i];
+  for (const std::size_t i : source.counted) {
+    const Step& step = source.session.steps[i];
     const std::uint64_t all = step.end_ns - step.begin_ns;
     steps_ns_.push_back(all - std::min(all, step.data_ns));
   }
-  steps_ = std::clamp(most_samples / static_cast<std::size_t>(batch_), least_steps, most_steps);
+  steps_ =
+      std::clamp(most_samples / static_cast<std::size_t>(batch_), least_replayed, most_replayed);
   // While it is behind, the loader is always at work: its time is what its cores gave it.
   const double r = share(workers_);
   const bool behind = wait_ns_ > 0.02 * step_ns_;
@@ -109,10 +110,6 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
       steps_);
   return {.step_ns = step_ns_ * change.step + played.mean_wait_ns, .wait_ns = played.mean_wait_ns};
 }
-
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 
 // The loader again, event by event: what waits come of the times that were recorded.
 

@@ -14,7 +14,7 @@
 
 #include "profiler/analysis/loading.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 // What a change does to the recorded times.
 struct Scales {
@@ -35,7 +35,7 @@ struct Predicted {
 
 class LoaderModel {
  public:
-  LoaderModel(const LoaderView& view, const Session& session, bool waits_for_disk);
+  LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk);
 
   // Replays the recorded times under a remedy.
   Predicted predict(const Remedy& remedy) const;
@@ -60,4 +60,4 @@ class LoaderModel {
   std::size_t steps_ = 0;
 };
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
@@ -35,7 +36,7 @@ struct LoaderView {
   int stall_period = 0;                   // steps between stalls that repeat; 0: none
   double cpu_share = 0;  // of 1: CPU time over wall time of the workers' work; 0: not known
 };
-LoaderView loader_view(const Session& session);
+LoaderView loader_view(const View& source);
 
 // The replayed loader: `workers` share the samples of the oldest unfinished batch; at most
 // `prefetch` batches are ready or in the making beyond the one in use.
@@ -55,6 +56,9 @@ ReplayResult replay(const std::vector<std::uint64_t>& service_ns, std::int64_t b
                     const std::vector<std::uint64_t>& steps_ns, const ReplaySetting& setting,
                     std::size_t steps);
 
+// What limits the workers.
+enum class Bound : std::uint8_t { unknown, cpu, io };
+
 struct Stall {
   bool is_stalled = false;  // waits of at least 2 % of a step
   std::uint64_t first_step = 0, last_step = 0;
@@ -63,7 +67,7 @@ struct Stall {
       0;              // the replay's answer for the setting that ran: how far to trust it
   std::string stage;  // with the largest share of the work
   double stage_share = 0;
-  std::string bound;             // "cpu", "io" or "" when not known
+  Bound bound = Bound::unknown;
   int workers_needed = 0;        // that hide it; 0: none do on these cores
   double step_with_them_ns = 0;  // with `best_workers` when none do
   double speedup = 0;            // of that against now
@@ -81,11 +85,7 @@ struct Stall {
   std::vector<std::pair<int, double>> wait_by_prefetch_ns;
   std::string text;  // one line with all of this
 };
-Stall diagnose(const LoaderView& view, const Session& session);
-
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::advice {
+Stall diagnose(const LoaderView& view, const View& source);
 
 // A stall in one line.
 
@@ -94,11 +94,6 @@ namespace warpstep::profiler::advice {
 // get 1.73x faster."
 std::string stall_text(const LoaderView& view, const Stall& stall);
 
-// "12.3 ms", "870 us": three digits.
-std::string time_text(double ns);
-std::string share_text(double share);                           // "30%", "2.5%"
-std::string count_text(double count, const std::string& noun);  // "1 worker", "4 workers"
-
 // Stalls that come again every so many steps.
 
 // The smallest period p >= 2 such that one step in p has at least 90 % of all waiting, at least
@@ -106,4 +101,4 @@ std::string count_text(double count, const std::string& noun);  // "1 worker", "
 // none.
 int stall_period(const std::vector<std::uint64_t>& waits_ns, double step_ns);
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

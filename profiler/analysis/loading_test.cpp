@@ -134,9 +134,7 @@ TEST(LoaderView, ToleratesWhatIsMissingOrOdd) {
 }
 
 TEST(StallPeriod, IsTheSmallestThatExplainsTheWaits) {
-  const auto period = [](std::vector<std::uint64_t> waits) {
-    return advice::stall_period(waits, 1000);
-  };
+  const auto period = [](std::vector<std::uint64_t> waits) { return stall_period(waits, 1000); };
   std::vector<std::uint64_t> fourth, sixteenth(64, 0), noisy(40, 3), even(40, 50);
   for (int i = 0; i < 40; ++i) fourth.push_back(i % 4 == 3 ? 60'000 : 0);
   for (std::size_t i = 5; i < 64; i += 16) sixteenth[i] = 5000;
@@ -273,27 +271,27 @@ TEST(Stall, WorkersThatWaitForADiskMayBeMoreThanCores) {
                                                     .stages = {{"read", 9'000}, {"decode", 500}}});
   const Session computing = builder.build();
   EXPECT_EQ(diagnosed(computing).workers_needed, 0);
-  EXPECT_EQ(diagnosed(computing).bound, "");
+  EXPECT_EQ(diagnosed(computing).bound, Bound::unknown);
   builder.sample("disk busy %", 1000, 80);
   const Stall stall = diagnosed(builder.build());
-  EXPECT_EQ(stall.bound, "io");
+  EXPECT_EQ(stall.bound, Bound::io);
   EXPECT_GE(stall.workers_needed, 8);
   EXPECT_THAT(stall.text, HasSubstr("I/O-bound"));
 }
 
 TEST(Stall, TellsTheDiskFromTheCpuByTheProcess) {
   SessionBuilder builder = testing::loader_session({});
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.sample("process cpu %", 1000, 390);
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.raw().samples.clear();
   builder.sample("process cpu %", 1000, 150);  // of 4 workers that are always busy
-  EXPECT_EQ(diagnosed(builder.build()).bound, "io");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::io);
   builder.raw().loader["cpu_ns"] = 95;
   builder.raw().loader["stages_ns"] = {{"decode", 100}};
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.raw().loader["cpu_ns"] = 30;
-  EXPECT_EQ(diagnosed(builder.build()).bound, "io");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::io);
 }
 
 TEST(Stall, SeesBurstsThatADeeperQueueHides) {
@@ -342,7 +340,7 @@ TEST(LoaderModel, ConservesTheCoresOfAHost) {
                                                    .stages = {{"decode", 1'000}}})
                               .build();
   const LoaderView view = loader_view(session);
-  const advice::LoaderModel model(view, session, false);
+  const LoaderModel model(view, session, false);
   const double limit = model.free_step_ns() + model.work_ns() / 4;
   double before = 1e18;
   for (int k = 1; k <= 4; ++k) {

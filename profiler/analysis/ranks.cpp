@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/core/error.h"
+#include "profiler/analysis/compare_bootstrap.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 
@@ -139,17 +140,6 @@ std::vector<std::uint64_t> common_steps(std::span<const Places> ranks) {
                     steps.size(), steps.size() == 1 ? "" : "s");
   steps.erase(steps.begin());  // which starts things up
   return steps;
-}
-
-double median(std::vector<double> values) {
-  const std::size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
-                   values.end());
-  const double upper = values[half];
-  if (values.size() % 2 == 1) return upper;
-  return (upper +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
-         2;
 }
 
 // What a rank's step is more than the median of the others' same step.
@@ -289,7 +279,6 @@ RanksView rank_view(std::span<const Session> sessions) {
 }
 
 Table ranks_table(const RanksView& view) {
-  using analysis::cell;
   Table table{"ranks",
               "Ranks",
               "Over the steps that all ranks have, but the first; a step's time is without its "
@@ -338,9 +327,8 @@ Table straggles_table(const RanksView& view) {
                {"part_excess_ns", "of which", Unit::ns}},
               {}};
   for (const Straggle& one : sorted)
-    table.rows.push_back({analysis::cell(one.step), std::int64_t{one.rank},
-                          analysis::cell(one.own_ns), one.excess_ns, std::string(name(one.part)),
-                          one.part_excess_ns});
+    table.rows.push_back({cell(one.step), std::int64_t{one.rank}, cell(one.own_ns), one.excess_ns,
+                          std::string(name(one.part)), one.part_excess_ns});
   return table;
 }
 

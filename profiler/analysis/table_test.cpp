@@ -38,7 +38,7 @@ TEST(Shown, SaysWhatIsNotKnown) {
   EXPECT_EQ(shown(std::numeric_limits<double>::infinity(), Unit::count), "-");
 }
 
-Table example() {
+Table small_table() {
   return {"layers",
           "Layers",
           "",
@@ -49,7 +49,7 @@ Table example() {
 }
 
 TEST(Csv, QuotesAsRfc4180Wants) {
-  EXPECT_EQ(to_csv(example()),
+  EXPECT_EQ(to_csv(small_table()),
             "layer,time_ns,share\r\nconv1,1500000,0.75\r\n\"a, \"\"b\"\"\nc\",500,\r\n"
             "f\u00fcr,,\r\n");
   EXPECT_EQ(to_csv({}), "\r\n");
@@ -80,14 +80,15 @@ TEST(Csv, KeepsEveryDigit) {
 }
 
 TEST(TableJson, HasAnObjectARow) {
-  EXPECT_EQ(to_json(example()).dump(), R"([{"layer":"conv1","time_ns":1500000.0,"share":0.75},)"
-                                       R"({"layer":"a, \"b\"\nc","time_ns":500,"share":null},)"
-                                       "{\"layer\":\"f\u00fcr\",\"time_ns\":null,\"share\":null}]");
+  EXPECT_EQ(to_json(small_table()).dump(),
+            R"([{"layer":"conv1","time_ns":1500000.0,"share":0.75},)"
+            R"({"layer":"a, \"b\"\nc","time_ns":500,"share":null},)"
+            "{\"layer\":\"f\u00fcr\",\"time_ns\":null,\"share\":null}]");
   EXPECT_EQ(to_json({}).dump(), "[]");
 }
 
 TEST(Text, AlignsNumbersToTheRight) {
-  EXPECT_EQ(to_text(example()),
+  EXPECT_EQ(to_text(small_table()),
             "layer        time   share\n"
             "conv1     1.50 ms  75.0 %\n"
             "a, \"b\" c  0.50 us       -\n"
@@ -95,7 +96,7 @@ TEST(Text, AlignsNumbersToTheRight) {
 }
 
 TEST(Text, CountsWhatItLeavesOutAndClipsLongCells) {
-  Table table = example();
+  Table table = small_table();
   table.rows[0][0] = std::string(100, 'x');
   const std::string text = to_text(table, 1);
   EXPECT_NE(text.find(std::string(61, 'x') + "... "), std::string::npos);

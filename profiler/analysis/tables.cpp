@@ -7,7 +7,7 @@
 
 #include "profiler/analysis/analysis.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 namespace {
 
 std::vector<Cell> memory_row(const MemoryOwner& owner, Cell first, Cell last, Cell offset,
@@ -318,12 +318,6 @@ Table host_table(const Analysis& analysis) {
   return table;
 }
 
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
-
-using namespace analysis;
-
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
   return {breakdown_table(analysis),
           steps_table(session, analysis),
@@ -341,17 +335,15 @@ std::vector<Table> tables(const Session& session, const Analysis& analysis) {
           samples_table(session)};
 }
 
-namespace analysis {
-
 Table breakdown_table(const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
   Table table{"breakdown",
               "Where a step's time goes",
-              fmt::format("Means over {} steps, {}; a moment counts once, for the first that it "
-                          "belongs to.",
-                          breakdown.counted,
+              fmt::format("Means over {}, {}; a moment that belongs to several categories counts "
+                          "for the first of them.",
+                          counted(static_cast<double>(breakdown.counted), "step"),
                           breakdown.from_spans ? "from spans and activities"
-                                               : "from what every step tells"),
+                                               : "from the totals that every step records"),
               {{"category", "category"},
                {"ns", "time a step", Unit::ns},
                {"share", "share of the step", Unit::share}},
@@ -457,7 +449,5 @@ Table samples_table(const Session& session) {
                           level.sum / static_cast<double>(level.count), level.most, level.last});
   return table;
 }
-
-}  // namespace analysis
 
 }  // namespace warpstep::profiler

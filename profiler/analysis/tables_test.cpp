@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using testing::SessionBuilder;
 
 // What these tables need of an analysis.
-Analysis analysed(const Session& session) {
+Analysis tables_analysis(const Session& session) {
   Analysis analysis;
   analysis.breakdown = break_down(session);
   analysis.devices = device_metrics(session);
@@ -58,12 +58,12 @@ void expect_sound(const std::vector<Table>& all) {
 TEST(Tables, AreAllThereEvenForNothing) {
   expect_sound(tables(Session{}, Analysis{}));
   const Session session = testing::four_steps();
-  expect_sound(tables(session, analysed(session)));
+  expect_sound(tables(session, tables_analysis(session)));
 }
 
 TEST(Tables, ShowABreakdownThatAddsUp) {
   const Session session = testing::four_steps();
-  const Table t = table(tables(session, analysed(session)), "breakdown");
+  const Table t = table(tables(session, tables_analysis(session)), "breakdown");
   EXPECT_EQ(to_text(t),
             "category       time a step  share of the step\n"
             "Kernel              300 us             33.3 %\n"
@@ -81,7 +81,7 @@ TEST(Tables, ShowABreakdownThatAddsUp) {
 
 TEST(Tables, ShowStepsWithTheirParts) {
   const Session session = testing::four_steps();
-  const Table t = table(tables(session, analysed(session)), "steps");
+  const Table t = table(tables(session, tables_analysis(session)), "steps");
   ASSERT_EQ(t.rows.size(), 4U);
   EXPECT_EQ(shown_cell(t, 1, "step"), "2");
   EXPECT_EQ(shown_cell(t, 1, "kernel_ns"), "300 us");
@@ -91,7 +91,7 @@ TEST(Tables, ShowStepsWithTheirParts) {
 
 TEST(Tables, ShowWorkAndDevices) {
   const Session session = testing::four_steps();
-  const std::vector<Table> all = tables(session, analysed(session));
+  const std::vector<Table> all = tables(session, tables_analysis(session));
   const Table calls = table(all, "calls");
   EXPECT_EQ(shown_cell(calls, 1, "call"), "2");
   EXPECT_EQ(shown_cell(calls, 1, "title"), "conv1");
@@ -118,7 +118,7 @@ TEST(Tables, ShowMemoryLargestFirst) {
            {"offset", 1024},
            {"first_call", 2},
            {"last_call", 2}}}}}}};
-  const Table t = table(tables(session, analysed(session)), "memory");
+  const Table t = table(tables(session, tables_analysis(session)), "memory");
   ASSERT_EQ(t.rows.size(), 3U);
   EXPECT_EQ(shown_cell(t, 0, "name"), "z");
   EXPECT_EQ(shown_cell(t, 0, "first_call"), "2");

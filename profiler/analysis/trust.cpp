@@ -17,27 +17,28 @@ namespace {
 constexpr double span_ns = 100;
 constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a kernel
 
-double recorded_ns(const Session& session) {
-  const Json& told = fields::child(session.stamp, "profiler");
+double recorded_ns(const View& view) {
+  const Session& session = view.session;
+  const Json& costs = fields::child(session.stamp, "profiler");
   double sum = 0;
   for (const Span& span : session.spans)
-    if (advice::in_windows(session, span.begin_ns)) sum += fields::number(told, "span_ns", span_ns);
+    if (view.in_windows(span.begin_ns)) sum += fields::number(costs, "span_ns", span_ns);
   for (const Activity& activity : session.activities)
-    if (advice::in_windows(session, activity.start_ns)) sum += fields::number(told, "activity_ns");
+    if (view.in_windows(activity.start_ns)) sum += fields::number(costs, "activity_ns");
   return sum;
 }
 
-std::size_t steps_of_windows(const Session& session) {
-  if (advice::windows_ns(session) == 0) return 0;
+std::size_t steps_of_windows(const View& view) {
+  const Session& session = view.session;
+  if (view.windows_ns() == 0) return 0;
   return static_cast<std::size_t>(
       std::count_if(session.steps.begin(), session.steps.end(), [&](const Step& step) {
-        return advice::in_windows(session, step.begin_ns) &&
-               advice::in_windows(session, step.end_ns - 1);
+        return view.in_windows(step.begin_ns) && view.in_windows(step.end_ns - 1);
       }));
 }
 
 std::string many(std::uint64_t count, const char* noun) {
-  return advice::count_text(static_cast<double>(count), noun);
+  return counted(static_cast<double>(count), noun);
 }
 
 void note_losses(const Losses& losses, std::vector<std::string>& notes) {
@@ -79,26 +80,28 @@ void note_counters(const Session& session, std::vector<std::string>& notes) {
         what));
 }
 
-void note_machine(const Session& session, std::vector<std::string>& notes) {
-  for (const advice::Throttle& gpu : advice::throttled(session))
+void note_machine(const View& view, std::vector<std::string>& notes) {
+  const Session& session = view.session;
+  for (const Throttle& gpu : throttled(session))
     notes.push_back(fmt::format("GPU {} held its clocks back in {} of the samples ({})", gpu.gpu,
-                                advice::share_text(gpu.share), gpu.why));
-  const advice::Level cpu = advice::level(session, "cpu %");
-  const advice::Level own = advice::level(session, "process cpu %");
-  const int cores = advice::cores(session);
+                                quantity(gpu.share, Unit::share), gpu.why));
+  const MetricLevel cpu = metric_level(view, "cpu %");
+  const MetricLevel own = metric_level(view, "process cpu %");
+  const int cores = usable_cores(session);
   if (cpu.count == 0 || own.count == 0 || cores < 1) return;
   const double others = cpu.mean / 100 - own.mean / 100 / cores;
   if (others >= 0.25)
     notes.push_back(
-        fmt::format("other programs took {} of the CPU meanwhile", advice::share_text(others)));
+        fmt::format("other programs took {} of the CPU meanwhile", quantity(others, Unit::share)));
 }
 
 }  // namespace
 
-Trust find_trust(const Session& session, const Breakdown& breakdown) {
+Trust find_trust(const View& view, const Breakdown& breakdown) {
+  const Session& session = view.session;
   Trust trust{.losses = session.losses, .notes = session.notes};
-  if (const std::size_t steps = steps_of_windows(session); steps > 0)
-    trust.overhead_ns = recorded_ns(session) / static_cast<double>(steps);
+  if (const std::size_t steps = steps_of_windows(view); steps > 0)
+    trust.overhead_ns = recorded_ns(view) / static_cast<double>(steps);
   if (breakdown.step_ns > 0) trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
   for (const ClockReading& reading : session.clocks)
     trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
@@ -107,13 +110,13 @@ Trust find_trust(const Session& session, const Breakdown& breakdown) {
   if (trust.overhead_share >= 0.01)
     trust.notes.push_back(fmt::format(
         "recording cost {} a step ({}): times of short calls are too large",
-        advice::time_text(trust.overhead_ns), advice::share_text(trust.overhead_share)));
+        quantity(trust.overhead_ns, Unit::ns), quantity(trust.overhead_share, Unit::share)));
   if (!session.devices.empty() && trust.clock_error_ns >= large_clock_error_ns)
     trust.notes.push_back(
         fmt::format("host and device times may be off by {} against each other",
-                    advice::time_text(static_cast<double>(trust.clock_error_ns))));
+                    quantity(static_cast<double>(trust.clock_error_ns), Unit::ns)));
   note_counters(session, trust.notes);
-  note_machine(session, trust.notes);
+  note_machine(view, trust.notes);
   return trust;
 }
 

@@ -10,26 +10,22 @@
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 
 // Which call of the program an activity of a device belongs to.
 
 class Attribution {
  public:
-  explicit Attribution(const Session& session);
+  explicit Attribution(const View& view);
 
   // By its own mark; else by the node of a graph, whose kernels share one launch; else by the mark
   // of its launch. Empty: of no call.
   std::optional<std::uint64_t> call(const Activity& activity) const;
 
  private:
-  Launches launches_;
+  const Launches& launches_;
   std::unordered_map<std::uint64_t, std::uint64_t> by_node_;
 };
-
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
 
 // The machine's ceilings for the roofline.
 struct Peaks {
@@ -99,6 +95,6 @@ struct Work {
   std::vector<HostRow> host;
   double attributed = 0;  // of 1: of the device's kernel time
 };
-Work find_work(const Session& session);
+Work find_work(const View& view);
 
 }  // namespace warpstep::profiler

@@ -108,7 +108,7 @@ std::string stamp_part(const Session& session) {
 
 namespace {
 
-constexpr double base = 220, top = 18;
+constexpr double memory_base = 220, memory_top = 18;
 constexpr std::size_t kind_colours = 10;
 
 std::string kind_class(std::size_t kind) {
@@ -138,7 +138,7 @@ std::vector<Point> outline(const std::vector<double>& bytes, double highest) {
   std::vector<Point> points;
   const double calls = static_cast<double>(bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const double y = base - bytes[i] / highest * (base - top);
+    const double y = memory_base - bytes[i] / highest * (memory_base - memory_top);
     points.push_back({static_cast<double>(i) / calls, y});
     points.push_back({static_cast<double>(i + 1) / calls, y});
   }
@@ -160,25 +160,26 @@ std::string memory_chart(const MemoryTimeline& memory) {
     for (std::size_t i = 0; i < std::min(calls, memory.by_kind[kind].size()); ++i)
       over[i] += static_cast<double>(memory.by_kind[kind][i]);
     if (over != under) {
-      body += band(kind_class(kind), outline(over, highest), outline(under, highest), base);
+      body += band(kind_class(kind), outline(over, highest), outline(under, highest), memory_base);
       legend += legend_item(kind_class(kind), kind < memory.kinds.size() ? memory.kinds[kind] : "");
     }
     under = std::move(over);
   }
   for (const double share : {0.5, 1.0})
-    body += grid_line(base - share * (base - top), quantity(share * highest, Unit::bytes));
+    body += grid_line(memory_base - share * (memory_base - memory_top),
+                      quantity(share * highest, Unit::bytes));
   const double peak = (static_cast<double>(memory.peak_call) + 0.5) / static_cast<double>(calls);
-  body += vertical("l-mark", peak, top - 4, base);
-  body += text(peak, base + 16, fmt::format("peak, call {}", memory.peak_call + 1), "tick");
-  if (peak > 0.3) body += text(0, base + 16, "call 1", "tick");
-  if (peak < 0.7) body += text(1, base + 16, fmt::format("call {}", calls), "tick");
+  body += vertical("l-mark", peak, memory_top - 4, memory_base);
+  body += text(peak, memory_base + 16, fmt::format("peak, call {}", memory.peak_call + 1), "tick");
+  if (peak > 0.3) body += text(0, memory_base + 16, "call 1", "tick");
+  if (peak < 0.7) body += text(1, memory_base + 16, fmt::format("call {}", calls), "tick");
   return chart(
       {.id = "memory-curve",
        .title = "Memory alive over the calls of a step",
        .summary = fmt::format("Stacked by kind; the peak is at call {} of {}, {} with what "
                               "lives outside the arena.",
                               memory.peak_call + 1, calls, quantity(highest, Unit::bytes)),
-       .height = static_cast<int>(base) + 22,
+       .height = static_cast<int>(memory_base) + 22,
        .body = body,
        .legend = legend,
        .table = table(curve_table(memory))});

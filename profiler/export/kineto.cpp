@@ -50,7 +50,7 @@ std::string_view torch_type(std::string_view dtype) {
   return found == types.end() ? dtype : found->second;
 }
 
-std::uint64_t product(const std::array<std::uint32_t, 3>& extents) {
+std::uint64_t count_of(const std::array<std::uint32_t, 3>& extents) {
   return std::uint64_t{extents[0]} * extents[1] * extents[2];
 }
 
@@ -62,9 +62,9 @@ std::string kernel_args(const Session& session, const Activity& kernel) {
       std::find_if(session.devices.begin(), session.devices.end(),
                    [&](const Device& candidate) { return candidate.id == kernel.device; });
   if (device != session.devices.end() && device->multiprocessors != 0) {
-    const std::uint64_t blocks = product(kernel.grid);
+    const std::uint64_t blocks = count_of(kernel.grid);
     const std::uint64_t warps =
-        (product(kernel.block) + device->warp_size - 1) / std::max(device->warp_size, 1U);
+        (count_of(kernel.block) + device->warp_size - 1) / std::max(device->warp_size, 1U);
     args += fmt::format(", \"blocks per SM\": {}, \"warps per SM\": {}",
                         thousandths(blocks * 1000 / device->multiprocessors),
                         thousandths(blocks * warps * 1000 / device->multiprocessors));

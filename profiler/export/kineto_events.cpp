@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t longest_name = 60;  // bytes that a message shows
 
 // Of the structure, in the order in which they are told; check_kineto.cpp goes on from 100.
-enum Rule : int {
+enum EventRule : int {
   shape,
   no_events,
   not_object,
@@ -115,7 +115,7 @@ class Reader {
         trace_.described_devices.push_back(*id);
   }
 
-  void find(Rule rule, std::string_view what, std::string_view name) {
+  void find(EventRule rule, std::string_view what, std::string_view name) {
     trace_.findings.add(
         rule, fmt::format("Event {}{} {}.", index_,
                           name.empty() ? "" : fmt::format(" ({})", shortened(name)), what));

@@ -5,76 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
+
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
-namespace {
-
-// Three significant digits, but whole numbers from 100 on.
-std::string digits(double value) {
-  const double size = std::abs(value);
-  if (size == 0) return "0";
-  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-}
-
-std::string scaled(double value, double base, std::span<const char* const> units) {
-  std::size_t at = 0;
-  // 999.6 would be shown as 1000: the next unit has it as 1.00.
-  while (at + 1 < units.size() && std::abs(value) >= 0.9995 * base) {
-    value /= base;
-    ++at;
-  }
-  return fmt::format("{} {}", digits(value), units[at]);
-}
-
-std::string grouped_count(double value) {
-  const std::string digits = fmt::format("{:.0f}", std::abs(value));
-  std::string text(value < 0 ? "-" : "");
-  for (std::size_t at = 0; at < digits.size(); ++at) {
-    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
-    text += digits[at];
-  }
-  return text;
-}
-
-constexpr std::array time_units{"ns", "us", "ms", "s"};
-constexpr std::array byte_units{"B", "KiB", "MiB", "GiB", "TiB"};
-constexpr std::array flop_units{"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
-constexpr std::array flop_rates{"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"};
-constexpr std::array byte_rates{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
-
-}  // namespace
-
-std::string quantity(double value, Unit unit) {
-  if (!std::isfinite(value)) return "-";
-  switch (unit) {
-    case Unit::ns: return scaled(value, 1000, time_units);
-    case Unit::bytes: return scaled(value, 1024, byte_units);
-    case Unit::flops: return scaled(value, 1000, flop_units);
-    case Unit::per_second_flops: return scaled(value, 1000, flop_rates);
-    case Unit::per_second_bytes: return scaled(value, 1000, byte_rates);
-    case Unit::share:
-      return value > 0 && value < 0.0005 ? "< 0.1 %" : fmt::format("{:.1f} %", value * 100);
-    case Unit::count: return grouped_count(value);
-    case Unit::none: break;
-  }
-  return std::abs(value) >= 1000 ? grouped_count(value) : fmt::format("{:.4g}", value);
-}
-
-std::string text_or(const Json& json, std::string_view key, const std::string& otherwise) {
-  if (!json.is_object()) return otherwise;
-  const auto found = json.find(std::string(key));
-  return found != json.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
-
-double number_or(const Json& json, std::string_view key, double otherwise) {
-  if (!json.is_object()) return otherwise;
-  const auto found = json.find(std::string(key));
-  return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
-}
 
 double steps_per_epoch(const Session& session) {
-  const double told = number_or(session.loader, "steps_per_epoch", 0);
+  const double told = fields::number(session.loader, "steps_per_epoch", 0);
   if (told > 0 || session.steps.empty()) return told;
   const std::uint64_t first = session.steps.front().epoch;
   if (session.steps.back().epoch == first) return 0;
@@ -96,19 +33,17 @@ double step_flops(const Work& work) {
 }
 
 std::string run_title(const Session& session) {
-  const Json empty = Json::object();
-  const bool has_options = session.stamp.is_object() && session.stamp.contains("options");
-  const Json& options = has_options ? session.stamp["options"] : empty;
-  std::string text = text_or(options, "model", "Training run");
+  const Json& options = fields::child(session.stamp, "options");
+  std::string text = fields::text(options, "model", "Training run");
   if (!session.devices.empty()) {
     text += " on " + session.name(session.devices.front().name);
     if (session.devices.size() > 1) text += fmt::format(" x {}", session.devices.size());
   } else {
     text += " on the CPU";
   }
-  const double batch = number_or(options, "batch", number_or(session.loader, "batch", 0));
+  const double batch = fields::number(options, "batch", fields::number(session.loader, "batch", 0));
   if (batch > 0) text += fmt::format(", batch {:.0f}", batch);
-  const std::string precision = text_or(options, "precision", "");
+  const std::string precision = fields::text(options, "precision", "");
   return precision.empty() ? text : text + ", " + precision;
 }
 

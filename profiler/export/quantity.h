@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits and a unit.
+// Sentences that the terminal and the page share: title, verdict, gains, trust.
 #pragma once
 
 #include <string>
@@ -7,13 +7,6 @@
 #include "profiler/analysis/analysis.h"
 
 namespace warpstep::profiler {
-
-// "12.3 ms", "1.50 MiB", "30.1 %", "50,000", "1.20 TFLOP/s"; the value is in base units. "-" for
-// what is not finite.
-std::string quantity(double value, Unit unit);
-
-std::string text_or(const Json& json, std::string_view key, const std::string& otherwise);
-double number_or(const Json& json, std::string_view key, double otherwise);
 
 // Of an epoch: what the loader tells, else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);

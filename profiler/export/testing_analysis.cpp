@@ -186,7 +186,7 @@ Stall stall(const Session& session) {
           .predicted_wait_ns = 12.1e6,
           .stage = "decode",
           .stage_share = 0.71,
-          .bound = "cpu",
+          .bound = Bound::cpu,
           .workers_needed = 6,
           .step_with_them_ns = 28.7e6,
           .speedup = 1.43,

@@ -97,6 +97,38 @@ std::string line_of(const std::vector<std::string>& cells, const Layout& layout)
 
 }  // namespace
 
+Table with_columns(const Table& table, std::initializer_list<std::string_view> keys) {
+  std::vector<std::size_t> chosen;
+  const auto choose = [&](std::size_t column) {
+    const bool is_known = std::ranges::any_of(table.rows, [&](const std::vector<Cell>& row) {
+      return !std::holds_alternative<std::monostate>(cell_of(row, column));
+    });
+    if (is_known) chosen.push_back(column);
+  };
+  if (keys.size() == 0)
+    for (std::size_t c = 0; c < table.columns.size(); ++c) choose(c);
+  for (const std::string_view key : keys)
+    for (std::size_t c = 0; c < table.columns.size(); ++c)
+      if (table.columns[c].key == key) choose(c);
+  Table result{table.key, table.title, table.note, {}, {}};
+  for (const std::size_t c : chosen) result.columns.push_back(table.columns[c]);
+  for (const auto& row : table.rows) {
+    std::vector<Cell>& cells = result.rows.emplace_back();
+    for (const std::size_t c : chosen) cells.push_back(cell_of(row, c));
+  }
+  return result;
+}
+
+Table rows_of(Table table, std::string_view key, std::string_view text) {
+  const auto column = std::ranges::find(table.columns, key, &Column::key);
+  const auto at = static_cast<std::size_t>(column - table.columns.begin());
+  std::erase_if(table.rows, [&](const std::vector<Cell>& row) {
+    const auto* cell = std::get_if<std::string>(&cell_of(row, at));
+    return cell == nullptr || *cell != text;
+  });
+  return table;
+}
+
 std::string to_csv(const Table& table) {
   std::string csv;
   for (std::size_t c = 0; c < table.columns.size(); ++c)

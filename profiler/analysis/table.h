@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -34,6 +36,10 @@ struct Table {
 // "12.3 ms" by quantity(); "-" for an unknown value. A whole number without a unit, such as a
 // step's or a call's, is an identifier: it has no commas.
 std::string shown(const Cell& cell, Unit unit);
+// The columns `keys` in this order, but those without a known cell; no keys: all columns.
+Table with_columns(const Table& table, std::initializer_list<std::string_view> keys = {});
+// The rows whose cell in column `key` is this text.
+Table rows_of(Table table, std::string_view key, std::string_view text);
 std::string to_csv(const Table& table);  // RFC 4180, a header of keys, base units
 Json to_json(const Table& table);        // an array of objects by key
 // For the terminal: columns under their titles, numbers right-aligned, at most `rows` rows and a

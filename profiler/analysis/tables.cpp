@@ -52,8 +52,8 @@ Table memory_table(const Analysis& analysis) {
        {"kind", "kind"},
        {"name", "name"},
        {"bytes", "bytes", Unit::bytes},
-       {"first_call", "from call", Unit::count},
-       {"last_call", "to call", Unit::count},
+       {"first_call", "from call"},
+       {"last_call", "to call"},
        {"offset", "offset in the arena"},
        {"at_peak", "alive at the peak"}},
       {}};
@@ -129,7 +129,7 @@ Table devices_table(const Session& session, const Analysis& analysis) {
                   ? "The host computes: it is busy while a call runs. Over the recorded steps."
                   : "Over the recorded steps and what lies between them; occupancy is estimated "
                     "from the launches and weighted by time.",
-              {{"device", "number", Unit::count},
+              {{"device", "number"},
                {"name", "device"},
                {"utilization", "busy", Unit::share},
                {"sm_efficiency", "multiprocessors busy, estimated", Unit::share},
@@ -204,7 +204,7 @@ Table calls_table(const Analysis& analysis) {
               fmt::format("In the order of the program; times are a step's, FLOPs and bytes a "
                           "run's; {}.",
                           peaks_text(analysis.work.peaks)),
-              {{"call", "number", Unit::count},
+              {{"call", "number"},
                {"title", "call"},
                {"layer", "layer"},
                {"op", "op"},
@@ -359,12 +359,11 @@ Table breakdown_table(const Analysis& analysis) {
 }
 
 Table steps_table(const Session& session, const Analysis& analysis) {
-  Table table{
-      "steps",
-      "Steps",
-      "All steps that were told, with the parts that their time is the sum of.",
-      {{"step", "step", Unit::count}, {"epoch", "epoch", Unit::count}, {"ns", "time", Unit::ns}},
-      {}};
+  Table table{"steps",
+              "Steps",
+              "All steps that were told, with the parts that their time is the sum of.",
+              {{"step", "step"}, {"epoch", "epoch"}, {"ns", "time", Unit::ns}},
+              {}};
   for (std::size_t c = 0; c < categories; ++c)
     table.columns.push_back({fmt::format("{}_ns", name(static_cast<Category>(c))),
                              std::string(title(static_cast<Category>(c))), Unit::ns});

@@ -108,14 +108,6 @@ std::string policy_source(std::string_view sha256_hex) {
   return "'sha256-" + base64 + "'";
 }
 
-std::string cell_text(const Cell& cell, Unit unit) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* whole = std::get_if<std::int64_t>(&cell))
-    return quantity(static_cast<double>(*whole), unit == Unit::none ? Unit::count : unit);
-  if (const auto* real = std::get_if<double>(&cell)) return quantity(*real, unit);
-  return "-";
-}
-
 std::string section(std::string_view id, std::string_view title, const std::string& lead,
                     const std::string& body) {
   return fmt::format(
@@ -173,7 +165,7 @@ std::string row_html(const Table& data, const std::vector<Cell>& row,
   std::string html = "<tr>";
   for (std::size_t i = 0; i < data.columns.size() && i < row.size(); ++i) {
     const Unit unit = data.columns[i].unit;
-    const std::string shown = escaped(cell_text(row[i], unit));
+    const std::string shown = escaped(profiler::shown(row[i], unit));
     if (i == 0 && !numbers[0])
       html += fmt::format("<th scope=\"row\"{}>{}</th>", code == 0 ? " class=\"code\"" : "", shown);
     else if (!numbers[i])
@@ -195,6 +187,16 @@ std::string head(const Table& data, const std::vector<bool>& numbers) {
 }
 
 }  // namespace
+
+Table on_page(Table data, std::initializer_list<std::string_view> columns) {
+  for (auto& row : data.rows)
+    for (Cell& cell : row) {
+      const auto* whole = std::get_if<std::int64_t>(&cell);
+      const auto* real = std::get_if<double>(&cell);
+      if ((whole && *whole == 0) || (real && *real == 0)) cell = {};
+    }
+  return with_columns(data, columns);
+}
 
 std::string table(const Table& data, const TableStyle& style) {
   const std::vector<bool> numbers = number_columns(data);

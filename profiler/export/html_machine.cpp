@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
@@ -185,39 +186,6 @@ std::string memory_chart(const MemoryTimeline& memory) {
        .table = table(curve_table(memory))});
 }
 
-Table owners_table(const MemoryTimeline& memory) {
-  Table table{.key = "memory",
-              .title = "Owners at the peak",
-              .note = fmt::format("What is alive at call {}, largest first; shares are of the "
-                                  "arena's live bytes.",
-                                  memory.peak_call + 1),
-              .columns = {{"name", "name"},
-                          {"layer", "layer"},
-                          {"kind", "kind"},
-                          {"bytes", "size", Unit::bytes},
-                          {"share", "share", Unit::share}}};
-  for (const MemoryOwner& owner : memory.at_peak) {
-    const double of = static_cast<double>(std::max<std::uint64_t>(memory.peak_bytes, 1));
-    table.rows.push_back({owner.name, owner.layer, owner.kind,
-                          static_cast<std::int64_t>(owner.bytes),
-                          static_cast<double>(owner.bytes) / of});
-  }
-  return table;
-}
-
-Table persistent_table(const MemoryTimeline& memory) {
-  Table table{
-      .key = "persistent",
-      .title = "Outside the arena",
-      .note = "Alive all the time.",
-      .columns = {
-          {"name", "name"}, {"layer", "layer"}, {"kind", "kind"}, {"bytes", "size", Unit::bytes}}};
-  for (const MemoryOwner& owner : memory.persistent)
-    table.rows.push_back(
-        {owner.name, owner.layer, owner.kind, static_cast<std::int64_t>(owner.bytes)});
-  return table;
-}
-
 }  // namespace
 
 std::string memory_part(const Analysis& analysis) {
@@ -232,10 +200,11 @@ std::string memory_part(const Analysis& analysis) {
       bytes(memory.arena_bytes), bytes(memory.peak_bytes),
       quantity(memory.fragmentation, Unit::share), bytes(memory.persistent_bytes)));
   std::string body = memory_chart(memory);
-  if (!memory.at_peak.empty()) body += table(owners_table(memory), {.titled = true, .code = 0});
-  if (!memory.persistent.empty())
-    body += "<details class=\"data\"><summary>What lives outside the arena</summary>\n" +
-            table(persistent_table(memory), {.code = 0}) + "</details>\n";
+  const Table owners = memory_table(analysis);
+  if (!owners.rows.empty())
+    body += table(with_columns(owners, {"name", "layer", "kind", "bytes", "first_call", "last_call",
+                                        "at_peak"}),
+                  {.titled = true, .filter = true, .code = 0});
   return section("memory", "Memory", lead, body);
 }
 
@@ -385,7 +354,7 @@ std::string edges_chart(const CriticalPath& path) {
   const double first = static_cast<double>(path.edges.front().begin_ns);
   const double range = std::max(static_cast<double>(path.edges.back().end_ns) - first, 1.0);
   std::string body, legend;
-  Table data{.key = "critical_path",
+  Table data{.key = "path_edges",
              .title = fmt::format("The path of step {}", path.step),
              .columns = {{"what", "what"},
                          {"bound", "bound by"},
@@ -444,21 +413,11 @@ std::string machine_part(const Session& session, const Analysis& analysis) {
 std::string path_part(const Analysis& analysis) {
   const CriticalPath& path = analysis.path;
   if (path.shares.empty()) return "";
-  Table table{.key = "critical_path_shares",
-              .title = "What the steps waited for",
-              .note =
-                  "If free: what a step would gain if these took no time and nothing else "
-                  "moved up.",
-              .columns = {{"bound", "bound by"},
-                          {"time_ns", "time a step", Unit::ns},
-                          {"share", "share", Unit::share},
-                          {"gain_ns", "if free", Unit::ns}}};
-  for (const PathShare& share : path.shares)
-    table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
-  return section("path", "Critical path",
-                 "The chain of waits that makes a step as long as it is: shortening anything else "
-                 "changes nothing.",
-                 edges_chart(path) + html::table(table, {.titled = true}));
+  return section(
+      "path", "Critical path",
+      "The chain of waits that makes a step as long as it is: shortening anything else "
+      "changes nothing.",
+      edges_chart(path) + table(on_page(critical_path_table(analysis)), {.titled = true}));
 }
 
 }  // namespace warpstep::profiler::html

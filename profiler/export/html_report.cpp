@@ -204,28 +204,6 @@ std::string signed_time(double ns) {
   return fmt::format("{}{}", ns > 0 ? "+" : "", quantity(ns, Unit::ns));
 }
 
-Table changes_table(const Comparison& comparison) {
-  Table table{.key = "changes",
-              .title = "Changes",
-              .note =
-                  "Medians a step; told are those whose interval leaves out 0 and that are "
-                  "large enough.",
-              .columns = {{"what", "what"},
-                          {"phase", "phase"},
-                          {"before_ns", "before", Unit::ns},
-                          {"after_ns", "after", Unit::ns},
-                          {"change_ns", "change", Unit::ns},
-                          {"low_ns", "95 % from", Unit::ns},
-                          {"high_ns", "to", Unit::ns},
-                          {"p", "p"},
-                          {"told", "told"}}};
-  for (const Change& change : comparison.changes)
-    table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
-                          change.after_ns - change.before_ns, change.low, change.high,
-                          std::max(change.p, comparison.least_p), change.is_told ? "yes" : "no"});
-  return table;
-}
-
 // Each part's change starts where the one before ended.
 std::string waterfall(const Comparison& comparison) {
   if (comparison.waterfall.empty()) return "";
@@ -317,7 +295,7 @@ std::string comparison_part(const Comparison& comparison) {
   }
   body += waterfall(comparison) + intervals(comparison);
   if (!comparison.changes.empty())
-    body += table(changes_table(comparison), {.titled = true, .filter = true, .code = 0});
+    body += table(with_columns(to_table(comparison)), {.titled = true, .filter = true, .code = 0});
   return section("comparison", "Against the run before", "", body);
 }
 
@@ -364,8 +342,8 @@ std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
   return html::verdict_part(session, analysis) + html::steps_part(session, analysis) +
          html::findings_part(session, analysis) + html::cards_part(session, analysis) +
-         html::layers_part(session, analysis) + html::kernels_part(session, analysis) +
-         html::ops_part(analysis) + html::loader_part(analysis) + html::memory_part(analysis) +
+         html::layers_part(analysis) + html::kernels_part(analysis) + html::ops_part(analysis) +
+         html::loader_part(analysis) + html::memory_part(analysis) +
          html::machine_part(session, analysis) + html::path_part(analysis) +
          (comparison ? html::comparison_part(*comparison) : "") + html::stamp_part(session);
 }

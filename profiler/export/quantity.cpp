@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "profiler/analysis/scope.h"
+#include "profiler/analysis/tables.h"
 
 namespace warpstep::profiler {
 
@@ -167,6 +168,15 @@ std::string_view label(Category category) {
 
 std::string_view label(Category category, const Breakdown& breakdown) {
   return breakdown.tb_compatible ? title(category) : label(category);
+}
+
+Table labelled_breakdown(const Analysis& analysis) {
+  Table table = breakdown_table(analysis);  // a row per category, then the total
+  for (std::size_t c = 0; c < categories; ++c)
+    table.rows[c][0] = std::string(label(static_cast<Category>(c), analysis.breakdown));
+  std::erase_if(table.rows,
+                [](const std::vector<Cell>& row) { return std::get<double>(row[1]) <= 0; });
+  return table;
 }
 
 }  // namespace warpstep::profiler

@@ -36,5 +36,7 @@ bool lost_something(const Losses& losses);
 std::string_view label(Category category);
 // torch_tb_profiler's title where the breakdown has its rules.
 std::string_view label(Category category, const Breakdown& breakdown);
+// The shared table of the breakdown with these labels, without the categories that have no time.
+Table labelled_breakdown(const Analysis& analysis);
 
 }  // namespace warpstep::profiler

@@ -71,8 +71,8 @@ ByCategory by_category(const View& view, const BreakdownOptions& options);
 // Whether a kernel moves data between devices: the names of NCCL's.
 bool is_communication(std::string_view kernel);
 
-// The steps as torch_tb_profiler bounds them (event_parser.py): a step lasts until the work that it
-// launched is done, and the next one begins then.
+// The steps with the bounds of torch_tb_profiler (event_parser.py): a step lasts until the work
+// that it launched is done, and the next one begins then.
 struct TbSteps {
   std::vector<Interval> times;  // of the recorded steps
   std::vector<bool> is_kept;    // false: a step at the end that is cut off, by its device work

@@ -14,7 +14,7 @@ namespace {
 using Intervals = std::vector<Interval>;
 constexpr std::uint64_t horizon = 60;
 
-// The truth: a flag a ns.
+// The truth: a flag per ns.
 std::vector<bool> flags(const Intervals& intervals) {
   std::vector<bool> set(horizon);
   for (const Interval& i : intervals)

@@ -1,6 +1,6 @@
-// The procedure: a number a step for each call and part, the difference of medians over steps with
-// a bootstrap interval, told when the interval excludes 0, it is large enough, and the family of
-// all of them allows it.
+// The procedure: a number per step for each call and part; the difference of medians over steps
+// with a bootstrap interval; significant when the interval excludes 0, the difference is large
+// enough and the family of all of them allows it.
 
 #include "profiler/analysis/compare.h"
 
@@ -23,7 +23,7 @@
 
 namespace warpstep::profiler {
 
-// What a comparison compares: a number a step for the step, its parts and its calls.
+// What a comparison compares: a number per step: of the step, its parts and its calls.
 
 enum class Scope : std::uint8_t { step, part, call };
 
@@ -129,7 +129,7 @@ class Calls {
     series[at_[step]] += static_cast<double>(ns);
   }
 
-  // In the order of the program; those that it does not tell of by name.
+  // In the order of the program; those that are not in it by name.
   void take(RunSeries& run) {
     for (auto& [key, ns] : ns_)
       run.series.push_back({std::get<1>(key), std::get<2>(key), Scope::call, std::move(ns)});
@@ -142,11 +142,12 @@ class Calls {
     const auto [at, is_new] = keys_.try_emplace({call, name});
     if (!is_new) return at->second;
     const Json& calls = fields::child(session_.program, "calls");
-    const bool is_told = calls.is_array() && call < calls.size();
-    std::string title = is_told ? fields::text(calls[call], "title", name) : name;
-    std::string phase = is_told ? phase_of(calls[call]) : "";
+    const bool is_listed = calls.is_array() && call < calls.size();
+    std::string title = is_listed ? fields::text(calls[call], "title", name) : name;
+    std::string phase = is_listed ? phase_of(calls[call]) : "";
     // Two calls of one title and phase are one series.
-    const auto [first, _] = first_.try_emplace({title, phase}, is_told ? call : ~std::uint64_t{0});
+    const auto [first, _] =
+        first_.try_emplace({title, phase}, is_listed ? call : ~std::uint64_t{0});
     return at->second = {first->second, std::move(title), std::move(phase)};
   }
 
@@ -296,8 +297,8 @@ std::vector<Scoped> test_all(const RunSeries& before, const RunSeries& after, do
   for (std::size_t i = 0; i < all.size(); ++i) {
     Change& change = all[i].change;
     const double least = std::max(options.least_share * change.before_ns, resolution);
-    change.is_told = is_rejected[i] && (change.low > 0 || change.high < 0) &&
-                     std::abs(change.after_ns - change.before_ns) > least;
+    change.is_significant = is_rejected[i] && (change.low > 0 || change.high < 0) &&
+                            std::abs(change.after_ns - change.before_ns) > least;
   }
   return all;
 }
@@ -330,14 +331,14 @@ std::vector<std::pair<std::string, double>> waterfall(const std::vector<Scoped>&
   double calls = 0, sum = 0, step = 0;
   for (const Scoped& scoped : all) {
     if (scoped.scope == Scope::step) step = delta(scoped.change);
-    if (scoped.scope != Scope::call || !scoped.change.is_told) continue;
+    if (scoped.scope != Scope::call || !scoped.change.is_significant) continue;
     lines.emplace_back(title(scoped.change), delta(scoped.change));
     calls += lines.back().second;
   }
   sum = calls;
   const bool has_calls = !lines.empty();
   for (const Scoped& scoped : all) {
-    if (scoped.scope != Scope::part || !scoped.change.is_told) continue;
+    if (scoped.scope != Scope::part || !scoped.change.is_significant) continue;
     const bool kernels = scoped.change.what == "kernels" && has_calls;
     lines.emplace_back(kernels ? "other kernels" : scoped.change.what,
                        delta(scoped.change) - (kernels ? calls : 0));
@@ -351,15 +352,15 @@ std::string verdict(const Comparison& found) {
   const Change& step = found.changes.front();
   const Change* call = nullptr;
   for (const Change& change : found.changes)
-    if (&change != &step && change.is_told && call == nullptr) call = &change;
+    if (&change != &step && change.is_significant && call == nullptr) call = &change;
   const std::string interval = fmt::format("95% interval {} to {}", quantity(step.low, Unit::ns),
                                            quantity(step.high, Unit::ns));
-  if (!step.is_told && call == nullptr)
+  if (!step.is_significant && call == nullptr)
     return fmt::format(
         "No change that stands out from noise: a step takes {} before, {} after ({}).",
         quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns), interval);
   std::string text;
-  if (step.is_told) {
+  if (step.is_significant) {
     text =
         fmt::format("A step takes {} {} ({} before, {} after, {:+.1f}%; {})",
                     quantity(std::abs(delta(step)), Unit::ns), delta(step) > 0 ? "longer" : "less",
@@ -371,7 +372,7 @@ std::string verdict(const Comparison& found) {
   const auto& largest = *std::max_element(
       found.waterfall.begin(), found.waterfall.end(),
       [](const auto& a, const auto& b) { return std::abs(a.second) < std::abs(b.second); });
-  const bool is_most = step.is_told && 2 * largest.second / delta(step) > 1;
+  const bool is_most = step.is_significant && 2 * largest.second / delta(step) > 1;
   if (found.waterfall.size() > 1)
     text +=
         fmt::format("; {}: {}, {}{}", is_most ? "most of it" : "the largest part", largest.first,
@@ -443,7 +444,7 @@ Table to_table(const Comparison& comparison) {
                           {"low_ns", "from", Unit::ns},
                           {"high_ns", "to", Unit::ns},
                           {"p", "p", Unit::none},
-                          {"told", "stands out", Unit::none}},
+                          {"significant", "significant", Unit::none}},
               .rows = {}};
   for (const Change& change : comparison.changes) {
     const Cell share =
@@ -451,7 +452,7 @@ Table to_table(const Comparison& comparison) {
     table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
                           delta(change), share, change.low, change.high,
                           std::max(change.p, comparison.least_p),
-                          std::string(change.is_told ? "yes" : "no")});
+                          std::string(change.is_significant ? "yes" : "no")});
   }
   return table;
 }

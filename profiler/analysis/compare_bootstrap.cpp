@@ -137,9 +137,9 @@ std::string model_of(const Session& session) {
 }
 
 std::int64_t batch_of(const Session& session) {
-  const std::int64_t told = fields::whole(fields::child(session.stamp, "options"), "batch",
-                                          fields::whole(session.loader, "batch"));
-  if (told > 0 || session.steps.empty()) return told;
+  const std::int64_t batch = fields::whole(fields::child(session.stamp, "options"), "batch",
+                                           fields::whole(session.loader, "batch"));
+  if (batch > 0 || session.steps.empty()) return batch;
   return session.steps.front().samples;
 }
 
@@ -171,7 +171,8 @@ bool samples_counters(const Session& session) {
   return !fields::text(fields::child(session.stamp, "profiler"), "counters").empty();
 }
 
-void told_losses(const char* which, const Session& session, std::vector<std::string>& warnings) {
+void note_lost_records(const char* which, const Session& session,
+                       std::vector<std::string>& warnings) {
   const std::uint64_t lost = session.losses.entries + session.losses.activities;
   if (lost > 0)
     warnings.push_back(
@@ -217,8 +218,8 @@ std::vector<std::string> check_comparable(const Session& before, const Session& 
     };
     differences("", side(before), side(after), {"frequency_mhz", "load_average"}, warnings);
   }
-  told_losses("before", before, warnings);
-  told_losses("after", after, warnings);
+  note_lost_records("before", before, warnings);
+  note_lost_records("after", after, warnings);
   return warnings;
 }
 

@@ -1,4 +1,4 @@
-// The chain of waits that a step's length is made of.
+// The chain of waits that determines the length of a step.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,9 @@ struct PathEdge {
 
 struct PathShare {
   std::string bound;
-  double ns = 0;     // a step
-  double share = 0;  // of 1
-  double gain_ns =
-      0;  // a step: what it would gain if these edges took no time and nothing else moved up
+  double ns = 0;       // per step
+  double share = 0;    // of 1
+  double gain_ns = 0;  // saved per step if these edges took no time and nothing else moved up
 };
 
 struct CriticalPath {

@@ -70,7 +70,7 @@ std::vector<Interval> window_times(const Session& session, const StepIndex& step
 }
 
 std::uint64_t blocks_of(const Activity& kernel) {
-  // More than a device holds is as good as all: min(1, blocks a multiprocessor).
+  // More than a device holds is as good as all: min(1, blocks per multiprocessor).
   std::uint64_t blocks = 1;
   for (const std::uint64_t extent : kernel.grid)
     blocks = std::min<std::uint64_t>(blocks * std::min<std::uint64_t>(extent, 1U << 30), 1U << 30);
@@ -162,7 +162,7 @@ void find_timeline(const std::vector<Interval>& windows, const std::vector<Inter
   }
 }
 
-// A gap is the launch's fault when that began only after the kernel before had ended.
+// A gap is due to the launch when that began only after the previous kernel had ended.
 void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
   std::uint64_t end = 0;
   std::vector<Interval> late, other;
@@ -379,8 +379,6 @@ bool uses_tensor_cores(std::string_view kernel) {
   return has_any(text, units) || has_any(text, older) || has_instruction_shape(text);
 }
 
-// What a GPU's own counters said, in the complete windows.
-
 namespace {
 
 // A sample is of the time before it: one at a window's end is of the window.
@@ -415,7 +413,7 @@ MeasuredShares measured_shares(const View& view, std::uint32_t device) {
   return {mean("SM active %"), mean("tensor pipe %"), mean("DRAM %")};
 }
 
-bool tells_kernels(const Session& session) {
+bool has_kernels(const Session& session) {
   return std::ranges::find(session.activities, What::kernel, &Activity::what) !=
          session.activities.end();
 }

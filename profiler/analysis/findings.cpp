@@ -11,7 +11,7 @@
 namespace warpstep::profiler {
 namespace {
 
-std::string told(const Facts& facts, const char* key, const char* otherwise = "") {
+std::string setting(const Facts& facts, const char* key, const char* otherwise = "") {
   return fields::text(facts.session.loader, key, facts.option(key, otherwise));
 }
 
@@ -20,12 +20,12 @@ bool has(const std::string& text, std::string_view part) {
 }
 
 bool is_jpeg(const Facts& facts) {
-  return has(told(facts, "encoding"), "jpeg");
+  return has(setting(facts, "encoding"), "jpeg");
 }
 
 // JPEG photos that differ in size cannot be stored as pixels; a crop or resize says that they do.
 bool stores_pixels(const Facts& facts) {
-  const std::string transforms = told(facts, "transforms");
+  const std::string transforms = setting(facts, "transforms");
   return !is_jpeg(facts) || (!has(transforms, "crop") && !has(transforms, "resize"));
 }
 
@@ -45,7 +45,7 @@ std::optional<RemedyChoice> more_workers(const Facts& facts, const LoaderModel& 
   const int workers = stall.workers_needed > 0 ? stall.workers_needed : stall.best_workers;
   if (workers <= facts.analysis.loader.workers) return std::nullopt;
   const char* const why =
-      stall.workers_needed > 0 ? "they hide loading behind the step" : "they shorten the wait";
+      stall.workers_needed > 0 ? "loading then overlaps with computing" : "they shorten the wait";
   return RemedyChoice{fmt::format("--workers {}", workers),
                       fmt::format("use --workers {}: {}", workers, why),
                       predicted_gain(model, {.workers = workers})};
@@ -53,16 +53,16 @@ std::optional<RemedyChoice> more_workers(const Facts& facts, const LoaderModel& 
 
 std::optional<RemedyChoice> normalize_on_device(const Facts& facts, const LoaderModel& model) {
   const double pixels = stage_share(facts.analysis.loader, "pixels");
-  if (told(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
+  if (setting(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
   return RemedyChoice{
       "--normalize device", "use --normalize device: bytes become numbers in a kernel of the step",
-      // Less work never takes longer, whatever a replay's chances say.
+      // Less work never takes longer: a negative gain is noise of the replay.
       std::max(0.0, predicted_gain(model, {.work_scale = 1 - pixels * (1 - bytes_pixels)}))};
 }
 
 std::optional<RemedyChoice> less_decoding(const Facts& facts, const LoaderModel& model) {
   const LoaderView& view = facts.analysis.loader;
-  const std::string tier = told(facts, "tier", "auto"), encoding = told(facts, "encoding");
+  const std::string tier = setting(facts, "tier", "auto"), encoding = setting(facts, "encoding");
   if (tier == "mapped" || tier == "resident" || encoding == "pixels") return std::nullopt;
   const double decode = stage_share(view, "decode"), read = stage_share(view, "read");
   const auto scale = [&](double decode_left, double read_left) {
@@ -99,13 +99,14 @@ double predicted_gain(const LoaderModel& model, const Remedy& remedy) {
 }
 
 bool is_loose(const Facts& facts) {
-  const std::string encoding = told(facts, "encoding"), format = told(facts, "format", "folder");
+  const std::string encoding = setting(facts, "encoding"),
+                    format = setting(facts, "format", "folder");
   return (encoding == "png" || encoding == "jpeg" || encoding == "mixed") &&
          format.ends_with("folder");
 }
 
 std::optional<std::string> pack_command(const Facts& facts) {
-  const std::string encoding = told(facts, "encoding");
+  const std::string encoding = setting(facts, "encoding");
   if (encoding.empty() || encoding == "pixels") return std::nullopt;
   if (!fields::flag(facts.session.loader, "can_pack", true)) return std::nullopt;
   // Packed already: only pixels are yet another thing.
@@ -129,8 +130,8 @@ std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model,
     add(more_workers(facts, model));
   }
   add(normalize_on_device(facts, model));
-  const bool told_of_disk = waiting && facts.analysis.stall.bound == Bound::io;
-  if (!told_of_disk) add(less_decoding(facts, model));
+  const bool is_slow_disk = waiting && facts.analysis.stall.bound == Bound::io;
+  if (!is_slow_disk) add(less_decoding(facts, model));
   return choices;
 }
 
@@ -153,7 +154,7 @@ std::string Facts::smaller_batch() const {
 }
 
 std::string Facts::of_step(double ns) const {
-  return fmt::format("{} of {} a step ({})", quantity(ns, Unit::ns), quantity(step_ns, Unit::ns),
+  return fmt::format("{} of {} per step ({})", quantity(ns, Unit::ns), quantity(step_ns, Unit::ns),
                      quantity(ns / step_ns, Unit::share));
 }
 
@@ -181,7 +182,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (const FindingRule rule : rules) rule(facts, findings);
-  // One whose gain is known to be small is not worth a reader's time.
+  // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step
   std::erase_if(findings, [&](const Finding& finding) {
     return finding.gain_ns > 0 && finding.gain_ns < least_gain * facts.step_ns;

@@ -10,7 +10,7 @@
 namespace warpstep::profiler {
 namespace {
 
-// A replay costs a heap's operation a sample: 40 settings of this many take some 0.1 s.
+// A replay costs a heap operation per sample: 40 settings of this many take about 0.1 s.
 constexpr std::size_t most_samples = 60'000;
 constexpr std::size_t least_replayed = 64, most_replayed = 1024;
 constexpr int most_for_disk = 64;  // workers
@@ -111,8 +111,6 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
   return {.step_ns = step_ns_ * change.step + played.mean_wait_ns, .wait_ns = played.mean_wait_ns};
 }
 
-// The loader again, event by event: what waits come of the times that were recorded.
-
 namespace {
 
 // Workers by the time at which they are free, the earliest first.
@@ -120,7 +118,7 @@ class Workers {
  public:
   explicit Workers(std::size_t count) : free_(count, 0.0) {}
 
-  // Shares the samples out to whoever is free first, none before `gate`; when the last is done.
+  // Gives each sample to the first free worker, none before `gate`; returns when the last is done.
   template <class NextService>
   double make(std::size_t samples, double gate, NextService next_service) {
     for (double& at : free_) at = std::max(at, gate);

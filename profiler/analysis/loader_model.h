@@ -1,9 +1,9 @@
-// What another setting of the loader would do to a step.
+// Predicts the step under other settings of the loader.
 //
 // Where the host computes, workers and the kernels' threads share its cores. While a step runs, T
 // threads of kernels and k workers want C cores, and each gets r = min(1, C / (T + k)) of one;
 // while the trainer waits for data, the kernels' threads sleep and min(k, C) workers run at full
-// speed. With a step of S on cores of its own and W of work a batch:
+// speed. With a step of S on cores of its own and W of work per batch:
 //   loader behind (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
 //   loader ahead (W <= k S): no waiting, but workers are about for W / (k r) of the step, which
 //   takes S + (W / k) (1 / r - 1).
@@ -16,7 +16,7 @@
 
 namespace warpstep::profiler {
 
-// What a change does to the recorded times.
+// Factors on the recorded times.
 struct Scales {
   double step = 1;     // of each step without its wait
   double service = 1;  // of each sample's service time
@@ -25,7 +25,7 @@ struct Scales {
 struct Remedy {
   int workers = 0;        // 0: as it was
   int prefetch = 0;       // the option's value: the trainer's batch is one of them; 0: as it was
-  double work_scale = 1;  // of what a batch takes
+  double work_scale = 1;  // of the work per batch
 };
 
 struct Predicted {

@@ -1,4 +1,5 @@
-// Why the trainer waits for data, and the cheapest setting in which it does not.
+// What the loader did, from its spans or, without them, from its counters; why the trainer waits
+// for data, and the cheapest setting without waiting.
 
 #include "profiler/analysis/loading.h"
 
@@ -42,8 +43,6 @@ int stall_period(const std::vector<std::uint64_t>& waits_ns, double step_ns) {
   }
   return 0;
 }
-
-// What the loader did, from its spans or, without them, from its counters.
 
 namespace {
 
@@ -198,7 +197,7 @@ void take_counters(const Session& session, LoaderView& view) {
   }
 }
 
-// Workers tell what each claim took of a core.
+// Workers record the CPU time of each claim.
 double recorded_cpu_ns(const View& source) {
   const Session& session = source.session;
   double sum = 0;
@@ -256,22 +255,22 @@ void take_steps(const View& source, LoaderView& view) {
 LoaderView loader_view(const View& source) {
   const Session& session = source.session;
   LoaderView view;
-  const Json& told = session.loader;
+  const Json& loader = session.loader;
   const Json& options = source.options;
   const auto clamped = [](std::int64_t value) {
     return static_cast<int>(std::clamp<std::int64_t>(value, 0, 1 << 20));
   };
   view.batch =
-      std::max<std::int64_t>(0, fields::whole(told, "batch", fields::whole(options, "batch")));
+      std::max<std::int64_t>(0, fields::whole(loader, "batch", fields::whole(options, "batch")));
   if (view.batch == 0 && !session.steps.empty())
     view.batch = std::max<std::int64_t>(0, session.steps.front().samples);
-  view.prefetch = clamped(fields::whole(told, "prefetch", fields::whole(options, "prefetch")));
+  view.prefetch = clamped(fields::whole(loader, "prefetch", fields::whole(options, "prefetch")));
   view.cores = usable_cores(session);
   take_spans(source, view);
   if (!view.has_spans) {
     take_counters(session, view);
     view.workers = clamped(fields::whole(
-        told, "active", fields::whole(told, "workers", fields::whole(options, "workers"))));
+        loader, "active", fields::whole(loader, "workers", fields::whole(options, "workers"))));
   }
   take_queue(source, view);
   take_steps(source, view);
@@ -308,7 +307,7 @@ std::string workers_text(const LoaderView& view, const Stall& stall) {
 std::string rest_text(const LoaderView& view, const Stall& stall) {
   std::string text;
   if (view.stall_period > 0)
-    text += fmt::format("; one step in {} has all of the waiting", view.stall_period);
+    text += fmt::format("; all waiting is in one step of {}", view.stall_period);
   if (stall.prefetch_needed > 0)
     text += fmt::format("; a prefetch of {} hides it", stall.prefetch_needed);
   if (stall.stage_speedup_needed > 1)
@@ -316,7 +315,7 @@ std::string rest_text(const LoaderView& view, const Stall& stall) {
                         counted(view.workers, "worker"), stall.stage, stall.stage_speedup_needed);
   if (std::abs(stall.predicted_wait_ns - stall.wait_ns) > 0.2 * stall.wait_ns)
     text +=
-        fmt::format("; the replay waits {} where {} were measured",
+        fmt::format("; model and measurement disagree ({} and {}): treat the prediction with care",
                     quantity(stall.predicted_wait_ns, Unit::ns), quantity(stall.wait_ns, Unit::ns));
   return text;
 }
@@ -324,16 +323,16 @@ std::string rest_text(const LoaderView& view, const Stall& stall) {
 }  // namespace
 
 std::string stall_text(const LoaderView& view, const Stall& stall) {
-  if (stall.step_ns <= 0) return "too few steps to tell whether the loader keeps up";
+  if (stall.step_ns <= 0) return "too few steps for loader statistics";
   std::string text = fmt::format("steps {}-{}: waited {} ({}) for the loader", stall.first_step,
                                  stall.last_step, part_text(stall.wait_ns, stall.step_ns),
                                  quantity(stall.wait_ns / stall.step_ns, Unit::share));
-  if (view.work_ns <= 0) return text + "; what its workers did was not recorded.";
+  if (view.work_ns <= 0) return text + "; its workers were not recorded.";
   if (!stall.stage.empty())
     text += fmt::format("; {} is {} of {} worker time per batch{}", stall.stage,
                         quantity(stall.stage_share, Unit::share), quantity(view.work_ns, Unit::ns),
                         bound_text(stall.bound));
-  if (!stall.is_stalled) return text + "; loading is hidden behind the step.";
+  if (!stall.is_stalled) return text + "; loading overlaps with computing.";
   return text + workers_text(view, stall) + rest_text(view, stall) + ".";
 }
 
@@ -347,7 +346,7 @@ double busy_workers(const LoaderView& view) {
   return step > 0 ? std::min<double>(view.workers, view.work_ns / step) : 0;
 }
 
-// What keeps workers: the CPU when their CPU time is near their wall time. Without that figure the
+// What limits workers: the CPU when their CPU time is near their wall time. Without that figure the
 // process's CPU time bounds it from above; where the host computes, kernels are part of that.
 Bound find_bound(const LoaderView& view, const Stall& stall, const View& source) {
   if (view.work_ns <= 0) return Bound::unknown;

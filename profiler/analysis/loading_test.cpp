@@ -209,7 +209,7 @@ TEST(Stall, FindsTheWorkersThatHideIt) {
 TEST(Stall, IsNoneWhereTheLoaderKeepsUp) {
   const Stall stall = diagnosed({.workers = 8, .steps = 200, .step_us = 40'000});
   EXPECT_FALSE(stall.is_stalled);
-  EXPECT_THAT(stall.text, HasSubstr("hidden behind the step"));
+  EXPECT_THAT(stall.text, HasSubstr("loading overlaps with computing"));
   EXPECT_EQ(stall.stage_speedup_needed, 0);
 }
 
@@ -235,7 +235,7 @@ TEST(Stall, NoStageSpeedUpSufficesWhenTheRestIsTooMuch) {
 }
 
 TEST(Stall, OnBusyCoresNoWorkersHideIt) {
-  // Both of two cores compute 20 ms a step; loading takes 48 ms a batch on one of them.
+  // Both of two cores compute 20 ms per step; loading takes 48 ms per batch on one of them.
   const Stall stall = diagnosed({.workers = 1,
                                  .cores = 2,
                                  .kernel_threads = 2,
@@ -316,7 +316,7 @@ TEST(Stall, SeesBurstsThatADeeperQueueHides) {
 TEST(Stall, SaysSoWhenTheReplayIsOff) {
   Session session = example();
   session.loader["stages_ns"]["decode"] = 20e6;
-  EXPECT_THAT(diagnosed(session).text, HasSubstr("the replay waits"));
+  EXPECT_THAT(diagnosed(session).text, HasSubstr("model and measurement disagree"));
 }
 
 TEST(Stall, CopesWithNoLoaderAndNoSteps) {

@@ -65,7 +65,7 @@ RankClockMap clock_map(const Session& session, const Session& first) {
   if (!session.peer_clocks.empty()) return from_looks(session.peer_clocks);
   if (session.clocks.empty() || first.clocks.empty())
     fail<DataError>(
-        "a session tells neither of rank 0's clock nor of the wall clock: record the ranks with "
+        "a session has neither rank 0's clock nor the wall clock: record the ranks with "
         "--profile-rank RANK@HOST:PORT");
   const ClockReading &ours = session.clocks.front(), &theirs = first.clocks.front();
   const auto to_real = [](const ClockReading& r) {
@@ -220,14 +220,14 @@ void sort_by_rank(std::vector<Session>& sessions) {
   if (sessions.size() < 2)
     fail<DataError>("ranks are compared with each other: give the runs of at least two");
   const auto rank = [](const Session& session) { return fields::whole(session.stamp, "rank", -1); };
-  const auto told = std::count_if(sessions.begin(), sessions.end(),
-                                  [&](const Session& session) { return rank(session) >= 0; });
-  if (told == 0) return;
-  if (static_cast<std::size_t>(told) != sessions.size())
+  const auto known = std::count_if(sessions.begin(), sessions.end(),
+                                   [&](const Session& session) { return rank(session) >= 0; });
+  if (known == 0) return;
+  if (static_cast<std::size_t>(known) != sessions.size())
     fail<DataError>(
-        "{} of {} sessions tell which rank they are, the others do not: record all with "
+        "{} of {} sessions record their rank, the others do not: record all with "
         "--profile-rank RANK@HOST:PORT",
-        told, sessions.size());
+        known, sessions.size());
   std::stable_sort(sessions.begin(), sessions.end(),
                    [&](const Session& a, const Session& b) { return rank(a) < rank(b); });
   for (std::size_t i = 1; i < sessions.size(); ++i)
@@ -236,7 +236,7 @@ void sort_by_rank(std::vector<Session>& sessions) {
                       rank(sessions[i]));
   // What the others know of each other's clocks is what each knows of rank 0's.
   if (rank(sessions.front()) != 0)
-    fail<DataError>("rank 0's run is missing: the others' clocks are told by its");
+    fail<DataError>("rank 0's run is missing: the others' clocks are set by its own");
 }
 
 RanksView rank_view(std::span<const Session> sessions) {

@@ -32,7 +32,7 @@ TEST(CountedSteps, AreTheSameInEveryTableOfASingleStep) {
   EXPECT_EQ(analysis.stall.last_step, 1U);
   EXPECT_EQ(analysis.stall.step_ns, 1e6);
   const Table stalls = table_of(session, analysis, "stalls");
-  EXPECT_THAT(stalls.note, HasSubstr("steps 1-1: waited 300.0 of 1000.0 us"));
+  EXPECT_THAT(stalls.note, HasSubstr("steps 1-1: waited 0.3 of 1.0 ms (30.0 %)"));
   ASSERT_EQ(stalls.rows.size(), 1U);
   EXPECT_EQ(stalls.rows[0][3], Cell(0.3e6));
   EXPECT_EQ(analysis.findings.front().key, "data-wait");

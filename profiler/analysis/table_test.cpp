@@ -9,12 +9,12 @@ namespace warpstep::profiler {
 namespace {
 
 TEST(Shown, PicksAUnitWithThreeDigits) {
-  EXPECT_EQ(shown(0.0, Unit::ns), "0 us");
-  EXPECT_EQ(shown(812.0, Unit::ns), "0.81 us");
+  EXPECT_EQ(shown(0.0, Unit::ns), "0 ns");
+  EXPECT_EQ(shown(812.0, Unit::ns), "812 ns");
   EXPECT_EQ(shown(std::int64_t{12'300'000}, Unit::ns), "12.3 ms");
   EXPECT_EQ(shown(999'700.0, Unit::ns), "1.00 ms");
   EXPECT_EQ(shown(61e9, Unit::ns), "61.0 s");
-  EXPECT_EQ(shown(7'200e9, Unit::ns), "7200 s");
+  EXPECT_EQ(shown(7'200e9, Unit::ns), "7,200 s");
   EXPECT_EQ(shown(-2.5e6, Unit::ns), "-2.50 ms");
   EXPECT_EQ(shown(std::int64_t{512}, Unit::bytes), "512 B");
   EXPECT_EQ(shown(std::int64_t{1536}, Unit::bytes), "1.50 KiB");
@@ -25,8 +25,9 @@ TEST(Shown, PicksAUnitWithThreeDigits) {
   EXPECT_EQ(shown(4.3e12, Unit::per_second_bytes), "4.30 TB/s");
 }
 
-TEST(Shown, LeavesCountsAndTextsAlone) {
-  EXPECT_EQ(shown(std::int64_t{1'234'567'890'123}, Unit::count), "1234567890123");
+TEST(Shown, GroupsCountsButNoIdentifiers) {
+  EXPECT_EQ(shown(std::int64_t{1234}, Unit::none), "1234");
+  EXPECT_EQ(shown(std::int64_t{1'234'567'890'123}, Unit::count), "1,234,567,890,123");
   EXPECT_EQ(shown(128.0, Unit::none), "128");
   EXPECT_EQ(shown(0.0012345, Unit::none), "0.001234");
   EXPECT_EQ(shown(std::string("conv1"), Unit::ns), "conv1");
@@ -91,7 +92,7 @@ TEST(Text, AlignsNumbersToTheRight) {
   EXPECT_EQ(to_text(small_table()),
             "layer        time   share\n"
             "conv1     1.50 ms  75.0 %\n"
-            "a, \"b\" c  0.50 us       -\n"
+            "a, \"b\" c   500 ns       -\n"
             "f\u00fcr             -       -\n");
 }
 

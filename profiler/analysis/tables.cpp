@@ -44,7 +44,7 @@ Table memory_table(const Analysis& analysis) {
   Table table{
       "memory",
       "Memory",
-      fmt::format("Who holds what, largest first; the arena of {} is fullest in call {} with "
+      fmt::format("All buffers, largest first; the arena of {} has its peak in call {} with "
                   "{} alive, and {} last for the whole run.",
                   size(memory.arena_bytes), memory.peak_call + 1, size(memory.peak_bytes),
                   size(memory.persistent_bytes)),
@@ -72,10 +72,9 @@ Table memory_table(const Analysis& analysis) {
 Table loader_table(const Analysis& analysis) {
   const LoaderView& loader = analysis.loader;
   Table table{"loader",
-              "The loader's workers",
+              "Loader workers",
               loader.has_spans
-                  ? "Over the recorded steps: what each worker made, and how long each "
-                    "stage took it."
+                  ? "Over the recorded steps: each worker's samples, and its time per stage."
                   : "No spans of the loader's workers were recorded.",
               {{"worker", "worker"},
                {"samples", "samples", Unit::count},
@@ -101,7 +100,7 @@ Table stalls_table(const Analysis& analysis) {
               {{"setting", "setting"},
                {"workers", "workers", Unit::count},
                {"prefetch", "batches ahead", Unit::count},
-               {"wait_ns", "wait a step", Unit::ns},
+               {"wait_ns", "wait per step", Unit::ns},
                {"kind", "measured or replayed"}},
               {}};
   const std::int64_t workers = analysis.loader.workers, prefetch = analysis.loader.prefetch;
@@ -127,7 +126,7 @@ Table devices_table(const Session& session, const Analysis& analysis) {
               "Devices",
               session.computes_on_host()
                   ? "The host computes: it is busy while a call runs. Over the recorded steps."
-                  : "Over the recorded steps and what lies between them; occupancy is estimated "
+                  : "From the first to the last recorded step; occupancy is estimated "
                     "from the launches and weighted by time.",
               {{"device", "number"},
                {"name", "device"},
@@ -140,7 +139,7 @@ Table devices_table(const Session& session, const Analysis& analysis) {
                {"other_gap_ns", "other gaps between kernels", Unit::ns}},
               {}};
   const bool is_gpu = !session.computes_on_host();
-  const bool is_known = !is_gpu || tells_kernels(session);
+  const bool is_known = !is_gpu || has_kernels(session);
   const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
   for (const DeviceMetrics& m : analysis.devices)
     table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
@@ -159,7 +158,7 @@ Cell yes_or_no(bool is) {
 
 std::string peaks_text(const Peaks& peaks) {
   if (peaks.flops_per_second <= 0 && peaks.bytes_per_second <= 0)
-    return "no peaks of this machine are known";
+    return "this machine's peaks were not measured";
   const auto peak = [](double value, Unit unit) {
     return value > 0 ? shown(value, unit) : std::string("not known");
   };
@@ -173,7 +172,7 @@ Table layers_table(const Analysis& analysis) {
   Table table{
       "layers",
       "Layers",
-      fmt::format("Means a step, in the order of the program; {:.1f} % of the kernels' time "
+      fmt::format("Means per step, in the order of the program; {:.1f} % of the kernels' time "
                   "belongs to calls; {}.",
                   100 * analysis.work.attributed, peaks_text(analysis.work.peaks)),
       {{"layer", "layer"},
@@ -188,7 +187,7 @@ Table layers_table(const Analysis& analysis) {
        {"bytes", "bytes", Unit::bytes},
        {"flops_per_second", "FLOP/s", Unit::per_second_flops},
        {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
-       {"of_peak", "of what is possible", Unit::share}},
+       {"of_peak", "of peak", Unit::share}},
       {}};
   for (const LayerRow& row : analysis.work.layers)
     table.rows.push_back(
@@ -201,8 +200,8 @@ Table layers_table(const Analysis& analysis) {
 Table calls_table(const Analysis& analysis) {
   Table table{"calls",
               "Calls",
-              fmt::format("In the order of the program; times are a step's, FLOPs and bytes a "
-                          "run's; {}.",
+              fmt::format("In the order of the program; times are per step, FLOPs and bytes "
+                          "per run; {}.",
                           peaks_text(analysis.work.peaks)),
               {{"call", "number"},
                {"title", "call"},
@@ -221,7 +220,7 @@ Table calls_table(const Analysis& analysis) {
                {"bytes", "bytes", Unit::bytes},
                {"flops_per_second", "FLOP/s", Unit::per_second_flops},
                {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
-               {"of_peak", "of what is possible", Unit::share},
+               {"of_peak", "of peak", Unit::share},
                {"bound", "bound by"},
                {"tensor_cores", "tensor cores"}},
               {}};
@@ -255,7 +254,7 @@ Table calls_table(const Analysis& analysis) {
 Table ops_table(const Analysis& analysis) {
   Table table{"ops",
               "Ops",
-              "Calls by what they compute, longest first; means a step.",
+              "Calls by what they compute, longest first; means per step.",
               {{"op", "op"},
                {"phase", "phase"},
                {"count", "runs, all steps", Unit::count},
@@ -276,7 +275,7 @@ Table kernels_table(const Analysis& analysis) {
       "kernels",
       "Kernels",
       "By name and launch, longest first, over the recorded steps; where the host computes, "
-      "its library's implementations.",
+      "the library's implementations.",
       {{"kernel", "kernel"},
        {"count", "runs", Unit::count},
        {"total_ns", "all", Unit::ns},
@@ -286,7 +285,7 @@ Table kernels_table(const Analysis& analysis) {
        {"max_ns", "most", Unit::ns},
        {"tensor_cores", "tensor cores"},
        {"occupancy", "occupancy, estimated", Unit::share},
-       {"blocks_per_multiprocessor", "blocks a multiprocessor"},
+       {"blocks_per_multiprocessor", "blocks per multiprocessor"},
        {"launch", "launch"}},
       {}};
   for (const KernelRow& row : analysis.work.kernels) {
@@ -301,14 +300,14 @@ Table kernels_table(const Analysis& analysis) {
 
 Table host_table(const Analysis& analysis) {
   Table table{"host",
-              "The host's functions",
-              "Spans and functions of the driver, longest by their own time first, over the "
-              "recorded steps and all threads; the share is the trainer's thread's alone.",
+              "Host functions",
+              "Spans and driver functions by self time (without nested ones), over the recorded "
+              "steps and all threads; the share is of the trainer's thread only.",
               {{"function", "function"},
                {"kind", "kind"},
                {"count", "runs", Unit::count},
-               {"self_ns", "own time", Unit::ns},
-               {"total_ns", "with what it calls", Unit::ns},
+               {"self_ns", "self time", Unit::ns},
+               {"total_ns", "total", Unit::ns},
                {"max_ns", "most", Unit::ns},
                {"share", "share of the steps", Unit::share}},
               {}};
@@ -345,7 +344,7 @@ Table breakdown_table(const Analysis& analysis) {
                           breakdown.from_spans ? "from spans and activities"
                                                : "from the totals that every step records"),
               {{"category", "category"},
-               {"ns", "time a step", Unit::ns},
+               {"ns", "time per step", Unit::ns},
                {"share", "share of the step", Unit::share}},
               {}};
   for (std::size_t c = 0; c < categories; ++c) {
@@ -361,7 +360,7 @@ Table breakdown_table(const Analysis& analysis) {
 Table steps_table(const Session& session, const Analysis& analysis) {
   Table table{"steps",
               "Steps",
-              "All steps that were told, with the parts that their time is the sum of.",
+              "All recorded steps; the parts add up to the time.",
               {{"step", "step"}, {"epoch", "epoch"}, {"ns", "time", Unit::ns}},
               {}};
   for (std::size_t c = 0; c < categories; ++c)
@@ -386,16 +385,16 @@ Table steps_table(const Session& session, const Analysis& analysis) {
 }
 
 Table critical_path_table(const Analysis& analysis) {
-  Table table{"critical_path",
-              "Critical path",
-              "What the length of the recorded steps is made of, walking back from each one's end "
-              "along what it waited for; the gain is what a step would be shorter if these took no "
-              "time and nothing else moved up.",
-              {{"bound", "bound by"},
-               {"ns", "time a step", Unit::ns},
-               {"share", "share of the step", Unit::share},
-               {"gain_ns", "gain if free", Unit::ns}},
-              {}};
+  Table table{
+      "critical_path",
+      "Critical path",
+      "The chain of waits that ends each recorded step; the gain is the time saved per step "
+      "if these took no time and nothing else moved up.",
+      {{"bound", "bound by"},
+       {"ns", "time per step", Unit::ns},
+       {"share", "share of the step", Unit::share},
+       {"gain_ns", "gain if free", Unit::ns}},
+      {}};
   for (const PathShare& share : analysis.path.shares)
     table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
   return table;
@@ -406,11 +405,11 @@ Table findings_table(const Analysis& analysis) {
               "What to do next",
               "Largest expected gain first.",
               {{"key", "finding"},
-               {"text", "what"},
+               {"text", "problem"},
                {"evidence", "evidence"},
                {"advice", "advice"},
                {"flag", "option"},
-               {"gain_ns", "gain a step", Unit::ns}},
+               {"gain_ns", "gain per step", Unit::ns}},
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
@@ -420,8 +419,8 @@ Table findings_table(const Analysis& analysis) {
 
 Table samples_table(const Session& session) {
   Table table{"samples",
-              "The machine meanwhile",
-              "Metrics sampled during the run, in the units that their names tell.",
+              "The machine during the run",
+              "Metrics sampled during the run, in the units of their names.",
               {{"metric", "metric"},
                {"count", "samples", Unit::count},
                {"min", "least"},
@@ -433,7 +432,7 @@ Table samples_table(const Session& session) {
     std::int64_t count = 0;
     double least = 0, most = 0, sum = 0, last = 0;
   };
-  std::map<std::uint32_t, Level> levels;  // by name: the order in which they were first told
+  std::map<std::uint32_t, Level> levels;  // by name: in the order of the first samples
   for (const Sample& sample : session.samples) {
     if (!std::isfinite(sample.value)) continue;
     Level& level = levels[sample.name];

@@ -65,17 +65,17 @@ TEST(Tables, ShowABreakdownThatAddsUp) {
   const Session session = testing::four_steps();
   const Table t = table(tables(session, tables_analysis(session)), "breakdown");
   EXPECT_EQ(to_text(t),
-            "category       time a step  share of the step\n"
-            "Kernel              300 us             33.3 %\n"
-            "Memcpy             40.0 us              4.4 %\n"
-            "Memset             50.0 us              5.6 %\n"
-            "Communication         0 us              0.0 %\n"
-            "Runtime            30.0 us              3.3 %\n"
-            "DataLoader          200 us             22.2 %\n"
-            "Sync wait             0 us              0.0 %\n"
-            "CPU                70.0 us              7.8 %\n"
-            "Other               210 us             23.3 %\n"
-            "Total               900 us            100.0 %\n");
+            "category       time per step  share of the step\n"
+            "Kernel                300 us             33.3 %\n"
+            "Memcpy               40.0 us              4.4 %\n"
+            "Memset               50.0 us              5.6 %\n"
+            "Communication           0 ns              0.0 %\n"
+            "Runtime              30.0 us              3.3 %\n"
+            "DataLoader            200 us             22.2 %\n"
+            "Sync wait               0 ns              0.0 %\n"
+            "CPU                  70.0 us              7.8 %\n"
+            "Other                 210 us             23.3 %\n"
+            "Total                 900 us            100.0 %\n");
   EXPECT_THAT(t.note, HasSubstr("4 steps, from spans"));
 }
 
@@ -127,7 +127,7 @@ TEST(Tables, ShowMemoryLargestFirst) {
   EXPECT_EQ(shown_cell(t, 1, "first_call"), "-");
   EXPECT_EQ(shown_cell(t, 2, "at_peak"), "no");
   EXPECT_EQ(t.note,
-            "Who holds what, largest first; the arena of 4.00 KiB is fullest in call 2 with 3.00 "
+            "All buffers, largest first; the arena of 4.00 KiB has its peak in call 2 with 3.00 "
             "KiB alive, and 2.00 KiB last for the whole run.");
 }
 

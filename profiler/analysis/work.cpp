@@ -217,7 +217,7 @@ bool is_product(std::string_view op) {
          op.find("attention") != std::string_view::npos;
 }
 
-// cuBLAS and cuDNN want 16 bytes a row; what they cannot align, they compute the ordinary way.
+// cuBLAS and cuDNN need rows of 16 bytes; unaligned operands run on ordinary units.
 std::string why_no_tensor_cores(const ProgramCall& call, const std::string& precision) {
   if (precision == "fp32") return "no: computed in fp32";
   const std::int64_t unit = precision == "tf32" ? 4 : 8;

@@ -1,5 +1,5 @@
-// What the parts of the page are written with: escaping, tables, and charts as inline SVG. Widths
-// are shares of the page's, heights and text are in pixels: a chart is as readable on a phone.
+// The page: escaping, tables and charts as inline SVG, and the page's sections. Widths are shares
+// of the page's, heights and text are in pixels: a chart is as readable on a phone.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ std::string band(std::string_view css, std::span<const Point> top, std::span<con
 struct Chart {
   std::string id;
   std::string title;    // what it shows
-  std::string summary;  // in a sentence, for who does not see it
+  std::string summary;  // in a sentence, for readers who cannot see it
   int height = 160;
   std::string body;
   std::string legend;           // HTML below the title
@@ -90,7 +90,7 @@ namespace warpstep::profiler::html::page {
 // build writes them into a source file (profiler/export/page/embed.cmake).
 
 extern const std::string_view style, script;
-extern const std::string_view patterns;  // SVG that tells apart what colours alone might not
+extern const std::string_view patterns;  // SVG that distinguishes what colours alone might not
 extern const std::string_view style_sha256, script_sha256;  // of these bytes, in hexadecimal
 
 }  // namespace warpstep::profiler::html::page

@@ -1,4 +1,5 @@
-// Each call's speed against what the machine allows at its intensity, on logarithmic axes.
+// The page's elements: escaping, tables, charts; and the roofline, each call's speed against the
+// machine's limit at its intensity, on logarithmic axes.
 
 #include <fmt/format.h>
 
@@ -418,7 +419,7 @@ class Plot {
       html += vertical("grid", x, top, base);
       html += text(x, base + 16, fmt::format("{:g}", std::pow(10, power)), "tick");
     }
-    return html + text(0.5, base + 29, "FLOP a byte", "tick", "middle");
+    return html + text(0.5, base + 29, "FLOP per byte", "tick", "middle");
   }
 
   std::string ceilings() const {
@@ -465,7 +466,7 @@ Table points_table(const std::vector<const CallRow*>& calls) {
               .title = "Roofline",
               .columns = {{"call", "call"},
                           {"phase", "phase"},
-                          {"intensity", "FLOP a byte"},
+                          {"intensity", "FLOP per byte"},
                           {"flops_per_second", "rate", Unit::per_second_flops},
                           {"of_peak", "of peak", Unit::share}}};
   for (auto call = calls.rbegin(); call != calls.rend(); ++call)
@@ -488,9 +489,10 @@ std::string roofline(const Work& work) {
           "class=\"{}\" d=\"{}\"/></svg>{}</span>\n",
           phase.css, phase.mark, phase.title);
   return chart({.id = "roofline",
-                .title = "Roofline: how near each call is to what the machine allows",
-                .summary = "Calls by their operations a byte and operations a second, with larger "
-                           "marks for larger shares of the step; above the line nothing can be.",
+                .title = "Roofline: each call against the machine's limits",
+                .summary =
+                    "Calls by their operations per byte and operations per second, with larger "
+                    "marks for larger shares of the step; nothing can be above the line.",
                 .height = static_cast<int>(height),
                 .body = Plot(work, calls).body(),
                 .legend = legend,

@@ -1,4 +1,5 @@
-// The loader: where its workers' time goes, and what more workers or a longer queue would change.
+// The page's section on the loader: the workers' time, and the effect of more workers or a longer
+// queue.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ std::string heat_map(const Analysis& analysis) {
   }
   return chart({.id = "workers",
                 .title = "What each worker's time goes to",
-                .summary = "A row a worker, a column a stage; the share of the worker's time.",
+                .summary = "A row per worker, a column per stage; the share of the worker's time.",
                 .height = first + row_height * static_cast<int>(view.by_worker.size()),
                 .body = body,
                 .table = table(on_page(loader_table(analysis)))});
@@ -139,7 +140,7 @@ std::string wait_curve(const Curve& curve) {
     marks += fmt::format(
         "<circle class=\"{}\" cx=\"{}\" cy=\"{:.1f}\" r=\"{}\"><title>{}</title></circle>",
         is_now ? "dot now" : "dot", percent(points.back().x), points.back().y, is_now ? 6 : 4,
-        escaped(fmt::format("{} {}: {} a step", setting, curve.what, quantity(wait, Unit::ns))));
+        escaped(fmt::format("{} {}: {} per step", setting, curve.what, quantity(wait, Unit::ns))));
     if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
     if (i % every == 0)
       marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick", "middle");

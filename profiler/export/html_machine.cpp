@@ -1,4 +1,4 @@
-// The machine while the run went on, and the chain of waits that a step is made of.
+// The page's sections on the environment, memory, the machine and the critical path.
 
 #include <fmt/format.h>
 
@@ -11,8 +11,6 @@
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
-
-// What somebody else needs to have the same run, and the raw counts behind the report.
 
 namespace {
 
@@ -104,8 +102,6 @@ std::string stamp_part(const Session& session) {
   }
   return section("stamp", "Environment and recording", "", body);
 }
-
-// Who holds memory when, over the calls of a step.
 
 namespace {
 
@@ -415,8 +411,8 @@ std::string path_part(const Analysis& analysis) {
   if (path.shares.empty()) return "";
   return section(
       "path", "Critical path",
-      "The chain of waits that makes a step as long as it is: shortening anything else "
-      "changes nothing.",
+      "The chain of waits that determines the step time: shortening anything else does not "
+      "help.",
       edges_chart(path) + table(on_page(critical_path_table(analysis)), {.titled = true}));
 }
 

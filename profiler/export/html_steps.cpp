@@ -1,4 +1,5 @@
-// Where each step's time went: a mean, a strip of steps, and the lanes of any of them.
+// The page's sections on steps (a mean, a strip, the lanes of any step) and on the work: layers,
+// calls, kernels, ops, functions of the host.
 
 #include <fmt/format.h>
 
@@ -11,8 +12,6 @@
 
 namespace warpstep::profiler::html {
 
-// Who did the work: layers, calls, kernels, ops, functions of the host.
-
 namespace {
 
 bool any_above(const std::vector<CallRow>& rows, double CallRow::*member) {
@@ -23,12 +22,13 @@ bool any_above(const std::vector<CallRow>& rows, double CallRow::*member) {
 
 std::string peaks_lead(const Work& work) {
   if (work.peaks.flops_per_second <= 0 || work.peaks.bytes_per_second <= 0)
-    return "The machine's ceilings were not measured: no call can be held against them.";
-  return prose(fmt::format(
-      "Held against what this machine was measured to do: {} and {}. \"Of peak\" is of what a "
-      "call's intensity allows.",
-      quantity(work.peaks.flops_per_second, Unit::per_second_flops),
-      quantity(work.peaks.bytes_per_second, Unit::per_second_bytes)));
+    return "The machine's peaks were not measured: calls cannot be compared with them.";
+  return prose(
+      fmt::format("Compared with this machine's measured peaks: {} and {}. \"Of peak\" is relative "
+                  "to the limit "
+                  "at a call's intensity.",
+                  quantity(work.peaks.flops_per_second, Unit::per_second_flops),
+                  quantity(work.peaks.bytes_per_second, Unit::per_second_bytes)));
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ std::string strip_chart(const Session& session, const Analysis& analysis,
   return chart(
       {.id = "strip",
        .title = fmt::format("Steps {} to {}, one by one", steps.front().step, steps.back().step),
-       .summary = fmt::format("A stacked bar a step; the median takes {}, the slowest {}.{}",
+       .summary = fmt::format("A stacked bar per step; the median takes {}, the slowest {}.{}",
                               quantity(middle(lengths), Unit::ns),
                               quantity(std::ranges::max(lengths), Unit::ns),
                               has_lanes ? " Choose one to see its lanes." : ""),

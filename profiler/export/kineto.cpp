@@ -1,4 +1,4 @@
-// Kineto's Chrome trace events, one a line: first the metadata, then all by time.
+// Kineto's Chrome trace events, one per line: first the metadata, then all by time.
 
 #include <fmt/format.h>
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t longest_name = 60;  // bytes that a message shows
 
-// Of the structure, in the order in which they are told; check_kineto.cpp goes on from 100.
+// Of the structure, in the order of the report; check_kineto.cpp continues from 100.
 enum EventRule : int {
   shape,
   no_events,
@@ -218,7 +218,7 @@ std::vector<std::string> Findings::sentences() const {
   return all;
 }
 
-std::string KinetoEvents::told(const TraceEvent& event) const {
+std::string KinetoEvents::described(const TraceEvent& event) const {
   if (event.phase != 'X') return fmt::format("event {}", event.index);
   return fmt::format("event {} ({})", event.index, shortened(names[event.name]));
 }

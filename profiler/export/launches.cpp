@@ -65,7 +65,7 @@ class Planner {
   void add_api(std::size_t index) {
     const Activity& api = session_.activities[index];
     if (api.correlation == 0) return add_host_call(index, 0);
-    if (api_.at(api.correlation) != index) return;  // the same launch, told by another layer
+    if (api_.at(api.correlation) != index) return;  // the same launch, recorded by another layer
     const auto found = work_.find(api.correlation);
     if (found == work_.end()) return add_host_call(index, api.correlation);
     const bool is_graph =

@@ -1,5 +1,5 @@
 // Which call of the host launched which work of the device, so that each work has a launch of its
-// own and each launch one work: what readers of Kineto traces take for granted.
+// own and each launch one work: readers of Kineto traces assume both.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ inline bool is_device_work(const Activity& activity) {
 inline std::uint32_t stream_of(const Activity& activity) {
   return activity.stream == 0 ? 7 : activity.stream;
 }
-// "Memcpy HtoD (Pinned -> Device)" and the like; the session's own name when kinds are not told.
+// "Memcpy HtoD (Pinned -> Device)" and the like; the session's own name when kinds are not
+// recorded.
 std::string activity_name(const Session& session, const Activity& activity);
 
 // "conv1 forward", of the program's call `index`; empty when the program has none such.
@@ -108,9 +109,9 @@ struct LaunchPlan {
   std::vector<std::uint64_t> correlations;  // by activity; 0: not the device's, or without times
 };
 
-// One record a correlation, the runtime's where the driver told too. With `split_graphs` each node
-// of a graph gets a correlation and a launch inside the graph's. Work whose launch was not recorded
-// gets one of 1 ns on the trainer's thread.
+// One record per correlation, the runtime's where the driver recorded one too. With `split_graphs`
+// each node of a graph gets a correlation and a launch inside the graph's. Work whose launch was
+// not recorded gets one of 1 ns on the trainer's thread.
 LaunchPlan plan_launches(const Session& session, const TraceFacts& facts, bool split_graphs);
 
 }  // namespace warpstep::profiler

@@ -12,8 +12,8 @@
 namespace warpstep::profiler {
 
 double steps_per_epoch(const Session& session) {
-  const double told = fields::number(session.loader, "steps_per_epoch", 0);
-  if (told > 0 || session.steps.empty()) return told;
+  const double recorded = fields::number(session.loader, "steps_per_epoch", 0);
+  if (recorded > 0 || session.steps.empty()) return recorded;
   const std::uint64_t first = session.steps.front().epoch;
   if (session.steps.back().epoch == first) return 0;
   return static_cast<double>(
@@ -50,7 +50,7 @@ std::string run_title(const Session& session) {
 
 std::string verdict(const Session& session, const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
-  if (breakdown.step_ns <= 0) return "No step was recorded: there is nothing to explain.";
+  if (breakdown.step_ns <= 0) return "No step was recorded.";
   std::array<std::size_t, categories> order{};
   for (std::size_t i = 0; i < categories; ++i) order[i] = i;
   std::ranges::stable_sort(
@@ -85,8 +85,8 @@ std::string outside_steps(const Session& session) {
                      : evaluates        ? "evaluation"
                      : saves            ? "checkpoints"
                                         : "evaluations, checkpoints and the like";
-  return fmt::format("Outside of steps: {} of {} ({:.0f} %): {}.", quantity(outside, Unit::ns),
-                     quantity(all, Unit::ns), 100 * outside / all, what);
+  return fmt::format("Outside of steps: {} of {} ({}): {}.", quantity(outside, Unit::ns),
+                     quantity(all, Unit::ns), quantity(outside / all, Unit::share), what);
 }
 
 bool has_call_times(const Work& work) {
@@ -95,19 +95,18 @@ bool has_call_times(const Work& work) {
 }
 
 std::string nothing_found(const Session& session, const Analysis& analysis) {
-  if (has_call_times(analysis.work))
-    return "Nothing was found that an option would change for the better.";
+  if (has_call_times(analysis.work)) return "No option would make this faster.";
   return session.computes_on_host() ? "Calls were not recorded; --profile spans records them."
                                     : "Kernels were not recorded; --profile deep records them.";
 }
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
-  std::string text = quantity(finding.gain_ns, Unit::ns) + " a step";
+  std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
   if (left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
   const double epoch = steps_per_epoch(session) * finding.gain_ns;
-  return epoch > 0 ? fmt::format("{}, {} an epoch", text, quantity(epoch, Unit::ns)) : text;
+  return epoch > 0 ? fmt::format("{}, {} per epoch", text, quantity(epoch, Unit::ns)) : text;
 }
 
 std::string sentence(std::string text) {
@@ -115,7 +114,8 @@ std::string sentence(std::string text) {
   // A word, and not a name such as conv1/conv.
   const std::size_t end =
       std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
-  if (end > 0 && (end == text.size() || text[end] == ' '))
+  if (end > 0 &&
+      (end == text.size() || std::string_view(" ,:;").find(text[end]) != std::string_view::npos))
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
   if (std::string_view(".!?:").find(text.back()) == std::string_view::npos) text += '.';
   return text;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t columns = 80;
 constexpr std::size_t longest_calls = 10;
-constexpr std::size_t told_findings = 3;
+constexpr std::size_t shown_findings = 3;
 
 // Characters, not bytes; and nothing that a terminal would obey.
 std::string printable(std::string_view text) {
@@ -151,14 +151,14 @@ std::string kernels_text(const DeviceMetrics& device) {
 
 std::string devices_text(const Session& session, const std::vector<DeviceMetrics>& devices) {
   std::string text;
-  const bool is_traced = tells_kernels(session);
+  const bool is_traced = has_kernels(session);
   for (const DeviceMetrics& device : devices)
     text += (is_traced ? kernels_text(device) : "") + measured_text(device);
   return text.empty() ? text : fmt::format("\n{}", text);
 }
 
 std::string findings_text(const Session& session, const Analysis& analysis) {
-  const std::size_t count = std::min(analysis.findings.size(), told_findings);
+  const std::size_t count = std::min(analysis.findings.size(), shown_findings);
   if (count == 0) return fmt::format("\n{}\n", wrapped(nothing_found(session, analysis), 0));
   std::string text = "\nWhat to do next\n";
   for (std::size_t i = 0; i < count; ++i) {

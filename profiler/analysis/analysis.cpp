@@ -46,10 +46,10 @@ std::string many(std::uint64_t count, const char* noun) {
 void note_losses(const Losses& losses, std::vector<std::string>& notes) {
   if (losses.entries > 0)
     notes.push_back(many(losses.entries, "span") +
-                    " were lost because their thread's ring was full: sums are too small");
+                    " lost because the thread's ring was full: sums are too small");
   if (losses.activities > 0)
     notes.push_back(many(losses.activities, "device record") +
-                    " were dropped by CUPTI: device time is too small");
+                    " dropped by CUPTI: device time is too small");
   if (losses.without_times > 0)
     notes.push_back(many(losses.without_times, "device record") +
                     " came without times and are left out");

@@ -178,10 +178,11 @@ Session example() {
 }
 
 TEST(Stall, SaysItInOneLine) {
-  EXPECT_EQ(diagnosed(example()).text,
-            "steps 412-420: waited 12.3 of 41.0 ms (30%) for the loader; decode is 71% of 164 ms "
-            "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at "
-            "4 workers, decode must get 1.73x faster.");
+  EXPECT_EQ(
+      diagnosed(example()).text,
+      "steps 412-420: waited 12.3 of 41.0 ms (30.0 %) for the loader; decode is 71.0 % of 164 ms "
+      "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at "
+      "4 workers, decode must get 1.73x faster.");
 }
 
 TEST(Stall, PredictsWhatWasMeasured) {
@@ -309,7 +310,7 @@ TEST(Stall, SeesBurstsThatADeeperQueueHides) {
   EXPECT_TRUE(stall.is_stalled);
   EXPECT_NEAR(stall.predicted_wait_ns, 1.38e6, 0.1e6);
   EXPECT_EQ(stall.prefetch_needed, 4);  // 2 of 22 ms are left, once in 16 steps
-  EXPECT_THAT(stall.text, HasSubstr("one step in 16 has all of the waiting"));
+  EXPECT_THAT(stall.text, HasSubstr("all waiting is in one step of 16"));
   EXPECT_THAT(stall.text, HasSubstr("a prefetch of 4 hides it"));
 }
 

@@ -62,9 +62,10 @@ TEST(Trust, PassesOnWhatWasLost) {
   builder.raw().notes = {"no NVML"};
   const Trust trust = trust_of(builder);
   EXPECT_EQ(trust.losses.cut_bytes, 4U);
-  EXPECT_THAT(trust.notes,
-              ElementsAre("no NVML", HasSubstr("1 span found"), HasSubstr("2 device records were"),
-                          HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
+  EXPECT_THAT(
+      trust.notes,
+      ElementsAre("no NVML", HasSubstr("1 span lost"), HasSubstr("2 device records dropped"),
+                  HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
 }
 
 TEST(Trust, TellsOfDamage) {

@@ -15,7 +15,7 @@ namespace warpstep::profiler {
 namespace {
 
 // A span is two readings of the clock and 32 bytes in a ring: 81 ns measured, with what the
-// reader takes for it. Runs that calibrated themselves tell their own.
+// reader takes for it. Runs that calibrated themselves record their own.
 constexpr double span_ns = 100;
 constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a kernel
 

@@ -141,7 +141,7 @@ std::string_view title(Category category) {
 std::vector<Parts> sweep(std::span<const Interval> steps,
                          const std::array<std::vector<Interval>, categories>& by_category) {
   std::vector<Parts> parts(steps.size(), Parts{});
-  std::vector<Interval> rest;  // of the steps: nobody's yet
+  std::vector<Interval> rest;  // of the steps: not yet credited
   for (const Interval& step : steps)
     if (step.begin_ns < step.end_ns) rest.push_back(step);
   for (std::size_t c = 0; c < categories; ++c) {

@@ -325,7 +325,7 @@ std::string title(const Change& change) {
 }
 
 // Calls stand for the kernels that they are; medians do not add up, so that what is left over is a
-// line of its own.
+// separate line.
 std::vector<std::pair<std::string, double>> waterfall(const std::vector<Scoped>& all) {
   std::vector<std::pair<std::string, double>> lines;
   double calls = 0, sum = 0, step = 0;
@@ -353,16 +353,16 @@ std::string verdict(const Comparison& found) {
   const Change* call = nullptr;
   for (const Change& change : found.changes)
     if (&change != &step && change.is_significant && call == nullptr) call = &change;
-  const std::string interval = fmt::format("95% interval {} to {}", quantity(step.low, Unit::ns),
+  const std::string interval = fmt::format("95 % interval {} to {}", quantity(step.low, Unit::ns),
                                            quantity(step.high, Unit::ns));
   if (!step.is_significant && call == nullptr)
-    return fmt::format(
-        "No change that stands out from noise: a step takes {} before, {} after ({}).",
-        quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns), interval);
+    return fmt::format("No significant change: a step takes {} before, {} after ({}).",
+                       quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns),
+                       interval);
   std::string text;
   if (step.is_significant) {
     text =
-        fmt::format("A step takes {} {} ({} before, {} after, {:+.1f}%; {})",
+        fmt::format("A step takes {} {} ({} before, {} after, {:+.1f} %; {})",
                     quantity(std::abs(delta(step)), Unit::ns), delta(step) > 0 ? "longer" : "less",
                     quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns),
                     step.before_ns > 0 ? 100 * delta(step) / step.before_ns : 0, interval);
@@ -415,8 +415,7 @@ Comparison compare(const Session& before, const Session& after, const CompareOpt
   const bool windows = window_steps(before) >= least_steps && window_steps(after) >= least_steps;
   if (!windows)
     warnings.emplace_back(
-        "not both runs have a window of 8 steps or more: compared by what every step tells, "
-        "without "
+        "not both runs have a window of 8 steps or more: compared by per-step totals, without "
         "calls");
   const bool on_host = before.computes_on_host() && after.computes_on_host();
   return compared(series_of(before, windows), series_of(after, windows),

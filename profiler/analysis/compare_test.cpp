@@ -97,7 +97,7 @@ TEST(Compare, TellsTheChangeInNumbers) {
 
 TEST(Compare, SaysWhenNothingStandsOut) {
   const Comparison result = compare(planned({}, 1), planned({}, 2));
-  EXPECT_THAT(result.verdict, HasSubstr("No change that stands out"));
+  EXPECT_THAT(result.verdict, HasSubstr("No significant change"));
   ASSERT_EQ(result.waterfall.size(), 1U);
   EXPECT_NEAR(waterfall_sum(result), result.changes[0].after_ns - result.changes[0].before_ns,
               1e-3);

@@ -53,16 +53,17 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source, bool waits_
   }
   steps_ =
       std::clamp(most_samples / static_cast<std::size_t>(batch_), least_replayed, most_replayed);
-  // While it is behind, the loader is always at work: its time is what its cores gave it.
+  // While it is too slow, the loader works all the time: its time is its share of the cores.
   const double r = share(workers_);
-  const bool behind = wait_ns_ > 0.02 * step_ns_;
+  const bool is_too_slow = wait_ns_ > 0.02 * step_ns_;
   const double alone = running(workers_) / workers_;
-  const double speed = behind ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
+  const double speed = is_too_slow ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
   w_ = view.work_ns * speed;
   if (threads_ == 0 || waits_for_disk_) {
     s_ = step_ns_;
   } else {
-    s_ = behind ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
+    s_ =
+        is_too_slow ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
   }
 }
 
@@ -89,8 +90,8 @@ Scales LoaderModel::scales(int workers, double work_scale) const {
   const auto at = [&](int k, double w) {
     const double r = share(k);
     const double slowed = threads_ > 0 ? s_ / r : s_;  // a device's step is not
-    const double behind = w - k * r * slowed;
-    if (behind > 0) return Scales{slowed, k * (slowed + behind / running(k)) / w};
+    const double missing = w - k * r * slowed;
+    if (missing > 0) return Scales{slowed, k * (slowed + missing / running(k)) / w};
     return Scales{threads_ > 0 ? s_ + w / k * (1 / r - 1) : s_, 1 / r};
   };
   const Scales now = at(workers_, w_), then = at(workers, w_ * work_scale);

@@ -3,10 +3,10 @@
 // Where the host computes, workers and the kernels' threads share its cores. While a step runs, T
 // threads of kernels and k workers want C cores, and each gets r = min(1, C / (T + k)) of one;
 // while the trainer waits for data, the kernels' threads sleep and min(k, C) workers run at full
-// speed. With a step of S on cores of its own and W of work per batch:
-//   loader behind (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
-//   loader ahead (W <= k S): no waiting, but workers are about for W / (k r) of the step, which
-//   takes S + (W / k) (1 / r - 1).
+// speed. With a step of S alone on its cores and W of work per batch:
+//   loader too slow (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
+//   loader fast enough (W <= k S): no waiting, but workers are about for W / (k r) of the step,
+//   which takes S + (W / k) (1 / r - 1).
 // With T = C the sum is (C S + W) / C: every core is busy all of the time, and workers beyond that
 // gain nothing. S and W are found by solving the same for what was measured. Workers that wait for
 // a disk take no core: r = 1, any k runs. A device's step does not slow; its loader has min(k, C).
@@ -43,7 +43,7 @@ class LoaderModel {
 
   double measured_step_ns() const { return step_ns_ + wait_ns_; }
   double free_step_ns() const { return s_; }  // with all cores to itself
-  double work_ns() const { return w_; }       // of a batch, on cores of its own
+  double work_ns() const { return w_; }       // of a batch, alone on its cores
   double work_hidden() const;                 // of it, that the workers there are do during a step
   int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
   bool computes_on_host() const { return threads_ > 0; }

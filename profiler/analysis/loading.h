@@ -86,9 +86,9 @@ struct Stall {
 };
 Stall diagnose(const LoaderView& view, const View& source);
 
-// "steps 412-420: waited 12.3 of 41.0 ms (30%) for the loader; decode is 71% of 164 ms worker time
-// per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at 4 workers, decode must
-// get 1.73x faster."
+// "steps 412-420: waited 12.3 of 41.0 ms (30.0 %) for the loader; decode is 71.0 % of 164 ms worker
+// time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at 4 workers, decode
+// must get 1.73x faster."
 std::string stall_text(const LoaderView& view, const Stall& stall);
 
 // The smallest period p >= 2 such that one step in p has at least 90 % of all waiting, at least

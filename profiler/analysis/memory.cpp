@@ -8,7 +8,7 @@ namespace warpstep::profiler {
 
 namespace {
 
-// A plan without kinds still tells workspaces and gradients by their names.
+// A plan without kinds still has workspaces and gradients by their names.
 std::string kind_of(const Json& buffer, const std::string& name) {
   const std::string kind = fields::text(buffer, "kind");
   if (!kind.empty()) return kind;

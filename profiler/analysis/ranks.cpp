@@ -288,7 +288,7 @@ Table ranks_table(const RanksView& view) {
                {"slowest_steps", "slowest in", Unit::count},
                {"own_ns", "step", Unit::ns},
                {"excess_ns", "more than others", Unit::ns},
-               {"behind_ns", "ends behind", Unit::ns}},
+               {"behind_ns", "ends later by", Unit::ns}},
               {}};
   for (std::size_t c = 0; c < categories; ++c) {
     const std::string key(name(static_cast<Category>(c)));

@@ -49,6 +49,17 @@ Table small_table() {
            {std::string("f\u00fcr")}}};
 }
 
+TEST(Columns, AreChosenInOrderWithoutUnknownOnes) {
+  Table table = small_table();
+  const Table chosen = with_columns(table, {"share", "layer", "no such"});
+  EXPECT_EQ(to_csv(chosen).substr(0, 25), "share,layer\r\n0.75,conv1\r\n");
+  EXPECT_EQ(with_columns(table).columns.size(), 3U);
+  for (auto& row : table.rows) row.resize(2);
+  EXPECT_EQ(with_columns(table).columns.size(), 2U);
+  EXPECT_EQ(rows_of(table, "layer", "conv1").rows.size(), 1U);
+  EXPECT_TRUE(rows_of(table, "no such", "conv1").rows.empty());
+}
+
 TEST(Csv, QuotesAsRfc4180Wants) {
   EXPECT_EQ(to_csv(small_table()),
             "layer,time_ns,share\r\nconv1,1500000,0.75\r\n\"a, \"\"b\"\"\nc\",500,\r\n"

@@ -23,7 +23,7 @@ Cell of(const std::optional<double>& share) {
   return *share;
 }
 
-// Columns of their own, beside what is estimated or goes by names.
+// Separate columns, next to the estimates and to those by kernel names.
 void add_measured(const std::vector<DeviceMetrics>& devices, Table& table) {
   if (std::ranges::none_of(devices, [](const DeviceMetrics& m) { return m.measured.any(); }))
     return;

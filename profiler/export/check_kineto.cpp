@@ -112,7 +112,7 @@ class Checker {
           thread->second.find("worker") != std::string::npos)
         find(loader_annotation,
              "{} is an annotation or op on a loader's thread: torch_tb_profiler counts it as work "
-             "of the CPU in the step; use a category of its own.",
+             "of the CPU in the step; use a separate category.",
              trace_.described(event));
     }
   }
@@ -160,7 +160,7 @@ class Checker {
              "it 7.",
              trace_.described(event));
       if (event.correlation.value_or(-1) < 0)
-        find(no_correlation, "{} has no correlation, so that nobody knows what launched it.",
+        find(no_correlation, "{} has no correlation, so that its launch is unknown.",
              trace_.described(event));
     }
   }

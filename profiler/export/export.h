@@ -14,7 +14,7 @@ namespace warpstep::profiler {
 
 struct KinetoOptions {
   bool split_graphs =
-      true;  // a correlation of its own for each node of a graph launch, as readers want
+      true;  // a separate correlation for each node of a graph launch, as readers expect
 };
 // Chrome trace events in Kineto's dialect (HolisticTraceAnalysis, torch_tb_profiler, Perfetto).
 std::string kineto_json(const Session& session, const KinetoOptions& options = {});

@@ -152,7 +152,7 @@ bool has_long(const Table& data, int column) {
   return false;
 }
 
-// The length of a share beside its number.
+// A bar for a share, next to its number.
 std::string share_bar(const Cell& cell) {
   const auto* share = std::get_if<double>(&cell);
   if (!share || !(*share > 0)) return "<svg class=\"bar\" aria-hidden=\"true\"></svg>";
@@ -347,7 +347,7 @@ struct Phase {
   const char* key;
   const char* title;
   const char* css;
-  const char* mark;  // a path around 0, 0: shape tells what colour tells
+  const char* mark;  // a path around 0, 0: the shape repeats what the colour says
 };
 constexpr Phase phases[] = {
     {"forward", "forward", "p-forward", "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z"},

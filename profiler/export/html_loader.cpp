@@ -112,7 +112,7 @@ struct Curve {
 };
 
 std::string wait_curve(const Curve& curve) {
-  // Waits that nobody would see make no curve.
+  // No curve for invisibly short waits.
   constexpr double least_wait = 1000;
   if (curve.points.size() < 2 ||
       std::ranges::all_of(curve.points, [](const auto& at) { return at.second < least_wait; }))

@@ -175,7 +175,7 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
     const double share = flops / (analysis.breakdown.step_ns * 1e-9) / peak;
-    // A peak that was measured beside other programs can be beaten by a run that was not.
+    // A peak that was measured while other programs ran can be too low.
     const char* note =
         share > 1 ? "whole steps; above the measured peak of {}" : "whole steps, of {} measured";
     cards += card(quantity(share, Unit::share), "Share of peak",

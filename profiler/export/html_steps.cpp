@@ -263,7 +263,7 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
        .table = table(data)});
 }
 
-// The step that stands for the others: the median of those with lanes.
+// The step shown first: the median of those with lanes.
 std::size_t typical_step(const Lanes& lanes) {
   std::vector<std::size_t> order(lanes.steps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

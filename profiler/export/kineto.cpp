@@ -132,7 +132,7 @@ std::string callback_args(const std::string& function) {
   return {};
 }
 
-// The slices of a Kineto trace: what of a session stands where, before it is written.
+// The slices of a Kineto trace, with their tracks, before they are written.
 
 // In the order in which equal intervals enclose each other.
 enum class SliceKind : std::uint8_t { annotation, op, runtime, loader, device, overhead };
@@ -225,7 +225,7 @@ class Builder {
     }
   }
 
-  // What other threads than the trainer's do has a category of its own: readers count annotations
+  // Work of threads other than the trainer's has a separate category: readers count annotations
   // and ops of every thread as work of the CPU in the step.
   KinetoSlice& add_span(const Span& span, Kind kind) {
     const std::uint32_t tid = session_.threads[span.thread].system;
@@ -338,7 +338,7 @@ class Builder {
                      [](const KinetoSlice& a, const KinetoSlice& b) { return key(a) < key(b); });
   }
 
-  // Overlapping slices of a track go to tracks of their own, whose numbers nobody else has.
+  // Overlapping slices of a track go to separate tracks with unused numbers.
   void spread() {
     std::uint32_t highest = 0;
     for (const KinetoSlice& slice : result_.slices) highest = std::max(highest, slice.tid);
@@ -480,7 +480,7 @@ class Writer {
     return fmt::format("thread {}", tid);
   }
 
-  // The trainer's thread first, then the others as they are numbered; a lane beside its track.
+  // The trainer's thread first, then the others as they are numbered; a lane next to its track.
   std::uint64_t track_rank(std::int64_t pid, std::uint32_t tid) const {
     if (const auto lane = slices_.lanes.find({pid, tid}); lane != slices_.lanes.end())
       return track_rank(pid, lane->second.first) + lane->second.second - 1;
@@ -530,7 +530,7 @@ class Writer {
   void write_slice(const KinetoSlice& slice, const std::string& ts) {
     const bool has_id = slice.kind != SliceKind::loader && slice.kind != SliceKind::overhead;
     std::string args = has_id ? fmt::format("\"External id\": {}", slice.external_id) : "";
-    // A lane is a stream of its own for readers too, who take work of one stream for serial.
+    // A lane is a separate stream for readers too, who take work of one stream for serial.
     if (slice.kind == SliceKind::device) args += fmt::format(", \"stream\": {}", slice.tid);
     if (has_id && !slice.args.empty()) args += ", ";
     args += slice.args;

@@ -146,7 +146,7 @@ class Reader {
                   name);
     if (fields::member(json, "pid") == nullptr || fields::member(json, "tid") == nullptr)
       return find(no_track, "is of no process or thread (pid, tid)", name);
-    // 2^53 ns in us: above it a double no longer tells nanoseconds apart
+    // 2^53 ns in us: above it a double no longer distinguishes nanoseconds
     if (*begin > (std::int64_t{1} << 53))
       find(huge_time,
            "has a time that a double cannot hold to the nanosecond; count from "

@@ -18,7 +18,7 @@ struct TraceFacts {
   std::uint32_t pid = 0;         // of the run; none of a device's id
   std::uint32_t trainer = 0;     // into Session::threads
   std::uint32_t trainer_id = 0;  // gettid()
-  std::string host;              // "host" when the stamp does not tell
+  std::string host;              // "host" when the stamp has none
   std::uint64_t base_ns = 0;     // not later than anything that the session has
   // CLOCK_REALTIME less CLOCK_MONOTONIC at the first reading of the clocks: one number for the
   // whole trace, so that a step of the wall clock moves nothing. 0 without a reading.
@@ -95,7 +95,7 @@ struct HostCall {
   bool launches = false;
 };
 
-// The part of a graph's launch that stands for one call of the program. A graph is enqueued whole,
+// The part of a graph's launch that represents one call of the program. A graph is enqueued whole,
 // so that the parts' times are equal shares of the launch and say nothing.
 struct GraphPart {
   std::uint64_t begin_ns = 0, end_ns = 0;

@@ -8,7 +8,7 @@
 
 namespace warpstep::profiler {
 
-// Of an epoch: what the loader tells, else those of the session's first whole epoch; 0: not known.
+// Per epoch, as the loader reports; else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);
 // Samples per second over the counted steps; 0: not known.
 double samples_per_second(const Session& session, const Breakdown& breakdown);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/export/export.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
@@ -21,16 +22,14 @@ std::string fact(std::string_view what, const std::string& value, std::string_vi
 
 // Which steps the figures are about.
 std::string basis(const Session& session, const Breakdown& breakdown) {
-  std::string text = fmt::format("Means over {} steps",
-                                 quantity(static_cast<double>(breakdown.counted), Unit::count));
+  const std::string text = "Means over " + counted(static_cast<double>(breakdown.counted), "step");
   if (!breakdown.from_spans)
     return text + ", from per-step totals: no step was recorded with spans.";
   std::string windows;
-  for (const Window& window : session.windows)
-    if (window.complete != 0)
-      windows += fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step,
-                             window.last_step);
-  return fmt::format("{} that were recorded with spans: {}.", text, windows);
+  for (const Window& window : View(session).windows)
+    windows +=
+        fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step, window.last_step);
+  return fmt::format("{} recorded with spans: {}.", text, windows);
 }
 
 std::string losses_text(const Losses& losses) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -63,6 +65,66 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
                        std::string_view prefix) {
   const std::string near = nearest(word, candidates);
   return near.empty() ? std::string() : fmt::format("; did you mean {}{}?", prefix, near);
+}
+
+namespace {
+
+// Three significant digits, but whole numbers from 100 on.
+std::string three_digits(double value) {
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+std::string grouped(double value) {
+  const std::string digits = fmt::format("{:.0f}", std::abs(value));
+  std::string text(value < 0 ? "-" : "");
+  for (std::size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
+    text += digits[at];
+  }
+  return text;
+}
+
+std::string scaled(double value, double base, std::span<const char* const> units) {
+  const bool is_whole = value == std::floor(value);
+  std::size_t at = 0;
+  // 999.6 would be shown as 1000: in the next unit it is 1.00.
+  while (at + 1 < units.size() && std::abs(value) >= 0.9995 * base) {
+    value /= base;
+    ++at;
+  }
+  const bool is_large = std::abs(value) >= 999.5;  // no unit is left
+  return fmt::format(
+      "{} {}", is_large || (at == 0 && is_whole) ? grouped(value) : three_digits(value), units[at]);
+}
+
+constexpr std::array time_units{"ns", "us", "ms", "s"};
+constexpr std::array byte_units{"B", "KiB", "MiB", "GiB", "TiB"};
+constexpr std::array flop_units{"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+constexpr std::array flop_rates{"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"};
+constexpr std::array byte_rates{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+
+}  // namespace
+
+std::string quantity(double value, Unit unit) {
+  if (!std::isfinite(value)) return "-";
+  switch (unit) {
+    case Unit::ns: return scaled(value, 1000, time_units);
+    case Unit::bytes: return scaled(value, 1024, byte_units);
+    case Unit::flops: return scaled(value, 1000, flop_units);
+    case Unit::per_second_flops: return scaled(value, 1000, flop_rates);
+    case Unit::per_second_bytes: return scaled(value, 1000, byte_rates);
+    case Unit::share:
+      return value > 0 && value < 0.0005 ? "< 0.1 %" : fmt::format("{:.1f} %", value * 100);
+    case Unit::count: return grouped(value);
+    case Unit::none: break;
+  }
+  return std::abs(value) >= 1000 ? grouped(value) : fmt::format("{:.4g}", value);
+}
+
+std::string counted(double count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }
 
 std::string size_text(double bytes) {

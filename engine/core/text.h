@@ -1,6 +1,7 @@
-// Help with words that a user typed.
+// Text for people: numbers with their units, and help with words that a user typed.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +20,25 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string suggestion(std::string_view word, std::span<const std::string> candidates,
                        std::string_view prefix = "");
 
-// Bytes as people read them: "64 B", "392.0 KiB", "16.00 MiB".
+// How a number in base units is shown.
+enum class Unit : std::uint8_t {
+  none,  // a plain number
+  count,
+  ns,     // shown as ns, us, ms or s
+  bytes,  // shown as B, KiB, MiB, ...
+  share,  // of 1, shown in %
+  flops,  // a count, shown as MFLOP, ...
+  per_second_flops,
+  per_second_bytes,
+};
+
+// Three digits and a unit: "12.3 ms", "1.50 MiB", "95.2 %", "4,311,754", "1.20 TFLOP/s"; whole
+// numbers of the smallest unit as they are: "870 ns", "512 B". "-" for what is not finite.
+std::string quantity(double value, Unit unit);
+// "1 worker", "4 workers", "1,200 bytes".
+std::string counted(double count, std::string_view noun);
+
+// Bytes in the columns of listings: "64 B", "392.0 KiB", "16.00 MiB".
 std::string size_text(double bytes);
 
 }  // namespace warpstep

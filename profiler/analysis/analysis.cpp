@@ -1,18 +1,139 @@
+// All questions asked of one view, and how far the answers may be trusted: losses, the cost of
+// recording, disturbances of the run.
 #include "profiler/analysis/analysis.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "profiler/analysis/device.h"
+#include "profiler/analysis/loading.h"
+#include "profiler/analysis/scope.h"
+
 namespace warpstep::profiler {
+namespace {
+
+// A span is two readings of the clock and 32 bytes in a ring: 81 ns measured, with what the
+// reader takes for it. Runs that calibrated themselves record their own.
+constexpr double span_ns = 100;
+constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a kernel
+
+double recorded_ns(const View& view) {
+  const Session& session = view.session;
+  const Json& costs = fields::child(session.stamp, "profiler");
+  double sum = 0;
+  for (const Span& span : session.spans)
+    if (view.in_windows(span.begin_ns)) sum += fields::number(costs, "span_ns", span_ns);
+  for (const Activity& activity : session.activities)
+    if (view.in_windows(activity.start_ns)) sum += fields::number(costs, "activity_ns");
+  return sum;
+}
+
+std::size_t steps_of_windows(const View& view) {
+  const Session& session = view.session;
+  if (view.windows_ns() == 0) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(session.steps.begin(), session.steps.end(), [&](const Step& step) {
+        return view.in_windows(step.begin_ns) && view.in_windows(step.end_ns - 1);
+      }));
+}
+
+std::string many(std::uint64_t count, const char* noun) {
+  return counted(static_cast<double>(count), noun);
+}
+
+void note_losses(const Losses& losses, std::vector<std::string>& notes) {
+  if (losses.entries > 0)
+    notes.push_back(many(losses.entries, "span") +
+                    " lost because the thread's ring was full: sums are too small");
+  if (losses.activities > 0)
+    notes.push_back(many(losses.activities, "device record") +
+                    " dropped by CUPTI: device time is too small");
+  if (losses.without_times > 0)
+    notes.push_back(many(losses.without_times, "device record") +
+                    " came without times and are left out");
+  if (losses.cut_bytes > 0)
+    notes.push_back("the session's file was cut off: its last " + many(losses.cut_bytes, "byte") +
+                    " are left out");
+  if (losses.damaged_chunks > 0)
+    notes.push_back(fmt::format(
+        "the session's file was damaged after it was written: {} of it ({}) cannot be read, and {} "
+        "depend on them: all of these are left out",
+        many(losses.damaged_chunks, "chunk"), many(losses.damaged_bytes, "byte"),
+        many(losses.damaged_records, "record")));
+}
+
+void note_windows(const Session& session, std::vector<std::string>& notes) {
+  for (const Window& window : session.windows)
+    if (window.complete == 0)
+      notes.push_back(fmt::format("the run ended in the window of steps {}-{}, which is left out",
+                                  window.first_step, window.last_step));
+  if (session.windows.empty())
+    notes.emplace_back("no step was recorded with spans: only per-step totals are known");
+}
+
+void note_counters(const Session& session, std::vector<std::string>& notes) {
+  const std::string what = fields::text(fields::child(session.stamp, "profiler"), "counters");
+  if (!what.empty())
+    notes.push_back(fmt::format(
+        "PM sampling locked the GPU's clocks for --profile-counters ({}): times differ from a "
+        "run without it",
+        what));
+}
+
+void note_machine(const View& view, std::vector<std::string>& notes) {
+  const Session& session = view.session;
+  for (const Throttle& gpu : throttled(session))
+    notes.push_back(fmt::format("GPU {} throttled its clocks in {} of the samples ({})", gpu.gpu,
+                                quantity(gpu.share, Unit::share), gpu.why));
+  const MetricLevel cpu = metric_level(view, "cpu %");
+  const MetricLevel own = metric_level(view, "process cpu %");
+  const int cores = usable_cores(session);
+  if (cpu.count == 0 || own.count == 0 || cores < 1) return;
+  const double others = cpu.mean / 100 - own.mean / 100 / cores;
+  if (others >= 0.25)
+    notes.push_back(
+        fmt::format("other programs used {} of the CPU", quantity(others, Unit::share)));
+}
+
+}  // namespace
+
+Trust find_trust(const View& view, const Breakdown& breakdown) {
+  const Session& session = view.session;
+  Trust trust{.losses = session.losses, .notes = session.notes};
+  if (const std::size_t steps = steps_of_windows(view); steps > 0)
+    trust.overhead_ns = recorded_ns(view) / static_cast<double>(steps);
+  if (breakdown.step_ns > 0) trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
+  for (const ClockReading& reading : session.clocks)
+    trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
+  note_losses(session.losses, trust.notes);
+  note_windows(session, trust.notes);
+  if (trust.overhead_share >= 0.01)
+    trust.notes.push_back(fmt::format(
+        "recording cost {} per step ({}): times of short calls are too large",
+        quantity(trust.overhead_ns, Unit::ns), quantity(trust.overhead_share, Unit::share)));
+  if (!session.devices.empty() && trust.clock_error_ns >= large_clock_error_ns)
+    trust.notes.push_back(
+        fmt::format("host and device times may be off by {} against each other",
+                    quantity(static_cast<double>(trust.clock_error_ns), Unit::ns)));
+  note_counters(session, trust.notes);
+  note_machine(view, trust.notes);
+  return trust;
+}
 
 Analysis analyse(const Session& session) {
+  const View view(session);
   Analysis analysis;
-  analysis.breakdown = break_down(session);
-  analysis.devices = device_metrics(session);
-  analysis.work = find_work(session);
+  analysis.breakdown = break_down(view);
+  analysis.devices = device_metrics(view);
+  analysis.work = find_work(view);
   analysis.memory = memory_timeline(session);
-  analysis.loader = loader_view(session);
-  analysis.stall = diagnose(analysis.loader, session);
-  analysis.path = critical_path(session);
-  analysis.trust = find_trust(session, analysis.breakdown);
-  analysis.findings = find_findings(session, analysis);
+  analysis.loader = loader_view(view);
+  analysis.stall = diagnose(analysis.loader, view);
+  analysis.path = critical_path(view);
+  analysis.trust = find_trust(view, analysis.breakdown);
+  analysis.findings = find_findings(view, analysis);
   return analysis;
 }
 

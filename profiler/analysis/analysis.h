@@ -1,4 +1,4 @@
-// Everything that a session says. Pure: the same session gives the same answer.
+// All questions about a session, asked at once. Pure: the same session gives the same answer.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ namespace warpstep::profiler {
 // How far the report may be trusted.
 struct Trust {
   Losses losses;
-  double overhead_ns = 0;     // a step, that recording cost by its own calibration
+  double overhead_ns = 0;     // per step: the cost of recording, by its own calibration
   double overhead_share = 0;  // of 1
   std::uint64_t clock_error_ns = 0;
-  std::vector<std::string> notes;  // what was not recorded and why; throttling; incomplete windows
+  std::vector<std::string> notes;  // anything not recorded, and why; throttling; incomplete windows
 };
 
 // What to do next.
 struct Finding {
   std::string key;       // "data-wait", "launch-bound", ...: stable, for scripts
-  std::string text;      // one sentence: what is the matter
-  std::string evidence;  // the numbers that show it
-  std::string advice;    // what to do: "use --workers 6"
-  std::string flag;      // the option that changes it: "--workers 6"; empty: none does
-  double gain_ns = 0;    // a step, expected; 0: not known
+  std::string text;      // the problem, one sentence
+  std::string evidence;  // the numbers behind it
+  std::string advice;    // "use --workers 6"
+  std::string flag;      // the option to change: "--workers 6"; may be empty
+  double gain_ns = 0;    // per step, expected; 0: not known
 };
 
 struct Analysis {
@@ -46,8 +46,8 @@ struct Analysis {
 };
 Analysis analyse(const Session& session);
 
-std::vector<Finding> find_findings(const Session& session, const Analysis& so_far);
-Trust find_trust(const Session& session, const Breakdown& breakdown);
+std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
+Trust find_trust(const View& view, const Breakdown& breakdown);
 
 // Every table of the report: "breakdown", "steps", "layers", "calls", "ops", "kernels", "host",
 // "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".

@@ -7,93 +7,15 @@
 
 namespace warpstep::profiler {
 
-std::vector<Interval> merged(std::vector<Interval> intervals) {
-  std::erase_if(intervals, [](const Interval& i) { return i.end_ns <= i.begin_ns; });
-  std::sort(intervals.begin(), intervals.end(),
-            [](const Interval& a, const Interval& b) { return a.begin_ns < b.begin_ns; });
-  std::size_t kept = 0;
-  for (const Interval& interval : intervals) {
-    if (kept > 0 && interval.begin_ns <= intervals[kept - 1].end_ns)
-      intervals[kept - 1].end_ns = std::max(intervals[kept - 1].end_ns, interval.end_ns);
-    else
-      intervals[kept++] = interval;
-  }
-  intervals.resize(kept);
-  return intervals;
-}
-
-std::uint64_t total_ns(std::span<const Interval> disjoint) {
-  std::uint64_t sum = 0;
-  for (const Interval& interval : disjoint) sum += interval.end_ns - interval.begin_ns;
-  return sum;
-}
-
-std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b) {
-  std::vector<Interval> common;
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const Interval both{std::max(a[i].begin_ns, b[j].begin_ns), std::min(a[i].end_ns, b[j].end_ns)};
-    if (both.begin_ns < both.end_ns) common.push_back(both);
-    a[i].end_ns < b[j].end_ns ? ++i : ++j;
-  }
-  return common;
-}
-
-std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b) {
-  std::vector<Interval> rest;
-  std::size_t j = 0;
-  for (Interval left : a) {
-    while (j < b.size() && b[j].end_ns <= left.begin_ns) ++j;
-    // What of b ends beyond `left` may take from the next one of a, too: j stays there.
-    for (std::size_t k = j; k < b.size() && b[k].begin_ns < left.end_ns; ++k) {
-      if (left.begin_ns < b[k].begin_ns) rest.push_back({left.begin_ns, b[k].begin_ns});
-      left.begin_ns = std::min(left.end_ns, b[k].end_ns);
-      if (b[k].end_ns <= left.end_ns) j = k + 1;
-    }
-    if (left.begin_ns < left.end_ns) rest.push_back(left);
-  }
-  return rest;
-}
-
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
-
-Nesting nest(const std::vector<Interval>& items) {
-  Nesting nesting;
-  nesting.parent.assign(items.size(), -1);
-  std::vector<std::size_t> open;
-  std::uint64_t now = 0;
-  const auto advance = [&](std::uint64_t to) {
-    while (!open.empty()) {
-      const std::size_t inner = open.back();
-      const std::uint64_t end = std::min(items[inner].end_ns, to);
-      if (now < end) {
-        nesting.slices.push_back({now, end, inner});
-        now = end;
-      }
-      if (items[inner].end_ns > to) break;
-      open.pop_back();
-    }
-    now = std::max(now, to);
-  };
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    advance(items[i].begin_ns);
-    if (!open.empty()) nesting.parent[i] = static_cast<std::int64_t>(open.back());
-    open.push_back(i);
-  }
-  advance(UINT64_MAX);
-  return nesting;
-}
-
 namespace {
 
 class Collector {
  public:
-  Collector(const Session& session, const BreakdownOptions& options)
-      : session_(session),
+  Collector(const View& view, const BreakdownOptions& options)
+      : session_(view.session),
         options_(options),
-        trainer_(trainer_thread(session)),
-        counts_graphs_(!tells_graph_kernels(session)) {}
+        trainer_(view.trainer),
+        counts_graphs_(!has_graph_kernels(view.session)) {}
 
   ByCategory run() {
     for (const Span& span : session_.spans) take(span);
@@ -118,7 +40,7 @@ class Collector {
         add(is_communication(session_.name(a.name)) ? Category::communication : Category::kernel,
             a.start_ns, a.end_ns);
         break;
-      case What::graph:  // as a whole, unless its kernels are told
+      case What::graph:  // as a whole, unless its kernels are recorded
         if (counts_graphs_) add(Category::kernel, a.start_ns, a.end_ns);
         break;
       case What::copy: add(Category::copy, a.start_ns, a.end_ns); break;
@@ -136,7 +58,7 @@ class Collector {
   void take(const Span& span) {
     const Kind kind = session_.kind(span);
     if (options_.tb_compatible)
-      add(tb_category(kind), span.begin_ns, tells_tb(kind) ? span.end_ns : span.begin_ns);
+      add(tb_category(kind), span.begin_ns, is_of_tb(kind) ? span.end_ns : span.begin_ns);
     else if (kind == Kind::call && session_.computes_on_host())
       add(Category::kernel, span.begin_ns, span.end_ns);
     else if (span.thread == trainer_)
@@ -155,8 +77,8 @@ class Collector {
     }
   }
 
-  // What torch_tb_profiler sees of them; the loader's own threads are nothing that it knows.
-  static bool tells_tb(Kind kind) {
+  // torch_tb_profiler knows nothing of the loader's own threads.
+  static bool is_of_tb(Kind kind) {
     return kind != Kind::sample && kind != Kind::stage && kind != Kind::idle;
   }
   static Category tb_category(Kind kind) {
@@ -178,13 +100,10 @@ bool is_communication(std::string_view kernel) {
   return kernel.starts_with("nccl");
 }
 
-ByCategory by_category(const Session& session, const BreakdownOptions& options) {
-  return Collector(session, options).run();
+ByCategory by_category(const View& view, const BreakdownOptions& options) {
+  return Collector(view, options).run();
 }
 
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, categories> texts{{
@@ -222,7 +141,7 @@ std::string_view title(Category category) {
 std::vector<Parts> sweep(std::span<const Interval> steps,
                          const std::array<std::vector<Interval>, categories>& by_category) {
   std::vector<Parts> parts(steps.size(), Parts{});
-  std::vector<Interval> rest;  // of the steps: nobody's yet
+  std::vector<Interval> rest;  // of the steps: not yet credited
   for (const Interval& step : steps)
     if (step.begin_ns < step.end_ns) rest.push_back(step);
   for (std::size_t c = 0; c < categories; ++c) {
@@ -235,11 +154,9 @@ std::vector<Parts> sweep(std::span<const Interval> steps,
   return parts;
 }
 
-using namespace analysis;
-
 namespace {
 
-Parts told_parts(const Step& step) {
+Parts recorded_totals(const Step& step) {
   Parts parts{};
   const auto at = [&](Category c) -> std::uint64_t& { return parts[static_cast<std::size_t>(c)]; };
   at(Category::kernel) = step.kernels_ns;
@@ -265,27 +182,26 @@ void find_means(const std::vector<std::size_t>& counted, Breakdown& breakdown) {
 
 }  // namespace
 
-Breakdown break_down(const Session& session, const BreakdownOptions& options) {
+Breakdown break_down(const View& view, const BreakdownOptions& options) {
+  const Session& session = view.session;
   Breakdown breakdown{.tb_compatible = options.tb_compatible};
   for (const Step& step : session.steps)
-    breakdown.steps.push_back({step.step, {step.begin_ns, step.end_ns}, told_parts(step), false});
+    breakdown.steps.push_back(
+        {step.step, {step.begin_ns, step.end_ns}, recorded_totals(step), false});
 
-  const std::vector<std::size_t> recorded = recorded_steps(session);
-  std::vector<std::size_t> counted = counted_steps(session);
-  std::vector<Interval> times;
+  const std::vector<std::size_t>& recorded = view.recorded.steps();
+  std::vector<std::size_t> counted = view.counted;
+  std::vector<Interval> times = view.recorded.times();
   if (options.tb_compatible && !recorded.empty()) {
-    const TbSteps tb = tb_steps(session, recorded);
+    const TbSteps tb = tb_steps(view);
     times = tb.times;
     counted.clear();
     for (std::size_t i = 0; i < recorded.size(); ++i)
       if (tb.is_kept[i]) counted.push_back(recorded[i]);
-  } else {
-    const std::vector<Interval> all = step_times(session);
-    for (const std::size_t i : recorded) times.push_back(all[i]);
   }
 
   if (!recorded.empty()) {
-    const std::vector<Parts> parts = sweep(times, by_category(session, options));
+    const std::vector<Parts> parts = sweep(times, by_category(view, options));
     for (std::size_t i = 0; i < recorded.size(); ++i) {
       StepParts& step = breakdown.steps[recorded[i]];
       step.time = times[i];
@@ -297,9 +213,6 @@ Breakdown break_down(const Session& session, const BreakdownOptions& options) {
   return breakdown;
 }
 
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
 namespace {
 
 struct DeviceWork {  // that a step launched
@@ -320,12 +233,12 @@ std::size_t step_of(const Activity& launch, const std::vector<Interval>& steps) 
   return static_cast<std::size_t>(after - steps.begin()) - 1;
 }
 
-AllWork find_device_work(const Session& session, const std::vector<Interval>& steps) {
+AllWork find_device_work(const View& view) {
+  const std::vector<Interval>& steps = view.recorded.times();
   AllWork all{std::vector<DeviceWork>(steps.size()), {}};
-  const Launches launches(session);
-  for (const Activity& activity : session.activities) {
+  for (const Activity& activity : view.session.activities) {
     if (!is_on_device(activity)) continue;
-    const Activity* launch = launches.find(activity.correlation);
+    const Activity* launch = view.launches.find(activity.correlation);
     const std::size_t step = launch == nullptr ? steps.size() : step_of(*launch, steps);
     if (step == steps.size()) {
       all.of_none.push_back({activity.start_ns, activity.end_ns});
@@ -355,12 +268,10 @@ std::vector<bool> kept(const std::vector<DeviceWork>& of_step) {
 
 }  // namespace
 
-TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps) {
-  const std::vector<Interval> all = step_times(session);
-  TbSteps tb;
-  for (const std::size_t step : steps) tb.times.push_back(all[step]);
-  if (steps.empty()) return tb;
-  const AllWork work = find_device_work(session, tb.times);
+TbSteps tb_steps(const View& view) {
+  TbSteps tb{view.recorded.times(), {}};
+  if (tb.times.empty()) return tb;
+  const AllWork work = find_device_work(view);
   tb.is_kept = kept(work.of_step);
   std::uint64_t previous_end = 0;
   for (const Interval& early : work.of_none)
@@ -375,4 +286,4 @@ TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps) 
   return tb;
 }
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

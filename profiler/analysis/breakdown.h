@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/analysis/intervals.h"
+#include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
@@ -25,19 +27,9 @@ enum class Category : std::uint8_t {
 };
 inline constexpr std::size_t categories = 9;
 std::string_view name(Category category);   // "kernel", "copy", ..., as CSV has it
-std::string_view title(Category category);  // "Kernel", "Memcpy", ..., as people read it
+std::string_view title(Category category);  // "Kernel", "Memcpy", ...: torch_tb_profiler's
 
 using Parts = std::array<std::uint64_t, categories>;  // ns by Category
-
-struct Interval {
-  std::uint64_t begin_ns = 0, end_ns = 0;
-};
-
-// Of intervals that may overlap in any way: sorted, merged, disjoint; empty ones left out.
-std::vector<Interval> merged(std::vector<Interval> intervals);
-std::uint64_t total_ns(std::span<const Interval> disjoint);
-std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b);
-std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b);
 
 // The parts of each step, which are disjoint intervals in order: sum(parts) == end - begin,
 // exactly.
@@ -48,7 +40,8 @@ struct StepParts {
   std::uint64_t step = 0;
   Interval time;
   Parts parts{};
-  bool from_spans = false;  // else from what every step tells: kernel, copy, data, cpu, other
+  bool from_spans =
+      false;  // else from the totals that every step records: kernel, copy, data, cpu, other
 };
 
 struct BreakdownOptions {
@@ -60,51 +53,30 @@ struct BreakdownOptions {
 
 struct Breakdown {
   std::vector<StepParts> steps;           // all of the session's, in order
-  std::array<double, categories> mean{};  // ns a step, over `counted` steps
+  std::array<double, categories> mean{};  // ns per step, over `counted` steps
   double step_ns = 0;                     // mean; the sum of `mean`
-  // Steps that the means are over: those of complete windows, and of these the ones told from spans
-  // and activities if there are any; without windows all but the first.
+  // Steps that the means are over: View::counted.
   std::size_t counted = 0;
   bool from_spans = false;     // whether these had spans; on a device, activities
   bool tb_compatible = false;  // by the rules of torch_tb_profiler
 };
-Breakdown break_down(const Session& session, const BreakdownOptions& options = {});
-
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
+Breakdown break_down(const View& view, const BreakdownOptions& options = {});
 
 // Which category every span and activity of a session belongs to.
 
 using ByCategory = std::array<std::vector<Interval>, categories>;
 
-ByCategory by_category(const Session& session, const BreakdownOptions& options);
+ByCategory by_category(const View& view, const BreakdownOptions& options);
 
-// Whether a kernel moves data between devices: NCCL's are all called so.
+// Whether a kernel moves data between devices: the names of NCCL's.
 bool is_communication(std::string_view kernel);
 
-// The steps as torch_tb_profiler bounds them (event_parser.py): a step lasts until the work that it
-// launched is done, and the next one begins then.
+// The steps with the bounds of torch_tb_profiler (event_parser.py): a step lasts until the work
+// that it launched is done, and the next one begins then.
 struct TbSteps {
-  std::vector<Interval> times;  // of `steps`
+  std::vector<Interval> times;  // of the recorded steps
   std::vector<bool> is_kept;    // false: a step at the end that is cut off, by its device work
 };
-TbSteps tb_steps(const Session& session, const std::vector<std::size_t>& steps);
+TbSteps tb_steps(const View& view);
 
-// What a thread was doing at each moment: the innermost of its nested spans.
-
-struct Slice {
-  std::uint64_t begin_ns = 0, end_ns = 0;
-  std::size_t item = 0;  // the innermost one
-};
-
-struct Nesting {
-  std::vector<Slice> slices;         // disjoint, in order; together the union of the items
-  std::vector<std::int64_t> parent;  // of each item; -1: none
-};
-
-// Items by begin, of equal begins the longer one first. Items that overlap without nesting, which
-// one thread's do not, take from each other what the later one covers.
-Nesting nest(const std::vector<Interval>& items);
-
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

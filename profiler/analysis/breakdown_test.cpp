@@ -14,7 +14,7 @@ namespace {
 using Intervals = std::vector<Interval>;
 constexpr std::uint64_t horizon = 60;
 
-// The truth: a flag a ns.
+// The truth: a flag per ns.
 std::vector<bool> flags(const Intervals& intervals) {
   std::vector<bool> set(horizon);
   for (const Interval& i : intervals)
@@ -115,21 +115,18 @@ TEST(Sweep, AddsUpWithoutSteps) {
 }
 
 }  // namespace
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
 namespace {
 
-TEST(Nesting, GivesEachMomentToTheInnermost) {
-  const Nesting nesting = nest({{0, 100}, {10, 40}, {20, 30}, {50, 60}, {200, 210}});
+TEST(NestedSlices, GivesEachMomentToTheInnermost) {
+  const NestedSlices nesting = nest({{0, 100}, {10, 40}, {20, 30}, {50, 60}, {200, 210}});
   EXPECT_EQ(nesting.parent, (std::vector<std::int64_t>{-1, 0, 1, 0, -1}));
   std::vector<std::uint64_t> self(5);
-  for (const Slice& slice : nesting.slices) self[slice.item] += slice.end_ns - slice.begin_ns;
+  for (const TimeSlice& slice : nesting.slices) self[slice.item] += slice.end_ns - slice.begin_ns;
   EXPECT_EQ(self, (std::vector<std::uint64_t>{60, 20, 10, 10, 10}));
 }
 
 // Any overlaps: at each moment the one that began last, of those that run.
-TEST(Nesting, AgreesWithACountOfEveryNanosecond) {
+TEST(NestedSlices, AgreesWithACountOfEveryNanosecond) {
   std::mt19937 random(5);
   const auto upto = [&](std::uint64_t most) {
     return std::uniform_int_distribution<std::uint64_t>(0, most)(random);
@@ -148,7 +145,7 @@ TEST(Nesting, AgreesWithACountOfEveryNanosecond) {
       for (std::uint64_t t = items[i].begin_ns; t < items[i].end_ns; ++t)
         inner[t] = static_cast<std::int64_t>(i);
     std::uint64_t end = 0;
-    for (const Slice& slice : nest(items).slices) {
+    for (const TimeSlice& slice : nest(items).slices) {
       ASSERT_LE(end, slice.begin_ns);
       ASSERT_LT(slice.begin_ns, slice.end_ns);
       end = slice.end_ns;
@@ -160,9 +157,6 @@ TEST(Nesting, AgreesWithACountOfEveryNanosecond) {
 }
 
 }  // namespace
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
 namespace {
 
 using testing::SessionBuilder;

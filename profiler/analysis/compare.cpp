@@ -1,6 +1,6 @@
-// The procedure: a number a step for each call and part, the difference of medians over steps with
-// a bootstrap interval, told when the interval excludes 0, it is large enough, and the family of
-// all of them allows it.
+// The procedure: a number per step for each call and part; the difference of medians over steps
+// with a bootstrap interval; significant when the interval excludes 0, the difference is large
+// enough and the family of all of them allows it.
 
 #include "profiler/analysis/compare.h"
 
@@ -21,9 +21,9 @@
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
-// What a comparison compares: a number a step for the step, its parts and its calls.
+// What a comparison compares: a number per step: of the step, its parts and its calls.
 
 enum class Scope : std::uint8_t { step, part, call };
 
@@ -129,7 +129,7 @@ class Calls {
     series[at_[step]] += static_cast<double>(ns);
   }
 
-  // In the order of the program; those that it does not tell of by name.
+  // In the order of the program; those that are not in it by name.
   void take(RunSeries& run) {
     for (auto& [key, ns] : ns_)
       run.series.push_back({std::get<1>(key), std::get<2>(key), Scope::call, std::move(ns)});
@@ -142,11 +142,12 @@ class Calls {
     const auto [at, is_new] = keys_.try_emplace({call, name});
     if (!is_new) return at->second;
     const Json& calls = fields::child(session_.program, "calls");
-    const bool is_told = calls.is_array() && call < calls.size();
-    std::string title = is_told ? fields::text(calls[call], "title", name) : name;
-    std::string phase = is_told ? analysis::phase_of(calls[call]) : "";
+    const bool is_listed = calls.is_array() && call < calls.size();
+    std::string title = is_listed ? fields::text(calls[call], "title", name) : name;
+    std::string phase = is_listed ? phase_of(calls[call]) : "";
     // Two calls of one title and phase are one series.
-    const auto [first, _] = first_.try_emplace({title, phase}, is_told ? call : ~std::uint64_t{0});
+    const auto [first, _] =
+        first_.try_emplace({title, phase}, is_listed ? call : ~std::uint64_t{0});
     return at->second = {first->second, std::move(title), std::move(phase)};
   }
 
@@ -249,17 +250,10 @@ std::vector<Pair> aligned(const RunSeries& before, const RunSeries& after) {
   return pairs;
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 namespace {
 
-using advice::Pair;
-using advice::RunSeries;
-using advice::Scope;
-
 constexpr std::size_t least_steps = 8;  // a bootstrap of fewer is of no use
-constexpr std::size_t few_steps = 20;
+constexpr std::size_t rough_steps = 20;
 constexpr std::uint32_t seed = 20;
 // Below, a difference may be the clock's: reading the host's takes 40 ns at both ends, and CUDA's
 // events resolve 0.5 us.
@@ -273,38 +267,38 @@ struct Scoped {
 // A run whose steps are like their neighbours says less than its number of steps: they are drawn in
 // blocks then.
 double step_correlation(const RunSeries& run) {
-  return advice::correlation(run.series.front().ns, run.strata);
+  return correlation(run.series.front().ns, run.strata);
 }
 std::size_t block_of(const RunSeries& run) {
-  return advice::block_length(step_correlation(run), run.steps());
+  return block_length(step_correlation(run), run.steps());
 }
 
 std::vector<Scoped> test_all(const RunSeries& before, const RunSeries& after, double resolution,
                              const CompareOptions& options) {
-  const advice::Resamples of_before(before.strata, options.resamples, seed, 0, block_of(before));
-  const advice::Resamples of_after(after.strata, options.resamples, seed, 1, block_of(after));
+  const Resamples of_before(before.strata, options.resamples, seed, 0, block_of(before));
+  const Resamples of_after(after.strata, options.resamples, seed, 1, block_of(after));
   std::vector<Scoped> all;
   std::vector<double> p;
-  for (const Pair& pair : advice::aligned(before, after)) {
+  for (const Pair& pair : aligned(before, after)) {
     Change change{.what = pair.what,
                   .phase = pair.phase,
-                  .before_ns = advice::median(pair.before),
-                  .after_ns = advice::median(pair.after)};
-    const advice::Difference found =
-        advice::difference(change.after_ns - change.before_ns, of_before.medians(pair.before),
-                           of_after.medians(pair.after));
+                  .before_ns = median(pair.before),
+                  .after_ns = median(pair.after)};
+    const Difference found =
+        median_difference(change.after_ns - change.before_ns, of_before.medians(pair.before),
+                          of_after.medians(pair.after));
     change.low = found.low;
     change.high = found.high;
     change.p = found.p;
     p.push_back(found.p);
     all.push_back({change, pair.scope});
   }
-  const std::vector<bool> rejected = advice::rejected(p, options.false_discoveries);
+  const std::vector<bool> is_rejected = rejected(p, options.false_discoveries);
   for (std::size_t i = 0; i < all.size(); ++i) {
     Change& change = all[i].change;
     const double least = std::max(options.least_share * change.before_ns, resolution);
-    change.is_told = rejected[i] && (change.low > 0 || change.high < 0) &&
-                     std::abs(change.after_ns - change.before_ns) > least;
+    change.is_significant = is_rejected[i] && (change.low > 0 || change.high < 0) &&
+                            std::abs(change.after_ns - change.before_ns) > least;
   }
   return all;
 }
@@ -331,20 +325,20 @@ std::string title(const Change& change) {
 }
 
 // Calls stand for the kernels that they are; medians do not add up, so that what is left over is a
-// line of its own.
+// separate line.
 std::vector<std::pair<std::string, double>> waterfall(const std::vector<Scoped>& all) {
   std::vector<std::pair<std::string, double>> lines;
   double calls = 0, sum = 0, step = 0;
   for (const Scoped& scoped : all) {
     if (scoped.scope == Scope::step) step = delta(scoped.change);
-    if (scoped.scope != Scope::call || !scoped.change.is_told) continue;
+    if (scoped.scope != Scope::call || !scoped.change.is_significant) continue;
     lines.emplace_back(title(scoped.change), delta(scoped.change));
     calls += lines.back().second;
   }
   sum = calls;
   const bool has_calls = !lines.empty();
   for (const Scoped& scoped : all) {
-    if (scoped.scope != Scope::part || !scoped.change.is_told) continue;
+    if (scoped.scope != Scope::part || !scoped.change.is_significant) continue;
     const bool kernels = scoped.change.what == "kernels" && has_calls;
     lines.emplace_back(kernels ? "other kernels" : scoped.change.what,
                        delta(scoped.change) - (kernels ? calls : 0));
@@ -358,31 +352,31 @@ std::string verdict(const Comparison& found) {
   const Change& step = found.changes.front();
   const Change* call = nullptr;
   for (const Change& change : found.changes)
-    if (&change != &step && change.is_told && call == nullptr) call = &change;
-  const std::string interval = fmt::format("95% interval {} to {}", advice::time_text(step.low),
-                                           advice::time_text(step.high));
-  if (!step.is_told && call == nullptr)
-    return fmt::format(
-        "No change that stands out from noise: a step takes {} before, {} after ({}).",
-        advice::time_text(step.before_ns), advice::time_text(step.after_ns), interval);
+    if (&change != &step && change.is_significant && call == nullptr) call = &change;
+  const std::string interval = fmt::format("95 % interval {} to {}", quantity(step.low, Unit::ns),
+                                           quantity(step.high, Unit::ns));
+  if (!step.is_significant && call == nullptr)
+    return fmt::format("No significant change: a step takes {} before, {} after ({}).",
+                       quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns),
+                       interval);
   std::string text;
-  if (step.is_told) {
+  if (step.is_significant) {
     text =
-        fmt::format("A step takes {} {} ({} before, {} after, {:+.1f}%; {})",
-                    advice::time_text(std::abs(delta(step))), delta(step) > 0 ? "longer" : "less",
-                    advice::time_text(step.before_ns), advice::time_text(step.after_ns),
+        fmt::format("A step takes {} {} ({} before, {} after, {:+.1f} %; {})",
+                    quantity(std::abs(delta(step)), Unit::ns), delta(step) > 0 ? "longer" : "less",
+                    quantity(step.before_ns, Unit::ns), quantity(step.after_ns, Unit::ns),
                     step.before_ns > 0 ? 100 * delta(step) / step.before_ns : 0, interval);
   } else {
-    text = fmt::format("A step takes as long as before ({})", advice::time_text(step.after_ns));
+    text = fmt::format("A step takes as long as before ({})", quantity(step.after_ns, Unit::ns));
   }
   const auto& largest = *std::max_element(
       found.waterfall.begin(), found.waterfall.end(),
       [](const auto& a, const auto& b) { return std::abs(a.second) < std::abs(b.second); });
-  const bool is_most = step.is_told && 2 * largest.second / delta(step) > 1;
+  const bool is_most = step.is_significant && 2 * largest.second / delta(step) > 1;
   if (found.waterfall.size() > 1)
     text +=
         fmt::format("; {}: {}, {}{}", is_most ? "most of it" : "the largest part", largest.first,
-                    largest.second > 0 ? "+" : "", advice::time_text(largest.second));
+                    largest.second > 0 ? "+" : "", quantity(largest.second, Unit::ns));
   return text + ".";
 }
 
@@ -394,8 +388,8 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
   for (const auto& [run, which] : {std::pair{&before, "before"}, std::pair{&after, "after"}}) {
     if (run->steps() < least_steps)
       fail<UsageError>("the run {} has {} steps to compare, which are too few: record {} or more",
-                       which, run->steps(), few_steps);
-    if (run->steps() < few_steps)
+                       which, run->steps(), rough_steps);
+    if (run->steps() < rough_steps)
       warnings.push_back(
           fmt::format("the run {} has only {} steps: intervals are rough", which, run->steps()));
     if (const double r = step_correlation(*run); r >= 0.5)
@@ -417,24 +411,21 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
 }  // namespace
 
 Comparison compare(const Session& before, const Session& after, const CompareOptions& options) {
-  std::vector<std::string> warnings = advice::check_comparable(before, after, options.force);
-  const bool windows =
-      advice::window_steps(before) >= least_steps && advice::window_steps(after) >= least_steps;
+  std::vector<std::string> warnings = check_comparable(before, after, options.force);
+  const bool windows = window_steps(before) >= least_steps && window_steps(after) >= least_steps;
   if (!windows)
     warnings.emplace_back(
-        "not both runs have a window of 8 steps or more: compared by what every step tells, "
-        "without "
+        "not both runs have a window of 8 steps or more: compared by per-step totals, without "
         "calls");
   const bool on_host = before.computes_on_host() && after.computes_on_host();
-  return compared(advice::series_of(before, windows), advice::series_of(after, windows),
+  return compared(series_of(before, windows), series_of(after, windows),
                   on_host ? host_resolution_ns : device_resolution_ns, options,
                   std::move(warnings));
 }
 
 Comparison compare_halves(const Session& session, const CompareOptions& options) {
-  const RunSeries run =
-      advice::series_of(session, advice::window_steps(session) >= 2 * least_steps);
-  return compared(advice::half_of(run, 0), advice::half_of(run, 1),
+  const RunSeries run = series_of(session, window_steps(session) >= 2 * least_steps);
+  return compared(half_of(run, 0), half_of(run, 1),
                   session.computes_on_host() ? host_resolution_ns : device_resolution_ns, options,
                   {});
 }
@@ -452,7 +443,7 @@ Table to_table(const Comparison& comparison) {
                           {"low_ns", "from", Unit::ns},
                           {"high_ns", "to", Unit::ns},
                           {"p", "p", Unit::none},
-                          {"told", "stands out", Unit::none}},
+                          {"significant", "significant", Unit::none}},
               .rows = {}};
   for (const Change& change : comparison.changes) {
     const Cell share =
@@ -460,7 +451,7 @@ Table to_table(const Comparison& comparison) {
     table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
                           delta(change), share, change.low, change.high,
                           std::max(change.p, comparison.least_p),
-                          std::string(change.is_told ? "yes" : "no")});
+                          std::string(change.is_significant ? "yes" : "no")});
   }
   return table;
 }

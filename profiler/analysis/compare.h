@@ -1,4 +1,4 @@
-// Two runs side by side: what changed, and how sure that is.
+// Compares two runs: what changed, and how certain that is.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace warpstep::profiler {
 
 struct CompareOptions {
   bool force = false;               // compare runs on different devices
-  double least_share = 0.01;        // changes below are not told
+  double least_share = 0.01;        // smaller changes are not significant
   double false_discoveries = 0.05;  // Benjamini-Hochberg's q
   int resamples = 2000;             // of the bootstrap, whose seed is fixed
 };
@@ -19,19 +19,20 @@ struct CompareOptions {
 struct Change {
   std::string what;  // "step", "conv1/conv", "data wait"
   std::string phase;
-  double before_ns = 0, after_ns = 0;  // medians a step
+  double before_ns = 0, after_ns = 0;  // medians per step
   double low = 0, high = 0;            // 95 % interval of (after - before), ns
   double p = 1;
-  bool is_told = false;  // the interval excludes 0, large enough, and survives the family
+  bool is_significant = false;  // the interval excludes 0, large enough, and survives the family
 };
 
 struct Comparison {
   std::vector<std::string> warnings;  // what differs in the stamps and may explain it
   std::vector<Change> changes;        // "step" first, then parts, then calls: largest first
-  // The step's change as a sum: told parts, then the rest.
+  // The step's change as a sum: significant parts, then the rest.
   std::vector<std::pair<std::string, double>> waterfall;
-  double least_p = 0.0005;  // tables show none below: 1 / resamples, what a bootstrap can tell
-  std::string verdict;      // one sentence
+  double least_p =
+      0.0005;           // tables show none below: 1 / resamples, the resolution of the bootstrap
+  std::string verdict;  // one sentence
 };
 // Throws UsageError when devices, models or batches differ, unless forced, and when there are too
 // few steps.

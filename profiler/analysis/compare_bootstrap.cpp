@@ -12,7 +12,7 @@
 #include "engine/core/random.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -86,8 +86,8 @@ std::vector<double> Resamples::medians(const std::vector<double>& values) const 
   return result;
 }
 
-Difference difference(double observed, const std::vector<double>& before,
-                      const std::vector<double>& after) {
+Difference median_difference(double observed, const std::vector<double>& before,
+                             const std::vector<double>& after) {
   std::vector<double> deltas;
   for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i)
     deltas.push_back(after[i] - before[i]);
@@ -137,13 +137,13 @@ std::string model_of(const Session& session) {
 }
 
 std::int64_t batch_of(const Session& session) {
-  const std::int64_t told = fields::whole(fields::child(session.stamp, "options"), "batch",
-                                          fields::whole(session.loader, "batch"));
-  if (told > 0 || session.steps.empty()) return told;
+  const std::int64_t batch = fields::whole(fields::child(session.stamp, "options"), "batch",
+                                           fields::whole(session.loader, "batch"));
+  if (batch > 0 || session.steps.empty()) return batch;
   return session.steps.front().samples;
 }
 
-std::string shown(const Json& value) {
+std::string option_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -158,7 +158,9 @@ void differences(const std::string& path, const Json& before, const Json& after,
     if (b == a) return;
     const std::string name = path.empty() ? key : path + "." + key;
     if (b.is_object() && a.is_object()) return differences(name, b, a, left_out, found);
-    const auto said = [](const Json& value) { return value.is_null() ? "not told" : shown(value); };
+    const auto said = [](const Json& value) {
+      return value.is_null() ? "not recorded" : option_text(value);
+    };
     found.push_back(fmt::format("{}: {} before, {} after", name, said(b), said(a)));
   };
   for (const auto& [key, value] : before.items()) visit(key);
@@ -169,7 +171,8 @@ bool samples_counters(const Session& session) {
   return !fields::text(fields::child(session.stamp, "profiler"), "counters").empty();
 }
 
-void told_losses(const char* which, const Session& session, std::vector<std::string>& warnings) {
+void note_lost_records(const char* which, const Session& session,
+                       std::vector<std::string>& warnings) {
   const std::uint64_t lost = session.losses.entries + session.losses.activities;
   if (lost > 0)
     warnings.push_back(
@@ -215,9 +218,9 @@ std::vector<std::string> check_comparable(const Session& before, const Session& 
     };
     differences("", side(before), side(after), {"frequency_mhz", "load_average"}, warnings);
   }
-  told_losses("before", before, warnings);
-  told_losses("after", after, warnings);
+  note_lost_records("before", before, warnings);
+  note_lost_records("after", after, warnings);
   return warnings;
 }
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

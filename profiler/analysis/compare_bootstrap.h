@@ -1,4 +1,4 @@
-// Whether two medians differ.
+// The statistics of a comparison: whether two medians differ, and whether two runs are comparable.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
 double median(std::vector<double> values);  // 0 of none
 
-// Correlation of values with the next ones of their stratum, 0 when it does not stand out from
-// chance (two standard errors, 2 / sqrt(n)) or is negative.
+// Correlation of values with the next ones of their stratum, 0 when it is not significant (two
+// standard errors, 2 / sqrt(n)) or is negative.
 double correlation(const std::vector<double>& values, const std::vector<std::size_t>& strata);
 
-// What blocks a bootstrap of correlated steps wants: (6 r^2 / (1 - r^2)^2 n)^(1/3), which is
-// Politis and White, "Automatic block-length selection for the dependent bootstrap", Econometric
+// The length of the blocks in a bootstrap of correlated steps: (6 r^2 / (1 - r^2)^2 n)^(1/3), which
+// is Politis and White, "Automatic block-length selection for the dependent bootstrap", Econometric
 // Reviews 23 (2004), of a process whose values are r times the last and noise. 1 without
 // correlation.
 std::size_t block_length(double correlation, std::size_t steps);
@@ -31,7 +31,7 @@ class Resamples {
             std::uint32_t run, std::size_t block = 1);
 
   int count() const { return count_; }
-  // The median of `values`, one a step, in each resample.
+  // The median of `values`, one per step, in each resample.
   std::vector<double> medians(const std::vector<double>& values) const;
 
  private:
@@ -46,17 +46,15 @@ struct Difference {
 };
 // p is twice the share of resamples on the other side of 0 or, being no finer than one resample,
 // what the normal distribution gives for the bootstrap's standard error; the larger of the two.
-Difference difference(double observed, const std::vector<double>& before,
-                      const std::vector<double>& after);
+Difference median_difference(double observed, const std::vector<double>& before,
+                             const std::vector<double>& after);
 
 // Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995): which of the
 // hypotheses are rejected.
 std::vector<bool> rejected(const std::vector<double>& p, double q);
 
-// Whether two runs may be compared, and what besides the change in question may explain one.
-
 // Throws UsageError that names both sides when devices, models or batches differ and `force` is
 // false; else what differs in the stamps, one sentence each.
 std::vector<std::string> check_comparable(const Session& before, const Session& after, bool force);
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 using ::testing::ElementsAre;
@@ -91,13 +91,13 @@ TEST(Bootstrap, DifferenceHasAnIntervalAndAProbability) {
     before[i] = 100;
     after[i] = 100 + static_cast<double>(i) / 100;  // 100 .. 110
   }
-  const Difference found = difference(5, before, after);
+  const Difference found = median_difference(5, before, after);
   EXPECT_NEAR(found.low, 0.25, 0.011);
   EXPECT_NEAR(found.high, 9.74, 0.011);
   EXPECT_GT(found.p, 0.08);  // 5 of a standard error of 2.9
   EXPECT_LT(found.p, 0.09);
-  EXPECT_EQ(difference(0, before, before).p, 1);
-  EXPECT_EQ(difference(5, before, std::vector<double>(1000, 105)).p, 0);
+  EXPECT_EQ(median_difference(0, before, before).p, 1);
+  EXPECT_EQ(median_difference(5, before, std::vector<double>(1000, 105)).p, 0);
 }
 
 TEST(Bootstrap, FamilyIsHeldTo) {
@@ -113,4 +113,4 @@ TEST(Bootstrap, FamilyIsHeldTo) {
 }
 
 }  // namespace
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

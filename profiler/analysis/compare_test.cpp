@@ -23,10 +23,10 @@ using testing::planned;
 using testing::Planned;
 using testing::stamped;
 
-std::vector<std::string> told(const Comparison& comparison) {
+std::vector<std::string> significant(const Comparison& comparison) {
   std::vector<std::string> names;
   for (const Change& change : comparison.changes)
-    if (change.is_told) names.push_back(change.what);
+    if (change.is_significant) names.push_back(change.what);
   return names;
 }
 
@@ -39,7 +39,8 @@ double waterfall_sum(const Comparison& comparison) {
 TEST(Compare, EqualRunsSeldomDiffer) {
   int flagged = 0;
   for (std::uint32_t trial = 0; trial < 200; ++trial)
-    if (!told(compare(planned({}, 2 * trial), planned({}, 2 * trial + 1), {.resamples = 500}))
+    if (!significant(
+             compare(planned({}, 2 * trial), planned({}, 2 * trial + 1), {.resamples = 500}))
              .empty())
       ++flagged;
   EXPECT_LE(flagged, 10);  // 5 %
@@ -49,8 +50,8 @@ TEST(Compare, EqualRunsSeldomDifferByWhateverLittle) {
   // Without the 1 % that a change must have, the family alone keeps the rate.
   int flagged = 0;
   for (std::uint32_t trial = 0; trial < 200; ++trial)
-    if (!told(compare(planned({}, 1000 + 2 * trial), planned({}, 1001 + 2 * trial),
-                      {.least_share = 0, .resamples = 500}))
+    if (!significant(compare(planned({}, 1000 + 2 * trial), planned({}, 1001 + 2 * trial),
+                             {.least_share = 0, .resamples = 500}))
              .empty())
       ++flagged;
   EXPECT_LE(flagged, 20);  // 5 % expected; 5.1 % and three standard errors of 200 trials
@@ -63,7 +64,7 @@ TEST(Compare, FindsThePlantedLayerAndOnlyThat) {
     const Comparison result =
         compare(planned({}, 5000 + 2 * trial), planned({.slower = 1.03}, 5001 + 2 * trial),
                 {.resamples = 500});
-    if (told(result) == std::vector<std::string>{layer(2)}) ++found;
+    if (significant(result) == std::vector<std::string>{layer(2)}) ++found;
   }
   EXPECT_GE(found, 190);  // 95 %
 }
@@ -73,7 +74,7 @@ TEST(Compare, TellsTheChangeInNumbers) {
   ASSERT_GE(result.changes.size(), 16U);
   const Change& step = result.changes[0];
   EXPECT_EQ(step.what, "step");
-  EXPECT_TRUE(step.is_told);
+  EXPECT_TRUE(step.is_significant);
   EXPECT_NEAR(step.after_ns - step.before_ns, 350e3, 20e3);
   EXPECT_LT(step.low, step.after_ns - step.before_ns);
   EXPECT_GT(step.high, step.after_ns - step.before_ns);
@@ -96,7 +97,7 @@ TEST(Compare, TellsTheChangeInNumbers) {
 
 TEST(Compare, SaysWhenNothingStandsOut) {
   const Comparison result = compare(planned({}, 1), planned({}, 2));
-  EXPECT_THAT(result.verdict, HasSubstr("No change that stands out"));
+  EXPECT_THAT(result.verdict, HasSubstr("No significant change"));
   ASSERT_EQ(result.waterfall.size(), 1U);
   EXPECT_NEAR(waterfall_sum(result), result.changes[0].after_ns - result.changes[0].before_ns,
               1e-3);
@@ -107,13 +108,13 @@ TEST(Compare, AttributesDeviceWorkToTheStepThatLaunchedIt) {
   Planned slow = plan;
   slow.slower = 1.2;
   Session after = planned(slow, 2);
-  for (Activity& activity : after.activities)  // all of it runs a step late
+  for (Activity& activity : after.activities)  // all of it runs per step late
     if (activity.what == What::kernel) activity.start_ns += 2'000'000, activity.end_ns += 2'000'000;
   const Comparison result = compare(planned(plan, 1), after);
   const auto call = std::find_if(result.changes.begin(), result.changes.end(),
                                  [](const Change& c) { return c.what == layer(2); });
   ASSERT_NE(call, result.changes.end());
-  EXPECT_TRUE(call->is_told);
+  EXPECT_TRUE(call->is_significant);
   EXPECT_NEAR(call->after_ns - call->before_ns, 100e3, 10e3);
 }
 
@@ -133,7 +134,7 @@ TEST(Compare, FollowsNodesOfGraphs) {
 TEST(Compare, ACallThatIsGoneIsAChange) {
   Session after = planned({.calls = 9}, 2);
   const Comparison result = compare(planned({}, 1), after);
-  EXPECT_THAT(told(result), Contains(layer(9)));
+  EXPECT_THAT(significant(result), Contains(layer(9)));
   const auto gone = std::find_if(result.changes.begin(), result.changes.end(),
                                  [](const Change& c) { return c.what == layer(9); });
   EXPECT_EQ(gone->after_ns, 0);
@@ -176,7 +177,7 @@ TEST(Compare, WarnsOfWhatElseDiffers) {
   const std::vector<std::string> warnings = compare(before, after).warnings;
   ASSERT_EQ(warnings.size(), 3U);
   EXPECT_EQ(warnings[0], "precision: fp32 before, bf16 after");
-  EXPECT_THAT(warnings[1], HasSubstr("gpus: not told before"));
+  EXPECT_THAT(warnings[1], HasSubstr("gpus: not recorded before"));
   EXPECT_THAT(warnings[2], HasSubstr("lost 3 records"));
 }
 
@@ -202,19 +203,19 @@ TEST(Compare, WithoutWindowsComparesTheParts) {
   before.windows.clear();
   const Comparison result = compare(before, after);
   EXPECT_EQ(result.changes.size(), 6U);
-  EXPECT_TRUE(result.changes[0].is_told);
+  EXPECT_TRUE(result.changes[0].is_significant);
   EXPECT_THAT(result.warnings, Contains(HasSubstr("without calls")));
 }
 
 TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {
-  EXPECT_TRUE(told(compare_halves(planned({.steps = 80, .windows = 4}, 3))).empty());
+  EXPECT_TRUE(significant(compare_halves(planned({.steps = 80, .windows = 4}, 3))).empty());
   // Every second step slower is found.
   Session session = planned({.steps = 80}, 3);
   for (std::size_t i = 0; i < session.steps.size(); i += 2) {
     session.steps[i].other_ns += 500'000;
     session.steps[i].begin_ns -= 500'000;
   }
-  EXPECT_THAT(told(compare_halves(session)), Contains("step"));
+  EXPECT_THAT(significant(compare_halves(session)), Contains("step"));
 }
 
 TEST(Compare, IsTheSameEveryTime) {
@@ -275,7 +276,7 @@ int flagged(double r) {
   for (std::uint32_t trial = 0; trial < 200; ++trial) {
     const Comparison found = compare(drifting(r, 2 * trial), drifting(r, 2 * trial + 1),
                                      {.least_share = 0, .resamples = 500});
-    count += found.changes.front().is_told ? 1 : 0;
+    count += found.changes.front().is_significant ? 1 : 0;
   }
   return count;
 }

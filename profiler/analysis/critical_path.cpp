@@ -6,7 +6,7 @@
 
 #include "profiler/analysis/breakdown.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 namespace {
 
 // Two activities of a stream that follow each other within this are taken for a chain: a kernel
@@ -38,10 +38,10 @@ struct PathWalk::Walk {
   }
 };
 
-PathWalk::PathWalk(const Session& session)
-    : session_(session), host_(host_timeline(session)), launches_(session) {
-  const bool skips_graphs = tells_graph_kernels(session);
-  for (const Activity& a : session.activities)
+PathWalk::PathWalk(const View& view)
+    : view_(view), session_(view.session), host_(host_timeline(view)) {
+  const bool skips_graphs = has_graph_kernels(session_);
+  for (const Activity& a : session_.activities)
     if (is_on_device(a) && a.start_ns < a.end_ns && !(a.what == What::graph && skips_graphs))
       by_start_.push_back(&a);
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, const Activity*> on_stream;
@@ -114,7 +114,7 @@ void PathWalk::on_device(Walk& walk) const {
     const Activity* other = last_ended(activity.start_ns);
     if (other != nullptr && (before == nullptr || other->end_ns > before->end_ns)) before = other;
   }
-  const Activity* launch = launches_.find(activity.correlation);
+  const Activity* launch = view_.launches.find(activity.correlation);
   if (launch != nullptr && launch->start_ns > activity.start_ns) launch = nullptr;  // clocks differ
   if (launch != nullptr && (before == nullptr || launch->start_ns >= before->end_ns)) {
     walk.back_to(launch->start_ns, "launch", session_.name(launch->name));
@@ -130,12 +130,6 @@ std::vector<PathEdge> PathWalk::edges(const Interval& step) const {
   std::reverse(walk.edges.begin(), walk.edges.end());
   return std::move(walk.edges);
 }
-
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
-
-using namespace analysis;
 
 namespace {
 
@@ -167,12 +161,13 @@ std::size_t median_step(const Session& session, const StepIndex& steps) {
 
 }  // namespace
 
-CriticalPath critical_path(const Session& session) {
+CriticalPath critical_path(const View& view) {
   CriticalPath path;
-  const StepIndex steps(session);
+  const Session& session = view.session;
+  const StepIndex& steps = view.recorded;
   if (steps.size() == 0) return path;
   const std::size_t median = median_step(session, steps);
-  const PathWalk walk(session);
+  const PathWalk walk(view);
   std::map<std::string, std::uint64_t> by_bound;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     std::vector<PathEdge> edges = walk.edges(steps.times()[i]);

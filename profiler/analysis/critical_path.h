@@ -1,4 +1,4 @@
-// The chain of waits that a step's length is made of.
+// The chain of waits that determines the length of a step.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,9 @@ struct PathEdge {
 
 struct PathShare {
   std::string bound;
-  double ns = 0;     // a step
-  double share = 0;  // of 1
-  double gain_ns =
-      0;  // a step: what it would gain if these edges took no time and nothing else moved up
+  double ns = 0;       // per step
+  double share = 0;    // of 1
+  double gain_ns = 0;  // saved per step if these edges took no time and nothing else moved up
 };
 
 struct CriticalPath {
@@ -34,17 +33,13 @@ struct CriticalPath {
   std::uint64_t step = 0;  // that one
   std::vector<PathShare> shares;  // over all steps of the complete windows, largest first
 };
-CriticalPath critical_path(const Session& session);
-
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::analysis {
+CriticalPath critical_path(const View& view);
 
 // The walk back from a step's end along what it waited for.
 
 class PathWalk {
  public:
-  explicit PathWalk(const Session& session);
+  explicit PathWalk(const View& view);
 
   // First to last; they tile the interval exactly.
   std::vector<PathEdge> edges(const Interval& step) const;
@@ -58,13 +53,13 @@ class PathWalk {
   const Activity* last_ended(std::uint64_t at_ns) const;
   const Activity* before_on_stream(const Activity& activity) const;
 
+  const View& view_;
   const Session& session_;
   std::vector<HostSlice> host_;
-  Launches launches_;
   std::vector<const Activity*> by_start_;  // work of devices, none of it empty
   std::vector<const Activity*> latest_;    // of those up to here, the one that ends last
   std::vector<const Activity*> by_end_;
   std::unordered_map<const Activity*, const Activity*> previous_;  // on the same stream
 };
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

@@ -13,7 +13,7 @@ namespace {
 using testing::SessionBuilder;
 
 // "data 10, cpu 5": edges with their lengths in us.
-std::string told(const CriticalPath& path) {
+std::string edges_text(const CriticalPath& path) {
   std::string text;
   for (const PathEdge& edge : path.edges)
     text += (text.empty() ? "" : ", ") + edge.bound + " " +
@@ -39,7 +39,7 @@ TEST(CriticalPath, OfAHostIsItsThreadsTime) {
       .span(Kind::copy, "gather", 75, 80);
   const CriticalPath path = critical_path(builder.build());
   EXPECT_EQ(path.step, 5U);
-  EXPECT_EQ(told(path), "data 30, idle 5, cpu 5, kernel 30, cpu 5, copy 5, cpu 10, idle 10");
+  EXPECT_EQ(edges_text(path), "data 30, idle 5, cpu 5, kernel 30, cpu 5, copy 5, cpu 10, idle 10");
   EXPECT_EQ(path.edges[3].what, "conv1");
   EXPECT_DOUBLE_EQ(share_ns(path, "kernel"), 30e3);
   ASSERT_FALSE(path.shares.empty());
@@ -59,7 +59,8 @@ TEST(CriticalPath, GoesFromTheAwaitedKernelToItsLaunch) {
       .launch(39, 41, What::kernel, "b", 62, 90)
       .span(Kind::sync, "ring", 50, 95);
   const CriticalPath path = critical_path(builder.build());
-  EXPECT_EQ(told(path), "data 30, idle 5, launch 5, kernel 20, idle 2, kernel 28, sync 5, idle 5");
+  EXPECT_EQ(edges_text(path),
+            "data 30, idle 5, launch 5, kernel 20, idle 2, kernel 28, sync 5, idle 5");
   EXPECT_EQ(path.edges[2].what, "cudaLaunchKernel");
   EXPECT_EQ(path.edges[5].what, "b");
   EXPECT_EQ(path.edges[6].what, "ring");
@@ -73,7 +74,7 @@ TEST(CriticalPath, BlamesALaunchThatCameTooLate) {
       .launch(0, 5, What::kernel, "a", 10, 20)
       .span(Kind::range, "observer", 5, 70)
       .launch(70, 75, What::kernel, "b", 80, 100);
-  EXPECT_EQ(told(critical_path(builder.build())), "launch 5, cpu 65, launch 10, kernel 20");
+  EXPECT_EQ(edges_text(critical_path(builder.build())), "launch 5, cpu 65, launch 10, kernel 20");
 }
 
 TEST(CriticalPath, CrossesStreamsWhereAKernelWaitedForACopy) {
@@ -84,7 +85,8 @@ TEST(CriticalPath, CrossesStreamsWhereAKernelWaitedForACopy) {
       .launch(0, 2, What::kernel, "a", 5, 10)
       .launch(2, 4, What::copy, "HtoD", 5, 60, 13)
       .launch(4, 6, What::kernel, "b", 61, 100);
-  EXPECT_EQ(told(critical_path(builder.build())), "launch 2, launch 3, copy 55, idle 1, kernel 39");
+  EXPECT_EQ(edges_text(critical_path(builder.build())),
+            "launch 2, launch 3, copy 55, idle 1, kernel 39");
 }
 
 TEST(CriticalPath, ShowsTheMedianStepOfTheLastWindow) {
@@ -94,7 +96,7 @@ TEST(CriticalPath, ShowsTheMedianStepOfTheLastWindow) {
   builder.span(Kind::call, "conv", 0, 1100);
   const CriticalPath path = critical_path(builder.build());
   EXPECT_EQ(path.step, 4U);
-  EXPECT_EQ(told(path), "kernel 200");
+  EXPECT_EQ(edges_text(path), "kernel 200");
   EXPECT_DOUBLE_EQ(share_ns(path, "kernel"), 275e3);
 }
 

@@ -12,7 +12,7 @@
 #include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 constexpr std::array<std::pair<std::uint64_t, const char*>, 5> reasons{{{0x04, "power cap"},
@@ -46,12 +46,6 @@ std::vector<Throttle> throttled(const Session& session) {
   return found;
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
-
-using namespace analysis;
-
 namespace {
 
 // What ran on one device, clipped to the windows.
@@ -76,7 +70,7 @@ std::vector<Interval> window_times(const Session& session, const StepIndex& step
 }
 
 std::uint64_t blocks_of(const Activity& kernel) {
-  // More than a device holds is as good as all: min(1, blocks a multiprocessor).
+  // More than a device holds is as good as all: min(1, blocks per multiprocessor).
   std::uint64_t blocks = 1;
   for (const std::uint64_t extent : kernel.grid)
     blocks = std::min<std::uint64_t>(blocks * std::min<std::uint64_t>(extent, 1U << 30), 1U << 30);
@@ -168,34 +162,33 @@ void find_timeline(const std::vector<Interval>& windows, const std::vector<Inter
   }
 }
 
-// A gap is the launch's fault when that began only after the kernel before had ended.
-void find_gaps(const Session& session, std::uint32_t device, const StepIndex& steps,
-               const Launches& launches, DeviceMetrics& metrics) {
+// A gap is due to the launch when that began only after the previous kernel had ended.
+void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
   std::uint64_t end = 0;
   std::vector<Interval> late, other;
-  for (const Activity& kernel : session.activities) {
+  for (const Activity& kernel : view.session.activities) {
     if (kernel.what != What::kernel || kernel.device != device) continue;
     if (end != 0 && kernel.start_ns > end) {
-      const Activity* launch = launches.find(kernel.correlation);
+      const Activity* launch = view.launches.find(kernel.correlation);
       auto& gaps = launch != nullptr && launch->start_ns > end ? late : other;
       gaps.push_back({end, kernel.start_ns});
     }
     end = std::max(end, kernel.end_ns);
   }
-  metrics.launch_gap_ns = total_ns(intersection(late, steps.times()));
-  metrics.other_gap_ns = total_ns(intersection(other, steps.times()));
+  metrics.launch_gap_ns = total_ns(intersection(late, view.recorded.times()));
+  metrics.other_gap_ns = total_ns(intersection(other, view.recorded.times()));
 }
 
 double share(double part_ns, double of_ns) {
   return of_ns > 0 ? part_ns / of_ns : 0;
 }
 
-DeviceMetrics metrics_of(const Session& session, const Device& device, const StepIndex& steps,
-                         const Launches& launches) {
+DeviceMetrics metrics_of(const View& view, const Device& device) {
+  const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
-                        .measured = measured_shares(session, device.id)};
-  const std::vector<Interval> windows = window_times(session, steps);
+                        .measured = measured_shares(view, device.id)};
+  const std::vector<Interval> windows = window_times(session, view.recorded);
   if (windows.empty()) return metrics;
   Ran ran = find_ran(session, device, windows);
   const double all = static_cast<double>(total_ns(windows));
@@ -205,7 +198,7 @@ DeviceMetrics metrics_of(const Session& session, const Device& device, const Ste
   metrics.tensor_core_share = share(ran.tensor_ns, ran.weight_ns);
   metrics.copy_share = share(static_cast<double>(total_ns(ran.copies)), all);
   find_timeline(windows, ran.kernels, metrics);
-  find_gaps(session, device.id, steps, launches, metrics);
+  find_gaps(view, device.id, metrics);
   return metrics;
 }
 
@@ -218,12 +211,13 @@ std::string host_name(const Session& session) {
   return "host";
 }
 
-DeviceMetrics metrics_of_host(const Session& session, const StepIndex& steps) {
+DeviceMetrics metrics_of_host(const View& view) {
+  const Session& session = view.session;
   DeviceMetrics metrics{.name = host_name(session)};
-  const std::vector<Interval> windows = window_times(session, steps);
+  const std::vector<Interval> windows = window_times(session, view.recorded);
   if (windows.empty()) return metrics;
   const std::vector<Interval> calls = intersection(
-      merged(by_category(session, {})[static_cast<std::size_t>(Category::kernel)]), windows);
+      merged(by_category(view, {})[static_cast<std::size_t>(Category::kernel)]), windows);
   metrics.utilization =
       share(static_cast<double>(total_ns(calls)), static_cast<double>(total_ns(windows)));
   find_timeline(windows, calls, metrics);
@@ -231,19 +225,16 @@ DeviceMetrics metrics_of_host(const Session& session, const StepIndex& steps) {
   for (std::size_t i = 1; i < calls.size(); ++i)
     if (calls[i - 1].end_ns < calls[i].begin_ns)
       gaps.push_back({calls[i - 1].end_ns, calls[i].begin_ns});
-  metrics.other_gap_ns = total_ns(intersection(gaps, steps.times()));
+  metrics.other_gap_ns = total_ns(intersection(gaps, view.recorded.times()));
   return metrics;
 }
 
 }  // namespace
 
-std::vector<DeviceMetrics> device_metrics(const Session& session) {
-  const StepIndex steps(session);
-  if (session.computes_on_host()) return {metrics_of_host(session, steps)};
-  const Launches launches(session);
+std::vector<DeviceMetrics> device_metrics(const View& view) {
+  if (view.session.computes_on_host()) return {metrics_of_host(view)};
   std::vector<DeviceMetrics> all;
-  for (const Device& device : session.devices)
-    all.push_back(metrics_of(session, device, steps, launches));
+  for (const Device& device : view.session.devices) all.push_back(metrics_of(view, device));
   return all;
 }
 
@@ -388,25 +379,24 @@ bool uses_tensor_cores(std::string_view kernel) {
   return has_any(text, units) || has_any(text, older) || has_instruction_shape(text);
 }
 
-// What a GPU's own counters said, in the complete windows.
-
 namespace {
 
 // A sample is of the time before it: one at a window's end is of the window.
-bool is_of_a_window(const Session& session, std::uint64_t at_ns) {
-  return std::ranges::any_of(session.windows, [&](const Window& window) {
-    return window.complete != 0 && window.begin_ns < at_ns && at_ns <= window.end_ns;
+bool is_of_a_window(const View& view, std::uint64_t at_ns) {
+  return std::ranges::any_of(view.windows, [&](const Window& window) {
+    return window.begin_ns < at_ns && at_ns <= window.end_ns;
   });
 }
 
-std::optional<double> mean_share(const Session& session, const std::string& metric) {
+std::optional<double> mean_share(const View& view, const std::string& metric) {
+  const Session& session = view.session;
   double sum = 0;
   std::size_t count = 0;
   std::vector<signed char> is_it(session.names.size(), -1);  // by name; -1: not asked yet
   for (const Sample& sample : session.samples) {
     signed char& found = is_it[sample.name];
     if (found < 0) found = session.name(sample.name) == metric ? 1 : 0;
-    if (found == 0 || !is_of_a_window(session, sample.at_ns)) continue;
+    if (found == 0 || !is_of_a_window(view, sample.at_ns)) continue;
     sum += sample.value;
     ++count;
   }
@@ -416,14 +406,14 @@ std::optional<double> mean_share(const Session& session, const std::string& metr
 
 }  // namespace
 
-MeasuredShares measured_shares(const Session& session, std::uint32_t device) {
+MeasuredShares measured_shares(const View& view, std::uint32_t device) {
   const auto mean = [&](const char* what) {
-    return mean_share(session, fmt::format("gpu {} {}", device, what));
+    return mean_share(view, fmt::format("gpu {} {}", device, what));
   };
   return {mean("SM active %"), mean("tensor pipe %"), mean("DRAM %")};
 }
 
-bool tells_kernels(const Session& session) {
+bool has_kernels(const Session& session) {
   return std::ranges::find(session.activities, What::kernel, &Activity::what) !=
          session.activities.end();
 }

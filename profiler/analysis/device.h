@@ -1,4 +1,4 @@
-// What a device was asked to do: how busy it was, how full, and on which units.
+// A device's utilisation, occupancy and use of tensor cores; throttling.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
-// GPUs that held their clocks back.
-
+// A GPU that throttled its clocks.
 struct Throttle {
   std::uint32_t gpu = 0;
   double share = 0;  // of 1, of the samples
@@ -20,17 +20,13 @@ struct Throttle {
 };
 
 // From the samples "gpu N throttle reasons", a mask of nvml.h's nvmlClocksEventReason*: those that
-// slow a busy GPU, so not idleness nor clocks that somebody set.
+// slow a busy GPU, not idleness and not clocks set by a user.
 std::vector<Throttle> throttled(const Session& session);
-
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 
 struct Launch {
   std::array<std::uint32_t, 3> grid{}, block{};
-  std::uint32_t registers = 0;     // a thread
-  std::uint32_t shared_bytes = 0;  // a block, static and dynamic
+  std::uint32_t registers = 0;     // per thread
+  std::uint32_t shared_bytes = 0;  // per block, static and dynamic
 };
 
 struct Occupancy {
@@ -47,24 +43,24 @@ Occupancy occupancy(const Device& device, const Launch& launch);
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 
-// What a GPU's own counters said (sources/pm_sampling.h): means over the complete windows, of 1.
-// None: not sampled there.
+// From a GPU's own counters (open_pm_sampling()): means over the counted windows, of 1. None: not
+// sampled.
 struct MeasuredShares {
   std::optional<double> sm_active;    // multiprocessors that had a warp
   std::optional<double> tensor_pipe;  // cycles in which it was active
   std::optional<double> dram;         // of its peak throughput
   bool any() const { return sm_active || tensor_pipe || dram; }
 };
-MeasuredShares measured_shares(const Session& session, std::uint32_t device);
+MeasuredShares measured_shares(const View& view, std::uint32_t device);
 
-// Whether kernels were recorded: without them the figures that are taken from them are unknown.
-bool tells_kernels(const Session& session);
+// Whether kernels were recorded: without them the figures computed from them are unknown.
+bool has_kernels(const Session& session);
 
 struct DeviceMetrics {  // over the complete windows: first step's begin to the last one's end
   std::uint32_t device = 0;
   std::string name;
   double utilization = 0;        // of 1: some kernel runs
-  double sm_efficiency = 0;      // of 1: integral of min(1, blocks a multiprocessor)
+  double sm_efficiency = 0;      // of 1: integral of min(1, blocks per multiprocessor)
   double occupancy = 0;          // of 1: estimated, weighted by time
   double tensor_core_share = 0;  // of 1, of the kernels' time
   double copy_share = 0;         // of 1: copies run
@@ -75,8 +71,8 @@ struct DeviceMetrics {  // over the complete windows: first step's begin to the 
   std::uint64_t other_gap_ns = 0;
   MeasuredShares measured;
 };
-// One a device; on a session that computes on the host one for it, without the figures that only a
-// GPU has (0), where "kernels" are calls.
-std::vector<DeviceMetrics> device_metrics(const Session& session);
+// One per device; on a session that computes on the host one for the host, where "kernels" are
+// calls and the figures that only a GPU has are 0.
+std::vector<DeviceMetrics> device_metrics(const View& view);
 
 }  // namespace warpstep::profiler

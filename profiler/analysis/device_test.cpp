@@ -336,9 +336,8 @@ TEST(Measured, LockTheClocksAndTheReportSaysSo) {
   const auto notes = [&] { return find_trust(builder.build(), Breakdown{}).notes; };
   EXPECT_THAT(notes(), Not(Contains(HasSubstr("clocks"))));
   builder.raw().stamp["profiler"]["counters"] = "SM active %, DRAM %";
-  EXPECT_THAT(notes(), Contains("the GPU's clocks were locked by PM sampling, for "
-                                "--profile-counters (SM active %, DRAM %): times are not those of "
-                                "a run without it"));
+  EXPECT_THAT(notes(), Contains("PM sampling locked the GPU's clocks for --profile-counters (SM "
+                                "active %, DRAM %): times differ from a run without it"));
 }
 
 }  // namespace

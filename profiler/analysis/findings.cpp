@@ -8,10 +8,10 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
-std::string told(const Facts& facts, const char* key, const char* otherwise = "") {
+std::string setting(const Facts& facts, const char* key, const char* otherwise = "") {
   return fields::text(facts.session.loader, key, facts.option(key, otherwise));
 }
 
@@ -20,12 +20,12 @@ bool has(const std::string& text, std::string_view part) {
 }
 
 bool is_jpeg(const Facts& facts) {
-  return has(told(facts, "encoding"), "jpeg");
+  return has(setting(facts, "encoding"), "jpeg");
 }
 
 // JPEG photos that differ in size cannot be stored as pixels; a crop or resize says that they do.
 bool stores_pixels(const Facts& facts) {
-  const std::string transforms = told(facts, "transforms");
+  const std::string transforms = setting(facts, "transforms");
   return !is_jpeg(facts) || (!has(transforms, "crop") && !has(transforms, "resize"));
 }
 
@@ -37,7 +37,7 @@ std::optional<RemedyChoice> deeper_queue(const Facts& facts, const LoaderModel& 
       fmt::format("use --prefetch {}: the loader is fast enough on the whole, and a "
                   "deeper queue rides out slow batches",
                   stall.prefetch_needed),
-      gain(model, {.prefetch = stall.prefetch_needed})};
+      predicted_gain(model, {.prefetch = stall.prefetch_needed})};
 }
 
 std::optional<RemedyChoice> more_workers(const Facts& facts, const LoaderModel& model) {
@@ -45,24 +45,24 @@ std::optional<RemedyChoice> more_workers(const Facts& facts, const LoaderModel& 
   const int workers = stall.workers_needed > 0 ? stall.workers_needed : stall.best_workers;
   if (workers <= facts.analysis.loader.workers) return std::nullopt;
   const char* const why =
-      stall.workers_needed > 0 ? "they hide loading behind the step" : "they shorten the wait";
+      stall.workers_needed > 0 ? "loading then overlaps with computing" : "they shorten the wait";
   return RemedyChoice{fmt::format("--workers {}", workers),
                       fmt::format("use --workers {}: {}", workers, why),
-                      gain(model, {.workers = workers})};
+                      predicted_gain(model, {.workers = workers})};
 }
 
 std::optional<RemedyChoice> normalize_on_device(const Facts& facts, const LoaderModel& model) {
   const double pixels = stage_share(facts.analysis.loader, "pixels");
-  if (told(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
-  return RemedyChoice{"--normalize device",
-                      "use --normalize device: bytes become numbers in a kernel of the step",
-                      // Less work never takes longer, whatever a replay's chances say.
-                      std::max(0.0, gain(model, {.work_scale = 1 - pixels * (1 - bytes_pixels)}))};
+  if (setting(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
+  return RemedyChoice{
+      "--normalize device", "use --normalize device: bytes become numbers in a kernel of the step",
+      // Less work never takes longer: a negative gain is noise of the replay.
+      std::max(0.0, predicted_gain(model, {.work_scale = 1 - pixels * (1 - bytes_pixels)}))};
 }
 
 std::optional<RemedyChoice> less_decoding(const Facts& facts, const LoaderModel& model) {
   const LoaderView& view = facts.analysis.loader;
-  const std::string tier = told(facts, "tier", "auto"), encoding = told(facts, "encoding");
+  const std::string tier = setting(facts, "tier", "auto"), encoding = setting(facts, "encoding");
   if (tier == "mapped" || tier == "resident" || encoding == "pixels") return std::nullopt;
   const double decode = stage_share(view, "decode"), read = stage_share(view, "read");
   const auto scale = [&](double decode_left, double read_left) {
@@ -77,11 +77,12 @@ std::optional<RemedyChoice> less_decoding(const Facts& facts, const LoaderModel&
     if (facts.option("tier") == "decoded" && stores_pixels(facts))
       advice += "; or --tier mapped, if decoded images fit into memory";
     return RemedyChoice{
-        *pack, advice, gain(model, {.work_scale = scale(left, is_loose(facts) ? packed_read : 1)})};
+        *pack, advice,
+        predicted_gain(model, {.work_scale = scale(left, is_loose(facts) ? packed_read : 1)})};
   }
   if (facts.option("tier") != "decoded") return std::nullopt;
   return RemedyChoice{"--tier mapped", "use --tier mapped: decoded images stay in memory",
-                      gain(model, {.work_scale = scale(decoded_decode, 1)})};
+                      predicted_gain(model, {.work_scale = scale(decoded_decode, 1)})};
 }
 
 }  // namespace
@@ -93,18 +94,19 @@ double stage_share(const LoaderView& view, const std::string& stage) {
                   view.stage_ns[static_cast<std::size_t>(at - view.stages.begin())] / view.work_ns);
 }
 
-double gain(const LoaderModel& model, const Remedy& remedy) {
+double predicted_gain(const LoaderModel& model, const Remedy& remedy) {
   return model.predict({}).step_ns - model.predict(remedy).step_ns;
 }
 
 bool is_loose(const Facts& facts) {
-  const std::string encoding = told(facts, "encoding"), format = told(facts, "format", "folder");
+  const std::string encoding = setting(facts, "encoding"),
+                    format = setting(facts, "format", "folder");
   return (encoding == "png" || encoding == "jpeg" || encoding == "mixed") &&
          format.ends_with("folder");
 }
 
 std::optional<std::string> pack_command(const Facts& facts) {
-  const std::string encoding = told(facts, "encoding");
+  const std::string encoding = setting(facts, "encoding");
   if (encoding.empty() || encoding == "pixels") return std::nullopt;
   if (!fields::flag(facts.session.loader, "can_pack", true)) return std::nullopt;
   // Packed already: only pixels are yet another thing.
@@ -128,23 +130,19 @@ std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model,
     add(more_workers(facts, model));
   }
   add(normalize_on_device(facts, model));
-  const bool told_of_disk = waiting && facts.analysis.stall.bound == "io";
-  if (!told_of_disk) add(less_decoding(facts, model));
+  const bool is_slow_disk = waiting && facts.analysis.stall.bound == Bound::io;
+  if (!is_slow_disk) add(less_decoding(facts, model));
   return choices;
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
-namespace advice {
-
-Facts::Facts(const Session& session_, const Analysis& analysis_)
-    : session(session_),
+Facts::Facts(const View& view_, const Analysis& analysis_)
+    : view(view_),
+      session(view_.session),
       analysis(analysis_),
-      options(fields::child(session_.stamp, "options")),
+      options(view_.options),
       step_ns(analysis_.breakdown.step_ns),
       steps(static_cast<double>(std::max<std::size_t>(1, analysis_.breakdown.counted))),
-      on_host(session_.computes_on_host()),
+      on_host(view_.session.computes_on_host()),
       waits_for_data(analysis_.stall.is_stalled) {}
 
 std::string Facts::larger_batch() const {
@@ -156,38 +154,35 @@ std::string Facts::smaller_batch() const {
 }
 
 std::string Facts::of_step(double ns) const {
-  return fmt::format("{} of {} a step ({})", time_text(ns), time_text(step_ns),
-                     share_text(ns / step_ns));
+  return fmt::format("{} of {} per step ({})", quantity(ns, Unit::ns), quantity(step_ns, Unit::ns),
+                     quantity(ns / step_ns, Unit::share));
 }
 
 double Facts::range_ns(std::string_view name) const {
   double sum = 0;
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::range && session.name(span.name) == name &&
-        in_windows(session, span.begin_ns))
+        view.in_windows(span.begin_ns))
       sum += static_cast<double>(span.end_ns - span.begin_ns);
   return sum / steps;
 }
 
-}  // namespace advice
-
-std::vector<Finding> find_findings(const Session& session, const Analysis& so_far) {
+std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   // torch_tb_profiler's seven are among them: data-wait, communication, low-utilization,
   // tensor-cores, memory-high; its two of DataParallel have nothing to apply to.
-  constexpr std::array<advice::Rule, 22> rules{
-      advice::find_data_wait,         advice::find_slow_disk,       advice::find_slow_transform,
-      advice::find_loader_contention, advice::find_copies,          advice::find_pageable_copies,
-      advice::find_launch_bound,      advice::find_sync_bound,      advice::find_tiny_batch,
-      advice::find_communication,     advice::find_tensor_cores,    advice::find_unaligned,
-      advice::find_layout_transposes, advice::find_small_kernels,   advice::find_slow_observers,
-      advice::find_slow_checkpoints,  advice::find_long_evaluation, advice::find_oversubscribed,
-      advice::find_full_memory,       advice::find_throttling,      advice::find_low_utilization,
-      advice::find_slow_layer};
-  const advice::Facts facts(session, so_far);
+  constexpr std::array rules{find_data_wait,         find_slow_disk,       find_slow_transform,
+                             find_loader_contention, find_copies,          find_pageable_copies,
+                             find_launch_bound,      find_sync_bound,      find_tiny_batch,
+                             find_communication,     find_tensor_cores,    find_unaligned,
+                             find_layout_transposes, find_small_kernels,   find_slow_observers,
+                             find_slow_checkpoints,  find_long_evaluation, find_oversubscribed,
+                             find_full_memory,       find_throttling,      find_low_utilization,
+                             find_slow_layer};
+  const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
-  for (const advice::Rule rule : rules) rule(facts, findings);
-  // One whose gain is known to be small is not worth a reader's time.
+  for (const FindingRule rule : rules) rule(facts, findings);
+  // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step
   std::erase_if(findings, [&](const Finding& finding) {
     return finding.gain_ns > 0 && finding.gain_ns < least_gain * facts.step_ns;

@@ -1,4 +1,5 @@
-// What can be done about a loader, and what each would gain.
+// The rules behind find_findings(): each looks at one thing and adds what it finds; and what can be
+// done about a loader.
 #pragma once
 
 #include <optional>
@@ -9,14 +10,13 @@
 #include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
-// The rules behind find_findings(): each looks at one thing and adds what it finds.
-
-// What rules look at.
+// The input of the rules.
 struct Facts {
-  Facts(const Session& session_, const Analysis& analysis_);
+  Facts(const View& view_, const Analysis& analysis_);
 
+  const View& view;
   const Session& session;
   const Analysis& analysis;
   const Json& options;  // of the command line, _ for -
@@ -25,12 +25,12 @@ struct Facts {
   bool on_host = false;
   bool waits_for_data = false;  // at least 2 % of a step
 
-  double part(Category category) const {  // ns a step
+  double part(Category category) const {  // ns per step
     return analysis.breakdown.mean[static_cast<std::size_t>(category)];
   }
   double share(Category category) const { return part(category) / step_ns; }
-  // What time saved elsewhere is worth: nothing while the step waits for data, as it would only
-  // wait longer.
+  // The gain of time saved elsewhere: none while the step waits for data, as it would only wait
+  // longer.
   double unless_waiting(double ns) const { return waits_for_data ? 0 : ns; }
   std::string option(const char* key, const char* otherwise = "") const {
     return fields::text(options, key, otherwise);
@@ -38,19 +38,19 @@ struct Facts {
   std::int64_t batch() const { return analysis.loader.batch; }
   std::string larger_batch() const;  // "--batch 256"
   std::string smaller_batch() const;
-  // Of Kind::range spans of this name in the windows, ns a step.
+  // Of Kind::range spans of this name in the windows, ns per step.
   double range_ns(std::string_view name) const;
-  std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms a step (35 %)"
+  std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms per step (35.3 %)"
 };
 
-using Rule = void (*)(const Facts& facts, std::vector<Finding>& findings);
+using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
 
-// findings_loader.cpp: work of the loader.
+// findings_host.cpp: the loader, the machine, and the trainer's own thread.
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_disk(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_transform(const Facts& facts, std::vector<Finding>& findings);
 void find_loader_contention(const Facts& facts, std::vector<Finding>& findings);
-// findings_device.cpp: a device that waits, or is waited for.
+// findings_device.cpp: a device that waits, or is waited for; kernels that could be shorter.
 void find_copies(const Facts& facts, std::vector<Finding>& findings);
 void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings);
 void find_launch_bound(const Facts& facts, std::vector<Finding>& findings);
@@ -58,13 +58,11 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings);
 void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings);
 void find_low_utilization(const Facts& facts, std::vector<Finding>& findings);
 void find_communication(const Facts& facts, std::vector<Finding>& findings);
-// findings_kernels.cpp: kernels that could be shorter.
 void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
 void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
 void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
-// findings_host.cpp: the machine, and the trainer's own thread.
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
 void find_throttling(const Facts& facts, std::vector<Finding>& findings);
@@ -74,10 +72,10 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
 
 struct RemedyChoice {
   std::string flag, advice;
-  double gain_ns = 0;  // a step, by the model
+  double gain_ns = 0;  // per step, by the model
 };
 
-// Of the time that a stage takes, what is left; measured on small PNG and large JPEG files, rounded
+// The share of a stage's time that is left; measured on small PNG and large JPEG files, rounded
 // up.
 constexpr double packed_read = 0.25;     // loose files against packed ones in a known order: 0.1
 constexpr double decoded_decode = 0.05;  // PNG against a copy of pixels: 0.02 to 0.04
@@ -85,7 +83,7 @@ constexpr double seekable_decode = 0.5;  // crops of seekable JPEG against all o
 constexpr double bytes_pixels = 0.3;     // making numbers on the CPU against copying bytes: 0.29
 
 double stage_share(const LoaderView& view, const std::string& stage);  // of the work, of 1
-double gain(const LoaderModel& model, const Remedy& remedy);
+double predicted_gain(const LoaderModel& model, const Remedy& remedy);
 
 bool is_loose(const Facts& facts);  // each sample is a file
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
@@ -96,4 +94,4 @@ std::optional<std::string> pack_command(const Facts& facts);
 // less. None that is set already.
 std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model, bool waiting);
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -1,4 +1,5 @@
-// A device that waits for the host, for copies or for others, and a host that waits for it.
+// Findings about a device that waits for the host, for copies or for others, a host that waits for
+// it, and kernels that could be shorter.
 
 #include <fmt/format.h>
 
@@ -11,7 +12,7 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 constexpr double least_copies = 0.05;  // of a step, like the following
@@ -54,7 +55,8 @@ std::uint32_t thread_of(const Session& session, std::uint32_t system) {
 }
 
 // Where the host waits the longest, and its share of all of that.
-std::pair<std::string, double> longest_sync(const Session& session) {
+std::pair<std::string, double> longest_sync(const View& view) {
+  const Session& session = view.session;
   std::map<std::string, double> by_range;
   double all = 0;
   const auto add = [&](std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) {
@@ -63,11 +65,11 @@ std::pair<std::string, double> longest_sync(const Session& session) {
     all += ns;
   };
   for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::sync && in_windows(session, span.begin_ns))
+    if (session.kind(span) == Kind::sync && view.in_windows(span.begin_ns))
       add(span.thread, span.begin_ns, span.end_ns);
   if (by_range.empty())
     for (const Activity& activity : session.activities)
-      if (activity.what == What::sync && in_windows(session, activity.start_ns))
+      if (activity.what == What::sync && view.in_windows(activity.start_ns))
         add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
   const auto longest =
       std::max_element(by_range.begin(), by_range.end(),
@@ -94,7 +96,7 @@ void find_copies(const Facts& facts, std::vector<Finding>& findings) {
     finding.flag = "--tier resident";
     finding.advice = "use --tier resident, if decoded images fit into the device's memory";
   } else {
-    finding.advice = "look in the trace for what is copied: the set is on the device already";
+    finding.advice = "look in the trace for the copies: the data set is on the device already";
     finding.gain_ns = 0;
   }
   findings.push_back(finding);
@@ -105,7 +107,7 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   double ns = 0;
   std::uint64_t count = 0;
   for (const Activity& activity : facts.session.activities) {
-    if (activity.what != What::copy || !in_windows(facts.session, activity.start_ns)) continue;
+    if (activity.what != What::copy || !facts.view.in_windows(activity.start_ns)) continue;
     const bool is_pageable =
         (activity.copy_kind == to_device && activity.source_memory == pageable) ||
         (activity.copy_kind == to_host && activity.target_memory == pageable);
@@ -128,14 +130,14 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
   const double gaps = launch_gaps(facts);
   Finding finding{
       .key = "launch-bound",
-      .text = "The device runs dry between kernels: they end before the next is launched.",
+      .text = "The device idles between kernels: each ends before the next one is launched.",
       .evidence = "launch gaps of " + facts.of_step(gaps)};
   if (fields::flag(facts.options, "no_graph")) {
-    finding.advice = "leave out --no-graph: a step is one launch then";
+    finding.advice = "leave out --no-graph: each step is then one launch";
     finding.gain_ns = facts.unless_waiting(gaps);
   } else {
     finding.flag = facts.larger_batch();
-    finding.advice = "a larger batch has the same launches for more images";
+    finding.advice = "use a larger batch: the same launches compute more images";
     finding.gain_ns = facts.unless_waiting(gaps / 2);
   }
   findings.push_back(finding);
@@ -143,7 +145,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.on_host || facts.share(Category::sync) <= least_sync) return;
-  const auto [range, share] = longest_sync(facts.session);
+  const auto [range, share] = longest_sync(facts.view);
   const double ns = facts.part(Category::sync);
   Finding finding{.key = "sync-bound",
                   .text = range.empty()
@@ -152,7 +154,8 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
                   .evidence = facts.of_step(ns),
                   .advice = "read results some steps late instead of waiting for them",
                   .gain_ns = facts.unless_waiting(ns * share)};
-  if (!range.empty()) finding.evidence += fmt::format(", {} of it there", share_text(share));
+  if (!range.empty())
+    finding.evidence += fmt::format(", {} of it there", quantity(share, Unit::share));
   const std::int64_t log_every = fields::whole(facts.options, "log_every", 10);
   if ((range == "observers" || range == "read back") && log_every < 1000) {
     finding.flag = fmt::format("--log-every {}", 10 * std::max<std::int64_t>(1, log_every));
@@ -174,13 +177,12 @@ double fixed_ns(const Facts& facts) {
 void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
   const double fixed = fixed_ns(facts);
   if (fixed < least_fixed * facts.step_ns) return;
-  findings.push_back(
-      {.key = "tiny-batch",
-       .text = "Much of a step does not depend on its batch.",
-       .evidence = "the optimiser, and the host between calls: " + facts.of_step(fixed),
-       .advice = "a larger batch spreads it over more images",
-       .flag = facts.larger_batch(),
-       .gain_ns = facts.unless_waiting(fixed / 2)});
+  findings.push_back({.key = "tiny-batch",
+                      .text = "The fixed cost per step is high.",
+                      .evidence = "optimiser, and host time between calls: " + facts.of_step(fixed),
+                      .advice = "use a larger batch: it spreads the fixed cost over more images",
+                      .flag = facts.larger_batch(),
+                      .gain_ns = facts.unless_waiting(fixed / 2)});
 }
 
 }  // namespace
@@ -190,14 +192,14 @@ void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
   const double overhead =
       facts.part(Category::runtime) + facts.part(Category::cpu) + facts.part(Category::other);
   if (is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
-  findings.push_back(
-      {.key = "tiny-batch",
-       .text = "A step's kernels are short against what the host does for it.",
-       .evidence = fmt::format("kernels {}, host alone {}", time_text(facts.part(Category::kernel)),
-                               facts.of_step(overhead)),
-       .advice = "a larger batch spreads the host's work over more images",
-       .flag = facts.larger_batch(),
-       .gain_ns = facts.unless_waiting(overhead / 2)});
+  findings.push_back({.key = "tiny-batch",
+                      .text = "Kernels are short compared with the host's work per step.",
+                      .evidence = fmt::format("kernels {}, host alone {}",
+                                              quantity(facts.part(Category::kernel), Unit::ns),
+                                              facts.of_step(overhead)),
+                      .advice = "use a larger batch: it spreads the host's work over more images",
+                      .flag = facts.larger_batch(),
+                      .gain_ns = facts.unless_waiting(overhead / 2)});
 }
 
 void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
@@ -214,11 +216,11 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     Finding finding{
         .key = "low-utilization",
         .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
-                            share_text(device.utilization)),
+                            quantity(device.utilization, Unit::share)),
         .evidence = fmt::format("{} without a kernel",
                                 facts.of_step(facts.step_ns - facts.part(Category::kernel))),
         .advice = is_data ? "make the loader faster first"
-                          : "a larger batch gives each kernel more to do"};
+                          : "use a larger batch: it gives each kernel more work"};
     if (!is_data) finding.flag = facts.larger_batch();
     findings.push_back(finding);
   }
@@ -227,15 +229,14 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
 void find_communication(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.part(Category::communication);
   if (facts.share(Category::communication) <= least_communication) return;
-  findings.push_back({.key = "communication",
-                      .text = "Devices wait for each other's gradients.",
-                      .evidence = facts.of_step(ns),
-                      .advice = "a larger batch exchanges the same gradients for more images",
-                      .flag = facts.larger_batch(),
-                      .gain_ns = facts.unless_waiting(ns / 2)});
+  findings.push_back(
+      {.key = "communication",
+       .text = "Devices wait for each other's gradients.",
+       .evidence = facts.of_step(ns),
+       .advice = "use a larger batch: it exchanges the same gradients for more images",
+       .flag = facts.larger_batch(),
+       .gain_ns = facts.unless_waiting(ns / 2)});
 }
-
-// Kernels that could be shorter.
 
 namespace {
 
@@ -244,8 +245,8 @@ constexpr double no_tensor_cores = 0.05;
 constexpr double least_unaligned = 0.05;  // of a step, like the following
 constexpr double least_layout = 0.05;
 constexpr double least_small = 0.10;
-constexpr double small_kernel_ns = 5'000, many_kernels = 100;  // mean; a step
-// What a kernel takes that does nothing: launch latency on the device and its last wave.
+constexpr double small_kernel_ns = 5'000, many_kernels = 100;  // mean; per step
+// An empty kernel: launch latency on the device and its last wave.
 constexpr double empty_kernel_ns = 2'000;
 constexpr double least_layer = 0.20, low_peak = 0.20;
 
@@ -285,11 +286,11 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings) {
   // of the time is a cautious guess; tf32 is on them already, and gains the bytes.
   findings.push_back(
       {.key = unused ? "tensor-cores" : "half-precision",
-       .text = unused ? "Tensor cores are idle." : "The step computes with values of 32 bits.",
-       .evidence =
-           fmt::format("--precision {}; convolutions and matrix products take {}, tensor "
-                       "cores run for {} of the kernels' time",
-                       precision, facts.of_step(eligible), share_text(metrics->tensor_core_share)),
+       .text = unused ? "Tensor cores are idle." : "The step computes in 32 bits.",
+       .evidence = fmt::format("--precision {}; convolutions and matrix products take {}, tensor "
+                               "cores run for {} of the kernels' time",
+                               precision, facts.of_step(eligible),
+                               quantity(metrics->tensor_core_share, Unit::share)),
        .advice = fmt::format("use {}", flag),
        .flag = flag,
        .gain_ns = facts.unless_waiting(eligible * (unused ? 0.5 : 0.25))});
@@ -332,11 +333,12 @@ void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings) 
   Finding finding{.key = "layout-transposes",
                   .text = "Values are copied from one layout to another.",
                   .evidence = fmt::format("{}, among them {}", facts.of_step(ns), example),
-                  .advice = "look in `warpstep explain` for the calls that want another layout",
+                  .advice = "look in `warpstep explain` for the calls that need another layout",
                   .gain_ns = facts.unless_waiting(ns)};
   if (!facts.on_host && !fields::flag(facts.options, "autotune")) {
     finding.flag = "--autotune";
-    finding.advice = "use --autotune: algorithms are measured with what they do to layouts";
+    finding.advice =
+        "use --autotune: it measures algorithms together with their layout conversions";
   }
   findings.push_back(finding);
 }
@@ -352,10 +354,10 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
     return;
   Finding finding{
       .key = "small-kernels",
-      .text = "The step is a storm of small kernels.",
-      .evidence =
-          fmt::format("{:.0f} kernels a step of {} on average", count, time_text(ns / count)),
-      .advice = "a larger batch has the same kernels for more images",
+      .text = "The step consists of many small kernels.",
+      .evidence = fmt::format("{:.0f} kernels per step of {} on average", count,
+                              quantity(ns / count, Unit::ns)),
+      .advice = "use a larger batch: the same kernels compute more images",
       .flag = facts.larger_batch(),
       .gain_ns = facts.unless_waiting(count * std::min(empty_kernel_ns, ns / count) / 2)};
   const Json& no_fuse = fields::child(facts.options, "no_fuse");
@@ -372,11 +374,11 @@ void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
       continue;
     findings.push_back(
         {.key = "slow-layer",
-         .text = fmt::format("Layer {} is far from what this machine can do.", layer.layer),
-         .evidence = fmt::format("{}, at {} of what its work allows", facts.of_step(layer.ns),
-                                 share_text(layer.of_peak)),
-         .advice = "look at its calls' implementations and shapes in the table of calls"});
+         .text = fmt::format("Layer {} runs far below this machine's peak.", layer.layer),
+         .evidence = fmt::format("{}, at {} of the possible speed", facts.of_step(layer.ns),
+                                 quantity(layer.of_peak, Unit::share)),
+         .advice = "look at the implementations and shapes of its calls in the table of calls"});
   }
 }
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -21,7 +21,8 @@ TEST(DeviceFindings, ExposedCopies) {
   c.part(Category::copy) = 50'001;
   ASSERT_TRUE(c.finding("copies-exposed"));
   EXPECT_EQ(c.finding("copies-exposed")->flag, "--tier resident");
-  EXPECT_THAT(c.finding("copies-exposed")->evidence, HasSubstr("50.0 us of 1.00 ms a step (5.0%)"));
+  EXPECT_THAT(c.finding("copies-exposed")->evidence,
+              HasSubstr("50.0 us of 1.00 ms per step (5.0 %)"));
   EXPECT_DOUBLE_EQ(c.finding("copies-exposed")->gain_ns, 50'001);
   c.options()["normalize"] = "cpu";
   EXPECT_EQ(c.finding("copies-exposed")->flag, "--normalize device");
@@ -65,7 +66,8 @@ TEST(DeviceFindings, LaunchBound) {
   EXPECT_DOUBLE_EQ(c.finding("launch-bound")->gain_ns, 50'005);
   c.options()["no_graph"] = true;
   EXPECT_EQ(c.finding("launch-bound")->flag, "");
-  EXPECT_EQ(c.finding("launch-bound")->advice, "leave out --no-graph: a step is one launch then");
+  EXPECT_EQ(c.finding("launch-bound")->advice,
+            "leave out --no-graph: each step is then one launch");
   EXPECT_DOUBLE_EQ(c.finding("launch-bound")->gain_ns, 100'010);
 }
 
@@ -83,7 +85,7 @@ TEST(DeviceFindings, SyncBoundNamesTheRange) {
       .span(Kind::sync, "cudaStreamSynchronize", 10, 25);
   const Finding finding = *c.finding("sync-bound");
   EXPECT_THAT(finding.text, HasSubstr("\"observers\""));
-  EXPECT_THAT(finding.evidence, HasSubstr("75% of it there"));
+  EXPECT_THAT(finding.evidence, HasSubstr("75.0 % of it there"));
   EXPECT_EQ(finding.flag, "--log-every 100");
   EXPECT_DOUBLE_EQ(finding.gain_ns, 45'000);
   c.options()["log_every"] = 1000;  // is seldom enough
@@ -112,7 +114,7 @@ TEST(DeviceFindings, TinyBatch) {
   ASSERT_TRUE(c.finding("tiny-batch"));
   EXPECT_EQ(c.finding("tiny-batch")->flag, "--batch 256");
   EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_ns, 250'000);
-  c.analysis.devices[0].launch_gap_ns = 2'000'000;  // told once
+  c.analysis.devices[0].launch_gap_ns = 2'000'000;  // reported once
   EXPECT_FALSE(c.finding("tiny-batch"));
   EXPECT_TRUE(c.finding("launch-bound"));
 }
@@ -263,7 +265,7 @@ TEST(KernelFindings, StormOfSmallKernels) {
   EXPECT_TRUE(kernels(120, 4));
   EXPECT_EQ(c.finding("small-kernels")->flag, "--batch 256");
   EXPECT_DOUBLE_EQ(c.finding("small-kernels")->gain_ns, 120'000);
-  EXPECT_EQ(c.finding("small-kernels")->evidence, "120 kernels a step of 4.00 us on average");
+  EXPECT_EQ(c.finding("small-kernels")->evidence, "120 kernels per step of 4.00 us on average");
   c.options()["no_fuse"] = {"bias"};
   EXPECT_EQ(c.finding("small-kernels")->flag, "");
   EXPECT_EQ(c.finding("small-kernels")->advice,

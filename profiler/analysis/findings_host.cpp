@@ -1,4 +1,5 @@
-// The machine, and what the trainer's own thread does besides steps.
+// Findings about the machine, the trainer's work outside of steps, and the loader: there the
+// cheapest remedy that helps, by replay.
 
 #include <fmt/format.h>
 
@@ -10,7 +11,7 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 constexpr double full_cpu = 95;       // %, of all cores
@@ -31,7 +32,8 @@ Memory device_memory(const Facts& facts) {
   const Session& session = facts.session;
   Memory memory;
   for (const Device& device : session.devices) {
-    const Level used = level(session, fmt::format("gpu {} memory used bytes", device.id));
+    const MetricLevel used =
+        metric_level(facts.view, fmt::format("gpu {} memory used bytes", device.id));
     const double planned = fields::number(fields::child(session.program, "memory"), "total_bytes");
     const double bytes = std::max(used.most, planned);
     const auto total = static_cast<double>(device.total_memory);
@@ -42,8 +44,8 @@ Memory device_memory(const Facts& facts) {
 }
 
 Memory host_memory(const Facts& facts) {
-  const Level used = level(facts.session, "process rss bytes");
-  const Level left = level(facts.session, "memory available bytes");
+  const MetricLevel used = metric_level(facts.view, "process rss bytes");
+  const MetricLevel left = metric_level(facts.view, "memory available bytes");
   if (used.count == 0 || left.count == 0) return {};
   return {used.most, used.most + left.mean, "the host"};
 }
@@ -52,34 +54,37 @@ Memory host_memory(const Facts& facts) {
 
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
-  const int all = cores(facts.session);
-  const Level cpu = level(facts.session, "cpu %");
+  const int all = usable_cores(facts.session);
+  const MetricLevel cpu = metric_level(facts.view, "cpu %");
   if (!facts.on_host || all < 1 || cpu.count == 0) return;
-  const auto told = static_cast<int>(
+  const auto given = static_cast<int>(
       std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
                                              fields::whole(facts.options, "threads")),
                                0, 4096));
-  const int threads = told > 0 ? told : all;
+  const int threads = given > 0 ? given : all;
   if (threads + view.workers <= all) return;
   const bool crowded = threads > all && cpu.mean >= crowded_cpu;
   if (!crowded && (cpu.mean < full_cpu || facts.analysis.stall.is_stalled)) return;
-  Finding finding{.key = "oversubscribed",
-                  .text = "More threads want to run than there are cores.",
-                  .evidence = fmt::format(
-                      "{} of kernels and {} on {}, CPU at {:.0f}%", count_text(threads, "thread"),
-                      count_text(view.workers, "worker"), count_text(all, "core"), cpu.mean)};
+  Finding finding{
+      .key = "oversubscribed",
+      .text = "There are more threads than cores.",
+      .evidence = fmt::format("{} of kernels and {} on {}, CPU at {}", counted(threads, "thread"),
+                              counted(view.workers, "worker"), counted(all, "core"),
+                              quantity(cpu.mean / 100, Unit::share))};
   const int enough =
       view.step_ns > 0 ? std::max(1, static_cast<int>(std::ceil(view.work_ns / view.step_ns))) : 1;
   if (threads > all) {
     finding.flag = fmt::format("--threads {}", all);
-    finding.advice = "one thread a core is as fast as it gets";
+    finding.advice = fmt::format("use {}: more threads than cores gain nothing", finding.flag);
   } else if (view.work_ns > 0 && enough < view.workers) {
     finding.flag = fmt::format("--workers {}", enough);
-    finding.advice = "so many workers make batches as fast as the step takes them";
+    finding.advice = fmt::format("use {}: this many workers keep up with the step", finding.flag);
   } else if (view.workers > 0 && 4 * view.workers <= all) {
     // A step's threads wait for the slowest of them, which shares its core with a worker.
     finding.flag = fmt::format("--threads {}", all - view.workers);
-    finding.advice = "leave cores to the workers: kernels wait for the slowest of their threads";
+    finding.advice =
+        fmt::format("use {}: it leaves cores to the workers; kernels wait for their slowest thread",
+                    finding.flag);
   } else {
     return;
   }
@@ -92,9 +97,10 @@ void find_full_memory(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(
       {.key = "memory-high",
        .text = fmt::format("The memory of {} is nearly full.", memory.what),
-       .evidence = fmt::format("{:.1f} of {:.1f} GiB ({})", memory.used / (1 << 30),
-                               memory.total / (1 << 30), share_text(memory.used / memory.total)),
-       .advice = "a smaller batch leaves room for what else runs, and for larger inputs",
+       .evidence =
+           fmt::format("{:.1f} of {:.1f} GiB ({})", memory.used / (1 << 30),
+                       memory.total / (1 << 30), quantity(memory.used / memory.total, Unit::share)),
+       .advice = "use a smaller batch: it leaves memory for other programs and larger inputs",
        .flag = facts.smaller_batch()});
 }
 
@@ -103,10 +109,12 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
     if (gpu.share < least_throttled) continue;
     Finding finding{
         .key = "clock-throttling",
-        .text = fmt::format("GPU {} held its clocks back.", gpu.gpu),
-        .evidence = fmt::format("{} in {} of the samples", gpu.why, share_text(gpu.share)),
-        .advice = "look to cooling and the power limit; figures of this run are not comparable"};
-    const Level clock = level(facts.session, fmt::format("gpu {} sm clock MHz", gpu.gpu));
+        .text = fmt::format("GPU {} throttled its clocks.", gpu.gpu),
+        .evidence =
+            fmt::format("{} in {} of the samples", gpu.why, quantity(gpu.share, Unit::share)),
+        .advice =
+            "check cooling and the power limit; do not compare this run's figures with others"};
+    const MetricLevel clock = metric_level(facts.view, fmt::format("gpu {} sm clock MHz", gpu.gpu));
     const Json& gpus = fields::child(facts.session.stamp, "gpus");
     const double most = gpus.is_array() && gpu.gpu < gpus.size()
                             ? fields::number(gpus[gpu.gpu], "max_sm_clock_mhz")
@@ -124,9 +132,9 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.range_ns("observers");
   if (ns <= least_observers * facts.step_ns) return;
   Finding finding{.key = "slow-observers",
-                  .text = "Telling of steps takes the trainer's time.",
+                  .text = "Per-step logging is a significant part of the step.",
                   .evidence = "\"observers\": " + facts.of_step(ns),
-                  .advice = "let them do less",
+                  .advice = "do less work in the observers",
                   .gain_ns = facts.unless_waiting(0.9 * ns)};
   const std::int64_t every = fields::whole(facts.options, "log_every", 10);
   if (every > 0 && every < seldom_logged) {
@@ -140,10 +148,10 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.range_ns("checkpoint");
   if (ns <= least_checkpoints * facts.step_ns) return;
   Finding finding{.key = "slow-checkpoints",
-                  .text = "Writing checkpoints takes the trainer's time.",
-                  .evidence = fmt::format("{} a step, besides its own {}", time_text(ns),
-                                          time_text(facts.step_ns)),
-                  .advice = "write them to a faster disk; each epoch's is always written"};
+                  .text = "Writing checkpoints is a significant part of the run.",
+                  .evidence = fmt::format("{} per step, besides its own {}", quantity(ns, Unit::ns),
+                                          quantity(facts.step_ns, Unit::ns)),
+                  .advice = "write them to a faster disk; one per epoch is always written"};
   const std::int64_t every = fields::whole(facts.options, "checkpoint_every");
   if (every > 0) {
     finding.flag = fmt::format("--checkpoint-every {}", 4 * every);
@@ -154,29 +162,29 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.range_ns("evaluation") * facts.steps;
-  const auto all = static_cast<double>(windows_ns(facts.session));
+  const auto all = static_cast<double>(facts.view.windows_ns());
   if (all <= 0 || ns <= least_evaluation * all) return;
-  findings.push_back({.key = "long-evaluation",
-                      .text = "Evaluation takes much of the run.",
-                      .evidence = fmt::format("{} of {} that were recorded ({})", time_text(ns),
-                                              time_text(all), share_text(ns / all)),
-                      .advice = "a smaller test split says as much; what trains is not slower"});
+  findings.push_back(
+      {.key = "long-evaluation",
+       .text = "Evaluation takes much of the run.",
+       .evidence = fmt::format("{} of {} recorded ({})", quantity(ns, Unit::ns),
+                               quantity(all, Unit::ns), quantity(ns / all, Unit::share)),
+       .advice = "use a smaller test split; training speed is unaffected"});
 }
-
-// What to do about waiting for data: the cheapest thing that helps, by replaying the loader.
 
 namespace {
 
 constexpr double least_wait =
-    0.05;  // of a step, where the loader did not tell: torch_tb_profiler's
+    0.05;  // of a step, where the loader reported no work: torch_tb_profiler's
 constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
 constexpr double least_contention = 0.05;  // of a step
 constexpr double least_transform = 0.5;    // of the loader's work
 
 std::string waited(const Facts& facts) {
   const Stall& stall = facts.analysis.stall;
-  return fmt::format("{} of {} a step ({})", time_text(stall.wait_ns), time_text(stall.step_ns),
-                     share_text(stall.wait_ns / stall.step_ns));
+  return fmt::format("{} of {} per step ({})", quantity(stall.wait_ns, Unit::ns),
+                     quantity(stall.step_ns, Unit::ns),
+                     quantity(stall.wait_ns / stall.step_ns, Unit::share));
 }
 
 std::string stages_text(const LoaderView& view) {
@@ -184,7 +192,7 @@ std::string stages_text(const LoaderView& view) {
   for (std::size_t i = 0; i < view.stages.size(); ++i)
     if (view.stage_ns[i] >= 0.05 * view.work_ns)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", view.stages[i],
-                          share_text(view.stage_ns[i] / view.work_ns));
+                          quantity(view.stage_ns[i] / view.work_ns, Unit::share));
   return text;
 }
 
@@ -213,10 +221,10 @@ void advise(const std::vector<RemedyChoice>& choices, double step_ns, Finding& f
   std::string also;
   for (const RemedyChoice* choice = choices.data(); choice < first; ++choice)
     also += (also.empty() ? "" : ", ") + choice->flag;
-  if (!also.empty()) finding.advice += fmt::format("; a little more by {}", also);
+  if (!also.empty()) finding.advice += fmt::format("; {} gains a little more", also);
 }
 
-// The option that keeps all other transforms; "" where the loader did not tell of this one.
+// The option that keeps all other transforms; "" where the loader did not report this one.
 std::string recipe_without(const Facts& facts, std::string_view transform) {
   const std::string recipe = fields::text(facts.session.loader, "transforms");
   std::string kept;
@@ -242,23 +250,23 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{.key = "data-wait", .text = "The step waits for the loader."};
   if (view.work_ns <= 0) {
     if (facts.share(Category::data) <= least_wait) return;
-    finding.evidence =
-        fmt::format("{} of {} a step ({})", time_text(facts.part(Category::data)),
-                    time_text(facts.step_ns), share_text(facts.share(Category::data)));
-    finding.advice = "let the loader find how many workers it needs";
+    finding.evidence = fmt::format(
+        "{} of {} per step ({})", quantity(facts.part(Category::data), Unit::ns),
+        quantity(facts.step_ns, Unit::ns), quantity(facts.share(Category::data), Unit::share));
+    finding.advice = "let the loader find the number of workers";
     if (fields::whole(facts.options, "workers") > 0) finding.flag = "--workers auto";
     findings.push_back(finding);
     return;
   }
   if (!stall.is_stalled) return;
-  const LoaderModel model(view, facts.session, stall.bound == "io");
+  const LoaderModel model(view, facts.view, stall.bound == Bound::io);
   const std::vector<RemedyChoice> choices = remedies(facts, model, true);
-  // What a disk is slow at is told by a finding of its own.
-  if (choices.empty() && stall.bound == "io") return;
-  finding.evidence =
-      fmt::format("{}; {} at {} worker time a batch: {}", waited(facts),
-                  count_text(view.workers, "worker"), time_text(view.work_ns), stages_text(view));
-  finding.advice = "take a machine with more cores, or fewer transforms";
+  // find_slow_disk() reports it.
+  if (choices.empty() && stall.bound == Bound::io) return;
+  finding.evidence = fmt::format("{}; {} at {} worker time per batch: {}", waited(facts),
+                                 counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
+                                 stages_text(view));
+  finding.advice = "use a machine with more cores, or fewer transforms";
   advise(choices, facts.step_ns, finding);
   findings.push_back(finding);
 }
@@ -266,17 +274,18 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
 void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
-  if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == "io") return;
-  const LoaderModel model(view, facts.session, false);
+  if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == Bound::io) return;
+  const LoaderModel model(view, facts.view, false);
   const double lost = model.measured_step_ns() - model.free_step_ns();
   if (lost < least_contention * model.measured_step_ns()) return;
   const std::vector<RemedyChoice> choices = remedies(facts, model, false);
   if (choices.empty()) return;
-  Finding finding{.key = "loader-contention",
-                  .text = "The loader's workers take cores from the kernels.",
-                  .evidence = fmt::format("{} worker time a batch costs a step of {} about {}: {}",
-                                          time_text(view.work_ns), time_text(stall.step_ns),
-                                          time_text(lost), stages_text(view))};
+  Finding finding{
+      .key = "loader-contention",
+      .text = "The loader's workers take cores from the kernels.",
+      .evidence = fmt::format("{} worker time per batch costs a step of {} about {}: {}",
+                              quantity(view.work_ns, Unit::ns), quantity(stall.step_ns, Unit::ns),
+                              quantity(lost, Unit::ns), stages_text(view))};
   advise(choices, facts.step_ns, finding);
   if (!finding.flag.empty()) findings.push_back(finding);
 }
@@ -284,22 +293,23 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
 void find_slow_disk(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
-  if (!stall.is_stalled || stall.bound != "io" || view.work_ns <= 0) return;
-  const Level disk = level(facts.session, "disk busy %");
+  if (!stall.is_stalled || stall.bound != Bound::io || view.work_ns <= 0) return;
+  const MetricLevel disk = metric_level(facts.view, "disk busy %");
   Finding finding{.key = "slow-disk",
                   .text = "Workers wait for the disk.",
                   .evidence = fmt::format("{}; {} is {} of the workers' time", waited(facts),
-                                          stall.stage, share_text(stall.stage_share))};
-  if (disk.count > 0) finding.evidence += fmt::format(", disk busy {:.0f}%", disk.mean);
-  const LoaderModel model(view, facts.session, true);
+                                          stall.stage, quantity(stall.stage_share, Unit::share))};
+  if (disk.count > 0)
+    finding.evidence += fmt::format(", disk busy {}", quantity(disk.mean / 100, Unit::share));
+  const LoaderModel model(view, facts.view, true);
   const double read = stage_share(view, "read");
   if (const auto pack = pack_command(facts); pack && is_loose(facts)) {
     finding.flag = *pack;
-    finding.advice = fmt::format("run `{}` once: few large files are read ahead", *pack);
-    finding.gain_ns = gain(model, {.work_scale = 1 - read * (1 - packed_read)});
+    finding.advice = fmt::format("run `{}` once: a few large files can be read ahead", *pack);
+    finding.gain_ns = predicted_gain(model, {.work_scale = 1 - read * (1 - packed_read)});
   } else if (facts.option("shuffle", "full") == "full") {
     finding.flag = "--shuffle window";
-    finding.advice = "read neighbours together";
+    finding.advice = "use --shuffle window: it reads neighbouring samples together";
   } else if (facts.option("data_io", "mmap") == "mmap") {
     finding.flag = "--data-io pread";
     finding.advice = "on a network mount, read instead of mapping";
@@ -316,7 +326,7 @@ void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
   const bool built_in = stall.stage == "read" || stall.stage == "decode" ||
                         stall.stage == "resize" || stall.stage == "pixels" || stall.stage == "copy";
   if (built_in || stall.stage_share < least_transform) return;
-  const LoaderModel model(view, facts.session, stall.bound == "io");
+  const LoaderModel model(view, facts.view, stall.bound == Bound::io);
   // What it costs once there are enough workers: taking it out changes what is learnt.
   const int workers = std::max(view.workers, stall.best_workers);
   const double with = model.predict({.workers = workers}).step_ns;
@@ -326,12 +336,13 @@ void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(
       {.key = "slow-transform",
        .text = fmt::format("The transform {} takes most of the loader's time.", stall.stage),
-       .evidence = fmt::format("{} of {} worker time a batch; {}", share_text(stall.stage_share),
-                               time_text(view.work_ns), waited(facts)),
+       .evidence = fmt::format("{} of {} worker time per batch; {}",
+                               quantity(stall.stage_share, Unit::share),
+                               quantity(view.work_ns, Unit::ns), waited(facts)),
        .advice =
            fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
        .flag = recipe_without(facts, stall.stage),
        .gain_ns = with - without});
 }
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

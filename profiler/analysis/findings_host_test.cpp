@@ -46,7 +46,7 @@ TEST(HostFindings, FullMemoryOfADevice) {
   c.builder.sample("gpu 0 memory used bytes", 200, 0.901 * all);
   ASSERT_TRUE(c.finding("memory-high"));
   EXPECT_EQ(c.finding("memory-high")->flag, "--batch 64");
-  EXPECT_THAT(c.finding("memory-high")->evidence, HasSubstr("of 140.4 GiB (90%)"));
+  EXPECT_THAT(c.finding("memory-high")->evidence, HasSubstr("of 140.4 GiB (90.1 %)"));
   Case planned;
   planned.builder.raw().program["memory"]["total_bytes"] = 0.95 * all;
   EXPECT_TRUE(planned.finding("memory-high"));

@@ -38,7 +38,7 @@ std::vector<Finding> found(const LoaderCase& c) {
   return found(testing::loader_session(c).build());
 }
 
-// A course's ladder on a GPU machine of 8 cores: each rung does what the one before was told.
+// A course's ladder on a GPU machine of 8 cores: each rung follows the advice of the one before.
 LoaderCase rung(int number) {
   LoaderCase c{.workers = number == 1 ? 1 : 7,
                .cores = 8,
@@ -168,7 +168,7 @@ TEST(Findings, ASlowDiskIsToldAsOne) {
   };
   EXPECT_EQ(slow().flag, "warpstep data pack shapes shapes-packed --decode");
   EXPECT_GT(slow().gain_ns, 0);
-  EXPECT_THAT(slow().evidence, HasSubstr("disk busy 50%"));
+  EXPECT_THAT(slow().evidence, HasSubstr("disk busy 50.0 %"));
   builder.raw().loader["encoding"] = "pixels";
   EXPECT_EQ(slow().flag, "--shuffle window");
   builder.raw().stamp["options"]["shuffle"] = "window";
@@ -192,7 +192,7 @@ TEST(Findings, ASlowTransformIsNamed) {
                                [](const Finding& f) { return f.key == "slow-transform"; });
   ASSERT_NE(at, findings.end());
   EXPECT_THAT(at->text, HasSubstr("blur"));
-  EXPECT_EQ(at->flag, "");  // the recipe is not told
+  EXPECT_EQ(at->flag, "");  // the recipe is not recorded
   EXPECT_GT(at->gain_ns, 0);
 }
 
@@ -212,7 +212,7 @@ TEST(Findings, ASlowTransformIsTakenOutOfTheRecipe) {
   };
   EXPECT_EQ(flag("random-crop=24,blur=3:odd=1,flip"), "--transforms \"random-crop=24,flip\"");
   EXPECT_EQ(flag("blur"), "--transforms none");
-  EXPECT_EQ(flag("blurred,flip"), "");  // not told of
+  EXPECT_EQ(flag("blurred,flip"), "");  // not recorded
 }
 
 TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {

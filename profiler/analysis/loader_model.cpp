@@ -7,21 +7,21 @@
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
-// A replay costs a heap's operation a sample: 40 settings of this many take some 0.1 s.
+// A replay costs a heap operation per sample: 40 settings of this many take about 0.1 s.
 constexpr std::size_t most_samples = 60'000;
-constexpr std::size_t least_steps = 64, most_steps = 1024;
+constexpr std::size_t least_replayed = 64, most_replayed = 1024;
 constexpr int most_for_disk = 64;  // workers
 
-int kernel_threads(const Session& session, int cores) {
+int kernel_threads(const View& source, int cores) {
+  const Session& session = source.session;
   if (!session.computes_on_host()) return 0;
-  const auto told = static_cast<int>(std::clamp<std::int64_t>(
-      fields::whole(session.loader, "kernel_threads",
-                    fields::whole(fields::child(session.stamp, "options"), "threads")),
-      0, 4096));
-  return std::max(1, told > 0 ? told : cores);
+  const auto given = static_cast<int>(std::clamp<std::int64_t>(
+      fields::whole(session.loader, "kernel_threads", fields::whole(source.options, "threads")), 0,
+      4096));
+  return std::max(1, given > 0 ? given : cores);
 }
 
 std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, double scale) {
@@ -34,34 +34,36 @@ std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, doubl
 
 }  // namespace
 
-LoaderModel::LoaderModel(const LoaderView& view, const Session& session, bool waits_for_disk)
+LoaderModel::LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk)
     : service_ns_(view.service_ns),
       batch_(std::max<std::int64_t>(1, view.batch)),
       workers_(std::max(1, view.workers)),
       prefetch_(view.prefetch > 0 ? view.prefetch : 3),
       cores_(view.cores),
-      threads_(kernel_threads(session, view.cores)),
+      threads_(kernel_threads(source, view.cores)),
       waits_for_disk_(waits_for_disk),
       step_ns_(view.step_ns),
       wait_ns_(view.wait_ns) {
   if (service_ns_.empty() && view.work_ns > 0)
     service_ns_ = {static_cast<std::uint64_t>(view.work_ns / static_cast<double>(batch_))};
-  for (const std::size_t i : counted_steps(session)) {
-    const Step& step = session.steps[i];
+  for (const std::size_t i : source.counted) {
+    const Step& step = source.session.steps[i];
     const std::uint64_t all = step.end_ns - step.begin_ns;
     steps_ns_.push_back(all - std::min(all, step.data_ns));
   }
-  steps_ = std::clamp(most_samples / static_cast<std::size_t>(batch_), least_steps, most_steps);
-  // While it is behind, the loader is always at work: its time is what its cores gave it.
+  steps_ =
+      std::clamp(most_samples / static_cast<std::size_t>(batch_), least_replayed, most_replayed);
+  // While it is too slow, the loader works all the time: its time is its share of the cores.
   const double r = share(workers_);
-  const bool behind = wait_ns_ > 0.02 * step_ns_;
+  const bool is_too_slow = wait_ns_ > 0.02 * step_ns_;
   const double alone = running(workers_) / workers_;
-  const double speed = behind ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
+  const double speed = is_too_slow ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
   w_ = view.work_ns * speed;
   if (threads_ == 0 || waits_for_disk_) {
     s_ = step_ns_;
   } else {
-    s_ = behind ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
+    s_ =
+        is_too_slow ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
   }
 }
 
@@ -88,8 +90,8 @@ Scales LoaderModel::scales(int workers, double work_scale) const {
   const auto at = [&](int k, double w) {
     const double r = share(k);
     const double slowed = threads_ > 0 ? s_ / r : s_;  // a device's step is not
-    const double behind = w - k * r * slowed;
-    if (behind > 0) return Scales{slowed, k * (slowed + behind / running(k)) / w};
+    const double missing = w - k * r * slowed;
+    if (missing > 0) return Scales{slowed, k * (slowed + missing / running(k)) / w};
     return Scales{threads_ > 0 ? s_ + w / k * (1 / r - 1) : s_, 1 / r};
   };
   const Scales now = at(workers_, w_), then = at(workers, w_ * work_scale);
@@ -110,12 +112,6 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
   return {.step_ns = step_ns_ * change.step + played.mean_wait_ns, .wait_ns = played.mean_wait_ns};
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
-
-// The loader again, event by event: what waits come of the times that were recorded.
-
 namespace {
 
 // Workers by the time at which they are free, the earliest first.
@@ -123,7 +119,7 @@ class Workers {
  public:
   explicit Workers(std::size_t count) : free_(count, 0.0) {}
 
-  // Shares the samples out to whoever is free first, none before `gate`; when the last is done.
+  // Gives each sample to the first free worker, none before `gate`; returns when the last is done.
   template <class NextService>
   double make(std::size_t samples, double gate, NextService next_service) {
     for (double& at : free_) at = std::max(at, gate);

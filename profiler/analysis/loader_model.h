@@ -1,12 +1,12 @@
-// What another setting of the loader would do to a step.
+// Predicts the step under other settings of the loader.
 //
 // Where the host computes, workers and the kernels' threads share its cores. While a step runs, T
 // threads of kernels and k workers want C cores, and each gets r = min(1, C / (T + k)) of one;
 // while the trainer waits for data, the kernels' threads sleep and min(k, C) workers run at full
-// speed. With a step of S on cores of its own and W of work a batch:
-//   loader behind (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
-//   loader ahead (W <= k S): no waiting, but workers are about for W / (k r) of the step, which
-//   takes S + (W / k) (1 / r - 1).
+// speed. With a step of S alone on its cores and W of work per batch:
+//   loader too slow (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
+//   loader fast enough (W <= k S): no waiting, but workers are about for W / (k r) of the step,
+//   which takes S + (W / k) (1 / r - 1).
 // With T = C the sum is (C S + W) / C: every core is busy all of the time, and workers beyond that
 // gain nothing. S and W are found by solving the same for what was measured. Workers that wait for
 // a disk take no core: r = 1, any k runs. A device's step does not slow; its loader has min(k, C).
@@ -14,9 +14,9 @@
 
 #include "profiler/analysis/loading.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 
-// What a change does to the recorded times.
+// Factors on the recorded times.
 struct Scales {
   double step = 1;     // of each step without its wait
   double service = 1;  // of each sample's service time
@@ -25,7 +25,7 @@ struct Scales {
 struct Remedy {
   int workers = 0;        // 0: as it was
   int prefetch = 0;       // the option's value: the trainer's batch is one of them; 0: as it was
-  double work_scale = 1;  // of what a batch takes
+  double work_scale = 1;  // of the work per batch
 };
 
 struct Predicted {
@@ -35,7 +35,7 @@ struct Predicted {
 
 class LoaderModel {
  public:
-  LoaderModel(const LoaderView& view, const Session& session, bool waits_for_disk);
+  LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk);
 
   // Replays the recorded times under a remedy.
   Predicted predict(const Remedy& remedy) const;
@@ -43,7 +43,7 @@ class LoaderModel {
 
   double measured_step_ns() const { return step_ns_ + wait_ns_; }
   double free_step_ns() const { return s_; }  // with all cores to itself
-  double work_ns() const { return w_; }       // of a batch, on cores of its own
+  double work_ns() const { return w_; }       // of a batch, alone on its cores
   double work_hidden() const;                 // of it, that the workers there are do during a step
   int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
   bool computes_on_host() const { return threads_ > 0; }
@@ -60,4 +60,4 @@ class LoaderModel {
   std::size_t steps_ = 0;
 };
 
-}  // namespace warpstep::profiler::advice
+}  // namespace warpstep::profiler

@@ -1,4 +1,5 @@
-// Why the trainer waits for data, and the cheapest setting in which it does not.
+// What the loader did, from its spans or, without them, from its counters; why the trainer waits
+// for data, and the cheapest setting without waiting.
 
 #include "profiler/analysis/loading.h"
 
@@ -14,7 +15,7 @@
 #include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::advice {
+namespace warpstep::profiler {
 namespace {
 
 constexpr std::size_t longest = 128;
@@ -42,12 +43,6 @@ int stall_period(const std::vector<std::uint64_t>& waits_ns, double step_ns) {
   }
   return 0;
 }
-
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
-
-// What the loader did, from its spans or, without them, from its counters.
 
 namespace {
 
@@ -94,16 +89,17 @@ std::vector<Span> loader_spans(const Session& session) {
   return spans;
 }
 
-std::uint64_t within_windows(const Session& session, const Span& span) {
+std::uint64_t within_windows(const View& view, const Span& span) {
   std::uint64_t ns = 0;
-  for (const Window& window : session.windows) {
+  for (const Window& window : view.windows) {
     const std::uint64_t begin = std::max(span.begin_ns, window.begin_ns);
-    if (window.complete != 0) ns += std::max(std::min(span.end_ns, window.end_ns), begin) - begin;
+    ns += std::max(std::min(span.end_ns, window.end_ns), begin) - begin;
   }
   return ns;
 }
 
-Collected collect(const Session& session) {
+Collected collect(const View& source) {
+  const Session& session = source.session;
   Collected all;
   std::map<std::uint32_t, std::size_t> row_of_thread;
   const std::vector<Span> spans = loader_spans(session);
@@ -119,17 +115,17 @@ Collected collect(const Session& session) {
     const std::uint64_t ns = span.end_ns - span.begin_ns;
     if (kind == Kind::sample) {
       sample = &span;
-      if (!advice::in_windows(session, span.begin_ns)) continue;
+      if (!source.in_windows(span.begin_ns)) continue;
       ++row.samples;
       row.busy += static_cast<double>(ns);
       all.samples.emplace_back(span.arg, ns);
     } else if (kind == Kind::stage) {
       const bool is_within = sample != nullptr && span.end_ns <= sample->end_ns;
-      if (!advice::in_windows(session, is_within ? sample->begin_ns : span.begin_ns)) continue;
+      if (!source.in_windows(is_within ? sample->begin_ns : span.begin_ns)) continue;
       add_stage(all, row, session.name(span.name), ns);
       if (!is_within) row.busy += static_cast<double>(ns);
     } else {
-      row.idle_ns += within_windows(session, span);
+      row.idle_ns += within_windows(source, span);
     }
   }
   return all;
@@ -154,11 +150,11 @@ void take_samples(Collected& all, LoaderView& view) {
   for (; from != all.samples.end(); ++from) view.service_ns.push_back(from->second);
 }
 
-void take_spans(const Session& session, LoaderView& view) {
-  Collected all = collect(session);
+void take_spans(const View& source, LoaderView& view) {
+  Collected all = collect(source);
   if (all.samples.empty() || view.batch < 1) return;
   view.has_spans = true;
-  const double windows = static_cast<double>(advice::windows_ns(session));
+  const double windows = static_cast<double>(source.windows_ns());
   const double batches = static_cast<double>(all.samples.size()) / static_cast<double>(view.batch);
   double busy = 0;
   int workers = 0;
@@ -201,22 +197,24 @@ void take_counters(const Session& session, LoaderView& view) {
   }
 }
 
-// Workers tell what each claim took of a core.
-double recorded_cpu_ns(const Session& session) {
+// Workers record the CPU time of each claim.
+double recorded_cpu_ns(const View& source) {
+  const Session& session = source.session;
   double sum = 0;
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::counter && session.name(span.name) == "worker cpu ns" &&
         !session.threads[span.thread].name.starts_with("test loader") &&
-        advice::in_windows(session, span.begin_ns))
+        source.in_windows(span.begin_ns))
       sum += static_cast<double>(span.arg);
   return sum;
 }
 
-void take_cpu(const Session& session, LoaderView& view) {
-  double work = 0, cpu = recorded_cpu_ns(session);
+void take_cpu(const View& source, LoaderView& view) {
+  const Session& session = source.session;
+  double work = 0, cpu = recorded_cpu_ns(source);
   if (view.has_spans && cpu > 0) {
     for (const WorkerRow& row : view.by_worker)
-      work += row.busy * static_cast<double>(advice::windows_ns(session));
+      work += row.busy * static_cast<double>(source.windows_ns());
   } else {
     cpu = fields::number(session.loader, "cpu_ns");
     for (const auto& [name, value] : fields::child(session.loader, "stages_ns").items())
@@ -225,10 +223,11 @@ void take_cpu(const Session& session, LoaderView& view) {
   if (work > 0) view.cpu_share = std::clamp(cpu / work, 0.0, 1.0);
 }
 
-void take_queue(const Session& session, LoaderView& view) {
+void take_queue(const View& source, LoaderView& view) {
+  const Session& session = source.session;
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::counter && session.name(span.name) == "batches ready" &&
-        advice::in_windows(session, span.begin_ns))
+        source.in_windows(span.begin_ns))
       view.queue.emplace_back(span.begin_ns, span.arg);
   std::sort(view.queue.begin(), view.queue.end());
   view.queue_depth = fields::number(session.loader, "mean_ready");
@@ -238,8 +237,9 @@ void take_queue(const Session& session, LoaderView& view) {
   view.queue_depth = sum / static_cast<double>(view.queue.size());
 }
 
-void take_steps(const Session& session, LoaderView& view) {
-  const std::vector<std::size_t> counted = advice::counted_steps(session);
+void take_steps(const View& source, LoaderView& view) {
+  const Session& session = source.session;
+  const std::vector<std::size_t>& counted = source.counted;
   for (const std::size_t i : counted) {
     const Step& step = session.steps[i];
     const std::uint64_t all = step.end_ns - step.begin_ns, wait = std::min(step.data_ns, all);
@@ -247,48 +247,41 @@ void take_steps(const Session& session, LoaderView& view) {
     view.wait_ns += static_cast<double>(wait) / static_cast<double>(counted.size());
     view.step_ns += static_cast<double>(all - wait) / static_cast<double>(counted.size());
   }
-  view.stall_period = advice::stall_period(view.waits_ns, view.step_ns);
+  view.stall_period = stall_period(view.waits_ns, view.step_ns);
 }
 
 }  // namespace
 
-LoaderView loader_view(const Session& session) {
+LoaderView loader_view(const View& source) {
+  const Session& session = source.session;
   LoaderView view;
-  const Json& told = session.loader;
-  const Json& options = fields::child(session.stamp, "options");
+  const Json& loader = session.loader;
+  const Json& options = source.options;
   const auto clamped = [](std::int64_t value) {
     return static_cast<int>(std::clamp<std::int64_t>(value, 0, 1 << 20));
   };
   view.batch =
-      std::max<std::int64_t>(0, fields::whole(told, "batch", fields::whole(options, "batch")));
+      std::max<std::int64_t>(0, fields::whole(loader, "batch", fields::whole(options, "batch")));
   if (view.batch == 0 && !session.steps.empty())
     view.batch = std::max<std::int64_t>(0, session.steps.front().samples);
-  view.prefetch = clamped(fields::whole(told, "prefetch", fields::whole(options, "prefetch")));
-  view.cores = advice::cores(session);
-  take_spans(session, view);
+  view.prefetch = clamped(fields::whole(loader, "prefetch", fields::whole(options, "prefetch")));
+  view.cores = usable_cores(session);
+  take_spans(source, view);
   if (!view.has_spans) {
     take_counters(session, view);
     view.workers = clamped(fields::whole(
-        told, "active", fields::whole(told, "workers", fields::whole(options, "workers"))));
+        loader, "active", fields::whole(loader, "workers", fields::whole(options, "workers"))));
   }
-  take_queue(session, view);
-  take_steps(session, view);
-  take_cpu(session, view);
+  take_queue(source, view);
+  take_steps(source, view);
+  take_cpu(source, view);
   return view;
 }
 
-}  // namespace warpstep::profiler
-
-namespace warpstep::profiler::advice {
 namespace {
 
-std::string digits(double value) {
-  const double size = std::abs(value);
-  return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
-}
-
-std::string bound_text(const std::string& bound) {
-  return bound == "cpu" ? ", CPU-bound" : bound == "io" ? ", I/O-bound" : "";
+std::string_view bound_text(Bound bound) {
+  return bound == Bound::cpu ? ", CPU-bound" : bound == Bound::io ? ", I/O-bound" : "";
 }
 
 // Both parts in the unit of the whole: "12.3 of 41.0 ms".
@@ -299,73 +292,51 @@ std::string part_text(double part, double whole) {
 }
 
 std::string workers_text(const LoaderView& view, const Stall& stall) {
-  const std::string now = count_text(view.workers, "worker");
+  const std::string now = counted(view.workers, "worker");
   if (stall.workers_needed > view.workers)
-    return fmt::format("; {} hide it (step {}, {:.2f}x)",
-                       count_text(stall.workers_needed, "worker"),
-                       time_text(stall.step_with_them_ns), stall.speedup);
-  const std::string on = view.cores > 0 ? " on " + count_text(view.cores, "core") : "";
+    return fmt::format("; {} hide it (step {}, {:.2f}x)", counted(stall.workers_needed, "worker"),
+                       quantity(stall.step_with_them_ns, Unit::ns), stall.speedup);
+  const std::string on = view.cores > 0 ? " on " + counted(view.cores, "core") : "";
   if (stall.best_workers > view.workers && stall.speedup > 1.02)
     return fmt::format("; no number of workers hides it{}, but {} shorten it (step {}, {:.2f}x)",
-                       on, count_text(stall.best_workers, "worker"),
-                       time_text(stall.step_with_best_ns), stall.speedup);
+                       on, counted(stall.best_workers, "worker"),
+                       quantity(stall.step_with_best_ns, Unit::ns), stall.speedup);
   return fmt::format("; more than {} do not help{}", now, on);
 }
 
 std::string rest_text(const LoaderView& view, const Stall& stall) {
   std::string text;
   if (view.stall_period > 0)
-    text += fmt::format("; one step in {} has all of the waiting", view.stall_period);
+    text += fmt::format("; all waiting is in one step of {}", view.stall_period);
   if (stall.prefetch_needed > 0)
     text += fmt::format("; a prefetch of {} hides it", stall.prefetch_needed);
   if (stall.stage_speedup_needed > 1)
-    text +=
-        fmt::format("; staying at {}, {} must get {:.2f}x faster",
-                    count_text(view.workers, "worker"), stall.stage, stall.stage_speedup_needed);
+    text += fmt::format("; staying at {}, {} must get {:.2f}x faster",
+                        counted(view.workers, "worker"), stall.stage, stall.stage_speedup_needed);
   if (std::abs(stall.predicted_wait_ns - stall.wait_ns) > 0.2 * stall.wait_ns)
-    text += fmt::format("; the replay waits {} where {} were measured",
-                        time_text(stall.predicted_wait_ns), time_text(stall.wait_ns));
+    text +=
+        fmt::format("; model and measurement disagree ({} and {}): treat the prediction with care",
+                    quantity(stall.predicted_wait_ns, Unit::ns), quantity(stall.wait_ns, Unit::ns));
   return text;
 }
 
 }  // namespace
 
-std::string time_text(double ns) {
-  const double size = std::abs(ns);
-  if (size >= 999.5e6) return digits(ns / 1e9) + " s";
-  if (size >= 999.5e3) return digits(ns / 1e6) + " ms";
-  if (size >= 999.5) return digits(ns / 1e3) + " us";
-  return fmt::format("{:.0f} ns", ns);
-}
-
-std::string share_text(double share) {
-  return fmt::format("{:.{}f}%", 100 * share, share < 0.0995 ? 1 : 0);
-}
-
-std::string count_text(double count, const std::string& noun) {
-  return fmt::format("{:.0f} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string stall_text(const LoaderView& view, const Stall& stall) {
-  if (stall.step_ns <= 0) return "too few steps to tell whether the loader keeps up";
+  if (stall.step_ns <= 0) return "too few steps for loader statistics";
   std::string text = fmt::format("steps {}-{}: waited {} ({}) for the loader", stall.first_step,
                                  stall.last_step, part_text(stall.wait_ns, stall.step_ns),
-                                 share_text(stall.wait_ns / stall.step_ns));
-  if (view.work_ns <= 0) return text + "; what its workers did was not recorded.";
+                                 quantity(stall.wait_ns / stall.step_ns, Unit::share));
+  if (view.work_ns <= 0) return text + "; its workers were not recorded.";
   if (!stall.stage.empty())
     text += fmt::format("; {} is {} of {} worker time per batch{}", stall.stage,
-                        share_text(stall.stage_share), time_text(view.work_ns),
+                        quantity(stall.stage_share, Unit::share), quantity(view.work_ns, Unit::ns),
                         bound_text(stall.bound));
-  if (!stall.is_stalled) return text + "; loading is hidden behind the step.";
+  if (!stall.is_stalled) return text + "; loading overlaps with computing.";
   return text + workers_text(view, stall) + rest_text(view, stall) + ".";
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler {
 namespace {
-
-using advice::LoaderModel;
 
 constexpr double least_share = 0.02;  // of a step: less waiting is no stall
 constexpr int longest_curve = 64;
@@ -375,23 +346,23 @@ double busy_workers(const LoaderView& view) {
   return step > 0 ? std::min<double>(view.workers, view.work_ns / step) : 0;
 }
 
-// What keeps workers: the CPU when their CPU time is near their wall time. Without that figure the
+// What limits workers: the CPU when their CPU time is near their wall time. Without that figure the
 // process's CPU time bounds it from above; where the host computes, kernels are part of that.
-std::string find_bound(const LoaderView& view, const Stall& stall, const Session& session) {
-  if (view.work_ns <= 0) return "";
-  if (view.cpu_share >= 0.8) return "cpu";
-  if (view.cpu_share > 0 && view.cpu_share <= 0.5) return "io";
-  const advice::Level process = advice::level(session, "process cpu %");
-  const advice::Level disk = advice::level(session, "disk busy %");
+Bound find_bound(const LoaderView& view, const Stall& stall, const View& source) {
+  if (view.work_ns <= 0) return Bound::unknown;
+  if (view.cpu_share >= 0.8) return Bound::cpu;
+  if (view.cpu_share > 0 && view.cpu_share <= 0.5) return Bound::io;
+  const MetricLevel process = metric_level(source, "process cpu %");
+  const MetricLevel disk = metric_level(source, "disk busy %");
   const bool reads = stall.stage == "read";
-  if (reads && disk.count > 0 && disk.mean >= 50) return "io";
-  if (process.count > 0 && process.mean / 100 < 0.5 * busy_workers(view)) return "io";
-  if (!reads && !stall.stage.empty()) return "cpu";
+  if (reads && disk.count > 0 && disk.mean >= 50) return Bound::io;
+  if (process.count > 0 && process.mean / 100 < 0.5 * busy_workers(view)) return Bound::io;
+  if (!reads && !stall.stage.empty()) return Bound::cpu;
   // Reading that the disk has no part in copies from the page cache.
-  return disk.count > 0 && disk.mean < 10 ? "cpu" : "";
+  return disk.count > 0 && disk.mean < 10 ? Bound::cpu : Bound::unknown;
 }
 
-bool hides(const LoaderModel& model, const advice::Predicted& predicted) {
+bool hides(const LoaderModel& model, const Predicted& predicted) {
   return predicted.wait_ns < least_share * model.free_step_ns() &&
          predicted.step_ns <= (1 + least_share) * model.free_step_ns();
 }
@@ -400,7 +371,7 @@ void try_workers(const LoaderModel& model, Stall& stall) {
   const int most = std::min(model.most_workers(), longest_curve);
   std::vector<double> steps;
   for (int k = 1; k <= most; ++k) {
-    const advice::Predicted predicted = model.predict({.workers = k});
+    const Predicted predicted = model.predict({.workers = k});
     stall.wait_by_workers_ns.push_back(predicted.wait_ns);
     steps.push_back(predicted.step_ns);
     if (stall.workers_needed == 0 && hides(model, predicted)) stall.workers_needed = k;
@@ -418,7 +389,7 @@ void try_workers(const LoaderModel& model, Stall& stall) {
 void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall) {
   constexpr std::array<int, 8> values{2, 3, 4, 6, 8, 16, 32, 64};
   for (const int prefetch : values) {
-    const advice::Predicted predicted = model.predict({.prefetch = prefetch});
+    const Predicted predicted = model.predict({.prefetch = prefetch});
     stall.wait_by_prefetch_ns.emplace_back(prefetch, predicted.wait_ns);
     if (stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
     if (predicted.wait_ns >= least_share * model.free_step_ns()) continue;
@@ -452,9 +423,10 @@ void find_stage(const LoaderView& view, Stall& stall) {
 
 }  // namespace
 
-Stall diagnose(const LoaderView& view, const Session& session) {
+Stall diagnose(const LoaderView& view, const View& source) {
   Stall stall;
-  const std::vector<std::size_t> counted = advice::counted_steps(session);
+  const Session& session = source.session;
+  const std::vector<std::size_t>& counted = source.counted;
   if (!counted.empty()) {
     stall.first_step = session.steps[counted.front()].step;
     stall.last_step = session.steps[counted.back()].step;
@@ -463,15 +435,15 @@ Stall diagnose(const LoaderView& view, const Session& session) {
   stall.step_ns = view.step_ns + view.wait_ns;
   stall.is_stalled = stall.step_ns > 0 && stall.wait_ns >= least_share * stall.step_ns;
   find_stage(view, stall);
-  stall.bound = find_bound(view, stall, session);
+  stall.bound = find_bound(view, stall, source);
   if (view.work_ns > 0 && stall.step_ns > 0) {
-    const LoaderModel model(view, session, stall.bound == "io");
+    const LoaderModel model(view, source, stall.bound == Bound::io);
     stall.predicted_wait_ns = model.predict({}).wait_ns;
     try_workers(model, stall);
     try_prefetch(model, view, stall);
     if (stall.is_stalled) try_stage(model, stall);
   }
-  stall.text = advice::stall_text(view, stall);
+  stall.text = stall_text(view, stall);
   return stall;
 }
 

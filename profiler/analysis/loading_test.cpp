@@ -134,9 +134,7 @@ TEST(LoaderView, ToleratesWhatIsMissingOrOdd) {
 }
 
 TEST(StallPeriod, IsTheSmallestThatExplainsTheWaits) {
-  const auto period = [](std::vector<std::uint64_t> waits) {
-    return advice::stall_period(waits, 1000);
-  };
+  const auto period = [](std::vector<std::uint64_t> waits) { return stall_period(waits, 1000); };
   std::vector<std::uint64_t> fourth, sixteenth(64, 0), noisy(40, 3), even(40, 50);
   for (int i = 0; i < 40; ++i) fourth.push_back(i % 4 == 3 ? 60'000 : 0);
   for (std::size_t i = 5; i < 64; i += 16) sixteenth[i] = 5000;
@@ -180,10 +178,11 @@ Session example() {
 }
 
 TEST(Stall, SaysItInOneLine) {
-  EXPECT_EQ(diagnosed(example()).text,
-            "steps 412-420: waited 12.3 of 41.0 ms (30%) for the loader; decode is 71% of 164 ms "
-            "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at "
-            "4 workers, decode must get 1.73x faster.");
+  EXPECT_EQ(
+      diagnosed(example()).text,
+      "steps 412-420: waited 12.3 of 41.0 ms (30.0 %) for the loader; decode is 71.0 % of 164 ms "
+      "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at "
+      "4 workers, decode must get 1.73x faster.");
 }
 
 TEST(Stall, PredictsWhatWasMeasured) {
@@ -211,7 +210,7 @@ TEST(Stall, FindsTheWorkersThatHideIt) {
 TEST(Stall, IsNoneWhereTheLoaderKeepsUp) {
   const Stall stall = diagnosed({.workers = 8, .steps = 200, .step_us = 40'000});
   EXPECT_FALSE(stall.is_stalled);
-  EXPECT_THAT(stall.text, HasSubstr("hidden behind the step"));
+  EXPECT_THAT(stall.text, HasSubstr("loading overlaps with computing"));
   EXPECT_EQ(stall.stage_speedup_needed, 0);
 }
 
@@ -237,7 +236,7 @@ TEST(Stall, NoStageSpeedUpSufficesWhenTheRestIsTooMuch) {
 }
 
 TEST(Stall, OnBusyCoresNoWorkersHideIt) {
-  // Both of two cores compute 20 ms a step; loading takes 48 ms a batch on one of them.
+  // Both of two cores compute 20 ms per step; loading takes 48 ms per batch on one of them.
   const Stall stall = diagnosed({.workers = 1,
                                  .cores = 2,
                                  .kernel_threads = 2,
@@ -273,27 +272,27 @@ TEST(Stall, WorkersThatWaitForADiskMayBeMoreThanCores) {
                                                     .stages = {{"read", 9'000}, {"decode", 500}}});
   const Session computing = builder.build();
   EXPECT_EQ(diagnosed(computing).workers_needed, 0);
-  EXPECT_EQ(diagnosed(computing).bound, "");
+  EXPECT_EQ(diagnosed(computing).bound, Bound::unknown);
   builder.sample("disk busy %", 1000, 80);
   const Stall stall = diagnosed(builder.build());
-  EXPECT_EQ(stall.bound, "io");
+  EXPECT_EQ(stall.bound, Bound::io);
   EXPECT_GE(stall.workers_needed, 8);
   EXPECT_THAT(stall.text, HasSubstr("I/O-bound"));
 }
 
 TEST(Stall, TellsTheDiskFromTheCpuByTheProcess) {
   SessionBuilder builder = testing::loader_session({});
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.sample("process cpu %", 1000, 390);
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.raw().samples.clear();
   builder.sample("process cpu %", 1000, 150);  // of 4 workers that are always busy
-  EXPECT_EQ(diagnosed(builder.build()).bound, "io");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::io);
   builder.raw().loader["cpu_ns"] = 95;
   builder.raw().loader["stages_ns"] = {{"decode", 100}};
-  EXPECT_EQ(diagnosed(builder.build()).bound, "cpu");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
   builder.raw().loader["cpu_ns"] = 30;
-  EXPECT_EQ(diagnosed(builder.build()).bound, "io");
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::io);
 }
 
 TEST(Stall, SeesBurstsThatADeeperQueueHides) {
@@ -311,14 +310,14 @@ TEST(Stall, SeesBurstsThatADeeperQueueHides) {
   EXPECT_TRUE(stall.is_stalled);
   EXPECT_NEAR(stall.predicted_wait_ns, 1.38e6, 0.1e6);
   EXPECT_EQ(stall.prefetch_needed, 4);  // 2 of 22 ms are left, once in 16 steps
-  EXPECT_THAT(stall.text, HasSubstr("one step in 16 has all of the waiting"));
+  EXPECT_THAT(stall.text, HasSubstr("all waiting is in one step of 16"));
   EXPECT_THAT(stall.text, HasSubstr("a prefetch of 4 hides it"));
 }
 
 TEST(Stall, SaysSoWhenTheReplayIsOff) {
   Session session = example();
   session.loader["stages_ns"]["decode"] = 20e6;
-  EXPECT_THAT(diagnosed(session).text, HasSubstr("the replay waits"));
+  EXPECT_THAT(diagnosed(session).text, HasSubstr("model and measurement disagree"));
 }
 
 TEST(Stall, CopesWithNoLoaderAndNoSteps) {
@@ -342,7 +341,7 @@ TEST(LoaderModel, ConservesTheCoresOfAHost) {
                                                    .stages = {{"decode", 1'000}}})
                               .build();
   const LoaderView view = loader_view(session);
-  const advice::LoaderModel model(view, session, false);
+  const LoaderModel model(view, session, false);
   const double limit = model.free_step_ns() + model.work_ns() / 4;
   double before = 1e18;
   for (int k = 1; k <= 4; ++k) {

@@ -6,66 +6,63 @@
 
 namespace warpstep::profiler {
 
-using namespace analysis;
-
 namespace {
 
-constexpr std::size_t most_calls = 1U << 16;  // without a program, an index beyond is damage
-
-// A plan without kinds still tells workspaces and gradients by their names.
+// A plan without kinds still has workspaces and gradients by their names.
 std::string kind_of(const Json& buffer, const std::string& name) {
-  const std::string kind = text(buffer, "kind");
+  const std::string kind = fields::text(buffer, "kind");
   if (!kind.empty()) return kind;
   if (name.ends_with(" workspace")) return "workspace";
   return name.starts_with("d_") ? "gradient" : "activation";
 }
 
 MemoryOwner owner_of(const Json& buffer) {
-  const std::string name = text(buffer, "name");
-  return {text(buffer, "layer"), kind_of(buffer, name), name, count(buffer, "bytes")};
+  const std::string name = fields::text(buffer, "name");
+  return {fields::text(buffer, "layer"), kind_of(buffer, name), name,
+          fields::count(buffer, "bytes")};
 }
 
 // The plan counts calls from 1; 0 is before the first one.
 int call_index(const Json& buffer, const char* key, std::size_t calls) {
-  const std::uint64_t number = std::min<std::uint64_t>(count(buffer, key), calls);
+  const std::uint64_t number = std::min<std::uint64_t>(fields::count(buffer, key), calls);
   return number == 0 ? 0 : static_cast<int>(number) - 1;
 }
 
 std::size_t call_count(const Session& session, const Json& buffers) {
-  const Json& calls = part(session.program, "calls");
+  const Json& calls = fields::child(session.program, "calls");
   if (calls.is_array() && !calls.empty()) return calls.size();
   std::uint64_t last = 0;
   if (buffers.is_array())
-    for (const Json& buffer : buffers) last = std::max(last, count(buffer, "last_call"));
+    for (const Json& buffer : buffers) last = std::max(last, fields::count(buffer, "last_call"));
   return std::min<std::uint64_t>(last, most_calls);
 }
 
 // Sums by kind, of plans that list no single owners.
 std::vector<MemoryOwner> persistent_sums(const Json& plan) {
   std::vector<MemoryOwner> owners;
-  std::uint64_t known = count(plan, "arena_bytes");
+  std::uint64_t known = fields::count(plan, "arena_bytes");
   const auto add = [&](const char* kind, const char* name, std::uint64_t bytes) {
     known += bytes;
     if (bytes > 0) owners.push_back({"", kind, name, bytes});
   };
-  add("parameter", "parameters", count(plan, "parameter_bytes"));
-  add("gradient", "gradients", count(plan, "gradient_bytes"));
-  add("moment", "moments", count(plan, "moment_bytes"));
-  add("input", "input slots", count(plan, "input_slot_bytes"));
-  add("data set", "resident data set", count(plan, "resident_bytes"));
-  const std::uint64_t all = count(plan, "total_bytes");
+  add("parameter", "parameters", fields::count(plan, "parameter_bytes"));
+  add("gradient", "gradients", fields::count(plan, "gradient_bytes"));
+  add("moment", "moments", fields::count(plan, "moment_bytes"));
+  add("input", "input slots", fields::count(plan, "input_slot_bytes"));
+  add("data set", "resident data set", fields::count(plan, "resident_bytes"));
+  const std::uint64_t all = fields::count(plan, "total_bytes");
   if (all > known) add("copy", "16-bit copies of parameters", all - known);
   return owners;
 }
 
 std::vector<MemoryOwner> persistent_owners(const Json& plan) {
-  const Json& listed = part(plan, "persistent");
+  const Json& listed = fields::child(plan, "persistent");
   if (!listed.is_array() || listed.empty()) return persistent_sums(plan);
   std::vector<MemoryOwner> owners;
   for (const Json& owner : listed)
-    if (count(owner, "bytes") > 0)
-      owners.push_back({text(owner, "layer"), text(owner, "kind", "other"), text(owner, "name"),
-                        count(owner, "bytes")});
+    if (fields::count(owner, "bytes") > 0)
+      owners.push_back({fields::text(owner, "layer"), fields::text(owner, "kind", "other"),
+                        fields::text(owner, "name"), fields::count(owner, "bytes")});
   return owners;
 }
 
@@ -120,18 +117,19 @@ void find_peak(const std::vector<std::uint64_t>& live, MemoryTimeline& memory) {
 }  // namespace
 
 MemoryTimeline memory_timeline(const Session& session) {
-  const Json& plan = part(session.program, "memory");
-  const Json& buffers = part(plan, "buffers");
+  const Json& plan = fields::child(session.program, "memory");
+  const Json& buffers = fields::child(plan, "buffers");
   const std::size_t calls = call_count(session, buffers);
   MemoryTimeline memory;
-  memory.arena_bytes = count(plan, "arena_bytes");
+  memory.arena_bytes = fields::count(plan, "arena_bytes");
   memory.persistent = persistent_owners(plan);
   for (const MemoryOwner& owner : memory.persistent) memory.persistent_bytes += owner.bytes;
   if (buffers.is_array() && calls > 0)
     for (const Json& buffer : buffers) {
       const int first = call_index(buffer, "first_call", calls);
       const int last = std::max(first, call_index(buffer, "last_call", calls));
-      memory.allocations.push_back({owner_of(buffer), count(buffer, "offset"), first, last});
+      memory.allocations.push_back(
+          {owner_of(buffer), fields::count(buffer, "offset"), first, last});
     }
   find_peak(fill_curves(calls, memory), memory);
   return memory;

@@ -1,4 +1,4 @@
-// The memory of a step over its calls, from the plan: who holds what when.
+// The memory of a step over its calls, from the plan: owners and lifetimes.
 #pragma once
 
 #include <string>

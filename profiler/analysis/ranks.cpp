@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/core/error.h"
+#include "profiler/analysis/compare_bootstrap.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 
@@ -64,7 +65,7 @@ RankClockMap clock_map(const Session& session, const Session& first) {
   if (!session.peer_clocks.empty()) return from_looks(session.peer_clocks);
   if (session.clocks.empty() || first.clocks.empty())
     fail<DataError>(
-        "a session tells neither of rank 0's clock nor of the wall clock: record the ranks with "
+        "a session has neither rank 0's clock nor the wall clock: record the ranks with "
         "--profile-rank RANK@HOST:PORT");
   const ClockReading &ours = session.clocks.front(), &theirs = first.clocks.front();
   const auto to_real = [](const ClockReading& r) {
@@ -139,17 +140,6 @@ std::vector<std::uint64_t> common_steps(std::span<const Places> ranks) {
                     steps.size(), steps.size() == 1 ? "" : "s");
   steps.erase(steps.begin());  // which starts things up
   return steps;
-}
-
-double median(std::vector<double> values) {
-  const std::size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
-                   values.end());
-  const double upper = values[half];
-  if (values.size() % 2 == 1) return upper;
-  return (upper +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
-         2;
 }
 
 // What a rank's step is more than the median of the others' same step.
@@ -230,14 +220,14 @@ void sort_by_rank(std::vector<Session>& sessions) {
   if (sessions.size() < 2)
     fail<DataError>("ranks are compared with each other: give the runs of at least two");
   const auto rank = [](const Session& session) { return fields::whole(session.stamp, "rank", -1); };
-  const auto told = std::count_if(sessions.begin(), sessions.end(),
-                                  [&](const Session& session) { return rank(session) >= 0; });
-  if (told == 0) return;
-  if (static_cast<std::size_t>(told) != sessions.size())
+  const auto known = std::count_if(sessions.begin(), sessions.end(),
+                                   [&](const Session& session) { return rank(session) >= 0; });
+  if (known == 0) return;
+  if (static_cast<std::size_t>(known) != sessions.size())
     fail<DataError>(
-        "{} of {} sessions tell which rank they are, the others do not: record all with "
+        "{} of {} sessions record their rank, the others do not: record all with "
         "--profile-rank RANK@HOST:PORT",
-        told, sessions.size());
+        known, sessions.size());
   std::stable_sort(sessions.begin(), sessions.end(),
                    [&](const Session& a, const Session& b) { return rank(a) < rank(b); });
   for (std::size_t i = 1; i < sessions.size(); ++i)
@@ -246,7 +236,7 @@ void sort_by_rank(std::vector<Session>& sessions) {
                       rank(sessions[i]));
   // What the others know of each other's clocks is what each knows of rank 0's.
   if (rank(sessions.front()) != 0)
-    fail<DataError>("rank 0's run is missing: the others' clocks are told by its");
+    fail<DataError>("rank 0's run is missing: the others' clocks are set by its own");
 }
 
 RanksView rank_view(std::span<const Session> sessions) {
@@ -289,7 +279,6 @@ RanksView rank_view(std::span<const Session> sessions) {
 }
 
 Table ranks_table(const RanksView& view) {
-  using analysis::cell;
   Table table{"ranks",
               "Ranks",
               "Over the steps that all ranks have, but the first; a step's time is without its "
@@ -299,7 +288,7 @@ Table ranks_table(const RanksView& view) {
                {"slowest_steps", "slowest in", Unit::count},
                {"own_ns", "step", Unit::ns},
                {"excess_ns", "more than others", Unit::ns},
-               {"behind_ns", "ends behind", Unit::ns}},
+               {"behind_ns", "ends later by", Unit::ns}},
               {}};
   for (std::size_t c = 0; c < categories; ++c) {
     const std::string key(name(static_cast<Category>(c)));
@@ -338,9 +327,8 @@ Table straggles_table(const RanksView& view) {
                {"part_excess_ns", "of which", Unit::ns}},
               {}};
   for (const Straggle& one : sorted)
-    table.rows.push_back({analysis::cell(one.step), std::int64_t{one.rank},
-                          analysis::cell(one.own_ns), one.excess_ns, std::string(name(one.part)),
-                          one.part_excess_ns});
+    table.rows.push_back({cell(one.step), std::int64_t{one.rank}, cell(one.own_ns), one.excess_ns,
+                          std::string(name(one.part)), one.part_excess_ns});
   return table;
 }
 

@@ -1,4 +1,4 @@
-// The processes of one job beside each other: which of them the others wait for, and why.
+// Compares the processes of one job: which of them the others wait for, and why.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,10 @@
 
 namespace warpstep::profiler {
 
-// One clock for the sessions of a job's processes: rank 0's.
-
 // From a session's clock to rank 0's: ns -> ns + offset_ns + drift * (ns - at_ns).
 struct RankClockMap {
   std::int64_t offset_ns = 0;
-  double drift = 0;         // ns a ns
+  double drift = 0;         // ns per ns
   std::uint64_t at_ns = 0;  // of the session's clock
   // At most this far off, between the looks that it was made from; none: not known.
   std::optional<std::uint64_t> error_ns;
@@ -61,13 +59,13 @@ struct Straggle {
 
 struct RanksView {
   std::vector<RankRow> ranks;       // by rank
-  std::vector<Straggle> straggles;  // a step each, by step
+  std::vector<Straggle> straggles;  // one per step, in order
   std::string verdict;              // a sentence or two
 };
 
-// Sessions by rank as the stamp tells ("rank", of train --profile-rank), or in the order given
-// where none does. Throws DataError for fewer than two sessions, for a rank that is there twice,
-// where only some tell theirs or rank 0's is missing.
+// Sessions by rank as the stamp records ("rank", of train --profile-rank), or in the order given
+// where none does. Throws DataError for fewer than two sessions, for duplicate ranks, where only
+// some record theirs, or rank 0's is missing.
 void sort_by_rank(std::vector<Session>& sessions);
 // Of sorted sessions, each by its own clock. Throws DataError where they have no two steps in
 // common.

@@ -67,7 +67,7 @@ TEST(RankClockMap, FindsOffsetAndDriftWithinHalfARoundTrip) {
     EXPECT_LT(*map.error_ns, 200'000U);
     if (looks < 2) continue;  // a single look says nothing of the drift
     for (std::uint64_t ns = 0; ns <= (looks - 1) * apart; ns += apart / 4) {
-      // Where the line goes on beyond its two looks, their errors grow with it.
+      // Where the line continues beyond its two looks, their errors grow with it.
       const auto wrong = static_cast<std::int64_t>(map(rank(ns)) - zero(ns));
       EXPECT_LE(std::abs(wrong), static_cast<std::int64_t>(3 * *map.error_ns)) << ns;
     }
@@ -238,7 +238,7 @@ TEST(Ranks, RefusesWhatIsNoJob) {
   EXPECT_THAT(refused({rank(0, 0), rank(0, 0)}), HasSubstr("two of the sessions are rank 0's"));
   Session untold = rank(1, 0);
   untold.stamp.erase("rank");
-  EXPECT_THAT(refused({rank(0, 0), untold}), HasSubstr("1 of 2 sessions tell"));
+  EXPECT_THAT(refused({rank(0, 0), untold}), HasSubstr("1 of 2 sessions record their rank"));
   EXPECT_THAT(refused({rank(2, 0), rank(1, 0)}), HasSubstr("rank 0's run is missing"));
   Session later = rank(1, 0);
   for (Step& step : later.steps) step.step += 100;

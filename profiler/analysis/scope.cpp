@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "profiler/analysis/breakdown.h"
+#include <utility>
 
 namespace warpstep::profiler::fields {
 
@@ -32,6 +31,13 @@ std::int64_t whole(const Json& object, std::string_view key, std::int64_t otherw
   return std::abs(value) < 9e15 ? static_cast<std::int64_t>(value) : otherwise;
 }
 
+std::uint64_t count(const Json& object, std::string_view key) {
+  const Json* const found = member(object, key);
+  if (found != nullptr && found->is_number_unsigned()) return found->get<std::uint64_t>();
+  const double value = number(object, key);
+  return value >= 1 && value < 1e18 ? static_cast<std::uint64_t>(value) : 0;
+}
+
 std::string text(const Json& object, std::string_view key, std::string_view otherwise) {
   const Json* const found = member(object, key);
   return found != nullptr && found->is_string() ? found->get<std::string>()
@@ -45,13 +51,21 @@ bool flag(const Json& object, std::string_view key, bool otherwise) {
 
 }  // namespace warpstep::profiler::fields
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
+
+std::string phase_of(const Json& call) {
+  const std::string phase = fields::text(call, "phase");
+  if (phase == "dgrad") return "data_grad";
+  if (phase == "wgrad") return "weight_grad";
+  return phase;
+}
+
 namespace {
 
 std::string shape_text(const Json& value, std::vector<std::int64_t>& last_extents) {
-  std::string shown = text(value, "dtype");
+  std::string shown = fields::text(value, "dtype");
   const bool is_float = shown == "f32" || shown == "f16" || shown == "bf16";
-  const Json& shape = part(value, "shape");
+  const Json& shape = fields::child(value, "shape");
   if (!shape.is_array() || shape.empty()) return shown;
   char separator = ' ';
   for (const Json& extent : shape) {
@@ -65,79 +79,51 @@ std::string shape_text(const Json& value, std::vector<std::int64_t>& last_extent
 }
 
 ProgramCall call_of(const Json& json) {
-  ProgramCall call{.title = text(json, "title"),
-                   .layer = text(json, "layer"),
-                   .op = text(json, "op"),
-                   .implementation = text(json, "implementation"),
+  ProgramCall call{.title = fields::text(json, "title"),
+                   .layer = fields::text(json, "layer"),
+                   .op = fields::text(json, "op"),
+                   .implementation = fields::text(json, "implementation"),
                    .phase = phase_of(json),
-                   .flops = std::max(0.0, number(json, "flops")),
-                   .bytes = std::max(0.0, number(json, "bytes"))};
-  const Json& in = part(json, "in");
+                   .flops = std::max(0.0, fields::number(json, "flops")),
+                   .bytes = std::max(0.0, fields::number(json, "bytes"))};
+  const Json& in = fields::child(json, "in");
   if (in.is_array())
     for (const Json& value : in) {
       if (!call.inputs.empty()) call.inputs += ", ";
       call.inputs += shape_text(value, call.last_extents);
     }
-  const Json& out = part(json, "out");
+  const Json& out = fields::child(json, "out");
   if (out.is_array())
     for (const Json& value : out) shape_text(value, call.last_extents);
   return call;
 }
 
-}  // namespace
-
-const Json& part(const Json& object, std::string_view key) {
-  static const Json none;
-  if (!object.is_object()) return none;
-  const auto found = object.find(key);
-  return found == object.end() ? none : *found;
-}
-
-double number(const Json& object, std::string_view key, double otherwise) {
-  const Json& value = part(object, key);
-  if (!value.is_number()) return otherwise;
-  const double told = value.get<double>();
-  return std::isfinite(told) ? told : otherwise;
-}
-
-std::uint64_t count(const Json& object, std::string_view key) {
-  const Json& value = part(object, key);
-  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
-  const double told = number(object, key);
-  return told >= 1 && told < 1e18 ? static_cast<std::uint64_t>(told) : 0;
-}
-
-std::string text(const Json& object, std::string_view key, std::string_view otherwise) {
-  const Json& value = part(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string(otherwise);
-}
-
-std::string phase_of(const Json& call) {
-  const std::string phase = text(call, "phase");
-  if (phase == "dgrad") return "data_grad";
-  if (phase == "wgrad") return "weight_grad";
-  return phase;
-}
-
 std::vector<ProgramCall> program_calls(const Session& session) {
   std::vector<ProgramCall> calls;
-  const Json& listed = part(session.program, "calls");
+  const Json& listed = fields::child(session.program, "calls");
   if (listed.is_array())
     for (const Json& call : listed) calls.push_back(call_of(call));
   return calls;
 }
 
-std::string precision(const Session& session) {
-  return text(part(session.stamp, "options"), "precision", "fp32");
+// The one that waits for data, else "main", else the first.
+std::optional<std::uint32_t> trainer_thread(const Session& session) {
+  if (session.threads.empty()) return std::nullopt;
+  std::vector<std::uint64_t> waits(session.threads.size());
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::wait) ++waits[span.thread];
+  const auto most = std::max_element(waits.begin(), waits.end());
+  if (*most > 0) return static_cast<std::uint32_t>(most - waits.begin());
+  const auto main = std::find_if(session.threads.begin(), session.threads.end(),
+                                 [](const Thread& thread) { return thread.name == "main"; });
+  if (main == session.threads.end()) return 0;
+  return static_cast<std::uint32_t>(main - session.threads.begin());
 }
 
-namespace {
-
-// When something was recorded from which a step's parts can be told.
-std::vector<Interval> traced_times(const Session& session) {
+// When something was recorded that shows a step's parts.
+std::vector<Interval> traced_times(const Session& session, std::optional<std::uint32_t> trainer) {
   std::vector<Interval> times;
   if (session.computes_on_host()) {
-    const auto trainer = trainer_thread(session);
     for (const Span& span : session.spans)
       if (span.thread == trainer) times.push_back({span.begin_ns, span.end_ns});
   } else {
@@ -154,13 +140,10 @@ bool overlaps(const Window& window, const std::vector<Interval>& traced) {
   return after != traced.end() && after->begin_ns < window.end_ns;
 }
 
-// Of complete windows that `takes` takes.
-template <class Takes>
-std::vector<std::size_t> steps_in_windows(const Session& session, const Takes& takes) {
+std::vector<std::size_t> steps_of(const Session& session, const std::vector<Window>& windows) {
   std::vector<Interval> numbers;  // of steps, the end not included
-  for (const Window& window : session.windows)
-    if (window.complete != 0 && takes(window))
-      numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
+  for (const Window& window : windows)
+    numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
   numbers = merged(std::move(numbers));
   std::vector<std::size_t> steps;
   for (std::size_t i = 0; i < session.steps.size(); ++i) {
@@ -173,27 +156,35 @@ std::vector<std::size_t> steps_in_windows(const Session& session, const Takes& t
   return steps;
 }
 
-}  // namespace
-
-std::optional<std::uint32_t> trainer_thread(const Session& session) {
-  if (session.threads.empty()) return std::nullopt;
-  std::vector<std::uint64_t> waits(session.threads.size());
-  for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::wait) ++waits[span.thread];
-  const auto most = std::max_element(waits.begin(), waits.end());
-  if (*most > 0) return static_cast<std::uint32_t>(most - waits.begin());
-  const auto main = std::find_if(session.threads.begin(), session.threads.end(),
-                                 [](const Thread& thread) { return thread.name == "main"; });
-  if (main == session.threads.end()) return 0;
-  return static_cast<std::uint32_t>(main - session.threads.begin());
+std::vector<Window> complete_windows(const Session& session) {
+  std::vector<Window> windows;
+  std::copy_if(session.windows.begin(), session.windows.end(), std::back_inserter(windows),
+               [](const Window& window) { return window.complete != 0; });
+  return windows;
 }
+
+std::vector<Window> traced_windows(const Session& session, std::optional<std::uint32_t> trainer) {
+  const std::vector<Interval> traced = traced_times(session, trainer);
+  std::vector<Window> windows = complete_windows(session);
+  std::erase_if(windows, [&](const Window& window) { return !overlaps(window, traced); });
+  return windows;
+}
+
+std::vector<std::size_t> all_but_the_first(std::size_t count) {
+  std::vector<std::size_t> steps(count);
+  std::iota(steps.begin(), steps.end(), std::size_t{0});
+  if (steps.size() > 1) steps.erase(steps.begin());
+  return steps;
+}
+
+}  // namespace
 
 bool is_of_thread(const Session& session, const Activity& activity,
                   std::optional<std::uint32_t> thread) {
   return thread && activity.stream == session.threads[*thread].system;
 }
 
-bool tells_graph_kernels(const Session& session) {
+bool has_graph_kernels(const Session& session) {
   return std::any_of(session.activities.begin(), session.activities.end(),
                      [](const Activity& a) { return a.what == What::kernel && a.graph_node != 0; });
 }
@@ -209,22 +200,8 @@ std::vector<Interval> step_times(const Session& session) {
   return times;
 }
 
-std::vector<std::size_t> recorded_steps(const Session& session) {
-  const std::vector<Interval> traced = traced_times(session);
-  return steps_in_windows(session, [&](const Window& window) { return overlaps(window, traced); });
-}
-
-std::vector<std::size_t> counted_steps(const Session& session) {
-  std::vector<std::size_t> steps = recorded_steps(session);
-  if (steps.empty()) steps = steps_in_windows(session, [](const Window&) { return true; });
-  if (!steps.empty()) return steps;
-  steps.resize(session.steps.size());
-  std::iota(steps.begin(), steps.end(), std::size_t{0});
-  if (steps.size() > 1) steps.erase(steps.begin());
-  return steps;
-}
-
-StepIndex::StepIndex(const Session& session) : steps_(recorded_steps(session)) {
+StepIndex::StepIndex(const Session& session, std::vector<std::size_t> steps)
+    : steps_(std::move(steps)) {
   const std::vector<Interval> all = step_times(session);
   for (const std::size_t step : steps_) times_.push_back(all[step]);
 }
@@ -250,14 +227,39 @@ const Activity* Launches::find(std::uint32_t correlation) const {
   return found == by_correlation_.end() ? nullptr : &session_.activities[found->second];
 }
 
-}  // namespace warpstep::profiler::analysis
+View::View(const Session& session_)
+    : session(session_),
+      options(fields::child(session_.stamp, "options")),
+      trainer(trainer_thread(session_)),
+      program(program_calls(session_)),
+      windows(traced_windows(session_, trainer)),
+      recorded(session_, steps_of(session_, windows)),
+      counted(recorded.steps()),
+      launches(session_) {
+  if (counted.empty()) {
+    windows = complete_windows(session);
+    counted = steps_of(session, windows);
+  }
+  if (counted.empty()) counted = all_but_the_first(session.steps.size());
+}
 
-namespace warpstep::profiler::advice {
+bool View::in_windows(std::uint64_t at_ns) const {
+  return std::any_of(windows.begin(), windows.end(), [&](const Window& window) {
+    return window.begin_ns <= at_ns && at_ns < window.end_ns;
+  });
+}
+
+std::uint64_t View::windows_ns() const {
+  std::uint64_t sum = 0;
+  for (const Window& window : windows) sum += window.end_ns - window.begin_ns;
+  return sum;
+}
+
 namespace {
 
-Level level_between(const Session& session, std::string_view metric, std::uint64_t begin_ns,
-                    std::uint64_t end_ns) {
-  Level level;
+MetricLevel level_between(const Session& session, std::string_view metric, std::uint64_t begin_ns,
+                          std::uint64_t end_ns) {
+  MetricLevel level;
   double sum = 0;
   for (const Sample& sample : session.samples) {
     if (sample.at_ns < begin_ns || sample.at_ns > end_ns || session.name(sample.name) != metric)
@@ -272,33 +274,6 @@ Level level_between(const Session& session, std::string_view metric, std::uint64
 
 }  // namespace
 
-std::vector<std::size_t> counted_steps(const Session& session) {
-  std::vector<std::size_t> counted;
-  for (std::size_t i = 0; i < session.steps.size(); ++i) {
-    const std::uint64_t number = session.steps[i].step;
-    const auto has_it = [&](const Window& window) {
-      return window.complete != 0 && window.first_step <= number && number <= window.last_step;
-    };
-    if (std::any_of(session.windows.begin(), session.windows.end(), has_it)) counted.push_back(i);
-  }
-  if (counted.empty())
-    for (std::size_t i = 1; i < session.steps.size(); ++i) counted.push_back(i);
-  return counted;
-}
-
-bool in_windows(const Session& session, std::uint64_t at_ns) {
-  return std::any_of(session.windows.begin(), session.windows.end(), [&](const Window& window) {
-    return window.complete != 0 && window.begin_ns <= at_ns && at_ns < window.end_ns;
-  });
-}
-
-std::uint64_t windows_ns(const Session& session) {
-  std::uint64_t sum = 0;
-  for (const Window& window : session.windows)
-    if (window.complete != 0) sum += window.end_ns - window.begin_ns;
-  return sum;
-}
-
 std::size_t step_at(const Session& session, std::uint64_t at_ns) {
   const auto after =
       std::upper_bound(session.steps.begin(), session.steps.end(), at_ns,
@@ -309,17 +284,18 @@ std::size_t step_at(const Session& session, std::uint64_t at_ns) {
                               : session.steps.size();
 }
 
-Level level(const Session& session, std::string_view metric) {
-  const std::vector<std::size_t> counted = counted_steps(session);
-  if (!counted.empty()) {
-    const Level within = level_between(session, metric, session.steps[counted.front()].begin_ns,
-                                       session.steps[counted.back()].end_ns);
+MetricLevel metric_level(const View& view, std::string_view metric) {
+  const Session& session = view.session;
+  if (!view.counted.empty()) {
+    const MetricLevel within =
+        level_between(session, metric, session.steps[view.counted.front()].begin_ns,
+                      session.steps[view.counted.back()].end_ns);
     if (within.count > 0) return within;
   }
   return level_between(session, metric, 0, ~std::uint64_t{0});
 }
 
-int cores(const Session& session) {
+int usable_cores(const Session& session) {
   double count = fields::number(session.loader, "cores");
   if (count <= 0) count = fields::number(fields::child(session.stamp, "cpu"), "cores");
   const double quota = fields::number(fields::child(session.stamp, "cgroup"), "cpu_quota_cores");
@@ -327,9 +303,6 @@ int cores(const Session& session) {
   return static_cast<int>(std::clamp(count, 0.0, 4096.0));
 }
 
-}  // namespace warpstep::profiler::advice
-
-namespace warpstep::profiler::analysis {
 namespace {
 
 struct Item {
@@ -355,15 +328,15 @@ Item item_of(const Session& session, const Span& span) {
   return item;
 }
 
-std::vector<Item> items_of(const Session& session) {
-  const auto trainer = trainer_thread(session);
+std::vector<Item> items_of(const View& view) {
+  const Session& session = view.session;
   std::vector<Item> items;
   for (const Span& span : session.spans)
-    if (span.thread == trainer && span.begin_ns < span.end_ns)
+    if (span.thread == view.trainer && span.begin_ns < span.end_ns)
       items.push_back(item_of(session, span));
   for (const Activity& a : session.activities) {
     const bool is_host = a.what == What::api || a.what == What::sync;
-    if (!is_host || a.start_ns >= a.end_ns || !is_of_thread(session, a, trainer)) continue;
+    if (!is_host || a.start_ns >= a.end_ns || !is_of_thread(session, a, view.trainer)) continue;
     const bool waits = a.what == What::sync;
     items.push_back({{a.start_ns, a.end_ns}, waits ? "sync" : "launch", a.name, waits});
   }
@@ -376,11 +349,11 @@ std::vector<Item> items_of(const Session& session) {
 
 }  // namespace
 
-std::vector<HostSlice> host_timeline(const Session& session) {
-  const std::vector<Item> items = items_of(session);
+std::vector<HostSlice> host_timeline(const View& view) {
+  const std::vector<Item> items = items_of(view);
   std::vector<Interval> times;
   for (const Item& item : items) times.push_back(item.time);
-  const Nesting nesting = nest(times);
+  const NestedSlices nesting = nest(times);
   std::vector<std::size_t> owner(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
     owner[i] = i;
@@ -389,7 +362,7 @@ std::vector<HostSlice> host_timeline(const Session& session) {
     if (items[outer].is_whole) owner[i] = outer;
   }
   std::vector<HostSlice> slices;
-  for (const Slice& slice : nesting.slices) {
+  for (const TimeSlice& slice : nesting.slices) {
     const Item& item = items[owner[slice.item]];
     const bool continues = !slices.empty() && slices.back().end_ns == slice.begin_ns &&
                            slices.back().name == item.name && slices.back().bound == item.bound;
@@ -401,4 +374,4 @@ std::vector<HostSlice> host_timeline(const Session& session) {
   return slices;
 }
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

@@ -9,12 +9,12 @@ namespace warpstep::profiler {
 namespace {
 
 TEST(Shown, PicksAUnitWithThreeDigits) {
-  EXPECT_EQ(shown(0.0, Unit::ns), "0 us");
-  EXPECT_EQ(shown(812.0, Unit::ns), "0.81 us");
+  EXPECT_EQ(shown(0.0, Unit::ns), "0 ns");
+  EXPECT_EQ(shown(812.0, Unit::ns), "812 ns");
   EXPECT_EQ(shown(std::int64_t{12'300'000}, Unit::ns), "12.3 ms");
   EXPECT_EQ(shown(999'700.0, Unit::ns), "1.00 ms");
   EXPECT_EQ(shown(61e9, Unit::ns), "61.0 s");
-  EXPECT_EQ(shown(7'200e9, Unit::ns), "7200 s");
+  EXPECT_EQ(shown(7'200e9, Unit::ns), "7,200 s");
   EXPECT_EQ(shown(-2.5e6, Unit::ns), "-2.50 ms");
   EXPECT_EQ(shown(std::int64_t{512}, Unit::bytes), "512 B");
   EXPECT_EQ(shown(std::int64_t{1536}, Unit::bytes), "1.50 KiB");
@@ -25,8 +25,9 @@ TEST(Shown, PicksAUnitWithThreeDigits) {
   EXPECT_EQ(shown(4.3e12, Unit::per_second_bytes), "4.30 TB/s");
 }
 
-TEST(Shown, LeavesCountsAndTextsAlone) {
-  EXPECT_EQ(shown(std::int64_t{1'234'567'890'123}, Unit::count), "1234567890123");
+TEST(Shown, GroupsCountsButNoIdentifiers) {
+  EXPECT_EQ(shown(std::int64_t{1234}, Unit::none), "1234");
+  EXPECT_EQ(shown(std::int64_t{1'234'567'890'123}, Unit::count), "1,234,567,890,123");
   EXPECT_EQ(shown(128.0, Unit::none), "128");
   EXPECT_EQ(shown(0.0012345, Unit::none), "0.001234");
   EXPECT_EQ(shown(std::string("conv1"), Unit::ns), "conv1");
@@ -38,7 +39,7 @@ TEST(Shown, SaysWhatIsNotKnown) {
   EXPECT_EQ(shown(std::numeric_limits<double>::infinity(), Unit::count), "-");
 }
 
-Table example() {
+Table small_table() {
   return {"layers",
           "Layers",
           "",
@@ -48,8 +49,19 @@ Table example() {
            {std::string("f\u00fcr")}}};
 }
 
+TEST(Columns, AreChosenInOrderWithoutUnknownOnes) {
+  Table table = small_table();
+  const Table chosen = with_columns(table, {"share", "layer", "no such"});
+  EXPECT_EQ(to_csv(chosen).substr(0, 25), "share,layer\r\n0.75,conv1\r\n");
+  EXPECT_EQ(with_columns(table).columns.size(), 3U);
+  for (auto& row : table.rows) row.resize(2);
+  EXPECT_EQ(with_columns(table).columns.size(), 2U);
+  EXPECT_EQ(rows_of(table, "layer", "conv1").rows.size(), 1U);
+  EXPECT_TRUE(rows_of(table, "no such", "conv1").rows.empty());
+}
+
 TEST(Csv, QuotesAsRfc4180Wants) {
-  EXPECT_EQ(to_csv(example()),
+  EXPECT_EQ(to_csv(small_table()),
             "layer,time_ns,share\r\nconv1,1500000,0.75\r\n\"a, \"\"b\"\"\nc\",500,\r\n"
             "f\u00fcr,,\r\n");
   EXPECT_EQ(to_csv({}), "\r\n");
@@ -80,22 +92,23 @@ TEST(Csv, KeepsEveryDigit) {
 }
 
 TEST(TableJson, HasAnObjectARow) {
-  EXPECT_EQ(to_json(example()).dump(), R"([{"layer":"conv1","time_ns":1500000.0,"share":0.75},)"
-                                       R"({"layer":"a, \"b\"\nc","time_ns":500,"share":null},)"
-                                       "{\"layer\":\"f\u00fcr\",\"time_ns\":null,\"share\":null}]");
+  EXPECT_EQ(to_json(small_table()).dump(),
+            R"([{"layer":"conv1","time_ns":1500000.0,"share":0.75},)"
+            R"({"layer":"a, \"b\"\nc","time_ns":500,"share":null},)"
+            "{\"layer\":\"f\u00fcr\",\"time_ns\":null,\"share\":null}]");
   EXPECT_EQ(to_json({}).dump(), "[]");
 }
 
 TEST(Text, AlignsNumbersToTheRight) {
-  EXPECT_EQ(to_text(example()),
+  EXPECT_EQ(to_text(small_table()),
             "layer        time   share\n"
             "conv1     1.50 ms  75.0 %\n"
-            "a, \"b\" c  0.50 us       -\n"
+            "a, \"b\" c   500 ns       -\n"
             "f\u00fcr             -       -\n");
 }
 
 TEST(Text, CountsWhatItLeavesOutAndClipsLongCells) {
-  Table table = example();
+  Table table = small_table();
   table.rows[0][0] = std::string(100, 'x');
   const std::string text = to_text(table, 1);
   EXPECT_NE(text.find(std::string(61, 'x') + "... "), std::string::npos);

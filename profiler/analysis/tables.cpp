@@ -7,7 +7,7 @@
 
 #include "profiler/analysis/analysis.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 namespace {
 
 std::vector<Cell> memory_row(const MemoryOwner& owner, Cell first, Cell last, Cell offset,
@@ -23,7 +23,7 @@ Cell of(const std::optional<double>& share) {
   return *share;
 }
 
-// Columns of their own, beside what is estimated or goes by names.
+// Separate columns, next to the estimates and to those by kernel names.
 void add_measured(const std::vector<DeviceMetrics>& devices, Table& table) {
   if (std::ranges::none_of(devices, [](const DeviceMetrics& m) { return m.measured.any(); }))
     return;
@@ -36,130 +36,13 @@ void add_measured(const std::vector<DeviceMetrics>& devices, Table& table) {
       table.rows[i].push_back(of(share));
 }
 
-}  // namespace
-
-Table memory_table(const Analysis& analysis) {
-  const MemoryTimeline& memory = analysis.memory;
-  const auto size = [](std::uint64_t bytes) { return shown(cell(bytes), Unit::bytes); };
-  Table table{
-      "memory",
-      "Memory",
-      fmt::format("Who holds what, largest first; the arena of {} is fullest in call {} with "
-                  "{} alive, and {} last for the whole run.",
-                  size(memory.arena_bytes), memory.peak_call + 1, size(memory.peak_bytes),
-                  size(memory.persistent_bytes)),
-      {{"layer", "layer"},
-       {"kind", "kind"},
-       {"name", "name"},
-       {"bytes", "bytes", Unit::bytes},
-       {"first_call", "from call", Unit::count},
-       {"last_call", "to call", Unit::count},
-       {"offset", "offset in the arena"},
-       {"at_peak", "alive at the peak"}},
-      {}};
-  for (const MemoryOwner& owner : memory.persistent)
-    table.rows.push_back(memory_row(owner, {}, {}, {}, true));
-  for (const Allocation& a : memory.allocations)
-    table.rows.push_back(memory_row(
-        a.owner, std::int64_t{a.first_call} + 1, std::int64_t{a.last_call} + 1, cell(a.offset),
-        a.first_call <= memory.peak_call && memory.peak_call <= a.last_call));
-  std::stable_sort(table.rows.begin(), table.rows.end(), [](const auto& a, const auto& b) {
-    return std::get<std::int64_t>(a[3]) > std::get<std::int64_t>(b[3]);
-  });
-  return table;
-}
-
-Table loader_table(const Analysis& analysis) {
-  const LoaderView& loader = analysis.loader;
-  Table table{"loader",
-              "The loader's workers",
-              loader.has_spans
-                  ? "Over the recorded steps: what each worker made, and how long each "
-                    "stage took it."
-                  : "No spans of the loader's workers were recorded.",
-              {{"worker", "worker"},
-               {"samples", "samples", Unit::count},
-               {"busy", "busy", Unit::share},
-               {"idle_ns", "idle", Unit::ns}},
-              {}};
-  for (const std::string& stage : loader.stages)
-    table.columns.push_back({stage + "_ns", stage, Unit::ns});
-  for (const WorkerRow& worker : loader.by_worker) {
-    std::vector<Cell> row{worker.thread, cell(worker.samples), worker.busy, cell(worker.idle_ns)};
-    for (std::size_t i = 0; i < loader.stages.size(); ++i)
-      row.push_back(i < worker.stage_ns.size() ? cell(worker.stage_ns[i]) : Cell());
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
-Table stalls_table(const Analysis& analysis) {
-  const Stall& stall = analysis.stall;
-  Table table{"stalls",
-              "Waiting for data",
-              stall.text,
-              {{"setting", "setting"},
-               {"workers", "workers", Unit::count},
-               {"prefetch", "batches ahead", Unit::count},
-               {"wait_ns", "wait a step", Unit::ns},
-               {"kind", "measured or replayed"}},
-              {}};
-  const std::int64_t workers = analysis.loader.workers, prefetch = analysis.loader.prefetch;
-  if (stall.step_ns <= 0 && stall.wait_by_workers_ns.empty() && stall.wait_by_prefetch_ns.empty())
-    return table;
-  table.rows.push_back(
-      {std::string("as it ran"), workers, prefetch, stall.wait_ns, std::string("measured")});
-  const auto replayed = [&](const char* setting, std::int64_t k, std::int64_t q, double wait_ns) {
-    table.rows.push_back({std::string(setting), k, q, wait_ns, std::string("replayed")});
-  };
-  if (stall.predicted_wait_ns > 0 || !stall.wait_by_workers_ns.empty())
-    replayed("as it ran", workers, prefetch, stall.predicted_wait_ns);
-  for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)
-    replayed("other workers", static_cast<std::int64_t>(i) + 1, prefetch,
-             stall.wait_by_workers_ns[i]);
-  for (const auto& [ahead, wait_ns] : stall.wait_by_prefetch_ns)
-    replayed("other prefetch", workers, ahead, wait_ns);
-  return table;
-}
-
-Table devices_table(const Session& session, const Analysis& analysis) {
-  Table table{"devices",
-              "Devices",
-              session.computes_on_host()
-                  ? "The host computes: it is busy while a call runs. Over the recorded steps."
-                  : "Over the recorded steps and what lies between them; occupancy is estimated "
-                    "from the launches and weighted by time.",
-              {{"device", "number", Unit::count},
-               {"name", "device"},
-               {"utilization", "busy", Unit::share},
-               {"sm_efficiency", "multiprocessors busy, estimated", Unit::share},
-               {"occupancy", "occupancy, estimated", Unit::share},
-               {"tensor_core_share", "kernels on tensor cores", Unit::share},
-               {"copy_share", "copying", Unit::share},
-               {"launch_gap_ns", "waiting for launches", Unit::ns},
-               {"other_gap_ns", "other gaps between kernels", Unit::ns}},
-              {}};
-  const bool is_gpu = !session.computes_on_host();
-  const bool is_known = !is_gpu || tells_kernels(session);
-  const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
-  for (const DeviceMetrics& m : analysis.devices)
-    table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
-                          of_gpu(m.sm_efficiency), of_gpu(m.occupancy), of_gpu(m.tensor_core_share),
-                          of_gpu(m.copy_share), is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
-                          is_known ? cell(m.other_gap_ns) : Cell()});
-  add_measured(analysis.devices, table);
-  return table;
-}
-
-namespace {
-
 Cell yes_or_no(bool is) {
   return std::string(is ? "yes" : "no");
 }
 
 std::string peaks_text(const Peaks& peaks) {
   if (peaks.flops_per_second <= 0 && peaks.bytes_per_second <= 0)
-    return "no peaks of this machine are known";
+    return "this machine's peaks were not measured";
   const auto peak = [](double value, Unit unit) {
     return value > 0 ? shown(value, unit) : std::string("not known");
   };
@@ -169,27 +52,96 @@ std::string peaks_text(const Peaks& peaks) {
 
 }  // namespace
 
+// In this order below.
+std::vector<Table> tables(const Session& session, const Analysis& analysis) {
+  return {breakdown_table(analysis),
+          steps_table(session, analysis),
+          layers_table(analysis),
+          calls_table(analysis),
+          ops_table(analysis),
+          kernels_table(analysis),
+          host_table(analysis),
+          memory_table(analysis),
+          loader_table(analysis),
+          stalls_table(analysis),
+          critical_path_table(analysis),
+          findings_table(analysis),
+          devices_table(session, analysis),
+          samples_table(session)};
+}
+
+Table breakdown_table(const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
+  Table table{"breakdown",
+              "Where a step's time goes",
+              fmt::format("Means over {}, {}; a moment that belongs to several "
+                          "categories counts "
+                          "for the first of them.",
+                          counted(static_cast<double>(breakdown.counted), "step"),
+                          breakdown.from_spans ? "from spans and activities"
+                                               : "from the totals that every step records"),
+              {{"category", "category"},
+               {"ns", "time per step", Unit::ns},
+               {"share", "share of the step", Unit::share}},
+              {}};
+  for (std::size_t c = 0; c < categories; ++c) {
+    const double ns = breakdown.mean[c];
+    table.rows.push_back({std::string(title(static_cast<Category>(c))), cell(ns),
+                          breakdown.step_ns > 0 ? Cell(ns / breakdown.step_ns) : Cell()});
+  }
+  table.rows.push_back(
+      {std::string("Total"), cell(breakdown.step_ns), breakdown.step_ns > 0 ? Cell(1.0) : Cell()});
+  return table;
+}
+
+Table steps_table(const Session& session, const Analysis& analysis) {
+  Table table{"steps",
+              "Steps",
+              "All recorded steps; the parts add up to the time.",
+              {{"step", "step"}, {"epoch", "epoch"}, {"ns", "time", Unit::ns}},
+              {}};
+  for (std::size_t c = 0; c < categories; ++c)
+    table.columns.push_back({fmt::format("{}_ns", name(static_cast<Category>(c))),
+                             std::string(title(static_cast<Category>(c))), Unit::ns});
+  for (const auto& column :
+       {Column{"samples", "samples", Unit::count}, Column{"loss", "loss"},
+        Column{"learning_rate", "learning rate"}, Column{"from_spans", "parts from"}})
+    table.columns.push_back(column);
+  const std::size_t n = std::min(session.steps.size(), analysis.breakdown.steps.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    const Step& step = session.steps[i];
+    const StepParts& parts = analysis.breakdown.steps[i];
+    std::vector<Cell> row{cell(step.step), cell(step.epoch),
+                          cell(parts.time.end_ns - parts.time.begin_ns)};
+    for (const std::uint64_t ns : parts.parts) row.push_back(cell(ns));
+    row.insert(row.end(), {step.samples, step.loss, step.learning_rate,
+                           std::string(parts.from_spans ? "spans" : "the step")});
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 Table layers_table(const Analysis& analysis) {
-  Table table{
-      "layers",
-      "Layers",
-      fmt::format("Means a step, in the order of the program; {:.1f} % of the kernels' time "
-                  "belongs to calls; {}.",
-                  100 * analysis.work.attributed, peaks_text(analysis.work.peaks)),
-      {{"layer", "layer"},
-       {"calls", "calls", Unit::count},
-       {"ns", "time", Unit::ns},
-       {"share", "share of the step", Unit::share},
-       {"forward_ns", "forward", Unit::ns},
-       {"data_grad_ns", "data gradient", Unit::ns},
-       {"weight_grad_ns", "weight gradient", Unit::ns},
-       {"update_ns", "update", Unit::ns},
-       {"flops", "FLOPs", Unit::flops},
-       {"bytes", "bytes", Unit::bytes},
-       {"flops_per_second", "FLOP/s", Unit::per_second_flops},
-       {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
-       {"of_peak", "of what is possible", Unit::share}},
-      {}};
+  Table table{"layers",
+              "Layers",
+              fmt::format("Means per step, in the order of the program; {:.1f} "
+                          "% of the kernels' time "
+                          "belongs to calls; {}.",
+                          100 * analysis.work.attributed, peaks_text(analysis.work.peaks)),
+              {{"layer", "layer"},
+               {"calls", "calls", Unit::count},
+               {"ns", "time", Unit::ns},
+               {"share", "share of the step", Unit::share},
+               {"forward_ns", "forward", Unit::ns},
+               {"data_grad_ns", "data gradient", Unit::ns},
+               {"weight_grad_ns", "weight gradient", Unit::ns},
+               {"update_ns", "update", Unit::ns},
+               {"flops", "FLOPs", Unit::flops},
+               {"bytes", "bytes", Unit::bytes},
+               {"flops_per_second", "FLOP/s", Unit::per_second_flops},
+               {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
+               {"of_peak", "of peak", Unit::share}},
+              {}};
   for (const LayerRow& row : analysis.work.layers)
     table.rows.push_back(
         {row.layer.empty() ? std::string("(no layer)") : row.layer, cell(row.calls), row.ns,
@@ -201,10 +153,10 @@ Table layers_table(const Analysis& analysis) {
 Table calls_table(const Analysis& analysis) {
   Table table{"calls",
               "Calls",
-              fmt::format("In the order of the program; times are a step's, FLOPs and bytes a "
-                          "run's; {}.",
+              fmt::format("In the order of the program; times are per step, FLOPs and bytes "
+                          "per run; {}.",
                           peaks_text(analysis.work.peaks)),
-              {{"call", "number", Unit::count},
+              {{"call", "number"},
                {"title", "call"},
                {"layer", "layer"},
                {"op", "op"},
@@ -221,7 +173,7 @@ Table calls_table(const Analysis& analysis) {
                {"bytes", "bytes", Unit::bytes},
                {"flops_per_second", "FLOP/s", Unit::per_second_flops},
                {"bytes_per_second", "bandwidth", Unit::per_second_bytes},
-               {"of_peak", "of what is possible", Unit::share},
+               {"of_peak", "of peak", Unit::share},
                {"bound", "bound by"},
                {"tensor_cores", "tensor cores"}},
               {}};
@@ -255,7 +207,7 @@ Table calls_table(const Analysis& analysis) {
 Table ops_table(const Analysis& analysis) {
   Table table{"ops",
               "Ops",
-              "Calls by what they compute, longest first; means a step.",
+              "Calls by what they compute, longest first; means per step.",
               {{"op", "op"},
                {"phase", "phase"},
                {"count", "runs, all steps", Unit::count},
@@ -272,23 +224,23 @@ Table ops_table(const Analysis& analysis) {
 }
 
 Table kernels_table(const Analysis& analysis) {
-  Table table{
-      "kernels",
-      "Kernels",
-      "By name and launch, longest first, over the recorded steps; where the host computes, "
-      "its library's implementations.",
-      {{"kernel", "kernel"},
-       {"count", "runs", Unit::count},
-       {"total_ns", "all", Unit::ns},
-       {"share", "share of all kernels", Unit::share},
-       {"mean_ns", "mean", Unit::ns},
-       {"min_ns", "least", Unit::ns},
-       {"max_ns", "most", Unit::ns},
-       {"tensor_cores", "tensor cores"},
-       {"occupancy", "occupancy, estimated", Unit::share},
-       {"blocks_per_multiprocessor", "blocks a multiprocessor"},
-       {"launch", "launch"}},
-      {}};
+  Table table{"kernels",
+              "Kernels",
+              "By name and launch, longest first, over the recorded steps; "
+              "where the host computes, "
+              "the library's implementations.",
+              {{"kernel", "kernel"},
+               {"count", "runs", Unit::count},
+               {"total_ns", "all", Unit::ns},
+               {"share", "share of all kernels", Unit::share},
+               {"mean_ns", "mean", Unit::ns},
+               {"min_ns", "least", Unit::ns},
+               {"max_ns", "most", Unit::ns},
+               {"tensor_cores", "tensor cores"},
+               {"occupancy", "occupancy, estimated", Unit::share},
+               {"blocks_per_multiprocessor", "blocks per multiprocessor"},
+               {"launch", "launch"}},
+              {}};
   for (const KernelRow& row : analysis.work.kernels) {
     const bool is_of_gpu = !row.launch.empty();
     table.rows.push_back({row.kernel, cell(row.count), cell(row.total_ns), row.share, row.mean_ns,
@@ -301,14 +253,15 @@ Table kernels_table(const Analysis& analysis) {
 
 Table host_table(const Analysis& analysis) {
   Table table{"host",
-              "The host's functions",
-              "Spans and functions of the driver, longest by their own time first, over the "
-              "recorded steps and all threads; the share is the trainer's thread's alone.",
+              "Host functions",
+              "Spans and driver functions by self time (without nested ones), over the "
+              "recorded "
+              "steps and all threads; the share is of the trainer's thread only.",
               {{"function", "function"},
                {"kind", "kind"},
                {"count", "runs", Unit::count},
-               {"self_ns", "own time", Unit::ns},
-               {"total_ns", "with what it calls", Unit::ns},
+               {"self_ns", "self time", Unit::ns},
+               {"total_ns", "total", Unit::ns},
                {"max_ns", "most", Unit::ns},
                {"share", "share of the steps", Unit::share}},
               {}};
@@ -318,90 +271,97 @@ Table host_table(const Analysis& analysis) {
   return table;
 }
 
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
-
-using namespace analysis;
-
-std::vector<Table> tables(const Session& session, const Analysis& analysis) {
-  return {breakdown_table(analysis),
-          steps_table(session, analysis),
-          layers_table(analysis),
-          calls_table(analysis),
-          ops_table(analysis),
-          kernels_table(analysis),
-          host_table(analysis),
-          memory_table(analysis),
-          loader_table(analysis),
-          stalls_table(analysis),
-          critical_path_table(analysis),
-          findings_table(analysis),
-          devices_table(session, analysis),
-          samples_table(session)};
-}
-
-namespace analysis {
-
-Table breakdown_table(const Analysis& analysis) {
-  const Breakdown& breakdown = analysis.breakdown;
-  Table table{"breakdown",
-              "Where a step's time goes",
-              fmt::format("Means over {} steps, {}; a moment counts once, for the first that it "
-                          "belongs to.",
-                          breakdown.counted,
-                          breakdown.from_spans ? "from spans and activities"
-                                               : "from what every step tells"),
-              {{"category", "category"},
-               {"ns", "time a step", Unit::ns},
-               {"share", "share of the step", Unit::share}},
+Table memory_table(const Analysis& analysis) {
+  const MemoryTimeline& memory = analysis.memory;
+  const auto size = [](std::uint64_t bytes) { return shown(cell(bytes), Unit::bytes); };
+  Table table{"memory",
+              "Memory",
+              fmt::format("All buffers, largest first; the arena of {} has its "
+                          "peak in call {} with "
+                          "{} alive, and {} last for the whole run.",
+                          size(memory.arena_bytes), memory.peak_call + 1, size(memory.peak_bytes),
+                          size(memory.persistent_bytes)),
+              {{"layer", "layer"},
+               {"kind", "kind"},
+               {"name", "name"},
+               {"bytes", "bytes", Unit::bytes},
+               {"first_call", "from call"},
+               {"last_call", "to call"},
+               {"offset", "offset in the arena"},
+               {"at_peak", "alive at the peak"}},
               {}};
-  for (std::size_t c = 0; c < categories; ++c) {
-    const double ns = breakdown.mean[c];
-    table.rows.push_back({std::string(title(static_cast<Category>(c))), cell(ns),
-                          breakdown.step_ns > 0 ? Cell(ns / breakdown.step_ns) : Cell()});
-  }
-  table.rows.push_back(
-      {std::string("Total"), cell(breakdown.step_ns), breakdown.step_ns > 0 ? Cell(1.0) : Cell()});
+  for (const MemoryOwner& owner : memory.persistent)
+    table.rows.push_back(memory_row(owner, {}, {}, {}, true));
+  for (const Allocation& a : memory.allocations)
+    table.rows.push_back(memory_row(
+        a.owner, std::int64_t{a.first_call} + 1, std::int64_t{a.last_call} + 1, cell(a.offset),
+        a.first_call <= memory.peak_call && memory.peak_call <= a.last_call));
+  std::stable_sort(table.rows.begin(), table.rows.end(), [](const auto& a, const auto& b) {
+    return std::get<std::int64_t>(a[3]) > std::get<std::int64_t>(b[3]);
+  });
   return table;
 }
 
-Table steps_table(const Session& session, const Analysis& analysis) {
-  Table table{
-      "steps",
-      "Steps",
-      "All steps that were told, with the parts that their time is the sum of.",
-      {{"step", "step", Unit::count}, {"epoch", "epoch", Unit::count}, {"ns", "time", Unit::ns}},
-      {}};
-  for (std::size_t c = 0; c < categories; ++c)
-    table.columns.push_back({fmt::format("{}_ns", name(static_cast<Category>(c))),
-                             std::string(title(static_cast<Category>(c))), Unit::ns});
-  for (const auto& column :
-       {Column{"samples", "samples", Unit::count}, Column{"loss", "loss"},
-        Column{"learning_rate", "learning rate"}, Column{"from_spans", "parts from"}})
-    table.columns.push_back(column);
-  const std::size_t n = std::min(session.steps.size(), analysis.breakdown.steps.size());
-  for (std::size_t i = 0; i < n; ++i) {
-    const Step& step = session.steps[i];
-    const StepParts& parts = analysis.breakdown.steps[i];
-    std::vector<Cell> row{cell(step.step), cell(step.epoch),
-                          cell(parts.time.end_ns - parts.time.begin_ns)};
-    for (const std::uint64_t ns : parts.parts) row.push_back(cell(ns));
-    row.insert(row.end(), {step.samples, step.loss, step.learning_rate,
-                           std::string(parts.from_spans ? "spans" : "the step")});
+Table loader_table(const Analysis& analysis) {
+  const LoaderView& loader = analysis.loader;
+  Table table{"loader",
+              "Loader workers",
+              loader.has_spans ? "Over the recorded steps: each worker's samples, and its "
+                                 "time per stage."
+                               : "No spans of the loader's workers were recorded.",
+              {{"worker", "worker"},
+               {"samples", "samples", Unit::count},
+               {"busy", "busy", Unit::share},
+               {"idle_ns", "idle", Unit::ns}},
+              {}};
+  for (const std::string& stage : loader.stages)
+    table.columns.push_back({stage + "_ns", stage, Unit::ns});
+  for (const WorkerRow& worker : loader.by_worker) {
+    std::vector<Cell> row{worker.thread, cell(worker.samples), worker.busy, cell(worker.idle_ns)};
+    for (std::size_t i = 0; i < loader.stages.size(); ++i)
+      row.push_back(i < worker.stage_ns.size() ? cell(worker.stage_ns[i]) : Cell());
     table.rows.push_back(std::move(row));
   }
+  return table;
+}
+
+Table stalls_table(const Analysis& analysis) {
+  const Stall& stall = analysis.stall;
+  Table table{"stalls",
+              "Waiting for data",
+              stall.text,
+              {{"setting", "setting"},
+               {"workers", "workers", Unit::count},
+               {"prefetch", "batches ahead", Unit::count},
+               {"wait_ns", "wait per step", Unit::ns},
+               {"kind", "measured or replayed"}},
+              {}};
+  const std::int64_t workers = analysis.loader.workers, prefetch = analysis.loader.prefetch;
+  if (stall.step_ns <= 0 && stall.wait_by_workers_ns.empty() && stall.wait_by_prefetch_ns.empty())
+    return table;
+  table.rows.push_back(
+      {std::string("as it ran"), workers, prefetch, stall.wait_ns, std::string("measured")});
+  const auto replayed = [&](const char* setting, std::int64_t k, std::int64_t q, double wait_ns) {
+    table.rows.push_back({std::string(setting), k, q, wait_ns, std::string("replayed")});
+  };
+  if (stall.predicted_wait_ns > 0 || !stall.wait_by_workers_ns.empty())
+    replayed("as it ran", workers, prefetch, stall.predicted_wait_ns);
+  for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)
+    replayed("other workers", static_cast<std::int64_t>(i) + 1, prefetch,
+             stall.wait_by_workers_ns[i]);
+  for (const auto& [ahead, wait_ns] : stall.wait_by_prefetch_ns)
+    replayed("other prefetch", workers, ahead, wait_ns);
   return table;
 }
 
 Table critical_path_table(const Analysis& analysis) {
   Table table{"critical_path",
               "Critical path",
-              "What the length of the recorded steps is made of, walking back from each one's end "
-              "along what it waited for; the gain is what a step would be shorter if these took no "
-              "time and nothing else moved up.",
+              "The chain of waits that ends each recorded step; the gain is "
+              "the time saved per step "
+              "if these took no time and nothing else moved up.",
               {{"bound", "bound by"},
-               {"ns", "time a step", Unit::ns},
+               {"ns", "time per step", Unit::ns},
                {"share", "share of the step", Unit::share},
                {"gain_ns", "gain if free", Unit::ns}},
               {}};
@@ -415,11 +375,11 @@ Table findings_table(const Analysis& analysis) {
               "What to do next",
               "Largest expected gain first.",
               {{"key", "finding"},
-               {"text", "what"},
+               {"text", "problem"},
                {"evidence", "evidence"},
                {"advice", "advice"},
                {"flag", "option"},
-               {"gain_ns", "gain a step", Unit::ns}},
+               {"gain_ns", "gain per step", Unit::ns}},
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
@@ -427,10 +387,40 @@ Table findings_table(const Analysis& analysis) {
   return table;
 }
 
+Table devices_table(const Session& session, const Analysis& analysis) {
+  Table table{"devices",
+              "Devices",
+              session.computes_on_host()
+                  ? "The host computes: it is busy while a call runs. Over the "
+                    "recorded steps."
+                  : "From the first to the last recorded step; occupancy is estimated "
+                    "from the launches and weighted by time.",
+              {{"device", "number"},
+               {"name", "device"},
+               {"utilization", "busy", Unit::share},
+               {"sm_efficiency", "multiprocessors busy, estimated", Unit::share},
+               {"occupancy", "occupancy, estimated", Unit::share},
+               {"tensor_core_share", "kernels on tensor cores", Unit::share},
+               {"copy_share", "copying", Unit::share},
+               {"launch_gap_ns", "waiting for launches", Unit::ns},
+               {"other_gap_ns", "other gaps between kernels", Unit::ns}},
+              {}};
+  const bool is_gpu = !session.computes_on_host();
+  const bool is_known = !is_gpu || has_kernels(session);
+  const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
+  for (const DeviceMetrics& m : analysis.devices)
+    table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
+                          of_gpu(m.sm_efficiency), of_gpu(m.occupancy), of_gpu(m.tensor_core_share),
+                          of_gpu(m.copy_share), is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
+                          is_known ? cell(m.other_gap_ns) : Cell()});
+  add_measured(analysis.devices, table);
+  return table;
+}
+
 Table samples_table(const Session& session) {
   Table table{"samples",
-              "The machine meanwhile",
-              "Metrics sampled during the run, in the units that their names tell.",
+              "The machine during the run",
+              "Metrics sampled during the run, in the units of their names.",
               {{"metric", "metric"},
                {"count", "samples", Unit::count},
                {"min", "least"},
@@ -442,7 +432,7 @@ Table samples_table(const Session& session) {
     std::int64_t count = 0;
     double least = 0, most = 0, sum = 0, last = 0;
   };
-  std::map<std::uint32_t, Level> levels;  // by name: the order in which they were first told
+  std::map<std::uint32_t, Level> levels;  // by name: in the order of the first samples
   for (const Sample& sample : session.samples) {
     if (!std::isfinite(sample.value)) continue;
     Level& level = levels[sample.name];
@@ -457,7 +447,5 @@ Table samples_table(const Session& session) {
                           level.sum / static_cast<double>(level.count), level.most, level.last});
   return table;
 }
-
-}  // namespace analysis
 
 }  // namespace warpstep::profiler

@@ -7,7 +7,7 @@
 
 #include "profiler/analysis/analysis.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 
 // Cells. A figure that is not known is 0 in the structures and empty in tables.
 inline Cell cell(double value) {
@@ -41,4 +41,4 @@ Table findings_table(const Analysis& analysis);
 Table devices_table(const Session& session, const Analysis& analysis);
 Table samples_table(const Session& session);
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace warpstep::profiler

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using testing::SessionBuilder;
 
 // What these tables need of an analysis.
-Analysis analysed(const Session& session) {
+Analysis tables_analysis(const Session& session) {
   Analysis analysis;
   analysis.breakdown = break_down(session);
   analysis.devices = device_metrics(session);
@@ -58,30 +58,30 @@ void expect_sound(const std::vector<Table>& all) {
 TEST(Tables, AreAllThereEvenForNothing) {
   expect_sound(tables(Session{}, Analysis{}));
   const Session session = testing::four_steps();
-  expect_sound(tables(session, analysed(session)));
+  expect_sound(tables(session, tables_analysis(session)));
 }
 
 TEST(Tables, ShowABreakdownThatAddsUp) {
   const Session session = testing::four_steps();
-  const Table t = table(tables(session, analysed(session)), "breakdown");
+  const Table t = table(tables(session, tables_analysis(session)), "breakdown");
   EXPECT_EQ(to_text(t),
-            "category       time a step  share of the step\n"
-            "Kernel              300 us             33.3 %\n"
-            "Memcpy             40.0 us              4.4 %\n"
-            "Memset             50.0 us              5.6 %\n"
-            "Communication         0 us              0.0 %\n"
-            "Runtime            30.0 us              3.3 %\n"
-            "DataLoader          200 us             22.2 %\n"
-            "Sync wait             0 us              0.0 %\n"
-            "CPU                70.0 us              7.8 %\n"
-            "Other               210 us             23.3 %\n"
-            "Total               900 us            100.0 %\n");
+            "category       time per step  share of the step\n"
+            "Kernel                300 us             33.3 %\n"
+            "Memcpy               40.0 us              4.4 %\n"
+            "Memset               50.0 us              5.6 %\n"
+            "Communication           0 ns              0.0 %\n"
+            "Runtime              30.0 us              3.3 %\n"
+            "DataLoader            200 us             22.2 %\n"
+            "Sync wait               0 ns              0.0 %\n"
+            "CPU                  70.0 us              7.8 %\n"
+            "Other                 210 us             23.3 %\n"
+            "Total                 900 us            100.0 %\n");
   EXPECT_THAT(t.note, HasSubstr("4 steps, from spans"));
 }
 
 TEST(Tables, ShowStepsWithTheirParts) {
   const Session session = testing::four_steps();
-  const Table t = table(tables(session, analysed(session)), "steps");
+  const Table t = table(tables(session, tables_analysis(session)), "steps");
   ASSERT_EQ(t.rows.size(), 4U);
   EXPECT_EQ(shown_cell(t, 1, "step"), "2");
   EXPECT_EQ(shown_cell(t, 1, "kernel_ns"), "300 us");
@@ -91,7 +91,7 @@ TEST(Tables, ShowStepsWithTheirParts) {
 
 TEST(Tables, ShowWorkAndDevices) {
   const Session session = testing::four_steps();
-  const std::vector<Table> all = tables(session, analysed(session));
+  const std::vector<Table> all = tables(session, tables_analysis(session));
   const Table calls = table(all, "calls");
   EXPECT_EQ(shown_cell(calls, 1, "call"), "2");
   EXPECT_EQ(shown_cell(calls, 1, "title"), "conv1");
@@ -118,7 +118,7 @@ TEST(Tables, ShowMemoryLargestFirst) {
            {"offset", 1024},
            {"first_call", 2},
            {"last_call", 2}}}}}}};
-  const Table t = table(tables(session, analysed(session)), "memory");
+  const Table t = table(tables(session, tables_analysis(session)), "memory");
   ASSERT_EQ(t.rows.size(), 3U);
   EXPECT_EQ(shown_cell(t, 0, "name"), "z");
   EXPECT_EQ(shown_cell(t, 0, "first_call"), "2");
@@ -127,7 +127,7 @@ TEST(Tables, ShowMemoryLargestFirst) {
   EXPECT_EQ(shown_cell(t, 1, "first_call"), "-");
   EXPECT_EQ(shown_cell(t, 2, "at_peak"), "no");
   EXPECT_EQ(t.note,
-            "Who holds what, largest first; the arena of 4.00 KiB is fullest in call 2 with 3.00 "
+            "All buffers, largest first; the arena of 4.00 KiB has its peak in call 2 with 3.00 "
             "KiB alive, and 2.00 KiB last for the whole run.");
 }
 

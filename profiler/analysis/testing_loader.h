@@ -22,7 +22,7 @@ struct LoaderCase {
   std::function<double(int batch)> scale = [](int) { return 1.0; };
 };
 
-inline void tell_options(const LoaderCase& c, Session& session) {
+inline void record_options(const LoaderCase& c, Session& session) {
   session.stamp["options"] = {
       {"model", "m"},    {"data", "shapes"},           {"workers", c.workers}, {"batch", c.batch},
       {"tier", c.tier},  {"normalize", c.normalize},   {"precision", "fp32"},  {"no_graph", false},
@@ -71,7 +71,7 @@ inline SessionBuilder loader_session(const LoaderCase& c) {
     builder.step(static_cast<std::uint64_t>(b + 1), begin, now, 0.9 * c.step_us, wait);
   }
   builder.window(1, static_cast<std::uint64_t>(c.steps), 0, now);
-  tell_options(c, builder.raw());
+  record_options(c, builder.raw());
   return builder;
 }
 

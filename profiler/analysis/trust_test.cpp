@@ -39,9 +39,9 @@ Trust trust_of(SessionBuilder& builder) {
 TEST(Trust, CountsWhatRecordingCost) {
   SessionBuilder builder = quiet();
   Trust trust = trust_of(builder);
-  EXPECT_DOUBLE_EQ(trust.overhead_ns, 1000);  // 10 spans of 100 ns a step
+  EXPECT_DOUBLE_EQ(trust.overhead_ns, 1000);  // 10 spans of 100 ns per step
   EXPECT_DOUBLE_EQ(trust.overhead_share, 0.01);
-  EXPECT_THAT(trust.notes, ElementsAre(HasSubstr("recording cost 1.00 us a step (1.0%)")));
+  EXPECT_THAT(trust.notes, ElementsAre(HasSubstr("recording cost 1.00 us per step (1.0 %)")));
   builder.raw().stamp["profiler"] = {{"span_ns", 40}, {"activity_ns", 500}};
   builder.launch(10, 12, What::kernel, "k", 13, 20);
   trust = trust_of(builder);
@@ -62,9 +62,10 @@ TEST(Trust, PassesOnWhatWasLost) {
   builder.raw().notes = {"no NVML"};
   const Trust trust = trust_of(builder);
   EXPECT_EQ(trust.losses.cut_bytes, 4U);
-  EXPECT_THAT(trust.notes,
-              ElementsAre("no NVML", HasSubstr("1 span found"), HasSubstr("2 device records were"),
-                          HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
+  EXPECT_THAT(
+      trust.notes,
+      ElementsAre("no NVML", HasSubstr("1 span lost"), HasSubstr("2 device records dropped"),
+                  HasSubstr("3 device records came"), HasSubstr("last 4 bytes")));
 }
 
 TEST(Trust, TellsOfDamage) {
@@ -101,7 +102,7 @@ TEST(Trust, TellsOfThrottlingButNotOfIdleness) {
   EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("clocks"))));
   builder.sample("gpu 0 throttle reasons", 30, 0x24).sample("gpu 0 throttle reasons", 40, 0);
   EXPECT_THAT(trust_of(builder).notes,
-              Contains("GPU 0 held its clocks back in 25% of the samples (power cap, thermal)"));
+              Contains("GPU 0 throttled its clocks in 25.0 % of the samples (power cap, thermal)"));
 }
 
 TEST(Trust, TellsOfOtherPrograms) {
@@ -111,7 +112,7 @@ TEST(Trust, TellsOfOtherPrograms) {
   EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("other programs"))));
   builder.raw().samples.clear();
   builder.sample("cpu %", 50, 75).sample("process cpu %", 50, 200);
-  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs took 25%")));
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 25.0 %")));
 }
 
 TEST(Trust, CopesWithAnEmptySession) {

@@ -14,10 +14,10 @@
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/scope.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 
-Attribution::Attribution(const Session& session) : launches_(session) {
-  for (const GraphNode& node : session.graph_nodes) by_node_[node.node] = node.call;
+Attribution::Attribution(const View& view) : launches_(view.launches) {
+  for (const GraphNode& node : view.session.graph_nodes) by_node_[node.node] = node.call;
 }
 
 std::optional<std::uint64_t> Attribution::call(const Activity& activity) const {
@@ -31,7 +31,7 @@ std::optional<std::uint64_t> Attribution::call(const Activity& activity) const {
   return std::nullopt;
 }
 
-// The parts of find_work().
+namespace {
 
 // What was recorded of a call in the windows.
 struct CallTimes {
@@ -47,59 +47,33 @@ struct AllTimes {
   std::vector<CallTimes> calls;  // by index
   CallTimes others;              // of no call
 };
-AllTimes find_times(const Session& session, const StepIndex& steps, std::size_t calls);
-
-// Of the session's program; without one, of what was recorded: as many as the largest index says.
-std::vector<ProgramCall> known_calls(const Session& session);
-
-// Linear between the two nearest; `zeros` more values are 0. `sorted` may be empty.
-double quantile(const std::vector<std::uint64_t>& sorted, std::size_t zeros, double q);
-
-Peaks find_peaks(const Session& session);
-// The shortest time in which a machine of these peaks does it (Williams et al., "Roofline", 2009:
-// FLOP/s <= min(peak, intensity * bandwidth)), in ns; 0: not known.
-double least_ns(double flops, double bytes, const Peaks& peaks);
-
-std::vector<CallRow> call_rows(const Session& session, const StepIndex& steps,
-                               const std::vector<ProgramCall>& calls, const AllTimes& times,
-                               const Peaks& peaks);
-std::vector<LayerRow> layer_rows(const std::vector<CallRow>& calls, const StepIndex& steps,
-                                 const Peaks& peaks);
-std::vector<OpRow> op_rows(const std::vector<CallRow>& calls, const StepIndex& steps);
-std::vector<KernelRow> kernel_rows(const Session& session, const StepIndex& steps,
-                                   const std::vector<ProgramCall>& calls);
-std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps);
-
 inline double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-namespace {
-
-constexpr std::uint64_t most_calls = 1U << 16;  // without a program, an index beyond is damage
-
-struct Event {  // of a call in a step
+struct CallEvent {  // of a call in a step
   std::uint32_t call = 0, step = 0, correlation = 0;
   std::uint64_t ns = 0;
-  friend bool operator<(const Event& a, const Event& b) {
+  friend bool operator<(const CallEvent& a, const CallEvent& b) {
     return std::tie(a.call, a.step, a.correlation) < std::tie(b.call, b.step, b.correlation);
   }
 };
 
 class Finder {
  public:
-  Finder(const Session& session, const StepIndex& steps, std::size_t calls)
-      : session_(session),
-        steps_(steps),
+  Finder(const View& view, std::size_t calls)
+      : view_(view),
+        session_(view.session),
+        steps_(view.recorded),
         calls_(calls),
         times_{std::vector<CallTimes>(calls), {}} {}
 
   AllTimes run() {
     for (const Span& span : session_.spans)
       if (session_.kind(span) == Kind::call) take(span);
-    const Attribution attribution(session_);
+    const Attribution attribution(view_);
     const auto tensor = tensor_names();
-    const bool skips_graphs = tells_graph_kernels(session_);
+    const bool skips_graphs = has_graph_kernels(session_);
     for (const Activity& activity : session_.activities)
       if (is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
         take(activity, attribution, tensor);
@@ -174,29 +148,30 @@ class Finder {
     return tensor;
   }
 
+  const View& view_;
   const Session& session_;
   const StepIndex& steps_;
   std::size_t calls_;
   AllTimes times_;
-  std::vector<Event> events_;
+  std::vector<CallEvent> events_;
   std::vector<signed char> has_spans_;  // by call; -1: not asked yet
 };
 
-}  // namespace
-
-AllTimes find_times(const Session& session, const StepIndex& steps, std::size_t calls) {
-  return Finder(session, steps, calls).run();
+AllTimes find_times(const View& view, std::size_t calls) {
+  return Finder(view, calls).run();
 }
 
-std::vector<ProgramCall> known_calls(const Session& session) {
-  std::vector<ProgramCall> calls = program_calls(session);
+// Of the session's program; without one, up to the largest index that was recorded.
+std::vector<ProgramCall> known_calls(const View& view) {
+  const Session& session = view.session;
+  std::vector<ProgramCall> calls = view.program;
   if (!calls.empty()) return calls;
   const auto at = [&](std::uint64_t index) -> ProgramCall* {
     if (index >= most_calls) return nullptr;
     if (index >= calls.size()) calls.resize(index + 1);
     return &calls[index];
   };
-  const Attribution attribution(session);
+  const Attribution attribution(view);
   for (const Activity& activity : session.activities)
     if (is_on_device(activity))
       if (const auto call = attribution.call(activity)) at(*call);
@@ -206,6 +181,23 @@ std::vector<ProgramCall> known_calls(const Session& session) {
   return calls;
 }
 
+Peaks find_peaks(const View& view) {
+  const Json& peaks = view.session.peaks;
+  return {std::max(0.0, fields::number(fields::child(peaks, "flops_per_second"), view.precision())),
+          std::max(0.0, fields::number(peaks, "bytes_per_second"))};
+}
+
+// The shortest time in which a machine of these peaks does it (Williams et al., "Roofline", 2009:
+// FLOP/s <= min(peak, intensity * bandwidth)), in ns; 0: not known.
+double least_ns(double flops, double bytes, const Peaks& peaks) {
+  if (flops > 0 && peaks.flops_per_second <= 0) return 0;
+  if (bytes > 0 && peaks.bytes_per_second <= 0) return 0;
+  const double compute = flops > 0 ? flops / peaks.flops_per_second : 0;
+  const double memory = bytes > 0 ? bytes / peaks.bytes_per_second : 0;
+  return 1e9 * std::max(compute, memory);
+}
+
+// Linear between the two nearest; `zeros` more values are 0. `sorted` may be empty.
 double quantile(const std::vector<std::uint64_t>& sorted, std::size_t zeros, double q) {
   const std::size_t n = sorted.size() + zeros;
   if (n == 0) return 0;
@@ -218,8 +210,6 @@ double quantile(const std::vector<std::uint64_t>& sorted, std::size_t zeros, dou
   return value(low) + (at - static_cast<double>(low)) * (value(high) - value(low));
 }
 
-namespace {
-
 // Whether an op is a product of matrices, which tensor cores are for.
 bool is_product(std::string_view op) {
   return op.starts_with("conv") || op.starts_with("norm_conv") || op.starts_with("linear") ||
@@ -227,7 +217,7 @@ bool is_product(std::string_view op) {
          op.find("attention") != std::string_view::npos;
 }
 
-// cuBLAS and cuDNN want 16 bytes a row; what they cannot align, they compute the ordinary way.
+// cuBLAS and cuDNN need rows of 16 bytes; unaligned operands run on ordinary units.
 std::string why_no_tensor_cores(const ProgramCall& call, const std::string& precision) {
   if (precision == "fp32") return "no: computed in fp32";
   const std::int64_t unit = precision == "tf32" ? 4 : 8;
@@ -280,29 +270,14 @@ CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& ti
   return row;
 }
 
-}  // namespace
-
-Peaks find_peaks(const Session& session) {
-  return {std::max(0.0, number(part(session.peaks, "flops_per_second"), precision(session))),
-          std::max(0.0, number(session.peaks, "bytes_per_second"))};
-}
-
-double least_ns(double flops, double bytes, const Peaks& peaks) {
-  if (flops > 0 && peaks.flops_per_second <= 0) return 0;
-  if (bytes > 0 && peaks.bytes_per_second <= 0) return 0;
-  const double compute = flops > 0 ? flops / peaks.flops_per_second : 0;
-  const double memory = bytes > 0 ? bytes / peaks.bytes_per_second : 0;
-  return 1e9 * std::max(compute, memory);
-}
-
-std::vector<CallRow> call_rows(const Session& session, const StepIndex& steps,
-                               const std::vector<ProgramCall>& calls, const AllTimes& times,
-                               const Peaks& peaks) {
-  const std::string asked = precision(session);
+std::vector<CallRow> call_rows(const View& view, const std::vector<ProgramCall>& calls,
+                               const AllTimes& times, const Peaks& peaks) {
+  const StepIndex& steps = view.recorded;
+  const std::string requested = view.precision();
   std::vector<CallRow> rows;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     rows.push_back(call_row(i, calls[i], times.calls[i], steps, peaks));
-    rows.back().tensor_cores = tensor_cores(calls[i], times.calls[i], asked);
+    rows.back().tensor_cores = tensor_cores(calls[i], times.calls[i], requested);
   }
   if (times.others.total_ns > 0) {
     CallRow row{.title = "(not of a call)"};
@@ -312,8 +287,6 @@ std::vector<CallRow> call_rows(const Session& session, const StepIndex& steps,
   }
   return rows;
 }
-
-namespace {
 
 struct HostSpan {
   Interval time;
@@ -338,7 +311,9 @@ std::string_view listed_kind(Kind kind) {
 }
 
 // By thread, each sorted as nest() wants it. Threads that only CUPTI knows come last.
-std::vector<std::vector<HostSpan>> items_by_thread(const Session& session, const StepIndex& steps) {
+std::vector<std::vector<HostSpan>> items_by_thread(const View& view) {
+  const Session& session = view.session;
+  const StepIndex& steps = view.recorded;
   std::vector<std::vector<HostSpan>> items(session.threads.size());
   for (const Span& span : session.spans)
     if (takes_time(session.kind(span)) && steps.at(span.begin_ns) >= 0)
@@ -364,17 +339,16 @@ std::vector<std::uint64_t> self_times(const std::vector<HostSpan>& items) {
   std::vector<Interval> times;
   for (const HostSpan& item : items) times.push_back(item.time);
   std::vector<std::uint64_t> self(items.size());
-  for (const Slice& slice : nest(times).slices) self[slice.item] += slice.end_ns - slice.begin_ns;
+  for (const TimeSlice& slice : nest(times).slices)
+    self[slice.item] += slice.end_ns - slice.begin_ns;
   return self;
 }
 
-}  // namespace
-
-std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps) {
-  const auto trainer = trainer_thread(session);
-  const double all = static_cast<double>(steps.total_ns());
+std::vector<HostRow> host_rows(const View& view) {
+  const Session& session = view.session;
+  const double all = static_cast<double>(view.recorded.total_ns());
   std::map<std::uint32_t, HostRow> by_name;
-  const auto items = items_by_thread(session, steps);
+  const auto items = items_by_thread(view);
   for (std::size_t t = 0; t < items.size(); ++t) {
     const std::vector<std::uint64_t> self = self_times(items[t]);
     for (std::size_t i = 0; i < self.size(); ++i) {
@@ -388,7 +362,7 @@ std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps) {
       row.total_ns += ns;
       row.self_ns += self[i];
       row.max_ns = std::max(row.max_ns, ns);
-      if (trainer == t) row.share += ratio(static_cast<double>(self[i]), all);
+      if (view.trainer == t) row.share += ratio(static_cast<double>(self[i]), all);
     }
   }
   std::vector<HostRow> rows;
@@ -400,8 +374,6 @@ std::vector<HostRow> host_rows(const Session& session, const StepIndex& steps) {
                    [](const HostRow& a, const HostRow& b) { return a.self_ns > b.self_ns; });
   return rows;
 }
-
-namespace {
 
 using Extents = std::array<std::uint32_t, 3>;
 using Key =
@@ -437,7 +409,9 @@ KernelRow kernel_row(const Session& session, const Key& key) {
   return row;
 }
 
-std::vector<KernelRow> device_kernels(const Session& session, const StepIndex& steps) {
+std::vector<KernelRow> device_kernels(const View& view) {
+  const Session& session = view.session;
+  const StepIndex& steps = view.recorded;
   std::map<Key, KernelRow> by_key;
   for (const Activity& a : session.activities) {
     if (a.what != What::kernel || steps.at(a.start_ns) < 0) continue;
@@ -453,8 +427,9 @@ std::vector<KernelRow> device_kernels(const Session& session, const StepIndex& s
 }
 
 // Where the host computes, its library's implementations are what kernels are on a device.
-std::vector<KernelRow> host_kernels(const Session& session, const StepIndex& steps,
-                                    const std::vector<ProgramCall>& calls) {
+std::vector<KernelRow> host_kernels(const View& view, const std::vector<ProgramCall>& calls) {
+  const Session& session = view.session;
+  const StepIndex& steps = view.recorded;
   std::map<std::string, KernelRow> by_name;
   for (const Span& span : session.spans) {
     if (session.kind(span) != Kind::call || steps.at(span.begin_ns) < 0) continue;
@@ -470,12 +445,9 @@ std::vector<KernelRow> host_kernels(const Session& session, const StepIndex& ste
   return rows;
 }
 
-}  // namespace
-
-std::vector<KernelRow> kernel_rows(const Session& session, const StepIndex& steps,
-                                   const std::vector<ProgramCall>& calls) {
-  std::vector<KernelRow> rows = session.computes_on_host() ? host_kernels(session, steps, calls)
-                                                           : device_kernels(session, steps);
+std::vector<KernelRow> kernel_rows(const View& view, const std::vector<ProgramCall>& calls) {
+  std::vector<KernelRow> rows =
+      view.session.computes_on_host() ? host_kernels(view, calls) : device_kernels(view);
   double all = 0;
   for (const KernelRow& row : rows) all += static_cast<double>(row.total_ns);
   for (KernelRow& row : rows) {
@@ -486,8 +458,6 @@ std::vector<KernelRow> kernel_rows(const Session& session, const StepIndex& step
                    [](const KernelRow& a, const KernelRow& b) { return a.total_ns > b.total_ns; });
   return rows;
 }
-
-namespace {
 
 // Where a layer's time of a phase goes; none: of no call.
 double* phase_of(LayerRow& row, const std::string& phase) {
@@ -517,8 +487,6 @@ void add(const CallRow& call, double steps, const Peaks& peaks, LayerSums& sums)
   sums.least_ns += least * runs;
   sums.is_known = sums.is_known && (least > 0 || call.flops + call.bytes <= 0);
 }
-
-}  // namespace
 
 std::vector<LayerRow> layer_rows(const std::vector<CallRow>& calls, const StepIndex& steps,
                                  const Peaks& peaks) {
@@ -567,23 +535,18 @@ std::vector<OpRow> op_rows(const std::vector<CallRow>& calls, const StepIndex& s
   return rows;
 }
 
-}  // namespace warpstep::profiler::analysis
+}  // namespace
 
-namespace warpstep::profiler {
-
-using namespace analysis;
-
-Work find_work(const Session& session) {
-  const StepIndex steps(session);
-  const std::vector<ProgramCall> calls = known_calls(session);
-  const AllTimes times = find_times(session, steps, calls.size());
+Work find_work(const View& view) {
+  const std::vector<ProgramCall> calls = known_calls(view);
+  const AllTimes times = find_times(view, calls.size());
   Work work;
-  work.peaks = find_peaks(session);
-  work.calls = call_rows(session, steps, calls, times, work.peaks);
-  work.layers = layer_rows(work.calls, steps, work.peaks);
-  work.ops = op_rows(work.calls, steps);
-  work.kernels = kernel_rows(session, steps, calls);
-  work.host = host_rows(session, steps);
+  work.peaks = find_peaks(view);
+  work.calls = call_rows(view, calls, times, work.peaks);
+  work.layers = layer_rows(work.calls, view.recorded, work.peaks);
+  work.ops = op_rows(work.calls, view.recorded);
+  work.kernels = kernel_rows(view, calls);
+  work.host = host_rows(view);
   double of_calls = 0;
   for (const CallTimes& call : times.calls) of_calls += static_cast<double>(call.kernels_ns);
   work.attributed = ratio(of_calls, of_calls + static_cast<double>(times.others.kernels_ns));

@@ -1,4 +1,4 @@
-// Who did the work: calls of the program, layers, ops, kernels, functions of the driver.
+// Where device and host time went: calls of the program, layers, ops, kernels, host functions.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,22 @@
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
-namespace warpstep::profiler::analysis {
+namespace warpstep::profiler {
 
 // Which call of the program an activity of a device belongs to.
 
 class Attribution {
  public:
-  explicit Attribution(const Session& session);
+  explicit Attribution(const View& view);
 
   // By its own mark; else by the node of a graph, whose kernels share one launch; else by the mark
   // of its launch. Empty: of no call.
   std::optional<std::uint64_t> call(const Activity& activity) const;
 
  private:
-  Launches launches_;
+  const Launches& launches_;
   std::unordered_map<std::uint64_t, std::uint64_t> by_node_;
 };
-
-}  // namespace warpstep::profiler::analysis
-
-namespace warpstep::profiler {
 
 // The machine's ceilings for the roofline.
 struct Peaks {
@@ -45,10 +41,10 @@ struct CallRow {
   std::string inputs;          // "f32 128x32x32x3, f32 8x3x3x3"
   std::uint64_t count = 0;     // runs in the windows
   std::uint64_t total_ns = 0;  // of them: kernels' time, on the host the call's own
-  double ns = 0;               // median a step
+  double ns = 0;               // median per step
   double p95_ns = 0;
   std::uint64_t host_ns = 0;    // enqueuing
-  double flops = 0, bytes = 0;  // a run
+  double flops = 0, bytes = 0;  // per run
   double share = 0;             // of the steps' time, of 1
   double flops_per_second = 0, bytes_per_second = 0;
   double of_peak = 0;  // of 1: of what its intensity allows; 0: not known
@@ -61,15 +57,15 @@ struct CallRow {
 // A layer: its calls by phase.
 struct LayerRow {
   std::string layer;
-  std::uint64_t calls = 0;                                                     // a step
-  double forward_ns = 0, data_grad_ns = 0, weight_grad_ns = 0, update_ns = 0;  // a step, mean
+  std::uint64_t calls = 0;                                                     // per step
+  double forward_ns = 0, data_grad_ns = 0, weight_grad_ns = 0, update_ns = 0;  // per step, mean
   double ns = 0;  // their sum and what has no phase; over all layers the device's time
-  double flops = 0, bytes = 0;  // a step
+  double flops = 0, bytes = 0;  // per step
   double share = 0;
   double flops_per_second = 0, bytes_per_second = 0, of_peak = 0;
 };
 
-struct OpRow {  // calls by what they compute; figures are means a step
+struct OpRow {  // calls by what they compute; figures are means per step
   std::string op, phase;
   std::uint64_t count = 0;
   double ns = 0, share = 0, flops = 0, bytes = 0, flops_per_second = 0;
@@ -99,6 +95,6 @@ struct Work {
   std::vector<HostRow> host;
   double attributed = 0;  // of 1: of the device's kernel time
 };
-Work find_work(const Session& session);
+Work find_work(const View& view);
 
 }  // namespace warpstep::profiler

@@ -63,7 +63,7 @@ TEST(Work, KnowsTheCallsOfAHost) {
   EXPECT_DOUBLE_EQ(conv.share, 0.2);
   EXPECT_EQ(conv.host_ns, 0U);
   EXPECT_DOUBLE_EQ(conv.flops_per_second, 4e6 / 20e-6);
-  EXPECT_DOUBLE_EQ(conv.of_peak, 0.2);  // 4000 FLOP a byte: 4 us at the peak
+  EXPECT_DOUBLE_EQ(conv.of_peak, 0.2);  // 4000 FLOP per byte: 4 us at the peak
   EXPECT_EQ(conv.bound, "compute");
   EXPECT_EQ(conv.tensor_cores, "");
   const CallRow& weights = work.calls[1];

@@ -1,4 +1,4 @@
-// What readers of Kineto traces stumble over. Every rule says which reader does, and how.
+// Problems that readers of Kineto traces have. Every rule says which reader, and how it fails.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class Checker {
       if (!name(event).starts_with(prefix)) continue;
       if (event.category == EventCategory::device_annotation)
         find(device_step, "{} is a step on a device: torch_tb_profiler counts every step twice.",
-             trace_.told(event));
+             trace_.described(event));
       if (event.category != EventCategory::op && event.category != EventCategory::annotation)
         continue;
       steps.push_back(&event);
@@ -86,7 +86,7 @@ class Checker {
       if (number.empty() || !std::all_of(number.begin(), number.end(),
                                          [](unsigned char c) { return std::isdigit(c) != 0; }))
         find(step_without_number, "{} has no number: torch_tb_profiler stops at it.",
-             trace_.told(event));
+             trace_.described(event));
     }
     if (steps.size() < 2)
       find(
@@ -97,8 +97,8 @@ class Checker {
               [](const Event* a, const Event* b) { return a->begin_ns < b->begin_ns; });
     for (std::size_t i = 1; i < steps.size(); ++i)
       if (steps[i]->begin_ns < steps[i - 1]->end_ns)
-        find(steps_overlap, "{} begins before {} ends.", trace_.told(*steps[i]),
-             trace_.told(*steps[i - 1]));
+        find(steps_overlap, "{} begins before {} ends.", trace_.described(*steps[i]),
+             trace_.described(*steps[i - 1]));
   }
 
   void check_loader() {
@@ -112,8 +112,8 @@ class Checker {
           thread->second.find("worker") != std::string::npos)
         find(loader_annotation,
              "{} is an annotation or op on a loader's thread: torch_tb_profiler counts it as work "
-             "of the CPU in the step; use a category of its own.",
-             trace_.told(event));
+             "of the CPU in the step; use a separate category.",
+             trace_.described(event));
     }
   }
 
@@ -135,33 +135,33 @@ class Checker {
     for (const Event& event : trace_.events) {
       if (event.category != EventCategory::work) continue;
       if (!event.device.has_value()) {
-        find(work_without_place, "{} does not say its device.", trace_.told(event));
+        find(work_without_place, "{} does not say its device.", trace_.described(event));
       } else {
         if (event.pid != event.device)
           find(work_elsewhere,
                "{} is of device {}, but its pid is not: torch_tb_profiler drops it.",
-               trace_.told(event), *event.device);
+               trace_.described(event), *event.device);
         if (*event.device < 0 || *event.device >= 64)
           find(many_devices, "{} is of device {}; torch_tb_profiler knows 0 to 63.",
-               trace_.told(event), *event.device);
+               trace_.described(event), *event.device);
         if (std::find(trace_.described_devices.begin(), trace_.described_devices.end(),
                       *event.device) == trace_.described_devices.end())
           find(undescribed_device, "{} is of device {}, which deviceProperties does not describe.",
-               trace_.told(event), *event.device);
+               trace_.described(event), *event.device);
       }
       if (event.stream.value_or(-1) < 0)
         find(no_stream,
              "{} has no stream of 0 or more: HolisticTraceAnalysis takes it for work of "
              "the host.",
-             trace_.told(event));
+             trace_.described(event));
       if (event.stream == 0)
         find(stream_0,
              "{} is on stream 0, which HolisticTraceAnalysis takes for none; CUPTI calls "
              "it 7.",
-             trace_.told(event));
+             trace_.described(event));
       if (event.correlation.value_or(-1) < 0)
-        find(no_correlation, "{} has no correlation, so that nobody knows what launched it.",
-             trace_.told(event));
+        find(no_correlation, "{} has no correlation, so that its launch is unknown.",
+             trace_.described(event));
     }
   }
 
@@ -191,7 +191,7 @@ class Checker {
 
   void check_launches() {
     for (const auto& [correlation, found] : launches()) {
-      const std::string work = trace_.told(*found.work);
+      const std::string work = trace_.described(*found.work);
       if (found.launch == nullptr) {
         find(no_launch, "{} has the correlation {}, which no launch has.", work, correlation);
         continue;
@@ -213,7 +213,7 @@ class Checker {
              work, correlation, found.works - 1);
       if (found.work->begin_ns < found.launch->begin_ns)
         find(before_launch, "{} begins before its launch, {}: the clocks differ.", work,
-             trace_.told(*found.launch));
+             trace_.described(*found.launch));
     }
   }
 
@@ -225,7 +225,7 @@ class Checker {
       if (!is_new)
         find(repeated_external_id,
              "{} has the External id of {}: torch_tb_profiler links kernels to ops by it.",
-             trace_.told(event), trace_.told(*found->second));
+             trace_.described(event), trace_.described(*found->second));
     }
   }
 
@@ -238,15 +238,15 @@ class Checker {
       if (event.phase == 's' && !ends.contains(*event.flow))
         find(arrow_without_end,
              "{}, an arrow (ac2g {}), starts and ends nowhere: no viewer draws it.",
-             trace_.told(event), *event.flow);
+             trace_.described(event), *event.flow);
       if (event.phase == 'f' && !starts.contains(*event.flow))
         find(arrow_without_start,
              "{}, an arrow (ac2g {}), ends and starts nowhere: no viewer draws it.",
-             trace_.told(event), *event.flow);
+             trace_.described(event), *event.flow);
       if (event.phase == 'f' && !event.binds_enclosing)
         find(arrow_unbound,
              "{}, the end of an arrow (ac2g {}), lacks \"bp\": \"e\": it binds to the next slice.",
-             trace_.told(event), *event.flow);
+             trace_.described(event), *event.flow);
     }
   }
 
@@ -261,14 +261,15 @@ class Checker {
     std::vector<std::vector<const Event*>> open(trace_.tracks.size());
     for (const Event* event : order) {
       if (event->begin_ns == event->end_ns) {
-        find(no_length, "{} takes no time: Perfetto may drop it.", trace_.told(*event));
+        find(no_length, "{} takes no time: Perfetto may drop it.", trace_.described(*event));
         continue;
       }
       auto& stack = open[event->track];
       while (!stack.empty() && stack.back()->end_ns <= event->begin_ns) stack.pop_back();
       if (!stack.empty() && event->end_ns > stack.back()->end_ns)
         find(crossing, "{} begins within {} and ends after it, both on {}: Perfetto drops one.",
-             trace_.told(*event), trace_.told(*stack.back()), trace_.tracks[event->track]);
+             trace_.described(*event), trace_.described(*stack.back()),
+             trace_.tracks[event->track]);
       else
         stack.push_back(event);
     }

@@ -14,7 +14,7 @@ namespace warpstep::profiler {
 
 struct KinetoOptions {
   bool split_graphs =
-      true;  // a correlation of its own for each node of a graph launch, as readers want
+      true;  // a separate correlation for each node of a graph launch, as readers expect
 };
 // Chrome trace events in Kineto's dialect (HolisticTraceAnalysis, torch_tb_profiler, Perfetto).
 std::string kineto_json(const Session& session, const KinetoOptions& options = {});
@@ -22,7 +22,7 @@ std::string gzipped(std::string_view text);  // without a time stamp
 // "train_4242.1700000000000000000.pt.trace.json.gz"
 std::string kineto_name(const Session& session);
 
-// What a reader of Kineto traces would stumble over: one sentence each, empty for a sound trace.
+// Problems that readers of the Kineto trace would have: one sentence each, empty for a sound trace.
 // Throws DataError when the text is no JSON at all.
 std::vector<std::string> check_kineto(std::string_view json);
 

@@ -1,5 +1,5 @@
-// What the parts of the page are written with: escaping, tables, and charts as inline SVG. Widths
-// are shares of the page's, heights and text are in pixels: a chart is as readable on a phone.
+// The page: escaping, tables and charts as inline SVG, and the page's sections. Widths are shares
+// of the page's, heights and text are in pixels: a chart is as readable on a phone.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,6 @@ std::string script_json(const Json& json);
 // The source of a Content-Security-Policy that allows this text alone: 'sha256-...'.
 std::string policy_source(std::string_view sha256_hex);
 
-// Text and plain numbers as they are, the rest by quantity(); "-" for none.
-std::string cell_text(const Cell& cell, Unit unit);
-
 constexpr std::size_t table_rows = 500;  // of one table in the page; what is more is said so
 
 struct TableStyle {
@@ -35,8 +32,11 @@ struct TableStyle {
   bool filter = false;  // a field that narrows the rows
   int code = -1;        // this column holds names from code
 };
-// With a caption, scopes, and what sorting and CSV need: keys and base units.
+// With a caption, scopes, and the keys and base units for sorting and CSV.
 std::string table(const Table& data, const TableStyle& style = {});
+// A table of analysis/tables.h as the page shows it: some columns of it, or all, without the empty
+// ones. A zero, which JSON and CSV keep, means that the row has none of it: "-".
+Table on_page(Table data, std::initializer_list<std::string_view> columns = {});
 
 // "12.34%" of a share.
 std::string percent(double share);
@@ -64,7 +64,7 @@ std::string band(std::string_view css, std::span<const Point> top, std::span<con
 struct Chart {
   std::string id;
   std::string title;    // what it shows
-  std::string summary;  // in a sentence, for who does not see it
+  std::string summary;  // in a sentence, for readers who cannot see it
   int height = 160;
   std::string body;
   std::string legend;           // HTML below the title
@@ -90,7 +90,7 @@ namespace warpstep::profiler::html::page {
 // build writes them into a source file (profiler/export/page/embed.cmake).
 
 extern const std::string_view style, script;
-extern const std::string_view patterns;  // SVG that tells apart what colours alone might not
+extern const std::string_view patterns;  // SVG that distinguishes what colours alone might not
 extern const std::string_view style_sha256, script_sha256;  // of these bytes, in hexadecimal
 
 }  // namespace warpstep::profiler::html::page
@@ -104,9 +104,9 @@ std::string mean_part(const Analysis& analysis);
 std::string steps_part(const Session& session, const Analysis& analysis);
 std::string findings_part(const Session& session, const Analysis& analysis);
 std::string cards_part(const Session& session, const Analysis& analysis);
-std::string layers_part(const Session& session, const Analysis& analysis);
+std::string layers_part(const Analysis& analysis);
 std::string roofline(const Work& work);
-std::string kernels_part(const Session& session, const Analysis& analysis);
+std::string kernels_part(const Analysis& analysis);
 std::string ops_part(const Analysis& analysis);
 std::string loader_part(const Analysis& analysis);
 std::string memory_part(const Analysis& analysis);

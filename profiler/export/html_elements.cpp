@@ -1,4 +1,5 @@
-// Each call's speed against what the machine allows at its intensity, on logarithmic axes.
+// The page's elements: escaping, tables, charts; and the roofline, each call's speed against the
+// machine's limit at its intensity, on logarithmic axes.
 
 #include <fmt/format.h>
 
@@ -108,14 +109,6 @@ std::string policy_source(std::string_view sha256_hex) {
   return "'sha256-" + base64 + "'";
 }
 
-std::string cell_text(const Cell& cell, Unit unit) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* whole = std::get_if<std::int64_t>(&cell))
-    return quantity(static_cast<double>(*whole), unit == Unit::none ? Unit::count : unit);
-  if (const auto* real = std::get_if<double>(&cell)) return quantity(*real, unit);
-  return "-";
-}
-
 std::string section(std::string_view id, std::string_view title, const std::string& lead,
                     const std::string& body) {
   return fmt::format(
@@ -159,7 +152,7 @@ bool has_long(const Table& data, int column) {
   return false;
 }
 
-// The length of a share beside its number.
+// A bar for a share, next to its number.
 std::string share_bar(const Cell& cell) {
   const auto* share = std::get_if<double>(&cell);
   if (!share || !(*share > 0)) return "<svg class=\"bar\" aria-hidden=\"true\"></svg>";
@@ -173,7 +166,7 @@ std::string row_html(const Table& data, const std::vector<Cell>& row,
   std::string html = "<tr>";
   for (std::size_t i = 0; i < data.columns.size() && i < row.size(); ++i) {
     const Unit unit = data.columns[i].unit;
-    const std::string shown = escaped(cell_text(row[i], unit));
+    const std::string shown = escaped(profiler::shown(row[i], unit));
     if (i == 0 && !numbers[0])
       html += fmt::format("<th scope=\"row\"{}>{}</th>", code == 0 ? " class=\"code\"" : "", shown);
     else if (!numbers[i])
@@ -195,6 +188,16 @@ std::string head(const Table& data, const std::vector<bool>& numbers) {
 }
 
 }  // namespace
+
+Table on_page(Table data, std::initializer_list<std::string_view> columns) {
+  for (auto& row : data.rows)
+    for (Cell& cell : row) {
+      const auto* whole = std::get_if<std::int64_t>(&cell);
+      const auto* real = std::get_if<double>(&cell);
+      if ((whole && *whole == 0) || (real && *real == 0)) cell = {};
+    }
+  return with_columns(data, columns);
+}
 
 std::string table(const Table& data, const TableStyle& style) {
   const std::vector<bool> numbers = number_columns(data);
@@ -344,7 +347,7 @@ struct Phase {
   const char* key;
   const char* title;
   const char* css;
-  const char* mark;  // a path around 0, 0: shape tells what colour tells
+  const char* mark;  // a path around 0, 0: the shape repeats what the colour says
 };
 constexpr Phase phases[] = {
     {"forward", "forward", "p-forward", "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z"},
@@ -416,7 +419,7 @@ class Plot {
       html += vertical("grid", x, top, base);
       html += text(x, base + 16, fmt::format("{:g}", std::pow(10, power)), "tick");
     }
-    return html + text(0.5, base + 29, "FLOP a byte", "tick", "middle");
+    return html + text(0.5, base + 29, "FLOP per byte", "tick", "middle");
   }
 
   std::string ceilings() const {
@@ -463,7 +466,7 @@ Table points_table(const std::vector<const CallRow*>& calls) {
               .title = "Roofline",
               .columns = {{"call", "call"},
                           {"phase", "phase"},
-                          {"intensity", "FLOP a byte"},
+                          {"intensity", "FLOP per byte"},
                           {"flops_per_second", "rate", Unit::per_second_flops},
                           {"of_peak", "of peak", Unit::share}}};
   for (auto call = calls.rbegin(); call != calls.rend(); ++call)
@@ -486,9 +489,10 @@ std::string roofline(const Work& work) {
           "class=\"{}\" d=\"{}\"/></svg>{}</span>\n",
           phase.css, phase.mark, phase.title);
   return chart({.id = "roofline",
-                .title = "Roofline: how near each call is to what the machine allows",
-                .summary = "Calls by their operations a byte and operations a second, with larger "
-                           "marks for larger shares of the step; above the line nothing can be.",
+                .title = "Roofline: each call against the machine's limits",
+                .summary =
+                    "Calls by their operations per byte and operations per second, with larger "
+                    "marks for larger shares of the step; nothing can be above the line.",
                 .height = static_cast<int>(height),
                 .body = Plot(work, calls).body(),
                 .legend = legend,

@@ -1,9 +1,11 @@
-// The loader: where its workers' time goes, and what more workers or a longer queue would change.
+// The page's section on the loader: the workers' time, and the effect of more workers or a longer
+// queue.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
@@ -13,29 +15,9 @@ namespace {
 constexpr std::size_t histogram_bins = 32;
 constexpr std::size_t queue_points = 600;
 
-Table workers_table(const LoaderView& view) {
-  Table table{.key = "loader",
-              .title = "Workers",
-              .columns = {{"worker", "worker"}, {"samples", "samples", Unit::count}}};
-  for (const std::string& stage : view.stages)
-    table.columns.push_back({stage + "_ns", stage, Unit::ns});
-  table.columns.push_back({"idle_ns", "idle", Unit::ns});
-  table.columns.push_back({"busy", "busy", Unit::share});
-  for (const WorkerRow& worker : view.by_worker) {
-    std::vector<Cell> row{worker.thread, static_cast<std::int64_t>(worker.samples)};
-    for (std::size_t i = 0; i < view.stages.size(); ++i) {
-      row.emplace_back();
-      if (i < worker.stage_ns.size()) row.back() = static_cast<std::int64_t>(worker.stage_ns[i]);
-    }
-    row.emplace_back(static_cast<std::int64_t>(worker.idle_ns));
-    row.emplace_back(worker.busy);
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
 // Rows are workers, columns stages and idling; darker is more of the worker's time.
-std::string heat_map(const LoaderView& view) {
+std::string heat_map(const Analysis& analysis) {
+  const LoaderView& view = analysis.loader;
   if (view.by_worker.empty()) return "";
   constexpr int row_height = 30, first = 22;
   const double columns = static_cast<double>(view.stages.size() + 2);
@@ -66,10 +48,10 @@ std::string heat_map(const LoaderView& view) {
   }
   return chart({.id = "workers",
                 .title = "What each worker's time goes to",
-                .summary = "A row a worker, a column a stage; the share of the worker's time.",
+                .summary = "A row per worker, a column per stage; the share of the worker's time.",
                 .height = first + row_height * static_cast<int>(view.by_worker.size()),
                 .body = body,
-                .table = table(workers_table(view))});
+                .table = table(on_page(loader_table(analysis)))});
 }
 
 std::string service_histogram(const std::vector<std::uint64_t>& service) {
@@ -126,10 +108,11 @@ struct Curve {
   std::string id, title, what;
   std::vector<std::pair<int, double>> points;
   int now = 0;
+  Table table;  // the same points
 };
 
 std::string wait_curve(const Curve& curve) {
-  // Waits that nobody would see make no curve.
+  // No curve for invisibly short waits.
   constexpr double least_wait = 1000;
   if (curve.points.size() < 2 ||
       std::ranges::all_of(curve.points, [](const auto& at) { return at.second < least_wait; }))
@@ -149,10 +132,6 @@ std::string wait_curve(const Curve& curve) {
   for (const double tick : ticks(high, 2))
     body += grid_line(base - tick / high * (base - top), tick_text(tick, Unit::ns));
   std::vector<Point> points;
-  Table data{
-      .key = curve.id,
-      .title = curve.title,
-      .columns = {{"setting", curve.what, Unit::count}, {"wait_ns", "wait a step", Unit::ns}}};
   const std::size_t every = (curve.points.size() + 7) / 8;
   for (std::size_t i = 0; i < curve.points.size(); ++i) {
     const auto& [setting, wait] = curve.points[i];
@@ -161,18 +140,17 @@ std::string wait_curve(const Curve& curve) {
     marks += fmt::format(
         "<circle class=\"{}\" cx=\"{}\" cy=\"{:.1f}\" r=\"{}\"><title>{}</title></circle>",
         is_now ? "dot now" : "dot", percent(points.back().x), points.back().y, is_now ? 6 : 4,
-        escaped(fmt::format("{} {}: {} a step", setting, curve.what, quantity(wait, Unit::ns))));
+        escaped(fmt::format("{} {}: {} per step", setting, curve.what, quantity(wait, Unit::ns))));
     if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
     if (i % every == 0)
       marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick", "middle");
-    data.rows.push_back({static_cast<std::int64_t>(setting), wait});
   }
   return chart({.id = curve.id,
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
                 .body = line("l-main", points, base) + body + marks,
-                .table = table(data)});
+                .table = table(curve.table)});
 }
 
 std::string queue_chart(const LoaderView& view) {
@@ -215,12 +193,23 @@ std::string loader_part(const Analysis& analysis) {
   if (!view.has_spans && view.waits_ns.empty()) return "";
   std::string body;
   if (!stall.text.empty()) body += "<p class=\"diagnosis\">" + prose(stall.text) + "</p>\n";
-  body += heat_map(view);
-  Curve workers{"workers-curve", "Wait by number of workers", "workers", {}, view.workers};
+  body += heat_map(analysis);
+  const Table stalls = stalls_table(analysis);
+  Curve workers{"workers-curve",
+                "Wait by number of workers",
+                "workers",
+                {},
+                view.workers,
+                with_columns(rows_of(stalls, "setting", "other workers"), {"workers", "wait_ns"})};
   for (std::size_t i = 0; i < stall.wait_by_workers_ns.size(); ++i)
     workers.points.emplace_back(static_cast<int>(i) + 1, stall.wait_by_workers_ns[i]);
-  const Curve prefetch{"prefetch-curve", "Wait by batches made ahead", "batches ahead",
-                       stall.wait_by_prefetch_ns, view.prefetch};
+  const Curve prefetch{
+      "prefetch-curve",
+      "Wait by batches made ahead",
+      "batches ahead",
+      stall.wait_by_prefetch_ns,
+      view.prefetch,
+      with_columns(rows_of(stalls, "setting", "other prefetch"), {"prefetch", "wait_ns"})};
   body += "<div class=\"pair\">\n" + wait_curve(workers) + wait_curve(prefetch) +
           service_histogram(view.service_ns) + queue_chart(view) + "</div>\n";
   std::string lead;

@@ -1,4 +1,4 @@
-// The machine while the run went on, and the chain of waits that a step is made of.
+// The page's sections on the environment, memory, the machine and the critical path.
 
 #include <fmt/format.h>
 
@@ -6,12 +6,11 @@
 #include <cmath>
 #include <map>
 
+#include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
-
-// What somebody else needs to have the same run, and the raw counts behind the report.
 
 namespace {
 
@@ -104,11 +103,9 @@ std::string stamp_part(const Session& session) {
   return section("stamp", "Environment and recording", "", body);
 }
 
-// Who holds memory when, over the calls of a step.
-
 namespace {
 
-constexpr double base = 220, top = 18;
+constexpr double memory_base = 220, memory_top = 18;
 constexpr std::size_t kind_colours = 10;
 
 std::string kind_class(std::size_t kind) {
@@ -138,7 +135,7 @@ std::vector<Point> outline(const std::vector<double>& bytes, double highest) {
   std::vector<Point> points;
   const double calls = static_cast<double>(bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const double y = base - bytes[i] / highest * (base - top);
+    const double y = memory_base - bytes[i] / highest * (memory_base - memory_top);
     points.push_back({static_cast<double>(i) / calls, y});
     points.push_back({static_cast<double>(i + 1) / calls, y});
   }
@@ -160,61 +157,29 @@ std::string memory_chart(const MemoryTimeline& memory) {
     for (std::size_t i = 0; i < std::min(calls, memory.by_kind[kind].size()); ++i)
       over[i] += static_cast<double>(memory.by_kind[kind][i]);
     if (over != under) {
-      body += band(kind_class(kind), outline(over, highest), outline(under, highest), base);
+      body += band(kind_class(kind), outline(over, highest), outline(under, highest), memory_base);
       legend += legend_item(kind_class(kind), kind < memory.kinds.size() ? memory.kinds[kind] : "");
     }
     under = std::move(over);
   }
   for (const double share : {0.5, 1.0})
-    body += grid_line(base - share * (base - top), quantity(share * highest, Unit::bytes));
+    body += grid_line(memory_base - share * (memory_base - memory_top),
+                      quantity(share * highest, Unit::bytes));
   const double peak = (static_cast<double>(memory.peak_call) + 0.5) / static_cast<double>(calls);
-  body += vertical("l-mark", peak, top - 4, base);
-  body += text(peak, base + 16, fmt::format("peak, call {}", memory.peak_call + 1), "tick");
-  if (peak > 0.3) body += text(0, base + 16, "call 1", "tick");
-  if (peak < 0.7) body += text(1, base + 16, fmt::format("call {}", calls), "tick");
+  body += vertical("l-mark", peak, memory_top - 4, memory_base);
+  body += text(peak, memory_base + 16, fmt::format("peak, call {}", memory.peak_call + 1), "tick");
+  if (peak > 0.3) body += text(0, memory_base + 16, "call 1", "tick");
+  if (peak < 0.7) body += text(1, memory_base + 16, fmt::format("call {}", calls), "tick");
   return chart(
       {.id = "memory-curve",
        .title = "Memory alive over the calls of a step",
        .summary = fmt::format("Stacked by kind; the peak is at call {} of {}, {} with what "
                               "lives outside the arena.",
                               memory.peak_call + 1, calls, quantity(highest, Unit::bytes)),
-       .height = static_cast<int>(base) + 22,
+       .height = static_cast<int>(memory_base) + 22,
        .body = body,
        .legend = legend,
        .table = table(curve_table(memory))});
-}
-
-Table owners_table(const MemoryTimeline& memory) {
-  Table table{.key = "memory",
-              .title = "Owners at the peak",
-              .note = fmt::format("What is alive at call {}, largest first; shares are of the "
-                                  "arena's live bytes.",
-                                  memory.peak_call + 1),
-              .columns = {{"name", "name"},
-                          {"layer", "layer"},
-                          {"kind", "kind"},
-                          {"bytes", "size", Unit::bytes},
-                          {"share", "share", Unit::share}}};
-  for (const MemoryOwner& owner : memory.at_peak) {
-    const double of = static_cast<double>(std::max<std::uint64_t>(memory.peak_bytes, 1));
-    table.rows.push_back({owner.name, owner.layer, owner.kind,
-                          static_cast<std::int64_t>(owner.bytes),
-                          static_cast<double>(owner.bytes) / of});
-  }
-  return table;
-}
-
-Table persistent_table(const MemoryTimeline& memory) {
-  Table table{
-      .key = "persistent",
-      .title = "Outside the arena",
-      .note = "Alive all the time.",
-      .columns = {
-          {"name", "name"}, {"layer", "layer"}, {"kind", "kind"}, {"bytes", "size", Unit::bytes}}};
-  for (const MemoryOwner& owner : memory.persistent)
-    table.rows.push_back(
-        {owner.name, owner.layer, owner.kind, static_cast<std::int64_t>(owner.bytes)});
-  return table;
 }
 
 }  // namespace
@@ -231,10 +196,11 @@ std::string memory_part(const Analysis& analysis) {
       bytes(memory.arena_bytes), bytes(memory.peak_bytes),
       quantity(memory.fragmentation, Unit::share), bytes(memory.persistent_bytes)));
   std::string body = memory_chart(memory);
-  if (!memory.at_peak.empty()) body += table(owners_table(memory), {.titled = true, .code = 0});
-  if (!memory.persistent.empty())
-    body += "<details class=\"data\"><summary>What lives outside the arena</summary>\n" +
-            table(persistent_table(memory), {.code = 0}) + "</details>\n";
+  const Table owners = memory_table(analysis);
+  if (!owners.rows.empty())
+    body += table(with_columns(owners, {"name", "layer", "kind", "bytes", "first_call", "last_call",
+                                        "at_peak"}),
+                  {.titled = true, .filter = true, .code = 0});
   return section("memory", "Memory", lead, body);
 }
 
@@ -384,7 +350,7 @@ std::string edges_chart(const CriticalPath& path) {
   const double first = static_cast<double>(path.edges.front().begin_ns);
   const double range = std::max(static_cast<double>(path.edges.back().end_ns) - first, 1.0);
   std::string body, legend;
-  Table data{.key = "critical_path",
+  Table data{.key = "path_edges",
              .title = fmt::format("The path of step {}", path.step),
              .columns = {{"what", "what"},
                          {"bound", "bound by"},
@@ -443,21 +409,11 @@ std::string machine_part(const Session& session, const Analysis& analysis) {
 std::string path_part(const Analysis& analysis) {
   const CriticalPath& path = analysis.path;
   if (path.shares.empty()) return "";
-  Table table{.key = "critical_path_shares",
-              .title = "What the steps waited for",
-              .note =
-                  "If free: what a step would gain if these took no time and nothing else "
-                  "moved up.",
-              .columns = {{"bound", "bound by"},
-                          {"time_ns", "time a step", Unit::ns},
-                          {"share", "share", Unit::share},
-                          {"gain_ns", "if free", Unit::ns}}};
-  for (const PathShare& share : path.shares)
-    table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
-  return section("path", "Critical path",
-                 "The chain of waits that makes a step as long as it is: shortening anything else "
-                 "changes nothing.",
-                 edges_chart(path) + html::table(table, {.titled = true}));
+  return section(
+      "path", "Critical path",
+      "The chain of waits that determines the step time: shortening anything else does not "
+      "help.",
+      edges_chart(path) + table(on_page(critical_path_table(analysis)), {.titled = true}));
 }
 
 }  // namespace warpstep::profiler::html

@@ -1,16 +1,17 @@
+// The whole page, with its first screen (the verdict, how far to trust it, what to do next) and the
+// comparison of two runs.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/export/export.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
-
-// The first screen: what is the matter, how far the report may be trusted, what to do next.
 
 namespace {
 
@@ -21,16 +22,14 @@ std::string fact(std::string_view what, const std::string& value, std::string_vi
 
 // Which steps the figures are about.
 std::string basis(const Session& session, const Breakdown& breakdown) {
-  std::string text = fmt::format("Means over {} steps",
-                                 quantity(static_cast<double>(breakdown.counted), Unit::count));
+  const std::string text = "Means over " + counted(static_cast<double>(breakdown.counted), "step");
   if (!breakdown.from_spans)
-    return text + ", from what every step tells: no step was recorded with spans.";
+    return text + ", from per-step totals: no step was recorded with spans.";
   std::string windows;
-  for (const Window& window : session.windows)
-    if (window.complete != 0)
-      windows += fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step,
-                             window.last_step);
-  return fmt::format("{} that were recorded with spans: {}.", text, windows);
+  for (const Window& window : View(session).windows)
+    windows +=
+        fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step, window.last_step);
+  return fmt::format("{} recorded with spans: {}.", text, windows);
 }
 
 std::string losses_text(const Losses& losses) {
@@ -57,7 +56,7 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
       "trust this <span class=\"{}\">{}</span></h2>\n<dl class=\"facts\">\n",
       is_sound ? "good" : "care", is_sound ? "&#10003; sound" : "! with care");
   html += fact("recording cost", quantity(trust.overhead_share, Unit::share),
-               quantity(trust.overhead_ns, Unit::ns) + " a step");
+               quantity(trust.overhead_ns, Unit::ns) + " per step");
   html += fact("lost", losses_text(trust.losses));
   if (trust.clock_error_ns > 0)
     html +=
@@ -81,7 +80,7 @@ std::string finding_html(const Session& session, const Analysis& analysis, const
   if (!gain.empty())
     html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
                         escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
-                                (epoch > 0 ? " an epoch" : " a step")),
+                                (epoch > 0 ? " per epoch" : " per step")),
                         epoch > 0 ? prose(gain.substr(0, gain.find(", "))) : "");
   else
     html += "<p class=\"gain\"><span>gain not known</span></p>\n";
@@ -115,7 +114,7 @@ std::string measured_cards(const Analysis& analysis, const DeviceMetrics& device
     return card(quantity(*value, Unit::share), title, owner(analysis, device) + note, *value);
   };
   return share("SM active", device.measured.sm_active,
-               "measured: of the multiprocessors' time a warp is there") +
+               "measured: of the multiprocessors' time with a warp") +
          share("Tensor pipe", device.measured.tensor_pipe, "measured: of the time it is active") +
          share("DRAM", device.measured.dram, "measured: of its peak throughput");
 }
@@ -125,7 +124,7 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
   const auto share = [&](std::string_view title, double value, std::string_view note) {
     return card(quantity(value, Unit::share), title, of + std::string(note), value);
   };
-  return share("GPU utilisation", device.utilization, "of the time some kernel runs") +
+  return share("GPU utilisation", device.utilization, "of the time, at least one kernel runs") +
          share("SM efficiency", device.sm_efficiency,
                "estimated: of the multiprocessors have a block") +
          share("Occupancy", device.occupancy, "estimated: of the threads that would fit") +
@@ -167,16 +166,17 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   std::string cards;
   const double rate = samples_per_second(session, analysis.breakdown);
   if (rate > 0)
-    cards += card(quantity(rate, Unit::count), "Samples a second", "all of a step counted");
+    cards += card(quantity(rate, Unit::count), "Samples per second", "over whole steps");
   if (analysis.breakdown.step_ns > 0)
-    cards += card(quantity(analysis.breakdown.step_ns, Unit::ns), "A step", "mean, with all waits");
+    cards +=
+        card(quantity(analysis.breakdown.step_ns, Unit::ns), "Step time", "mean, including waits");
   const double flops = step_flops(analysis.work);
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
     const double share = flops / (analysis.breakdown.step_ns * 1e-9) / peak;
-    // A peak that was measured beside other programs can be beaten by a run that was not.
-    const char* note = share > 1 ? "whole steps; more than the {} that were measured as its peak"
-                                 : "whole steps, of {} measured";
+    // A peak that was measured while other programs ran can be too low.
+    const char* note =
+        share > 1 ? "whole steps; above the measured peak of {}" : "whole steps, of {} measured";
     cards += card(quantity(share, Unit::share), "Share of peak",
                   fmt::format(fmt::runtime(note), quantity(peak, Unit::per_second_flops)), share);
   }
@@ -184,11 +184,11 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   if (session.computes_on_host())
     about =
         "<p class=\"note\">This run computed on the host, so there is no GPU whose utilisation, "
-        "multiprocessors, occupancy or tensor cores could be told.</p>\n";
-  else if (!tells_kernels(session))
+        "multiprocessors, occupancy or tensor cores could be reported.</p>\n";
+  else if (!has_kernels(session))
     about =
         "<p class=\"note\">No window with device activities is complete: record one with "
-        "<code>--profile deep</code> to see how busy and how full the GPU is.</p>\n";
+        "<code>--profile deep</code> to see utilisation and occupancy.</p>\n";
   else
     for (const DeviceMetrics& device : analysis.devices) cards += device_cards(analysis, device);
   for (const DeviceMetrics& device : analysis.devices) cards += measured_cards(analysis, device);
@@ -196,34 +196,10 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
                  "<ul class=\"cards\">\n" + cards + "</ul>\n" + about);
 }
 
-// Two runs side by side.
-
 namespace {
 
 std::string signed_time(double ns) {
   return fmt::format("{}{}", ns > 0 ? "+" : "", quantity(ns, Unit::ns));
-}
-
-Table changes_table(const Comparison& comparison) {
-  Table table{.key = "changes",
-              .title = "Changes",
-              .note =
-                  "Medians a step; told are those whose interval leaves out 0 and that are "
-                  "large enough.",
-              .columns = {{"what", "what"},
-                          {"phase", "phase"},
-                          {"before_ns", "before", Unit::ns},
-                          {"after_ns", "after", Unit::ns},
-                          {"change_ns", "change", Unit::ns},
-                          {"low_ns", "95 % from", Unit::ns},
-                          {"high_ns", "to", Unit::ns},
-                          {"p", "p"},
-                          {"told", "told"}}};
-  for (const Change& change : comparison.changes)
-    table.rows.push_back({change.what, change.phase, change.before_ns, change.after_ns,
-                          change.after_ns - change.before_ns, change.low, change.high,
-                          std::max(change.p, comparison.least_p), change.is_told ? "yes" : "no"});
-  return table;
 }
 
 // Each part's change starts where the one before ended.
@@ -254,8 +230,8 @@ std::string waterfall(const Comparison& comparison) {
     data.rows.push_back({what, ns});
   }
   return chart({.id = "waterfall",
-                .title = fmt::format("Together: {} a step", signed_time(sum)),
-                .summary = "A bar a part, each from where the one before ended.",
+                .title = fmt::format("Together: {} per step", signed_time(sum)),
+                .summary = "A bar per part, each from where the one before ended.",
                 .height = y,
                 .body = vertical("l-mark", across(0), 0, y) + body,
                 .legend = legend_item("slower", "slower") + legend_item("faster", "faster"),
@@ -263,28 +239,28 @@ std::string waterfall(const Comparison& comparison) {
 }
 
 std::string intervals(const Comparison& comparison) {
-  std::vector<const Change*> told;
+  std::vector<const Change*> significant;
   for (const Change& change : comparison.changes)
-    if (change.is_told) told.push_back(&change);
-  if (told.empty()) return "";
+    if (change.is_significant) significant.push_back(&change);
+  if (significant.empty()) return "";
   constexpr int row_height = 38;
   double low = 0, high = 0;
-  for (const Change* change : told) {
+  for (const Change* change : significant) {
     low = std::min(low, change->low);
     high = std::max(high, change->high);
   }
   const double range = std::max(high - low, 1.0) * 1.04;
   const auto across = [&](double ns) { return 0.02 + (ns - low) / range; };
   std::string body =
-      vertical("l-mark", across(0), 0, row_height * static_cast<double>(told.size()));
-  Table data{.key = "told",
-             .title = "Told changes",
+      vertical("l-mark", across(0), 0, row_height * static_cast<double>(significant.size()));
+  Table data{.key = "significant",
+             .title = "Significant changes",
              .columns = {{"what", "what"},
                          {"change_ns", "change", Unit::ns},
                          {"low_ns", "95 % from", Unit::ns},
                          {"high_ns", "to", Unit::ns}}};
   int y = 0;
-  for (const Change* change : told) {
+  for (const Change* change : significant) {
     const double ns = change->after_ns - change->before_ns;
     const char* css = ns > 0 ? "slower" : "faster";
     body += text(0, y + 14,
@@ -297,12 +273,13 @@ std::string intervals(const Comparison& comparison) {
     y += row_height;
     data.rows.push_back({change->what, ns, change->low, change->high});
   }
-  return chart({.id = "intervals",
-                .title = "Changes with their 95 % intervals",
-                .summary = "A dot a change, a line its interval; right of the mark is slower.",
-                .height = y,
-                .body = body,
-                .table = table(data)});
+  return chart(
+      {.id = "intervals",
+       .title = "Changes with their 95 % intervals",
+       .summary = "A dot per change, a line for its interval; right of the mark is slower.",
+       .height = y,
+       .body = body,
+       .table = table(data)});
 }
 
 }  // namespace
@@ -317,7 +294,7 @@ std::string comparison_part(const Comparison& comparison) {
   }
   body += waterfall(comparison) + intervals(comparison);
   if (!comparison.changes.empty())
-    body += table(changes_table(comparison), {.titled = true, .filter = true, .code = 0});
+    body += table(with_columns(to_table(comparison)), {.titled = true, .filter = true, .code = 0});
   return section("comparison", "Against the run before", "", body);
 }
 
@@ -364,8 +341,8 @@ std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
   return html::verdict_part(session, analysis) + html::steps_part(session, analysis) +
          html::findings_part(session, analysis) + html::cards_part(session, analysis) +
-         html::layers_part(session, analysis) + html::kernels_part(session, analysis) +
-         html::ops_part(analysis) + html::loader_part(analysis) + html::memory_part(analysis) +
+         html::layers_part(analysis) + html::kernels_part(analysis) + html::ops_part(analysis) +
+         html::loader_part(analysis) + html::memory_part(analysis) +
          html::machine_part(session, analysis) + html::path_part(analysis) +
          (comparison ? html::comparison_part(*comparison) : "") + html::stamp_part(session);
 }

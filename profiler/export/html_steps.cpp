@@ -1,26 +1,18 @@
-// Where each step's time went: a mean, a strip of steps, and the lanes of any of them.
+// The page's sections on steps (a mean, a strip, the lanes of any step) and on the work: layers,
+// calls, kernels, ops, functions of the host.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
 
-// Who did the work: layers, calls, kernels, ops, functions of the host.
-
 namespace {
-
-Cell known(double value) {
-  return value > 0 ? Cell(value) : Cell();
-}
-
-Cell whole(std::uint64_t value) {
-  return static_cast<std::int64_t>(value);
-}
 
 bool any_above(const std::vector<CallRow>& rows, double CallRow::*member) {
   for (const CallRow& row : rows)
@@ -28,167 +20,49 @@ bool any_above(const std::vector<CallRow>& rows, double CallRow::*member) {
   return false;
 }
 
-Table layers_table(const Work& work) {
-  Table table{.key = "layers",
-              .title = "Layers",
-              .note = "Time a step by phase, in the order of the model; shares are of the step.",
-              .columns = {{"layer", "layer"},
-                          {"time_ns", "time", Unit::ns},
-                          {"share", "share", Unit::share},
-                          {"forward_ns", "forward", Unit::ns},
-                          {"data_grad_ns", "data grad", Unit::ns},
-                          {"weight_grad_ns", "weight grad", Unit::ns},
-                          {"update_ns", "update", Unit::ns},
-                          {"flops", "work", Unit::flops},
-                          {"flops_per_second", "rate", Unit::per_second_flops},
-                          {"of_peak", "of peak", Unit::share}}};
-  for (const LayerRow& row : work.layers)
-    table.rows.push_back({row.layer.empty() ? "(no layer)" : row.layer, row.ns, row.share,
-                          known(row.forward_ns), known(row.data_grad_ns), known(row.weight_grad_ns),
-                          known(row.update_ns), known(row.flops), known(row.flops_per_second),
-                          known(row.of_peak)});
-  return table;
-}
-
-Table calls_table(const Work& work, bool on_host) {
-  Table table{.key = "calls",
-              .title = "Calls",
-              .note = on_host
-                          ? "Medians over the recorded steps, in the order of the program; shares "
-                            "are of the step."
-                          : "Medians over the recorded steps, in the order of the program; "
-                            "time is that of their kernels, host that of enqueuing them.",
-              .columns = {{"call", "call"},
-                          {"phase", "phase"},
-                          {"time_ns", "time", Unit::ns},
-                          {"p95_ns", "p95", Unit::ns},
-                          {"share", "share", Unit::share}}};
-  const bool with_host = !on_host;
-  if (with_host) table.columns.push_back({"host_ns", "host", Unit::ns});
-  const std::vector<Column> rest = {{"flops_per_second", "rate", Unit::per_second_flops},
-                                    {"bytes_per_second", "traffic", Unit::per_second_bytes},
-                                    {"of_peak", "of peak", Unit::share},
-                                    {"bound", "bound by"}};
-  table.columns.insert(table.columns.end(), rest.begin(), rest.end());
-  if (with_host) table.columns.push_back({"tensor_cores", "tensor cores"});
-  table.columns.push_back({"inputs", "inputs"});
-  table.columns.push_back({"implementation", "implementation"});
-  for (const CallRow& row : work.calls) {
-    std::vector<Cell> cells{row.title.empty() ? "(of no call)" : row.title, row.phase, row.ns,
-                            row.p95_ns, row.share};
-    if (with_host)
-      cells.push_back(static_cast<double>(row.host_ns) /
-                      static_cast<double>(std::max<std::uint64_t>(row.count, 1)));
-    cells.insert(cells.end(), {known(row.flops_per_second), known(row.bytes_per_second),
-                               known(row.of_peak), row.bound});
-    if (with_host) cells.emplace_back(row.tensor_cores);
-    cells.insert(cells.end(), {row.inputs, row.implementation});
-    table.rows.push_back(std::move(cells));
-  }
-  return table;
-}
-
-Table ops_table(const std::vector<OpRow>& rows) {
-  Table table{.key = "ops",
-              .title = "Operations",
-              .note = "Calls by what they compute.",
-              .columns = {{"op", "op"},
-                          {"phase", "phase"},
-                          {"count", "runs", Unit::count},
-                          {"time_ns", "time a step", Unit::ns},
-                          {"share", "share", Unit::share},
-                          {"flops", "work", Unit::flops},
-                          {"bytes", "traffic", Unit::bytes},
-                          {"flops_per_second", "rate", Unit::per_second_flops}}};
-  for (const OpRow& row : rows)
-    table.rows.push_back({row.op, row.phase, whole(row.count), row.ns, row.share, known(row.flops),
-                          known(row.bytes), known(row.flops_per_second)});
-  return table;
-}
-
-Table host_table(const std::vector<HostRow>& rows) {
-  Table table{.key = "host",
-              .title = "Functions of the host",
-              .note = "Self time leaves out what a function called; shares are of the steps' time.",
-              .columns = {{"function", "function"},
-                          {"kind", "kind"},
-                          {"count", "runs", Unit::count},
-                          {"self_ns", "self", Unit::ns},
-                          {"total_ns", "total", Unit::ns},
-                          {"max_ns", "longest", Unit::ns},
-                          {"share", "share", Unit::share}}};
-  for (const HostRow& row : rows)
-    table.rows.push_back({row.function, row.kind, whole(row.count), whole(row.self_ns),
-                          whole(row.total_ns), whole(row.max_ns), row.share});
-  return table;
-}
-
-// On the host these are a library's implementations, which have no launches.
-Table kernels_table(const std::vector<KernelRow>& rows, bool on_host) {
-  Table table{.key = "kernels",
-              .title = on_host ? "Implementations" : "Kernels and their launches",
-              .note = on_host ? "Of calls, by what computed them; shares are of all calls' time."
-                              : "Grouped by name and launch; shares are of all kernels' time.",
-              .columns = {{"kernel", on_host ? "implementation" : "kernel"},
-                          {"total_ns", "total", Unit::ns},
-                          {"share", "share", Unit::share},
-                          {"count", "runs", Unit::count},
-                          {"mean_ns", "mean", Unit::ns},
-                          {"min_ns", "shortest", Unit::ns},
-                          {"max_ns", "longest", Unit::ns}}};
-  if (!on_host)
-    table.columns.insert(table.columns.end(), {{"tensor_cores", "tensor cores"},
-                                               {"blocks_per_multiprocessor", "blocks / SM"},
-                                               {"occupancy", "occupancy", Unit::share},
-                                               {"launch", "launch"}});
-  for (const KernelRow& row : rows) {
-    table.rows.push_back({row.kernel, whole(row.total_ns), row.share, whole(row.count), row.mean_ns,
-                          whole(row.min_ns), whole(row.max_ns)});
-    if (on_host) continue;
-    std::vector<Cell>& cells = table.rows.back();
-    cells.emplace_back(std::string(row.tensor_cores ? "yes" : "no"));
-    cells.emplace_back(row.blocks_per_multiprocessor);
-    cells.emplace_back(row.occupancy);
-    cells.emplace_back(row.launch);
-  }
-  return table;
-}
-
 std::string peaks_lead(const Work& work) {
   if (work.peaks.flops_per_second <= 0 || work.peaks.bytes_per_second <= 0)
-    return "The machine's ceilings were not measured: no call can be held against them.";
-  return prose(fmt::format(
-      "Held against what this machine was measured to do: {} and {}. \"Of peak\" is of what a "
-      "call's intensity allows.",
-      quantity(work.peaks.flops_per_second, Unit::per_second_flops),
-      quantity(work.peaks.bytes_per_second, Unit::per_second_bytes)));
+    return "The machine's peaks were not measured: calls cannot be compared with them.";
+  return prose(
+      fmt::format("Compared with this machine's measured peaks: {} and {}. \"Of peak\" is relative "
+                  "to the limit "
+                  "at a call's intensity.",
+                  quantity(work.peaks.flops_per_second, Unit::per_second_flops),
+                  quantity(work.peaks.bytes_per_second, Unit::per_second_bytes)));
 }
 
 }  // namespace
 
-std::string layers_part(const Session& session, const Analysis& analysis) {
+std::string layers_part(const Analysis& analysis) {
   const Work& work = analysis.work;
   if (work.calls.empty() && work.layers.empty()) return "";
-  std::string body = table(layers_table(work), {.titled = true, .code = 0});
+  std::string body =
+      table(on_page(layers_table(analysis),
+                    {"layer", "ns", "share", "forward_ns", "data_grad_ns", "weight_grad_ns",
+                     "update_ns", "flops", "flops_per_second", "of_peak"}),
+            {.titled = true, .code = 0});
   if (any_above(work.calls, &CallRow::flops) && any_above(work.calls, &CallRow::bytes))
     body += roofline(work);
-  body += table(calls_table(work, session.computes_on_host()),
-                {.titled = true, .filter = true, .code = 0});
+  body +=
+      table(on_page(calls_table(analysis), {"title", "phase", "ns", "p95_ns", "share", "host_ns",
+                                            "flops_per_second", "bytes_per_second", "of_peak",
+                                            "bound", "tensor_cores", "inputs", "implementation"}),
+            {.titled = true, .filter = true, .code = 0});
   return section("layers", "Layers and calls", peaks_lead(work), body);
 }
 
-std::string kernels_part(const Session& session, const Analysis& analysis) {
+std::string kernels_part(const Analysis& analysis) {
   if (analysis.work.kernels.empty()) return "";
-  return section("kernels", "Kernels", "",
-                 table(kernels_table(analysis.work.kernels, session.computes_on_host()),
-                       {.titled = true, .filter = true, .code = 0}));
+  return section(
+      "kernels", "Kernels", "",
+      table(on_page(kernels_table(analysis)), {.titled = true, .filter = true, .code = 0}));
 }
 
 std::string ops_part(const Analysis& analysis) {
   std::string body;
-  if (!analysis.work.ops.empty()) body += table(ops_table(analysis.work.ops), {.titled = true});
+  if (!analysis.work.ops.empty()) body += table(on_page(ops_table(analysis)), {.titled = true});
   if (!analysis.work.host.empty())
-    body += table(host_table(analysis.work.host), {.titled = true, .filter = true, .code = 0});
+    body += table(on_page(host_table(analysis)), {.titled = true, .filter = true, .code = 0});
   return body.empty() ? "" : section("ops", "Operations and host functions", "", body);
 }
 
@@ -227,23 +101,8 @@ std::vector<Category> used(const Breakdown& breakdown, const std::vector<StepPar
   return result;
 }
 
-Table mean_table(const Breakdown& breakdown, const std::vector<Category>& shown) {
-  Table table{
-      .key = "breakdown",
-      .title = "Where a step goes",
-      .note =
-          "A moment that belongs to several counts for the first of them; the parts "
-          "add up to the step.",
-      .columns = {
-          {"part", "part"}, {"time_ns", "time a step", Unit::ns}, {"share", "share", Unit::share}}};
-  for (const Category category : shown) {
-    const double ns = breakdown.mean[static_cast<std::size_t>(category)];
-    table.rows.push_back({std::string(label(category, breakdown)), ns, ns / breakdown.step_ns});
-  }
-  return table;
-}
-
-std::string mean_chart(const Breakdown& breakdown, const std::vector<Category>& shown) {
+std::string mean_chart(const Analysis& analysis, const std::vector<Category>& shown) {
+  const Breakdown& breakdown = analysis.breakdown;
   if (breakdown.step_ns <= 0) return "";
   std::string body, legend;
   double x = 0;
@@ -266,24 +125,25 @@ std::string mean_chart(const Breakdown& breakdown, const std::vector<Category>& 
        .height = 30,
        .body = body,
        .legend = legend,
-       .table = table(mean_table(breakdown, shown))});
+       .table = table(labelled_breakdown(analysis))});
 }
 
-Table steps_table(const Breakdown& breakdown, const std::vector<StepParts>& steps,
-                  const std::vector<Category>& shown) {
-  Table table{.key = "steps",
-              .title = "Steps",
-              .columns = {{"step", "step", Unit::count}, {"time_ns", "time", Unit::ns}}};
-  for (const Category category : shown)
-    table.columns.push_back({std::string(label(category, breakdown)) + "_ns",
-                             std::string(label(category, breakdown)), Unit::ns});
-  for (const StepParts& step : steps) {
-    std::vector<Cell> row{static_cast<std::int64_t>(step.step), length(step)};
-    for (const Category category : shown)
-      row.emplace_back(static_cast<double>(step.parts[static_cast<std::size_t>(category)]));
-    table.rows.push_back(std::move(row));
+// The rows of the strip's steps, in the report's words.
+Table strip_table(const Session& session, const Analysis& analysis,
+                  const std::vector<StepParts>& steps) {
+  Table all = steps_table(session, analysis);
+  const auto is_in_strip = [&](const std::vector<Cell>& row) {
+    const auto number = static_cast<std::uint64_t>(std::get<std::int64_t>(row[0]));
+    return std::ranges::find(steps, number, &StepParts::step) != steps.end();
+  };
+  std::erase_if(all.rows, [&](const auto& row) { return !is_in_strip(row); });
+  for (std::size_t c = 0; c < categories; ++c) {
+    const auto category = static_cast<Category>(c);
+    for (Column& column : all.columns)
+      if (column.key == std::string(name(category)) + "_ns")
+        column.title = label(category, analysis.breakdown);
   }
-  return table;
+  return on_page(std::move(all));
 }
 
 // A step's stack, from below in the order of the categories; links to its lanes.
@@ -308,8 +168,10 @@ std::string stack(const Breakdown& breakdown, const StepParts& step,
                      is_cut ? text(x + width / 2, 12, "\u2191", "tick", "middle") : "");
 }
 
-std::string strip_chart(const Breakdown& breakdown, const std::vector<StepParts>& steps,
-                        const std::vector<Category>& shown, bool has_lanes) {
+std::string strip_chart(const Session& session, const Analysis& analysis,
+                        const std::vector<StepParts>& steps, const std::vector<Category>& shown,
+                        bool has_lanes) {
+  const Breakdown& breakdown = analysis.breakdown;
   if (steps.empty()) return "";
   std::vector<double> lengths;
   for (const StepParts& step : steps) lengths.push_back(length(step));
@@ -338,14 +200,14 @@ std::string strip_chart(const Breakdown& breakdown, const std::vector<StepParts>
   return chart(
       {.id = "strip",
        .title = fmt::format("Steps {} to {}, one by one", steps.front().step, steps.back().step),
-       .summary = fmt::format("A stacked bar a step; the median takes {}, the slowest {}.{}",
+       .summary = fmt::format("A stacked bar per step; the median takes {}, the slowest {}.{}",
                               quantity(middle(lengths), Unit::ns),
                               quantity(std::ranges::max(lengths), Unit::ns),
                               has_lanes ? " Choose one to see its lanes." : ""),
        .height = static_cast<int>(base) + 20,
        .body = bars + body,
        .legend = legend,
-       .table = table(steps_table(breakdown, steps, shown)),
+       .table = table(strip_table(session, analysis, steps)),
        .is_interactive = true});
 }
 
@@ -401,7 +263,7 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
        .table = table(data)});
 }
 
-// The step that stands for the others: the median of those with lanes.
+// The step shown first: the median of those with lanes.
 std::size_t typical_step(const Lanes& lanes) {
   std::vector<std::size_t> order(lanes.steps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -419,7 +281,7 @@ std::string category_class(Category category) {
 
 std::string mean_part(const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
-  return mean_chart(breakdown, used(breakdown, {}));
+  return mean_chart(analysis, used(breakdown, {}));
 }
 
 std::string steps_part(const Session& session, const Analysis& analysis) {
@@ -428,7 +290,7 @@ std::string steps_part(const Session& session, const Analysis& analysis) {
   const std::vector<StepParts> steps = strip_of(breakdown);
   const std::vector<Category> shown = used(breakdown, steps);
   const Lanes lanes = find_lanes(session, analysis.loader);
-  std::string body = strip_chart(breakdown, steps, shown, !lanes.steps.empty());
+  std::string body = strip_chart(session, analysis, steps, shown, !lanes.steps.empty());
   if (lanes.steps.empty()) {
     body +=
         "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "

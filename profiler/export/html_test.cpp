@@ -143,6 +143,35 @@ TEST(HtmlReport, ChartsHaveTitlesAndTables) {
   EXPECT_EQ(count(page, "<th>"), 0U) << "each has a scope";
 }
 
+// The keys of the columns of the page's table `key`; empty: the page has no such table.
+std::vector<std::string> columns_on(const std::string& page, const std::string& key) {
+  std::vector<std::string> columns;
+  const std::size_t begin = page.find("data-key=\"" + key + '"');
+  if (begin == std::string::npos) return columns;
+  const std::string head = page.substr(begin, page.find("</thead>", begin) - begin);
+  for (std::size_t at = head.find("data-k=\""); at != std::string::npos;
+       at = head.find("data-k=\"", at + 1))
+    columns.push_back(head.substr(at + 8, head.find('"', at + 8) - at - 8));
+  return columns;
+}
+
+TEST(HtmlReport, TablesAreTheSharedOnes) {
+  const Example example = gpu_example();
+  const std::string page = html_report(example.session, example.analysis);
+  std::set<std::string> found;
+  for (const Table& table : tables(example.session, example.analysis)) {
+    std::set<std::string> shared;
+    for (const Column& column : table.columns) shared.insert(column.key);
+    for (const std::string& column : columns_on(page, table.key)) {
+      EXPECT_TRUE(shared.contains(column)) << table.key << " has no " << column;
+      found.insert(table.key);
+    }
+  }
+  EXPECT_THAT(found,
+              ::testing::ElementsAre("breakdown", "calls", "critical_path", "host", "kernels",
+                                     "layers", "loader", "memory", "ops", "stalls", "steps"));
+}
+
 TEST(HtmlReport, IsTheSameEachTime) {
   const Example first = gpu_example(), second = gpu_example();
   EXPECT_EQ(html_report(first.session, first.analysis),

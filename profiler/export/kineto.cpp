@@ -1,4 +1,4 @@
-// Kineto's Chrome trace events, one a line: first the metadata, then all by time.
+// Kineto's Chrome trace events, one per line: first the metadata, then all by time.
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ std::string_view torch_type(std::string_view dtype) {
   return found == types.end() ? dtype : found->second;
 }
 
-std::uint64_t product(const std::array<std::uint32_t, 3>& extents) {
+std::uint64_t count_of(const std::array<std::uint32_t, 3>& extents) {
   return std::uint64_t{extents[0]} * extents[1] * extents[2];
 }
 
@@ -62,9 +62,9 @@ std::string kernel_args(const Session& session, const Activity& kernel) {
       std::find_if(session.devices.begin(), session.devices.end(),
                    [&](const Device& candidate) { return candidate.id == kernel.device; });
   if (device != session.devices.end() && device->multiprocessors != 0) {
-    const std::uint64_t blocks = product(kernel.grid);
+    const std::uint64_t blocks = count_of(kernel.grid);
     const std::uint64_t warps =
-        (product(kernel.block) + device->warp_size - 1) / std::max(device->warp_size, 1U);
+        (count_of(kernel.block) + device->warp_size - 1) / std::max(device->warp_size, 1U);
     args += fmt::format(", \"blocks per SM\": {}, \"warps per SM\": {}",
                         thousandths(blocks * 1000 / device->multiprocessors),
                         thousandths(blocks * warps * 1000 / device->multiprocessors));
@@ -132,7 +132,7 @@ std::string callback_args(const std::string& function) {
   return {};
 }
 
-// The slices of a Kineto trace: what of a session stands where, before it is written.
+// The slices of a Kineto trace, with their tracks, before they are written.
 
 // In the order in which equal intervals enclose each other.
 enum class SliceKind : std::uint8_t { annotation, op, runtime, loader, device, overhead };
@@ -225,7 +225,7 @@ class Builder {
     }
   }
 
-  // What other threads than the trainer's do has a category of its own: readers count annotations
+  // Work of threads other than the trainer's has a separate category: readers count annotations
   // and ops of every thread as work of the CPU in the step.
   KinetoSlice& add_span(const Span& span, Kind kind) {
     const std::uint32_t tid = session_.threads[span.thread].system;
@@ -338,7 +338,7 @@ class Builder {
                      [](const KinetoSlice& a, const KinetoSlice& b) { return key(a) < key(b); });
   }
 
-  // Overlapping slices of a track go to tracks of their own, whose numbers nobody else has.
+  // Overlapping slices of a track go to separate tracks with unused numbers.
   void spread() {
     std::uint32_t highest = 0;
     for (const KinetoSlice& slice : result_.slices) highest = std::max(highest, slice.tid);
@@ -480,7 +480,7 @@ class Writer {
     return fmt::format("thread {}", tid);
   }
 
-  // The trainer's thread first, then the others as they are numbered; a lane beside its track.
+  // The trainer's thread first, then the others as they are numbered; a lane next to its track.
   std::uint64_t track_rank(std::int64_t pid, std::uint32_t tid) const {
     if (const auto lane = slices_.lanes.find({pid, tid}); lane != slices_.lanes.end())
       return track_rank(pid, lane->second.first) + lane->second.second - 1;
@@ -530,7 +530,7 @@ class Writer {
   void write_slice(const KinetoSlice& slice, const std::string& ts) {
     const bool has_id = slice.kind != SliceKind::loader && slice.kind != SliceKind::overhead;
     std::string args = has_id ? fmt::format("\"External id\": {}", slice.external_id) : "";
-    // A lane is a stream of its own for readers too, who take work of one stream for serial.
+    // A lane is a separate stream for readers too, who take work of one stream for serial.
     if (slice.kind == SliceKind::device) args += fmt::format(", \"stream\": {}", slice.tid);
     if (has_id && !slice.args.empty()) args += ", ";
     args += slice.args;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t longest_name = 60;  // bytes that a message shows
 
-// Of the structure, in the order in which they are told; check_kineto.cpp goes on from 100.
-enum Rule : int {
+// Of the structure, in the order of the report; check_kineto.cpp continues from 100.
+enum EventRule : int {
   shape,
   no_events,
   not_object,
@@ -115,7 +115,7 @@ class Reader {
         trace_.described_devices.push_back(*id);
   }
 
-  void find(Rule rule, std::string_view what, std::string_view name) {
+  void find(EventRule rule, std::string_view what, std::string_view name) {
     trace_.findings.add(
         rule, fmt::format("Event {}{} {}.", index_,
                           name.empty() ? "" : fmt::format(" ({})", shortened(name)), what));
@@ -146,7 +146,7 @@ class Reader {
                   name);
     if (fields::member(json, "pid") == nullptr || fields::member(json, "tid") == nullptr)
       return find(no_track, "is of no process or thread (pid, tid)", name);
-    // 2^53 ns in us: above it a double no longer tells nanoseconds apart
+    // 2^53 ns in us: above it a double no longer distinguishes nanoseconds
     if (*begin > (std::int64_t{1} << 53))
       find(huge_time,
            "has a time that a double cannot hold to the nanosecond; count from "
@@ -218,7 +218,7 @@ std::vector<std::string> Findings::sentences() const {
   return all;
 }
 
-std::string KinetoEvents::told(const TraceEvent& event) const {
+std::string KinetoEvents::described(const TraceEvent& event) const {
   if (event.phase != 'X') return fmt::format("event {}", event.index);
   return fmt::format("event {} ({})", event.index, shortened(names[event.name]));
 }

@@ -59,7 +59,7 @@ struct KinetoEvents {
   Findings findings;
 
   // "event 17 (conv1)", of any length and any bytes
-  std::string told(const TraceEvent& event) const;
+  std::string described(const TraceEvent& event) const;
 };
 
 // Throws DataError when the text is no JSON.

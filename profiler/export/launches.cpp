@@ -65,7 +65,7 @@ class Planner {
   void add_api(std::size_t index) {
     const Activity& api = session_.activities[index];
     if (api.correlation == 0) return add_host_call(index, 0);
-    if (api_.at(api.correlation) != index) return;  // the same launch, told by another layer
+    if (api_.at(api.correlation) != index) return;  // the same launch, recorded by another layer
     const auto found = work_.find(api.correlation);
     if (found == work_.end()) return add_host_call(index, api.correlation);
     const bool is_graph =
@@ -159,7 +159,7 @@ std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
   const std::uint64_t pid = stamped != nullptr && stamped->is_number_integer()
                                 ? stamped->get<std::uint32_t>()
                                 : trainer_id;
-  // Readers tell devices from processes by this number, so that it must be no device's.
+  // Readers distinguish devices from processes by this number, so that it must be no device's.
   for (const Device& device : session.devices)
     if (pid == device.id) return std::numeric_limits<std::int32_t>::max();
   return static_cast<std::uint32_t>(pid);

@@ -1,5 +1,5 @@
 // Which call of the host launched which work of the device, so that each work has a launch of its
-// own and each launch one work: what readers of Kineto traces take for granted.
+// own and each launch one work: readers of Kineto traces assume both.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TraceFacts {
   std::uint32_t pid = 0;         // of the run; none of a device's id
   std::uint32_t trainer = 0;     // into Session::threads
   std::uint32_t trainer_id = 0;  // gettid()
-  std::string host;              // "host" when the stamp does not tell
+  std::string host;              // "host" when the stamp has none
   std::uint64_t base_ns = 0;     // not later than anything that the session has
   // CLOCK_REALTIME less CLOCK_MONOTONIC at the first reading of the clocks: one number for the
   // whole trace, so that a step of the wall clock moves nothing. 0 without a reading.
@@ -42,7 +42,8 @@ inline bool is_device_work(const Activity& activity) {
 inline std::uint32_t stream_of(const Activity& activity) {
   return activity.stream == 0 ? 7 : activity.stream;
 }
-// "Memcpy HtoD (Pinned -> Device)" and the like; the session's own name when kinds are not told.
+// "Memcpy HtoD (Pinned -> Device)" and the like; the session's own name when kinds are not
+// recorded.
 std::string activity_name(const Session& session, const Activity& activity);
 
 // "conv1 forward", of the program's call `index`; empty when the program has none such.
@@ -94,7 +95,7 @@ struct HostCall {
   bool launches = false;
 };
 
-// The part of a graph's launch that stands for one call of the program. A graph is enqueued whole,
+// The part of a graph's launch that represents one call of the program. A graph is enqueued whole,
 // so that the parts' times are equal shares of the launch and say nothing.
 struct GraphPart {
   std::uint64_t begin_ns = 0, end_ns = 0;
@@ -108,9 +109,9 @@ struct LaunchPlan {
   std::vector<std::uint64_t> correlations;  // by activity; 0: not the device's, or without times
 };
 
-// One record a correlation, the runtime's where the driver told too. With `split_graphs` each node
-// of a graph gets a correlation and a launch inside the graph's. Work whose launch was not recorded
-// gets one of 1 ns on the trainer's thread.
+// One record per correlation, the runtime's where the driver recorded one too. With `split_graphs`
+// each node of a graph gets a correlation and a launch inside the graph's. Work whose launch was
+// not recorded gets one of 1 ns on the trainer's thread.
 LaunchPlan plan_launches(const Session& session, const TraceFacts& facts, bool split_graphs);
 
 }  // namespace warpstep::profiler

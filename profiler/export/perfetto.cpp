@@ -1,5 +1,4 @@
-// A session as Perfetto's own trace: tracks, slices, counters, arrows; the device is
-// perfetto_device.
+// A session as Perfetto's own trace: tracks, slices, counters, arrows.
 
 #include <cxxabi.h>
 #include <fmt/format.h>

@@ -5,77 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
+
+#include "profiler/analysis/scope.h"
+#include "profiler/analysis/tables.h"
 
 namespace warpstep::profiler {
-namespace {
-
-// Three significant digits, but whole numbers from 100 on.
-std::string digits(double value) {
-  const double size = std::abs(value);
-  if (size == 0) return "0";
-  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-}
-
-std::string scaled(double value, double base, std::span<const char* const> units) {
-  std::size_t at = 0;
-  // 999.6 would be shown as 1000: the next unit has it as 1.00.
-  while (at + 1 < units.size() && std::abs(value) >= 0.9995 * base) {
-    value /= base;
-    ++at;
-  }
-  return fmt::format("{} {}", digits(value), units[at]);
-}
-
-std::string grouped_count(double value) {
-  const std::string digits = fmt::format("{:.0f}", std::abs(value));
-  std::string text(value < 0 ? "-" : "");
-  for (std::size_t at = 0; at < digits.size(); ++at) {
-    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
-    text += digits[at];
-  }
-  return text;
-}
-
-constexpr std::array time_units{"ns", "us", "ms", "s"};
-constexpr std::array byte_units{"B", "KiB", "MiB", "GiB", "TiB"};
-constexpr std::array flop_units{"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
-constexpr std::array flop_rates{"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"};
-constexpr std::array byte_rates{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
-
-}  // namespace
-
-std::string quantity(double value, Unit unit) {
-  if (!std::isfinite(value)) return "-";
-  switch (unit) {
-    case Unit::ns: return scaled(value, 1000, time_units);
-    case Unit::bytes: return scaled(value, 1024, byte_units);
-    case Unit::flops: return scaled(value, 1000, flop_units);
-    case Unit::per_second_flops: return scaled(value, 1000, flop_rates);
-    case Unit::per_second_bytes: return scaled(value, 1000, byte_rates);
-    case Unit::share:
-      return value > 0 && value < 0.0005 ? "< 0.1 %" : fmt::format("{:.1f} %", value * 100);
-    case Unit::count: return grouped_count(value);
-    case Unit::none: break;
-  }
-  return std::abs(value) >= 1000 ? grouped_count(value) : fmt::format("{:.4g}", value);
-}
-
-std::string text_or(const Json& json, std::string_view key, const std::string& otherwise) {
-  if (!json.is_object()) return otherwise;
-  const auto found = json.find(std::string(key));
-  return found != json.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
-
-double number_or(const Json& json, std::string_view key, double otherwise) {
-  if (!json.is_object()) return otherwise;
-  const auto found = json.find(std::string(key));
-  return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
-}
 
 double steps_per_epoch(const Session& session) {
-  const double told = number_or(session.loader, "steps_per_epoch", 0);
-  if (told > 0 || session.steps.empty()) return told;
+  const double recorded = fields::number(session.loader, "steps_per_epoch", 0);
+  if (recorded > 0 || session.steps.empty()) return recorded;
   const std::uint64_t first = session.steps.front().epoch;
   if (session.steps.back().epoch == first) return 0;
   return static_cast<double>(
@@ -96,25 +34,23 @@ double step_flops(const Work& work) {
 }
 
 std::string run_title(const Session& session) {
-  const Json empty = Json::object();
-  const bool has_options = session.stamp.is_object() && session.stamp.contains("options");
-  const Json& options = has_options ? session.stamp["options"] : empty;
-  std::string text = text_or(options, "model", "Training run");
+  const Json& options = fields::child(session.stamp, "options");
+  std::string text = fields::text(options, "model", "Training run");
   if (!session.devices.empty()) {
     text += " on " + session.name(session.devices.front().name);
     if (session.devices.size() > 1) text += fmt::format(" x {}", session.devices.size());
   } else {
     text += " on the CPU";
   }
-  const double batch = number_or(options, "batch", number_or(session.loader, "batch", 0));
+  const double batch = fields::number(options, "batch", fields::number(session.loader, "batch", 0));
   if (batch > 0) text += fmt::format(", batch {:.0f}", batch);
-  const std::string precision = text_or(options, "precision", "");
+  const std::string precision = fields::text(options, "precision", "");
   return precision.empty() ? text : text + ", " + precision;
 }
 
 std::string verdict(const Session& session, const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
-  if (breakdown.step_ns <= 0) return "No step was recorded: there is nothing to explain.";
+  if (breakdown.step_ns <= 0) return "No step was recorded.";
   std::array<std::size_t, categories> order{};
   for (std::size_t i = 0; i < categories; ++i) order[i] = i;
   std::ranges::stable_sort(
@@ -149,8 +85,8 @@ std::string outside_steps(const Session& session) {
                      : evaluates        ? "evaluation"
                      : saves            ? "checkpoints"
                                         : "evaluations, checkpoints and the like";
-  return fmt::format("Outside of steps: {} of {} ({:.0f} %): {}.", quantity(outside, Unit::ns),
-                     quantity(all, Unit::ns), 100 * outside / all, what);
+  return fmt::format("Outside of steps: {} of {} ({}): {}.", quantity(outside, Unit::ns),
+                     quantity(all, Unit::ns), quantity(outside / all, Unit::share), what);
 }
 
 bool has_call_times(const Work& work) {
@@ -159,19 +95,18 @@ bool has_call_times(const Work& work) {
 }
 
 std::string nothing_found(const Session& session, const Analysis& analysis) {
-  if (has_call_times(analysis.work))
-    return "Nothing was found that an option would change for the better.";
+  if (has_call_times(analysis.work)) return "No option would make this faster.";
   return session.computes_on_host() ? "Calls were not recorded; --profile spans records them."
                                     : "Kernels were not recorded; --profile deep records them.";
 }
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
-  std::string text = quantity(finding.gain_ns, Unit::ns) + " a step";
+  std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
   if (left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
   const double epoch = steps_per_epoch(session) * finding.gain_ns;
-  return epoch > 0 ? fmt::format("{}, {} an epoch", text, quantity(epoch, Unit::ns)) : text;
+  return epoch > 0 ? fmt::format("{}, {} per epoch", text, quantity(epoch, Unit::ns)) : text;
 }
 
 std::string sentence(std::string text) {
@@ -179,7 +114,8 @@ std::string sentence(std::string text) {
   // A word, and not a name such as conv1/conv.
   const std::size_t end =
       std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
-  if (end > 0 && (end == text.size() || text[end] == ' '))
+  if (end > 0 &&
+      (end == text.size() || std::string_view(" ,:;").find(text[end]) != std::string_view::npos))
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
   if (std::string_view(".!?:").find(text.back()) == std::string_view::npos) text += '.';
   return text;
@@ -232,6 +168,15 @@ std::string_view label(Category category) {
 
 std::string_view label(Category category, const Breakdown& breakdown) {
   return breakdown.tb_compatible ? title(category) : label(category);
+}
+
+Table labelled_breakdown(const Analysis& analysis) {
+  Table table = breakdown_table(analysis);  // a row per category, then the total
+  for (std::size_t c = 0; c < categories; ++c)
+    table.rows[c][0] = std::string(label(static_cast<Category>(c), analysis.breakdown));
+  std::erase_if(table.rows,
+                [](const std::vector<Cell>& row) { return std::get<double>(row[1]) <= 0; });
+  return table;
 }
 
 }  // namespace warpstep::profiler

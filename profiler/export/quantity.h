@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits and a unit.
+// Sentences that the terminal and the page share: title, verdict, gains, trust.
 #pragma once
 
 #include <string>
@@ -8,16 +8,9 @@
 
 namespace warpstep::profiler {
 
-// "12.3 ms", "1.50 MiB", "30.1 %", "50,000", "1.20 TFLOP/s"; the value is in base units. "-" for
-// what is not finite.
-std::string quantity(double value, Unit unit);
-
-std::string text_or(const Json& json, std::string_view key, const std::string& otherwise);
-double number_or(const Json& json, std::string_view key, double otherwise);
-
-// Of an epoch: what the loader tells, else those of the session's first whole epoch; 0: not known.
+// Per epoch, as the loader reports; else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);
-// Samples a second over the counted steps; 0: not known.
+// Samples per second over the counted steps; 0: not known.
 double samples_per_second(const Session& session, const Breakdown& breakdown);
 // Floating-point operations of the whole program in a step; 0: not known.
 double step_flops(const Work& work);
@@ -25,13 +18,13 @@ double step_flops(const Work& work);
 std::string run_title(const Session& session);
 // "A step takes 41.0 ms: 60.0 % kernels, 30.0 % loader wait, 6.0 % CPU."
 std::string verdict(const Session& session, const Analysis& analysis);
-// "Outside of steps: 985 ms of 1.83 s (54 %): evaluation, checkpoints."; empty up to 1 %. The time
-// is from the first step's begin to the last one's end.
+// "Outside of steps: 985 ms of 1.83 s (53.8 %): evaluation, checkpoints."; empty up to 1 %. The
+// time is from the first step's begin to the last one's end.
 std::string outside_steps(const Session& session);
 bool has_call_times(const Work& work);
 // Instead of findings: none are needed, or what they come from was not recorded.
 std::string nothing_found(const Session& session, const Analysis& analysis);
-// What the best finding gains: "12.3 ms a step (1.43x), 4.80 s an epoch"; empty when not known.
+// What the best finding gains: "12.3 ms per step (1.43x), 4.80 s per epoch"; empty when not known.
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
 // With a capital and a full stop, where it has none.
 std::string sentence(std::string text);
@@ -43,5 +36,7 @@ bool lost_something(const Losses& losses);
 std::string_view label(Category category);
 // torch_tb_profiler's title where the breakdown has its rules.
 std::string_view label(Category category, const Breakdown& breakdown);
+// The shared table of the breakdown with these labels, without the categories that have no time.
+Table labelled_breakdown(const Analysis& analysis);
 
 }  // namespace warpstep::profiler

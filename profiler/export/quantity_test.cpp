@@ -32,8 +32,8 @@ TEST(Verdict, NamesTheLargestParts) {
             "A step takes 42.4 ms: 68.3 % kernels, 29.3 % loader wait, 2.1 % CPU; 3,022 "
             "samples/s in steps.");
   EXPECT_EQ(gain_text(example.session, example.analysis, example.analysis.findings.front()),
-            "12.3 ms a step (1.41x), 4.81 s an epoch");
-  EXPECT_EQ(verdict({}, {}), "No step was recorded: there is nothing to explain.");
+            "12.3 ms per step (1.41x), 4.81 s per epoch");
+  EXPECT_EQ(verdict({}, {}), "No step was recorded.");
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {
@@ -41,14 +41,15 @@ TEST(OutsideSteps, IsWhatLiesBetweenThem) {
   builder.step(1, 0, 1000, 900).step(2, 1010, 2010, 900);
   EXPECT_EQ(outside_steps(builder.build()), "");  // 10 of 2010 us
   builder.step(3, 4010, 5000, 900);
-  EXPECT_EQ(outside_steps(builder.build()),
-            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluations, checkpoints and the like.");
+  EXPECT_EQ(
+      outside_steps(builder.build()),
+      "Outside of steps: 2.01 ms of 5.00 ms (40.2 %): evaluations, checkpoints and the like.");
   builder.span(Kind::range, "evaluation", 2010, 4000);
   EXPECT_EQ(outside_steps(builder.build()),
-            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluation.");
+            "Outside of steps: 2.01 ms of 5.00 ms (40.2 %): evaluation.");
   builder.span(Kind::range, "checkpoint", 4000, 4010);
   EXPECT_EQ(outside_steps(builder.build()),
-            "Outside of steps: 2.01 ms of 5.00 ms (40 %): evaluation, checkpoints.");
+            "Outside of steps: 2.01 ms of 5.00 ms (40.2 %): evaluation, checkpoints.");
   EXPECT_EQ(outside_steps({}), "");
 }
 

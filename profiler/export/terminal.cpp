@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t columns = 80;
 constexpr std::size_t longest_calls = 10;
-constexpr std::size_t told_findings = 3;
+constexpr std::size_t shown_findings = 3;
 
 // Characters, not bytes; and nothing that a terminal would obey.
 std::string printable(std::string_view text) {
@@ -77,20 +77,19 @@ std::string blocks(double share, std::size_t width) {
   return bar + parts[eighths % 8];
 }
 
-std::string breakdown_text(const Breakdown& breakdown) {
+std::string breakdown_text(const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
   const char* basis = breakdown.tb_compatible ? ", by torch_tb_profiler's rules"
                       : breakdown.from_spans  ? ", recorded with spans"
                                               : ", without spans";
-  std::string text =
-      fmt::format("Where a step goes (mean of {} steps{})\n",
-                  quantity(static_cast<double>(breakdown.counted), Unit::count), basis);
-  for (std::size_t i = 0; i < categories; ++i) {
-    const double ns = breakdown.mean[i];
-    if (ns <= 0) continue;
-    const double share = ns / breakdown.step_ns;
-    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", label(static_cast<Category>(i), breakdown),
-                        quantity(ns, Unit::ns), quantity(share, Unit::share), blocks(share, 40));
-  }
+  std::string text = fmt::format("Where a step's time goes (mean of {}{})\n",
+                                 counted(static_cast<double>(breakdown.counted), "step"), basis);
+  Table table = labelled_breakdown(analysis);
+  table.rows.pop_back();  // the total
+  for (const auto& row : table.rows)
+    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", shown(row[0], Unit::none),
+                        shown(row[1], Unit::ns), shown(row[2], Unit::share),
+                        blocks(std::get<double>(row[2]), 40));
   return text;
 }
 
@@ -152,14 +151,14 @@ std::string kernels_text(const DeviceMetrics& device) {
 
 std::string devices_text(const Session& session, const std::vector<DeviceMetrics>& devices) {
   std::string text;
-  const bool is_traced = tells_kernels(session);
+  const bool is_traced = has_kernels(session);
   for (const DeviceMetrics& device : devices)
     text += (is_traced ? kernels_text(device) : "") + measured_text(device);
   return text.empty() ? text : fmt::format("\n{}", text);
 }
 
 std::string findings_text(const Session& session, const Analysis& analysis) {
-  const std::size_t count = std::min(analysis.findings.size(), told_findings);
+  const std::size_t count = std::min(analysis.findings.size(), shown_findings);
   if (count == 0) return fmt::format("\n{}\n", wrapped(nothing_found(session, analysis), 0));
   std::string text = "\nWhat to do next\n";
   for (std::size_t i = 0; i < count; ++i) {
@@ -182,7 +181,7 @@ std::string findings_text(const Session& session, const Analysis& analysis) {
 std::string terminal_report(const Session& session, const Analysis& analysis) {
   std::string text = fmt::format("{}\n{}\n\n", wrapped(run_title(session), 0),
                                  wrapped(verdict(session, analysis), 0));
-  if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis.breakdown);
+  if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis);
   if (const std::string outside = outside_steps(session); !outside.empty())
     text += fmt::format("  {}\n", wrapped(outside, 2));
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);

@@ -186,7 +186,7 @@ Stall stall(const Session& session) {
           .predicted_wait_ns = 12.1e6,
           .stage = "decode",
           .stage_share = 0.71,
-          .bound = "cpu",
+          .bound = Bound::cpu,
           .workers_needed = 6,
           .step_with_them_ns = 28.7e6,
           .speedup = 1.43,
@@ -219,10 +219,11 @@ CriticalPath path(const Session& session, double step_ns) {
 std::vector<Finding> findings(bool on_gpu) {
   std::vector<Finding> findings{
       {"data-wait", "Steps wait for the loader.",
-       "12.3 of 41.0 ms a step (30 %); decode is 71 % of 164 ms worker time a batch, CPU-bound.",
+       "12.3 of 41.0 ms per step (30 %); decode is 71 % of 164 ms worker time per batch, "
+       "CPU-bound.",
        "Use 6 workers: 8 cores are there.", "--workers 6", 12.3e6},
       {"memory-bound", "Normalisation is bound by memory and not fused.",
-       "21 calls move 546 MB a step at 62 % of the measured bandwidth.",
+       "21 calls move 546 MB per step at 62 % of the measured bandwidth.",
        "Let the fusion of norm and relu be on.", "--no-fuse=", 1.1e6},
       {"small-batch", "The last layers are too small for the cores.",
        "block7 reaches 11 % of its peak.", "Use a larger batch if the accuracy allows it.",

@@ -90,7 +90,7 @@ class ProtoView {
       for (std::size_t i = fixed.size(); i-- > 0;)
         field.value = field.value << 8 | static_cast<unsigned char>(fixed[i]);
     } else {
-      throw std::runtime_error("a wire type that nobody writes");
+      throw std::runtime_error("an unused wire type");
     }
     return field;
   }

@@ -48,7 +48,7 @@ inline SessionBuilder smallest_session() {
   return builder;
 }
 
-// Steps of 1000 us on a device: two loader workers, a copy on a stream of its own, two kernels that
+// Steps of 1000 us on a device: two loader workers, a copy on its own stream, two kernels that
 // are launched one by one, and a graph of four nodes on two streams that overlap.
 inline void add_device_step(SessionBuilder& builder, std::uint64_t number, double s) {
   builder.step(number, s, s + 1000, 400, 200, 300, 40)

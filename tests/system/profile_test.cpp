@@ -53,7 +53,7 @@ TemporaryFolder* Profile::folder_ = nullptr;
 std::string Profile::printed_;
 
 TEST_F(Profile, EndsARunWithItsSummaryAndAPage) {
-  EXPECT_THAT(printed_, HasSubstr("Where a step goes"));
+  EXPECT_THAT(printed_, HasSubstr("Where a step's time goes"));
   EXPECT_THAT(printed_, HasSubstr("fc1/linear"));
   EXPECT_GT(fs::file_size(out() + "/report.html"), 10'000U);
   EXPECT_TRUE(fs::is_regular_file(out() + "/session.prof"));
@@ -108,7 +108,7 @@ TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   const Ended same = run({"compare", out(), out(), "--json"});
   ASSERT_EQ(same.exit_code, 0) << same.err;
   const Json told = Json::parse(same.out);
-  for (const Json& change : told["changes"]) EXPECT_EQ(change["told"], "no");
+  for (const Json& change : told["changes"]) EXPECT_EQ(change["significant"], "no");
 }
 
 TEST_F(Profile, RefusesToCompareDifferentWork) {

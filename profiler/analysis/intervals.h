@@ -1,0 +1,36 @@
+// Time intervals as sets: union, intersection, difference, and the nesting of one thread's spans.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace warpstep::profiler {
+
+struct Interval {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+};
+
+// Of intervals that may overlap in any way: sorted, merged, disjoint; empty ones left out.
+std::vector<Interval> merged(std::vector<Interval> intervals);
+std::uint64_t total_ns(std::span<const Interval> disjoint);
+std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b);
+std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b);
+
+struct TimeSlice {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::size_t item = 0;  // the innermost one
+};
+
+struct NestedSlices {
+  std::vector<TimeSlice> slices;     // disjoint, in order; together the union of the items
+  std::vector<std::int64_t> parent;  // of each item; -1: none
+};
+
+// Which of a thread's nested spans is the innermost at each moment. Items by begin, of equal begins
+// the longer one first. Where items overlap without nesting, which spans of one thread do not, the
+// later one wins.
+NestedSlices nest(const std::vector<Interval>& items);
+
+}  // namespace warpstep::profiler

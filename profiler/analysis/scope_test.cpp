@@ -1,0 +1,93 @@
+#include "profiler/analysis/scope.h"
+
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::SessionBuilder;
+
+Table table_of(const Session& session, const Analysis& analysis, const std::string& key) {
+  for (const Table& table : tables(session, analysis))
+    if (table.key == key) return table;
+  throw std::runtime_error("no table " + key);
+}
+
+TEST(CountedSteps, AreTheSameInEveryTableOfASingleStep) {
+  SessionBuilder builder;  // train --steps 1
+  builder.step(1, 0, 1000, 600, 300);
+  const Session session = builder.build();
+  EXPECT_THAT(View(session).counted, ElementsAre(0));
+  const Analysis analysis = analyse(session);
+  EXPECT_EQ(analysis.breakdown.counted, 1U);
+  EXPECT_EQ(analysis.breakdown.step_ns, 1e6);
+  EXPECT_THAT(table_of(session, analysis, "breakdown").note, HasSubstr("over 1 step,"));
+  EXPECT_EQ(analysis.stall.first_step, 1U);
+  EXPECT_EQ(analysis.stall.last_step, 1U);
+  EXPECT_EQ(analysis.stall.step_ns, 1e6);
+  const Table stalls = table_of(session, analysis, "stalls");
+  EXPECT_THAT(stalls.note, HasSubstr("steps 1-1: waited 0.3 of 1.0 ms (30.0 %)"));
+  ASSERT_EQ(stalls.rows.size(), 1U);
+  EXPECT_EQ(stalls.rows[0][3], Cell(0.3e6));
+  EXPECT_EQ(analysis.findings.front().key, "data-wait");
+}
+
+// Steps 2 and 3 and steps 5 and 6 have windows; nothing traced the second one.
+SessionBuilder two_windows() {
+  SessionBuilder builder;
+  for (int i = 0; i < 6; ++i) {
+    const bool is_late = i >= 4;
+    builder.step(static_cast<std::uint64_t>(i + 1), i * 1000, (i + 1) * 1000, 500,
+                 is_late ? 400 : 100);
+  }
+  builder.window(2, 3, 1000, 3000).window(5, 6, 4000, 6000);
+  for (int i = 1; i < 3; ++i) {
+    builder.span(Kind::wait, "wait for data", i * 1000, i * 1000 + 100);
+    builder.span(Kind::call, "conv", i * 1000 + 100, i * 1000 + 600);
+  }
+  builder.sample("cpu %", 2000, 30).sample("cpu %", 5000, 90);
+  return builder;
+}
+
+TEST(CountedSteps, AreTheSameInEveryTableWhenAWindowHasNoTracedActivity) {
+  const Session session = two_windows().build();
+  const View view(session);
+  EXPECT_THAT(view.counted, ElementsAre(1, 2));
+  ASSERT_EQ(view.windows.size(), 1U);
+  EXPECT_EQ(view.windows_ns(), 2'000'000U);
+  EXPECT_FALSE(view.in_windows(SessionBuilder::at(4500)));
+  const Analysis analysis = analyse(session);
+  EXPECT_EQ(analysis.breakdown.counted, 2U);
+  EXPECT_EQ(analysis.breakdown.mean[static_cast<std::size_t>(Category::data)], 0.1e6);
+  EXPECT_THAT(analysis.loader.waits_ns, ElementsAre(100'000, 100'000));
+  EXPECT_EQ(analysis.stall.first_step, 2U);
+  EXPECT_EQ(analysis.stall.last_step, 3U);
+  EXPECT_EQ(table_of(session, analysis, "stalls").rows.at(0).at(3), Cell(0.1e6));
+  EXPECT_EQ(metric_level(view, "cpu %").most, 30);
+}
+
+TEST(CountedSteps, AreThoseOfCompleteWindowsWithoutTracedActivity) {
+  SessionBuilder builder = two_windows();
+  builder.raw().spans.clear();
+  const Session session = builder.build();
+  const View view(session);
+  EXPECT_THAT(view.counted, ElementsAre(1, 2, 4, 5));
+  EXPECT_EQ(view.recorded.size(), 0U);
+  EXPECT_EQ(view.windows.size(), 2U);
+}
+
+TEST(CountedSteps, LeaveOutTheFirstWithoutWindows) {
+  SessionBuilder builder = two_windows();
+  builder.raw().windows.clear();
+  EXPECT_THAT(View(builder.build()).counted, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(View(Session{}).counted, IsEmpty());
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,6 +1,5 @@
 // warpstep check-trace: whether a Kineto trace, anybody's, is one that its readers read right.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -32,11 +31,15 @@ int check(const std::filesystem::path& path) {
   return done;
 }
 
-Run declare_check_trace(CLI::App& app) {
+Run declare_check_trace(Parser parser) {
   auto path = std::make_shared<std::string>();
-  app.add_option("file", *path, "a trace in Kineto's format, .json or .json.gz")->required();
-  app.footer(
-      "Prints a line for each rule that the trace breaks, and then exits with 1.\n"
+  parser.add({.name = "file",
+              .variable = path.get(),
+              .help = "trace in Kineto's format, .json or .json.gz",
+              .type = "FILE",
+              .required = true});
+  parser.footer(
+      "Prints one line per problem and then exits with 1.\n"
       "Example:\n  warpstep check-trace runs/first/trace/kineto/*.pt.trace.json.gz");
   return [path] { return check(*path); };
 }

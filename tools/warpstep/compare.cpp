@@ -2,7 +2,7 @@
 #include "profiler/analysis/compare.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -68,17 +68,26 @@ int compare_runs(const CompareOptions& options) {
   return done;
 }
 
-Run declare_compare(CLI::App& app) {
+Run declare_compare(Parser parser) {
   auto options = std::make_shared<CompareOptions>();
   const char* what = "run directory with a session.prof, or a .prof file";
-  app.add_option("before", options->before, what)->required()->type_name("RUN_A");
-  app.add_option("after", options->after, what)->type_name("RUN_B");
-  app.add_flag("--split", options->split,
-               "odd against even steps of one run: how much noise looks like a change");
-  app.add_flag("--force", options->force, "also runs of different devices, models or batches");
-  app.add_flag("--json", options->json, "the result as JSON");
-  app.add_flag("--html", options->html, "write comparison.html beside the later run's session");
-  app.footer(
+  parser.add({.name = "before",
+              .variable = &options->before,
+              .help = what,
+              .type = "RUN_A",
+              .required = true});
+  parser.add({.name = "after", .variable = &options->after, .help = what, .type = "RUN_B"});
+  parser.add({.name = "--split",
+              .variable = &options->split,
+              .help = "compare odd with even steps of one run: measure the noise floor"});
+  parser.add({.name = "--force",
+              .variable = &options->force,
+              .help = "also compare runs with different devices, models or batches"});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print the result as JSON"});
+  parser.add({.name = "--html",
+              .variable = &options->html,
+              .help = "write comparison.html next to the later run's session"});
+  parser.footer(
       "Example:\n  warpstep compare runs/first runs/second\n"
       "  warpstep compare --split runs/first");
   return [options] { return compare_runs(*options); };

@@ -1,10 +1,7 @@
 // warpstep data: make, pack, describe and check data sets.
 
-#include "tools/warpstep/data.h"
-
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -20,6 +17,7 @@
 #include "data/write/synthetic.h"
 #include "engine/core/checksum.h"
 #include "engine/core/error.h"
+#include "tools/warpstep/command.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -32,6 +30,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 using data::Dataset;
 using data::Split;
+
+using Splits = std::vector<std::pair<Split, std::unique_ptr<Dataset>>>;
+
+// The splits of `spec`, at least one. A split that exists but is broken throws.
+Splits open_splits(const std::string& spec) {
+  Splits splits;
+  for (const data::Split split : {data::Split::train, data::Split::test}) {
+    if (data::has_split(spec, split)) splits.emplace_back(split, data::open(spec, split));
+  }
+  return splits;
+}
 
 // The smallest and largest side over the first samples; their headers alone are read.
 struct Sizes {
@@ -155,15 +164,18 @@ int info(const std::string& spec, bool json) {
 
 }  // namespace
 
-Run declare_data_info(CLI::App& app) {
+Run declare_data_info(Parser parser) {
   struct Options {
     std::string spec;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("SPEC", options->spec, "the folder of the data set")->required();
-  app.add_flag("--json", options->json, "print one JSON object");
-  app.footer("Example:\n  warpstep data info shapes --json");
+  parser.add({.name = "SPEC",
+              .variable = &options->spec,
+              .help = "folder of the data set",
+              .required = true});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  parser.footer("Example:\n  warpstep data info shapes --json");
   return [options] { return info(options->spec, options->json); };
 }
 
@@ -202,23 +214,33 @@ int pack(const DataPackOptions& options) {
 
 }  // namespace
 
-Run declare_data_pack(CLI::App& app) {
+Run declare_data_pack(Parser parser) {
   auto options = std::make_shared<DataPackOptions>();
-  app.add_option("SRC", options->from, "the folder of the data set")->required();
-  app.add_option("OUT", options->out, "the folder to make")->required();
-  app.add_option("--to", options->to, "tar shards or safetensors; tar unless --decode is given")
-      ->check(CLI::IsMember({"tar", "safetensors"}));
-  app.add_flag("--decode", options->decode, "store pixels; all images must have one size");
-  app.add_flag("--seekable,!--no-seekable", options->seekable,
-               "make JPEG files readable in part, losslessly")
-      ->capture_default_str();
-  app.add_option("--shard-mib", options->shard_mib, "the most that a tar shard holds")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--workers", options->workers, "threads; 0 is one a core")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app.footer("Example:\n  warpstep data pack photos photos-packed");
+  parser.add({.name = "SRC",
+              .variable = &options->from,
+              .help = "folder of the data set",
+              .required = true});
+  parser.add(
+      {.name = "OUT", .variable = &options->out, .help = "folder to create", .required = true});
+  parser.add({.name = "--to",
+              .variable = &options->to,
+              .help = "format of the packed files; tar unless --decode is given",
+              .check = one_of({"tar", "safetensors"})});
+  parser.add({.name = "--decode",
+              .variable = &options->decode,
+              .help = "store pixels; all images must have the same size"});
+  parser.add({.name = "--seekable,!--no-seekable",
+              .variable = &options->seekable,
+              .help = "make parts of JPEG files readable, losslessly (default: on)"});
+  parser.add({.name = "--shard-mib",
+              .variable = &options->shard_mib,
+              .help = "largest size of a tar shard, in MiB",
+              .check = in_range(1, 1 << 20)});
+  parser.add({.name = "--workers",
+              .variable = &options->workers,
+              .help = "threads; 0: one per core",
+              .check = in_range(0, 1024)});
+  parser.footer("Example:\n  warpstep data pack photos photos-packed");
   return [options] { return pack(*options); };
 }
 
@@ -291,35 +313,44 @@ int verify(const std::string& spec) {
 
 }  // namespace
 
-Run declare_data_verify(CLI::App& app) {
+Run declare_data_verify(Parser parser) {
   auto spec = std::make_shared<std::string>();
-  app.add_option("SPEC", *spec, "the folder of the data set")->required();
-  app.footer("Example:\n  warpstep data verify shapes");
+  parser.add(
+      {.name = "SPEC", .variable = spec.get(), .help = "folder of the data set", .required = true});
+  parser.footer("Example:\n  warpstep data verify shapes");
   return [spec] { return verify(*spec); };
 }
 
 namespace {
 
-Run declare_make(CLI::App& app) {
+Run declare_data_make(Parser parser) {
   struct Options : data::SyntheticOptions {
     std::string out, size = "32x32", format = "png";
   };
   auto options = std::make_shared<Options>();
-  app.add_option("OUT", options->out, "the folder to make")->required();
-  app.add_option("--train", options->train, "images to train with")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--test", options->test, "images to test with")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--seed", options->seed, "the same seed gives the same images")
-      ->capture_default_str();
-  app.add_option("--size", options->size, "HEIGHTxWIDTH of an image, in pixels")
-      ->capture_default_str();
-  app.add_option("--format", options->format, "png or jpeg")
-      ->check(CLI::IsMember({"png", "jpeg"}))
-      ->capture_default_str();
-  app.footer(
+  parser.add(
+      {.name = "OUT", .variable = &options->out, .help = "folder to create", .required = true});
+  parser.add({.name = "--train",
+              .variable = &options->train,
+              .help = "number of training images",
+              .check = in_range(1, 10'000'000)});
+  parser.add({.name = "--test",
+              .variable = &options->test,
+              .help = "number of test images",
+              .check = in_range(1, 10'000'000)});
+  parser.add({.name = "--seed",
+              .variable = &options->seed,
+              .help = "random seed; the same seed draws the same images",
+              .check = whole_number(0, UINT64_MAX)});
+  parser.add({.name = "--size",
+              .variable = &options->size,
+              .help = "size of the images in pixels",
+              .type = "HEIGHTxWIDTH"});
+  parser.add({.name = "--format",
+              .variable = &options->format,
+              .help = "file format of the images",
+              .check = one_of({"png", "jpeg"})});
+  parser.footer(
       "Examples:\n  warpstep data make shapes --train 10000 --test 2000\n"
       "  warpstep data make photos --size 533x800 --format jpeg --train 512 --test 64");
   return [options] {
@@ -335,25 +366,17 @@ Run declare_make(CLI::App& app) {
   };
 }
 
-Run declare_data(CLI::App& app) {
+Run declare_data(Parser parser) {
   return declare_group(
-      app, {{"make", "draw a small set of labelled PNG files to train on", declare_make},
-            {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
-            {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
-            {"verify", "decode every sample and list the broken ones", declare_data_verify}});
+      parser,
+      {{"make", "draw a small set of labelled PNG files to train on", declare_data_make},
+       {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
+       {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
+       {"verify", "decode every sample and list the broken ones", declare_data_verify}});
 }
 
 const Command data_command("data", "make, pack, describe and check data sets", declare_data);
 
 }  // namespace
-
-std::vector<std::pair<data::Split, std::unique_ptr<data::Dataset>>> open_splits(
-    const std::string& spec) {
-  std::vector<std::pair<data::Split, std::unique_ptr<data::Dataset>>> splits;
-  for (const data::Split split : {data::Split::train, data::Split::test}) {
-    if (data::has_split(spec, split)) splits.emplace_back(split, data::open(spec, split));
-  }
-  return splits;
-}
 
 }  // namespace warpstep::tools

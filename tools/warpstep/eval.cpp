@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -19,12 +18,12 @@
 #include "engine/run/runner.h"
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/source.h"
-#include "tools/warpstep/stored_options.h"
 
 namespace warpstep::tools {
 
@@ -131,8 +130,8 @@ struct EvalRequest {
   bool json = false;
 };
 
-std::filesystem::path checkpoint_of(const CLI::App& app, const EvalRequest& request) {
-  if (std::filesystem::is_regular_file(request.run) && app.count("--checkpoint") == 0)
+std::filesystem::path checkpoint_of(const Parser& parser, const EvalRequest& request) {
+  if (std::filesystem::is_regular_file(request.run) && !parser.given("--checkpoint"))
     return request.run;
   return chosen_checkpoint(request.run, request.checkpoint);
 }
@@ -156,31 +155,33 @@ Subject named_subject(const EvalRequest& request) {
 // A run that goes on removes its older checkpoints: the newest one is looked for again where the
 // one that was chosen has gone meanwhile.
 template <class Read>
-auto of_checkpoint_that_stays(Subject& subject, const CLI::App& app, const EvalRequest& request,
+auto of_checkpoint_that_stays(Subject& subject, const Parser& parser, const EvalRequest& request,
                               const Read& read) {
   constexpr int most_tries = 20;
   for (int tries = 1;; ++tries) try {
       return read();
     } catch (const DataError&) {
       if (tries == most_tries || std::filesystem::exists(subject.checkpoint)) throw;
-      subject.checkpoint = checkpoint_of(app, request);
+      subject.checkpoint = checkpoint_of(parser, request);
     }
 }
 
-Subject subject_of(const CLI::App& app, const EvalRequest& request) {
+Subject subject_of(const Parser& parser, const EvalRequest& request) {
   namespace fs = std::filesystem;
   const auto named = [&](const models::Model& model) { return model.name == request.run; };
   const bool weights = !request.weights.file.empty();
   if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
     return named_subject(request);
-  Subject subject{checkpoint_of(app, request), {}};
-  const auto config = of_checkpoint_that_stays(subject, app, request, [&] {
+  Subject subject{checkpoint_of(parser, request), {}};
+  const auto config = of_checkpoint_that_stays(subject, parser, request, [&] {
     return parse_json<Json>(read_checkpoint_info(subject.checkpoint).config_json);
   });
   const std::string file = subject.checkpoint.string();
   subject.options =
-      overridden(app, request.options, stored_options(config, file, app, request.options));
-  locate_data(config, file, app, subject.options);
+      merged(parser, request.options, stored_options(config, file, parser, request.options),
+             {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
+              "--check-numerics", "--no-ema", "--json"});
+  locate_data(config, file, parser, subject.options);
   return subject;
 }
 
@@ -193,10 +194,10 @@ void require_normalization(RunOptions& options, const Source& source) {
   resolve_normalization(options, source, source);
 }
 
-void load(Subject& subject, const CLI::App& app, const EvalRequest& request, Store& store) {
+void load(Subject& subject, const Parser& parser, const EvalRequest& request, Store& store) {
   store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
   if (request.weights.file.empty())
-    of_checkpoint_that_stays(subject, app, request, [&] {
+    of_checkpoint_that_stays(subject, parser, request, [&] {
       load_parameters(subject.checkpoint, store, !request.raw_weights);
     });
   else
@@ -237,9 +238,9 @@ void print(const EvalRequest& request, const Subject& subject, const Score& scor
              grouped(score.count), loss_text(score.loss()));
 }
 
-int evaluate_run(const CLI::App& app, const EvalRequest& request) {
+int evaluate_run(const Parser& parser, const EvalRequest& request) {
   check_start_weights(request.weights, false);
-  Subject subject = subject_of(app, request);
+  Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
   check_logits_path(request.logits, options);
   const Device device = open_device(options);
@@ -250,7 +251,7 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
-  load(subject, app, request, program->store());
+  load(subject, parser, request, program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
     say("the loss is not finite; --check-numerics names the call that made it so\n");
@@ -258,36 +259,39 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   return done;
 }
 
-Run declare_eval(CLI::App& app) {
+Run declare_eval(Parser parser) {
   auto request = std::make_shared<EvalRequest>();
-  app.add_option("run", request->run,
-                 "run directory, or a checkpoint of one; with --weights also a model's name")
-      ->required();
-  app.add_option("--checkpoint", request->checkpoint,
-                 "which of the directory's: last, best or a file")
-      ->capture_default_str();
-  app.add_option("--data", request->options.data, "another data set than the run's");
-  app.add_option("--split", request->split, "test or train")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"test", "train"}));
-  declare_model_options(app, request->options);
-  declare_data_options(app, request->options);
-  app.add_option("--limit-batches", request->options.limit_batches,
-                 "stop after so many batches; 0: all")
-      ->capture_default_str()
-      ->check(whole_number());
-  declare_start_weights(app, request->weights);
-  app.add_option("--logits", request->logits,
-                 "write the logits and labels of all images to this safetensors file");
-  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
-  app.add_flag("--no-ema", request->raw_weights,
-               "the weights themselves, where the checkpoint also has their average");
-  app.add_flag("--json", request->json, "the result as JSON");
-  app.footer(
+  parser.add({.name = "run",
+              .variable = &request->run,
+              .help = "run directory, or a checkpoint of one; with --weights also a model's name",
+              .required = true});
+  parser.add({.name = "--checkpoint",
+              .variable = &request->checkpoint,
+              .help = "checkpoint of the run directory: last, best or a file"});
+  parser.add({.name = "--split",
+              .variable = &request->split,
+              .help = "split to evaluate",
+              .check = one_of({"test", "train"})});
+  declare_start_weights(parser, request->weights);
+  parser.add({.name = "--logits",
+              .variable = &request->logits,
+              .help = "write the logits and labels of all images to this safetensors file",
+              .type = "FILE"});
+  parser.add({.name = "--check-numerics",
+              .variable = &request->check_numerics,
+              .help = check_numerics_help});
+  parser.add({.name = "--no-ema",
+              .variable = &request->raw_weights,
+              .help = "use the weights themselves even if the checkpoint has their average"});
+  parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
+  declare_run_options(parser, request->options, eval_only);
+  parser.footer(
+      transforms_help() +
+      "\nWithout --data and other options those of the run apply.\n"
       "Examples:\n  warpstep eval runs/first --checkpoint best\n"
-      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 --std "
-      "0.25 0.25 0.25 --logits out.safetensors");
-  return [&app, request] { return evaluate_run(app, *request); };
+      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 "
+      "--std 0.25 0.25 0.25 \\\n    --logits out.safetensors");
+  return [parser, request] { return evaluate_run(parser, *request); };
 }
 
 const Command eval_command("eval", "loss and accuracy of saved weights", declare_eval);

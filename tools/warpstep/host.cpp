@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -196,7 +197,7 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
 }
 
 void Profiling::on_step(const StepRecord& record) {
-  if (recorder_) recorder_->on_step(told_step(record), place_after(record));
+  if (recorder_) recorder_->on_step(to_profiler_step(record), place_after(record));
 }
 
 void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,

@@ -3,21 +3,21 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/run/program.h"
 #include "engine/run/trainer.h"
 #include "profiler/recorder/recorder.h"
 #include "profiler/session/session.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
 
 // A trainer's step as the profiler keeps it.
 
-inline profiler::Step told_step(const StepRecord& r) {
+inline profiler::Step to_profiler_step(const StepRecord& r) {
   return {.step = r.step,
           .epoch = r.epoch,
           .begin_ns = r.begin_ns,

@@ -2,10 +2,10 @@
 #include "profiler/analysis/ranks.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -86,18 +86,22 @@ int compare_ranks(const RanksOptions& options) {
   return done;
 }
 
-Run declare_ranks(CLI::App& app) {
+Run declare_ranks(Parser parser) {
   auto options = std::make_shared<RanksOptions>();
-  app.add_option("runs", options->runs,
-                 "run directories with a session.prof, or .prof files: one of each rank")
-      ->required()
-      ->type_name("RUN");
-  app.add_option("--perfetto", options->perfetto,
-                 "write an archive with every rank's trace on one time line, for ui.perfetto.dev")
-      ->type_name("FILE.tar");
-  app.add_flag("--json", options->json, "the tables as JSON, in base units");
-  app.footer(
-      "Ranks are what train --profile-rank said, or the order of the runs.\n"
+  parser.add({.name = "runs",
+              .variable = &options->runs,
+              .help = "run directories with a session.prof, or .prof files: one per rank",
+              .type = "RUN",
+              .required = true});
+  parser.add({.name = "--perfetto",
+              .variable = &options->perfetto,
+              .help = "write an archive with all ranks on one time line, for ui.perfetto.dev",
+              .type = "FILE.tar"});
+  parser.add({.name = "--json",
+              .variable = &options->json,
+              .help = "print the tables as JSON, in base units"});
+  parser.footer(
+      "Ranks are those of train --profile-rank, or the order of the runs.\n"
       "Example:\n  warpstep ranks runs/rank0 runs/rank1 --perfetto job.tar");
   return [options] { return compare_ranks(*options); };
 }

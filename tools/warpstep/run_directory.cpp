@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -223,6 +225,11 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
   return run;
 }
 
+const Json& RunDirectory::last_epoch() const {
+  static const Json none;
+  return last_epoch_ ? *last_epoch_ : none;
+}
+
 void RunDirectory::append(const Json& line) {
   metrics_.append(line.dump());
   collect(line);
@@ -248,7 +255,7 @@ void RunDirectory::collect(const Json& line) {
     curves_.step_loss.push_back({at, loss});
     return;
   }
-  if (epoch) last_epoch_ = line;
+  if (epoch) last_epoch_ = std::make_shared<const Json>(line);
   (epoch ? curves_.train_loss : curves_.validation_loss).push_back({at, loss});
   (epoch ? curves_.train_accuracy : curves_.validation_accuracy).push_back({at, accuracy});
 }

@@ -4,7 +4,8 @@
 
 #include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "engine/run/trainer.h"
@@ -57,7 +58,7 @@ class RunDirectory final : public TrainObserver {
   // Before a checkpoint is written, so that it does not outlive a power cut without its lines.
   void sync_metrics() { metrics_.sync(); }
   // Of metrics.jsonl; null before the first epoch has ended.
-  const Json& last_epoch() const { return last_epoch_; }
+  const Json& last_epoch() const;
   // Removes all but the newest `keep` checkpoints and `besides`; 0 keeps all.
   void prune_checkpoints(std::uint64_t keep, const std::filesystem::path& besides = {}) const;
 
@@ -74,7 +75,7 @@ class RunDirectory final : public TrainObserver {
   LineFile metrics_;
   std::uint64_t log_every_ = 10;
   CurveData curves_;
-  Json last_epoch_;
+  std::shared_ptr<const Json> last_epoch_;  // null before the first
 };
 
 }  // namespace warpstep::tools

@@ -1,12 +1,13 @@
 #include "tools/warpstep/session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -17,19 +18,23 @@
 #include "engine/run/feeder.h"
 #include "engine/run/step_memory.h"
 #include "tools/warpstep/fitting.h"
-#include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
-#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 
-void declare_start_weights(CLI::App& app, StartWeights& weights) {
-  app.add_option("--weights", weights.file,
-                 "start from the weights in this safetensors file, a state_dict of PyTorch's or a "
-                 "checkpoint; docs/weights.md");
-  app.add_flag("--allow-missing", weights.allow_missing,
-               "with --weights: load what fits by name and shape, and say what does not; for "
-               "example for another number of classes");
+void declare_start_weights(const Parser& parser, StartWeights& weights, const char* group) {
+  parser.add({.name = "--weights",
+              .variable = &weights.file,
+              .help = "start from the weights in this safetensors file: a PyTorch state_dict or a "
+                      "checkpoint; docs/weights.md",
+              .type = "FILE",
+              .group = group});
+  parser.add({.name = "--allow-missing",
+              .variable = &weights.allow_missing,
+              .help = "with --weights: load the tensors that fit by name and shape and list the "
+                      "others, for example for another number of classes",
+              .group = group});
 }
 
 void check_start_weights(const StartWeights& weights, bool resumes) {
@@ -238,6 +243,22 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
                               Loading(*backend, {&training, &test}, inputs).bytes(inputs);
   if (bytes > free) require_fit(run, free);
   return programs;
+}
+
+std::string recompute_line(const std::vector<std::string>& scopes, Graph without,
+                           const Program& program) {
+  const auto flops = [](const Graph& graph) {
+    double sum = 0;
+    for (const Node& node : graph.nodes) sum += graph.cost(node).flops;
+    return sum;
+  };
+  constexpr double mib = 1 << 20;
+  const double before = flops(without);
+  const StepMemory plain = plan_step(std::move(without), program.backend());
+  return fmt::format("recompute {}: arena {:.1f} -> {:.1f} MiB, {:.1f} % more FLOPs",
+                     fmt::join(scopes, ", "), static_cast<double>(plain.plan.arena_bytes) / mib,
+                     static_cast<double>(program.plan().arena_bytes) / mib,
+                     before > 0 ? 100 * (flops(program.graph()) / before - 1) : 0);
 }
 
 std::string recompute_line(const RunOptions& options, const Source& source,

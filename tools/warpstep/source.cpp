@@ -7,8 +7,7 @@
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
 #include "engine/core/error.h"
-#include "tools/warpstep/data_options.h"
-#include "tools/warpstep/update_options.h"
+#include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
 namespace {

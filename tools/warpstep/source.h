@@ -10,7 +10,7 @@
 #include "engine/run/feeder.h"
 #include "engine/run/program.h"
 #include "models/zoo.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
 

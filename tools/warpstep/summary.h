@@ -2,10 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "engine/run/trainer.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/session.h"
 
 namespace warpstep::tools {

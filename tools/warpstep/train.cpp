@@ -1,10 +1,10 @@
 // warpstep train: a model, a data set, a run directory.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <array>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
@@ -16,17 +16,14 @@
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/line_file.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
-#include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
-#include "tools/warpstep/run_length.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
-#include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/summary.h"
-#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -52,21 +49,23 @@ std::string default_out(const std::string& model) {
 }
 
 // A run's options: as typed, or for --resume the run's own with what was typed on top.
-RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
+RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
                            const std::optional<Resumed>& resumed) {
   RunOptions options = request.options;
   if (resumed) {
-    if (app.count("--out") > 0 || request.overwrite)
-      fail<UsageError>("{} does not go with --resume: the run goes on in {}",
-                       request.overwrite ? "--overwrite" : "--out", resumed->run.string());
-    options = overridden(app, request.options, resumed->options);
-    locate_data(resumed->config, resumed->checkpoint.string(), app, options);
+    if (request.overwrite)
+      fail<UsageError>("--overwrite does not go with --resume: the run continues in {}",
+                       resumed->run.string());
+    options = merged(
+        parser, request.options, resumed->options,
+        {"--resume", "--allow-changed-data", "--weights", "--allow-missing", "--check-numerics"});
+    locate_data(*resumed->config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
   } else if (request.allow_changed_data) {
     fail<UsageError>("--allow-changed-data goes with --resume");
   }
-  settle_length(app, resumed.has_value(), options);
+  settle_length(parser, resumed.has_value(), options);
   if (options.model.empty())
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())
@@ -213,7 +212,7 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 
-int train(const CLI::App& app, const TrainRequest& request) {
+int train(const Parser& parser, const TrainRequest& request) {
   static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
   // Before any other thread, and to the process's end: a signal that comes when all is saved must
   // not make the exit code that of a run that was killed.
@@ -223,15 +222,15 @@ int train(const CLI::App& app, const TrainRequest& request) {
   if (!request.resume.empty()) {
     if (fs::is_directory(run_of(request.resume)))
       lock = RunLock(run_of(request.resume));  // what is read next must not change
-    resumed = find_resumed(request.resume, app, request.options);
+    resumed = find_resumed(request.resume, parser, request.options);
   }
-  RunOptions options = resolve_options(app, request, resumed);
+  RunOptions options = resolve_options(parser, request, resumed);
   check_start_weights(request.weights, resumed.has_value());
   check_profile_options(options);  // refused before anything is done
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
   Json weights = load_start_weights(request.weights, job.step->store());
-  if (resumed) weights = resumed->config.value("weights", Json());
+  if (resumed) weights = resumed->config->value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
   if (const std::string why = resumed ? nothing_left(*resumed, job.options, progress) : "";
@@ -282,21 +281,33 @@ int train(const CLI::App& app, const TrainRequest& request) {
   return interrupted;
 }
 
-Run declare_train(CLI::App& app) {
+Run declare_train(Parser parser) {
   auto request = std::make_shared<TrainRequest>();
-  declare_run_options(app, request->options);
-  app.add_option(
-      "--resume", request->resume,
-      "go on with the run in this directory, or from one of its checkpoints; options given with it "
-      "replace the run's own");
-  declare_start_weights(app, request->weights);
-  app.add_flag("--allow-changed-data", request->allow_changed_data,
-               "with --resume: go on though the files are not those that the run began with");
-  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
-  app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
-  app.footer(
-      "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");
-  return [&app, request] { return train(app, *request); };
+  declare_run_options(parser, request->options, train_only);
+  const char* const group = "Run";
+  parser.add({.name = "--overwrite",
+              .variable = &request->overwrite,
+              .help = "replace an earlier run in --out",
+              .group = group});
+  parser.add({.name = "--resume",
+              .variable = &request->resume,
+              .help = "continue the run in this directory, or from one of its checkpoints; options "
+                      "given with it replace those of the run",
+              .type = "RUN",
+              .group = group});
+  parser.add({.name = "--allow-changed-data",
+              .variable = &request->allow_changed_data,
+              .help = "with --resume: continue even if the data have changed since the run began",
+              .group = group});
+  declare_start_weights(parser, request->weights, group);
+  parser.add({.name = "--check-numerics",
+              .variable = &request->check_numerics,
+              .help = check_numerics_help,
+              .group = group});
+  parser.footer(transforms_help() +
+                "\nExample:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 "
+                "--out runs/first");
+  return [parser, request] { return train(parser, *request); };
 }
 
 const Command train_command("train", "train a model", declare_train);

@@ -1,11 +1,8 @@
 // warpstep weights: look into files of weights, and make other files of them.
 
-#include "tools/warpstep/weights.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -14,6 +11,7 @@
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/files/safetensors_values.h"
+#include "tools/warpstep/command.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -63,20 +61,31 @@ int convert(const Request& request) {
 
 }  // namespace
 
-Run declare_weights_convert(CLI::App& app) {
+Run declare_weights_convert(Parser parser) {
   auto request = std::make_shared<Request>();
-  app.add_option("IN", request->in, "a safetensors file, for example a checkpoint")->required();
-  app.add_option("OUT", request->out, "the file to write, whole or not at all")->required();
-  app.add_option("--dtype", request->type,
-                 "of the floating-point tensors: f32, f16 or bf16; as they are when not given")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  app.add_option("--strip-prefix", request->strip_prefix,
-                 "take this away from the names that begin with it, for example backbone.");
-  app.add_option("--rename", request->renames,
-                 "OLD=NEW, of a name or of its beginning up to a dot; may be repeated");
-  app.add_flag("--drop-optimizer", request->drop_optimizer,
-               "leave out a checkpoint's optimizer.* tensors: what is left is a state_dict");
-  app.footer(
+  parser.add({.name = "IN",
+              .variable = &request->in,
+              .help = "a safetensors file, for example a checkpoint",
+              .required = true});
+  parser.add({.name = "OUT",
+              .variable = &request->out,
+              .help = "the file to write, completely or not at all",
+              .required = true});
+  parser.add({.name = "--dtype",
+              .variable = &request->type,
+              .help = "store floating-point tensors as this type; otherwise unchanged",
+              .check = one_of({"f32", "f16", "bf16"})});
+  parser.add({.name = "--strip-prefix",
+              .variable = &request->strip_prefix,
+              .help = "remove this from names that begin with it, for example backbone."});
+  parser.add({.name = "--rename",
+              .variable = &request->renames,
+              .help = "rename a tensor, or the beginning of names up to a dot; may be repeated",
+              .type = "OLD=NEW"});
+  parser.add({.name = "--drop-optimizer",
+              .variable = &request->drop_optimizer,
+              .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict"});
+  parser.footer(
       "Examples:\n"
       "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors "
       "--drop-optimizer\n"
@@ -215,25 +224,26 @@ int info(const std::string& path, bool json) {
 
 }  // namespace
 
-Run declare_weights_info(CLI::App& app) {
+Run declare_weights_info(Parser parser) {
   struct Options {
     std::string file;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "a safetensors file")->required();
-  app.add_flag("--json", options->json, "print one JSON object");
-  app.footer("Example:\n  warpstep weights info resnet18.safetensors");
+  parser.add(
+      {.name = "FILE", .variable = &options->file, .help = "a safetensors file", .required = true});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  parser.footer("Example:\n  warpstep weights info resnet18.safetensors");
   return [options] { return info(options->file, options->json); };
 }
 
 namespace {
 
-Run declare_weights(CLI::App& app) {
-  return declare_group(app, {{"info", "print names, shapes and statistics of a file's tensors",
-                              declare_weights_info},
-                             {"convert", "change names or precision, or leave the optimiser out",
-                              declare_weights_convert}});
+Run declare_weights(Parser parser) {
+  return declare_group(parser, {{"info", "print names, shapes and statistics of a file's tensors",
+                                 declare_weights_info},
+                                {"convert", "change names or precision, or leave the optimiser out",
+                                 declare_weights_convert}});
 }
 
 const Command weights_command("weights", "look into safetensors files and convert them",

@@ -1,4 +1,4 @@
-// warpstep check-trace: whether a Kineto trace, anybody's, is one that its readers read right.
+// warpstep check-trace: check any Kineto trace for problems in viewers.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ int check(const std::filesystem::path& path) {
   const std::vector<std::string> findings = findings_of(path);
   for (const std::string& finding : findings) fmt::print("{}\n", finding);
   if (!findings.empty()) return failed;
-  fmt::print("{}: nothing that a reader would stumble over\n", path.string());
+  fmt::print("{}: no problems found\n", path.string());
   return done;
 }
 
@@ -44,8 +44,7 @@ Run declare_check_trace(Parser parser) {
   return [path] { return check(*path); };
 }
 
-const Command check_trace_command("check-trace",
-                                  "look for what readers of a Kineto trace would stumble over",
+const Command check_trace_command("check-trace", "check a Kineto trace for problems in viewers",
                                   declare_check_trace);
 
 }  // namespace

@@ -182,7 +182,6 @@ class HelpFormatter : public CLI::Formatter {
     return help_row(make_option_name(option, positional) + make_option_opts(option),
                     make_option_desc(option));
   }
-  // Without what a config file may hold.
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     if (positional) return option->get_name(true, false);
     std::string text;
@@ -217,7 +216,6 @@ std::string help_row(const std::string& name, const std::string& description) {
 
 namespace {
 
-// A group's help comes first where it was declared first.
 constexpr const char* other_group = "Options";
 
 const CLI::Option* find_option(const CLI::App& app, std::string_view name) {
@@ -257,7 +255,6 @@ void Parser::add(const Option& option) const {
                                                   : type_of(option.variable));
   if (option.most > 0) added.expected(option.least, option.most);
   if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
-  // The parser applies the newest transformation before all checks.
   if (option.check.problem) added.check(CLI::Validator(option.check.problem, ""));
   if (!option.zero.empty())
     added.transform(CLI::Validator(
@@ -424,7 +421,11 @@ void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::Ap
 }
 
 std::string help(const CLI::App& command) {
-  return command.get_parent() ? command.help(full_name(*command.get_parent())) : command.help();
+  std::string text =
+      command.get_parent() ? command.help(full_name(*command.get_parent())) : command.help();
+  // CLI11 leaves two empty lines between groups.
+  for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
+  return text;
 }
 
 int report(const CLI::App& app, std::string_view message, ExitCode code) {

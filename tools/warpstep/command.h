@@ -70,11 +70,11 @@ struct Option {
 // parser.
 class Parser {
  public:
-  Parser();                        // of its own, not part of the program
+  Parser();                        // independent of the program
   explicit Parser(CLI::App& app);  // of a subcommand
   void add(const Option& option) const;
   void footer(const std::string& text) const;  // of the help
-  // For a parser of its own; throws UsageError.
+  // For an independent parser; throws UsageError.
   void parse(const std::vector<std::string>& arguments) const;
 
   bool has(std::string_view name) const;    // "--batch" or "model"

@@ -1,4 +1,4 @@
-// warpstep compare: what changed between two runs, and how sure that is.
+// warpstep compare: the differences between two runs, and which are significant.
 #include "profiler/analysis/compare.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ void print(const profiler::Comparison& comparison) {
   for (const std::string& warning : comparison.warnings) fmt::print("- {}\n", warning);
 }
 
-// The page is of the later run, with a section of what changed.
+// The page of the later run, with a section on the changes.
 void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) {
   const std::filesystem::path page = run.directory() / "comparison.html";
   write_atomically(page,
@@ -50,7 +50,7 @@ void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) 
 
 int compare_runs(const CompareOptions& options) {
   if (options.split && !options.after.empty())
-    fail<UsageError>("--split takes one run, two were given");
+    fail<UsageError>("--split compares the steps of one run, but two runs were given");
   if (!options.split && options.after.empty())
     fail<UsageError>(
         "a second run is missing; --split compares the halves of one, as a noise floor");
@@ -93,7 +93,7 @@ Run declare_compare(Parser parser) {
   return [options] { return compare_runs(*options); };
 }
 
-const Command compare_command("compare", "what changed between two runs, and how sure that is",
+const Command compare_command("compare", "compare two runs and list the significant changes",
                               declare_compare);
 
 }  // namespace

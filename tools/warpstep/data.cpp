@@ -22,10 +22,9 @@
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
-
-// warpstep data info: what a data set is, in a page or as JSON.
-
 namespace {
+
+// warpstep data info: describes a data set, as text or as JSON.
 
 using Json = nlohmann::ordered_json;
 using data::Dataset;
@@ -42,7 +41,7 @@ Splits open_splits(const std::string& spec) {
   return splits;
 }
 
-// The smallest and largest side over the first samples; their headers alone are read.
+// The smallest and largest sides of the first samples; only their headers are read.
 struct Sizes {
   std::int64_t least_height, most_height, least_width, most_width;
   bool differ() const { return least_height != most_height || least_width != most_width; }
@@ -81,7 +80,7 @@ Json describe(const Dataset& set) {
     result["heights"] = {sizes.least_height, sizes.most_height};
     result["widths"] = {sizes.least_width, sizes.most_width};
   }
-  // Each large photo takes milliseconds, and their mean settles soon.
+  // Each large photo takes milliseconds, and their mean converges quickly.
   const data::ChannelStatistics statistics =
       data::channel_statistics(set, {.most = set.image_shape().count() > 65536 ? 500U : 5000U});
   result["classes"] = std::move(classes);
@@ -162,8 +161,6 @@ int info(const std::string& spec, bool json) {
   return done;
 }
 
-}  // namespace
-
 Run declare_data_info(Parser parser) {
   struct Options {
     std::string spec;
@@ -179,13 +176,11 @@ Run declare_data_info(Parser parser) {
   return [options] { return info(options->spec, options->json); };
 }
 
-// warpstep data pack: a data set into few large files.
-
-namespace {
+// warpstep data pack: packs a data set into a few large files.
 
 struct DataPackOptions {
   std::string from, out;
-  std::string to;  // empty: by what the source is
+  std::string to;  // empty: by the kind of the source
   bool decode = false;
   bool seekable = true;
   std::uint64_t shard_mib = 256;
@@ -207,12 +202,10 @@ int pack(const DataPackOptions& options) {
   fmt::print("{}: {} samples, {} bytes in {} files; the samples were {} bytes\n", options.out,
              summary.samples, summary.bytes, summary.files, summary.from_bytes);
   if (summary.seekable + summary.kept > 0)
-    fmt::print("  {} JPEG files can be read in part, {} progressive ones are as they were\n",
+    fmt::print("  {} JPEG files can be read in part, {} progressive ones are unchanged\n",
                summary.seekable, summary.kept);
   return done;
 }
-
-}  // namespace
 
 Run declare_data_pack(Parser parser) {
   auto options = std::make_shared<DataPackOptions>();
@@ -244,11 +237,7 @@ Run declare_data_pack(Parser parser) {
   return [options] { return pack(*options); };
 }
 
-// warpstep data verify: decodes every sample and lists what is broken.
-
-namespace {
-
-using data::Dataset;
+// warpstep data verify: decodes every sample and lists the broken ones.
 
 struct Reader {
   data::Scratch scratch;
@@ -256,7 +245,7 @@ struct Reader {
   std::vector<std::uint8_t> pixels;
 };
 
-// Throws DataError for a sample that is not as it was packed or cannot be decoded as a whole.
+// Throws DataError for a sample that changed since it was packed or cannot be decoded completely.
 void verify_sample(const Dataset& set, const data::Checksums* checksums, std::uint64_t index,
                    Reader& reader) {
   const data::Sample sample = set.fetch(index, reader.scratch);
@@ -271,7 +260,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
     data::read_whole(set, index, reader.scratch, reader.pixels);
     return;
   }
-  // Every byte of it, where training may skip parts.
+  // Decode every byte; training may skip parts.
   const std::string name = set.name(index);
   const Shape shape = data::decoded_shape(sample, name);
   const std::int64_t channels = set.image_shape()[2];
@@ -280,7 +269,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
                      data::JpegRoute::full);
 }
 
-// Lists what is broken in the set's order, and gives its number.
+// Lists the broken samples in the set's order and returns their number.
 std::uint64_t verify_split(const Dataset& set) {
   const auto* checksums = dynamic_cast<const data::Checksums*>(&set);
   const int workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -311,8 +300,6 @@ int verify(const std::string& spec) {
   return bad == 0 ? done : failed;
 }
 
-}  // namespace
-
 Run declare_data_verify(Parser parser) {
   auto spec = std::make_shared<std::string>();
   parser.add(
@@ -320,8 +307,6 @@ Run declare_data_verify(Parser parser) {
   parser.footer("Example:\n  warpstep data verify shapes");
   return [spec] { return verify(*spec); };
 }
-
-namespace {
 
 Run declare_data_make(Parser parser) {
   struct Options : data::SyntheticOptions {

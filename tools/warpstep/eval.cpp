@@ -26,11 +26,10 @@
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
+namespace {
 
-// The logits of an evaluation, kept for other programs.
-
-// A source of batches that keeps the logits of the batch before whenever the next one is asked for:
-// an evaluation computes each batch before it does so. What it reads must not be shuffled.
+// --logits: a source of batches that stores the logits of the previous batch when the next one is
+// requested; an evaluation has computed it by then. Its source must not be shuffled.
 class LogitsKeeper final : public BatchSource {
  public:
   LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
@@ -44,7 +43,7 @@ class LogitsKeeper final : public BatchSource {
   const Batch& next() override;
   void seek(Position position) override;
 
-  // Once the last batch was computed. [images, classes], one row an image in the data's order.
+  // After the last batch was computed: [images, classes], one row per image, in the data's order.
   std::span<const float> finish();
 
  private:
@@ -52,17 +51,9 @@ class LogitsKeeper final : public BatchSource {
 
   BatchSource& source_;
   const Program& program_;
-  std::int64_t rows_ = 0;  // of the batch that is being computed
+  std::int64_t rows_ = 0;  // of the current batch
   std::vector<float> logits_;
 };
-
-// UsageError for a name that is not *.safetensors, and for data errors that leave images out.
-void check_logits_path(const std::string& path, const RunOptions& options);
-
-// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
-// the classes' names as a JSON array in its metadata.
-void write_logits(const std::filesystem::path& path, std::span<const float> logits,
-                  const data::Dataset& dataset);
 
 const Batch& LogitsKeeper::next() {
   keep();
@@ -91,6 +82,7 @@ void LogitsKeeper::keep() {
   rows_ = 0;
 }
 
+// UsageError for a name that is not *.safetensors, and for --data-errors that leave images out.
 void check_logits_path(const std::string& path, const RunOptions& options) {
   if (path.empty()) return;
   if (!path.ends_with(".safetensors"))
@@ -102,6 +94,8 @@ void check_logits_path(const std::string& path, const RunOptions& options) {
         options.data_errors);
 }
 
+// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
+// the classes' names as a JSON array in its metadata.
 void write_logits(const std::filesystem::path& path, std::span<const float> logits,
                   const data::Dataset& dataset) {
   const std::size_t classes = dataset.classes().size();
@@ -115,8 +109,6 @@ void write_logits(const std::filesystem::path& path, std::span<const float> logi
       path, tensors,
       {{"classes", nlohmann::json(dataset.classes()).dump()}, {"data", dataset.path()}});
 }
-
-namespace {
 
 struct EvalRequest {
   RunOptions options;
@@ -136,13 +128,13 @@ std::filesystem::path checkpoint_of(const Parser& parser, const EvalRequest& req
   return chosen_checkpoint(request.run, request.checkpoint);
 }
 
-// What is evaluated, and how.
+// The weights to evaluate, and the options.
 struct Subject {
   std::filesystem::path checkpoint;  // empty: weights of no run
   RunOptions options;
 };
 
-// A model by name has no run behind it, so all must be said.
+// A model given by name has no run, so all options must be given.
 Subject named_subject(const EvalRequest& request) {
   Subject subject{{}, request.options};
   subject.options.model = models::find(request.run).name;
@@ -152,8 +144,8 @@ Subject named_subject(const EvalRequest& request) {
   return subject;
 }
 
-// A run that goes on removes its older checkpoints: the newest one is looked for again where the
-// one that was chosen has gone meanwhile.
+// A run in progress removes its older checkpoints: if the chosen one disappears meanwhile, the
+// newest one is chosen again.
 template <class Read>
 auto of_checkpoint_that_stays(Subject& subject, const Parser& parser, const EvalRequest& request,
                               const Read& read) {
@@ -185,12 +177,12 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
   return subject;
 }
 
-// Measured on other images than the weights were trained on, it would be a silent mistake.
+// Measuring it on other images than the training images would be a silent mistake.
 void require_normalization(RunOptions& options, const Source& source) {
   if (options.mean.empty() && options.std.empty() && source.recipe.normalizes())
     fail<UsageError>(
-        "--mean and --std: with which were these weights trained? torchvision's: --mean 0.485 "
-        "0.456 0.406 --std 0.229 0.224 0.225");
+        "give the --mean and --std that these weights were trained with; torchvision's are --mean "
+        "0.485 0.456 0.406 --std 0.229 0.224 0.225");
   resolve_normalization(options, source, source);
 }
 
@@ -254,7 +246,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   load(subject, parser, request, program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
-    say("the loss is not finite; --check-numerics names the call that made it so\n");
+    say("the loss is not finite; --check-numerics names the call that causes it\n");
   print(request, subject, score);
   return done;
 }
@@ -287,7 +279,7 @@ Run declare_eval(Parser parser) {
   declare_run_options(parser, request->options, eval_only);
   parser.footer(
       transforms_help() +
-      "\nWithout --data and other options those of the run apply.\n"
+      "\nOptions that are not given are those of the run.\n"
       "Examples:\n  warpstep eval runs/first --checkpoint best\n"
       "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 "
       "--std 0.25 0.25 0.25 \\\n    --logits out.safetensors");

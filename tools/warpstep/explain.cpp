@@ -1,4 +1,4 @@
-// warpstep explain: a model's step as a list of calls, before anything runs.
+// warpstep explain: prints the step of a model as a list of calls, without running it.
 #include "engine/explain/explain.h"
 
 #include <fmt/format.h>
@@ -27,14 +27,14 @@ struct ExplainOptions {
 
 constexpr const char* default_assumed = "sm_90";
 
-// A CUDA device that need not be there.
+// A CUDA device that may be missing.
 std::shared_ptr<Backend> assumed(const RunOptions& options, const std::string& device) {
   BackendOptions backend = backend_options(options);
   backend.assumed_device = device;
   return open_backend("cuda", backend);
 }
 
-// Even a machine without any fast backend can have its steps explained.
+// Steps can be explained even on a machine without any fast backend.
 std::shared_ptr<Backend> backend_of(const ExplainOptions& all) {
   const RunOptions& options = all.run;
   if (!all.assume.empty()) return assumed(options, all.assume);

@@ -33,7 +33,7 @@ fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   return run.file.filename() == "session.prof" ? folder : folder / run.file.stem();
 }
 
-// In a folder of its own for each format: HolisticTraceAnalysis takes every .json for a trace.
+// Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace.
 void write(const fs::path& folder, const std::string& name, std::string_view content) {
   fs::create_directories(folder);
   write_atomically(folder / name, content);

@@ -1,4 +1,4 @@
-// warpstep info: what this program is, where it runs, and what it found there.
+// warpstep info: versions, the machine, libraries and backends.
 #include <cairo.h>
 #include <fmt/format.h>
 #include <png.h>

@@ -26,7 +26,7 @@ std::string shuffle_meaning(const RunOptions& options) {
                                                  : options.shuffle;
 }
 
-// The table: what follows a name are its field, commands and rule for --resume.
+// A row is {{name, help, check, ...}, field, subcommands, rule for --resume, meaning}.
 
 OptionGroup data_group() {
   using O = RunOptions;
@@ -216,7 +216,7 @@ OptionGroup optimizer_group() {
            {{.name = "--class-weights",
              .help = "weight of each class in the loss, in the order of the classes: 1,2.5,...",
              .check = number_from_zero(),
-             .type = "X,X,...",
+             .type = "X,X",
              .by_comma = true},
             &O::class_weights,
             in_train},

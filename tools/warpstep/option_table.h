@@ -1,4 +1,5 @@
-// The table of the options of a run: a row per option. Included by options.cpp only.
+// The table of the options of a run: a row per option with its name, type, check, help, field,
+// subcommands and rule for --resume. Only options.cpp reads it.
 #pragma once
 
 #include <functional>
@@ -19,9 +20,8 @@ using Field =
 
 struct OptionRow {
   Option option;  // without group and variable
-
   Field field;
-  unsigned commands;
+  unsigned commands;  // of Commands
   Resume resume = Resume::always;
   // What the option means, where different texts can mean the same.
   std::function<std::string(const RunOptions&)> meaning = {};

@@ -1,4 +1,4 @@
-// warpstep ranks: the processes of one job beside each other, on one clock.
+// warpstep ranks: compares the processes of one job on one clock.
 #include "profiler/analysis/ranks.h"
 
 #include <fmt/format.h>
@@ -37,8 +37,8 @@ void append_member(std::string& archive, const std::string& name, std::string_vi
   if (over != 0) archive.append(data::tar_block_bytes - over, '\0');
 }
 
-// A trace a rank, all on rank 0's clock, behind the manifest that Perfetto (58 and later) lays
-// several traces over each other by: https://perfetto.dev/docs/reference/perfetto-manifest.
+// One trace per rank, all on rank 0's clock, after the manifest by which Perfetto (58 and later)
+// merges several traces: https://perfetto.dev/docs/reference/perfetto-manifest.
 std::string perfetto_archive(std::vector<profiler::Session>& sessions,
                              const profiler::RanksView& view) {
   Json files = Json::array();
@@ -106,8 +106,7 @@ Run declare_ranks(Parser parser) {
   return [options] { return compare_ranks(*options); };
 }
 
-const Command ranks_command("ranks",
-                            "the processes of one job beside each other: which is waited for",
+const Command ranks_command("ranks", "compare the ranks of one job and find the straggler",
                             declare_ranks);
 
 }  // namespace

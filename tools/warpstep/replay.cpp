@@ -1,4 +1,4 @@
-// warpstep replay: what CUPTI told an earlier run, read again by today's parser.
+// warpstep replay: parses the raw CUPTI buffers of an earlier run again.
 #include <fmt/format.h>
 
 #include <memory>
@@ -45,7 +45,7 @@ Run declare_replay(Parser parser) {
   return [options] { return replay(*options); };
 }
 
-const Command replay_command("replay", "make a session of raw CUPTI buffers", declare_replay);
+const Command replay_command("replay", "create a session from raw CUPTI buffers", declare_replay);
 
 }  // namespace
 }  // namespace warpstep::tools

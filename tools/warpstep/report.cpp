@@ -1,4 +1,4 @@
-// warpstep report: where a run's time went, on the terminal and as one page.
+// warpstep report: the profile of a run with advice, on the terminal and as one page.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -30,7 +30,7 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
   return {{"stamp", session.stamp}, {"notes", analysis.trust.notes}, {"tables", std::move(tables)}};
 }
 
-// Beside the session: RUN/report.html, or NAME.html for NAME.prof. Other rules have another page.
+// Next to the session: RUN/report.html, or NAME.html for NAME.prof; -tb for --tb-compatible.
 std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun& run) {
   if (!options.output.empty()) return options.output;
   const std::string stem =
@@ -76,7 +76,7 @@ Run declare_report(Parser parser) {
   return [options] { return report(*options); };
 }
 
-const Command report_command("report", "where a run's time went, and what to do about it",
+const Command report_command("report", "show where a run spends its time, with advice",
                              declare_report);
 
 }  // namespace

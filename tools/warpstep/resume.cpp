@@ -25,10 +25,10 @@ std::string older_hint(const Resumed& resumed) {
   for (const fs::path& path : checkpoints(resumed.run))
     if (is_best || path.filename() < resumed.checkpoint.filename()) older = path;
   if (is_best && !older.empty())
-    return fmt::format("; the newest checkpoint may be whole: --resume {}", older.string());
+    return fmt::format("; the newest checkpoint may be intact: --resume {}", older.string());
   return older.empty()
              ? "; there is no older checkpoint: start the run again with --overwrite"
-             : fmt::format("; the one before it may be whole: --resume {}", older.string());
+             : fmt::format("; the one before it may be intact: --resume {}", older.string());
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ std::string text_at(const Json& json, const std::string& key) {
   return found->is_string() ? found->get<std::string>() : brief(*found);
 }
 
-// Where the times of files say that they may have changed.
+// Notes files whose times suggest a change.
 void note_times(const Resumed& resumed, const Json& data, const std::string& of,
                 const data::Dataset& set) {
   const Json& then = resumed.config->at("data");
@@ -94,8 +94,7 @@ void note_times(const Resumed& resumed, const Json& data, const std::string& of,
   const auto newest = then.find(of + "newest_ns");
   const std::vector<std::string> written = data::written_after(
       set, newest != then.end() && newest->is_number_integer() ? newest->get<std::int64_t>() : 0);
-  say("{}: {}; the samples that were compared have the bytes that they had, so the run "
-      "goes on\n",
+  say("{}: {}; the compared samples have the same bytes as before, so the run continues\n",
       set.path(),
       written.empty()
           ? std::string("files have other times than when the run was saved")
@@ -141,8 +140,8 @@ void require_same_run(const Resumed& resumed, const RunOptions& options) {
 
 namespace {
 
-// Weights and moments are kept in f32 whatever the step computes in.
-void go_on_in_precision(Precision from, Precision to, Store& store) {
+// Weights and moments are kept in f32 in every precision.
+void continue_in_precision(Precision from, Precision to, Store& store) {
   if (from == to) return;
   store.set_step_state(in_precision(store.step_state(), from, to));
   say("--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
@@ -169,7 +168,7 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
   const RunOptions& then = resumed.options;
-  go_on_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
+  continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
   const std::string file = resumed.checkpoint.filename().string();
   for (const OptionChange& change : changes(then, options))

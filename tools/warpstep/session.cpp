@@ -46,8 +46,8 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
     fail<DataError>("--weights {}: there is no such file", weights.file);
   if (resumes)
     fail<UsageError>(
-        "--weights does not go with --resume: the run goes on with its own; a new run can start "
-        "from other weights");
+        "--weights does not go with --resume: the run continues with its own weights; start a new "
+        "run to use others");
 }
 
 nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store) {
@@ -76,8 +76,8 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
   return options_for(backend, step);
 }
 
-// Plans may make a device do anything: those that others can change are not loaded.
-void tell_of_unused_cache(const std::filesystem::path& folder) {
+// A plan is code for the device: a cache that other users can write is not used.
+void warn_of_unused_cache(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (folder.empty() || !std::filesystem::exists(std::filesystem::symlink_status(folder, ignored)))
     return;
@@ -91,7 +91,7 @@ Device open_device(const RunOptions& options) {
   const BackendOptions backend = backend_options(options);
   const auto open = [&](const std::string& device) -> Device {
     auto opened = open_backend(device, backend);
-    if (device.starts_with("cuda")) tell_of_unused_cache(backend.plan_cache);
+    if (device.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
     return {std::move(opened), ""};
   };
   if (options.device != "auto") return open(options.device);
@@ -140,8 +140,8 @@ std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Sou
 
 namespace {
 
-// Bytes that a step's and an evaluation's loaders take: what does not depend on the batch, and so
-// many slots of their inputs each.
+// Bytes of the loaders of a step and of an evaluation: a part that does not depend on the batch,
+// and a number of slots of their inputs each.
 struct Loading {
   std::uint64_t fixed = 0;
   std::array<std::uint64_t, 2> slots{Feeder::buffers, Feeder::buffers};  // on a device
@@ -161,12 +161,12 @@ struct Loading {
   }
 };
 
-// The average of the weights goes to a store of the evaluation's own before each of them.
+// The average of the weights is copied to a separate store before each evaluation.
 bool averages(const RunOptions& options) {
   return options.ema > 0;
 }
 
-// The run's two steps as they would be with any batch; nothing is allocated.
+// Plans the run's two steps for any batch; allocates nothing.
 struct Rebatched {
   const RunOptions& options;
   const Source &training, &test;

@@ -1,4 +1,4 @@
-// warpstep train: a model, a data set, a run directory.
+// warpstep train: trains a model on a data set and writes a run directory.
 #include <fmt/format.h>
 
 #include <array>
@@ -48,7 +48,7 @@ std::string default_out(const std::string& model) {
   return fmt::format("runs/{}-{}", model, text.data());
 }
 
-// A run's options: as typed, or for --resume the run's own with what was typed on top.
+// The options of a run: as typed, or for --resume those of the run, replaced by typed ones.
 RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
                            const std::optional<Resumed>& resumed) {
   RunOptions options = request.options;
@@ -70,12 +70,12 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())
     fail<UsageError>(
-        "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
+        "which data? Give a folder with --data; `warpstep data make DIR` creates a small one");
   if (options.epochs == 0 && options.steps == 0)
     fail<UsageError>("the run has no end: give --epochs N or --steps N");
   if (request.check_numerics && (options.profile == "spans" || options.profile == "deep"))
     fail<UsageError>(
-        "--profile {} does not go with --check-numerics, whose steps take other times: say "
+        "--profile {} does not go with --check-numerics, which changes the times of steps; use "
         "--profile steps",
         options.profile);
   if (options.out.empty()) options.out = default_out(options.model);
@@ -132,8 +132,8 @@ void announce(const Job& job) {
     say("{}\n", recompute_line(job.options, job.training, *job.step));
 }
 
-// What is told of a run, and what it leaves.
-struct Following {
+// The observers of a run and its files.
+struct Observers {
   RunDirectory& run;
   BestCheckpoint& best;
   Totals& totals;
@@ -147,7 +147,7 @@ std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics
   return options.no_graph ? eager_runner(program) : graph_runner(program);
 }
 
-// What was saved of a run that diverged, and how to find out why it did.
+// The last checkpoint of a diverged run, and how to find the cause.
 std::string after_divergence(const RunDirectory& run, bool check_numerics) {
   const std::vector<fs::path> saved = checkpoints(run.path());
   const std::string last =
@@ -163,20 +163,20 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
-fs::path run_job(Job& job, bool check_numerics, const Following& following, const Json& config,
+fs::path run_job(Job& job, bool check_numerics, const Observers& observers, const Json& config,
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
-  RunDirectory& run = following.run;
+  RunDirectory& run = observers.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
     run.sync_metrics();
-    following.bad.sync();
+    observers.bad.sync();
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
-    if (job.options.keep_best) following.best.offer(last_checkpoint, at);
-    run.prune_checkpoints(job.options.keep_checkpoints, following.best.waiting());
+    if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
+    run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
     return last_checkpoint;
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
@@ -186,7 +186,7 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
                    job.evaluation.get(),
                    &job.test.batches(),
                    runner.get(),
-                   {&following.totals, &run, &line, &following.bad, &following.profiling},
+                   {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
                    save,
                    evaluation_runner.get()},
                   {.epochs = job.options.epochs,
@@ -201,7 +201,7 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
   return last_checkpoint;
 }
 
-// Everything is saved before anything of it is printed.
+// Saves everything before printing any of it.
 void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSampleLog& bad,
               const Json& summary) {
   bad.close();
@@ -214,19 +214,19 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
 
 int train(const Parser& parser, const TrainRequest& request) {
   static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
-  // Before any other thread, and to the process's end: a signal that comes when all is saved must
-  // not make the exit code that of a run that was killed.
+  // Before any other thread, and to the end of the process: a signal after everything is saved must
+  // not change the exit code to that of a killed run.
   static SignalThread& signals = *new SignalThread;
   RunLock lock;
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) {
     if (fs::is_directory(run_of(request.resume)))
-      lock = RunLock(run_of(request.resume));  // what is read next must not change
+      lock = RunLock(run_of(request.resume));  // the files read next must not change
     resumed = find_resumed(request.resume, parser, request.options);
   }
   RunOptions options = resolve_options(parser, request, resumed);
   check_start_weights(request.weights, resumed.has_value());
-  check_profile_options(options);  // refused before anything is done
+  check_profile_options(options);  // refuse before doing anything
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
   Json weights = load_start_weights(request.weights, job.step->store());
@@ -271,13 +271,13 @@ int train(const Parser& parser, const TrainRequest& request) {
   if (job.options.keep_best && best.best()) summary["best"] = best.json();
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
-  if (totals.steps == 0)  // what an earlier process of the run measured stays
+  if (totals.steps == 0)  // keep the measurements of an earlier process
     for (const Json earlier = earlier_summary(run.path());
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
   conclude(job, profiling, run, bad, summary);
   if (outcome == Outcome::finished) return done;
-  say("interrupted; go on with: warpstep train --resume {}\n", job.options.out);
+  say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }
 

@@ -1,4 +1,4 @@
-// warpstep weights: look into files of weights, and make other files of them.
+// warpstep weights: describes safetensors files and converts them.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,10 +16,9 @@
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
-
-// warpstep weights convert: a safetensors file with other names or in another precision.
-
 namespace {
+
+// warpstep weights convert: changes the names or the precision of a safetensors file.
 
 struct Request {
   std::string in, out, type, strip_prefix;
@@ -59,8 +58,6 @@ int convert(const Request& request) {
   return done;
 }
 
-}  // namespace
-
 Run declare_weights_convert(Parser parser) {
   auto request = std::make_shared<Request>();
   parser.add({.name = "IN",
@@ -94,9 +91,7 @@ Run declare_weights_convert(Parser parser) {
   return [request] { return convert(*request); };
 }
 
-// warpstep weights info: what is in a safetensors file, as a table or as JSON.
-
-namespace {
+// warpstep weights info: lists the tensors of a safetensors file, as a table or as JSON.
 
 using Json = nlohmann::ordered_json;
 
@@ -142,7 +137,7 @@ Json describe(const SafetensorsFile& file) {
   Json tensors = Json::array();
   for (const StoredTensor& tensor : file.tensors()) tensors.push_back(describe(file, tensor));
   const Totals totals = totals_of(tensors);
-  Json::object_t metadata;  // whose [] would look through all keys before
+  Json::object_t metadata;  // its [] would search all earlier keys
   metadata.reserve(file.metadata().size());
   for (const auto& [key, value] : file.metadata()) metadata.emplace_back(key, value);
   return {{"file", file.path().string()},
@@ -190,7 +185,7 @@ void print_metadata(const Json& metadata) {
   if (checksums > 0) fmt::print("  and the checksums of {} tensors\n", checksums);
 }
 
-// The columns of NaN and infinity come only where there is one.
+// The columns of NaN and infinity appear only if there is one.
 void print(const Json& file) {
   std::size_t width = 4;
   for (const Json& tensor : file["tensors"])
@@ -222,8 +217,6 @@ int info(const std::string& path, bool json) {
   return done;
 }
 
-}  // namespace
-
 Run declare_weights_info(Parser parser) {
   struct Options {
     std::string file;
@@ -236,8 +229,6 @@ Run declare_weights_info(Parser parser) {
   parser.footer("Example:\n  warpstep weights info resnet18.safetensors");
   return [options] { return info(options->file, options->json); };
 }
-
-namespace {
 
 Run declare_weights(Parser parser) {
   return declare_group(parser, {{"info", "print names, shapes and statistics of a file's tensors",

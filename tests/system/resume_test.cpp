@@ -79,7 +79,8 @@ TEST_F(Resume, AfterASignalInMidEpoch) {
     program.signal(number);  // timeout(1) sends it twice: that is one request
     const Ended ended = program.wait();
     EXPECT_EQ(ended.exit_code, 130);
-    EXPECT_THAT(ended.err, HasSubstr("interrupted; continue with: warpstep train --resume " + out_));
+    EXPECT_THAT(ended.err,
+                HasSubstr("interrupted; continue with: warpstep train --resume " + out_));
     const Json summary = read_json(out_ + "/summary.json");
     EXPECT_EQ(summary["outcome"], "interrupted");
     EXPECT_EQ(summary["checkpoint"], checkpoints(out_).back().filename().string());

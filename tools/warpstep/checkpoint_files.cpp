@@ -67,21 +67,22 @@ fs::path newest_checkpoint(const fs::path& run) {
   if (!all.empty()) return all.back();
   if (fs::exists(run / best_name)) return run / best_name;
   fail<DataError>(
-      "{}: no {}*{} in it; a run that was stopped before it saved one starts again with "
-      "--overwrite, and saves earlier with --checkpoint-every N",
+      "{}: no {}*{} in it; restart a run that was stopped before it saved one with --overwrite, "
+      "and "
+      "save earlier with --checkpoint-every N",
       run.string(), prefix, suffix);
 }
 
 fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
   if (which == "last") return newest_checkpoint(run);
   if (!fs::is_directory(run))
-    fail<UsageError>("--checkpoint {}: goes with a run directory, and {} is none", which,
+    fail<UsageError>("--checkpoint {}: goes with a run directory, and {} is not one", which,
                      run.string());
   if (which == "best") {
     if (fs::exists(run / best_name)) return run / best_name;
     fail<DataError>(
-        "{}: no {} in it; a run keeps one from its first evaluation after training began on, "
-        "unless --no-keep-best; --checkpoint last uses the newest checkpoint",
+        "{}: no {} in it; a run writes it at its first evaluation after training began, unless "
+        "--no-keep-best; --checkpoint last uses the newest checkpoint",
         run.string(), best_name);
   }
   for (const fs::path& path : {run / which, fs::path(which)})
@@ -92,7 +93,8 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
       which, run.string());
 }
 
-namespace fs = std::filesystem;
+// The best checkpoint.
+
 using Json = nlohmann::ordered_json;
 
 namespace {

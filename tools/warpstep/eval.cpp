@@ -281,8 +281,8 @@ Run declare_eval(Parser parser) {
       transforms_help() +
       "\nOptions that are not given are those of the run.\n"
       "Examples:\n  warpstep eval runs/first --checkpoint best\n"
-      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 "
-      "--std 0.25 0.25 0.25 \\\n    --logits out.safetensors");
+      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 \\\n"
+      "    --std 0.25 0.25 0.25 --logits out.safetensors");
   return [parser, request] { return evaluate_run(parser, *request); };
 }
 

@@ -113,19 +113,20 @@ void require_same_data(const Resumed& resumed, const Json& data, const data::Dat
     const std::string of = set == &test ? "test_" : "";
     const std::string split = set == &test ? "test" : "training";
     constexpr const char* ways_out =
-        "go on with these by --allow-changed-data, or start a new run with another --out";
+        "continue with these data by --allow-changed-data, or start a new run with another --out";
     if (text_at(then, of + "fingerprint") != text_at(data, of + "fingerprint"))
       fail<DataError>(
           "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} "
-          "when {} was saved; give back the files that it had (names, sizes and labels count), {}",
+          "when {} was saved; restore its files (names, sizes and labels count), {}",
           training.path(), split, text_at(data, of + "images"), text_at(data, of + "fingerprint"),
           text_at(then, of + "images"), text_at(then, of + "fingerprint"),
           resumed.checkpoint.filename().string(), ways_out);
     const std::string content = text_at(then, of + "content");
     if (content != "none" && content != text_at(data, of + "content"))
       fail<DataError>(
-          "{}: the {} data are not those of the run: names, sizes and labels are, but not the "
-          "bytes of the images; give back the files that it had when {} was saved, {}",
+          "{}: the {} data are not those of the run: names, sizes and labels are "
+          "the same, but the bytes of images differ; restore the files that it had when {} was "
+          "saved, {}",
           training.path(), split, resumed.checkpoint.filename().string(), ways_out);
     note_times(resumed, data, of, *set);
   }
@@ -144,8 +145,8 @@ namespace {
 void continue_in_precision(Precision from, Precision to, Store& store) {
   if (from == to) return;
   store.set_step_state(in_precision(store.step_state(), from, to));
-  say("--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
-      "on as they are{}, but the bits will not be those of a run in one precision\n",
+  say("--precision {}: the run was in {} so far; its weights and moments are fp32 and stay "
+      "unchanged{}, but the bits will differ from those of a run in one precision\n",
       name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
 }
 
@@ -160,10 +161,9 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
       fail<DataError>("{}: its metadata has 'step' {}, and its name step {}",
                       resumed.checkpoint.string(), progress.step, step_of(name));
     if (store.step_state().micro_step >= std::max(1, static_cast<int>(options.accumulate)))
-      fail<DataError>(
-          "{}: its metadata has 'micro_step' {}, where a number below --accumulate {} "
-          "belongs",
-          resumed.checkpoint.string(), store.step_state().micro_step, options.accumulate);
+      fail<DataError>("{}: its metadata has 'micro_step' {}, which is not below --accumulate {}",
+                      resumed.checkpoint.string(), store.step_state().micro_step,
+                      options.accumulate);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }

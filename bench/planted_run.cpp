@@ -97,7 +97,7 @@ class Watcher final : public TrainObserver {
  public:
   Watcher(const Plant& plant, profiler::Recorder& recorder) : plant_(plant), recorder_(recorder) {}
   void on_step(const StepRecord& record) override {
-    recorder_.on_step(tools::told_step(record), tools::place_after(record));
+    recorder_.on_step(tools::to_profiler_step(record), tools::place_after(record));
     sleep_us(plant_.observer_us);
     if (record.step <= plant_.steps / 2) return;
     const double steps = static_cast<double>(plant_.steps - plant_.steps / 2);

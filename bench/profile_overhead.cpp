@@ -39,7 +39,7 @@ class Observer final : public TrainObserver {
   explicit Observer(profiler::Recorder* recorder) : recorder_(recorder) {}
   void on_step(const StepRecord& record) override {
     times_.push_back(static_cast<double>(record.end_ns - record.begin_ns));
-    if (recorder_) recorder_->on_step(tools::told_step(record), tools::place_after(record));
+    if (recorder_) recorder_->on_step(tools::to_profiler_step(record), tools::place_after(record));
   }
   double median() {
     const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);

@@ -5,7 +5,7 @@
 #include "engine/core/error.h"
 
 #ifdef WARPSTEP_SANITIZED
-// fontconfig keeps what it has read of the fonts until the process ends and frees it never.
+// fontconfig keeps its font data until the process ends and never frees it.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libfontconfig\n";
 }

@@ -13,8 +13,8 @@
 namespace warpstep {
 namespace {
 
-// Blue and vermilion of Okabe and Ito's palette, told apart with any kind of colour vision; marker
-// and dash tell them apart in grey, too.
+// Blue and vermilion of Okabe and Ito's palette, distinct with any kind of colour vision; marker
+// and dash distinguish them in grey, too.
 constexpr Color train_color = {0.000, 0.447, 0.698}, validation_color = {0.835, 0.369, 0.000};
 constexpr Color ink = {0.13, 0.13, 0.13}, faint_ink = {0.42, 0.42, 0.42}, grid = {0.90, 0.90, 0.90};
 

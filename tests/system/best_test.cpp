@@ -130,7 +130,7 @@ TEST_F(Best, MayBeGoneOnFrom) {
   fs::resize_file(best_, fs::file_size(best_) / 2);
   const Ended broken = run({"train", "--resume", best_});
   EXPECT_EQ(broken.exit_code, 1);
-  EXPECT_THAT(broken.err, HasSubstr("the newest checkpoint may be whole: --resume " +
+  EXPECT_THAT(broken.err, HasSubstr("the newest checkpoint may be intact: --resume " +
                                     checkpoints(out_).back().string()));
   const Ended without = run({"train", "--resume", out_, "--epochs", "6"});
   EXPECT_EQ(without.exit_code, 0) << without.err;
@@ -145,7 +145,7 @@ TEST_F(Best, IsLeftOutOnRequest) {
   const Ended best = run({"eval", out_, "--checkpoint", "best"});
   EXPECT_EQ(best.exit_code, 1);
   EXPECT_THAT(best.err, AllOf(HasSubstr(out_ + ": no best.safetensors in it"),
-                              HasSubstr("--checkpoint last takes the newest")));
+                              HasSubstr("--checkpoint last uses the newest")));
   const Ended no = run({"eval", out_, "--checkpoint", "first"});
   EXPECT_EQ(no.exit_code, 1);
   EXPECT_THAT(no.err, HasSubstr("--checkpoint first: there is no such file"));

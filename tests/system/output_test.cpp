@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <sstream>
 
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -11,6 +12,7 @@ namespace warpstep::system_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
@@ -26,6 +28,18 @@ class Output : public testing::Test {
   const TemporaryFolder folder_;
   const std::string data_ = folder_ / "data", alone_ = folder_ / "alone", out_ = folder_ / "run";
 };
+
+TEST(Help, FitsInto100Columns) {
+  for (const char* command : {"train", "eval", "explain", "report", "compare", "export",
+                              "check-trace", "profile", "replay", "ranks", "info"}) {
+    const Ended ended = run({command, "--help"});
+    EXPECT_EQ(ended.exit_code, 0);
+    std::istringstream lines(ended.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  }
+  EXPECT_THAT(run({"train", "--help"}).out,
+              AllOf(HasSubstr("\nData:\n"), HasSubstr("\nProfile:\n"), HasSubstr("\nRun:\n")));
+}
 
 TEST_F(Output, ALostStderrChangesNothing) {
   for (const Standard err : {Standard::closed, Standard::full, Standard::gone}) {

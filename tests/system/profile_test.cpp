@@ -147,7 +147,7 @@ TEST_F(Profile, RefusesCountersWithoutWindows) {
         run(with(short_run(data(), other), "--profile", level, "--profile-counters"));
     EXPECT_EQ(ended.exit_code, 2);
     EXPECT_THAT(ended.err,
-                HasSubstr("which --profile spans or deep record: not " + std::string(level)));
+                HasSubstr("which only --profile spans and deep record, not " + std::string(level)));
     EXPECT_FALSE(fs::exists(other));
   }
 }

@@ -80,7 +80,8 @@ TEST_F(Resume, AfterASignalInMidEpoch) {
     program.signal(number);  // timeout(1) sends it twice: that counts as one request
     const Ended ended = program.wait();
     EXPECT_EQ(ended.exit_code, 130);
-    EXPECT_THAT(ended.err, HasSubstr("interrupted; go on with: warpstep train --resume " + out_));
+    EXPECT_THAT(ended.err,
+                HasSubstr("interrupted; continue with: warpstep train --resume " + out_));
     const Json summary = read_json(out_ + "/summary.json");
     EXPECT_EQ(summary["outcome"], "interrupted");
     EXPECT_EQ(summary["checkpoint"], checkpoints(out_).back().filename().string());
@@ -203,7 +204,7 @@ TEST_F(Resume, RefusesAnotherRun) {
            {{"mlp", "--resume", out_}, 2, "model mlp: the run in " + out_ + " has cifar10cnn"},
            {{"--resume", out_, "--out", "x"}, 2, "--out does not go with --resume"},
            {{"--resume", out_, "--overwrite"}, 2, "--overwrite does not go with --resume"},
-           {{"--resume", middle, "--batch", "16"}, 2, "stands in mid-epoch, after 4 batches"},
+           {{"--resume", middle, "--batch", "16"}, 2, "is in mid-epoch, after 4 batches"},
            {{"--resume", middle, "--seed", "1"}, 2, "drawn with --seed 0"},
            {{"--resume", folder_ / "no"}, 1, "there is no such run directory or checkpoint"},
            {{"--resume", data_}, 1, "a run that was stopped before it saved one"},

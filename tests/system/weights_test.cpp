@@ -201,7 +201,7 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
                  HasSubstr("did you mean mlp?"));
   expect_refused({"eval", "mlp", "--weights", weights_}, 2, HasSubstr("which data?"));
   expect_refused({"eval", "mlp", "--weights", weights_, "--data", data_}, 2,
-                 HasSubstr("with which were these weights trained?"));
+                 HasSubstr("that these weights were trained with"));
   expect_refused({"eval", run_, "--logits", folder_ / "out.npy"}, 2,
                  HasSubstr("name it X.safetensors"));
   expect_refused({"eval", run_, "--logits", logits_, "--data-errors", "mask"}, 2,

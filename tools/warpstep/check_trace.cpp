@@ -1,6 +1,5 @@
-// warpstep check-trace: whether a Kineto trace, anybody's, is one that its readers read right.
+// warpstep check-trace: check any Kineto trace for problems in viewers.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -28,21 +27,24 @@ int check(const std::filesystem::path& path) {
   const std::vector<std::string> findings = findings_of(path);
   for (const std::string& finding : findings) fmt::print("{}\n", finding);
   if (!findings.empty()) return failed;
-  fmt::print("{}: nothing that a reader would stumble over\n", path.string());
+  fmt::print("{}: no problems found\n", path.string());
   return done;
 }
 
-Run declare_check_trace(CLI::App& app) {
+Run declare_check_trace(Parser parser) {
   auto path = std::make_shared<std::string>();
-  app.add_option("file", *path, "a trace in Kineto's format, .json or .json.gz")->required();
-  app.footer(
-      "Prints a line for each rule that the trace breaks, and then exits with 1.\n"
+  parser.add({.name = "file",
+              .variable = path.get(),
+              .help = "trace in Kineto's format, .json or .json.gz",
+              .type = "FILE",
+              .required = true});
+  parser.footer(
+      "Prints one line per problem and then exits with 1.\n"
       "Example:\n  warpstep check-trace runs/first/trace/kineto/*.pt.trace.json.gz");
   return [path] { return check(*path); };
 }
 
-const Command check_trace_command("check-trace",
-                                  "look for what readers of a Kineto trace would stumble over",
+const Command check_trace_command("check-trace", "check a Kineto trace for problems in viewers",
                                   declare_check_trace);
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -24,8 +25,8 @@ namespace {
 
 constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors";
 
-// The step in a name that checkpoint_path() gives, and in no other: a file that somebody put there
-// must not be taken for the newest.
+// The step in a name that checkpoint_path() gives, and in no other: a file that a user put there
+// must not count as the newest.
 std::optional<std::uint64_t> step_in(std::string_view name) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix) ||
       name.size() <= prefix.size() + suffix.size())
@@ -66,21 +67,22 @@ fs::path newest_checkpoint(const fs::path& run) {
   if (!all.empty()) return all.back();
   if (fs::exists(run / best_name)) return run / best_name;
   fail<DataError>(
-      "{}: no {}*{} in it; a run that was stopped before it saved one starts again with "
-      "--overwrite, and saves earlier with --checkpoint-every N",
+      "{}: no {}*{} in it; restart a run that was stopped before it saved one with --overwrite, "
+      "and "
+      "save earlier with --checkpoint-every N",
       run.string(), prefix, suffix);
 }
 
 fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
   if (which == "last") return newest_checkpoint(run);
   if (!fs::is_directory(run))
-    fail<UsageError>("--checkpoint {}: goes with a run directory, and {} is none", which,
+    fail<UsageError>("--checkpoint {}: goes with a run directory, and {} is not one", which,
                      run.string());
   if (which == "best") {
     if (fs::exists(run / best_name)) return run / best_name;
     fail<DataError>(
-        "{}: no {} in it; a run keeps one from its first evaluation after training began on, "
-        "unless --no-keep-best; --checkpoint last takes the newest checkpoint",
+        "{}: no {} in it; a run writes it at its first evaluation after training began, unless "
+        "--no-keep-best; --checkpoint last uses the newest checkpoint",
         run.string(), best_name);
   }
   for (const fs::path& path : {run / which, fs::path(which)})
@@ -91,7 +93,8 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
       which, run.string());
 }
 
-namespace fs = std::filesystem;
+// The best checkpoint.
+
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -100,8 +103,8 @@ Scored scored_of(const EvaluationRecord& evaluation) {
   return {evaluation.step, evaluation.epoch, evaluation.score.accuracy(), evaluation.score.loss()};
 }
 
-// What a checkpoint says of itself: its step, and its score if its own weights were evaluated.
-// DataError when it cannot be read.
+// The step of a checkpoint, and its score if its own weights were evaluated. DataError if it cannot
+// be read.
 std::pair<std::uint64_t, std::optional<Scored>> read_score(const fs::path& checkpoint) {
   const Progress progress = read_progress(checkpoint);
   if (!progress.evaluation || progress.evaluation->step != progress.step)
@@ -121,8 +124,8 @@ void copy_bytes(const fs::path& from, const fs::path& to) {
   copy.commit();
 }
 
-// A second name for the same bytes, which is made aside and takes the place of `to` in one step: it
-// takes no room on the disk. Where the file system knows no links the bytes are copied.
+// A hard link that replaces `to` atomically and needs no space on the disk. On a file system
+// without links the bytes are copied.
 void link_or_copy(const fs::path& from, const fs::path& to) {
   const fs::path aside =
       to.parent_path() / fmt::format(".{}.tmp-{}-0", to.filename().string(), ::getpid());
@@ -144,7 +147,7 @@ void rename_aside(const fs::path& path, std::string_view why) {
   say("{}: renamed to {}\n", why, aside.filename().string());
 }
 
-// Of best.safetensors, unless it is not the run's any more.
+// The score of best.safetensors, unless it no longer belongs to the run.
 std::optional<Scored> kept_score(const fs::path& best, std::uint64_t step) {
   try {
     const auto [made_at, scored] = read_score(best);
@@ -189,7 +192,7 @@ void BestCheckpoint::offer(const fs::path& checkpoint, const Progress& progress)
   if (!best_ || scored.better_than(*best_)) keep(checkpoint, scored);
 }
 
-// The checkpoint itself is whole, so a disk that refuses a second name for it does not end a run.
+// The checkpoint itself is intact, so a disk that refuses the link does not end the run.
 void BestCheckpoint::keep(const fs::path& checkpoint, const Scored& scored) {
   best_ = scored;
   try {

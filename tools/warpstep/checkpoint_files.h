@@ -1,9 +1,9 @@
-// The checkpoints in a run directory, by their names.
+// The checkpoints in a run directory: their names, the newest one and the best one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -12,29 +12,27 @@
 
 namespace warpstep::tools {
 
-// Those of an evaluation that none was better than, see best_checkpoint.h.
+// The checkpoint with the best evaluation.
 inline constexpr std::string_view best_name = "best.safetensors";
-// Appended to what is after the checkpoint that a run goes on from.
+// Appended to the names of checkpoints after the one that a run resumes from.
 inline constexpr std::string_view set_aside = ".old";
 
 bool is_checkpoint_name(std::string_view name);  // "checkpoint-00000624.safetensors"
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, std::uint64_t step);
 std::uint64_t step_of(const std::filesystem::path& checkpoint);  // by its name
 
-// Those of steps, oldest first.
+// The checkpoints of steps, oldest first.
 std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& run);
 
-// The newest checkpoint of a run directory; the best one if there is no other. DataError when there
-// is none.
+// The newest checkpoint of a run directory, or the best one if there is no other. DataError if
+// there is none.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 
 // `which` is "last", "best", the name of a file in the run directory or a path. UsageError or
-// DataError that says what there is.
+// DataError that lists the existing ones.
 std::filesystem::path chosen_checkpoint(const std::filesystem::path& run, std::string_view which);
 
-// The checkpoint of a run with the best evaluation, kept as best.safetensors.
-
-// What a checkpoint's weights scored on the test split.
+// The scores of a checkpoint's weights on the test split.
 struct Scored {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
@@ -46,23 +44,24 @@ struct Scored {
   bool operator==(const Scored&) const = default;
 };
 
+// The checkpoint of a run with the best evaluation, kept as best.safetensors.
 class BestCheckpoint {
  public:
-  // Of a run that begins in this directory.
+  // Of a new run in this directory.
   explicit BestCheckpoint(std::filesystem::path run) : run_(std::move(run)) {}
-  // Of a run that goes on after `step`: what is kept there is remembered. One of a later step is
-  // renamed to *.old with a message, as later checkpoints are, and so is one that cannot be read;
-  // then, or if the run was killed before it was made, the best of the other checkpoints that were
-  // evaluated takes its place, unless `keep` is false.
+  // Of a run that continues after `step`: finds its best checkpoint. One of a later step, or one
+  // that cannot be read, is renamed to *.old with a message, as later checkpoints are. Then, or if
+  // the run was killed before it was written, the best of the other evaluated checkpoints replaces
+  // it, unless `keep` is false.
   static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep);
 
-  // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and none
-  // before were better. When the disk refuses, that is said on stderr and the checkpoint waits: it
-  // must not be removed, and is tried again with the next offer.
+  // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and are
+  // the best so far. If the disk refuses, a message goes to stderr and the checkpoint waits: it
+  // must not be removed, and the next offer tries again.
   void offer(const std::filesystem::path& checkpoint, const Progress& progress);
 
   const std::optional<Scored>& best() const { return best_; }
-  const std::filesystem::path& waiting() const { return waiting_; }  // empty: none does
+  const std::filesystem::path& waiting() const { return waiting_; }  // empty: none
   nlohmann::ordered_json json() const;  // for summary.json; null without one
 
  private:

@@ -1,13 +1,17 @@
 #include "tools/warpstep/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -24,6 +28,280 @@
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
+
+// Checks. CLI11's own accept "-1" as 2^64 - 1 and "nan" as a number.
+
+namespace {
+
+bool read_number(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == 0;
+}
+
+template <class Number>
+std::string out_of_range(const std::string& text, Number least, Number most) {
+  return fmt::format("Value {} not in range {} to {}", text, least, most);
+}
+
+}  // namespace
+
+Check in_range(std::int64_t least, std::int64_t most) {
+  return {[least, most](const std::string& text) {
+            std::int64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool is_number = error == std::errc() && at == end;
+            if (is_number && value >= least && value <= most) return std::string();
+            return out_of_range(text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+Check number_in_range(double least, double most) {
+  return {[least, most](const std::string& text) {
+            double value = 0;
+            if (read_number(text, value) && value >= least && value <= most) return std::string();
+            return out_of_range(text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+Check one_of(std::initializer_list<std::string_view> choices) {
+  const std::vector<std::string> all(choices.begin(), choices.end());
+  return {[all](const std::string& text) {
+            if (std::find(all.begin(), all.end(), text) != all.end()) return std::string();
+            return fmt::format("{} not in {{{}}}", text, fmt::join(all, ","));
+          },
+          "", fmt::format("{}", fmt::join(all, "|"))};
+}
+
+Check whole_number(std::uint64_t least, std::uint64_t most) {
+  return {[least, most](const std::string& text) {
+            std::uint64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool whole = error == std::errc() && at == end;
+            if (whole && value >= least && value <= most) return std::string();
+            return fmt::format("'{}' is not a whole number from {} {}", text, least,
+                               whole && value > most ? fmt::format("to {}", most) : "on");
+          },
+          least > 0 ? fmt::format("at least {}", least) : ""};
+}
+
+Check finite_number() {
+  return {[](const std::string& text) {
+    double value = 0;
+    if (read_number(text, value) && std::isfinite(value)) return std::string();
+    return fmt::format("'{}' is not a number", text);
+  }};
+}
+
+Check number_from_zero() {
+  return {[](const std::string& text) {
+    double value = 0;
+    if (read_number(text, value) && std::isfinite(value) && value >= 0) return std::string();
+    return fmt::format("'{}' is not a number from 0 on", text);
+  }};
+}
+
+Check number_up_to(double most, bool inclusive) {
+  return {[most, inclusive](const std::string& text) {
+            double value = 0;
+            if (read_number(text, value) && value >= 0 &&
+                (value < most || (inclusive && value == most)))
+              return std::string();
+            return fmt::format("'{}' is not a number from 0 {} {}", text,
+                               inclusive ? "to" : "to below", most);
+          },
+          fmt::format("0 to {}{}", inclusive ? "" : "below ", most)};
+}
+
+Check parsed_by(std::function<void(const std::string&)> parse) {
+  return {[parse = std::move(parse)](const std::string& text) {
+    try {
+      parse(text);
+      return std::string();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+  }};
+}
+
+// Help in two columns.
+
+namespace {
+
+constexpr std::size_t help_columns = 100, name_columns = 30;
+
+// The type that help shows for a value of this variable.
+const char* type_of(const Variable& variable) {
+  struct Types {
+    const char* operator()(const bool*) const { return ""; }
+    const char* operator()(const int*) const { return "N"; }
+    const char* operator()(const std::int64_t*) const { return "N"; }
+    const char* operator()(const std::uint64_t*) const { return "N"; }
+    const char* operator()(const double*) const { return "X"; }
+    const char* operator()(const std::string*) const { return "TEXT"; }
+    const char* operator()(const std::vector<double>*) const { return "X"; }
+    const char* operator()(const std::vector<std::string>*) const { return "TEXT"; }
+  };
+  return std::visit(Types(), variable);
+}
+
+// The value that help shows as default; a negative number means that there is none.
+std::string initial_text(const Option& option) {
+  if (!option.initial.empty()) return option.initial == "-" ? "" : option.initial;
+  if (const auto* text = std::get_if<std::string*>(&option.variable)) return **text;
+  if (const auto* list = std::get_if<std::vector<double>*>(&option.variable))
+    return fmt::format("{}", fmt::join(**list, " "));
+  if (const auto* list = std::get_if<std::vector<std::string>*>(&option.variable))
+    return fmt::format("{}", fmt::join(**list, " "));
+  if (const auto* number = std::get_if<double*>(&option.variable))
+    return **number < 0 ? "" : fmt::format("{}", **number);
+  if (const auto* number = std::get_if<int*>(&option.variable)) return fmt::format("{}", **number);
+  if (const auto* number = std::get_if<std::int64_t*>(&option.variable))
+    return fmt::format("{}", **number);
+  if (const auto* number = std::get_if<std::uint64_t*>(&option.variable))
+    return fmt::format("{}", **number);
+  return {};  // a flag
+}
+
+// "images per step (1 to 1048576; default 128)"
+std::string description_of(const Option& option) {
+  std::vector<std::string> facts;
+  if (!option.check.range.empty()) facts.push_back(option.check.range);
+  if (const std::string initial = initial_text(option); !initial.empty() && !option.required)
+    facts.push_back("default " + initial);
+  return facts.empty() ? option.help : fmt::format("{} ({})", option.help, fmt::join(facts, "; "));
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    return help_row(make_option_name(option, positional) + make_option_opts(option),
+                    make_option_desc(option));
+  }
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    if (positional) return option->get_name(true, false);
+    std::string text;
+    for (const std::string& name : option->get_snames()) text += "-" + name + ", ";
+    for (const std::string& name : option->get_lnames()) text += "--" + name + ", ";
+    return text.substr(0, text.size() - 2);
+  }
+};
+
+}  // namespace
+
+std::string help_row(const std::string& name, const std::string& description) {
+  std::string text = "  " + name, line;
+  const auto flush = [&] {
+    const std::size_t last = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+    if (text.size() - last >= name_columns) text += "\n";
+    const std::size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+    text += std::string(name_columns - (text.size() - begin), ' ') + line + "\n";
+    line.clear();
+  };
+  std::istringstream words(description);
+  for (std::string word; words >> word;) {
+    if (!line.empty() && name_columns + line.size() + 1 + word.size() > help_columns) flush();
+    line += (line.empty() ? "" : " ") + word;
+  }
+  if (line.empty()) return text + "\n";
+  flush();
+  return text;
+}
+
+// The parser.
+
+namespace {
+
+constexpr const char* other_group = "Options";
+
+const CLI::Option* find_option(const CLI::App& app, std::string_view name) {
+  return app.get_option_no_throw(std::string(name));
+}
+
+std::string name_of(const CLI::Option& option) {
+  return option.get_lnames().empty() ? option.get_single_name()
+                                     : "--" + option.get_lnames().front();
+}
+
+template <class T>
+CLI::Option* add_typed(CLI::App& app, const Option& option, T* variable) {
+  return app.add_option(option.name, *variable);
+}
+
+CLI::Option* add_typed(CLI::App& app, const Option& option, bool* variable) {
+  return app.add_flag(option.name, *variable);
+}
+
+}  // namespace
+
+Parser::Parser() : app_(std::make_shared<CLI::App>()) {}
+
+Parser::Parser(CLI::App& app) : app_(std::shared_ptr<CLI::App>(), &app) {}
+
+void Parser::add(const Option& option) const {
+  CLI::Option& added = *std::visit(
+      [&](auto* variable) { return add_typed(*app_, option, variable); }, option.variable);
+  const bool is_flag = std::holds_alternative<bool*>(option.variable);
+  added.description(description_of(option))
+      ->required(option.required)
+      ->group(option.group.empty() ? other_group : option.group);
+  if (is_flag) return;
+  added.type_name(!option.type.empty()            ? option.type
+                  : !option.check.choices.empty() ? option.check.choices
+                                                  : type_of(option.variable));
+  if (option.most > 0) added.expected(option.least, option.most);
+  if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
+  if (option.check.problem) added.check(CLI::Validator(option.check.problem, ""));
+  if (!option.zero.empty())
+    added.transform(CLI::Validator(
+        [zero = option.zero](std::string& text) {
+          if (text == zero) text = "0";
+          return std::string();
+        },
+        ""));
+}
+
+void Parser::footer(const std::string& text) const {
+  app_->footer(text);
+}
+
+void Parser::parse(const std::vector<std::string>& arguments) const try {
+  app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+} catch (const CLI::ParseError& error) {
+  fail<UsageError>("{}", error.what());
+}
+
+bool Parser::has(std::string_view name) const {
+  return find_option(*app_, name) != nullptr;
+}
+
+bool Parser::given(std::string_view name) const {
+  const CLI::Option* option = find_option(*app_, name);
+  return option && option->count() > 0;
+}
+
+std::vector<std::string> Parser::given() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options())
+    if (option->count() > 0 && name_of(*option) != "--config") names.push_back(name_of(*option));
+  return names;
+}
+
+std::string Parser::problem(std::string_view name, const std::vector<std::string>& values) const
+    try {
+  CLI::Option& option = *app_->get_option(std::string(name));
+  option.clear();
+  for (const std::string& value : values) option.add_result(value);
+  option.run_callback();
+  return {};
+} catch (const CLI::ParseError& error) {
+  return error.what();
+}
+
 namespace {
 
 std::vector<Spec>& registry() {
@@ -57,7 +335,7 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return names;
 }
 
-// What an argument that nobody took was meant to be; empty if all were taken.
+// Error text for an unrecognised argument, with a suggestion; empty if there is none.
 std::string unexpected_argument(const CLI::App& app) {
   std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return {};
@@ -86,7 +364,7 @@ class ConfigFile : public CLI::ConfigTOML {
     std::vector<std::string> known = option_names(command);
     for (const CLI::Option* option : command.get_options())
       if (option->get_positional()) known.push_back(option->get_single_name());
-    // The parser takes time in the square of a line's length.
+    // CLI11's time grows with the square of a line's length.
     constexpr std::streamsize most = 1 << 16;
     std::string text(most + 1, '\0');
     input.read(text.data(), most + 1);
@@ -113,7 +391,7 @@ class ConfigFile : public CLI::ConfigTOML {
   const CLI::App& app_;
 };
 
-// A pipe would be waited for before its size is known.
+// A pipe would block before its size is known.
 std::string regular_file(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return "";
@@ -129,20 +407,25 @@ CLI::App& root_of(CLI::App& app) {
 // Adds a subcommand; `run` is set when all of it is declared.
 void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::App*, Run>>& runs) {
   CLI::App& app = *parent.add_subcommand(spec.name, spec.summary);
-  Run run = spec.declare(app);
+  Run run = spec.declare(Parser(app));
   if (subcommand_names(app).empty()) {
-    // The parser reads config files for the root alone, so the file's name is handed to it there.
+    // CLI11 reads config files only for the root, so the root gets the file's name.
     auto* option = app.add_option_function<std::string>(
         "--config",
         [&app](const std::string& path) { root_of(app).get_config_ptr()->add_result(path); },
         "read options from a TOML file; the command line wins");
     option->trigger_on_parse()->configurable(false)->check(regular_file)->type_name("FILE");
   }
+  app.set_help_flag("-h,--help", "print this help and exit");  // again: at the end of its group
   runs.emplace_back(&app, std::move(run));
 }
 
 std::string help(const CLI::App& command) {
-  return command.get_parent() ? command.help(full_name(*command.get_parent())) : command.help();
+  std::string text =
+      command.get_parent() ? command.help(full_name(*command.get_parent())) : command.help();
+  // CLI11 leaves two empty lines between groups.
+  for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
+  return text;
 }
 
 int report(const CLI::App& app, std::string_view message, ExitCode code) {
@@ -159,7 +442,7 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
     fmt::print("{}", version_wanted ? std::string(error.what()) + "\n" : help(command));
     return done;
   }
-  // A mistyped option is often why another one is missing: it is reported first.
+  // A mistyped option is often the reason that another one is missing: report it first.
   const std::string unexpected = unexpected_argument(command);
   if (!unexpected.empty()) return report(app, unexpected, usage);
   if (!subcommand_names(command).empty()) {
@@ -175,7 +458,7 @@ std::string readable(const std::filesystem::filesystem_error& error) {
   return fmt::format("{}: {}", paths, error.code().message());
 }
 
-// The readers of files name the file; this is for what is allocated elsewhere.
+// For all allocations but those of file readers, which name the file.
 const char* out_of_memory(const CLI::App& app) {
   rlimit limit{};
   const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
@@ -187,7 +470,7 @@ const char* out_of_memory(const CLI::App& app) {
   return limited ? "out of memory: the address space is limited (ulimit -v)" : "out of memory";
 }
 
-// Runs `body` and turns what it throws into a message and an exit code.
+// Runs `body` and turns an exception into a message and an exit code.
 int guarded(const CLI::App& app, const std::function<int()>& body) {
   try {
     return body();
@@ -202,15 +485,15 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
   } catch (const std::filesystem::filesystem_error& error) {
     return report(app, readable(error), failed);
   } catch (const std::system_error& error) {
-    // A reader of stdout that went away (`| head`) has all it wanted.
+    // A reader of stdout that went away (`| head`) is no error.
     if (error.code() == std::errc::broken_pipe && std::ferror(stdout)) return done;
     if (std::ferror(stdout))
       return report(app, fmt::format("standard output: {}", error.code().message()), failed);
     if (error.code() == std::errc::resource_unavailable_try_again)
       return report(
           app,
-          fmt::format("a thread cannot be started: {}; the limits are those of processes "
-                      "(ulimit -u), of memory (ulimit -v) and of the container (pids.max)",
+          fmt::format("cannot start a thread: {}; check the limits on processes (ulimit -u), "
+                      "memory (ulimit -v) and the container (pids.max)",
                       error.code().message()),
           failed);
     return report(app, error.what(), failed);
@@ -219,7 +502,7 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
   }
 }
 
-// Results that did not reach stdout are a failure, unless its reader went away.
+// It is a failure if stdout could not be written, unless its reader went away.
 int flushed(const CLI::App& app, int code) {
   errno = 0;
   if (std::fflush(stdout) != 0 && output::stdout_error == 0) output::stdout_error = errno;
@@ -230,11 +513,16 @@ int flushed(const CLI::App& app, int code) {
 
 }  // namespace
 
+std::string cli11_version() {
+  return CLI11_VERSION;
+}
+
 Command::Command(std::string name, std::string summary, Declare declare) {
   registry().push_back({std::move(name), std::move(summary), declare});
 }
 
-Run declare_group(CLI::App& app, std::initializer_list<Spec> specs) {
+Run declare_group(Parser parser, std::initializer_list<Spec> specs) {
+  CLI::App& app = parser.app();
   std::vector<std::pair<const CLI::App*, Run>> runs;
   for (const Spec& spec : specs) add(app, spec, runs);
   app.require_subcommand(1);
@@ -254,8 +542,9 @@ int run_program(std::initializer_list<std::string> order,
   CLI::App app("Warpstep trains neural networks and explains every step.", "warpstep");
   return flushed(
       app, guarded(app, [&] {
-        cpu_isa_limit();  // a misspelt one is said by every command
+        cpu_isa_limit();  // every command reports a misspelt one
         app.set_version_flag("--version", fmt::format("warpstep {} ({})", version(), commit()));
+        app.formatter(std::make_shared<HelpFormatter>());
         app.set_config("--config")->group("");
         app.allow_config_extras(CLI::config_extras_mode::error);
         app.config_formatter(std::make_shared<ConfigFile>(app));
@@ -275,7 +564,7 @@ int run_program(std::initializer_list<std::string> order,
                                         [](const auto& run) { return run.first->parsed(); });
         return given->second();
       }));
-} catch (...) {  // of a message itself
+} catch (...) {  // from a message itself
   std::fputs("warpstep: out of memory\n", stderr);
   return failed;
 }

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <filesystem>
@@ -30,12 +29,13 @@ struct Options {
 };
 
 // `paint MODEL --data X` prints what it was given.
-Run declare_paint(CLI::App& app) {
+Run declare_paint(Parser parser) {
   auto options = std::make_shared<Options>();
-  app.add_option("model", options->model, "what to paint")->required();
-  app.add_option("--batch,-b", options->batch, "samples a step");
-  app.add_flag("--quiet", options->quiet, "say less");
-  app.footer("Example:\n  warpstep paint house");
+  parser.add(
+      {.name = "model", .variable = &options->model, .help = "what to paint", .required = true});
+  parser.add({.name = "--batch,-b", .variable = &options->batch, .help = "samples per step"});
+  parser.add({.name = "--quiet", .variable = &options->quiet, .help = "print less"});
+  parser.footer("Example:\n  warpstep paint house");
   return [options] {
     fmt::print("{} {} {}\n", options->model, options->batch, options->quiet);
     return done;
@@ -44,9 +44,9 @@ Run declare_paint(CLI::App& app) {
 const Command paint("paint", "paint a thing", declare_paint);
 
 // `fault KIND` ends in the way that KIND names.
-Run declare_fault(CLI::App& app) {
+Run declare_fault(Parser parser) {
   auto kind = std::make_shared<std::string>();
-  app.add_option("kind", *kind, "how to fail")->required();
+  parser.add({.name = "kind", .variable = kind.get(), .help = "how to fail", .required = true});
   return [kind]() -> int {
     if (*kind == "data") fail<DataError>("a.png: 7 bytes missing");
     if (*kind == "usage") fail<UsageError>("--out: is a file");
@@ -60,16 +60,16 @@ Run declare_fault(CLI::App& app) {
 }
 const Command fault("fault", "fail", declare_fault);
 
-const Command box("box", "boxes", [](CLI::App& app) {
-  const auto declare = [](CLI::App& inner) -> Run {
+const Command box("box", "boxes", [](Parser parser) {
+  const auto declare = [](Parser inner) -> Run {
     auto size = std::make_shared<int>(1);
-    inner.add_option("--size", *size, "in metres");
+    inner.add({.name = "--size", .variable = size.get(), .help = "in metres"});
     return [size] {
       fmt::print("size {}\n", *size);
       return done;
     };
   };
-  return declare_group(app, {{"open", "open a box", declare}, {"close", "close it", declare}});
+  return declare_group(parser, {{"open", "open a box", declare}, {"close", "close it", declare}});
 });
 
 struct Outcome {

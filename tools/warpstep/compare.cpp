@@ -1,8 +1,8 @@
-// warpstep compare: what changed between two runs, and how sure that is.
+// warpstep compare: the differences between two runs, and which are significant.
 #include "profiler/analysis/compare.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -40,7 +40,7 @@ void print(const profiler::Comparison& comparison) {
   for (const std::string& warning : comparison.warnings) fmt::print("- {}\n", warning);
 }
 
-// The page is of the later run, with a section of what changed.
+// The page of the later run, with a section on the changes.
 void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) {
   const std::filesystem::path page = run.directory() / "comparison.html";
   write_atomically(page,
@@ -50,7 +50,7 @@ void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) 
 
 int compare_runs(const CompareOptions& options) {
   if (options.split && !options.after.empty())
-    fail<UsageError>("--split takes one run, two were given");
+    fail<UsageError>("--split compares the steps of one run, but two runs were given");
   if (!options.split && options.after.empty())
     fail<UsageError>(
         "a second run is missing; --split compares the halves of one, as a noise floor");
@@ -68,23 +68,32 @@ int compare_runs(const CompareOptions& options) {
   return done;
 }
 
-Run declare_compare(CLI::App& app) {
+Run declare_compare(Parser parser) {
   auto options = std::make_shared<CompareOptions>();
   const char* what = "run directory with a session.prof, or a .prof file";
-  app.add_option("before", options->before, what)->required()->type_name("RUN_A");
-  app.add_option("after", options->after, what)->type_name("RUN_B");
-  app.add_flag("--split", options->split,
-               "odd against even steps of one run: how much noise looks like a change");
-  app.add_flag("--force", options->force, "also runs of different devices, models or batches");
-  app.add_flag("--json", options->json, "the result as JSON");
-  app.add_flag("--html", options->html, "write comparison.html beside the later run's session");
-  app.footer(
+  parser.add({.name = "before",
+              .variable = &options->before,
+              .help = what,
+              .type = "RUN_A",
+              .required = true});
+  parser.add({.name = "after", .variable = &options->after, .help = what, .type = "RUN_B"});
+  parser.add({.name = "--split",
+              .variable = &options->split,
+              .help = "compare odd with even steps of one run: measure the noise floor"});
+  parser.add({.name = "--force",
+              .variable = &options->force,
+              .help = "also compare runs with different devices, models or batches"});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print the result as JSON"});
+  parser.add({.name = "--html",
+              .variable = &options->html,
+              .help = "write comparison.html next to the later run's session"});
+  parser.footer(
       "Example:\n  warpstep compare runs/first runs/second\n"
       "  warpstep compare --split runs/first");
   return [options] { return compare_runs(*options); };
 }
 
-const Command compare_command("compare", "what changed between two runs, and how sure that is",
+const Command compare_command("compare", "compare two runs and list the significant changes",
                               declare_compare);
 
 }  // namespace

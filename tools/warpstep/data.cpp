@@ -1,10 +1,7 @@
 // warpstep data: make, pack, describe and check data sets.
 
-#include "tools/warpstep/data.h"
-
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -20,20 +17,31 @@
 #include "data/write/synthetic.h"
 #include "engine/core/checksum.h"
 #include "engine/core/error.h"
+#include "tools/warpstep/command.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
-
-// warpstep data info: what a data set is, in a page or as JSON.
-
 namespace {
+
+// warpstep data info: describes a data set, as text or as JSON.
 
 using Json = nlohmann::ordered_json;
 using data::Dataset;
 using data::Split;
 
-// The smallest and largest side over the first samples; their headers alone are read.
+using Splits = std::vector<std::pair<Split, std::unique_ptr<Dataset>>>;
+
+// The splits of `spec`, at least one. A split that exists but is broken throws.
+Splits open_splits(const std::string& spec) {
+  Splits splits;
+  for (const data::Split split : {data::Split::train, data::Split::test}) {
+    if (data::has_split(spec, split)) splits.emplace_back(split, data::open(spec, split));
+  }
+  return splits;
+}
+
+// The smallest and largest sides of the first samples; only their headers are read.
 struct Sizes {
   std::int64_t least_height, most_height, least_width, most_width;
   bool differ() const { return least_height != most_height || least_width != most_width; }
@@ -72,7 +80,7 @@ Json describe(const Dataset& set) {
     result["heights"] = {sizes.least_height, sizes.most_height};
     result["widths"] = {sizes.least_width, sizes.most_width};
   }
-  // Each large photo takes milliseconds, and their mean settles soon.
+  // Each large photo takes milliseconds, and their mean converges quickly.
   const data::ChannelStatistics statistics =
       data::channel_statistics(set, {.most = set.image_shape().count() > 65536 ? 500U : 5000U});
   result["classes"] = std::move(classes);
@@ -153,27 +161,26 @@ int info(const std::string& spec, bool json) {
   return done;
 }
 
-}  // namespace
-
-Run declare_data_info(CLI::App& app) {
+Run declare_data_info(Parser parser) {
   struct Options {
     std::string spec;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("SPEC", options->spec, "the folder of the data set")->required();
-  app.add_flag("--json", options->json, "print one JSON object");
-  app.footer("Example:\n  warpstep data info shapes --json");
+  parser.add({.name = "SPEC",
+              .variable = &options->spec,
+              .help = "folder of the data set",
+              .required = true});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  parser.footer("Example:\n  warpstep data info shapes --json");
   return [options] { return info(options->spec, options->json); };
 }
 
-// warpstep data pack: a data set into few large files.
-
-namespace {
+// warpstep data pack: packs a data set into a few large files.
 
 struct DataPackOptions {
   std::string from, out;
-  std::string to;  // empty: by what the source is
+  std::string to;  // empty: by the kind of the source
   bool decode = false;
   bool seekable = true;
   std::uint64_t shard_mib = 256;
@@ -195,38 +202,42 @@ int pack(const DataPackOptions& options) {
   fmt::print("{}: {} samples, {} bytes in {} files; the samples were {} bytes\n", options.out,
              summary.samples, summary.bytes, summary.files, summary.from_bytes);
   if (summary.seekable + summary.kept > 0)
-    fmt::print("  {} JPEG files can be read in part, {} progressive ones are as they were\n",
+    fmt::print("  {} JPEG files can be read in part, {} progressive ones are unchanged\n",
                summary.seekable, summary.kept);
   return done;
 }
 
-}  // namespace
-
-Run declare_data_pack(CLI::App& app) {
+Run declare_data_pack(Parser parser) {
   auto options = std::make_shared<DataPackOptions>();
-  app.add_option("SRC", options->from, "the folder of the data set")->required();
-  app.add_option("OUT", options->out, "the folder to make")->required();
-  app.add_option("--to", options->to, "tar shards or safetensors; tar unless --decode is given")
-      ->check(CLI::IsMember({"tar", "safetensors"}));
-  app.add_flag("--decode", options->decode, "store pixels; all images must have one size");
-  app.add_flag("--seekable,!--no-seekable", options->seekable,
-               "make JPEG files readable in part, losslessly")
-      ->capture_default_str();
-  app.add_option("--shard-mib", options->shard_mib, "the most that a tar shard holds")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--workers", options->workers, "threads; 0 is one a core")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app.footer("Example:\n  warpstep data pack photos photos-packed");
+  parser.add({.name = "SRC",
+              .variable = &options->from,
+              .help = "folder of the data set",
+              .required = true});
+  parser.add(
+      {.name = "OUT", .variable = &options->out, .help = "folder to create", .required = true});
+  parser.add({.name = "--to",
+              .variable = &options->to,
+              .help = "format of the packed files; tar unless --decode is given",
+              .check = one_of({"tar", "safetensors"})});
+  parser.add({.name = "--decode",
+              .variable = &options->decode,
+              .help = "store pixels; all images must have the same size"});
+  parser.add({.name = "--seekable,!--no-seekable",
+              .variable = &options->seekable,
+              .help = "make parts of JPEG files readable, losslessly (default: on)"});
+  parser.add({.name = "--shard-mib",
+              .variable = &options->shard_mib,
+              .help = "largest size of a tar shard, in MiB",
+              .check = in_range(1, 1 << 20)});
+  parser.add({.name = "--workers",
+              .variable = &options->workers,
+              .help = "threads; 0: one per core",
+              .check = in_range(0, 1024)});
+  parser.footer("Example:\n  warpstep data pack photos photos-packed");
   return [options] { return pack(*options); };
 }
 
-// warpstep data verify: decodes every sample and lists what is broken.
-
-namespace {
-
-using data::Dataset;
+// warpstep data verify: decodes every sample and lists the broken ones.
 
 struct Reader {
   data::Scratch scratch;
@@ -234,7 +245,7 @@ struct Reader {
   std::vector<std::uint8_t> pixels;
 };
 
-// Throws DataError for a sample that is not as it was packed or cannot be decoded as a whole.
+// Throws DataError for a sample that changed since it was packed or cannot be decoded completely.
 void verify_sample(const Dataset& set, const data::Checksums* checksums, std::uint64_t index,
                    Reader& reader) {
   const data::Sample sample = set.fetch(index, reader.scratch);
@@ -249,7 +260,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
     data::read_whole(set, index, reader.scratch, reader.pixels);
     return;
   }
-  // Every byte of it, where training may skip parts.
+  // Decode every byte; training may skip parts.
   const std::string name = set.name(index);
   const Shape shape = data::decoded_shape(sample, name);
   const std::int64_t channels = set.image_shape()[2];
@@ -258,7 +269,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
                      data::JpegRoute::full);
 }
 
-// Lists what is broken in the set's order, and gives its number.
+// Lists the broken samples in the set's order and returns their number.
 std::uint64_t verify_split(const Dataset& set) {
   const auto* checksums = dynamic_cast<const data::Checksums*>(&set);
   const int workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -289,37 +300,42 @@ int verify(const std::string& spec) {
   return bad == 0 ? done : failed;
 }
 
-}  // namespace
-
-Run declare_data_verify(CLI::App& app) {
+Run declare_data_verify(Parser parser) {
   auto spec = std::make_shared<std::string>();
-  app.add_option("SPEC", *spec, "the folder of the data set")->required();
-  app.footer("Example:\n  warpstep data verify shapes");
+  parser.add(
+      {.name = "SPEC", .variable = spec.get(), .help = "folder of the data set", .required = true});
+  parser.footer("Example:\n  warpstep data verify shapes");
   return [spec] { return verify(*spec); };
 }
 
-namespace {
-
-Run declare_make(CLI::App& app) {
+Run declare_data_make(Parser parser) {
   struct Options : data::SyntheticOptions {
     std::string out, size = "32x32", format = "png";
   };
   auto options = std::make_shared<Options>();
-  app.add_option("OUT", options->out, "the folder to make")->required();
-  app.add_option("--train", options->train, "images to train with")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--test", options->test, "images to test with")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--seed", options->seed, "the same seed gives the same images")
-      ->capture_default_str();
-  app.add_option("--size", options->size, "HEIGHTxWIDTH of an image, in pixels")
-      ->capture_default_str();
-  app.add_option("--format", options->format, "png or jpeg")
-      ->check(CLI::IsMember({"png", "jpeg"}))
-      ->capture_default_str();
-  app.footer(
+  parser.add(
+      {.name = "OUT", .variable = &options->out, .help = "folder to create", .required = true});
+  parser.add({.name = "--train",
+              .variable = &options->train,
+              .help = "number of training images",
+              .check = in_range(1, 10'000'000)});
+  parser.add({.name = "--test",
+              .variable = &options->test,
+              .help = "number of test images",
+              .check = in_range(1, 10'000'000)});
+  parser.add({.name = "--seed",
+              .variable = &options->seed,
+              .help = "random seed; the same seed draws the same images",
+              .check = whole_number(0, UINT64_MAX)});
+  parser.add({.name = "--size",
+              .variable = &options->size,
+              .help = "size of the images in pixels",
+              .type = "HEIGHTxWIDTH"});
+  parser.add({.name = "--format",
+              .variable = &options->format,
+              .help = "file format of the images",
+              .check = one_of({"png", "jpeg"})});
+  parser.footer(
       "Examples:\n  warpstep data make shapes --train 10000 --test 2000\n"
       "  warpstep data make photos --size 533x800 --format jpeg --train 512 --test 64");
   return [options] {
@@ -335,25 +351,17 @@ Run declare_make(CLI::App& app) {
   };
 }
 
-Run declare_data(CLI::App& app) {
+Run declare_data(Parser parser) {
   return declare_group(
-      app, {{"make", "draw a small set of labelled PNG files to train on", declare_make},
-            {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
-            {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
-            {"verify", "decode every sample and list the broken ones", declare_data_verify}});
+      parser,
+      {{"make", "draw a small set of labelled PNG files to train on", declare_data_make},
+       {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
+       {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
+       {"verify", "decode every sample and list the broken ones", declare_data_verify}});
 }
 
 const Command data_command("data", "make, pack, describe and check data sets", declare_data);
 
 }  // namespace
-
-std::vector<std::pair<data::Split, std::unique_ptr<data::Dataset>>> open_splits(
-    const std::string& spec) {
-  std::vector<std::pair<data::Split, std::unique_ptr<data::Dataset>>> splits;
-  for (const data::Split split : {data::Split::train, data::Split::test}) {
-    if (data::has_split(spec, split)) splits.emplace_back(split, data::open(spec, split));
-  }
-  return splits;
-}
 
 }  // namespace warpstep::tools

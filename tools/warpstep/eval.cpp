@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -19,19 +18,18 @@
 #include "engine/run/runner.h"
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/source.h"
-#include "tools/warpstep/stored_options.h"
 
 namespace warpstep::tools {
+namespace {
 
-// The logits of an evaluation, kept for other programs.
-
-// A source of batches that keeps the logits of the batch before whenever the next one is asked for:
-// an evaluation computes each batch before it does so. What it reads must not be shuffled.
+// --logits: a source of batches that stores the logits of the previous batch when the next one is
+// requested; an evaluation has computed it by then. Its source must not be shuffled.
 class LogitsKeeper final : public BatchSource {
  public:
   LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
@@ -45,7 +43,7 @@ class LogitsKeeper final : public BatchSource {
   const Batch& next() override;
   void seek(Position position) override;
 
-  // Once the last batch was computed. [images, classes], one row an image in the data's order.
+  // After the last batch was computed: [images, classes], one row per image, in the data's order.
   std::span<const float> finish();
 
  private:
@@ -53,17 +51,9 @@ class LogitsKeeper final : public BatchSource {
 
   BatchSource& source_;
   const Program& program_;
-  std::int64_t rows_ = 0;  // of the batch that is being computed
+  std::int64_t rows_ = 0;  // of the current batch
   std::vector<float> logits_;
 };
-
-// UsageError for a name that is not *.safetensors, and for data errors that leave images out.
-void check_logits_path(const std::string& path, const RunOptions& options);
-
-// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
-// the classes' names as a JSON array in its metadata.
-void write_logits(const std::filesystem::path& path, std::span<const float> logits,
-                  const data::Dataset& dataset);
 
 const Batch& LogitsKeeper::next() {
   keep();
@@ -92,6 +82,7 @@ void LogitsKeeper::keep() {
   rows_ = 0;
 }
 
+// UsageError for a name that is not *.safetensors, and for --data-errors that leave images out.
 void check_logits_path(const std::string& path, const RunOptions& options) {
   if (path.empty()) return;
   if (!path.ends_with(".safetensors"))
@@ -103,6 +94,8 @@ void check_logits_path(const std::string& path, const RunOptions& options) {
         options.data_errors);
 }
 
+// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
+// the classes' names as a JSON array in its metadata.
 void write_logits(const std::filesystem::path& path, std::span<const float> logits,
                   const data::Dataset& dataset) {
   const std::size_t classes = dataset.classes().size();
@@ -117,8 +110,6 @@ void write_logits(const std::filesystem::path& path, std::span<const float> logi
       {{"classes", nlohmann::json(dataset.classes()).dump()}, {"data", dataset.path()}});
 }
 
-namespace {
-
 struct EvalRequest {
   RunOptions options;
   std::string run;
@@ -131,19 +122,19 @@ struct EvalRequest {
   bool json = false;
 };
 
-std::filesystem::path checkpoint_of(const CLI::App& app, const EvalRequest& request) {
-  if (std::filesystem::is_regular_file(request.run) && app.count("--checkpoint") == 0)
+std::filesystem::path checkpoint_of(const Parser& parser, const EvalRequest& request) {
+  if (std::filesystem::is_regular_file(request.run) && !parser.given("--checkpoint"))
     return request.run;
   return chosen_checkpoint(request.run, request.checkpoint);
 }
 
-// What is evaluated, and how.
+// The weights to evaluate, and the options.
 struct Subject {
   std::filesystem::path checkpoint;  // empty: weights of no run
   RunOptions options;
 };
 
-// A model by name has no run behind it, so all must be said.
+// A model given by name has no run, so all options must be given.
 Subject named_subject(const EvalRequest& request) {
   Subject subject{{}, request.options};
   subject.options.model = models::find(request.run).name;
@@ -153,50 +144,52 @@ Subject named_subject(const EvalRequest& request) {
   return subject;
 }
 
-// A run that goes on removes its older checkpoints: the newest one is looked for again where the
-// one that was chosen has gone meanwhile.
+// A run in progress removes its older checkpoints: if the chosen one disappears meanwhile, the
+// newest one is chosen again.
 template <class Read>
-auto of_checkpoint_that_stays(Subject& subject, const CLI::App& app, const EvalRequest& request,
+auto of_checkpoint_that_stays(Subject& subject, const Parser& parser, const EvalRequest& request,
                               const Read& read) {
   constexpr int most_tries = 20;
   for (int tries = 1;; ++tries) try {
       return read();
     } catch (const DataError&) {
       if (tries == most_tries || std::filesystem::exists(subject.checkpoint)) throw;
-      subject.checkpoint = checkpoint_of(app, request);
+      subject.checkpoint = checkpoint_of(parser, request);
     }
 }
 
-Subject subject_of(const CLI::App& app, const EvalRequest& request) {
+Subject subject_of(const Parser& parser, const EvalRequest& request) {
   namespace fs = std::filesystem;
   const auto named = [&](const models::Model& model) { return model.name == request.run; };
   const bool weights = !request.weights.file.empty();
   if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
     return named_subject(request);
-  Subject subject{checkpoint_of(app, request), {}};
-  const auto config = of_checkpoint_that_stays(subject, app, request, [&] {
+  Subject subject{checkpoint_of(parser, request), {}};
+  const auto config = of_checkpoint_that_stays(subject, parser, request, [&] {
     return parse_json<Json>(read_checkpoint_info(subject.checkpoint).config_json);
   });
   const std::string file = subject.checkpoint.string();
   subject.options =
-      overridden(app, request.options, stored_options(config, file, app, request.options));
-  locate_data(config, file, app, subject.options);
+      merged(parser, request.options, stored_options(config, file, parser, request.options),
+             {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
+              "--check-numerics", "--no-ema", "--json"});
+  locate_data(config, file, parser, subject.options);
   return subject;
 }
 
-// Measured on other images than the weights were trained on, it would be a silent mistake.
+// Measuring it on other images than the training images would be a silent mistake.
 void require_normalization(RunOptions& options, const Source& source) {
   if (options.mean.empty() && options.std.empty() && source.recipe.normalizes())
     fail<UsageError>(
-        "--mean and --std: with which were these weights trained? torchvision's: --mean 0.485 "
-        "0.456 0.406 --std 0.229 0.224 0.225");
+        "give the --mean and --std that these weights were trained with; torchvision's are --mean "
+        "0.485 0.456 0.406 --std 0.229 0.224 0.225");
   resolve_normalization(options, source, source);
 }
 
-void load(Subject& subject, const CLI::App& app, const EvalRequest& request, Store& store) {
+void load(Subject& subject, const Parser& parser, const EvalRequest& request, Store& store) {
   store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
   if (request.weights.file.empty())
-    of_checkpoint_that_stays(subject, app, request, [&] {
+    of_checkpoint_that_stays(subject, parser, request, [&] {
       load_parameters(subject.checkpoint, store, !request.raw_weights);
     });
   else
@@ -237,9 +230,9 @@ void print(const EvalRequest& request, const Subject& subject, const Score& scor
              grouped(score.count), loss_text(score.loss()));
 }
 
-int evaluate_run(const CLI::App& app, const EvalRequest& request) {
+int evaluate_run(const Parser& parser, const EvalRequest& request) {
   check_start_weights(request.weights, false);
-  Subject subject = subject_of(app, request);
+  Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
   check_logits_path(request.logits, options);
   const Device device = open_device(options);
@@ -250,44 +243,47 @@ int evaluate_run(const CLI::App& app, const EvalRequest& request) {
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
-  load(subject, app, request, program->store());
+  load(subject, parser, request, program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
-    say("the loss is not finite; --check-numerics names the call that made it so\n");
+    say("the loss is not finite; --check-numerics names the call that causes it\n");
   print(request, subject, score);
   return done;
 }
 
-Run declare_eval(CLI::App& app) {
+Run declare_eval(Parser parser) {
   auto request = std::make_shared<EvalRequest>();
-  app.add_option("run", request->run,
-                 "run directory, or a checkpoint of one; with --weights also a model's name")
-      ->required();
-  app.add_option("--checkpoint", request->checkpoint,
-                 "which of the directory's: last, best or a file")
-      ->capture_default_str();
-  app.add_option("--data", request->options.data, "another data set than the run's");
-  app.add_option("--split", request->split, "test or train")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"test", "train"}));
-  declare_model_options(app, request->options);
-  declare_data_options(app, request->options);
-  app.add_option("--limit-batches", request->options.limit_batches,
-                 "stop after so many batches; 0: all")
-      ->capture_default_str()
-      ->check(whole_number());
-  declare_start_weights(app, request->weights);
-  app.add_option("--logits", request->logits,
-                 "write the logits and labels of all images to this safetensors file");
-  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
-  app.add_flag("--no-ema", request->raw_weights,
-               "the weights themselves, where the checkpoint also has their average");
-  app.add_flag("--json", request->json, "the result as JSON");
-  app.footer(
+  parser.add({.name = "run",
+              .variable = &request->run,
+              .help = "run directory, or a checkpoint of one; with --weights also a model's name",
+              .required = true});
+  parser.add({.name = "--checkpoint",
+              .variable = &request->checkpoint,
+              .help = "checkpoint of the run directory: last, best or a file"});
+  parser.add({.name = "--split",
+              .variable = &request->split,
+              .help = "split to evaluate",
+              .check = one_of({"test", "train"})});
+  declare_start_weights(parser, request->weights);
+  parser.add({.name = "--logits",
+              .variable = &request->logits,
+              .help = "write the logits and labels of all images to this safetensors file",
+              .type = "FILE"});
+  parser.add({.name = "--check-numerics",
+              .variable = &request->check_numerics,
+              .help = check_numerics_help});
+  parser.add({.name = "--no-ema",
+              .variable = &request->raw_weights,
+              .help = "use the weights themselves even if the checkpoint has their average"});
+  parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
+  declare_run_options(parser, request->options, eval_only);
+  parser.footer(
+      transforms_help() +
+      "\nOptions that are not given are those of the run.\n"
       "Examples:\n  warpstep eval runs/first --checkpoint best\n"
-      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 --std "
-      "0.25 0.25 0.25 --logits out.safetensors");
-  return [&app, request] { return evaluate_run(app, *request); };
+      "  warpstep eval cifar10cnn --weights mine.safetensors --data DIR --mean 0.5 0.5 0.5 \\\n"
+      "    --std 0.25 0.25 0.25 --logits out.safetensors");
+  return [parser, request] { return evaluate_run(parser, *request); };
 }
 
 const Command eval_command("eval", "loss and accuracy of saved weights", declare_eval);

@@ -1,18 +1,16 @@
-// warpstep explain: a model's step as a list of calls, before anything runs.
+// warpstep explain: prints the step of a model as a list of calls, without running it.
 #include "engine/explain/explain.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/passes/compile.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
-#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -29,14 +27,14 @@ struct ExplainOptions {
 
 constexpr const char* default_assumed = "sm_90";
 
-// A CUDA device that need not be there.
+// A CUDA device that may be missing.
 std::shared_ptr<Backend> assumed(const RunOptions& options, const std::string& device) {
   BackendOptions backend = backend_options(options);
   backend.assumed_device = device;
   return open_backend("cuda", backend);
 }
 
-// Even a machine without any fast backend can have its steps explained.
+// Steps can be explained even on a machine without any fast backend.
 std::shared_ptr<Backend> backend_of(const ExplainOptions& all) {
   const RunOptions& options = all.run;
   if (!all.assume.empty()) return assumed(options, all.assume);
@@ -102,32 +100,37 @@ int explain_model(const ExplainOptions& options) {
   return done;
 }
 
-Run declare_explain(CLI::App& app) {
+Run declare_explain(Parser parser) {
   auto options = std::make_shared<ExplainOptions>();
-  RunOptions& run = options->run;
-  app.add_option("model", run.model, "name of a model")->required()->type_name("MODEL");
-  declare_model_options(app, run);
-  app.add_option("--classes", options->classes, "classes of the last layer")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--image", options->image, "height and width of the images; 0: the model's own")
-      ->check(CLI::Range(0, 65536))
-      ->capture_default_str();
-  app.add_option("--optimizer", run.optimizer, "sgd, adam, adamw or lars")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw", "lars"}))
-      ->capture_default_str();
-  app.add_option("--momentum", run.momentum, "of sgd and lars; above 0 each parameter has a moment")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  declare_recompute(app, run);
-  app.add_flag("--eval", options->evaluate, "the step of an evaluation: the forward half alone");
-  app.add_flag("--plans", options->plans,
-               "print how cuDNN and cublasLt compute each convolution and product; without a GPU, "
-               "for the device of --assume");
-  app.add_option("--assume", options->assume,
-                 "plan for a CUDA device that is not here: sm_80, sm_90, sm_100 and so on");
-  app.add_flag("--json", options->json, "print one JSON object, sizes in bytes");
-  app.footer(
+  parser.add({.name = "model",
+              .variable = &options->run.model,
+              .help = "name of a model",
+              .type = "MODEL",
+              .required = true});
+  parser.add({.name = "--eval",
+              .variable = &options->evaluate,
+              .help = "explain the step of an evaluation: the forward half alone"});
+  parser.add({.name = "--classes",
+              .variable = &options->classes,
+              .help = "classes of the last layer",
+              .check = whole_number(1)});
+  parser.add({.name = "--image",
+              .variable = &options->image,
+              .help = "height and width of the images; 0: the model's default",
+              .check = in_range(0, 65536)});
+  parser.add({.name = "--plans",
+              .variable = &options->plans,
+              .help = "print how cuDNN and cublasLt compute each convolution and product; without "
+                      "a GPU, for the device of --assume"});
+  parser.add({.name = "--assume",
+              .variable = &options->assume,
+              .help = "plan for this CUDA device without the GPU installed: sm_80, sm_90, sm_100 "
+                      "and so on"});
+  parser.add({.name = "--json",
+              .variable = &options->json,
+              .help = "print one JSON object, sizes in bytes"});
+  declare_run_options(parser, options->run, explain_only);
+  parser.footer(
       "Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu\n"
       "  warpstep explain cifar10cnn --device cuda --precision fp16 --plans");
   return [options] { return explain_model(*options); };

@@ -1,6 +1,5 @@
 // warpstep export: a run's profile in other programs' formats.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -34,7 +33,7 @@ fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   return run.file.filename() == "session.prof" ? folder : folder / run.file.stem();
 }
 
-// In a folder of its own for each format: HolisticTraceAnalysis takes every .json for a trace.
+// Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace.
 void write(const fs::path& folder, const std::string& name, std::string_view content) {
   fs::create_directories(folder);
   write_atomically(folder / name, content);
@@ -71,22 +70,38 @@ int export_run(const ExportRequest& request) {
   return done;
 }
 
-Run declare_export(CLI::App& app) {
+Run declare_export(Parser parser) {
   auto request = std::make_shared<ExportRequest>();
-  app.add_option("run", request->run, "run directory, or a session file of one")->required();
-  app.add_flag("--kineto", request->kineto,
-               "for HolisticTraceAnalysis, torch_tb_profiler and chrome://tracing");
-  app.add_flag("--perfetto", request->perfetto, "for ui.perfetto.dev, with all that overlaps");
-  app.add_flag("--tensorboard", request->tensorboard,
-               "scalars of every step, for tensorboard --logdir");
-  app.add_flag("--csv", request->csv, "the report's tables, a file each, in ns and bytes");
-  app.add_flag("--json", request->json, "the same tables as lists of objects");
-  app.add_option("--out", request->out,
-                 "folder to write to; else RUN/trace, or trace/NAME beside another NAME.prof");
-  app.add_flag("--no-split-graphs", request->no_split_graphs,
-               "Kineto: leave all kernels of a graph to its one launch, as CUPTI tells them");
-  app.footer(
-      "Without a format all of them are written. Prints the files.\n"
+  parser.add({.name = "run",
+              .variable = &request->run,
+              .help = "run directory, or a session file of one",
+              .type = "RUN",
+              .required = true});
+  parser.add({.name = "--kineto",
+              .variable = &request->kineto,
+              .help = "for HolisticTraceAnalysis, torch_tb_profiler and chrome://tracing"});
+  parser.add({.name = "--perfetto",
+              .variable = &request->perfetto,
+              .help = "for ui.perfetto.dev, with all overlapping spans"});
+  parser.add({.name = "--tensorboard",
+              .variable = &request->tensorboard,
+              .help = "scalars of every step, for tensorboard --logdir"});
+  parser.add({.name = "--csv",
+              .variable = &request->csv,
+              .help = "the report's tables, one file each, in ns and bytes"});
+  parser.add({.name = "--json",
+              .variable = &request->json,
+              .help = "the same tables as lists of objects"});
+  parser.add({.name = "--out",
+              .variable = &request->out,
+              .help = "folder to write to; otherwise RUN/trace, or trace/NAME for NAME.prof",
+              .type = "DIR"});
+  parser.add(
+      {.name = "--no-split-graphs",
+       .variable = &request->no_split_graphs,
+       .help = "Kineto: assign all kernels of a graph to its launch, as CUPTI reports them"});
+  parser.footer(
+      "Without a format option all formats are written. Prints the files' names.\n"
       "Example:\n  warpstep export runs/first --kineto");
   return [request] { return export_run(*request); };
 }

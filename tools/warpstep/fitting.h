@@ -1,4 +1,4 @@
-// Whether a run fits into memory, and if not, the batch that does.
+// Free memory for a run, and the largest batch that fits.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace warpstep::tools {
 
-// Bytes that a run may still take where `backend` keeps its buffers: of the device, or of the
-// machine and this process's control group, less a sixteenth for what is not planned.
+// Bytes that a run may still allocate where `backend` keeps its buffers: of the device, or of the
+// machine and this process's control group, minus a sixteenth for unplanned allocations.
 // WARPSTEP_FREE_BYTES in the environment replaces the measurement, for tests.
 std::uint64_t free_bytes(const Backend& backend);
 
 // A batch below `too_large` of which `bytes` are at most `free` while those of the next larger one
-// are not; 0 if there is none. `bytes` should grow with the batch; it is asked few times where it
+// are not; 0 if there is none. `bytes` should grow with the batch; it is called few times if it
 // grows about linearly.
 std::int64_t largest_batch_that_fits(std::int64_t too_large,
                                      const std::function<std::uint64_t(std::int64_t)>& bytes,

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
@@ -22,10 +23,10 @@
 namespace warpstep::tools {
 namespace {
 
-constexpr int steady_runs = 8;  // without a better one: it is the best
+constexpr int steady_runs = 8;  // without a shorter time: end
 constexpr int most_runs = 40;
 
-// The shortest time of a step, once it does not get shorter any more.
+// The shortest time of a step, measured until it no longer gets shorter.
 double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
                     const std::string& precision) {
   const StepOptions options = options_for(
@@ -44,7 +45,7 @@ double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
     runner->step();
     program.wait();
     const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
-    if (i == 0) continue;  // loads and tunes
+    if (i == 0) continue;  // the first run loads and tunes
     since_best = best > 0 && seconds > 0.98 * best ? since_best + 1 : 0;
     best = best > 0 ? std::min(best, seconds) : seconds;
   }
@@ -55,7 +56,7 @@ double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
 
 nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
                                      const std::string& precision) {
-  // Large enough to fill the device, and done in some ten milliseconds.
+  // Large enough to fill the device, and takes some ten milliseconds.
   const bool is_device = backend->steps_in_flight() > 0;
   const std::int64_t n = is_device ? 8192 : 1024;
   const std::int64_t count = std::int64_t{1} << (is_device ? 28 : 24);
@@ -93,7 +94,7 @@ int allowed_cores(int of_machine, const std::optional<double>& quota) {
   CPU_ZERO(&allowed);
   int cores =
       sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : of_machine;
-  // A quota is worth its cores rounded up.
+  // A quota counts as its cores, rounded up.
   if (quota && *quota < cores) cores = std::max(1, static_cast<int>(std::ceil(*quota)));
   return cores;
 }

@@ -1,9 +1,8 @@
-// warpstep info: what this program is, where it runs, and what it found there.
+// warpstep info: versions, the machine, libraries and backends.
 #include <cairo.h>
 #include <fmt/format.h>
 #include <png.h>
 #include <zlib.h>
-#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,7 +27,7 @@ Json libraries() {
                               FMT_VERSION % 100)},
           {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
                                         NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
-          {"CLI11", CLI11_VERSION}};
+          {"CLI11", cli11_version()}};
 }
 
 // What could run a model here, or why it could not.
@@ -87,10 +86,10 @@ void print(const Json& f) {
   }
 }
 
-Run declare_info(CLI::App& app) {
+Run declare_info(Parser parser) {
   auto json = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "print one JSON object");
-  app.footer("Example:\n  warpstep info --json");
+  parser.add({.name = "--json", .variable = json.get(), .help = "print one JSON object"});
+  parser.footer("Example:\n  warpstep info --json");
   return [json] {
     const Json found = facts();
     if (*json)

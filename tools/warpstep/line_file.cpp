@@ -28,7 +28,7 @@ LineFile::LineFile(LineFile&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 void LineFile::fail_with(int error, const char* doing) const {
-  fail<DataError>("{}: cannot {}: {}; what was saved before is whole", path_.string(), doing,
+  fail<DataError>("{}: cannot {}: {}; everything saved before is intact", path_.string(), doing,
                   std::generic_category().message(error));
 }
 
@@ -53,7 +53,7 @@ void LineFile::append(std::string_view line) {
 void LineFile::sync() {
   if (descriptor_ < 0) return;
   while (::fdatasync(descriptor_) != 0) {
-    if (errno == EINVAL || errno == EROFS) return;  // a file system that has no such thing
+    if (errno == EINVAL || errno == EROFS) return;  // a file system without sync
     if (errno != EINTR) fail_with(errno, "bring to the disk");
   }
 }
@@ -113,7 +113,7 @@ void BadSampleLog::on_step(const StepRecord& record) {
 void BadSampleLog::on_evaluation(const EvaluationRecord& record) {
   step_ = record.step;
   write(test_, {1, 0});
-  test_.written = test_.loader->bad_count();  // those that it met beyond the evaluation's end
+  test_.written = test_.loader->bad_count();  // also those after the end of the evaluation
 }
 
 void BadSampleLog::write(Split& split, Position end) {

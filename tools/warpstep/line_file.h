@@ -1,10 +1,10 @@
-// Files of a JSON object a line, which a run adds to as it goes and reads again when it goes on.
+// Files with one JSON object per line. A run appends to them and reads them again when it resumes.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -13,7 +13,7 @@
 
 namespace warpstep::tools {
 
-// A file that lines are added to. Errors are DataErrors with the path and the system's reason.
+// A file for appending lines. Errors are DataErrors with the path and the system's reason.
 class LineFile {
  public:
   explicit LineFile(std::filesystem::path path) : path_(std::move(path)) {}  // opens nothing yet
@@ -21,11 +21,11 @@ class LineFile {
   LineFile(LineFile&& other) noexcept;
   LineFile& operator=(LineFile&&) = delete;
 
-  void open();                         // makes the file where there is none
-  void append(std::string_view line);  // and its end; opens the file if need be
-  // Brings all to the disk: what is written elsewhere afterwards does not outlive it.
+  void open();                         // creates the file if it does not exist
+  void append(std::string_view line);  // and a newline; opens the file if necessary
+  // Syncs to disk, so that no file written afterwards survives without these lines.
   void sync();
-  void close();  // the same, and the descriptor is given back; append() opens it again
+  void close();  // syncs and closes the descriptor; append() opens it again
 
  private:
   [[noreturn]] void fail_with(int error, const char* doing) const;
@@ -34,24 +34,24 @@ class LineFile {
   int descriptor_ = -1;
 };
 
-// Keeps those lines of the file that `keep` says yes to, in their order, and nothing else. Lines
-// that are no JSON object are dropped with a note of how many on stderr: a killed run leaves one,
-// and anybody may have edited the file. `keep` may throw Json::exception of an object that lacks
-// what it looks for: that is such a line too.
+// Keeps only the lines for which `keep` returns true, in their order. Lines that are not a JSON
+// object are dropped and counted on stderr: a killed run leaves one, and a user may have edited the
+// file. `keep` may throw Json::exception for an object without the expected fields, which is
+// dropped too.
 void keep_lines(const std::filesystem::path& path,
                 const std::function<bool(const nlohmann::ordered_json&)>& keep);
 
-// The rows of a run that could not be decoded, in RUN/bad_samples.jsonl as they are met.
+// Samples that could not be decoded, in RUN/bad_samples.jsonl in the order of steps.
 
 class BadSampleLog final : public TrainObserver {
  public:
   BadSampleLog(std::filesystem::path file, const Source& training, const Source& test);
-  ~BadSampleLog() override;  // what a run that failed had met last
+  ~BadSampleLog() override;  // writes the last ones of a run that failed
 
   void on_step(const StepRecord& record) override;
   void on_evaluation(const EvaluationRecord& record) override;
   void sync() { file_.sync(); }               // before a checkpoint, as metrics.jsonl
-  void close() { file_.close(); }             // at the run's end; errors are thrown
+  void close() { file_.close(); }             // at the end of the run; throws errors
   std::size_t rows() const { return rows_; }  // of all steps and evaluations so far
 
  private:
@@ -60,7 +60,7 @@ class BadSampleLog final : public TrainObserver {
     const data::Loader* loader = nullptr;
     std::size_t written = 0;
   };
-  // Loaders run ahead: of what they met, that before `end`.
+  // Loaders run ahead: writes only those before `end`.
   void write(Split& split, Position end);
 
   LineFile file_;

@@ -14,7 +14,7 @@
 namespace warpstep::tools {
 namespace {
 
-constexpr rlim_t usual_bytes = rlim_t{8} << 20;  // of a stack, where nobody has set a limit
+constexpr rlim_t usual_bytes = rlim_t{8} << 20;  // the usual stack limit
 constexpr rlim_t least_bytes = rlim_t{1} << 20;
 
 std::string kib(rlim_t bytes) {
@@ -24,7 +24,7 @@ std::string kib(rlim_t bytes) {
 }  // namespace
 
 void open_standard_descriptors() {
-  // Where stderr is closed too, as a daemon's, nobody waits for results.
+  // If stderr is closed too, as in a daemon, no reader expects results.
   const bool is_daemon = ::fcntl(STDERR_FILENO, F_GETFD) == -1;
   const std::array<int, 3> modes{O_RDONLY, is_daemon ? O_WRONLY : O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {
@@ -46,7 +46,7 @@ bool settle_stacks() {
         kib(limit.rlim_cur), kib(least_bytes), usual_bytes / 1024);
     return false;
   }
-  // Threads take theirs from the limit at the program's start.
+  // The C library reads the stack size of threads from the limit at program start.
   pthread_attr_t attributes;
   std::size_t bytes = 0;
   if (pthread_getattr_default_np(&attributes) != 0) return true;

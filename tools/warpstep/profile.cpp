@@ -1,6 +1,5 @@
 // warpstep profile PID: asks a running job to record its next steps.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <fstream>
 #include <iterator>
@@ -59,15 +58,24 @@ int ask(const ProfileOptions& options) {
   return done;
 }
 
-Run declare_profile(CLI::App& app) {
+Run declare_profile(Parser parser) {
   auto options = std::make_shared<ProfileOptions>();
-  app.add_option("pid", options->job, "the job: a process that trains");
-  app.add_option("--steps", options->request.steps, "steps to record, from the next one on")
-      ->capture_default_str();
-  app.add_flag("--deep", options->request.deep, "record what runs on the device too");
-  app.add_flag("--list", options->list, "print the jobs that can be asked");
-  app.add_flag("--json", options->json, "print JSON");
-  app.footer("Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep");
+  parser.add({.name = "pid",
+              .variable = &options->job,
+              .help = "PID of a process that trains",
+              .type = "PID",
+              .initial = "-"});
+  parser.add({.name = "--steps",
+              .variable = &options->request.steps,
+              .help = "steps to record, starting with the next one"});
+  parser.add({.name = "--deep",
+              .variable = &options->request.deep,
+              .help = "also record the work of the device"});
+  parser.add({.name = "--list",
+              .variable = &options->list,
+              .help = "list the running jobs that can be profiled"});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print JSON"});
+  parser.footer("Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep");
   return [options]() -> int {
     if (options->list) {
       if (options->job != 0) fail<UsageError>("a PID or --list, not both");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -42,7 +43,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What a span costs on this machine, in ns.
+// The cost of a span on this machine, in ns.
 double calibrated_span_ns() {
   constexpr int spans = 4000;
   const record::Name name{"calibration"};
@@ -58,7 +59,7 @@ double calibrated_span_ns() {
   return ns;
 }
 
-// An earlier part of a resumed run keeps its session under another name.
+// The session of an earlier part of a resumed run gets another name.
 void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   if (!fs::exists(path)) return;
   fs::path earlier = path;
@@ -71,7 +72,7 @@ std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {
   return profiler::parse_rank(options.profile_rank);
 }
 
-// "cuda:1" is 1; others are of the first GPU.
+// 1 for "cuda:1"; 0, the first GPU, for all others.
 int ordinal_of(const std::string& device) {
   int ordinal = 0;
   if (const std::size_t at = device.find(':'); at != std::string::npos)
@@ -118,25 +119,27 @@ void check_profile_options(const RunOptions& options) {
   profiler::parse_schedule(options.profile_schedule);
   if (!options.profile_raw.empty() &&
       profiler::parse_level(options.profile) != profiler::Level::deep)
-    fail<UsageError>("--profile-raw keeps what CUPTI tells, which --profile deep asks: not {}",
-                     options.profile);
+    fail<UsageError>(
+        "--profile-raw keeps CUPTI's raw buffers, which only --profile deep records, not {}",
+        options.profile);
   if (options.profile_counters && profiler::parse_level(options.profile) < profiler::Level::spans)
     fail<UsageError>(
-        "--profile-counters samples the GPU in windows, which --profile spans or deep record: not "
-        "{}",
+        "--profile-counters samples the GPU in windows, which only --profile spans and deep "
+        "record, "
+        "not {}",
         options.profile);
   if (options.profile_rank.empty()) return;
   profiler::parse_rank(options.profile_rank);
   if (profiler::parse_level(options.profile) == profiler::Level::off)
-    fail<UsageError>("--profile-rank is for a profile, which --profile off does not make");
+    fail<UsageError>("--profile-rank needs a profile; --profile off records none");
 }
 
 Profiling::Profiling(const RunOptions& options)
     : options_(options), level_(profiler::parse_level(options.profile)) {
   const bool on_host = options.device == "cpu" || options.device == "ref";
   if (level_ == profiler::Level::deep && on_host)
-    trace_.why =
-        "--profile deep traces GPUs; on " + options.device + " the spans of the calls tell as much";
+    trace_.why = "--profile deep traces GPUs; on " + options.device +
+                 " the spans of the calls have the same information";
   else if (level_ == profiler::Level::deep)
     trace_ = profiler::open_device_trace({.dump = options.profile_raw});
   if (!options.profile_counters) return;
@@ -150,7 +153,7 @@ Profiling::~Profiling() {
   if (!recorder_ || finished_) return;
   recorder_->note("the run ended by an error");
   recorder_->finish();
-  say("profile: what was recorded until then: warpstep report {}\n", run_.string());
+  say("profile: a partial profile was saved; view it with: warpstep report {}\n", run_.string());
 }
 
 void Profiling::start(const fs::path& run, const Json& config, const Program& step,
@@ -159,7 +162,7 @@ void Profiling::start(const fs::path& run, const Json& config, const Program& st
   if (level_ == profiler::Level::off) return;
   try {
     begin(config, step, progress, steps_per_epoch);
-  } catch (const std::exception& error) {  // a run is worth more than its profile
+  } catch (const std::exception& error) {  // a failing profile must not end the run
     recorder_.reset();
     say("profile: nothing is recorded: {}\n", error.what());
   }
@@ -196,14 +199,14 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
 }
 
 void Profiling::on_step(const StepRecord& record) {
-  if (recorder_) recorder_->on_step(told_step(record), place_after(record));
+  if (recorder_) recorder_->on_step(to_profiler_step(record), place_after(record));
 }
 
 void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,
                        const Json& loading) {
   if (!recorder_) return;
   finished_ = true;
-  recorder_->end_windows();  // what comes now is of no step
+  recorder_->end_windows();  // everything after this belongs to no step
   recorder_->tell_loader(loader_json(training, options_, loading));
   has_windows_ = recorder_->windows() > 0;
   if (has_windows_) recorder_->tell_peaks(measure_peaks(backend, options_.precision));

@@ -1,23 +1,23 @@
-// A run's profile: what the recorder is told, and what is made of it at the end.
+// The profile of a run: starts the recorder, passes steps to it, and reports at the end.
 #pragma once
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/run/program.h"
 #include "engine/run/trainer.h"
 #include "profiler/recorder/recorder.h"
 #include "profiler/session/session.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
 
-// A trainer's step as the profiler keeps it.
+// Converts a trainer's step record.
 
-inline profiler::Step told_step(const StepRecord& r) {
+inline profiler::Step to_profiler_step(const StepRecord& r) {
   return {.step = r.step,
           .epoch = r.epoch,
           .begin_ns = r.begin_ns,
@@ -37,34 +37,34 @@ inline profiler::StepPlace place_after(const StepRecord& r) {
   return {r.step_in_epoch >= r.steps_per_epoch ? 0 : r.step_in_epoch, r.steps_per_epoch};
 }
 
-// The profile that a run left, as `report` and `compare` name it: a run directory or a .prof file.
+// The profile of an earlier run, from a run directory or a .prof file.
 
 struct ProfiledRun {
   std::filesystem::path file;  // session.prof
   profiler::Session session;
 
-  std::filesystem::path directory() const;  // that it lies in
+  std::filesystem::path directory() const;  // of the file
 };
-// Throws DataError that says how to record one where there is none.
+// DataError says how to record a profile if there is none.
 ProfiledRun open_profiled_run(const std::string& run);
 
-// Throws UsageError for what cannot be meant.
+// Throws UsageError for invalid combinations of --profile options.
 void check_profile_options(const RunOptions& options);
 
 class Profiling final : public TrainObserver {
  public:
-  // Before anything touches the device: a trace must see graphs when they are captured.
+  // Create it before anything uses the device: a trace must see graphs when they are captured.
   explicit Profiling(const RunOptions& options);
-  // Of a run that failed: completes what there is.
+  // If the run failed: completes the partial profile.
   ~Profiling() override;
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
 
-  // The run begins in its directory. `config` is what config.json has.
+  // The run begins in its directory. `config` is the content of config.json.
   void start(const std::filesystem::path& run, const nlohmann::ordered_json& config,
              const Program& step, const Progress& progress, std::uint64_t steps_per_epoch);
   void on_step(const StepRecord& record) override;
-  // The run is over: the session is completed, and where it has windows the report is written.
+  // The run is over: completes the session and, if it has windows, writes the report.
   void finish(const Source& training, const std::shared_ptr<Backend>& backend,
               const nlohmann::ordered_json& loading);
 

@@ -1,5 +1,5 @@
-// What a run shows while it goes on, on stderr: a line that renews itself on a terminal, and a line
-// an epoch.
+// The progress of a run on stderr: a line that overwrites itself on a terminal, and one line per
+// epoch. Also the number formats of messages.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace warpstep::tools {
 
 class ProgressLine final : public TrainObserver {
  public:
-  // total_steps: of the whole run, for the time that is left.
+  // total_steps: of the whole run, for the remaining time.
   ProgressLine(std::uint64_t epochs, std::uint64_t total_steps);
   ~ProgressLine() override;
 
@@ -39,10 +39,10 @@ struct CountLine {
 
 // Of train and eval.
 inline constexpr const char* check_numerics_help =
-    "wait for every call, read back what it wrote and stop at the first number that is not finite, "
-    "naming the call: slow, for finding a fault";
+    "wait for every call, read back its outputs and stop at the first number that is not finite, "
+    "naming the call; slow, for debugging";
 inline constexpr const char* slow_check =
-    "--check-numerics: every call is waited for and what it wrote is looked at; this is slow";
+    "--check-numerics: waits for every call and checks its outputs; this is slow";
 
 std::string loss_text(double loss);        // four decimals, or four digits of a huge one
 std::string percent(double share);         // "48.2 %"

@@ -1,11 +1,11 @@
-// warpstep ranks: the processes of one job beside each other, on one clock.
+// warpstep ranks: compares the processes of one job on one clock.
 #include "profiler/analysis/ranks.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -37,8 +37,8 @@ void append_member(std::string& archive, const std::string& name, std::string_vi
   if (over != 0) archive.append(data::tar_block_bytes - over, '\0');
 }
 
-// A trace a rank, all on rank 0's clock, behind the manifest that Perfetto (58 and later) lays
-// several traces over each other by: https://perfetto.dev/docs/reference/perfetto-manifest.
+// One trace per rank, all on rank 0's clock, after the manifest by which Perfetto (58 and later)
+// merges several traces: https://perfetto.dev/docs/reference/perfetto-manifest.
 std::string perfetto_archive(std::vector<profiler::Session>& sessions,
                              const profiler::RanksView& view) {
   Json files = Json::array();
@@ -86,24 +86,27 @@ int compare_ranks(const RanksOptions& options) {
   return done;
 }
 
-Run declare_ranks(CLI::App& app) {
+Run declare_ranks(Parser parser) {
   auto options = std::make_shared<RanksOptions>();
-  app.add_option("runs", options->runs,
-                 "run directories with a session.prof, or .prof files: one of each rank")
-      ->required()
-      ->type_name("RUN");
-  app.add_option("--perfetto", options->perfetto,
-                 "write an archive with every rank's trace on one time line, for ui.perfetto.dev")
-      ->type_name("FILE.tar");
-  app.add_flag("--json", options->json, "the tables as JSON, in base units");
-  app.footer(
-      "Ranks are what train --profile-rank said, or the order of the runs.\n"
+  parser.add({.name = "runs",
+              .variable = &options->runs,
+              .help = "run directories with a session.prof, or .prof files: one per rank",
+              .type = "RUN",
+              .required = true});
+  parser.add({.name = "--perfetto",
+              .variable = &options->perfetto,
+              .help = "write an archive with all ranks on one time line, for ui.perfetto.dev",
+              .type = "FILE.tar"});
+  parser.add({.name = "--json",
+              .variable = &options->json,
+              .help = "print the tables as JSON, in base units"});
+  parser.footer(
+      "Ranks are those of train --profile-rank, or the order of the runs.\n"
       "Example:\n  warpstep ranks runs/rank0 runs/rank1 --perfetto job.tar");
   return [options] { return compare_ranks(*options); };
 }
 
-const Command ranks_command("ranks",
-                            "the processes of one job beside each other: which is waited for",
+const Command ranks_command("ranks", "compare the ranks of one job and find the straggler",
                             declare_ranks);
 
 }  // namespace

@@ -1,6 +1,5 @@
-// warpstep replay: what CUPTI told an earlier run, read again by today's parser.
+// warpstep replay: parses the raw CUPTI buffers of an earlier run again.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <memory>
 
@@ -30,15 +29,23 @@ int replay(const ReplayOptions& options) {
   return done;
 }
 
-Run declare_replay(CLI::App& app) {
+Run declare_replay(Parser parser) {
   auto options = std::make_shared<ReplayOptions>();
-  app.add_option("raw", options->raw, "what --profile-raw kept")->required()->type_name("RAW");
-  app.add_option("out", options->out, "the session file to write")->required()->type_name("OUT");
-  app.footer("Example:\n  warpstep replay runs/first/cupti.raw replayed.prof");
+  parser.add({.name = "raw",
+              .variable = &options->raw,
+              .help = "file written by --profile-raw",
+              .type = "RAW",
+              .required = true});
+  parser.add({.name = "out",
+              .variable = &options->out,
+              .help = "session file to write",
+              .type = "OUT",
+              .required = true});
+  parser.footer("Example:\n  warpstep replay runs/first/cupti.raw replayed.prof");
   return [options] { return replay(*options); };
 }
 
-const Command replay_command("replay", "make a session of raw CUPTI buffers", declare_replay);
+const Command replay_command("replay", "create a session from raw CUPTI buffers", declare_replay);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -1,8 +1,8 @@
-// warpstep report: where a run's time went, on the terminal and as one page.
+// warpstep report: the profile of a run with advice, on the terminal and as one page.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/file.h"
 #include "profiler/analysis/analysis.h"
@@ -30,7 +30,7 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
   return {{"stamp", session.stamp}, {"notes", analysis.trust.notes}, {"tables", std::move(tables)}};
 }
 
-// Beside the session: RUN/report.html, or NAME.html for NAME.prof. Other rules have another page.
+// Next to the session: RUN/report.html, or NAME.html for NAME.prof; -tb for --tb-compatible.
 std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun& run) {
   if (!options.output.empty()) return options.output;
   const std::string stem =
@@ -54,22 +54,29 @@ int report(const ReportOptions& options) {
   return done;
 }
 
-Run declare_report(CLI::App& app) {
+Run declare_report(Parser parser) {
   auto options = std::make_shared<ReportOptions>();
-  app.add_option("run", options->run, "run directory with a session.prof, or a .prof file")
-      ->required()
-      ->type_name("RUN");
-  app.add_option("-o,--output", options->output,
-                 "the page; else report.html or report-tb.html beside the session")
-      ->type_name("FILE");
-  app.add_flag("--json", options->json, "print every table as one JSON object, in base units");
-  app.add_flag("--tb-compatible", options->tb_compatible,
-               "break steps down by the categories and rules of torch_tb_profiler");
-  app.footer("Example:\n  warpstep report runs/first");
+  parser.add({.name = "run",
+              .variable = &options->run,
+              .help = "run directory with a session.prof, or a .prof file",
+              .type = "RUN",
+              .required = true});
+  parser.add(
+      {.name = "-o,--output",
+       .variable = &options->output,
+       .help = "file of the page; otherwise report.html or report-tb.html next to the session",
+       .type = "FILE"});
+  parser.add({.name = "--json",
+              .variable = &options->json,
+              .help = "print every table as one JSON object, in base units"});
+  parser.add({.name = "--tb-compatible",
+              .variable = &options->tb_compatible,
+              .help = "break steps down by the categories and rules of torch_tb_profiler"});
+  parser.footer("Example:\n  warpstep report runs/first");
   return [options] { return report(*options); };
 }
 
-const Command report_command("report", "where a run's time went, and what to do about it",
+const Command report_command("report", "show where a run spends its time, with advice",
                              declare_report);
 
 }  // namespace

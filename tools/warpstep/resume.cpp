@@ -3,16 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "data/formats/content.h"
-#include "data/transforms/recipe.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "engine/files/checkpoint.h"
 #include "engine/passes/precision.h"
-#include "models/zoo.h"
-#include "tools/warpstep/data_options.h"
+#include "tools/warpstep/options.h"
+#include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
-#include "tools/warpstep/stored_options.h"
-#include "tools/warpstep/update_options.h"
+#include "tools/warpstep/summary.h"
 
 namespace warpstep::tools {
 
@@ -20,17 +18,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where to go on when the checkpoint cannot be used.
+// Where to continue if the checkpoint cannot be used.
 std::string older_hint(const Resumed& resumed) {
   fs::path older;
   const bool is_best = resumed.checkpoint.filename() == best_name;
   for (const fs::path& path : checkpoints(resumed.run))
     if (is_best || path.filename() < resumed.checkpoint.filename()) older = path;
   if (is_best && !older.empty())
-    return fmt::format("; the newest checkpoint may be whole: --resume {}", older.string());
+    return fmt::format("; the newest checkpoint may be intact: --resume {}", older.string());
   return older.empty()
              ? "; there is no older checkpoint: start the run again with --overwrite"
-             : fmt::format("; the one before it may be whole: --resume {}", older.string());
+             : fmt::format("; the one before it may be intact: --resume {}", older.string());
 }
 
 }  // namespace
@@ -40,15 +38,15 @@ fs::path run_of(const fs::path& spec) {
   return spec.has_parent_path() ? spec.parent_path() : fs::path(".");
 }
 
-Resumed find_resumed(const fs::path& spec, const CLI::App& app, const RunOptions& typed) {
+Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOptions& typed) {
   Resumed resumed{run_of(spec), spec, {}, {}};
   if (!fs::is_regular_file(spec)) resumed.checkpoint = newest_checkpoint(spec);
   try {
     const CheckpointInfo info = read_checkpoint_info(resumed.checkpoint);
     const std::string file = resumed.checkpoint.string();
-    resumed.config = parse_json<Json>(info.config_json);
-    resumed.options = stored_options(resumed.config, file, app, typed);
-    if (!resumed.config.contains("data") || !resumed.config.at("data").is_object())
+    resumed.config = std::make_shared<const Json>(parse_json<Json>(info.config_json));
+    resumed.options = stored_options(*resumed.config, file, parser, typed);
+    if (!resumed.config->contains("data") || !resumed.config->at("data").is_object())
       fail<DataError>("{}: its configuration is broken: it has no object 'data'", file);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
@@ -87,17 +85,16 @@ std::string text_at(const Json& json, const std::string& key) {
   return found->is_string() ? found->get<std::string>() : brief(*found);
 }
 
-// Where the times of files say that they may have changed.
+// Notes files whose times suggest a change.
 void note_times(const Resumed& resumed, const Json& data, const std::string& of,
                 const data::Dataset& set) {
-  const Json& then = resumed.config.at("data");
+  const Json& then = resumed.config->at("data");
   const std::string times = text_at(then, of + "times");
   if (times == "none" || times == text_at(data, of + "times")) return;
   const auto newest = then.find(of + "newest_ns");
   const std::vector<std::string> written = data::written_after(
       set, newest != then.end() && newest->is_number_integer() ? newest->get<std::int64_t>() : 0);
-  say("{}: {}; the samples that were compared have the bytes that they had, so the run "
-      "goes on\n",
+  say("{}: {}; the compared samples have the same bytes as before, so the run continues\n",
       set.path(),
       written.empty()
           ? std::string("files have other times than when the run was saved")
@@ -111,57 +108,45 @@ void note_times(const Resumed& resumed, const Json& data, const std::string& of,
 
 void require_same_data(const Resumed& resumed, const Json& data, const data::Dataset& training,
                        const data::Dataset& test) {
-  const Json& then = resumed.config.at("data");
+  const Json& then = resumed.config->at("data");
   for (const data::Dataset* set : {&training, &test}) {
     const std::string of = set == &test ? "test_" : "";
     const std::string split = set == &test ? "test" : "training";
     constexpr const char* ways_out =
-        "go on with these by --allow-changed-data, or start a new run with another --out";
+        "continue with these data by --allow-changed-data, or start a new run with another --out";
     if (text_at(then, of + "fingerprint") != text_at(data, of + "fingerprint"))
       fail<DataError>(
           "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} "
-          "when {} was saved; give back the files that it had (names, sizes and labels count), {}",
+          "when {} was saved; restore its files (names, sizes and labels count), {}",
           training.path(), split, text_at(data, of + "images"), text_at(data, of + "fingerprint"),
           text_at(then, of + "images"), text_at(then, of + "fingerprint"),
           resumed.checkpoint.filename().string(), ways_out);
     const std::string content = text_at(then, of + "content");
     if (content != "none" && content != text_at(data, of + "content"))
       fail<DataError>(
-          "{}: the {} data are not those of the run: names, sizes and labels are, but not the "
-          "bytes of the images; give back the files that it had when {} was saved, {}",
+          "{}: the {} data are not those of the run: names, sizes and labels are "
+          "the same, but the bytes of images differ; restore the files that it had when {} was "
+          "saved, {}",
           training.path(), split, resumed.checkpoint.filename().string(), ways_out);
     note_times(resumed, data, of, *set);
   }
 }
 
 void require_same_run(const Resumed& resumed, const RunOptions& options) {
-  const RunOptions& then = resumed.options;
-  const auto refuse = [&](const char* what, const std::string& now, const std::string& before) {
-    fail<UsageError>("{} {}: the run in {} has {}, which --resume cannot change; a new run can",
-                     what, now, resumed.run.string(), before);
-  };
-  if (options.model != then.model) refuse("model", options.model, then.model);
-  if (options.accumulate != then.accumulate)  // the schedule counts updates
-    refuse("--accumulate", fmt::format("{}", options.accumulate),
-           fmt::format("{}", then.accumulate));
-  if (options.optimizer != then.optimizer) refuse("--optimizer", options.optimizer, then.optimizer);
+  for (const OptionChange& change : changes(resumed.options, options))
+    if (change.resume == Resume::never)
+      fail<UsageError>("{}: the run in {} has {}, which --resume cannot change; start a new run",
+                       change.option, resumed.run.string(), change.before);
 }
 
 namespace {
 
-std::string recipe_of(const RunOptions& options) {
-  if (options.transforms == "none") return {};
-  const std::string_view own = models::find(options.model).transforms;
-  return data::Recipe(options.transforms == "auto" ? own : std::string_view(options.transforms))
-      .text();
-}
-
-// Weights and moments are kept in f32 whatever the step computes in.
-void go_on_in_precision(Precision from, Precision to, Store& store) {
+// Weights and moments are kept in f32 in every precision.
+void continue_in_precision(Precision from, Precision to, Store& store) {
   if (from == to) return;
   store.set_step_state(in_precision(store.step_state(), from, to));
-  say("--precision {}: the run was in {} so far; its weights and moments, kept in fp32, go "
-      "on as they are{}, but the bits will not be those of a run in one precision\n",
+  say("--precision {}: the run was in {} so far; its weights and moments are fp32 and stay "
+      "unchanged{}, but the bits will differ from those of a run in one precision\n",
       name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
 }
 
@@ -176,33 +161,46 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
       fail<DataError>("{}: its metadata has 'step' {}, and its name step {}",
                       resumed.checkpoint.string(), progress.step, step_of(name));
     if (store.step_state().micro_step >= std::max(1, static_cast<int>(options.accumulate)))
-      fail<DataError>(
-          "{}: its metadata has 'micro_step' {}, where a number below --accumulate {} "
-          "belongs",
-          resumed.checkpoint.string(), store.step_state().micro_step, options.accumulate);
+      fail<DataError>("{}: its metadata has 'micro_step' {}, which is not below --accumulate {}",
+                      resumed.checkpoint.string(), store.step_state().micro_step,
+                      options.accumulate);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
   const RunOptions& then = resumed.options;
-  go_on_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
+  continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
-  const auto refuse = [&](const char* option, auto now, auto before) {
-    fail<UsageError>(
-        "{} {}: {} stands in mid-epoch, after {} batches that were drawn with {} {}; resume with "
-        "that, or from a checkpoint at an epoch's end",
-        option, now, resumed.checkpoint.filename().string(), progress.next.step, option, before);
-  };
-  if (options.batch != then.batch) refuse("--batch", options.batch, then.batch);
-  if (options.seed != then.seed) refuse("--seed", options.seed, then.seed);
-  const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
-  if (shuffle != parse_shuffle(then.shuffle)) refuse("--shuffle", options.shuffle, then.shuffle);
-  if (recipe_of(options) != recipe_of(then))
-    refuse("--transforms", options.transforms, then.transforms);
+  const std::string file = resumed.checkpoint.filename().string();
+  for (const OptionChange& change : changes(then, options))
+    if (change.resume == Resume::at_epoch_end)
+      fail<UsageError>(
+          "{}: {} is in mid-epoch, after {} batches that were drawn with {} {}; resume with that, "
+          "or from a checkpoint at the end of an epoch",
+          change.option, file, progress.next.step, change.name, change.before);
   if (options.limit_batches > 0 && progress.next.step >= options.limit_batches)
-    fail<UsageError>(
-        "--limit-batches {}: {} stands in mid-epoch, after {} batches; resume with more",
-        options.limit_batches, resumed.checkpoint.filename().string(), progress.next.step);
+    fail<UsageError>("--limit-batches {}: {} is in mid-epoch, after {} batches; resume with more",
+                     options.limit_batches, file, progress.next.step);
   return progress;
+}
+
+std::string nothing_left(const Resumed& resumed, const RunOptions& options,
+                         const Progress& progress) {
+  const bool by_steps = options.steps > 0 && progress.step >= options.steps;
+  const bool by_epochs = options.epochs > 0 && progress.next.epoch >= options.epochs;
+  if (!by_steps && !by_epochs) return {};
+  if (!progress.evaluation || progress.evaluation->step != progress.step) return {};
+  // A run that was stopped between its last checkpoint and its summary still needs the summary.
+  const Json summary = earlier_summary(resumed.run);
+  const bool is_concluded =
+      summary.value("outcome", "") == "finished" && summary.at("steps") == progress.step;
+  if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
+  return fmt::format(
+      "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
+      "to continue: warpstep train --resume {0} --epochs N, or --steps N, in all",
+      resumed.run.string(), counted(static_cast<std::int64_t>(progress.next.epoch), "epoch"),
+      counted(static_cast<std::int64_t>(progress.step), "step"),
+      by_steps ? fmt::format("--steps {}", options.steps)
+               : fmt::format("--epochs {}", options.epochs));
 }
 
 }  // namespace warpstep::tools

@@ -1,45 +1,52 @@
-// What --resume names, and whether the run can go on from it.
+// --resume: finds the checkpoint, and checks that the run can continue from it.
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "data/formats/dataset.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/run_directory.h"
-#include "tools/warpstep/run_options.h"
 
 namespace warpstep::tools {
 
 struct Resumed {
-  std::filesystem::path run;         // directory
-  std::filesystem::path checkpoint;  // in it
-  Json config;                       // as saved with it
-  RunOptions options;                // the run's own, checked
+  std::filesystem::path run;           // directory
+  std::filesystem::path checkpoint;    // in it
+  std::shared_ptr<const Json> config;  // as saved with it
+  RunOptions options;                  // of the run, checked
 };
 
 // The run directory that --resume names by itself or by a checkpoint in it.
 std::filesystem::path run_of(const std::filesystem::path& spec);
 
-// `spec` is a run directory, then its newest checkpoint counts, or one checkpoint of a run.
-// DataError when there is none or it is broken; then it names an older one to go on from. `typed`
-// is what `app` was given now, see stored_options().
-Resumed find_resumed(const std::filesystem::path& spec, const CLI::App& app,
+// `spec` is one checkpoint of a run, or a run directory, which means its newest checkpoint.
+// DataError if there is none or it is broken; the message then names an older one. `parser` and
+// `typed` are those of stored_options().
+Resumed find_resumed(const std::filesystem::path& spec, const Parser& parser,
                      const RunOptions& typed);
 
-// The fields of config.json by which a data set is told from another.
+// The fields of config.json that identify a data set.
 Json data_json(const RunOptions& options, const data::Dataset& training, const data::Dataset& test);
 
-// A run goes on with the data, the model and the optimiser that it began with: DataError or
-// UsageError otherwise. Files that were written to since, as far as a sample of the bytes shows
-// without a change, are named on stderr.
+// A run continues with the data, the model and the optimiser that it began with; otherwise
+// DataError or UsageError. Files that were written since, but whose sampled bytes are unchanged,
+// are listed on stderr.
 void require_same_data(const Resumed& resumed, const Json& data, const data::Dataset& training,
                        const data::Dataset& test);
 void require_same_run(const Resumed& resumed, const RunOptions& options);
 
-// Fills the store. A run may go on in another precision, which is said on stderr: loss scaling
-// starts afresh then. DataError when the file is broken, with an older one to go on from;
-// UsageError when it stands in mid-epoch and the options would draw other batches for the rest of
-// it.
+// Fills the store. A run may continue in another precision, which is reported on stderr; loss
+// scaling then starts from its initial value. DataError if the file is broken, with an older one to
+// continue from; UsageError in the middle of an epoch if the options would draw other batches for
+// the rest of it.
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store);
+
+// For a checkpoint at the end of its run, evaluated and, if it is the newest, with its summary: a
+// message with the option that ends the run and how to continue. Empty for all others.
+std::string nothing_left(const Resumed& resumed, const RunOptions& options,
+                         const Progress& progress);
 
 }  // namespace warpstep::tools

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -23,6 +25,8 @@
 namespace warpstep::tools {
 
 namespace fs = std::filesystem;
+
+// The lock.
 
 namespace {
 
@@ -52,7 +56,7 @@ bool is_named(const fs::path& path, int descriptor) {
 
 RunLock::RunLock(const fs::path& run) : path_(run / lock_name) {
   const auto without_lock = [&run] {
-    say("{}: cannot be locked ({}): let no other process train into it\n", run.string(),
+    say("{}: cannot be locked ({}): make sure that no other process trains into it\n", run.string(),
         std::strerror(errno));
   };
   for (;;) {
@@ -83,7 +87,7 @@ RunLock::RunLock(const fs::path& run) : path_(run / lock_name) {
 
 RunLock::~RunLock() {
   if (descriptor_ < 0) return;
-  ::unlink(path_.c_str());  // while it is held, so that nobody else's is removed
+  ::unlink(path_.c_str());  // while holding it, so that no other process's file is removed
   ::close(descriptor_);
 }
 
@@ -102,7 +106,7 @@ RunLock lock_new_run(const fs::path& run) {
   return error ? RunLock() : RunLock(run);
 }
 
-namespace fs = std::filesystem;
+// The run directory.
 
 namespace {
 
@@ -116,7 +120,7 @@ bool is_one_of_ours(std::string_view name) {
          name == "comparison.html" || (name.starts_with("session") && name.ends_with(".prof"));
 }
 
-// ".NAME.tmp-PID-N": what a killed process was writing, see core/file.h.
+// ".NAME.tmp-PID-N": an unfinished file of a killed process, see engine/core/file.h.
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::size_t end = name.rfind(".tmp-");
@@ -124,12 +128,12 @@ bool is_leftover(const fs::path& path) {
          is_one_of_ours(std::string_view(name).substr(1, end - 1));
 }
 
-// What a run writes; --overwrite removes these and nothing else.
+// The files of a run; --overwrite removes only these.
 bool is_ours(const fs::path& path) {
   return is_one_of_ours(path.filename().string()) || is_leftover(path);
 }
 
-// What `warpstep export` left, and the folder if nothing else is in it.
+// The files of `warpstep export`, and the folder if nothing else is in it.
 void remove_exports(const fs::path& folder) {
   for (const char* kind : {"kineto", "perfetto", "tensorboard", "tables"})
     fs::remove_all(folder / kind);
@@ -137,8 +141,7 @@ void remove_exports(const fs::path& folder) {
   fs::remove(folder, ignored);
 }
 
-// Later checkpoints would be taken for the newest; they may be good, so they are kept by another
-// name.
+// Later checkpoints would count as the newest; they may be good, so they are renamed.
 void set_aside_after(const fs::path& run, std::uint64_t step) {
   for (const fs::path& path : checkpoints(run)) {
     if (step_of(path) <= step) continue;
@@ -150,7 +153,7 @@ void set_aside_after(const fs::path& run, std::uint64_t step) {
   }
 }
 
-// Throws Json::exception where there is no such number.
+// Throws Json::exception if there is no such number.
 std::uint64_t count_at(const Json& line, const char* key) {
   return line.at(key).get_ref<const Json::number_unsigned_t&>();
 }
@@ -167,9 +170,9 @@ Json times_json(const StepTimes& times) {
           {"other_ms", milliseconds(times.other_ns)}};
 }
 
-// Those of later steps will be met again.
+// Those of later steps will be found again.
 void forget_bad_samples(const fs::path& path, std::uint64_t step) {
-  if (fs::is_symlink(path)) fs::remove(path);  // whatever it leads to is not of the run
+  if (fs::is_symlink(path)) fs::remove(path);  // its target does not belong to the run
   if (!fs::exists(path)) return;
   keep_lines(path, [step](const Json& line) { return count_at(line, "run_step") <= step; });
 }
@@ -189,7 +192,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
     if (entry.path().filename() == lock_name) continue;  // this process's own
     if (!overwrite)
       fail<UsageError>(
-          "--out {} is not empty; go on with it by --resume {}, replace it by --overwrite, or "
+          "--out {} is not empty; continue it with --resume {}, replace it with --overwrite, or "
           "choose another --out",
           path.string(), path.string());
     if (is_ours(entry.path())) fs::remove(entry.path());
@@ -210,7 +213,7 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
   const auto known = [&](const Json& line) {
     const std::uint64_t step = count_at(line, "step");
     if (line.at("kind") != "evaluation" || step < progress.step) return step <= progress.step;
-    // Killed between an evaluation and its checkpoint: it will be made again.
+    // Killed between an evaluation and its checkpoint: the evaluation runs again.
     return progress.evaluation && progress.evaluation->step == step;
   };
   keep_lines(path / metrics_name, [&](const Json& line) {
@@ -223,12 +226,17 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
   return run;
 }
 
+const Json& RunDirectory::last_epoch() const {
+  static const Json none;
+  return last_epoch_ ? *last_epoch_ : none;
+}
+
 void RunDirectory::append(const Json& line) {
   metrics_.append(line.dump());
   collect(line);
 }
 
-// Throws Json::exception for a line that is none of ours. JSON writes what is not finite as null.
+// Throws Json::exception for a foreign line. JSON has null for numbers that are not finite.
 void RunDirectory::collect(const Json& line) {
   const auto kind = line.at("kind").get<std::string>();
   const auto number = [&](const char* key) {
@@ -248,7 +256,7 @@ void RunDirectory::collect(const Json& line) {
     curves_.step_loss.push_back({at, loss});
     return;
   }
-  if (epoch) last_epoch_ = line;
+  if (epoch) last_epoch_ = std::make_shared<const Json>(line);
   (epoch ? curves_.train_loss : curves_.validation_loss).push_back({at, loss});
   (epoch ? curves_.train_accuracy : curves_.validation_accuracy).push_back({at, accuracy});
 }

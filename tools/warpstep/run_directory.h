@@ -1,10 +1,11 @@
-// What a run writes: config.json, metrics.jsonl, summary.json, bad_samples.jsonl, curves.png and
-// its checkpoints (best_checkpoint.h has the best one).
+// The files of a run: config.json, metrics.jsonl, summary.json, bad_samples.jsonl, curves.png and
+// its checkpoints (checkpoint_files.h).
 #pragma once
 
 #include <deque>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "engine/run/trainer.h"
@@ -14,16 +15,15 @@
 
 namespace warpstep::tools {
 
-// One process at a time trains into a run directory.
-
 inline constexpr std::string_view lock_name = ".lock";  // in the directory, while a run holds it
 
-// The system releases the lock when its process ends, however that ends: a file that is left behind
-// locks nothing. Where the file cannot be written, or its file system has no locks, there is none.
+// Held by the one process that trains into a run directory. The system releases the lock when its
+// process ends in any way; a remaining file locks nothing. There is no lock if the file cannot be
+// written or its file system has no locks.
 class RunLock {
  public:
   RunLock() = default;  // of no directory
-  // Throws DataError that names who trains there: process, host, and since when.
+  // DataError names the holder: process, host and start time.
   explicit RunLock(const std::filesystem::path& run);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
@@ -34,19 +34,18 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-// Makes the directory first; where it cannot be made, it is of no directory.
+// Creates the directory first; if that fails, the lock is of no directory.
 RunLock lock_new_run(const std::filesystem::path& run);
 
 using Json = nlohmann::ordered_json;
 
 class RunDirectory final : public TrainObserver {
  public:
-  // Makes the directory and proves that it can be written. A new run wants it empty or not there,
-  // unless `overwrite`, which removes what an earlier run left. Throws DataError or UsageError that
-  // name it.
+  // Creates the directory and checks that it can be written. It must be empty or not exist, unless
+  // `overwrite`, which removes the files of an earlier run. DataError and UsageError name it.
   static RunDirectory create(const std::filesystem::path& path, bool overwrite);
-  // An earlier run's directory. What its metrics say of steps after `progress` is forgotten: they
-  // will come again. Later checkpoints are renamed, with a message; unfinished files are removed.
+  // The directory of an earlier run. Removes the metrics of steps after `progress`, which will run
+  // again, and unfinished files; renames later checkpoints, with a message.
   static RunDirectory reopen(const std::filesystem::path& path, const Progress& progress);
 
   const std::filesystem::path& path() const { return path_; }
@@ -54,10 +53,10 @@ class RunDirectory final : public TrainObserver {
   void write_config(const Json& config) const;
   void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
-  // Before a checkpoint is written, so that it does not outlive a power cut without its lines.
+  // Before a checkpoint is written, so that a power cut cannot leave it without its lines.
   void sync_metrics() { metrics_.sync(); }
   // Of metrics.jsonl; null before the first epoch has ended.
-  const Json& last_epoch() const { return last_epoch_; }
+  const Json& last_epoch() const;
   // Removes all but the newest `keep` checkpoints and `besides`; 0 keeps all.
   void prune_checkpoints(std::uint64_t keep, const std::filesystem::path& besides = {}) const;
 
@@ -74,7 +73,7 @@ class RunDirectory final : public TrainObserver {
   LineFile metrics_;
   std::uint64_t log_every_ = 10;
   CurveData curves_;
-  Json last_epoch_;
+  std::shared_ptr<const Json> last_epoch_;  // null before the first
 };
 
 }  // namespace warpstep::tools

@@ -1,4 +1,4 @@
-// What the program prints besides results that a user waits for: it never ends a run.
+// Messages: printing them never ends a run.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace warpstep::tools {
 
 namespace output {
-// Why stdout could not be written, of tell(); 0: it could.
+// The errno of the first failed tell(); 0: none.
 inline int stdout_error = 0;
 
 // Whether all of it was written. fmt::print() would throw.
@@ -26,15 +26,15 @@ bool put(std::FILE* file, fmt::format_string<Args...> format, Args&&... args) no
 }
 }  // namespace output
 
-// Progress, notes and errors, on stderr. Where that is closed, its disk is full or its reader went
-// away, the text is lost and nothing else.
+// Progress, notes and errors, on stderr. If stderr is closed, its disk is full or its reader went
+// away, only the text is lost.
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) noexcept {
   output::put(stderr, format, std::forward<Args>(args)...);
 }
 
-// Results, on stdout, of a command that has saved them besides: it goes on without a reader. The
-// program's end reports the failure, see command.cpp.
+// Results on stdout that the command has also saved: it continues without a reader. The program
+// reports the failure at its end, see command.cpp.
 template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) noexcept {
   errno = 0;

@@ -1,12 +1,13 @@
 #include "tools/warpstep/session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -17,19 +18,23 @@
 #include "engine/run/feeder.h"
 #include "engine/run/step_memory.h"
 #include "tools/warpstep/fitting.h"
-#include "tools/warpstep/recomputing.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
-#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 
-void declare_start_weights(CLI::App& app, StartWeights& weights) {
-  app.add_option("--weights", weights.file,
-                 "start from the weights in this safetensors file, a state_dict of PyTorch's or a "
-                 "checkpoint; docs/weights.md");
-  app.add_flag("--allow-missing", weights.allow_missing,
-               "with --weights: load what fits by name and shape, and say what does not; for "
-               "example for another number of classes");
+void declare_start_weights(const Parser& parser, StartWeights& weights, const char* group) {
+  parser.add({.name = "--weights",
+              .variable = &weights.file,
+              .help = "start from the weights in this safetensors file: a PyTorch state_dict or a "
+                      "checkpoint; docs/weights.md",
+              .type = "FILE",
+              .group = group});
+  parser.add({.name = "--allow-missing",
+              .variable = &weights.allow_missing,
+              .help = "with --weights: load the tensors that fit by name and shape and list the "
+                      "others, for example for another number of classes",
+              .group = group});
 }
 
 void check_start_weights(const StartWeights& weights, bool resumes) {
@@ -41,8 +46,8 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
     fail<DataError>("--weights {}: there is no such file", weights.file);
   if (resumes)
     fail<UsageError>(
-        "--weights does not go with --resume: the run goes on with its own; a new run can start "
-        "from other weights");
+        "--weights does not go with --resume: the run continues with its own weights; start a new "
+        "run to use others");
 }
 
 nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store) {
@@ -71,8 +76,8 @@ StepOptions step_options(const RunOptions& options, const Backend& backend, bool
   return options_for(backend, step);
 }
 
-// Plans may make a device do anything: those that others can change are not loaded.
-void tell_of_unused_cache(const std::filesystem::path& folder) {
+// A plan is code for the device: a cache that other users can write is not used.
+void warn_of_unused_cache(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (folder.empty() || !std::filesystem::exists(std::filesystem::symlink_status(folder, ignored)))
     return;
@@ -86,7 +91,7 @@ Device open_device(const RunOptions& options) {
   const BackendOptions backend = backend_options(options);
   const auto open = [&](const std::string& device) -> Device {
     auto opened = open_backend(device, backend);
-    if (device.starts_with("cuda")) tell_of_unused_cache(backend.plan_cache);
+    if (device.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
     return {std::move(opened), ""};
   };
   if (options.device != "auto") return open(options.device);
@@ -135,8 +140,8 @@ std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Sou
 
 namespace {
 
-// Bytes that a step's and an evaluation's loaders take: what does not depend on the batch, and so
-// many slots of their inputs each.
+// Bytes of the loaders of a step and of an evaluation: a part that does not depend on the batch,
+// and a number of slots of their inputs each.
 struct Loading {
   std::uint64_t fixed = 0;
   std::array<std::uint64_t, 2> slots{Feeder::buffers, Feeder::buffers};  // on a device
@@ -156,12 +161,12 @@ struct Loading {
   }
 };
 
-// The average of the weights goes to a store of the evaluation's own before each of them.
+// The average of the weights is copied to a separate store before each evaluation.
 bool averages(const RunOptions& options) {
   return options.ema > 0;
 }
 
-// The run's two steps as they would be with any batch; nothing is allocated.
+// Plans the run's two steps for any batch; allocates nothing.
 struct Rebatched {
   const RunOptions& options;
   const Source &training, &test;
@@ -238,6 +243,22 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
                               Loading(*backend, {&training, &test}, inputs).bytes(inputs);
   if (bytes > free) require_fit(run, free);
   return programs;
+}
+
+std::string recompute_line(const std::vector<std::string>& scopes, Graph without,
+                           const Program& program) {
+  const auto flops = [](const Graph& graph) {
+    double sum = 0;
+    for (const Node& node : graph.nodes) sum += graph.cost(node).flops;
+    return sum;
+  };
+  constexpr double mib = 1 << 20;
+  const double before = flops(without);
+  const StepMemory plain = plan_step(std::move(without), program.backend());
+  return fmt::format("recompute {}: arena {:.1f} -> {:.1f} MiB, {:.1f} % more FLOPs",
+                     fmt::join(scopes, ", "), static_cast<double>(plain.plan.arena_bytes) / mib,
+                     static_cast<double>(program.plan().arena_bytes) / mib,
+                     before > 0 ? 100 * (flops(program.graph()) / before - 1) : 0);
 }
 
 std::string recompute_line(const RunOptions& options, const Source& source,

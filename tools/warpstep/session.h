@@ -1,50 +1,45 @@
-// What a run computes with, made from its options: backend and programs.
+// The backend, weights and programs of a run, created from its options.
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "engine/run/program.h"
 #include "engine/run/store.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/source.h"
-
-namespace CLI {
-
-// Weights that a run or an evaluation starts from: --weights FILE.
-
-class App;
-}  // namespace CLI
 
 namespace warpstep::tools {
 
+// Weights that a run or an evaluation starts from: --weights FILE.
 struct StartWeights {
   std::string file;  // empty: none
   bool allow_missing = false;
 };
 
-void declare_start_weights(CLI::App& app, StartWeights& weights);
+void declare_start_weights(const Parser& parser, StartWeights& weights, const char* group = "");
 
-// UsageError for --allow-missing without --weights, and for --weights of a run that goes on.
+// UsageError for --allow-missing without --weights, and for --weights with --resume.
 void check_start_weights(const StartWeights& weights, bool resumes);
 
-// Loads them, if there are any, and tells on stderr what was loaded. What config.json keeps of it;
-// null without weights.
+// Loads the file, if one is given, and prints what was loaded to stderr. Returns the record for
+// config.json; null without weights.
 nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store);
 
 struct Device {
   std::shared_ptr<Backend> backend;
-  std::string why;  // for `auto`: why not a better one; else empty
+  std::string why;  // for `auto`: why not a better device; otherwise empty
 };
-// Opens --device; `auto` takes CUDA where it works, else the CPU.
+// Opens --device; `auto` uses CUDA if it works, otherwise the CPU.
 Device open_device(const RunOptions& options);
 
 // The training step; the parameters are initialised from --seed.
 std::unique_ptr<Program> training_program(const RunOptions& options, const Source& source,
                                           std::shared_ptr<Backend> backend,
                                           const Schedule& schedule);
-// The forward half; shares `store` if it is given.
+// The forward half; shares `store` if given.
 std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Source& source,
                                             std::shared_ptr<Backend> backend,
                                             std::shared_ptr<Store> store);
@@ -53,14 +48,18 @@ std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Sou
 struct Programs {
   std::unique_ptr<Program> step, evaluation;
 };
-// Both, if what they and the loaders take is free: `free` bytes, measured before anything was made
-// (see fitting.h). Else throws DeviceError: by how much it is too much, what is the peak, and the
-// largest --batch that fits.
+// Both, if they and the loaders fit into `free` bytes, measured before anything was allocated (see
+// fitting.h). Otherwise throws DeviceError with the missing amount, the peak, and the largest
+// --batch that fits.
 Programs fitting_programs(const RunOptions& options, const Source& training, const Source& test,
                           const std::shared_ptr<Backend>& backend, const Schedule& schedule,
                           std::uint64_t free);
 
-// What --recompute gives and costs a training program, see recomputing.h; empty without it.
+// The saving and the price of --recompute: "recompute layer1: arena 812.3 -> 640.1 MiB, 4.2 % more
+// FLOPs". `without`: the graph of the same step compiled without it.
+std::string recompute_line(const std::vector<std::string>& scopes, Graph without,
+                           const Program& program);
+// The same for a run's training program; empty without --recompute.
 std::string recompute_line(const RunOptions& options, const Source& source, const Program& program);
 
 }  // namespace warpstep::tools

@@ -7,13 +7,12 @@
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
 #include "engine/core/error.h"
-#include "tools/warpstep/data_options.h"
-#include "tools/warpstep/update_options.h"
+#include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
 namespace {
 
-// Slots that the device reads in place, without a copy on the way.
+// Slots that the device reads in place, without another copy.
 class BackendSlots final : public data::SlotMemory {
  public:
   explicit BackendSlots(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
@@ -28,7 +27,7 @@ class BackendSlots final : public data::SlotMemory {
   std::shared_ptr<std::byte> memory_;
 };
 
-bool has_memory_of_its_own(const Backend& backend) {
+bool has_own_memory(const Backend& backend) {
   return backend.steps_in_flight() > 0;
 }
 
@@ -47,7 +46,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
                          std::uint64_t passes) {
   const Shape image = source.dataset->image_shape();
   const ImageExtent extent = source.recipe.extent(image);
-  const bool device = has_memory_of_its_own(backend);
+  const bool device = has_own_memory(backend);
   return {.samples = source.dataset->size(),
           .decoded_bytes = source.dataset->size() * static_cast<std::uint64_t>(image.count()),
           .is_decoded = source.encoding == data::Encoding::pixels,
@@ -69,7 +68,7 @@ void make_resident(Source& source, const Backend& backend) {
     decoded->decode_all();
     pixels = decoded->all_pixels();
   }
-  if (!has_memory_of_its_own(backend)) {
+  if (!has_own_memory(backend)) {
     if (decoded) source.read = decoded;
     return;
   }
@@ -86,8 +85,8 @@ std::span<const std::uint8_t> resident_pixels(const Source& source) {
           source.dataset->size() * idx(source.dataset->image_shape().count())};
 }
 
-// Without a device loader threads take cores from the kernels: one keeps ahead of every model of
-// small images, and more come when it does not.
+// Without a device loader threads compete with the kernels for cores: one is enough for models of
+// small images, and more start if it is not.
 int first_workers(bool device) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return device ? std::clamp(cores - 1, 1, 4) : 1;
@@ -121,8 +120,8 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
   const auto channels = idx(training.dataset->image_shape()[2]);
   if (options.mean.empty() && (training.recipe.has("yuv") || test.recipe.has("yuv")))
     fail<UsageError>(
-        "what is measured are the channels of the images, not those that yuv makes: "
-        "give --mean and --std of these, or scale them: --transforms ...,yuv,scale");
+        "mean and standard deviation are measured on the images, not on the channels of yuv: give "
+        "--mean and --std of those, or scale them: --transforms ...,yuv,scale");
   if (options.mean.empty()) {
     const data::ChannelStatistics measured = data::channel_statistics(
         *training.dataset,
@@ -140,7 +139,7 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
 
 namespace {
 
-// A set that is decoded on its way to the device stands in memory for a while.
+// A set that is decoded on its way to the device needs host memory for a while.
 void require_room(const Source& source, const RunOptions& options) {
   const std::uint64_t limit = parse_bytes(options.memory);
   const std::uint64_t bytes =
@@ -152,7 +151,7 @@ void require_room(const Source& source, const RunOptions& options) {
       static_cast<double>(bytes) / (1 << 20), options.memory);
 }
 
-// Chooses the tier and makes what it needs.
+// Chooses the tier and prepares it.
 void choose_tier(Source& source, const RunOptions& options, const Backend& backend,
                  std::uint64_t passes) {
   const data::Tier wanted = data::parse_tier(options.tier);
@@ -164,7 +163,7 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
       make_resident(source, backend);
     } catch (const DataError&) {
       if (wanted == data::Tier::resident) throw;
-      // What becomes of a broken or odd image is decided when its turn comes.
+      // A broken or odd image is handled when its turn comes.
       facts.is_gathered = false;
       source.tier = data::choose_tier(wanted, facts);
       source.tier.why += "; not every image can be decoded alike, so it is not resident";
@@ -178,7 +177,7 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
 
 void start_loader(Source& source, const RunOptions& options, data::Split as,
                   const std::shared_ptr<Backend>& backend, std::uint64_t passes) {
-  const bool device = has_memory_of_its_own(*backend);
+  const bool device = has_own_memory(*backend);
   source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
                                        options.mean, options.std);
   choose_tier(source, options, *backend, passes);
@@ -206,7 +205,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
 }
 
 void start_feeder(Source& source, const Program& program) {
-  if (!has_memory_of_its_own(program.backend())) return;
+  if (!has_own_memory(program.backend())) return;
   source.feeder = std::make_unique<Feeder>(*source.loader, program.backend(), program.stream());
 }
 
@@ -228,7 +227,7 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
                              .mean = {options.mean.begin(), options.mean.end()},
                              .std = {options.std.begin(), options.std.end()}};
   build.loss = loss_options(options, build.classes);
-  build.uploaded = has_memory_of_its_own(backend);
+  build.uploaded = has_own_memory(backend);
   if (options.normalize == "cpu") {
     build.images = models::Images::floats;
     return build;
@@ -253,7 +252,7 @@ std::string describe(const Source& source) {
 
 std::string diagnosis(const Source& source) {
   data::LoaderStats stats = source.loader->stats();
-  // Beside a device it is the copier that takes batches from the loader.
+  // With a device the feeder reads batches from the loader.
   if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;

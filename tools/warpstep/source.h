@@ -1,4 +1,4 @@
-// How a run's data reach its step: set, recipe, tier, loader, and the copy to the device.
+// The path of a run's data to its step: set, recipe, tier, loader, and the copy to the device.
 #pragma once
 
 #include <memory>
@@ -11,25 +11,25 @@
 #include "engine/run/program.h"
 #include "models/build.h"
 #include "models/zoo.h"
-#include "tools/warpstep/run_options.h"
+#include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
 
-// A data set's split on its way; members in the order in which they must be made.
+// A split on its way to the step; members in the order in which they must be created.
 struct Source {
   std::shared_ptr<const data::Dataset> dataset;  // as it is stored
   data::Recipe recipe;
   data::TierChoice tier;
   data::Encoding encoding = data::Encoding::pixels;  // of the samples as stored
-  std::shared_ptr<const data::Dataset> read;  // what the loader reads: with its decoded images kept
-  std::shared_ptr<std::byte> resident;        // the set in the device's memory
+  std::shared_ptr<const data::Dataset> read;         // read by the loader: with decoded images kept
+  std::shared_ptr<std::byte> resident;               // the set in the device's memory
   PixelPlan pixels;
   std::unique_ptr<data::SlotMemory> slots;  // of a device
   std::unique_ptr<data::Loader> loader;
-  std::unique_ptr<Feeder> feeder;  // beside a device with its own memory
+  std::unique_ptr<Feeder> feeder;  // for a device with its own memory
 
   BatchSource& batches() { return feeder ? static_cast<BatchSource&>(*feeder) : *loader; }
-  Shape row_shape() const;  // of what the model sees
+  Shape row_shape() const;  // of the model's input
 };
 
 // Opens a split. The recipe is the options' or `model`'s: that of the split `as`, which for test is
@@ -40,21 +40,22 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
 // Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test);
 
-// Chooses the tier and starts the loader. As training split it shuffles and drops the tail; as test
-// split it does neither and pads it. `passes` over the set are to come; 0: many.
+// Chooses the tier and starts the loader. As a training split it is shuffled and the tail dropped;
+// as a test split it is not shuffled and the tail is padded. `passes` over the set will follow; 0:
+// many.
 void start_loader(Source& source, const RunOptions& options, data::Split as,
                   const std::shared_ptr<Backend>& backend, std::uint64_t passes);
 
-// Begins to copy batches for the steps of `program`, where its device has memory of its own.
+// Starts copying batches for the steps of `program` if its device has its own memory.
 void start_feeder(Source& source, const Program& program);
 
-// Throws UsageError when both together may take more than --memory.
+// Throws UsageError if both together may need more than --memory.
 void require_memory(const RunOptions& options, const Source& training, const Source& test);
 
 models::BuildOptions build_options(const RunOptions& options, const Source& source,
                                    const Backend& backend);
 
-// One line on where the images are and what loading them may take.
+// One line: where the images are, and the most memory for loading.
 std::string describe(const Source& source);
 // One line on how loading went.
 std::string diagnosis(const Source& source);

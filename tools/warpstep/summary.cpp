@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -117,7 +118,7 @@ namespace {
 
 void print_speed(const Json& summary) {
   const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  tell("  speed      {} images/s, {:.2f} ms a step\n",
+  tell("  speed      {} images/s, {:.2f} ms/step\n",
        grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };

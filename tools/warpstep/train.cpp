@@ -1,10 +1,10 @@
-// warpstep train: a model, a data set, a run directory.
+// warpstep train: trains a model on a data set and writes a run directory.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <array>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
@@ -16,17 +16,14 @@
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/line_file.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
-#include "tools/warpstep/recomputing.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
-#include "tools/warpstep/run_length.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
-#include "tools/warpstep/stored_options.h"
 #include "tools/warpstep/summary.h"
-#include "tools/warpstep/update_options.h"
 
 namespace warpstep::tools {
 namespace {
@@ -51,32 +48,34 @@ std::string default_out(const std::string& model) {
   return fmt::format("runs/{}-{}", model, text.data());
 }
 
-// A run's options: as typed, or for --resume the run's own with what was typed on top.
-RunOptions resolve_options(const CLI::App& app, const TrainRequest& request,
+// The options of a run: as typed, or for --resume those of the run, replaced by typed ones.
+RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
                            const std::optional<Resumed>& resumed) {
   RunOptions options = request.options;
   if (resumed) {
-    if (app.count("--out") > 0 || request.overwrite)
-      fail<UsageError>("{} does not go with --resume: the run goes on in {}",
-                       request.overwrite ? "--overwrite" : "--out", resumed->run.string());
-    options = overridden(app, request.options, resumed->options);
-    locate_data(resumed->config, resumed->checkpoint.string(), app, options);
+    if (request.overwrite)
+      fail<UsageError>("--overwrite does not go with --resume: the run continues in {}",
+                       resumed->run.string());
+    options = merged(
+        parser, request.options, resumed->options,
+        {"--resume", "--allow-changed-data", "--weights", "--allow-missing", "--check-numerics"});
+    locate_data(*resumed->config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
   } else if (request.allow_changed_data) {
     fail<UsageError>("--allow-changed-data goes with --resume");
   }
-  settle_length(app, resumed.has_value(), options);
+  settle_length(parser, resumed.has_value(), options);
   if (options.model.empty())
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())
     fail<UsageError>(
-        "which data? Give a folder with --data; `warpstep data make DIR` makes a small one");
+        "which data? Give a folder with --data; `warpstep data make DIR` creates a small one");
   if (options.epochs == 0 && options.steps == 0)
     fail<UsageError>("the run has no end: give --epochs N or --steps N");
   if (request.check_numerics && (options.profile == "spans" || options.profile == "deep"))
     fail<UsageError>(
-        "--profile {} does not go with --check-numerics, whose steps take other times: say "
+        "--profile {} does not go with --check-numerics, which changes the times of steps; use "
         "--profile steps",
         options.profile);
   if (options.out.empty()) options.out = default_out(options.model);
@@ -133,8 +132,8 @@ void announce(const Job& job) {
     say("{}\n", recompute_line(job.options, job.training, *job.step));
 }
 
-// What is told of a run, and what it leaves.
-struct Following {
+// The observers of a run and its files.
+struct Observers {
   RunDirectory& run;
   BestCheckpoint& best;
   Totals& totals;
@@ -148,7 +147,7 @@ std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics
   return options.no_graph ? eager_runner(program) : graph_runner(program);
 }
 
-// What was saved of a run that diverged, and how to find out why it did.
+// The last checkpoint of a diverged run, and how to find the cause.
 std::string after_divergence(const RunDirectory& run, bool check_numerics) {
   const std::vector<fs::path> saved = checkpoints(run.path());
   const std::string last =
@@ -164,20 +163,20 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
-fs::path run_job(Job& job, bool check_numerics, const Following& following, const Json& config,
+fs::path run_job(Job& job, bool check_numerics, const Observers& observers, const Json& config,
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps);
-  RunDirectory& run = following.run;
+  RunDirectory& run = observers.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
     run.sync_metrics();
-    following.bad.sync();
+    observers.bad.sync();
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
-    if (job.options.keep_best) following.best.offer(last_checkpoint, at);
-    run.prune_checkpoints(job.options.keep_checkpoints, following.best.waiting());
+    if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
+    run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
     return last_checkpoint;
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
@@ -187,7 +186,7 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
                    job.evaluation.get(),
                    &job.test.batches(),
                    runner.get(),
-                   {&following.totals, &run, &line, &following.bad, &following.profiling},
+                   {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
                    save,
                    evaluation_runner.get()},
                   {.epochs = job.options.epochs,
@@ -202,7 +201,7 @@ fs::path run_job(Job& job, bool check_numerics, const Following& following, cons
   return last_checkpoint;
 }
 
-// Everything is saved before anything of it is printed.
+// Saves everything before printing any of it.
 void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSampleLog& bad,
               const Json& summary) {
   bad.close();
@@ -213,25 +212,25 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 
-int train(const CLI::App& app, const TrainRequest& request) {
+int train(const Parser& parser, const TrainRequest& request) {
   static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
-  // Before any other thread, and to the process's end: a signal that comes when all is saved must
-  // not make the exit code that of a run that was killed.
+  // Before any other thread, and to the end of the process: a signal after everything is saved must
+  // not change the exit code to that of a killed run.
   static SignalThread& signals = *new SignalThread;
   RunLock lock;
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) {
     if (fs::is_directory(run_of(request.resume)))
-      lock = RunLock(run_of(request.resume));  // what is read next must not change
-    resumed = find_resumed(request.resume, app, request.options);
+      lock = RunLock(run_of(request.resume));  // the files read next must not change
+    resumed = find_resumed(request.resume, parser, request.options);
   }
-  RunOptions options = resolve_options(app, request, resumed);
+  RunOptions options = resolve_options(parser, request, resumed);
   check_start_weights(request.weights, resumed.has_value());
-  check_profile_options(options);  // refused before anything is done
+  check_profile_options(options);  // refuse before doing anything
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
   Json weights = load_start_weights(request.weights, job.step->store());
-  if (resumed) weights = resumed->config.value("weights", Json());
+  if (resumed) weights = resumed->config->value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
   if (const std::string why = resumed ? nothing_left(*resumed, job.options, progress) : "";
@@ -272,31 +271,43 @@ int train(const CLI::App& app, const TrainRequest& request) {
   if (job.options.keep_best && best.best()) summary["best"] = best.json();
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
-  if (totals.steps == 0)  // what an earlier process of the run measured stays
+  if (totals.steps == 0)  // keep the measurements of an earlier process
     for (const Json earlier = earlier_summary(run.path());
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
   conclude(job, profiling, run, bad, summary);
   if (outcome == Outcome::finished) return done;
-  say("interrupted; go on with: warpstep train --resume {}\n", job.options.out);
+  say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }
 
-Run declare_train(CLI::App& app) {
+Run declare_train(Parser parser) {
   auto request = std::make_shared<TrainRequest>();
-  declare_run_options(app, request->options);
-  app.add_option(
-      "--resume", request->resume,
-      "go on with the run in this directory, or from one of its checkpoints; options given with it "
-      "replace the run's own");
-  declare_start_weights(app, request->weights);
-  app.add_flag("--allow-changed-data", request->allow_changed_data,
-               "with --resume: go on though the files are not those that the run began with");
-  app.add_flag("--check-numerics", request->check_numerics, check_numerics_help);
-  app.add_flag("--overwrite", request->overwrite, "replace what an earlier run left in --out");
-  app.footer(
-      "Example:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 --out runs/first");
-  return [&app, request] { return train(app, *request); };
+  declare_run_options(parser, request->options, train_only);
+  const char* const group = "Run";
+  parser.add({.name = "--overwrite",
+              .variable = &request->overwrite,
+              .help = "replace an earlier run in --out",
+              .group = group});
+  parser.add({.name = "--resume",
+              .variable = &request->resume,
+              .help = "continue the run in this directory, or from one of its checkpoints; options "
+                      "given with it replace those of the run",
+              .type = "RUN",
+              .group = group});
+  parser.add({.name = "--allow-changed-data",
+              .variable = &request->allow_changed_data,
+              .help = "with --resume: continue even if the data have changed since the run began",
+              .group = group});
+  declare_start_weights(parser, request->weights, group);
+  parser.add({.name = "--check-numerics",
+              .variable = &request->check_numerics,
+              .help = check_numerics_help,
+              .group = group});
+  parser.footer(transforms_help() +
+                "\nExample:\n  warpstep train cifar10cnn --data cifar10 --epochs 8 --lr 1e-4 "
+                "--out runs/first");
+  return [parser, request] { return train(parser, *request); };
 }
 
 const Command train_command("train", "train a model", declare_train);

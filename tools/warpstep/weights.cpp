@@ -1,11 +1,8 @@
-// warpstep weights: look into files of weights, and make other files of them.
-
-#include "tools/warpstep/weights.h"
+// warpstep weights: describes safetensors files and converts them.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -14,14 +11,14 @@
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/files/safetensors_values.h"
+#include "tools/warpstep/command.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
-
-// warpstep weights convert: a safetensors file with other names or in another precision.
-
 namespace {
+
+// warpstep weights convert: changes the names or the precision of a safetensors file.
 
 struct Request {
   std::string in, out, type, strip_prefix;
@@ -61,22 +58,31 @@ int convert(const Request& request) {
   return done;
 }
 
-}  // namespace
-
-Run declare_weights_convert(CLI::App& app) {
+Run declare_weights_convert(Parser parser) {
   auto request = std::make_shared<Request>();
-  app.add_option("IN", request->in, "a safetensors file, for example a checkpoint")->required();
-  app.add_option("OUT", request->out, "the file to write, whole or not at all")->required();
-  app.add_option("--dtype", request->type,
-                 "of the floating-point tensors: f32, f16 or bf16; as they are when not given")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  app.add_option("--strip-prefix", request->strip_prefix,
-                 "take this away from the names that begin with it, for example backbone.");
-  app.add_option("--rename", request->renames,
-                 "OLD=NEW, of a name or of its beginning up to a dot; may be repeated");
-  app.add_flag("--drop-optimizer", request->drop_optimizer,
-               "leave out a checkpoint's optimizer.* tensors: what is left is a state_dict");
-  app.footer(
+  parser.add({.name = "IN",
+              .variable = &request->in,
+              .help = "a safetensors file, for example a checkpoint",
+              .required = true});
+  parser.add({.name = "OUT",
+              .variable = &request->out,
+              .help = "the file to write, completely or not at all",
+              .required = true});
+  parser.add({.name = "--dtype",
+              .variable = &request->type,
+              .help = "store floating-point tensors as this type; otherwise unchanged",
+              .check = one_of({"f32", "f16", "bf16"})});
+  parser.add({.name = "--strip-prefix",
+              .variable = &request->strip_prefix,
+              .help = "remove this from names that begin with it, for example backbone."});
+  parser.add({.name = "--rename",
+              .variable = &request->renames,
+              .help = "rename a tensor, or the beginning of names up to a dot; may be repeated",
+              .type = "OLD=NEW"});
+  parser.add({.name = "--drop-optimizer",
+              .variable = &request->drop_optimizer,
+              .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict"});
+  parser.footer(
       "Examples:\n"
       "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors "
       "--drop-optimizer\n"
@@ -85,9 +91,7 @@ Run declare_weights_convert(CLI::App& app) {
   return [request] { return convert(*request); };
 }
 
-// warpstep weights info: what is in a safetensors file, as a table or as JSON.
-
-namespace {
+// warpstep weights info: lists the tensors of a safetensors file, as a table or as JSON.
 
 using Json = nlohmann::ordered_json;
 
@@ -133,7 +137,7 @@ Json describe(const SafetensorsFile& file) {
   Json tensors = Json::array();
   for (const StoredTensor& tensor : file.tensors()) tensors.push_back(describe(file, tensor));
   const Totals totals = totals_of(tensors);
-  Json::object_t metadata;  // whose [] would look through all keys before
+  Json::object_t metadata;  // its [] would search all earlier keys
   metadata.reserve(file.metadata().size());
   for (const auto& [key, value] : file.metadata()) metadata.emplace_back(key, value);
   return {{"file", file.path().string()},
@@ -181,7 +185,7 @@ void print_metadata(const Json& metadata) {
   if (checksums > 0) fmt::print("  and the checksums of {} tensors\n", checksums);
 }
 
-// The columns of NaN and infinity come only where there is one.
+// The columns of NaN and infinity appear only if there is one.
 void print(const Json& file) {
   std::size_t width = 4;
   for (const Json& tensor : file["tensors"])
@@ -213,27 +217,24 @@ int info(const std::string& path, bool json) {
   return done;
 }
 
-}  // namespace
-
-Run declare_weights_info(CLI::App& app) {
+Run declare_weights_info(Parser parser) {
   struct Options {
     std::string file;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "a safetensors file")->required();
-  app.add_flag("--json", options->json, "print one JSON object");
-  app.footer("Example:\n  warpstep weights info resnet18.safetensors");
+  parser.add(
+      {.name = "FILE", .variable = &options->file, .help = "a safetensors file", .required = true});
+  parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  parser.footer("Example:\n  warpstep weights info resnet18.safetensors");
   return [options] { return info(options->file, options->json); };
 }
 
-namespace {
-
-Run declare_weights(CLI::App& app) {
-  return declare_group(app, {{"info", "print names, shapes and statistics of a file's tensors",
-                              declare_weights_info},
-                             {"convert", "change names or precision, or leave the optimiser out",
-                              declare_weights_convert}});
+Run declare_weights(Parser parser) {
+  return declare_group(parser, {{"info", "print names, shapes and statistics of a file's tensors",
+                                 declare_weights_info},
+                                {"convert", "change names or precision, or leave the optimiser out",
+                                 declare_weights_convert}});
 }
 
 const Command weights_command("weights", "look into safetensors files and convert them",

@@ -1,0 +1,395 @@
+#include "tools/warpstep/option_table.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "models/zoo.h"
+#include "profiler/recorder/rank_clock.h"
+#include "profiler/recorder/recorder.h"
+
+namespace warpstep::tools {
+namespace {
+
+// Epochs times steps per epoch fits into 64 bits.
+constexpr std::uint64_t most_epochs = 1'000'000'000;
+
+constexpr unsigned in_train = train_only;
+constexpr unsigned with_data = train_only | eval_only;
+constexpr unsigned with_step = train_only | explain_only;
+constexpr unsigned in_all = train_only | eval_only | explain_only;
+
+std::string shuffle_meaning(const RunOptions& options) {
+  const ShuffleChoice choice = parse_shuffle(options.shuffle);
+  return choice.shuffle == data::Shuffle::window ? fmt::format("window:{}", choice.window)
+                                                 : options.shuffle;
+}
+
+// A row is {{name, help, check, ...}, field, subcommands, rule for --resume, meaning}.
+
+OptionGroup data_group() {
+  using O = RunOptions;
+  return {
+      "Data",
+      {{{.name = "model",
+         .help = "name of a model: cifar10cnn, resnet50, ...",
+         .check = parsed_by([](const std::string& text) { models::find(text); })},
+        &O::model,
+        in_train,
+        Resume::never},
+       {{.name = "--data", .help = "folder of the images; docs/data.md shows the layouts"},
+        &O::data,
+        with_data},
+       {{.name = "--limit-batches",
+         .help = "end each epoch and evaluation after N batches; 0: use all",
+         .check = whole_number()},
+        &O::limit_batches,
+        with_data},
+       {{.name = "--transforms",
+         .help = "transforms of training images in order, separated by commas; none; or auto: the "
+                 "model's; listed below",
+         .check = parsed_by(check_transforms)},
+        &O::transforms,
+        with_data,
+        Resume::at_epoch_end,
+        training_transforms},
+       {{.name = "--eval-transforms",
+         .help = "transforms of test images; auto: those of training without random ones",
+         .check = parsed_by(check_transforms)},
+        &O::eval_transforms,
+        with_data},
+       {{.name = "--mean",
+         .help = "mean of x/255 per channel; measured if not given",
+         .check = finite_number(),
+         .least = 1,
+         .most = 4},
+        &O::mean,
+        with_data},
+       {{.name = "--std",
+         .help = "standard deviation of x/255 per channel; measured if not given",
+         .check = number_from_zero(),
+         .least = 1,
+         .most = 4},
+        &O::std,
+        with_data},
+       {{.name = "--shuffle",
+         .help = "order of training samples: full, none, or window[:SAMPLES], which reads "
+                 "neighbours together, for sets larger than memory",
+         .check = parsed_by(parse_shuffle)},
+        &O::shuffle,
+        with_data,
+        Resume::at_epoch_end,
+        shuffle_meaning},
+       {{.name = "--data-errors",
+         .help = "for a sample that cannot be decoded: fail, skip (use the next good one of its "
+                 "batch) or mask (exclude it)",
+         .check = one_of({"fail", "skip", "mask"})},
+        &O::data_errors,
+        with_data},
+       {{.name = "--max-bad",
+         .help = "largest share of broken samples with skip and mask",
+         .check = number_in_range(0, 1)},
+        &O::max_bad,
+        with_data}}};
+}
+
+OptionGroup loader_group() {
+  using O = RunOptions;
+  return {"Loader",
+          {{{.name = "--workers",
+             .help = "loader threads; auto: as many as keep the step from waiting",
+             .check = in_range(0, 256),
+             .type = "N|auto",
+             .zero = "auto",
+             .initial = "auto"},
+            &O::workers,
+            with_data},
+           {{.name = "--prefetch",
+             .help = "batches that the loader keeps ready",
+             .check = in_range(2, 64)},
+            &O::prefetch,
+            with_data},
+           {{.name = "--tier",
+             .help = "where decoded images are kept: resident (on the device), mapped (in memory), "
+                     "decoded (no cache: decode every epoch); the batches are the same",
+             .check = one_of({"auto", "resident", "mapped", "decoded"})},
+            &O::tier,
+            with_data},
+           {{.name = "--normalize",
+             .help = "where bytes become numbers: device (a kernel of the step) or cpu (loader)",
+             .check = one_of({"device", "cpu"})},
+            &O::normalize,
+            with_data},
+           {{.name = "--memory",
+             .help = "most memory for loading, for example 2GiB; none: no limit",
+             .check = parsed_by(parse_bytes)},
+            &O::memory,
+            with_data},
+           {{.name = "--data-io",
+             .help = "how to read packed files; pread for network mounts",
+             .check = one_of({"mmap", "pread"})},
+            &O::data_io,
+            with_data}}};
+}
+
+OptionGroup model_group() {
+  using O = RunOptions;
+  return {"Step",
+          {{{.name = "--batch", .help = "images per step", .check = in_range(1, 1 << 20)},
+            &O::batch,
+            in_all,
+            Resume::at_epoch_end},
+           {{.name = "--precision",
+             .help = "fp32, tf32, bf16 or fp16",
+             .check = parsed_by([](const std::string& text) { parse_precision(text); })},
+            &O::precision,
+            in_all},
+           {{.name = "--no-fuse", .help = "disable the fusion of this name; may be repeated"},
+            &O::no_fuse,
+            in_all},
+           {{.name = "--recompute",
+             .help = "do not keep the activations of the layers in this scope (layer1, layer1.0) "
+                     "for the backward half, compute them again: less memory, more work; may be "
+                     "repeated"},
+            &O::recompute,
+            with_step}}};
+}
+
+OptionGroup device_group() {
+  using O = RunOptions;
+  return {
+      "Device",
+      {{{.name = "--device",
+         .help = "where to compute: auto, cpu, cuda, cuda:N, or ref (slow, double precision)",
+         .check = parsed_by(check_device)},
+        &O::device,
+        in_all},
+       {{.name = "--threads",
+         .help = "CPU threads of the kernels; 0: all cores",
+         .check = in_range(0, 4096)},
+        &O::threads,
+        in_all},
+       {{.name = "--exact-math", .help = "no algorithm that trades accuracy for speed (Winograd)"},
+        &O::exact_math,
+        in_all},
+       {{.name = "--deterministic",
+         .help = "only algorithms that give the same bits every time; on the CPU all do, with "
+                 "the same --threads"},
+        &O::deterministic,
+        in_all},
+       {{.name = "--autotune",
+         .help = "CUDA: measure the libraries' algorithms instead of using their heuristics; "
+                 "the choices are kept in the plan cache"},
+        &O::autotune,
+        in_all},
+       {{.name = "--workspace-mib",
+         .help = "CUDA: largest workspace of one call, in MiB",
+         .check = in_range(0, 1 << 16)},
+        &O::workspace_mib,
+        in_all},
+       {{.name = "--plan-cache",
+         .help = "CUDA: folder for compiled plans and measured choices; auto: "
+                 "$XDG_CACHE_HOME/warpstep or ~/.cache/warpstep; off: no cache"},
+        &O::plan_cache,
+        in_all},
+       {{.name = "--no-graph",
+         .help = "CUDA: enqueue the calls of a step one by one, each in an nsys range, not as "
+                 "one graph"},
+        &O::no_graph,
+        in_train}}};
+}
+
+OptionGroup optimizer_group() {
+  using O = RunOptions;
+  return {"Loss and optimiser",
+          {{{.name = "--loss",
+             .help = "training loss; nll: the model's outputs are log-probabilities",
+             .check = one_of({"cross_entropy", "nll"})},
+            &O::loss,
+            in_train},
+           {{.name = "--label-smoothing",
+             .help = "share of each label that is spread over all classes",
+             .check = number_up_to(1, true)},
+            &O::label_smoothing,
+            in_train},
+           {{.name = "--class-weights",
+             .help = "weight of each class in the loss, in the order of the classes: 1,2.5,...",
+             .check = number_from_zero(),
+             .type = "X,X",
+             .by_comma = true},
+            &O::class_weights,
+            in_train},
+           {{.name = "--optimizer",
+             .help = "update rule",
+             .check = one_of({"sgd", "adam", "adamw", "lars"})},
+            &O::optimizer,
+            with_step,
+            Resume::never},
+           {{.name = "--momentum",
+             .help = "momentum of sgd and lars; above 0 each parameter has a moment",
+             .check = number_in_range(0, 1)},
+            &O::momentum,
+            with_step},
+           {{.name = "--nesterov", .help = "Nesterov momentum, with sgd and lars"},
+            &O::nesterov,
+            in_train},
+           {{.name = "--weight-decay",
+             .help = "weight decay, added to the gradient; decoupled with adamw",
+             .check = number_from_zero()},
+            &O::weight_decay,
+            in_train},
+           {{.name = "--betas",
+             .help = "decay of the moments of adam and adamw",
+             .check = number_in_range(0, 1),
+             .least = 2,
+             .most = 2},
+            &O::betas,
+            in_train},
+           {{.name = "--epsilon", .help = "epsilon of adam and adamw", .check = number_from_zero()},
+            &O::epsilon,
+            in_train},
+           {{.name = "--trust", .help = "trust coefficient of lars", .check = number_from_zero()},
+            &O::trust,
+            in_train},
+           {{.name = "--clip-norm",
+             .help = "largest norm of all gradients together; larger ones are scaled; 0: no limit",
+             .check = number_from_zero()},
+            &O::clip_norm,
+            in_train},
+           {{.name = "--accumulate",
+             .help = "batches whose gradients make one update",
+             .check = whole_number(1, 1'000'000'000)},
+            &O::accumulate,
+            in_train,
+            Resume::never},  // the schedule counts updates
+           {{.name = "--ema",
+             .help = "decay of an average of the weights, which is then evaluated; 0: no average",
+             .check = number_up_to(1, false)},
+            &O::ema,
+            in_train}}};
+}
+
+OptionGroup schedule_group() {
+  using O = RunOptions;
+  return {"Schedule",
+          {{{.name = "--epochs",
+             .help = "passes over the training images; 0: until --steps",
+             .check = whole_number(0, most_epochs)},
+            &O::epochs,
+            in_train},
+           {{.name = "--steps", .help = "end after N steps; 0: no limit", .check = whole_number()},
+            &O::steps,
+            in_train},
+           {{.name = "--lr",
+             .help = "learning rate; if not given, the model's default",
+             .check = number_from_zero()},
+            &O::lr,
+            in_train},
+           {{.name = "--lr-schedule",
+             .help = "how the learning rate changes",
+             .check = one_of({"constant", "step", "cosine", "one-cycle"})},
+            &O::lr_schedule,
+            in_train},
+           {{.name = "--warmup-steps",
+             .help = "updates of linear warm-up before the schedule",
+             .check = whole_number()},
+            &O::warmup_steps,
+            in_train},
+           {{.name = "--lr-step-epochs",
+             .help = "step schedule: epochs between two cuts",
+             .check = whole_number(1, most_epochs)},
+            &O::lr_step_epochs,
+            in_train},
+           {{.name = "--lr-gamma",
+             .help = "step schedule: factor of a cut",
+             .check = number_from_zero()},
+            &O::lr_gamma,
+            in_train},
+           {{.name = "--seed",
+             .help = "random seed for weights and shuffling",
+             .check = whole_number(0, UINT64_MAX)},
+            &O::seed,
+            in_train,
+            Resume::at_epoch_end}}};
+}
+
+OptionGroup profile_group() {
+  using O = RunOptions;
+  return {
+      "Profile",
+      {{{.name = "--profile",
+         .help = "what to record into RUN/session.prof: off, steps (the parts of each step), spans "
+                 "(every call, loader stage and host function, in windows), deep (also a GPU's "
+                 "kernels)",
+         .check = one_of({"off", "steps", "spans", "deep"})},
+        &O::profile,
+        in_train},
+       {{.name = "--profile-schedule",
+         .help = "steps that spans and deep record: torch.profiler's schedule over the steps of "
+                 "this process, or with per=epoch over each epoch; omitted parts keep their "
+                 "defaults",
+         .check = parsed_by([](const std::string& text) { profiler::parse_schedule(text); })},
+        &O::profile_schedule,
+        in_train},
+       {{.name = "--profile-raw",
+         .help = "with deep: file for CUPTI's raw buffers, for warpstep replay",
+         .type = "FILE"},
+        &O::profile_raw,
+        in_train},
+       {{.name = "--profile-rank",
+         .help = "in a job of several processes: this process's rank, and rank 0's address, so "
+                 "that their profiles can share one clock",
+         .check = parsed_by([](const std::string& text) { profiler::parse_rank(text); }),
+         .type = "RANK@HOST:PORT"},
+        &O::profile_rank,
+        in_train},
+       {{.name = "--profile-counters",
+         .help = "with spans or deep: sample the GPU's counters in windows (multiprocessors, "
+                 "tensor pipe, DRAM); locks the GPU's clocks"},
+        &O::profile_counters,
+        in_train}}};
+}
+
+OptionGroup run_group() {
+  using O = RunOptions;
+  return {
+      "Run",
+      {{{.name = "--out",
+         .help = "run directory; if not given, runs/MODEL-DATE-TIME",
+         .type = "DIR"},
+        &O::out,
+        in_train,
+        Resume::refused},
+       {{.name = "--log-every",
+         .help = "steps per line of metrics.jsonl",
+         .check = whole_number(1)},
+        &O::log_every,
+        in_train},
+       {{.name = "--checkpoint-every",
+         .help = "steps between checkpoints, in addition to those of epochs; 0: only those",
+         .check = whole_number()},
+        &O::checkpoint_every,
+        in_train},
+       {{.name = "--keep-checkpoints",
+         .help = "number of newest checkpoints to keep; 0: all",
+         .check = whole_number()},
+        &O::keep_checkpoints,
+        in_train},
+       {{.name = "--keep-best,!--no-keep-best",
+         .help = "also keep the checkpoint with the best evaluation as best.safetensors (default: "
+                 "keep)"},
+        &O::keep_best,
+        in_train}}};
+}
+
+}  // namespace
+
+const std::vector<OptionGroup>& option_table() {
+  static const std::vector<OptionGroup> groups{data_group(),      loader_group(),   model_group(),
+                                               optimizer_group(), schedule_group(), device_group(),
+                                               profile_group(),   run_group()};
+  return groups;
+}
+
+}  // namespace warpstep::tools

@@ -1,0 +1,252 @@
+#include "tools/warpstep/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "data/io/file.h"
+#include "data/transforms/transform.h"
+#include "engine/core/error.h"
+#include "engine/core/json_text.h"
+#include "tools/warpstep/option_table.h"
+
+namespace warpstep::tools {
+namespace {
+
+using OptionJson = nlohmann::ordered_json;
+
+void for_each_row(const std::function<void(const OptionRow&)>& visit) {
+  for (const OptionGroup& group : option_table())
+    for (const OptionRow& row : group.rows) visit(row);
+}
+
+// "--keep-best" of "--keep-best,!--no-keep-best".
+std::string name_of_row(const OptionRow& row) {
+  return row.option.name.substr(0, row.option.name.find(','));
+}
+
+// "keep_best": the name in config.json.
+std::string key_of(const OptionRow& row) {
+  std::string key = name_of_row(row);
+  if (key.starts_with("--")) key.erase(0, 2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+}  // namespace
+
+void declare_run_options(const Parser& parser, RunOptions& options, Commands command) {
+  for (const OptionGroup& group : option_table())
+    for (const OptionRow& row : group.rows) {
+      if ((row.commands & command) == 0) continue;
+      Option option = row.option;
+      option.group = group.heading;
+      std::visit([&](auto field) { option.variable = &(options.*field); }, row.field);
+      parser.add(option);
+    }
+}
+
+std::string transforms_help() {
+  std::string text = "Transforms:\n";
+  for (const data::TransformKind* kind : data::TransformKind::all())
+    text += help_row(std::string(kind->usage), std::string(kind->what));
+  return text;
+}
+
+std::vector<OptionName> option_names() {
+  std::vector<OptionName> names;
+  for_each_row([&](const OptionRow& row) { names.push_back({name_of_row(row), key_of(row)}); });
+  return names;
+}
+
+std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& now) {
+  std::vector<OptionChange> found;
+  for_each_row([&](const OptionRow& row) {
+    const auto text = [&row](const RunOptions& options) {
+      const OptionJson value =
+          std::visit([&](auto field) { return OptionJson(options.*field); }, row.field);
+      return value.is_string() ? value.get<std::string>() : value.dump();
+    };
+    const auto meaning = [&](const RunOptions& options) {
+      return row.meaning ? row.meaning(options) : text(options);
+    };
+    if (row.resume != Resume::always && meaning(before) != meaning(now))
+      found.push_back({fmt::format("{} {}", name_of_row(row), text(now)), text(before),
+                       name_of_row(row), row.resume});
+  });
+  return found;
+}
+
+// config.json
+
+void to_json(OptionJson& json, const RunOptions& options) {
+  json = OptionJson::object();
+  for_each_row([&](const OptionRow& row) {
+    std::visit([&](auto field) { json[key_of(row)] = options.*field; }, row.field);
+  });
+}
+
+namespace {
+
+template <class Value>
+const char* kind_of(const Value&) {
+  if constexpr (std::is_same_v<Value, bool>) return "true or false";
+  if constexpr (std::is_same_v<Value, std::string>) return "a text in quotes";
+  if constexpr (std::is_integral_v<Value>) return "a whole number";
+  if constexpr (std::is_floating_point_v<Value>) return "a number";
+  if constexpr (std::is_same_v<Value, std::vector<std::string>>) return "a list of texts";
+  return "a list of numbers";
+}
+
+template <class Value>
+bool is_of_kind(const OptionJson& json, const Value&) {
+  if constexpr (std::is_same_v<Value, bool>) return json.is_boolean();
+  if constexpr (std::is_same_v<Value, std::string>) return json.is_string();
+  if constexpr (std::is_integral_v<Value>) return json.is_number_integer();
+  return json.is_number();
+}
+
+template <class Element>
+bool is_of_kind(const OptionJson& json, const std::vector<Element>&) {
+  return json.is_array() && std::ranges::all_of(json, [](const OptionJson& element) {
+           return is_of_kind(element, Element());
+         });
+}
+
+// Why the command line would refuse a stored value; empty if it would not.
+std::string refusal_of(const std::string& option, const OptionJson& value) {
+  struct CommandLine {
+    Parser parser;
+    RunOptions options;
+    CommandLine() { declare_run_options(parser, options, train_only); }
+  };
+  static CommandLine line;  // declaring takes milliseconds
+  if (value.is_boolean()) return {};
+  if (value.empty()) return fmt::format("{}: an empty list", option);
+  const auto typed = [](const OptionJson& json) {
+    return json.is_string() ? json.get<std::string>() : json.dump();
+  };
+  std::vector<std::string> texts;
+  if (value.is_array())
+    for (const OptionJson& element : value) texts.push_back(typed(element));
+  else
+    texts.push_back(typed(value));
+  return line.parser.problem(option, texts);
+}
+
+[[noreturn]] void refuse_stored(const std::string& file, const std::string& key,
+                                const std::string& why, const std::string& fix) {
+  fail<DataError>("{}: the value of option '{}' in its configuration is invalid: {}; {}", file, key,
+                  why, fix);
+}
+
+void read_stored(const OptionRow& row, const OptionJson& value, const std::string& file,
+                 const Parser& parser, const RunOptions& typed, RunOptions& options) {
+  static const RunOptions defaults;
+  const std::string name = name_of_row(row);
+  std::visit(
+      [&](auto field) {
+        std::string wrong;
+        if (!is_of_kind(value, options.*field))
+          wrong = fmt::format("it is {}, not {}", brief(value), kind_of(options.*field));
+        else if (value != OptionJson(defaults.*field))
+          wrong = refusal_of(name, value);
+        if (wrong.empty())
+          value.get_to(options.*field);
+        else if (parser.given(name))
+          options.*field = typed.*field;
+        else
+          refuse_stored(
+              file, key_of(row), wrong,
+              parser.has(name) && row.resume != Resume::refused
+                  ? fmt::format("give {} on the command line, or use another checkpoint", name)
+                  : "use another checkpoint");
+      },
+      row.field);
+}
+
+// --mean and --std belong together.
+void check_normalization(const std::string& file, const Parser& parser, const RunOptions& options) {
+  if (parser.given("--mean") && parser.given("--std")) return;
+  const char* fix = "give --mean and --std on the command line, or use another checkpoint";
+  const std::size_t means = options.mean.size(), stds = options.std.size();
+  if (means != stds)
+    refuse_stored(file, "std", fmt::format("'mean' has {} values and 'std' {}", means, stds), fix);
+  if (std::ranges::find(options.std, 0.0) != options.std.end())
+    refuse_stored(file, "std", "it has a standard deviation of 0", fix);
+}
+
+}  // namespace
+
+RunOptions stored_options(const OptionJson& config, const std::string& file, const Parser& parser,
+                          const RunOptions& typed) {
+  if (!config.is_object() || !config.contains("options") || !config.at("options").is_object())
+    fail<DataError>("{}: its configuration is broken: it has no object 'options'", file);
+  const OptionJson& stored = config.at("options");
+  RunOptions options;
+  for_each_row([&](const OptionRow& row) {
+    if (const auto found = stored.find(key_of(row)); found != stored.end())
+      read_stored(row, *found, file, parser, typed, options);
+  });
+  check_normalization(file, parser, options);
+  return options;
+}
+
+RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
+                  std::initializer_list<std::string_view> handled) {
+  for (const std::string& name : parser.given()) {
+    bool found = std::ranges::find(handled, name) != handled.end();
+    for_each_row([&](const OptionRow& row) {
+      if (name_of_row(row) != name) return;
+      if (row.resume == Resume::refused)
+        fail<UsageError>("{} does not go with --resume: the run continues in its own directory",
+                         name);
+      std::visit([&](auto field) { stored.*field = typed.*field; }, row.field);
+      found = true;
+    });
+    if (!found) fail<UsageError>("{} cannot change the options of an earlier run", name);
+  }
+  return stored;
+}
+
+void locate_data(const OptionJson& config, const std::string& file, const Parser& parser,
+                 RunOptions& options) {
+  if (parser.given("--data")) return;
+  std::string folder;
+  if (const auto data = config.find("data"); data != config.end() && data->is_object())
+    if (const auto found = data->find("folder"); found != data->end() && found->is_string())
+      folder = found->get<std::string>();
+  if (data::is_folder(folder)) {
+    if (data_folder(options) != folder) options.data = folder;
+  } else if (!folder.empty() || (!options.data.empty() && !data::exists(options.data))) {
+    fail<DataError>(
+        "{}: there is no such folder, but {} was trained on the data in it; name their place now: "
+        "--data FOLDER",
+        folder.empty() ? options.data : folder, file);
+  }
+}
+
+std::string data_folder(const RunOptions& options) {
+  if (options.data.empty()) return {};
+  return std::filesystem::absolute(options.data).lexically_normal().string();
+}
+
+void settle_length(const Parser& parser, bool resumed, RunOptions& options) {
+  const bool steps = parser.given("--steps"), epochs = parser.given("--epochs");
+  if (steps && !epochs && options.steps > 0) options.epochs = 0;
+  if (resumed && epochs && !steps) options.steps = 0;
+}
+
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch) {
+  const std::uint64_t epoch =
+      options.limit_batches ? std::min(options.limit_batches, steps_per_epoch) : steps_per_epoch;
+  const std::uint64_t by_epochs = options.epochs * epoch;
+  if (options.steps == 0) return by_epochs;
+  return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
+}
+
+}  // namespace warpstep::tools

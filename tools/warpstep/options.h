@@ -1,0 +1,159 @@
+// The options of a run. options.cpp has one table with a row per option: the command line, TOML
+// files, config.json, --resume and help all follow from it. options_values.cpp converts the values
+// to types of the engine and the loader.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/load/batch_maker.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/compile.h"
+#include "engine/passes/update.h"
+#include "engine/run/backend.h"
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+
+// Field names are the options' names with _ for -.
+struct RunOptions {
+  std::string model;
+  std::string data;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  std::int64_t batch = 128;
+  std::uint64_t epochs = 1;
+  std::uint64_t steps = 0;
+  std::uint64_t limit_batches = 0;
+  std::string optimizer = "adam";
+  double lr = -1;  // below 0: the model's default
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  std::vector<double> betas{0.9, 0.999};
+  double epsilon = 1e-8;
+  double trust = 0.001;
+  std::string loss = "cross_entropy";
+  double label_smoothing = 0;
+  std::vector<double> class_weights;
+  double clip_norm = 0;
+  std::int64_t accumulate = 1;
+  double ema = 0;
+  std::string lr_schedule = "constant";
+  std::int64_t warmup_steps = 0;
+  std::int64_t lr_step_epochs = 30;
+  double lr_gamma = 0.1;
+  int workers = 0;  // 0: auto
+  int prefetch = 3;
+  std::string tier = "auto";
+  std::string transforms = "auto";       // auto: the model's
+  std::string eval_transforms = "auto";  // auto: those of training without random ones
+  std::string normalize = "device";
+  std::string shuffle = "full";
+  std::string data_errors = "fail";
+  double max_bad = 0.001;
+  std::string memory = "none";
+  std::string data_io = "mmap";
+  int threads = 0;
+  std::uint64_t seed = 0;
+  bool exact_math = false;
+  bool deterministic = false;
+  bool autotune = false;
+  bool no_graph = false;
+  std::int64_t workspace_mib = 256;
+  std::string plan_cache = "auto";
+  std::vector<std::string> no_fuse;
+  std::vector<std::string> recompute;
+  std::vector<double> mean, std;  // empty: measured on the training images
+  std::string profile = "steps";
+  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";
+  std::string profile_raw;
+  std::string profile_rank;
+  bool profile_counters = false;
+  std::uint64_t log_every = 10;
+  std::uint64_t checkpoint_every = 0;
+  std::uint64_t keep_checkpoints = 2;
+  bool keep_best = true;
+  std::string out;
+};
+
+// Subcommands that have options of the table.
+enum Commands : unsigned { train_only = 1, eval_only = 2, explain_only = 4 };
+
+// Declares the options of the table that a subcommand has.
+void declare_run_options(const Parser& parser, RunOptions& options, Commands command);
+// For the footer of help: the transforms that --transforms accepts.
+std::string transforms_help();
+
+// When --resume may change an option: always; only at the end of an epoch, because the rest of a
+// begun epoch would draw other batches; never; or it may not even be given.
+enum class Resume { always, at_epoch_end, never, refused };
+
+// An option whose value differs between two sets of options.
+struct OptionChange {
+  std::string option;  // "--batch 16", or "model mlp"
+  std::string before;  // "32"
+  std::string name;    // "--batch"
+  Resume resume;
+};
+std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& now);
+
+// A row of the table, for tests of the documentation.
+struct OptionName {
+  std::string name;  // "--batch", or "model"
+  std::string key;   // in config.json: "batch"
+};
+std::vector<OptionName> option_names();
+
+// config.json keeps all options, by their keys.
+void to_json(nlohmann::ordered_json& json, const RunOptions& options);
+
+// The options in `config`, the configuration of a checkpoint, checked like typed ones. An option
+// given to `parser`, with its value in `typed`, replaces a stored one that is invalid. DataError
+// names `file`, the key and the fix.
+RunOptions stored_options(const nlohmann::ordered_json& config, const std::string& file,
+                          const Parser& parser, const RunOptions& typed);
+
+// `stored`, replaced by each option that was given to `parser`. UsageError for an option that is
+// neither in the table nor in `handled`, those that the caller itself applies.
+RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
+                  std::initializer_list<std::string_view> handled);
+
+// Sets the folder of the data: as in the run, or --data. A relative path is resolved as the run
+// did. DataError asks for --data.
+void locate_data(const nlohmann::ordered_json& config, const std::string& file,
+                 const Parser& parser, RunOptions& options);
+std::string data_folder(const RunOptions& options);  // the absolute path of --data
+
+// --steps without --epochs ends the run at that step in any epoch. With --resume, giving one of the
+// two replaces both of the run's; --steps 0 removes only that limit.
+void settle_length(const Parser& parser, bool resumed, RunOptions& options);
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
+
+// Values of the engine; all throw UsageError for options that do not go together.
+BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
+Optimizer optimizer_of(const RunOptions& options);
+UpdateOptions update_options(const RunOptions& options);
+LossOptions loss_options(const RunOptions& options, std::int64_t classes);
+// `total_steps` and `steps_per_epoch` count batches; the schedule counts updates.
+Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
+                     std::int64_t steps_per_epoch);
+
+// Values of the loader. UsageError lists the valid ones.
+struct ShuffleChoice {
+  data::Shuffle shuffle = data::Shuffle::full;
+  std::uint64_t window = 8192;  // samples
+  bool operator==(const ShuffleChoice&) const = default;
+};
+ShuffleChoice parse_shuffle(const std::string& text);         // full, none, window, window:4096
+data::DataErrors parse_data_errors(const std::string& text);  // fail, skip, mask
+std::uint64_t parse_bytes(const std::string& text);           // none (0), 1000000, 512MiB, 2GiB
+void check_device(const std::string& text);                   // auto, cpu, ref, cuda, cuda:1
+void check_transforms(const std::string& text);               // auto, none or a recipe
+std::string training_transforms(const RunOptions& options);   // the recipe, with auto resolved
+
+}  // namespace warpstep::tools

@@ -1,0 +1,168 @@
+// What the values of options mean for the engine and the loader.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "data/transforms/recipe.h"
+#include "engine/core/error.h"
+#include "models/zoo.h"
+#include "tools/warpstep/options.h"
+
+namespace warpstep::tools {
+
+ShuffleChoice parse_shuffle(const std::string& text) {
+  if (text == "full") return {};
+  if (text == "none") return {.shuffle = data::Shuffle::none};
+  ShuffleChoice choice{.shuffle = data::Shuffle::window};
+  if (text == "window") return choice;
+  const std::string prefix = "window:";
+  if (text.starts_with(prefix)) {
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, choice.window);
+    if (error == std::errc() && at == end && choice.window >= 32) return choice;
+  }
+  fail<UsageError>("--shuffle {}: there are full, none, window and window:SAMPLES from 32 on",
+                   text);
+}
+
+data::DataErrors parse_data_errors(const std::string& text) {
+  if (text == "fail") return data::DataErrors::fail;
+  if (text == "skip") return data::DataErrors::skip;
+  if (text == "mask") return data::DataErrors::mask;
+  fail<UsageError>("--data-errors {}: there are fail, skip and mask", text);
+}
+
+std::uint64_t parse_bytes(const std::string& text) {
+  if (text == "none") return 0;
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  const std::string unit(at, end);
+  constexpr std::array<std::pair<const char*, unsigned>, 4> units{
+      {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}}};
+  for (const auto& [name, shift] : units)
+    if (error == std::errc() && unit == name && number > 0 &&
+        number <= (~std::uint64_t{0} >> shift))
+      return number << shift;
+  fail<UsageError>("'{}' is not an amount of memory; write for example 512MiB, 2GiB or none", text);
+}
+
+void check_device(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda" || text == "ref") return;
+  const std::string prefix = "cuda:";
+  if (!text.starts_with(prefix))
+    fail<UsageError>("no backend is called '{}'; there are cpu, cuda and ref, and auto", text);
+  int number = -1;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, number);
+  if (error != std::errc() || at != end || number < 0)
+    fail<UsageError>("'{}' names no device; write cuda, or cuda:0, cuda:1 and so on", text);
+}
+
+void check_transforms(const std::string& text) {
+  if (text != "auto" && text != "none") data::Recipe recipe(text);
+}
+
+std::string training_transforms(const RunOptions& options) {
+  if (options.transforms == "none") return {};
+  const std::string_view of_model = models::find(options.model).transforms;
+  const std::string_view text =
+      options.transforms == "auto" ? of_model : std::string_view(options.transforms);
+  return data::Recipe(text).text();
+}
+
+namespace {
+
+std::filesystem::path plan_cache_folder(const std::string& text) {
+  if (text == "off") return {};
+  if (text != "auto") return text;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache) return std::filesystem::path(cache) / "warpstep";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::filesystem::path(home) / ".cache" / "warpstep"
+                       : std::filesystem::path();
+}
+
+}  // namespace
+
+BackendOptions backend_options(const RunOptions& o) {
+  const std::filesystem::path plan_cache = plan_cache_folder(o.plan_cache);
+  if (o.deterministic && o.autotune && plan_cache.empty())
+    fail<UsageError>(
+        "--deterministic with --autotune: each measurement may choose another algorithm, and "
+        "without a plan cache no choice is kept; name a folder with --plan-cache, or leave out "
+        "--autotune");
+  return {.threads = o.threads,
+          .exact_math = o.exact_math,
+          .tf32 = parse_precision(o.precision) == Precision::tf32,
+          .deterministic = o.deterministic,
+          .autotune = o.autotune,
+          .workspace_cap = idx(o.workspace_mib) << 20,
+          .plan_cache = plan_cache,
+          .assumed_device = {}};
+}
+
+LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
+  if (!o.class_weights.empty() && o.class_weights.size() != idx(classes))
+    fail<UsageError>(
+        "--class-weights has {} value{}, but the data have {} classes; give one per class, in the "
+        "order of `warpstep data info`",
+        o.class_weights.size(), o.class_weights.size() == 1 ? "" : "s", classes);
+  return {.label_smoothing = o.label_smoothing,
+          .class_weights = {o.class_weights.begin(), o.class_weights.end()},
+          .raw = o.loss == "nll"};
+}
+
+UpdateOptions update_options(const RunOptions& o) {
+  return {.clip_norm = o.clip_norm, .accumulate = o.accumulate, .average_decay = o.ema};
+}
+
+Optimizer optimizer_of(const RunOptions& o) {
+  Optimizer optimizer{.momentum = o.momentum,
+                      .nesterov = o.nesterov,
+                      .weight_decay = o.weight_decay,
+                      .beta1 = o.betas.at(0),
+                      .beta2 = o.betas.at(1),
+                      .epsilon = o.epsilon,
+                      .trust = o.trust};
+  optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
+                   : o.optimizer == "adam" ? Optimizer::Kind::adam
+                   : o.optimizer == "lars" ? Optimizer::Kind::lars
+                                           : Optimizer::Kind::adamw;
+  if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
+    fail<UsageError>("--momentum and --nesterov go with --optimizer sgd or lars; {} has --betas",
+                     o.optimizer);
+  if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
+    fail<UsageError>("--nesterov needs a --momentum above 0");
+  if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))
+    fail<UsageError>("--betas must be below 1");
+  if (optimizer.kind == Optimizer::Kind::lars && o.trust == 0)
+    fail<UsageError>(
+        "--trust 0: nothing but biases would be trained; PyTorch's usual value is 0.001");
+  return optimizer;
+}
+
+Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
+  const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
+  Schedule schedule{.peak = o.lr,
+                    .warmup_steps = o.warmup_steps,
+                    .total_steps = updates,
+                    .period_steps = o.lr_step_epochs * steps_per_epoch / o.accumulate,
+                    .gamma = o.lr_gamma};
+  using Kind = Schedule::Kind;
+  schedule.kind = o.lr_schedule == "step"        ? Kind::step
+                  : o.lr_schedule == "cosine"    ? Kind::cosine
+                  : o.lr_schedule == "one-cycle" ? Kind::one_cycle
+                                                 : Kind::constant;
+  if (o.warmup_steps >= updates && o.warmup_steps > 0)
+    fail<UsageError>("--warmup-steps {} is longer than the run of {} {}", o.warmup_steps, updates,
+                     o.accumulate > 1 ? "updates" : "steps");
+  return schedule;
+}
+
+}  // namespace warpstep::tools

@@ -76,7 +76,8 @@ TEST_P(EitherIo, NamesAFileThatChanged) {
   std::filesystem::resize_file(path_, 7);
   EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("has 7 bytes, but had 10000"));
   std::filesystem::remove(path_);
-  EXPECT_THAT(message_of([&] { file.check_unchanged(); }), HasSubstr("/file: was deleted after it was opened"));
+  EXPECT_THAT(message_of([&] { file.check_unchanged(); }),
+              HasSubstr("/file: was deleted after it was opened"));
 }
 
 TEST_P(EitherIo, RefusesWhatIsNoFile) {

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "engine/core/text.h"
 #include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/scope.h"
 

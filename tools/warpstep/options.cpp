@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -169,8 +170,23 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
       row.field);
 }
 
-// --mean and --std belong together.
-void check_normalization(const std::string& file, const Parser& parser, const RunOptions& options) {
+// The channels of the run's images: 3 for the shape "32x32x3"; 0 if unknown.
+std::size_t channels_of(const OptionJson& config) {
+  const auto data = config.find("data");
+  if (data == config.end() || !data->is_object()) return 0;
+  const auto shape = data->find("image_shape");
+  if (shape == data->end() || !shape->is_string()) return 0;
+  const std::string text = shape->get<std::string>();
+  const std::size_t at = text.rfind('x');
+  std::size_t channels = 0;
+  if (at != std::string::npos)
+    std::from_chars(text.data() + at + 1, text.data() + text.size(), channels);
+  return channels;
+}
+
+// --mean and --std belong together, and to the images of the run.
+void check_normalization(const OptionJson& config, const std::string& file, const Parser& parser,
+                         const RunOptions& options) {
   if (parser.given("--mean") && parser.given("--std")) return;
   const char* fix = "give --mean and --std on the command line, or use another checkpoint";
   const std::size_t means = options.mean.size(), stds = options.std.size();
@@ -178,6 +194,12 @@ void check_normalization(const std::string& file, const Parser& parser, const Ru
     refuse_stored(file, "std", fmt::format("'mean' has {} values and 'std' {}", means, stds), fix);
   if (std::ranges::find(options.std, 0.0) != options.std.end())
     refuse_stored(file, "std", "it has a standard deviation of 0", fix);
+  if (const std::size_t channels = channels_of(config);
+      means > 0 && channels > 0 && means != channels)
+    refuse_stored(file, "mean",
+                  fmt::format("it has {} values, but the images of the run have {} channels", means,
+                              channels),
+                  fix);
 }
 
 }  // namespace
@@ -192,7 +214,7 @@ RunOptions stored_options(const OptionJson& config, const std::string& file, con
     if (const auto found = stored.find(key_of(row)); found != stored.end())
       read_stored(row, *found, file, parser, typed, options);
   });
-  check_normalization(file, parser, options);
+  check_normalization(config, file, parser, options);
   return options;
 }
 

@@ -370,6 +370,20 @@ TEST(StoredOptions, RefuseAStandardDeviationOf0) {
               AllOf(HasSubstr("run/c.safetensors: "), HasSubstr("'std'"), HasSubstr("of 0")));
 }
 
+TEST(StoredOptions, RefuseAMeanOfOtherChannels) {
+  const Line line;
+  const auto read_with = [&](const std::string& shape) {
+    const Json options{{"mean", {0.5, 0.5}}, {"std", {1.0, 1.0}}};
+    stored_options({{"options", options}, {"data", {{"image_shape", shape}}}}, "c", line.parser,
+                   line.typed);
+  };
+  EXPECT_NO_THROW(read_with("32x32x2"));
+  EXPECT_NO_THROW(read_with("unknown"));
+  EXPECT_THAT([&] { read_with("32x32x3"); },
+              testing::ThrowsMessage<DataError>(
+                  AllOf(HasSubstr("c: "), HasSubstr("'mean'"), HasSubstr("have 3 channels"))));
+}
+
 TEST(LocateData, TakesTheFolderOfTheRunFromAnyPlace) {
   const data::testing::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "set");

@@ -29,7 +29,7 @@ void open_standard_descriptors() {
   const std::array<int, 3> modes{O_RDONLY, is_daemon ? O_WRONLY : O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {
     if (::fcntl(number, F_GETFD) != -1) continue;
-    // The lowest free number is taken: this one.
+    // open() uses the lowest free number: this one.
     if (::open("/dev/null", modes[static_cast<std::size_t>(number)]) < 0) ::open("/", O_RDONLY);
   }
 }
@@ -39,7 +39,7 @@ bool settle_stacks() {
   if (::getrlimit(RLIMIT_STACK, &limit) != 0) return true;
   if (limit.rlim_cur < usual_bytes) {
     limit.rlim_cur = std::min(usual_bytes, limit.rlim_max);
-    ::setrlimit(RLIMIT_STACK, &limit);  // the main thread's grows as far
+    ::setrlimit(RLIMIT_STACK, &limit);  // the main thread's stack can grow this far
   }
   if (limit.rlim_cur < least_bytes) {
     say("warpstep: the stack is limited to {}, and {} are needed: raise the limit (ulimit -s {})\n",

@@ -1,15 +1,15 @@
-// What main() puts right of the process that it was started in.
+// What main() repairs in the environment of its process.
 #pragma once
 
 namespace warpstep::tools {
 
-// Opens standard input, output and error where they are closed: the next file opened would take
-// their place, and messages would be written into it. Results written to such a stdout still fail,
-// unless stderr was closed with it.
+// Opens standard input, output and error on /dev/null if they are closed: otherwise messages would
+// be written into the next file opened. Results written to such a stdout still fail, unless stderr
+// was closed too.
 void open_standard_descriptors();
 
-// Gives every thread a stack of the usual size where `ulimit -s` is smaller. Says so and returns
-// false where the limit may not be raised as far as the program needs.
+// Gives every thread a stack of the usual size if `ulimit -s` is smaller. Prints an error and
+// returns false if the limit cannot be raised as far as the program needs.
 bool settle_stacks();
 
 }  // namespace warpstep::tools

@@ -59,7 +59,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .many_epochs = passes != 1};
 }
 
-// The whole set where the step's kernels can read it.
+// Puts the whole set where the step's kernels can read it.
 void make_resident(Source& source, const Backend& backend) {
   std::span<const std::uint8_t> pixels = source.dataset->all_pixels();
   std::shared_ptr<data::CachedDataset> decoded;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The repository mentions only itself: no tickets, no private paths, no notes to self."""
+"""The repository mentions only itself (no tickets, no private paths, no notes to self), in plain English."""
 import re
 
 import source_tree
@@ -19,6 +19,27 @@ RULES = [  # pattern, rule, fix, where it holds (None: everywhere)
      r".*\.md$"),
     (r"\b(TODO|FIXME|XXX|HACK)\b", "is a note to self", "do it, or document the limitation for users", None),
 ]
+# Turns that readers stumble at, with the plain wording; docs/glossary.md has more.
+EACH = (r"an? (step|call|sample|image|row|line|file|thread|channel|layer|element|span|epoch|batch|block|worker|"
+        r"backend|folder)\b(?!')")
+FOREIGN = [
+    (r"\bto be had\b", "cannot allocate; not available; possible"),
+    (r"\bbe meant\b", "invalid"),
+    (r"(?<![A-Za-z])told(?![A-Za-z])(?! (\w+ )?apart)", "reported, recorded, notified, passed to"),
+    (r"\b(tells?|telling) of\b", "reports, describes"),
+    (r"\banew\b", "again, from scratch, once more"),
+    (r"\b(by|for) nobody\b", "never; without a reader"),
+    (r"\bneeds? not be there\b", "is optional; is not installed"),
+    (r"\bbeside each other\b", "next to each other; in parallel; compared"),
+    (r"\bstumbles? over\b", "fails on, rejects"),
+    (r"\bgoes on\b", "continues"),
+    (r"\bwhoever\b", "the caller, anyone who"),
+    (r"(?<!')\b(ns|us|ms|s|bytes|[KMG]i?B|images|G?FLOPs?) " + EACH, "per"),
+    (r"\b(a|one) (byte|f32|file|float|kernel|launch|line|number|pass|row|sentence|thread|warp|word) " + EACH,
+     "one ... per ..."),
+]
+GLOSSARY = r"(?!docs/glossary\.md).*"  # it names what not to say
+RULES += [(pattern, "is not plain English", f"say: {plain}", GLOSSARY) for pattern, plain in FOREIGN]
 COMPILED = [(re.compile(p), rule, fix, where and re.compile(where)) for p, rule, fix, where in RULES]
 
 
@@ -46,11 +67,27 @@ PLANTED = [
     ("docs/a.md", "look in `/root/x`\n", "path of one machine"),
     ("docs/a.md", "\nwarpstep train --out /tmp/run\n", "a.md:2: '/tmp/r' names a temporary path"),
     ("data/a.h", "// TODO: later\n", "note to self"),
+    ("kernels/a.cpp", 'fail("{} bytes are not to be had", n);\n', "say: cannot allocate"),
+    ("data/a.h", "// Throws for options that cannot be meant.\n", "say: invalid"),
+    ("profiler/a.h", "// The recorder is told of each step.\n", "'told' is not plain English"),
+    ("tools/a.h", "void told_step();\n", "'told' is not plain English"),
+    ("data/a.h", "// What a loader tells of itself.\n", "say: reports"),
+    ("data/a.cpp", '"remove the file and it is made anew"\n', "say: again"),
+    ("data/a.h", "// Looked at by nobody.\n", "say: never"),
+    ("docs/a.md", "on a GPU that need not be there\n", "say: is optional"),
+    ("tools/a.cpp", '"the processes of one job beside each other"\n', "say: next to"),
+    ("profiler/a.h", "// What readers stumble over.\n", "say: fails on"),
+    ("docs/a.md", "The run goes on.\n", "say: continues"),
+    ("data/a.h", "// Made by whoever comes first.\n", "say: the caller"),
+    ("docs/a.md", "70.20 ms a step\n", "'ms a step' is not plain English"),
+    ("kernels/a.cu", "// workspace: a float a row\n", "say: one ... per ..."),
 ]
 CLEAN = [
     ("docs/a.md", "# Heading\nsee [the loader](#2-loader), the session file and `build/work/x`; 3 issues are left\n"),
     ("profiler/a.cpp", 'const char* colour = "#123456";  // the session file\n'),
     ("tests/a_test.cpp", 'std::string path = "/tmp/x";\n'),
+    ("docs/glossary.md", "| reports | is told |\n"),
+    ("docs/a.md", "Two threads can be told apart; a step has a line per call; it tells offline readers to go on.\n"),
 ]
 
 if __name__ == "__main__":

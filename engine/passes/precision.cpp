@@ -57,7 +57,7 @@ class Lowering {
     }
   }
 
-  // What a batch norm has one number a channel of is f32.
+  // What a batch norm has one number per channel of is f32.
   bool is_of_channels(const AnyOp& op, int id) const {
     return reads_f32_parameters(op) && graph_.value(id).type.shape.rank() == 1;
   }

@@ -156,9 +156,7 @@ class Check final : public Runner {
   }
 
   // Calls that a backend inserted into the step.
-  static bool is_move(const AnyOp& op) {
-    return kind(op) == OpKind::move;
-  }
+  static bool is_move(const AnyOp& op) { return kind(op) == OpKind::move; }
 
   void compare(const Node& mine, const Node& theirs, const Call& call) {
     for (std::size_t i = 0; i < mine.out.size(); ++i) {

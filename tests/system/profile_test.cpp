@@ -107,8 +107,8 @@ TEST_F(Profile, KeepsExportsAndPagesOfOneDirectoryApart) {
 TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   const Ended same = run({"compare", out(), out(), "--json"});
   ASSERT_EQ(same.exit_code, 0) << same.err;
-  const Json told = Json::parse(same.out);
-  for (const Json& change : told["changes"]) EXPECT_EQ(change["significant"], "no");
+  const Json comparison = Json::parse(same.out);
+  for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], "no");
 }
 
 TEST_F(Profile, RefusesToCompareDifferentWork) {

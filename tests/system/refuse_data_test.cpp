@@ -101,7 +101,8 @@ TEST_F(BadData, Labels) {
     put(table, text);
   };
   put_table(lines(0, 190));
-  expect_refused({table + ": 2 files of the folder have no label: 0190.png, 0191.png", "add labels"});
+  expect_refused(
+      {table + ": 2 files of the folder have no label: 0190.png, 0191.png", "add labels"});
   put_table(lines(0, 193));
   expect_refused({table + ": 1 labels have no file: 0192.png", "remove the labels"});
   put_table(lines(0, 192) + "0007.png,1\n");

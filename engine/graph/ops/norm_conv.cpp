@@ -5,7 +5,7 @@
 namespace warpstep {
 namespace {
 
-// Operands [first, last) are one number a channel, of `dtype`.
+// Operands [first, last) are one number per channel, of `dtype`.
 void require_channels(std::string_view op, const Types& in, std::size_t first, std::size_t last,
                       DType dtype, std::int64_t channels) {
   for (std::size_t i = first; i < last; ++i)

@@ -159,7 +159,7 @@ TEST(Layers, RefuseTwoParametersOfOneName) {
         const Tensor x = linear("fc", images(g, {8, 4}), {.out = 4});
         linear("fc", x, {.out = 4});
       },
-      {"two parameters are called fc.weight", "a name of its own"});
+      {"two parameters are called fc.weight", "its own name"});
 }
 
 TEST(Layers, ShapesFollowPyTorchsFormula) {

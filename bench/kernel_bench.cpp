@@ -93,14 +93,14 @@ class Bench {
                       [&](const Subject& s) { return s.precision == precision; }))
         precisions.push_back(precision);
     peaks_ = measure_peaks(device_, precisions);
-    const auto tell = [&](std::string_view key, const std::string& text) {
+    const auto add_context = [&](std::string_view key, const std::string& text) {
       benchmark::AddCustomContext(fmt::format("{}_{}", device_.name, key), text);
     };
-    tell("device", device_.backend->describe());
-    tell("copy_GB/s", fmt::format("{:.4g}", peaks_.copy_bytes_per_s / 1e9));
+    add_context("device", device_.backend->describe());
+    add_context("copy_GB/s", fmt::format("{:.4g}", peaks_.copy_bytes_per_s / 1e9));
     for (const auto& [precision, flops_per_s] : peaks_.flops_per_s)
-      tell(fmt::format("{}_TFLOP/s", bench::dtype_name(precision)),
-           fmt::format("{:.4g}", flops_per_s / 1e12));
+      add_context(fmt::format("{}_TFLOP/s", bench::dtype_name(precision)),
+                  fmt::format("{:.4g}", flops_per_s / 1e12));
   }
 
   void enlist() {

@@ -175,18 +175,18 @@ PlantedResult run_planted(const Plant& plant, const std::string& folder) {
        .schedule = {.skip_first = 2, .warmup = 1, .active = plant.steps - 4},
        .path = path,
        .listens = false});
-  recorder.tell_stamp({{"options",
-                        {{"model", "mlp"},
-                         {"batch", plant.batch},
-                         {"workers", plant.workers},
-                         {"threads", plant.threads},
-                         {"data", "planted"},
-                         {"tier", "decoded"},
-                         {"normalize", "device"},
-                         {"shuffle", "full"},
-                         {"log_every", 10}}}});
-  recorder.tell_program(explain_json(program));
-  recorder.tell_loader(loader_json(plant, loader));
+  recorder.set_stamp({{"options",
+                       {{"model", "mlp"},
+                        {"batch", plant.batch},
+                        {"workers", plant.workers},
+                        {"threads", plant.threads},
+                        {"data", "planted"},
+                        {"tier", "decoded"},
+                        {"normalize", "device"},
+                        {"shuffle", "full"},
+                        {"log_every", 10}}}});
+  recorder.set_program(explain_json(program));
+  recorder.set_loader(loader_json(plant, loader));
   SlowRunner runner(program, plant.step_us);
   Watcher watcher(plant, recorder);
   const Noise noise(plant.noise_threads);

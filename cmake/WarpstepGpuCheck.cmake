@@ -1,6 +1,6 @@
 # The programs of tools/gpu_check: the target gpu_check_programs, and the install component gpu_check, a tree that needs
 # only Python, CUDA 13 and cuDNN 9 on the machine with the GPU, no CMake and no packages:
-#   cmake --build --preset release --target gpu_check_programs
+#   cmake --preset release -DWARPSTEP_TESTS=ON && cmake --build --preset release --target gpu_check_programs
 #   cmake --install build/release --prefix DIR --component gpu_check --strip
 # The cpu backend is left out: its oneDNN is 38 MB, and GPU tests do not use it.
 if(NOT WARPSTEP_TESTS OR NOT WARPSTEP_HAS_CUDA)

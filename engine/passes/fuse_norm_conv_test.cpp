@@ -97,7 +97,7 @@ TEST(FuseNormConv, GoesWithRecomputedScopes) {
   EXPECT_LE(relative_difference(numbers(true), numbers(false)), 1e-8);
 }
 
-// A scope that ends in a norm and its relu: what it reads is made again behind the data gradient of
+// A scope that ends in a norm and its relu: what it reads is made again after the data gradient of
 // the convolution outside, which cannot read it then.
 TEST(FuseNormConv, LeavesAGradientAloneThatComesBeforeWhatItWouldRead) {
   Graph g;

@@ -55,7 +55,7 @@ TEST(ForInference, LeavesDropoutsOut) {
   EXPECT_EQ(std::prev(pool)->out[0], pool->in[0]) << "reads what the dropout read";
 }
 
-// One behind the other, and as the model's last op.
+// One after the other, and as the model's last op.
 TEST(ForInference, LeavesDropoutsOutInARow) {
   Graph g;
   const Tensor x = g.input("x", {DType::f32, {4, 7}});

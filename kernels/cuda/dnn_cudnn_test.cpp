@@ -132,7 +132,7 @@ TEST_F(KeptPlan, IsRestoredFromItsJson) {
   const std::string fresh = chosen(settings_, graph_);
   const std::string plan = saved();
   ASSERT_EQ("cudnn " + plan.substr(0, plan.find('\n')), fresh);
-  // The name that is written beside the plan is what tells a restored one from a new one.
+  // The name that is written next to the plan distinguishes a restored plan from a new one.
   plant("engine 41 (planted)" + plan.substr(plan.find('\n')));
   const Planned restored = open_library(settings_)->plan(graph_);
   ASSERT_NE(restored.plan, nullptr);

@@ -67,7 +67,7 @@ static void add_linear(List list) {
         Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
     add_masked(list, size, 10);
   // Behind a flatten of a convolution: the view between a stored layout and plain rows.
-  list.add("behind conv and flatten", [](Case& c) {
+  list.add("after conv and flatten", [](Case& c) {
     Conv conv_op;
     conv_op.out = 24;
     conv_op.padding = 1;

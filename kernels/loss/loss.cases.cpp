@@ -49,7 +49,7 @@ void add(List& list, const Size& size) {
              });
 }
 
-// Labels and plans of mixed rows, behind x.
+// Labels and plans of mixed rows, after x.
 std::vector<Tensor> mixed(Case& c, const Tensor& x, const Size& size) {
   const Fill plans{Fill::Kind::plans, static_cast<double>(size.classes)};
   return {x, labels(c, size), input(c, "rows", row_plans_type(size.rows), plans)};
@@ -101,7 +101,7 @@ struct Weighing {
   Fill weights{Fill::Kind::positive, 3};
 };
 
-// Labels, plans of mixed rows and weights behind x, as far as there are any.
+// Labels, plans of mixed rows and weights after x, as far as there are any.
 std::vector<Tensor> weighed(Case& c, const Tensor& x, const Size& size, const Weighing& weighing,
                             bool mix) {
   std::vector<Tensor> in = mix ? mixed(c, x, size) : std::vector<Tensor>{x, labels(c, size)};

@@ -18,7 +18,7 @@ void add_forward(List& list, const std::string& label, const Size& size, BatchNo
     const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
     const Tensor x = input(c, "x", type, fill);
     if (op.add) {
-      // As the fusion makes it: behind the norm's own operands comes the shortcut.
+      // As the fusion makes it: the shortcut comes after the norm's own operands.
       BatchNorm plain = op;
       plain.add = false;
       batch_norm("bn", x, plain);

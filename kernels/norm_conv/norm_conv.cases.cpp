@@ -47,7 +47,7 @@ void add_convolutions(List& list, const Size& size) {
        {Prologue::none, Prologue::norm, Prologue::join, Prologue::join_norms}) {
     if (prologue >= Prologue::join && !joins) continue;
     const std::string front =
-        prologue == Prologue::none ? "" : fmt::format(" behind {}", name(prologue));
+        prologue == Prologue::none ? "" : fmt::format(" after {}", name(prologue));
     list.add(fmt::format("{}{}", size.label, front),
              [&](Case& c) {
                record(c, NormConv{size.op(), prologue}, prologue_operands(c, size, prologue));

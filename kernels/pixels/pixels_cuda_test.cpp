@@ -47,7 +47,7 @@ Batch batch_of(int channels, ImageExtent source, ImageExtent out, int pitch) {
   return b;
 }
 
-// What the CPU makes of it, with channels of zeros behind the plan's, rounded to `dtype`.
+// What the CPU makes of it, with channels of zeros after the plan's, rounded to `dtype`.
 std::vector<float> expected(const Batch& b, DType dtype) {
   const AugmentShape& s = b.shape;
   const std::size_t pixels = idx(s.out.height * s.out.width), channels = idx(s.plan.channels);

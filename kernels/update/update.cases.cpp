@@ -64,7 +64,7 @@ void add_product(List& list) {
   });
 }
 
-// The gradients of a step, one of which may be `number`; the state tells.
+// The gradients of a step, one of which may be `number`; the state records it.
 void add_check(List& list, const std::string& label, double number, double clip_norm = 0) {
   list.add("check_gradients " + label, [&](Case& c) {
     parameter(c, "fc.weight", {17, 30});

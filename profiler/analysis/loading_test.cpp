@@ -162,7 +162,7 @@ Stall diagnosed(const LoaderCase& c) {
   return diagnosed(testing::loader_session(c).build());
 }
 
-// What every step tells, without spans: S 28.7 ms, W 164 ms on 4 workers.
+// The times that every step records, without spans: S 28.7 ms, W 164 ms on 4 workers.
 Session example() {
   SessionBuilder builder;
   builder.gpu();

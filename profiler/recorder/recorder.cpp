@@ -311,19 +311,19 @@ Recorder::~Recorder() {
   finish();
 }
 
-void Recorder::tell_stamp(const Json& stamp) {
+void Recorder::set_stamp(const Json& stamp) {
   parts_->session.add(Chunk::stamp, stamp);
 }
-void Recorder::tell_program(const Json& program) {
+void Recorder::set_program(const Json& program) {
   parts_->session.add(Chunk::program, program);
 }
-void Recorder::tell_loader(const Json& loader) {
+void Recorder::set_loader(const Json& loader) {
   parts_->session.add(Chunk::loader, loader);
 }
-void Recorder::tell_peaks(const Json& peaks) {
+void Recorder::set_peaks(const Json& peaks) {
   parts_->session.add(Chunk::peaks, peaks);
 }
-void Recorder::tell_devices(const std::vector<Device>& devices) {
+void Recorder::set_devices(const std::vector<Device>& devices) {
   parts_->session.add(devices);
 }
 void Recorder::note(const std::string& text) {

@@ -78,11 +78,11 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // Objects of the session (session.h).
-  void tell_stamp(const Json& stamp);
-  void tell_program(const Json& program);
-  void tell_loader(const Json& loader);
-  void tell_peaks(const Json& peaks);
-  void tell_devices(const std::vector<Device>& devices);
+  void set_stamp(const Json& stamp);
+  void set_program(const Json& program);
+  void set_loader(const Json& loader);
+  void set_peaks(const Json& peaks);
+  void set_devices(const std::vector<Device>& devices);
   void note(const std::string& text);  // for the report
 
   // Call before the first step `step`, counted from 1.

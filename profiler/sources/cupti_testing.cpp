@@ -468,44 +468,44 @@ CuptiApi FakeCupti::api() const {
 
 // Graphs, contexts, and CUPTI's own activities.
 
-void FakeCupti::tell(CUpti_CallbackId event, const void* data) {
+void FakeCupti::notify(CUpti_CallbackId event, const void* data) {
   if (callback_ && callbacks_.contains(event))
     callback_(callback_data_, CUPTI_CB_DOMAIN_RESOURCE, event, data);
 }
 
-void FakeCupti::tell_graph(CUpti_CallbackId event, FakeNode* node, FakeNode* original) {
+void FakeCupti::report_graph(CUpti_CallbackId event, FakeNode* node, FakeNode* original) {
   CUpti_GraphData graph{};
   graph.node = reinterpret_cast<CUgraphNode>(node);
   graph.originalNode = reinterpret_cast<CUgraphNode>(original);
   CUpti_ResourceData data{};
   data.resourceDescriptor = &graph;
-  tell(event, &data);
+  notify(event, &data);
 }
 
 void FakeCupti::capture(FakeGraph& graph, const char* kernel) {
   graph.nodes.push_back(std::make_unique<FakeNode>(FakeNode{next_node_++, kernel}));
-  tell_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, graph.nodes.back().get(), nullptr);
+  report_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, graph.nodes.back().get(), nullptr);
 }
 
 FakeGraph FakeCupti::instantiate(const FakeGraph& graph) {
   next_node_ = ((next_node_ >> 32) + 1) << 32 | 1;  // the upper half is the graph
   FakeGraph executable;
-  tell_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, nullptr, nullptr);
+  report_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING, nullptr, nullptr);
   for (const auto& node : graph.nodes) {
     executable.nodes.push_back(std::make_unique<FakeNode>(FakeNode{next_node_++, node->kernel}));
     FakeNode* clone = executable.nodes.back().get();
-    tell_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, clone, nullptr);
-    tell_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, clone, node.get());
+    report_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, clone, nullptr);
+    report_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, clone, node.get());
   }
-  tell_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, nullptr, nullptr);
+  report_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, nullptr, nullptr);
   return executable;
 }
 
 void FakeCupti::update(FakeGraph& executable, const FakeGraph& graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     executable.nodes[i]->kernel = graph.nodes[i]->kernel;
-    tell_graph(CUPTI_CBID_RESOURCE_GRAPH_NODE_UPDATED, executable.nodes[i].get(),
-               graph.nodes[i].get());
+    report_graph(CUPTI_CBID_RESOURCE_GRAPH_NODE_UPDATED, executable.nodes[i].get(),
+                 graph.nodes[i].get());
   }
 }
 
@@ -526,13 +526,13 @@ std::uint32_t FakeCupti::launch(const FakeGraph& executable, std::uint32_t strea
 void FakeCupti::create_context(std::uintptr_t context) {
   CUpti_ResourceData data{};
   data.context = reinterpret_cast<CUcontext>(context);
-  tell(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, &data);
+  notify(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, &data);
 }
 
 void FakeCupti::destroy_context(std::uintptr_t context) {
   CUpti_ResourceData data{};
   data.context = reinterpret_cast<CUcontext>(context);
-  tell(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
+  notify(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
 }
 
 void FakeCupti::overhead(CUpti_ActivityOverheadKind kind) {

@@ -116,8 +116,8 @@ class FakeCupti {
   void put_externals(std::uint32_t correlation);
   void put_kernel(const char* name, std::uint32_t stream, std::uint32_t correlation,
                   std::uint64_t node, std::uint64_t lasts_ns);
-  void tell(CUpti_CallbackId event, const void* data);
-  void tell_graph(CUpti_CallbackId event, FakeNode* node, FakeNode* original);
+  void notify(CUpti_CallbackId event, const void* data);
+  void report_graph(CUpti_CallbackId event, FakeNode* node, FakeNode* original);
 
   std::recursive_mutex mutex_;
   CUpti_CallbackFunc callback_ = nullptr;

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 PARAMETERS, SYNTHETIC = 1, 4  # warpstep::Purpose
-LABELS = 1 << 40  # first index of the label draws, far behind those of the pixels
+LABELS = 1 << 40  # first index of the label draws, far beyond those of the pixels
 
 
 def philox(counter, key):

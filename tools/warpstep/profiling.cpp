@@ -192,9 +192,9 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
                        {"pid", ::getpid()},
                        {"span_ns", span_ns}};
   if (!counters.empty()) stamp["profiler"]["counters"] = counters;  // and the clocks are locked
-  recorder_->tell_stamp(stamp);
-  recorder_->tell_program(explain_json(step));
-  if (step.backend().name() == "cuda") recorder_->tell_devices(profiler::query_devices());
+  recorder_->set_stamp(stamp);
+  recorder_->set_program(explain_json(step));
+  if (step.backend().name() == "cuda") recorder_->set_devices(profiler::query_devices());
   recorder_->begin(progress.step + 1, {progress.next.step, steps_per_epoch});
 }
 
@@ -207,9 +207,9 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
   if (!recorder_) return;
   finished_ = true;
   recorder_->end_windows();  // everything after this belongs to no step
-  recorder_->tell_loader(loader_json(training, options_, loading));
+  recorder_->set_loader(loader_json(training, options_, loading));
   has_windows_ = recorder_->windows() > 0;
-  if (has_windows_) recorder_->tell_peaks(measure_peaks(backend, options_.precision));
+  if (has_windows_) recorder_->set_peaks(measure_peaks(backend, options_.precision));
   if (!has_windows_ && level_ >= profiler::Level::spans)
     recorder_->note(fmt::format("the run ended before the first window of --profile-schedule {}",
                                 options_.profile_schedule));
@@ -228,13 +228,13 @@ void Profiling::print() const {
   if (!has_windows_) {
     constexpr std::size_t most = 3;
     for (std::size_t i = 0; i < std::min(most, analysis.findings.size()); ++i)
-      tell("  finding    {} {}: {}\n", analysis.findings[i].text, analysis.findings[i].evidence,
-           analysis.findings[i].advice);
+      print_result("  finding    {} {}: {}\n", analysis.findings[i].text,
+                   analysis.findings[i].evidence, analysis.findings[i].advice);
     return;
   }
   write_atomically(run_ / "report.html", profiler::html_report(session, analysis));
-  tell("\n{}", profiler::terminal_report(session, analysis));
-  tell("  wrote      {}/report.html\n", run_.string());
+  print_result("\n{}", profiler::terminal_report(session, analysis));
+  print_result("  wrote      {}/report.html\n", run_.string());
 }
 
 }  // namespace warpstep::tools

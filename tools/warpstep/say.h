@@ -10,7 +10,7 @@
 namespace warpstep::tools {
 
 namespace output {
-// The errno of the first failed tell(); 0: none.
+// The errno of the first failed print_result(); 0: none.
 inline int stdout_error = 0;
 
 // Whether all of it was written. fmt::print() would throw.
@@ -36,7 +36,7 @@ void say(fmt::format_string<Args...> format, Args&&... args) noexcept {
 // Results on stdout that the command has also saved: it continues without a reader. The program
 // reports the failure at its end, see command.cpp.
 template <class... Args>
-void tell(fmt::format_string<Args...> format, Args&&... args) noexcept {
+void print_result(fmt::format_string<Args...> format, Args&&... args) noexcept {
   errno = 0;
   if (!output::put(stdout, format, std::forward<Args>(args)...) && output::stdout_error == 0)
     output::stdout_error = errno;

@@ -118,36 +118,37 @@ namespace {
 
 void print_speed(const Json& summary) {
   const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  tell("  speed      {} images/s, {:.2f} ms/step\n",
-       grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
+  print_result("  speed      {} images/s, {:.2f} ms/step\n",
+               grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
-  tell("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
-       part("data"), part("copies"), part("kernels"), part("cpu"), part("other"));
+  print_result("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
+               part("data"), part("copies"), part("kernels"), part("cpu"), part("other"));
 }
 
 }  // namespace
 
 void print_summary(const Json& summary, const RunOptions& options,
                    const std::filesystem::path& run) {
-  tell("\n{} on {}: {}, {}, {}\n", options.model, options.data,
-       counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
-       counted(summary.at("steps").get<std::int64_t>(), "step"),
-       summary.at("outcome").get<std::string>());
+  print_result("\n{} on {}: {}, {}, {}\n", options.model, options.data,
+               counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
+               counted(summary.at("steps").get<std::int64_t>(), "step"),
+               summary.at("outcome").get<std::string>());
   if (summary.contains("test"))
-    tell("  accuracy   {} of {} test images (loss {})\n",
-         percent(summary["test"]["accuracy"].get<double>()),
-         grouped(summary["test"]["images"].get<std::int64_t>()),
-         loss_text(summary["test"]["loss"].get<double>()));
+    print_result("  accuracy   {} of {} test images (loss {})\n",
+                 percent(summary["test"]["accuracy"].get<double>()),
+                 grouped(summary["test"]["images"].get<std::int64_t>()),
+                 loss_text(summary["test"]["loss"].get<double>()));
   // The last weights are the best ones as a rule.
   if (const auto best = summary.find("best");
       best != summary.end() && best->at("step") != summary.at("steps"))
-    tell("  best       {} after step {}: {}/{}\n", percent(best->at("accuracy").get<double>()),
-         grouped(best->at("step").get<std::int64_t>()), run.string(),
-         best->at("checkpoint").get<std::string>());
+    print_result("  best       {} after step {}: {}/{}\n",
+                 percent(best->at("accuracy").get<double>()),
+                 grouped(best->at("step").get<std::int64_t>()), run.string(),
+                 best->at("checkpoint").get<std::string>());
   if (summary.contains("images_per_second")) print_speed(summary);
-  tell("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n", run.string(),
-       summary.at("checkpoint").get<std::string>());
+  print_result("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
+               run.string(), summary.at("checkpoint").get<std::string>());
 }
 
 Json loading_json(const Source& training) {

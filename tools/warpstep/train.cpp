@@ -208,7 +208,7 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   run.write_summary(summary);
   run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
-  tell("  {}\n", diagnosis(job.training));
+  print_result("  {}\n", diagnosis(job.training));
   profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 

@@ -76,7 +76,8 @@ class List {
 Tensor input(Case& c, const std::string& name, Type type, Fill fill = {});
 Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first output
 
-// A folder's cases, which it registers by a static Folder in its X.cases.cpp: all() calls `add`.
+// The cases of a folder of Warpstep's own, registered by a static Folder in its X.cases.cpp: all()
+// of kernels/all_cases.cpp calls `add`.
 struct Folder {
   Folder(std::string_view name, void (*add)(List list));
 };

@@ -27,8 +27,7 @@ using testing_support::Trial;
 // Cases whose numbers, or whose ties after rounding, are meaningless in so few bits.
 bool is_for_f32_alone(const cases::Case& c) {
   return c.name.find("1e3") != std::string::npos || c.name.find("1e4") != std::string::npos ||
-         c.name.find("1e-6") != std::string::npos ||
-         c.name.find("after conv") != std::string::npos;
+         c.name.find("1e-6") != std::string::npos || c.name.find("after conv") != std::string::npos;
 }
 
 // Nodes of fusions that options_for() disables on this backend.

@@ -120,7 +120,8 @@ std::string quantity(double value, Unit unit) {
     case Unit::count: return grouped(value);
     case Unit::none: break;
   }
-  return std::abs(value) >= 1000 ? grouped(value) : fmt::format("{:.4g}", value);
+  const double size = std::abs(value);  // beyond 2^50 not all digits are known
+  return size >= 1000 && size < 1e15 ? grouped(value) : fmt::format("{:.4g}", value);
 }
 
 std::string counted(double count, std::string_view noun) {

@@ -12,8 +12,8 @@ struct UpdateOptions {
   double average_decay = 0;     // of the average of the weights, below 1; 0: there is none
 };
 
-// Appends moments, StepState, the clock (first call of the step) and one Update a parameter; before
-// the updates the sum over steps, the norm and LARS, as far as they are asked for.
+// Appends moments, StepState, the clock (first call of the step) and one Update per parameter;
+// before the updates the sum over steps, the norm and LARS, as far as they are asked for.
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
                     const UpdateOptions& options = {});
 

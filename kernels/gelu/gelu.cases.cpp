@@ -25,6 +25,12 @@ void add_gelu(List list) {
         c.heavy = size.heavy;
       });
     }
+  // Where the powers of x in the formulas would overflow; in f32 alone, as its name says.
+  for (const bool tanh : {false, true})
+    list.add(std::string(tanh ? "tanh" : "erf") + " of +-1e30", [&](Case& c) {
+      c.smooth = false;
+      gelu(input(c, "x", {DType::f32, {5, 33}}, {Fill::Kind::extreme, 1e30}), {.tanh = tanh});
+    });
   // In place: the unit takes over the sum's buffer, but its adjoint reads what it took.
   list.add("chain in place", [](Case& c) {
     const Tensor x = input(c, "x", {DType::f32, {3, 4, 4, 5}});

@@ -1,7 +1,6 @@
 // Vector loops: some 30 to 60 instructions per element, an exponential of our own among them,
 // because the library's has no vector form without -ffast-math. Every version of a loop gives the
 // same bits.
-#include <algorithm>
 #include <bit>
 
 #include "kernels/cpu/cpu.h"
@@ -10,12 +9,13 @@
 namespace warpstep::cpu {
 namespace {
 
-// exp(x) within 2 units in the last place for |x| <= 87, beyond that of 87: x is split into n ln 2
-// + r with |r| <= ln(2) / 2, and exp(r) is its Taylor series to r^7 (error r^8 / 8!: 5e-9).
+// exp(x) within 2 units in the last place for |x| <= 87, beyond that of 87; NaN stays NaN. x is
+// split into n ln 2 + r with |r| <= ln(2) / 2, and exp(r) is its Taylor series to r^7 (error r^8 /
+// 8!: 5e-9).
 WARPSTEP_LOOP float exp_within_range(float x) {
-  x = std::min(std::max(x, -87.0F), 87.0F);
-  constexpr float round = 12582912;  // 1.5 * 2^23: adding it rounds to a whole number
-  const float n = (x * 1.44269504F + round) - round;
+  x = x < -87.0F ? -87.0F : x > 87.0F ? 87.0F : x;
+  constexpr float round = 12582912;  // 1.5 * 2^23: adding it leaves n in the lowest bits
+  const float shifted = x * 1.44269504F + round, n = shifted - round;
   const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;  // ln 2 in two parts
   float p = 1.0F / 5040;
   p = p * r + 1.0F / 720;
@@ -25,24 +25,32 @@ WARPSTEP_LOOP float exp_within_range(float x) {
   p = p * r + 0.5F;
   p = p * r + 1;
   p = p * r + 1;
-  return p * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+  return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + (127U << 23));
 }
+
+// Both units are x or 0, and their slopes 1 or 0, to float32's last digit where |x| is larger:
+// there slopes are those of the border, so that no power of a large x overflows.
+WARPSTEP_LOOP float within(float x, float border) {
+  return x < -border ? -border : x > border ? border : x;
+}
+constexpr float tanh_border = 9.9F, erf_border = 13.1F;
 
 // (1 + tanh(u)) / 2 is the logistic function of 2 u = x (k1 + k3 x^2).
 constexpr float k1 = 1.59576912F;    // 2 sqrt(2 / pi)
 constexpr float k3 = 0.0713548163F;  // 0.044715 k1
 
-// exp(-x^2 / 2) within 2 units in the last place: x^2 / 2 is split into a part without rounding and
-// a small one.
+// exp(-x^2 / 2) within 3 units in the last place for |x| <= erf_border: x^2 / 2 is split into a
+// part without rounding and a small one.
 WARPSTEP_LOOP float normal_density(float x) {
   const float high = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xfffff000U);
   const float low = -0.5F * (x - high) * (x + high);
   const float density = exp_within_range(-0.5F * high * high);
-  return density + density * (low + 0.5F * low * low);
+  return density + density * low * (1 + low * (0.5F + low * (1.0F / 6 + low * (1.0F / 24))));
 }
 
-// P(X <= x) of a standard normal X, with a relative error below 5e-7: erfc(z) = t exp(p(t) - z^2)
-// with t = 1 / (1 + z / 2), p fitted by Chebyshev (Press et al., Numerical Recipes, 6.2.2).
+// P(X <= x) of a standard normal X, with a relative error below 7e-7 for x >= -erf_border: erfc(z)
+// = t exp(p(t) - z^2) with t = 1 / (1 + z / 2), p fitted by Chebyshev (Press et al., Numerical
+// Recipes, 6.2.2).
 WARPSTEP_LOOP float normal_share(float x, float density) {
   const float z = (x < 0 ? -x : x) * 0.707106781F;
   const float t = 1 / (1 + 0.5F * z);
@@ -61,13 +69,19 @@ WARPSTEP_LOOP float normal_share(float x, float density) {
 }
 
 WARPSTEP_LOOP void gelu_tanh_loop(const float* x, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] = x[i] / (1 + exp_within_range(-x[i] * (k1 + k3 * x[i] * x[i])));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float c = within(x[i], tanh_border),
+                s = 1 / (1 + exp_within_range(-c * (k1 + k3 * c * c)));
+    y[i] = x[i] < -tanh_border ? 0 : x[i] * s;
+  }
 }
 const auto gelu_tanh = vectorized<gelu_tanh_loop>();
 
 WARPSTEP_LOOP void gelu_erf_loop(const float* x, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * normal_share(x[i], normal_density(x[i]));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float c = within(x[i], erf_border), share = normal_share(c, normal_density(c));
+    y[i] = x[i] < -erf_border ? 0 : x[i] * share;
+  }
 }
 const auto gelu_erf = vectorized<gelu_erf_loop>();
 
@@ -75,9 +89,9 @@ const auto gelu_erf = vectorized<gelu_erf_loop>();
 WARPSTEP_LOOP void gelu_tanh_grad_loop(const float* d_y, const float* x, float* d_x,
                                        std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float square = x[i] * x[i], e = exp_within_range(-x[i] * (k1 + k3 * square));
-    const float s = 1 / (1 + e);
-    d_x[i] = d_y[i] * (s + x[i] * s * (e * s) * (k1 + 3 * k3 * square));
+    const float c = within(x[i], tanh_border), square = c * c;
+    const float e = exp_within_range(-c * (k1 + k3 * square)), s = 1 / (1 + e);
+    d_x[i] = d_y[i] * (s + c * s * (e * s) * (k1 + 3 * k3 * square));
   }
 }
 const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop>();
@@ -85,8 +99,8 @@ const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop>();
 WARPSTEP_LOOP void gelu_erf_grad_loop(const float* d_y, const float* x, float* d_x,
                                       std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float density = normal_density(x[i]);
-    d_x[i] = d_y[i] * (normal_share(x[i], density) + x[i] * density * 0.398942280F);
+    const float c = within(x[i], erf_border), density = normal_density(c);
+    d_x[i] = d_y[i] * (normal_share(c, density) + c * density * 0.398942280F);
   }
 }
 const auto gelu_erf_grad = vectorized<gelu_erf_grad_loop>();

@@ -12,6 +12,13 @@ namespace {
 constexpr float k1 = 1.59576912F;    // 2 sqrt(2 / pi)
 constexpr float k3 = 0.0713548163F;  // 0.044715 k1
 
+// Both units are x or 0, and their slopes 1 or 0, to float32's last digit where |x| is larger:
+// there slopes are those of the border, so that no power of a large x overflows. NaN stays NaN.
+constexpr float tanh_border = 9.9F, erf_border = 13.1F;
+__device__ inline float within(float x, float border) {
+  return x < -border ? -border : x > border ? border : x;
+}
+
 __device__ inline float normal_share(float x) {  // P(X <= x) of a standard normal X
   return 0.5F * erfcf(-0.707106781F * x);
 }
@@ -19,27 +26,30 @@ __device__ inline float normal_share(float x) {  // P(X <= x) of a standard norm
 struct GeluTanh {
   static constexpr bool binary = false;
   __device__ float operator()(float x, float) const {
-    return x / (1 + expf(-x * (k1 + k3 * x * x)));  // x / infinity is 0
+    if (x < -tanh_border) return 0;
+    return x / (1 + expf(-x * (k1 + k3 * x * x)));
   }
 };
 struct GeluErf {
   static constexpr bool binary = false;
-  __device__ float operator()(float x, float) const { return x * normal_share(x); }
+  __device__ float operator()(float x, float) const {
+    return x < -erf_border ? 0 : x * normal_share(x);
+  }
 };
 struct GeluTanhGrad {
   static constexpr bool binary = true;
-  // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits. e is finite,
-  // so that s e is a number.
+  // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
   __device__ float operator()(float d_y, float x) const {
-    const float square = x * x, e = expf(fminf(-x * (k1 + k3 * square), 87.0F));
+    const float c = within(x, tanh_border), square = c * c, e = expf(-c * (k1 + k3 * square));
     const float s = 1 / (1 + e);
-    return d_y * (s + x * s * (e * s) * (k1 + 3 * k3 * square));
+    return d_y * (s + c * s * (e * s) * (k1 + 3 * k3 * square));
   }
 };
 struct GeluErfGrad {
   static constexpr bool binary = true;
   __device__ float operator()(float d_y, float x) const {
-    return d_y * (normal_share(x) + x * expf(-0.5F * x * x) * 0.398942280F);
+    const float c = within(x, erf_border);
+    return d_y * (normal_share(c) + c * expf(-0.5F * c * c) * 0.398942280F);
   }
 };
 

@@ -18,8 +18,7 @@ template <class F>
 inline constexpr unsigned vectors_per_thread = F::binary ? 2 : 4;
 
 // y = f(a, b), 2 or 3 elements of T moved per element: 128x32x32x32 in f16 are 8.4 MB, 2 us per
-// pass.
-// y may be a or b, as each element is read and written by one thread: no __restrict__.
+// pass. y may be a or b, as each element is read and written by one thread: no __restrict__.
 template <class T, class F>
 __global__ void __launch_bounds__(elementwise_threads)
     elementwise(const T* a, const T* b, T* y, unsigned vectors, unsigned rest, F f) {

@@ -433,7 +433,9 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
 Table to_table(const Comparison& comparison) {
   Table table{.key = "compare",
               .title = "What changed",
-              .note = comparison.verdict,
+              .note =
+                  "Medians per step; significant: the interval excludes 0, the change is large "
+                  "enough and survives the correction for many comparisons.",
               .columns = {{"what", "what", Unit::none},
                           {"phase", "phase", Unit::none},
                           {"before_ns", "before", Unit::ns},

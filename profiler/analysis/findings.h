@@ -15,6 +15,7 @@ namespace warpstep::profiler {
 // The input of the rules.
 struct Facts {
   Facts(const View& view_, const Analysis& analysis_);
+  Facts(View&&, const Analysis&) = delete;  // it refers to the view
 
   const View& view;
   const Session& session;

@@ -375,7 +375,7 @@ void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back(
         {.key = "slow-layer",
          .text = fmt::format("Layer {} runs far below this machine's peak.", layer.layer),
-         .evidence = fmt::format("{}, at {} of the possible speed", facts.of_step(layer.ns),
+         .evidence = fmt::format("{}, {} of the possible speed", facts.of_step(layer.ns),
                                  quantity(layer.of_peak, Unit::share)),
          .advice = "look at the implementations and shapes of its calls in the table of calls"});
   }

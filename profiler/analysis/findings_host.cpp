@@ -248,6 +248,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
   Finding finding{.key = "data-wait", .text = "The step waits for the loader."};
+  if (facts.session.steps.size() == 1) return;  // which always waits for the first batch
   if (view.work_ns <= 0) {
     if (facts.share(Category::data) <= least_wait) return;
     finding.evidence = fmt::format(

@@ -295,14 +295,16 @@ std::string part_text(double part, double whole) {
 std::string workers_text(const LoaderView& view, const Stall& stall) {
   const std::string now = counted(view.workers, "worker");
   if (stall.workers_needed > view.workers)
-    return fmt::format("; {} hide it (step {}, {:.2f}x)", counted(stall.workers_needed, "worker"),
+    return fmt::format("; {} would hide it (step {}, {:.2f}x)",
+                       counted(stall.workers_needed, "worker"),
                        quantity(stall.step_with_them_ns, Unit::ns), stall.speedup);
   const std::string on = view.cores > 0 ? " on " + counted(view.cores, "core") : "";
   if (stall.best_workers > view.workers && stall.speedup > 1.02)
-    return fmt::format("; no number of workers hides it{}, but {} shorten it (step {}, {:.2f}x)",
-                       on, counted(stall.best_workers, "worker"),
-                       quantity(stall.step_with_best_ns, Unit::ns), stall.speedup);
-  return fmt::format("; more than {} do not help{}", now, on);
+    return fmt::format(
+        "; no number of workers hides it{}, but {} would shorten it (step {}, {:.2f}x)", on,
+        counted(stall.best_workers, "worker"), quantity(stall.step_with_best_ns, Unit::ns),
+        stall.speedup);
+  return fmt::format("; more than {} would not help{}", now, on);
 }
 
 std::string rest_text(const LoaderView& view, const Stall& stall) {
@@ -431,6 +433,11 @@ Stall diagnose(const LoaderView& view, const View& source) {
   if (!counted.empty()) {
     stall.first_step = session.steps[counted.front()].step;
     stall.last_step = session.steps[counted.back()].step;
+  }
+  // A run's first step always waits for the first batch: alone it says nothing about the loader.
+  if (source.recorded.size() == 0 && session.steps.size() < 2) {
+    stall.text = stall_text(view, stall);
+    return stall;
   }
   stall.wait_ns = view.wait_ns;
   stall.step_ns = view.step_ns + view.wait_ns;

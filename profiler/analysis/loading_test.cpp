@@ -181,7 +181,7 @@ TEST(Stall, SaysItInOneLine) {
   EXPECT_EQ(
       diagnosed(example()).text,
       "steps 412-420: waited 12.3 of 41.0 ms (30.0 %) for the loader; decode is 71.0 % of 164 ms "
-      "worker time per batch, CPU-bound; 6 workers hide it (step 28.7 ms, 1.43x); staying at "
+      "worker time per batch, CPU-bound; 6 workers would hide it (step 28.7 ms, 1.43x); staying at "
       "4 workers, decode must get 1.73x faster.");
 }
 

@@ -8,9 +8,12 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::SessionBuilder;
 
 Table table_of(const Session& session, const Analysis& analysis, const std::string& key) {
@@ -30,12 +33,10 @@ TEST(CountedSteps, AreTheSameInEveryTableOfASingleStep) {
   EXPECT_THAT(table_of(session, analysis, "breakdown").note, HasSubstr("over 1 step,"));
   EXPECT_EQ(analysis.stall.first_step, 1U);
   EXPECT_EQ(analysis.stall.last_step, 1U);
-  EXPECT_EQ(analysis.stall.step_ns, 1e6);
-  const Table stalls = table_of(session, analysis, "stalls");
-  EXPECT_THAT(stalls.note, HasSubstr("steps 1-1: waited 0.3 of 1.0 ms (30.0 %)"));
-  ASSERT_EQ(stalls.rows.size(), 1U);
-  EXPECT_EQ(stalls.rows[0][3], Cell(0.3e6));
-  EXPECT_EQ(analysis.findings.front().key, "data-wait");
+  // The first step waits for the first batch whatever the loader can do: no advice follows.
+  EXPECT_EQ(analysis.stall.step_ns, 0);
+  EXPECT_THAT(table_of(session, analysis, "stalls").note, HasSubstr("too few steps"));
+  EXPECT_THAT(analysis.findings, Not(Contains(Field(&Finding::key, "data-wait"))));
 }
 
 // Steps 2 and 3 and steps 5 and 6 have windows; nothing traced the second one.

@@ -357,7 +357,7 @@ Table stalls_table(const Analysis& analysis) {
 Table critical_path_table(const Analysis& analysis) {
   Table table{"critical_path",
               "Critical path",
-              "The chain of waits that ends each recorded step; the gain is "
+              "The chain of waits that makes up the time of each recorded step; the gain is "
               "the time saved per step "
               "if these took no time and nothing else moved up.",
               {{"bound", "bound by"},

@@ -17,6 +17,7 @@ namespace warpstep::profiler {
 class Attribution {
  public:
   explicit Attribution(const View& view);
+  explicit Attribution(View&&) = delete;  // it refers to the view
 
   // By its own mark; else by the node of a graph, whose kernels share one launch; else by the mark
   // of its launch. Empty: of no call.

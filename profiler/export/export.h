@@ -23,7 +23,7 @@ std::string gzipped(std::string_view text);  // without a time stamp
 std::string kineto_name(const Session& session);
 
 // Problems that readers of the Kineto trace would have: one sentence each, empty for a sound trace.
-// Throws DataError when the text is no JSON at all.
+// Throws DataError when the text is not JSON.
 std::vector<std::string> check_kineto(std::string_view json);
 
 // Perfetto's native protobuf.

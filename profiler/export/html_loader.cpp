@@ -51,7 +51,7 @@ std::string heat_map(const Analysis& analysis) {
                 .summary = "A row per worker, a column per stage; the share of the worker's time.",
                 .height = first + row_height * static_cast<int>(view.by_worker.size()),
                 .body = body,
-                .table = table(on_page(loader_table(analysis)))});
+                .table = table(loader_table(analysis))});
 }
 
 std::string service_histogram(const std::vector<std::uint64_t>& service) {
@@ -140,17 +140,21 @@ std::string wait_curve(const Curve& curve) {
     marks += fmt::format(
         "<circle class=\"{}\" cx=\"{}\" cy=\"{:.1f}\" r=\"{}\"><title>{}</title></circle>",
         is_now ? "dot now" : "dot", percent(points.back().x), points.back().y, is_now ? 6 : 4,
-        escaped(fmt::format("{} {}: {} per step", setting, curve.what, quantity(wait, Unit::ns))));
+        escaped(fmt::format("{}: {}, {} per step", curve.what, setting, quantity(wait, Unit::ns))));
     if (is_now) marks += text(points.back().x, points.back().y - 10, "now", "strong");
     if (i % every == 0)
       marks += text(across(setting), base + 17, fmt::format("{}", setting), "tick", "middle");
   }
+  Table data = curve.table;
+  data.key = curve.id;
+  data.title = curve.title;
+  data.note.clear();  // the diagnosis, which the page shows once
   return chart({.id = curve.id,
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
                 .body = line("l-main", points, base) + body + marks,
-                .table = table(curve.table)});
+                .table = table(data)});
 }
 
 std::string queue_chart(const LoaderView& view) {

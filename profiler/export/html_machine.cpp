@@ -71,8 +71,8 @@ Table counts(const Session& session) {
 Table windows(const Session& session) {
   Table table{.key = "windows",
               .title = "Recorded windows",
-              .columns = {{"first_step", "from step", Unit::count},
-                          {"last_step", "to step", Unit::count},
+              .columns = {{"first_step", "from step"},
+                          {"last_step", "to step"},
                           {"time_ns", "length", Unit::ns},
                           {"device", "device activities"},
                           {"complete", "complete"}}};
@@ -113,9 +113,8 @@ std::string kind_class(std::size_t kind) {
 }
 
 Table curve_table(const MemoryTimeline& memory) {
-  Table table{.key = "memory_by_call",
-              .title = "Bytes alive at each call",
-              .columns = {{"call", "call", Unit::count}}};
+  Table table{
+      .key = "memory_by_call", .title = "Bytes alive at each call", .columns = {{"call", "call"}}};
   for (const std::string& kind : memory.kinds)
     table.columns.push_back({kind + "_bytes", kind, Unit::bytes});
   const std::size_t calls = memory.by_kind.empty() ? 0 : memory.by_kind.front().size();
@@ -413,7 +412,7 @@ std::string path_part(const Analysis& analysis) {
       "path", "Critical path",
       "The chain of waits that determines the step time: shortening anything else does not "
       "help.",
-      edges_chart(path) + table(on_page(critical_path_table(analysis)), {.titled = true}));
+      edges_chart(path) + table(critical_path_table(analysis), {.titled = true}));
 }
 
 }  // namespace warpstep::profiler::html

@@ -33,6 +33,23 @@ std::string peaks_lead(const Work& work) {
 
 }  // namespace
 
+// The page shows times per run; JSON and CSV have the sum.
+Table with_host_time_per_run(Table calls) {
+  const auto column = [&](std::string_view key) {
+    return static_cast<std::size_t>(std::ranges::find(calls.columns, key, &Column::key) -
+                                    calls.columns.begin());
+  };
+  const std::size_t host = column("host_ns"), count = column("count");
+  calls.columns[host].title = "enqueuing";
+  for (auto& row : calls.rows) {
+    const auto* sum = std::get_if<std::int64_t>(&row[host]);
+    const auto* runs = std::get_if<std::int64_t>(&row[count]);
+    if (sum && runs && *runs > 0)
+      row[host] = static_cast<double>(*sum) / static_cast<double>(*runs);
+  }
+  return calls;
+}
+
 std::string layers_part(const Analysis& analysis) {
   const Work& work = analysis.work;
   if (work.calls.empty() && work.layers.empty()) return "";
@@ -43,11 +60,11 @@ std::string layers_part(const Analysis& analysis) {
             {.titled = true, .code = 0});
   if (any_above(work.calls, &CallRow::flops) && any_above(work.calls, &CallRow::bytes))
     body += roofline(work);
-  body +=
-      table(on_page(calls_table(analysis), {"title", "phase", "ns", "p95_ns", "share", "host_ns",
-                                            "flops_per_second", "bytes_per_second", "of_peak",
-                                            "bound", "tensor_cores", "inputs", "implementation"}),
-            {.titled = true, .filter = true, .code = 0});
+  body += table(
+      on_page(with_host_time_per_run(calls_table(analysis)),
+              {"title", "phase", "ns", "p95_ns", "share", "host_ns", "flops_per_second",
+               "bytes_per_second", "of_peak", "bound", "tensor_cores", "inputs", "implementation"}),
+      {.titled = true, .filter = true, .code = 0});
   return section("layers", "Layers and calls", peaks_lead(work), body);
 }
 
@@ -143,7 +160,8 @@ Table strip_table(const Session& session, const Analysis& analysis,
       if (column.key == std::string(name(category)) + "_ns")
         column.title = label(category, analysis.breakdown);
   }
-  return on_page(std::move(all));
+  all.note = "The steps of the chart; the parts add up to the time.";
+  return all;
 }
 
 // A step's stack, from below in the order of the categories; links to its lanes.
@@ -226,7 +244,7 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
   std::vector<Point> slowest, typical;
   Table data{.key = "run",
              .title = "All steps",
-             .columns = {{"first_step", "from step", Unit::count},
+             .columns = {{"first_step", "from step"},
                          {"median_ns", "median", Unit::ns},
                          {"slowest_ns", "slowest", Unit::ns}}};
   for (std::size_t i = 0; i < steps.size(); i += bucket) {

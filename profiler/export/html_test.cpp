@@ -169,7 +169,7 @@ TEST(HtmlReport, TablesAreTheSharedOnes) {
   }
   EXPECT_THAT(found,
               ::testing::ElementsAre("breakdown", "calls", "critical_path", "host", "kernels",
-                                     "layers", "loader", "memory", "ops", "stalls", "steps"));
+                                     "layers", "loader", "memory", "ops", "steps"));
 }
 
 TEST(HtmlReport, IsTheSameEachTime) {

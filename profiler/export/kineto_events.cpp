@@ -101,7 +101,7 @@ class Reader {
     try {
       return Json::parse(text, take);
     } catch (const Json::exception& error) {
-      fail<DataError>("the trace is no JSON: {}", error.what());
+      fail<DataError>("the trace is not JSON: {}", error.what());
     }
   }
 

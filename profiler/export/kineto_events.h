@@ -62,7 +62,7 @@ struct KinetoEvents {
   std::string described(const TraceEvent& event) const;
 };
 
-// Throws DataError when the text is no JSON.
+// Throws DataError when the text is not JSON.
 KinetoEvents read_kineto(std::string_view json);
 
 }  // namespace warpstep::profiler

@@ -217,9 +217,8 @@ RankAddress parse_rank(const std::string& text) {
   const auto port =
       has_parts ? parse(std::string_view(text).substr(colon + 1), 65535U) : std::nullopt;
   if (!rank || !port)
-    fail<UsageError>(
-        "--profile-rank {}: must be RANK@HOST:PORT with rank 0's address, such as 1@node0:29555",
-        text);
+    fail<UsageError>("'{}' must be RANK@HOST:PORT with rank 0's address, such as 1@node0:29555",
+                     text);
   address.rank = *rank;
   address.host = text.substr(at + 1, colon - at - 1);
   if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']')

@@ -28,7 +28,7 @@ def say(text=""):
     print(text, flush=True)
 
 
-BUILD = """tools/setup && source tools/environment.sh &&
+BUILD = """tools/setup --check && source tools/environment.sh &&
 cmake --preset release -DWARPSTEP_CUDA=ON -DWARPSTEP_TESTS=ON "-DWARPSTEP_WERROR=$WARPSTEP_WERROR" "$@" &&
 cmake --build --preset release --parallel "$(nproc)" --target gpu_check_programs"""
 

@@ -46,14 +46,23 @@ std::string out_of_range(const std::string& text, Number least, Number most) {
 
 }  // namespace
 
+namespace {
+// The parser reads 010 as 8: refuse it.
+bool begins_with_zero(const std::string& text) {
+  return text.size() > 1 && text[0] == '0';
+}
+}  // namespace
+
 Check in_range(std::int64_t least, std::int64_t most) {
   return {[least, most](const std::string& text) {
             std::int64_t value = 0;
             const char* end = text.data() + text.size();
             const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool is_number = error == std::errc() && at == end;
+            const bool is_number = error == std::errc() && at == end && !begins_with_zero(text);
             if (is_number && value >= least && value <= most) return std::string();
-            return out_of_range(text, least, most);
+            double real = 0;
+            if (read_number(text, real)) return out_of_range(text, least, most);
+            return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
           },
           fmt::format("{} to {}", least, most)};
 }
@@ -81,7 +90,7 @@ Check whole_number(std::uint64_t least, std::uint64_t most) {
             std::uint64_t value = 0;
             const char* end = text.data() + text.size();
             const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool whole = error == std::errc() && at == end;
+            const bool whole = error == std::errc() && at == end && !begins_with_zero(text);
             if (whole && value >= least && value <= most) return std::string();
             return fmt::format("'{}' is not a whole number from {} {}", text, least,
                                whole && value > most ? fmt::format("to {}", most) : "on");
@@ -440,6 +449,11 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     const bool version_wanted = dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr;
     fmt::print("{}", version_wanted ? std::string(error.what()) + "\n" : help(command));
+    return done;
+  }
+  // Values are checked before the help flag is looked at.
+  if (const CLI::Option* wanted = command.get_help_ptr(); wanted && wanted->count() > 0) {
+    fmt::print("{}", help(command));
     return done;
   }
   // A mistyped option is often the reason that another one is missing: report it first.

@@ -59,7 +59,7 @@ struct Option {
   Check check = {};          // of each value
   std::string type = {};     // of the value in help; else by the variable: N, X or TEXT
   std::string group = {};    // heading in help
-  bool required = false;     //
+  bool required = false;     // an error if it is missing
   int least = 0, most = 0;   // values of a list; most 0: any number
   bool by_comma = false;     // a list is one argument: 1,2.5
   std::string zero = {};     // a word that means 0, such as auto

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "data/io/file.h"
-#include "data/transforms/transform.h"
+#include "data/transforms/recipe.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "tools/warpstep/option_table.h"
@@ -161,11 +161,11 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
         else if (parser.given(name))
           options.*field = typed.*field;
         else
-          refuse_stored(
-              file, key_of(row), wrong,
-              parser.has(name) && row.resume != Resume::refused
-                  ? fmt::format("give {} on the command line, or use another checkpoint", name)
-                  : "use another checkpoint");
+          refuse_stored(file, key_of(row), wrong,
+                        parser.has(name) && row.resume != Resume::refused
+                            ? fmt::format("give {} on the command line, or use another checkpoint",
+                                          name == "model" ? "the model" : name)
+                            : "use another checkpoint");
       },
       row.field);
 }
@@ -185,19 +185,29 @@ std::size_t channels_of(const OptionJson& config) {
 }
 
 // --mean and --std belong together, and to the images of the run.
+// Whether a recipe of the run uses mean and std: elsewhere they may be anything.
+bool normalizes(const RunOptions& options) {
+  const std::string& eval = options.eval_transforms;
+  return data::Recipe(training_transforms(options)).normalizes() ||
+         (eval != "auto" && eval != "none" && data::Recipe(eval).normalizes());
+}
+
 void check_normalization(const OptionJson& config, const std::string& file, const Parser& parser,
-                         const RunOptions& options) {
-  if (parser.given("--mean") && parser.given("--std")) return;
+                         const RunOptions& typed, const RunOptions& options) {
+  if (!options.model.empty() && !normalizes(options)) return;
+  const auto& mean = parser.given("--mean") ? typed.mean : options.mean;
+  const auto& std = parser.given("--std") ? typed.std : options.std;
   const char* fix = "give --mean and --std on the command line, or use another checkpoint";
-  const std::size_t means = options.mean.size(), stds = options.std.size();
+  const std::size_t means = mean.size(), stds = std.size();
   if (means != stds)
-    refuse_stored(file, "std", fmt::format("'mean' has {} values and 'std' {}", means, stds), fix);
-  if (std::ranges::find(options.std, 0.0) != options.std.end())
+    refuse_stored(file, "std",
+                  fmt::format("'mean' has length {} and 'std' has length {}", means, stds), fix);
+  if (std::ranges::find(std, 0.0) != std.end())
     refuse_stored(file, "std", "it has a standard deviation of 0", fix);
   if (const std::size_t channels = channels_of(config);
       means > 0 && channels > 0 && means != channels)
     refuse_stored(file, "mean",
-                  fmt::format("it has {} values, but the images of the run have {} channels", means,
+                  fmt::format("its length is {}, but the images of the run have {} channels", means,
                               channels),
                   fix);
 }
@@ -214,7 +224,7 @@ RunOptions stored_options(const OptionJson& config, const std::string& file, con
     if (const auto found = stored.find(key_of(row)); found != stored.end())
       read_stored(row, *found, file, parser, typed, options);
   });
-  check_normalization(config, file, parser, options);
+  check_normalization(config, file, parser, typed, options);
   return options;
 }
 

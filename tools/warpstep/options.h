@@ -1,4 +1,4 @@
-// The options of a run. options.cpp has one table with a row per option: the command line, TOML
+// The options of a run. option_table.cpp has a row per option: the command line, TOML
 // files, config.json, --resume and help all follow from it. options_values.cpp converts the values
 // to types of the engine and the loader.
 #pragma once

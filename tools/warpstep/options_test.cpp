@@ -361,8 +361,8 @@ TEST(StoredOptions, RefuseABrokenRank) {
 
 TEST(StoredOptions, RefuseAMeanWithoutAStandardDeviation) {
   EXPECT_THAT(refusal({{"mean", {0.5, 0.5, 0.5}}}),
-              AllOf(HasSubstr("run/c.safetensors: "), HasSubstr("'mean' has 3"), HasSubstr("'std'"),
-                    HasSubstr("give --mean and --std")));
+              AllOf(HasSubstr("run/c.safetensors: "), HasSubstr("'mean' has length 3"),
+                    HasSubstr("'std'"), HasSubstr("give --mean and --std")));
 }
 
 TEST(StoredOptions, RefuseAStandardDeviationOf0) {

@@ -56,7 +56,7 @@ void check_device(const std::string& text) {
   if (text == "auto" || text == "cpu" || text == "cuda" || text == "ref") return;
   const std::string prefix = "cuda:";
   if (!text.starts_with(prefix))
-    fail<UsageError>("no backend is called '{}'; there are cpu, cuda and ref, and auto", text);
+    fail<UsageError>("no backend is called '{}'; use auto, cpu, cuda, cuda:N or ref", text);
   int number = -1;
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, number);

@@ -67,7 +67,7 @@ Run declare_profile(Parser parser) {
               .initial = "-"});
   parser.add({.name = "--steps",
               .variable = &options->request.steps,
-              .help = "steps to record, starting with the next one"});
+              .help = "steps to record, beginning a few steps from now"});
   parser.add({.name = "--deep",
               .variable = &options->request.deep,
               .help = "also record the work of the device"});

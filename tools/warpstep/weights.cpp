@@ -84,10 +84,10 @@ Run declare_weights_convert(Parser parser) {
               .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict"});
   parser.footer(
       "Examples:\n"
-      "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors "
-      "--drop-optimizer\n"
-      "  warpstep weights convert theirs.safetensors mine.safetensors --strip-prefix backbone. "
-      "--rename head=fc");
+      "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors \\\n"
+      "      --drop-optimizer\n"
+      "  warpstep weights convert theirs.safetensors mine.safetensors \\\n"
+      "      --strip-prefix backbone. --rename head=fc");
   return [request] { return convert(*request); };
 }
 

@@ -46,7 +46,7 @@ enum class OpKind : std::uint8_t {
   model,     // of the forward half, as recorded or fused, with an adjoint
   constant,  // of the forward half, and nothing is learnt through it: no adjoint
   loss,      // its adjoint gives the gradient of the mean loss, whatever arrives
-  derived,   // made later, by differentiate() or a fusion of the backward half
+  derived,   // made later: by differentiate(), or by a fusion after it
   update,    // changes parameters or their averages, by their gradients
   state,     // of the step itself: the clock, gradients summed over steps, the report
   move,      // the same values in other memory or another layout, inserted by a backend
@@ -55,7 +55,7 @@ enum class OpKind : std::uint8_t {
 
 enum class F32 : std::uint8_t {  // what stays f32 in 16-bit precisions
   none,
-  inputs,      // slots of the step (Role::input) that the op reads
+  inputs,      // what the op reads, where it is a slot of the step (Role::input)
   parameters,  // it reads the parameters themselves, not their copies
 };
 
@@ -66,7 +66,8 @@ struct InputSet {
   constexpr bool contains(int i) const { return ((bits >> i) & 1) != 0; }
 };
 template <class... Index>
-constexpr InputSet inputs(Index... index) {
+consteval InputSet inputs(Index... index) {
+  if (((index < 0 || index >= InputSet::most) || ...)) throw "an input beyond InputSet::most";
   return {static_cast<std::uint8_t>((0 | ... | (1 << index)))};
 }
 

@@ -35,7 +35,7 @@ struct Clock {
   double beta1 = 0;
   double beta2 = 0;
   LossScaling scaling;
-  std::int64_t accumulate = 1;  // steps an update
+  std::int64_t accumulate = 1;  // steps per update
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);

@@ -55,7 +55,8 @@ TEST_F(Refuse, NamesThatDoNotExist) {
                  HasSubstr("--optimizer: adamx not in {sgd,adam,adamw,lars}"));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
-  expect_refused(train({"--device", "gpu"}), 2, HasSubstr("'gpu'; use auto, cpu, cuda, cuda:N or ref"));
+  expect_refused(train({"--device", "gpu"}), 2,
+                 HasSubstr("'gpu'; use auto, cpu, cuda, cuda:N or ref"));
   put(folder_ / "run.toml", std::string("epoch = 3\n"));
   expect_refused(train({"--config", folder_ / "run.toml"}), 2,
                  HasSubstr("--config: unknown key epoch; did you mean epochs?"));

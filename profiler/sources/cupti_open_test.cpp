@@ -105,7 +105,9 @@ TEST(CuptiOpen, ThisMachine) {
     EXPECT_EQ(opened.why, "The GPU's activities are not recorded: " + why + ".");
     return;
   }
-  if (!opened.trace) GTEST_SKIP() << opened.why;
+  // CUPTI may be missing beside a driver; whatever else it refuses is a failure.
+  if (opened.why.find("libcupti") != std::string::npos) GTEST_SKIP() << opened.why;
+  ASSERT_NE(opened.trace, nullptr) << opened.why;
   opened.trace->begin();
   EXPECT_GE(opened.trace->end().clocks.size(), 2U);
 }

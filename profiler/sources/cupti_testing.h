@@ -29,7 +29,7 @@ struct FakeGraph {
   std::vector<std::unique_ptr<FakeNode>> nodes;
 };
 
-// The faults to inject; set them before the call that shall fail.
+// The faults to inject; set them before the call that should fail.
 struct Faults {
   bool no_driver = false, no_device = false, no_library = false;
   std::uint32_t version = CUPTI_API_VERSION;

@@ -14,7 +14,7 @@
 
 namespace warpstep::profiler::testing {
 
-// The faults to inject; set them before the call that shall fail.
+// The faults to inject; set them before the call that should fail.
 struct PmFaults {
   std::map<std::string, CUptiResult> results;  // by the table's member: "enable"
   std::string missing;                         // what the loader said

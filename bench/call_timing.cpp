@@ -1,0 +1,151 @@
+#include "bench/call_timing.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/passes/compile.h"
+#include "engine/run/runner.h"
+#include "models/build.h"
+#include "tests/golden_batch.h"
+
+namespace warpstep::bench {
+namespace {
+
+struct OtherSize {
+  std::string_view model;
+  std::int64_t image, batch;
+};
+// Besides or instead of a model's own image size with the batch of default_batch().
+constexpr std::array<OtherSize, 4> other_sizes{{
+    {"resnet18", 32, 128},
+    {"resnet34", 32, 128},
+    {"resnet50", 32, 128},
+    {"toynet", 256, 32},
+}};
+
+std::int64_t default_batch(std::int64_t image) {
+  return image <= 64 ? 128 : 8;
+}
+
+// Small enough that calls which are timed again and again do not change the network.
+constexpr double learning_rate = 1e-6;
+
+Graph training_step(const ModelSize& size, const Backend& backend) {
+  const Shape image{size.image, size.image, size.model->image[2]};
+  const StepOptions options = options_for(backend, {.schedule = {.peak = learning_rate}});
+  return compile_step(models::build(*size.model, {.batch = size.batch, .image = image}), options);
+}
+
+std::shared_ptr<std::byte> copy_of(const Backend& backend, std::span<const std::byte> bytes) {
+  std::shared_ptr<std::byte> memory = backend.allocate_host(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), memory.get());
+  return memory;
+}
+
+// The inputs that a call overwrites: without them its second run would compute something else.
+class Overwritten {
+ public:
+  Overwritten(const Graph& graph, const Call& call) {
+    const std::vector<int>& ids = graph.nodes[idx(call.node)].in;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (std::find(call.out.begin(), call.out.end(), call.in[i]) == call.out.end()) continue;
+      const auto* begin = static_cast<const std::byte*>(call.in[i]);
+      if (begin) saved_.push_back({call.in[i], {begin, begin + graph.value(ids[i]).layout.bytes}});
+    }
+  }
+  void restore() const {
+    for (const Saved& saved : saved_)
+      std::memcpy(saved.address, saved.bytes.data(), saved.bytes.size());
+  }
+
+ private:
+  struct Saved {
+    void* address;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Saved> saved_;
+};
+
+}  // namespace
+
+std::string ModelSize::name() const {
+  return fmt::format("{}@{}", model->name, image);
+}
+
+std::vector<ModelSize> zoo_sizes() {
+  std::vector<ModelSize> sizes;
+  for (const models::Model& model : models::zoo()) {
+    const std::int64_t own = model.image[0];
+    bool covers_own = false;
+    for (const OtherSize& other : other_sizes)
+      if (other.model == model.name) {
+        sizes.push_back({&model, other.image, other.batch});
+        covers_own = covers_own || other.image == own;
+      }
+    if (!covers_own) sizes.push_back({&model, own, default_batch(own)});
+  }
+  return sizes;
+}
+
+TimedStep::TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend)
+    : program_(training_step(size, *backend), backend) {
+  constexpr std::uint64_t seed = 1;
+  program_.store().initialize(seed);
+  const GoldenBatch batch =
+      golden_batch(seed, 0, size.batch, {size.image, size.image, size.model->image[2]});
+  images_ = copy_of(*backend, std::as_bytes(std::span(batch.images)));
+  labels_ = copy_of(*backend, std::as_bytes(std::span(batch.labels)));
+  const std::array<const void*, 2> slots{images_.get(), labels_.get()};
+  program_.set_inputs(slots);
+  // Pages, caches of libraries, moments and running statistics.
+  const std::unique_ptr<Runner> runner = eager_runner(program_);
+  for (int step = 0; step < 2; ++step) runner->step();
+  if (!std::isfinite(program_.loss()))
+    fail<NumericError>("{}: the loss is not finite, so the times would mean nothing", size.name());
+}
+
+double TimedStep::median_s(const Call& call, int repetitions) {
+  const Overwritten overwritten(program_.graph(), call);
+  std::vector<double> seconds;
+  for (int r = 0; r < repetitions; ++r) {
+    overwritten.restore();
+    caches_.flush();
+    const auto begin = std::chrono::steady_clock::now();
+    call.kernel->enqueue(program_.stream(), call.buffers());
+    program_.wait();
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+std::vector<TimedCall> TimedStep::time_calls(int repetitions,
+                                             const std::function<bool(const TimedCall&)>& again) {
+  constexpr int passes = 3;
+  std::vector<TimedCall> timed;
+  for (const Call& call : program_.calls())
+    timed.push_back({.title = call.title,
+                     .phase = std::string(name(call.phase)),
+                     .implementation = call.kernel->implementation(),
+                     .cost = call.cost,
+                     .seconds = 1e30});
+  const StepScope scope(program_.backend());
+  for (int pass = 0; pass < passes; ++pass) {
+    if (pass > 0 && std::none_of(timed.begin(), timed.end(), again)) break;
+    for (std::size_t i = 0; i < timed.size(); ++i) {
+      if (pass == 0 || again(timed[i]))
+        timed[i].seconds = std::min(timed[i].seconds, median_s(program_.calls()[i], repetitions));
+      else
+        program_.enqueue(i);
+    }
+  }
+  return timed;
+}
+
+}  // namespace warpstep::bench

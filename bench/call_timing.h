@@ -1,0 +1,50 @@
+// Training steps of the zoo's models, and the time of each of their calls by itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/cpu_roofs.h"
+#include "engine/run/program.h"
+#include "models/zoo.h"
+
+namespace warpstep::bench {
+
+struct ModelSize {
+  const models::Model* model = nullptr;
+  std::int64_t image = 0, batch = 0;
+
+  std::string name() const;  // "resnet50@224"
+};
+// Every model of the zoo at its own image size; the residual networks also at 32x32.
+std::vector<ModelSize> zoo_sizes();
+
+struct TimedCall {
+  std::string title, phase, implementation;
+  Cost cost;
+  double seconds = 0;
+};
+
+// A training step with Adam on the cpu backend, as `warpstep train` runs it on images that its
+// loader has prepared. Parameters are initialised, images and labels those of the goldens.
+class TimedStep {
+ public:
+  TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend);
+
+  // Median seconds of each call, by itself: its inputs are those that the calls before it have
+  // computed, its second-level caches are cold. Calls for which `again` returns true are timed in
+  // two more passes over the step, and the best median is reported: other programs can slow a pass.
+  std::vector<TimedCall> time_calls(int repetitions,
+                                    const std::function<bool(const TimedCall&)>& again);
+
+ private:
+  double median_s(const Call& call, int repetitions);
+
+  Program program_;
+  std::shared_ptr<std::byte> images_, labels_;
+  ColdCaches caches_;
+};
+
+}  // namespace warpstep::bench

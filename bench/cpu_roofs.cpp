@@ -1,0 +1,155 @@
+#include "bench/cpu_roofs.h"
+
+#include <immintrin.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/cpu/team.h"
+
+namespace warpstep::bench {
+namespace {
+
+// Independent sums per thread. Two units of four cycles' latency need eight; twelve also hide a
+// product followed by an addition, and fit into sixteen registers.
+constexpr int chains = 12;
+
+// The sums stay at 1, which the compiler does not know.
+__attribute__((target("avx512f"))) float multiply_add_avx512(float one, std::int64_t rounds) {
+  const __m512 half = _mm512_set1_ps(one / 2);
+  __m512 sums[chains];
+  for (__m512& sum : sums) sum = _mm512_set1_ps(one);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, half, half);
+  }
+  for (const __m512& sum : sums) sums[0] = _mm512_add_ps(sums[0], sum);
+  return _mm512_cvtss_f32(sums[0]);
+}
+
+__attribute__((target("avx2,fma"))) float multiply_add_avx2(float one, std::int64_t rounds) {
+  const __m256 half = _mm256_set1_ps(one / 2);
+  __m256 sums[chains];
+  for (__m256& sum : sums) sum = _mm256_set1_ps(one);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, half, half);
+  }
+  for (const __m256& sum : sums) sums[0] = _mm256_add_ps(sums[0], sum);
+  return _mm256_cvtss_f32(sums[0]);
+}
+
+float multiply_add_sse41(float one, std::int64_t rounds) {
+  const __m128 half = _mm_set1_ps(one / 2);
+  __m128 sums[chains];
+  for (__m128& sum : sums) sum = _mm_set1_ps(one);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+    for (__m128& sum : sums) sum = _mm_add_ps(_mm_mul_ps(sum, half), half);
+  }
+  for (const __m128& sum : sums) sums[0] = _mm_add_ps(sums[0], sum);
+  return _mm_cvtss_f32(sums[0]);
+}
+
+using MultiplyAdd = float (*)(float, std::int64_t);
+MultiplyAdd multiply_add() {
+  switch (cpu_isa()) {
+    case CpuIsa::avx512: return multiply_add_avx512;
+    case CpuIsa::avx2: return multiply_add_avx2;
+    case CpuIsa::sse41: break;
+  }
+  return multiply_add_sse41;
+}
+
+// An ordinary loop rather than memcpy(), which would choose its own instructions.
+WARPSTEP_LOOP void copy_loop(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : 0;
+}
+
+volatile float unread;  // keeps results alive
+
+template <class Run>
+double seconds_of(Run run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The best of the runs that fit into a quarter of a second, at least five.
+template <class Run>
+double best_seconds(Run run) {
+  double best = 1e30, total = 0;
+  for (int i = 0; i < 5 || total < 0.25; ++i) {
+    const double seconds = seconds_of(run);
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+double measure_flops_per_s() {
+  constexpr double long_enough_s = 4e-3;  // against starting the team
+  const MultiplyAdd run = multiply_add();
+  volatile float one = 1;
+  std::int64_t rounds = 1 << 14;
+  const auto all_threads = [&] {
+#pragma omp parallel
+    unread = run(one, rounds);
+  };
+  all_threads();
+  while (seconds_of(all_threads) < long_enough_s) rounds *= 2;
+  const double flops =
+      2.0 * chains * static_cast<double>(cpu::vector_lanes() * rounds) * omp_get_max_threads();
+  return flops / best_seconds(all_threads);
+}
+
+double measure_bytes_per_s(const Backend& backend) {
+  constexpr std::int64_t count = std::int64_t{1} << 24;  // 64 MiB each
+  constexpr std::size_t bytes = count * sizeof(float);
+  const std::shared_ptr<std::byte> from = backend.allocate(bytes), to = backend.allocate(bytes);
+  backend.fill(from.get(), 0x3F, bytes);
+  const auto* x = reinterpret_cast<const float*>(from.get());
+  auto* y = reinterpret_cast<float*>(to.get());
+  const auto copy = cpu::vectorized<copy_loop>();
+  const auto all_threads = [&] {
+    cpu::for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+      copy(x + begin, y + begin, end - begin);
+    });
+  };
+  all_threads();  // the pages of `to` are new
+  return 2.0 * static_cast<double>(bytes) / best_seconds(all_threads);
+}
+
+constexpr std::size_t line_floats = 16;
+
+std::size_t flushed_lines() {
+  const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  const std::size_t bytes = std::max<std::size_t>(
+      std::size_t{4} << 20, cache > 0 ? 2 * static_cast<std::size_t>(cache) : 0);
+  return bytes / (line_floats * sizeof(float));
+}
+
+}  // namespace
+
+CpuRoofs measure_cpu_roofs(const Backend& backend) {
+  return {.flops_per_s = measure_flops_per_s(), .bytes_per_s = measure_bytes_per_s(backend)};
+}
+
+ColdCaches::ColdCaches()
+    : lines_(flushed_lines()),
+      memory_(lines_ * line_floats * static_cast<std::size_t>(omp_get_max_threads()), 1.0F) {}
+
+void ColdCaches::flush() {
+#pragma omp parallel
+  {
+    const float* own =
+        memory_.data() + static_cast<std::size_t>(omp_get_thread_num()) * lines_ * line_floats;
+    float sum = 0;
+    for (std::size_t i = 0; i < lines_; ++i) sum += own[i * line_floats];
+    unread = sum;
+  }
+}
+
+}  // namespace warpstep::bench

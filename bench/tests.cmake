@@ -9,9 +9,10 @@ endfunction()
 bench_test(compare host compare_test.py)
 bench_test(peers host peers/peers_test.py)
 bench_test(kernel_bench cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>")
+bench_test(call_bench cpu call_bench_test.py "$<TARGET_FILE:call_bench>")
 bench_test(step_peer cpu step_peer_test.py "$<TARGET_FILE:step_peer>")
 bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" "$<TARGET_FILE:warpstep>")
-add_dependencies(tier_cpu warpstep_bench step_peer)
+add_dependencies(tier_cpu warpstep_bench call_bench step_peer)
 add_dependencies(tier_host loader_bench warpstep)
 # Only the bottleneck that also shows on a busy machine; the others, and the predictions, need an idle one.
 add_test(NAME bench/planted_bottlenecks COMMAND planted_bottlenecks --only slow-disk --names-only

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv[1]
-SMALL = ("--model", "mlp", "--batch", "16", "--repetitions", "1")
+SMALL = ("--model", "mlp", "--batch", "16", "--repetitions", "1", "--patience", "0")
 STRICT = ("--above-ms", "0", "--minimum-share", "1000")  # no call is that fast
 LENIENT = ("--above-ms", "100000")  # no call is judged
 
@@ -42,6 +42,7 @@ class CallBench(unittest.TestCase):
         self.assertIn("passed: of 0 calls", answer.stdout)
         found = json.loads(out.read_text())
         self.assertTrue(found["commit"] and found["device"])
+        self.assertEqual(found["busy"], "other work" in answer.stderr)
         self.assertIn(found["instruction_set"], ("AVX-512", "AVX2", "SSE4.1"))
         (model,) = found["models"]
         self.assertEqual((model["model"], model["image"], model["batch"]), ("mlp", 28, 16))

@@ -125,27 +125,27 @@ double TimedStep::median_s(const Call& call, int repetitions) {
   return *middle;
 }
 
-std::vector<TimedCall> TimedStep::time_calls(int repetitions,
-                                             const std::function<bool(const TimedCall&)>& again) {
-  constexpr int passes = 3;
-  std::vector<TimedCall> timed;
+std::vector<TimedCall> TimedStep::time_calls(int repetitions) {
+  std::vector<TimedCall> calls;
   for (const Call& call : program_.calls())
-    timed.push_back({.title = call.title,
+    calls.push_back({.title = call.title,
                      .phase = std::string(name(call.phase)),
                      .implementation = call.kernel->implementation(),
                      .cost = call.cost,
                      .seconds = 1e30});
+  time_again(calls, repetitions, [](const TimedCall&) { return true; });
+  return calls;
+}
+
+void TimedStep::time_again(std::vector<TimedCall>& calls, int repetitions,
+                           const std::function<bool(const TimedCall&)>& again) {
   const StepScope scope(program_.backend());
-  for (int pass = 0; pass < passes; ++pass) {
-    if (pass > 0 && std::none_of(timed.begin(), timed.end(), again)) break;
-    for (std::size_t i = 0; i < timed.size(); ++i) {
-      if (pass == 0 || again(timed[i]))
-        timed[i].seconds = std::min(timed[i].seconds, median_s(program_.calls()[i], repetitions));
-      else
-        program_.enqueue(i);
-    }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (again(calls[i]))
+      calls[i].seconds = std::min(calls[i].seconds, median_s(program_.calls()[i], repetitions));
+    else
+      program_.enqueue(i);
   }
-  return timed;
 }
 
 }  // namespace warpstep::bench

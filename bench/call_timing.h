@@ -34,10 +34,12 @@ class TimedStep {
   TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend);
 
   // Median seconds of each call, by itself: its inputs are those that the calls before it have
-  // computed, its second-level caches are cold. Calls for which `again` returns true are timed in
-  // two more passes over the step, and the best median is reported: other programs can slow a pass.
-  std::vector<TimedCall> time_calls(int repetitions,
-                                    const std::function<bool(const TimedCall&)>& again);
+  // computed, its second-level caches are cold.
+  std::vector<TimedCall> time_calls(int repetitions);
+  // Times those for which `again` returns true once more, and keeps the better median: other
+  // programs can slow a pass.
+  void time_again(std::vector<TimedCall>& calls, int repetitions,
+                  const std::function<bool(const TimedCall&)>& again);
 
  private:
   double median_s(const Call& call, int repetitions);

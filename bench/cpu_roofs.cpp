@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "kernels/cpu/team.h"
 
@@ -77,19 +78,17 @@ double seconds_of(Run run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The best of the runs that fit into a quarter of a second, at least five.
+// Sorted seconds of the runs that fit into a quarter of a second, at least five.
 template <class Run>
-double best_seconds(Run run) {
-  double best = 1e30, total = 0;
-  for (int i = 0; i < 5 || total < 0.25; ++i) {
-    const double seconds = seconds_of(run);
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
+std::vector<double> times_of(Run run) {
+  std::vector<double> times;
+  for (double total = 0; times.size() < 5 || total < 0.25; total += times.back())
+    times.push_back(seconds_of(run));
+  std::sort(times.begin(), times.end());
+  return times;
 }
 
-double measure_flops_per_s() {
+void measure_flops(CpuRoofs& roofs) {
   constexpr double long_enough_s = 4e-3;  // against starting the team
   const MultiplyAdd run = multiply_add();
   volatile float one = 1;
@@ -102,10 +101,13 @@ double measure_flops_per_s() {
   while (seconds_of(all_threads) < long_enough_s) rounds *= 2;
   const double flops =
       2.0 * chains * static_cast<double>(cpu::vector_lanes() * rounds) * omp_get_max_threads();
-  return flops / best_seconds(all_threads);
+  const std::vector<double> times = times_of(all_threads);
+  roofs.flops_per_s = flops / times.front();
+  roofs.steadiness = times.front() * static_cast<double>(times.size()) /
+                     std::accumulate(times.begin(), times.end(), 0.0);
 }
 
-double measure_bytes_per_s(const Backend& backend) {
+void measure_bytes(CpuRoofs& roofs, const Backend& backend) {
   constexpr std::int64_t count = std::int64_t{1} << 24;  // 64 MiB each
   constexpr std::size_t bytes = count * sizeof(float);
   const std::shared_ptr<std::byte> from = backend.allocate(bytes), to = backend.allocate(bytes);
@@ -119,7 +121,7 @@ double measure_bytes_per_s(const Backend& backend) {
     });
   };
   all_threads();  // the pages of `to` are new
-  return 2.0 * static_cast<double>(bytes) / best_seconds(all_threads);
+  roofs.bytes_per_s = 2.0 * static_cast<double>(bytes) / times_of(all_threads).front();
 }
 
 constexpr std::size_t line_floats = 16;
@@ -134,7 +136,10 @@ std::size_t flushed_lines() {
 }  // namespace
 
 CpuRoofs measure_cpu_roofs(const Backend& backend) {
-  return {.flops_per_s = measure_flops_per_s(), .bytes_per_s = measure_bytes_per_s(backend)};
+  CpuRoofs roofs;
+  measure_flops(roofs);
+  measure_bytes(roofs, backend);
+  return roofs;
 }
 
 ColdCaches::ColdCaches()

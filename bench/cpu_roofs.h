@@ -13,6 +13,7 @@ namespace warpstep::bench {
 struct CpuRoofs {
   double flops_per_s = 0;  // all threads, in the instruction set that cpu_isa() allows
   double bytes_per_s = 0;  // likewise; read and written, with ordinary stores
+  double steadiness = 0;   // the runs' mean FLOP/s over the best: below 1 on a busy machine
 
   // The larger of both is the least time of a call.
   double compute_s(const Cost& cost) const { return cost.flops / flops_per_s; }

@@ -81,7 +81,13 @@ class Roofs {
   Roofs(const Backend& backend, double patience_s) : backend_(backend), patience_s_(patience_s) {}
 
   const bench::CpuRoofs& best() const { return best_; }
-  bool was_busy() const { return busy_; }
+  // Also if a model was judged by roofs that turned out to be low later.
+  bool was_busy(std::span<const bench::JudgedModel> judged) const {
+    return busy_ || std::any_of(judged.begin(), judged.end(), [&](const bench::JudgedModel& model) {
+             return model.roofs.flops_per_s < 0.9 * best_.flops_per_s ||
+                    model.roofs.bytes_per_s < 0.75 * best_.bytes_per_s;
+           });
+  }
 
   bool wait_until_idle() {
     const auto begin = Clock::now();
@@ -181,11 +187,12 @@ int run(const Options& options) {
   for (const bench::Excuse* excuse : stale)
     fmt::print("stale: no slow call needs {}:{} ({})\n", options.excuses, excuse->line,
                excuse->pattern);
-  if (roofs.was_busy())
+  const bool busy = roofs.was_busy(judged);
+  if (busy)
     fmt::print(stderr,
                "call_bench: the machine had other work, which makes calls slow and roofs low; "
                "repeat this when it is idle\n");
-  if (!options.out.empty()) write_json(options, *backend, judged, stale, roofs.was_busy());
+  if (!options.out.empty()) write_json(options, *backend, judged, stale, busy);
   fmt::print("{}", bench::summary(judged, options.limits));
   return bench::any_slow(judged);
 }

@@ -1,4 +1,4 @@
-// The CPU backend as the engine sees it: instruction sets, layouts, binding, memory in huge pages.
+// The CPU backend as the engine sees it: instruction sets, binding, memory in huge pages.
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -17,41 +17,19 @@ namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-// oneDNN's weight gradients give the bias's in the same pass, and it knows no masks; nor does it
-// know anything of norms while it convolves.
+// Our weight gradients give the bias's in the same pass; the other rows pay where a value that was
+// just written is no longer in a cache.
 constexpr std::array<std::string_view, 6> unwanted{
     fusion::dgrad_bias, fusion::linear_dgrad_relu, fusion::conv_statistics,
     fusion::norm_conv,  fusion::join_conv,         fusion::dgrad_norm_dgrad};
 
-std::string_view isa_name(dnnl::cpu_isa isa) {
-  if (isa == dnnl::cpu_isa::avx512_core_amx) return "AVX-512 with AMX";
-  if (isa == dnnl::cpu_isa::avx512_core_bf16) return "AVX-512 with bf16";
-  if (isa == dnnl::cpu_isa::avx512_core_vnni) return "AVX-512 with VNNI";
-  if (isa == dnnl::cpu_isa::avx512_core) return "AVX-512";
-  if (isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni) return "AVX2";
-  if (isa == dnnl::cpu_isa::avx) return "AVX";
-  return "SSE4.1";
-}
-
-// oneDNN accepts a limit once, before its first primitive; DNNL_MAX_CPU_ISA limits only oneDNN.
-void limit_onednn() {
-  const std::optional<CpuIsa> limit = cpu_isa_limit();
-  if (limit == CpuIsa::avx2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-  if (limit == CpuIsa::sse41) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
-}
-
-// The instruction sets in use: oneDNN's and our loops' differ where only one of them is limited.
 std::string isa_text() {
-  const std::string_view library = isa_name(dnnl::get_effective_cpu_isa());
-  std::string text = library.starts_with(name(cpu_isa()))
-                         ? std::string(library)
-                         : fmt::format("{}, own loops {}", library, name(cpu_isa()));
+  std::string text{warpstep::name(cpu_isa())};
   if (cpu_isa() < best_cpu_isa())
-    text += fmt::format(" by WARPSTEP_CPU_ISA, of {}", name(best_cpu_isa()));
+    text += fmt::format(" by WARPSTEP_CPU_ISA, of {}", warpstep::name(best_cpu_isa()));
   return text;
 }
 
-// Checked before oneDNN is asked: its own answer would only be that it has no fast kernel.
 void require_f32(const Graph& graph, const Node& node) {
   for (const auto* ids : {&node.in, &node.out})
     for (const int id : *ids)
@@ -60,37 +38,33 @@ void require_f32(const Graph& graph, const Node& node) {
                           node.title(), warpstep::name(dtype));
 }
 
-// Channels per block of oneDNN's fast layout: one vector register of our loops.
-std::int64_t block_of(std::string_view library) {
-  if (library.starts_with("AVX-512") && cpu_isa() == CpuIsa::avx512) return 16;
-  return library == "AVX2" && cpu_isa() >= CpuIsa::avx2 ? 8 : 0;
-}
+class CpuStream final : public Stream {
+ public:
+  void wait() override {}  // a kernel has finished when enqueue() returns
+};
 
 class Cpu final : public Backend {
  public:
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
-    context_.block = block_of(isa_name(dnnl::get_effective_cpu_isa()));
-    // oneDNN divides its work when a primitive is created, so the number of threads is set once,
-    // before the first one.
+    // Kernels divide their work when they are bound, so the number of threads is set once.
     if (options.threads > 0) omp_set_num_threads(options.threads);
   }
 
   std::string_view name() const override { return "cpu"; }
 
   std::string describe() const override {
-    const dnnl_version_t* v = dnnl::version();
-    return fmt::format("oneDNN {}.{}.{} ({}), {} thread{}", v->major, v->minor, v->patch,
-                       isa_text(), omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
+    return fmt::format("{}, {} thread{}", isa_text(), omp_get_max_threads(),
+                       omp_get_max_threads() == 1 ? "" : "s");
   }
 
   void choose_layouts(Graph& graph) const override {
     for (const Node& node : graph.nodes) require_f32(graph, node);
-    cpu::choose_layouts(graph, context_);
+    for (Value& value : graph.values)
+      value.layout = {.tag = "", .bytes = value.type.bytes(), .native = nullptr};
   }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
-    require_room();
     const Operands operands{{graph, node}, context_};
     return bind_node(node, [&](const auto& op) { return cpu::bind(op, operands); });
   }
@@ -120,34 +94,18 @@ class Cpu final : public Backend {
 
   std::unique_ptr<Stream> make_stream() const override {
     settle_team();
-    return std::make_unique<CpuStream>(context_.engine);
+    return std::make_unique<CpuStream>();
   }
 
-  void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
-    copy(value, plain_descriptor(value.type), const_cast<std::byte*>(plain.data()),
-         descriptor(value), stored, plain.size());
+  void write(const Value&, void* stored, std::span<const std::byte> plain) const override {
+    std::memcpy(stored, plain.data(), plain.size());
   }
 
-  void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
-    copy(value, descriptor(value), const_cast<void*>(stored), plain_descriptor(value.type),
-         plain.data(), plain.size());
+  void read(const Value&, const void* stored, std::span<std::byte> plain) const override {
+    std::memcpy(plain.data(), stored, plain.size());
   }
 
  private:
-  void copy(const Value& value, const dnnl::memory::desc& from, void* source,
-            const dnnl::memory::desc& to, void* target, std::size_t plain_bytes) const {
-    if (value.layout.tag.empty()) {
-      std::memcpy(target, source, plain_bytes);
-      return;
-    }
-    require_room();
-    const auto [source_md, target_md] = with_equal_dimensions(from, to);
-    dnnl::memory in(source_md, context_.engine, source), out(target_md, context_.engine, target);
-    CpuStream stream(context_.engine);
-    dnnl::reorder(in, out).execute(stream.stream, in, out);
-    stream.wait();
-  }
-
   Context context_;
 };
 
@@ -163,6 +121,6 @@ void refuse_fusion(const Operands& operands, std::string_view fusion) {
 }  // namespace warpstep::cpu
 
 extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions& options) {
-  warpstep::cpu::limit_onednn();  // throws before oneDNN has an engine
+  warpstep::cpu_isa_limit();  // throws if it is invalid
   return new warpstep::cpu::Cpu(options);
 }

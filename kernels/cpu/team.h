@@ -1,5 +1,5 @@
-// Parallel and vectorised loops: arrays divided into chunks among the OpenMP team (oneDNN uses the
-// same team), one source for several instruction sets, and the state of the team's threads.
+// Parallel and vectorised loops: arrays divided into chunks among the OpenMP team, one source for
+// several instruction sets, and the state of the team's threads.
 #pragma once
 
 #include <algorithm>

@@ -15,20 +15,6 @@ namespace {
 constexpr std::int64_t draws = 32;          // at once, for four elements each
 constexpr std::int64_t chunk = 64 * draws;  // elements per task
 
-// The place in the logical shape of four elements that are stored together. In rows of channels
-// both places are equal; a block of channels is a part of a row.
-struct Quads {
-  std::int64_t block = 0;  // quads per block of channels; 0: rows of channels
-  std::int64_t blocks = 1, pixels = 1;
-
-  std::int64_t logical(std::int64_t stored) const {
-    if (block == 0) return stored;
-    const std::int64_t row = stored / block, pixel = row % pixels, b = row / pixels % blocks,
-                       image = row / pixels / blocks;
-    return ((image * pixels + pixel) * blocks + b) * block + stored % block;
-  }
-};
-
 struct Words {
   alignas(64) std::uint32_t lane[4][draws];  // in: the counters; out: the words drawn with them
 };
@@ -67,7 +53,6 @@ struct Dropping {
   std::uint32_t layer;
   std::uint32_t threshold;  // words whose upper 24 bits are below it drop their element
   float scale;
-  Quads quads;
 
   // Elements [begin, end), begin a multiple of 4.
   void operator()(const StepState& state, const float* x, float* y, std::int64_t begin,
@@ -76,7 +61,7 @@ struct Dropping {
     for (std::int64_t first = begin; first < end; first += 4 * draws) {
       for (std::int64_t i = 0; i < draws; ++i) {
         const std::uint64_t index = static_cast<std::uint64_t>(state.step) << 32 |
-                                    static_cast<std::uint64_t>(quads.logical(first / 4 + i));
+                                    static_cast<std::uint64_t>(first / 4 + i);
         words.lane[0][i] = static_cast<std::uint32_t>(index);
         words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
         words.lane[2][i] = layer;
@@ -88,19 +73,12 @@ struct Dropping {
   }
 };
 
-Quads quads_of(const Value& value, std::int64_t block) {
-  if (value.layout.tag.empty()) return {};
-  const Shape& s = value.type.shape;
-  return {block / 4, s[3] / block, s[1] * s[2]};
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Dropout& op, const Operands& operands) {
   // uniform(word) >= rate as a comparison of integers: uniform() is 24 bits of the word / 2^24.
   const Dropping dropping{op.layer, static_cast<std::uint32_t>(std::ceil(op.rate * 0x1p24)),
-                          static_cast<float>(1 / (1 - op.rate)),
-                          quads_of(operands.out(), operands.context.block)};
+                          static_cast<float>(1 / (1 - op.rate))};
   return host_kernel("philox loops",
                      [dropping, count = operands.out_shape().count()](const Buffers& b) {
                        const StepState state = *as<StepState>(b.in[1]);

@@ -1,8 +1,7 @@
-// Batch norm and its adjoint on the CPU, in both layouts (rows and blocks of channels). Bound by
-// memory: training reads x once for its statistics and once for y; inference reads it once. The
-// adjoint reads its operands once for the sums over rows and once for d_x; the first pass writes
-// the shortcut's gradient, and the second reads that instead of d_y and y. Figures per layer:
-// bench/RECORDS.md.
+// Batch norm and its adjoint on the CPU. Bound by memory: training reads x once for its statistics
+// and once for y; inference reads it once. The adjoint reads its operands once for the sums over
+// rows and once for d_x; the first pass writes the shortcut's gradient, and the second reads that
+// instead of d_y and y. Figures per layer: bench/RECORDS.md.
 
 #include <array>
 #include <bit>
@@ -77,27 +76,24 @@ struct Norm {
 
   // Training: the sums of each chunk, then the statistics of some channels from all chunks.
   void sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const;
-  void finish(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end) const;
+  void finish(const Buffers& b, std::int64_t begin, std::int64_t end) const;
   // Inference: parameters from the running statistics.
-  void use_running_statistics(const Buffers& b, std::int64_t group) const;
+  void use_running_statistics(const Buffers& b) const;
 
   template <class Visit>
-  void for_each_sum(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end,
-                    Visit visit) const;
-  void set(const Buffers& b, std::int64_t group, std::int64_t c, double mean, double inv_std) const;
+  void for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end, Visit visit) const;
+  void set(const Buffers& b, std::int64_t c, double mean, double inv_std) const;
 };
 
-// Stores mean, scale and shift of channel c of a group. The shift corrects the rounding of the
-// mean.
-void Norm::set(const Buffers& b, std::int64_t group, std::int64_t c, double mean,
-               double inv_std) const {
-  const std::int64_t width = rows.width(), channel = group * rows.channels + c;
-  float* params = workspace.params_of(b.workspace, group);
+// Stores mean, scale and shift of channel c. The shift corrects the rounding of the mean.
+void Norm::set(const Buffers& b, std::int64_t c, double mean, double inv_std) const {
+  const std::int64_t width = rows.width();
+  float* params = workspace.params_of(b.workspace);
   const auto rounded_mean = static_cast<float>(mean);
-  const double scale = static_cast<double>(as<float>(b.in[1])[channel]) * inv_std;
+  const double scale = static_cast<double>(as<float>(b.in[1])[c]) * inv_std;
   params[c] = rounded_mean;
   params[width + c] = static_cast<float>(scale);
-  params[2 * width + c] = static_cast<float>(static_cast<double>(as<float>(b.in[2])[channel]) -
+  params[2 * width + c] = static_cast<float>(static_cast<double>(as<float>(b.in[2])[c]) -
                                              (mean - static_cast<double>(rounded_mean)) * scale);
 }
 
@@ -105,7 +101,7 @@ void Norm::set(const Buffers& b, std::int64_t group, std::int64_t c, double mean
 // rows: near enough to the chunk's mean that the squares lose little precision for any data.
 void Norm::sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
-  float* shift = workspace.part_of(b.workspace, chunk.task);
+  float* shift = workspace.part_of(b.workspace, chunk.index);
   float *sum = shift + width, *squares = sum + width;
   const float* x = as<float>(b.in[0]) + chunk.offset;
   std::fill_n(shift, 3 * width, 0.0F);
@@ -114,22 +110,18 @@ void Norm::sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const {
     for (std::int64_t c = 0; c < channels; ++c) shift[c] += x[r * channels + c];
   for (std::int64_t c = 0; c < channels; ++c) shift[c] /= static_cast<float>(sampled);
   repeat(shift, channels, width);
-  for (std::int64_t r = 0; r < chunk.runs; ++r)
-    sums_of(x + r * rows.run_stride(), shift, sum, squares, chunk.rows * channels, width);
+  sums_of(x, shift, sum, squares, chunk.rows * channels, width);
   rows.unfold(sum);
   rows.unfold(squares);
 }
 
-// Calls visit(index in the panel, sums) for channels [begin, end) of each chunk of a group, in a
-// fixed order.
+// Calls visit(index in the panel, sums) for channels [begin, end) of each chunk, in order.
 template <class Visit>
-void Norm::for_each_sum(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end,
-                        Visit visit) const {
-  const std::int64_t width = rows.width(), chunks = rows.chunks();
-  for (std::int64_t k = 0; k < chunks; ++k) {
-    const NormRows::Chunk chunk = rows.chunk_of(group, k);
-    const float* part = workspace.part_of(b.workspace, chunk.task);
-    const auto chunk_rows = static_cast<double>(chunk.runs * chunk.rows);
+void Norm::for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end, Visit visit) const {
+  const std::int64_t width = rows.width();
+  for (std::int64_t k = 0; k < rows.chunks; ++k) {
+    const float* part = workspace.part_of(b.workspace, k);
+    const auto chunk_rows = static_cast<double>(rows.chunk(k).rows);
     for (std::int64_t c = begin; c < end; ++c)
       visit(idx(c - begin), ChannelSums{.rows = chunk_rows,
                                         .shift = static_cast<double>(part[c]),
@@ -138,16 +130,15 @@ void Norm::for_each_sum(const Buffers& b, std::int64_t group, std::int64_t begin
   }
 }
 
-// The statistics of channels [begin, end) of a group, in double: first the means, then the
-// variances as those within the chunks plus that of the chunks' means.
-void Norm::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
-                  std::int64_t end) const {
-  const auto total_rows = static_cast<double>(rows.runs * rows.run);
+// The statistics of channels [begin, end), in double: first the means, then the variances as those
+// within the chunks plus that of the chunks' means.
+void Norm::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
+  const auto total_rows = static_cast<double>(rows.rows);
   std::array<double, NormRows::panel> means{}, variances{};
-  for_each_sum(b, group, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
+  for_each_sum(b, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
     means[i] += (chunk.rows * chunk.shift + chunk.sum) / total_rows;
   });
-  for_each_sum(b, group, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
+  for_each_sum(b, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
     const double delta = chunk.shift + chunk.sum / chunk.rows - means[i];
     const double within = std::max(0.0, chunk.squares - chunk.sum * chunk.sum / chunk.rows);
     variances[i] += within / total_rows + chunk.rows * delta * delta / total_rows;
@@ -157,23 +148,20 @@ void Norm::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
     running = static_cast<float>(old + op.momentum * (statistic - old));
   };
   for (std::int64_t c = begin; c < end; ++c) {
-    const std::int64_t channel = group * rows.channels + c;
     const double mean = means[idx(c - begin)], variance = variances[idx(c - begin)];
     const double inv_std = 1 / std::sqrt(variance + op.epsilon);
-    set(b, group, c, mean, inv_std);
-    as<float>(b.out[1])[channel] = static_cast<float>(mean);
-    as<float>(b.out[2])[channel] = static_cast<float>(inv_std);
-    update(as<float>(b.in[3])[channel], mean);
-    update(as<float>(b.in[4])[channel], variance * total_rows / (total_rows - 1));
+    set(b, c, mean, inv_std);
+    as<float>(b.out[1])[c] = static_cast<float>(mean);
+    as<float>(b.out[2])[c] = static_cast<float>(inv_std);
+    update(as<float>(b.in[3])[c], mean);
+    update(as<float>(b.in[4])[c], variance * total_rows / (total_rows - 1));
   }
 }
 
-void Norm::use_running_statistics(const Buffers& b, std::int64_t group) const {
+void Norm::use_running_statistics(const Buffers& b) const {
   for (std::int64_t c = 0; c < rows.channels; ++c) {
-    const std::int64_t channel = group * rows.channels + c;
-    const auto variance = static_cast<double>(as<float>(b.in[4])[channel]);
-    set(b, group, c, static_cast<double>(as<float>(b.in[3])[channel]),
-        1 / std::sqrt(variance + op.epsilon));
+    const auto variance = static_cast<double>(as<float>(b.in[4])[c]);
+    set(b, c, static_cast<double>(as<float>(b.in[3])[c]), 1 / std::sqrt(variance + op.epsilon));
   }
 }
 
@@ -181,39 +169,32 @@ constexpr std::int64_t large_elements = 65536;  // from here on a team is faster
 
 void run(const Norm& norm, Apply apply, const Buffers& b) {
   const NormRows& rows = norm.rows;
-  const std::int64_t tasks = rows.tasks(), channels = rows.channels, width = rows.width();
-  const std::int64_t panel = NormRows::panel, panels = rows.panels();
+  const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
   if (norm.op.training) {
 #pragma omp parallel for schedule(static) if (large)
-    for (std::int64_t t = 0; t < tasks; ++t) norm.sum_chunk(b, rows.at(t));
+    for (std::int64_t k = 0; k < rows.chunks; ++k) norm.sum_chunk(b, rows.chunk(k));
 #pragma omp parallel for schedule(static) if (large)
-    for (std::int64_t p = 0; p < rows.groups * panels; ++p) {
-      const std::int64_t begin = p % panels * panel;
-      norm.finish(b, p / panels, begin, std::min(channels, begin + panel));
-    }
+    for (std::int64_t c = 0; c < channels; c += panel)
+      norm.finish(b, c, std::min(channels, c + panel));
+  } else {
+    norm.use_running_statistics(b);
   }
-  for (std::int64_t g = 0; g < rows.groups; ++g) {
-    if (!norm.op.training) norm.use_running_statistics(b, g);
-    float* params = norm.workspace.params_of(b.workspace, g);
-    for (std::int64_t i = 0; i < 3; ++i) repeat(params + i * width, channels, width);
-  }
+  float* params = norm.workspace.params_of(b.workspace);
+  for (std::int64_t i = 0; i < 3; ++i) repeat(params + i * width, channels, width);
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t t = 0; t < tasks; ++t) {
-    const NormRows::Chunk chunk = rows.at(t);
-    const float* params = norm.workspace.params_of(b.workspace, chunk.group);
-    for (std::int64_t r = 0; r < chunk.runs; ++r) {
-      const std::int64_t at = chunk.offset + r * rows.run_stride();
-      apply(as<float>(b.in[0]) + at, norm.op.add ? as<float>(b.in[5]) + at : nullptr,
-            as<float>(b.out[0]) + at, params, chunk.rows * channels, width);
-    }
+  for (std::int64_t k = 0; k < rows.chunks; ++k) {
+    const NormRows::Chunk chunk = rows.chunk(k);
+    apply(as<float>(b.in[0]) + chunk.offset,
+          norm.op.add ? as<float>(b.in[5]) + chunk.offset : nullptr,
+          as<float>(b.out[0]) + chunk.offset, params, chunk.rows * channels, width);
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
-  const NormRows rows(operands.in(0), operands.context.block);
+  const NormRows rows(operands.in_shape(0));
   const Norm norm{op, rows, NormWorkspace(rows, op.training ? 3 : 0, 3)};
   return host_kernel(
       op.training ? "loops, two passes" : "loops",
@@ -225,7 +206,7 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
 
 namespace {
 
-// Addresses within one run; d_y2, y and d_shortcut are null where the op has none.
+// Addresses within one chunk; d_y2, y and d_shortcut are null where the op has none.
 struct GradOperands {
   const float *d_y, *d_y2, *y, *x;
   float *d_shortcut, *d_x;
@@ -309,46 +290,42 @@ struct NormGrad {
 
   void sum_chunk(const Buffers& b, const GradOperands& operands,
                  const NormRows::Chunk& chunk) const;
-  void finish(const Buffers& b, std::int64_t group, std::int64_t begin, std::int64_t end) const;
+  void finish(const Buffers& b, std::int64_t begin, std::int64_t end) const;
 };
 
 void NormGrad::sum_chunk(const Buffers& b, const GradOperands& operands,
                          const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
-  float* sum_g = workspace.part_of(b.workspace, chunk.task);
+  float* sum_g = workspace.part_of(b.workspace, chunk.index);
   float* sum_gx = sum_g + width;
   std::fill_n(sum_g, 2 * width, 0.0F);
-  for (std::int64_t r = 0; r < chunk.runs; ++r) {
-    const GradOperands o = operands.at(chunk.offset + r * rows.run_stride());
-    loops.gradient_sums(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace, chunk.group),
-                        o.d_shortcut, sum_g, sum_gx, chunk.rows * channels, width);
-  }
+  const GradOperands o = operands.at(chunk.offset);
+  loops.gradient_sums(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace), o.d_shortcut,
+                      sum_g, sum_gx, chunk.rows * channels, width);
   rows.unfold(sum_g);
   rows.unfold(sum_gx);
 }
 
-// d_gamma and d_beta of channels [begin, end) of a group, and the coefficients of d_x, from the
-// chunks' sums in a fixed order.
-void NormGrad::finish(const Buffers& b, std::int64_t group, std::int64_t begin,
-                      std::int64_t end) const {
+// d_gamma and d_beta of channels [begin, end), and the coefficients of d_x, from the chunks' sums
+// in order.
+void NormGrad::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
-  const auto n = static_cast<double>(rows.runs * rows.run);
+  const auto n = static_cast<double>(rows.rows);
   std::array<double, NormRows::panel> sum_g{}, sum_gx{};
-  for (std::int64_t k = 0; k < rows.chunks(); ++k) {
-    const float* part = workspace.part_of(b.workspace, rows.chunk_of(group, k).task);
+  for (std::int64_t k = 0; k < rows.chunks; ++k) {
+    const float* part = workspace.part_of(b.workspace, k);
     for (std::int64_t c = begin; c < end; ++c) {
       sum_g[idx(c - begin)] += static_cast<double>(part[c]);
       sum_gx[idx(c - begin)] += static_cast<double>(part[width + c]);
     }
   }
-  float* params = workspace.params_of(b.workspace, group);
+  float* params = workspace.params_of(b.workspace);
   for (std::int64_t c = begin; c < end; ++c) {
-    const std::int64_t channel = group * channels + c;
-    const auto inv_std = static_cast<double>(as<float>(b.in[4])[channel]);
+    const auto inv_std = static_cast<double>(as<float>(b.in[4])[c]);
     const double d_beta = sum_g[idx(c - begin)], d_gamma = sum_gx[idx(c - begin)] * inv_std;
-    const double scale = static_cast<double>(as<float>(b.in[2])[channel]) * inv_std;
-    as<float>(b.out[1])[channel] = static_cast<float>(d_gamma);
-    as<float>(b.out[2])[channel] = static_cast<float>(d_beta);
+    const double scale = static_cast<double>(as<float>(b.in[2])[c]) * inv_std;
+    as<float>(b.out[1])[c] = static_cast<float>(d_gamma);
+    as<float>(b.out[2])[c] = static_cast<float>(d_beta);
     for (std::int64_t at = c; at < width; at += channels) {
       params[width + at] = static_cast<float>(scale);
       params[2 * width + at] = static_cast<float>(-scale * inv_std * d_gamma / n);
@@ -368,36 +345,29 @@ GradOperands grad_operands(const BatchNormGrad& op, const Buffers& b) {
 
 void run(const NormGrad& grad, const Buffers& b) {
   const NormRows& rows = grad.rows;
-  const std::int64_t tasks = rows.tasks(), width = rows.width();
+  const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
   GradOperands operands = grad_operands(grad.op, b);
-  for (std::int64_t g = 0; g < rows.groups; ++g)
-    for (std::int64_t c = 0; c < width; ++c)
-      grad.workspace.params_of(b.workspace, g)[c] =
-          as<float>(b.in[3])[g * rows.channels + c % rows.channels];
+  float* params = grad.workspace.params_of(b.workspace);
+  for (std::int64_t c = 0; c < width; ++c) params[c] = as<float>(b.in[3])[c % channels];
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t t = 0; t < tasks; ++t) grad.sum_chunk(b, operands, rows.at(t));
+  for (std::int64_t k = 0; k < rows.chunks; ++k) grad.sum_chunk(b, operands, rows.chunk(k));
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t p = 0; p < rows.groups * rows.panels(); ++p) {
-    const std::int64_t begin = p % rows.panels() * NormRows::panel;
-    grad.finish(b, p / rows.panels(), begin, std::min(rows.channels, begin + NormRows::panel));
-  }
+  for (std::int64_t c = 0; c < channels; c += panel)
+    grad.finish(b, c, std::min(channels, c + panel));
   if (grad.op.gives_shortcut()) operands.d_y = operands.d_shortcut;
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t t = 0; t < tasks; ++t) {
-    const NormRows::Chunk chunk = rows.at(t);
-    for (std::int64_t r = 0; r < chunk.runs; ++r) {
-      const GradOperands o = operands.at(chunk.offset + r * rows.run_stride());
-      grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, grad.workspace.params_of(b.workspace, chunk.group),
-                       o.d_x, chunk.rows * rows.channels, width);
-    }
+  for (std::int64_t k = 0; k < rows.chunks; ++k) {
+    const NormRows::Chunk chunk = rows.chunk(k);
+    const GradOperands o = operands.at(chunk.offset);
+    grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, params, o.d_x, chunk.rows * channels, width);
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
-  const NormRows rows(operands.in(1), operands.context.block);
+  const NormRows rows(operands.in_shape(1));
   const NormGrad grad{op, rows, NormWorkspace(rows, 2, 4), loops_of(op)};
   return host_kernel(
       "loops, two passes", [grad](const Buffers& b) { run(grad, b); }, grad.workspace.bytes());

@@ -1,6 +1,4 @@
-// The CPU backend has no kernels for these ops and refuses the fusions that make them. oneDNN has
-// no primitive that computes a convolution and the statistics of its output at once, and little
-// would be gained: a CPU's caches still hold what the convolution has just written.
+// The CPU backend has no kernels for these ops and refuses the fusions that make them.
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {

@@ -1,0 +1,213 @@
+// Convolutions over images of few channels, the first ones of a network: forward and weight
+// gradient. A row of taps is adjacent in memory across pixels, so products read the image as it is,
+// from copies of its lines with their padding; nothing else is packed. Bound by arithmetic, with
+// few output channels by part-filled vectors. Figures: bench/RECORDS.md.
+#include "kernels/conv/narrow.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/core/cpu_isa.h"
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/strided_tile.h"
+
+namespace warpstep::cpu {
+namespace {
+
+// Pixels of one row of z, for one panel of output channels.
+struct NarrowTile {
+  const float* const* lines;   // [kernel]: the padded lines that the taps read; null: all zero
+  std::int64_t begin, pixel;   // where the first pixel's taps begin, and how far pixels are apart
+  std::int64_t kernel, depth;  // taps per column; taps per row times channels
+  const float *weights, *bias;
+  float* z;
+  std::int64_t z_pixel, columns;
+  bool relu;
+};
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+namespace narrow_avx512 {
+constexpr int register_lanes = 16, tile_rows = 14;
+#include "kernels/conv/narrow.inc"
+}  // namespace narrow_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace narrow_avx2 {
+constexpr int register_lanes = 8, tile_rows = 6;
+#include "kernels/conv/narrow.inc"
+}  // namespace narrow_avx2
+#pragma GCC pop_options
+#endif
+
+namespace narrow_plain {
+constexpr int register_lanes = 4, tile_rows = 4;
+#include "kernels/conv/narrow.inc"
+}  // namespace narrow_plain
+
+struct Loops {
+  decltype(&narrow_plain::convolve_row) convolve_row;
+  decltype(&narrow_plain::correlate_row) correlate_row;
+  std::int64_t lanes;
+};
+
+const Loops& narrow_loops() {
+  static const Loops best = [] {
+#define WARPSTEP_LOOPS(set)                                    \
+  Loops {                                                      \
+    set::convolve_row, set::correlate_row, set::register_lanes \
+  }
+#if defined(__x86_64__)
+    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(narrow_avx512);
+    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(narrow_avx2);
+#endif
+    return WARPSTEP_LOOPS(narrow_plain);
+#undef WARPSTEP_LOOPS
+  }();
+  return best;
+}
+
+constexpr std::int64_t most_kernel = 11;
+
+struct Narrow {
+  Conv op;
+  std::int64_t images, height, width, channels, out_height, out_width;
+
+  Narrow(const Conv& conv, const Shape& x, const Shape& z)
+      : op(conv),
+        images(x[0]),
+        height(x[1]),
+        width(x[2]),
+        channels(x[3]),
+        out_height(z[1]),
+        out_width(z[2]) {}
+
+  std::int64_t depth() const { return op.kernel * channels; }
+  std::int64_t rows() const { return images * out_height; }
+  // A product reads whole vectors beyond the last tap of a line.
+  std::int64_t line_floats() const {
+    return ((width + 2 * op.padding) * channels + 2 * narrow_loops().lanes + 15) / 16 * 16;
+  }
+  std::int64_t lines_floats() const { return op.kernel * line_floats(); }
+
+  // Copies the lines that output row `row` of the batch reads into `scratch`, whose padding is
+  // zero.
+  using Lines = std::array<const float*, most_kernel>;
+  Lines lines(const float* x, std::int64_t row, float* scratch) const {
+    Lines found{};
+    for (std::int64_t kh = 0; kh < op.kernel; ++kh) {
+      const std::int64_t h = row % out_height * op.stride - op.padding + kh;
+      if (h < 0 || h >= height) continue;
+      float* line = scratch + kh * line_floats();
+      std::copy_n(x + (row / out_height * height + h) * width * channels, width * channels,
+                  line + op.padding * channels);
+      found[idx(kh)] = line;
+    }
+    return found;
+  }
+};
+
+std::string implementation() {
+  return fmt::format("few channels, {}", name(cpu_isa()));
+}
+
+std::int64_t threads() {
+  return omp_get_max_threads();
+}
+
+// Output channels per panel: two vectors, or fewer if they would be half empty.
+std::int64_t panel_width(std::int64_t out) {
+  const std::int64_t lanes = narrow_loops().lanes;
+  if (lanes > 8 && out <= 8) return 8;
+  return out <= lanes ? lanes : 2 * lanes;
+}
+
+}  // namespace
+
+bool suits_narrow(const Conv& op, const Shape& x) {
+  return x[3] < 8 && op.groups == 1 && op.dilation == 1 && op.kernel <= most_kernel;
+}
+
+// Workspace: the panels of weights and bias, then lines for each thread.
+std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z) {
+  const Narrow s(op, x, z);
+  const std::int64_t width = panel_width(op.out), panels = (op.out + width - 1) / width;
+  const std::int64_t taps = op.kernel * s.depth();
+  const std::int64_t weights = panels * taps * width, bias = panels * width;
+  const auto run = [=](const Buffers& b) {
+    auto *packed = as<float>(b.workspace), *added = packed + weights;
+    const auto* weight = as<float>(b.in[1]);
+    for (std::int64_t o = 0; o < bias; ++o)
+      added[o] = op.bias && o < op.out ? as<float>(b.in[2])[o] : 0;
+    for (std::int64_t panel = 0; panel < panels; ++panel) {
+      const std::int64_t begin =
+          panel * width + width <= op.out || panel == 0 ? panel * width : op.out - width;
+      for (std::int64_t k = 0; k < taps; ++k)
+        for (std::int64_t o = 0; o < width; ++o)
+          packed[(panel * taps + k) * width + o] =
+              begin + o < op.out ? weight[(begin + o) * taps + k] : 0;
+    }
+#pragma omp parallel
+    {
+      float* scratch = added + bias + omp_get_thread_num() * s.lines_floats();
+      std::fill_n(scratch, s.lines_floats(), 0.0F);
+#pragma omp for schedule(static)
+      for (std::int64_t row = 0; row < s.rows(); ++row) {
+        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), row, scratch);
+        narrow_loops().convolve_row(
+            {lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(), packed, added,
+             as<float>(b.out[0]) + row * s.out_width * op.out, op.out, 0, op.relu},
+            s.out_width, op.out, width);
+      }
+    }
+  };
+  return host_kernel(implementation(), run,
+                     idx(weights + bias + threads() * s.lines_floats()) * sizeof(float));
+}
+
+// Workspace: for each thread its lines and its sums [kernel][out][columns].
+std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
+  const Narrow s(op, x, z);
+  const std::int64_t lanes = narrow_loops().lanes;
+  const std::int64_t columns = (s.depth() + lanes - 1) / lanes * lanes;
+  const std::int64_t of_sums = op.kernel * op.out * columns, share = s.lines_floats() + of_sums;
+  const std::int64_t parts = threads();
+  const auto run = [=](const Buffers& b) {
+    auto* shares = as<float>(b.workspace);
+#pragma omp parallel for schedule(static, 1)
+    for (std::int64_t part = 0; part < parts; ++part) {
+      float *scratch = shares + part * share, *sums = scratch + s.lines_floats();
+      std::fill_n(scratch, share, 0.0F);
+      for (std::int64_t row = s.rows() * part / parts; row < s.rows() * (part + 1) / parts; ++row) {
+        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), row, scratch);
+        for (std::int64_t kh = 0; kh < op.kernel; ++kh)
+          if (lines[idx(kh)])
+            narrow_loops().correlate_row(as<float>(b.in[1]) + row * s.out_width * op.out, op.out,
+                                         s.out_width, lines[idx(kh)], op.stride * s.channels,
+                                         sums + kh * op.out * columns, columns);
+      }
+    }
+    auto* d_weight = as<float>(b.out[0]);
+    for (std::int64_t o = 0; o < op.out; ++o)
+      for (std::int64_t kh = 0; kh < op.kernel; ++kh)
+        for (std::int64_t k = 0; k < s.depth(); ++k) {
+          float sum = 0;
+          for (std::int64_t part = 0; part < parts; ++part)
+            sum += shares[part * share + s.lines_floats() + (kh * op.out + o) * columns + k];
+          d_weight[(o * op.kernel + kh) * s.depth() + k] = sum;
+        }
+    if (op.bias)
+      column_sums(as<float>(b.in[1]), s.rows() * s.out_width, op.out, as<float>(b.out[1]),
+                  b.workspace);
+  };
+  const std::size_t of_bias = op.bias ? column_sums_workspace(s.rows() * s.out_width, op.out) : 0;
+  return host_kernel(implementation(), run, std::max(of_bias, idx(parts * share) * sizeof(float)));
+}
+
+}  // namespace warpstep::cpu

@@ -1,0 +1,231 @@
+// Winograd's convolution F(4x4, 3x3) over rows of channels: 3x3 kernels with stride 1. A tile of
+// 4x4 outputs takes 36 multiply-adds per pair of channels instead of 144; the transforms of a tile
+// cost about as much as 20 more channels. Bound by arithmetic. The rounding error is about ten
+// times that of a direct convolution. Figures and errors: bench/RECORDS.md.
+//
+//   forward          z tile = A^T [ (G w G^T) * (B^T x B) ] A, position by position a product over
+//                    the input channels. Blocks of tiles are independent: one thread each
+//   data gradient    the same with the kernel turned and the channels' roles exchanged
+//   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G: the threads
+//                    transform a chunk of tiles, then divide the 36 products among themselves
+#include "kernels/conv/winograd.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core/cpu_isa.h"
+#include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/team.h"
+
+namespace warpstep::cpu {
+namespace {
+
+// The output channels of one tile of a product: as many vectors as the tile has, at last fewer.
+struct Panel {
+  std::int64_t begin, columns;
+};
+
+constexpr std::int64_t narrowest = 8;
+
+struct Winograd {
+  std::int64_t images, height, width, in;   // of x
+  std::int64_t out_height, out_width, out;  // of z
+  std::int64_t padding;
+  bool relu,
+      turned;  // turned: the weights are those of the convolution whose data gradient this is
+
+  std::int64_t tile_rows() const { return (out_height + 3) / 4; }
+  std::int64_t tile_columns() const { return (out_width + 3) / 4; }
+  std::int64_t tiles() const { return images * tile_rows() * tile_columns(); }
+  // Floats from one position of the transformed weights to the next. Not a power of two: positions
+  // would share lines of the cache.
+  std::int64_t weight_stride() const { return in * padded() + 16; }
+  // The columns of a product: the output channels, rounded up to the narrowest panel.
+  std::int64_t padded() const { return (out + narrowest - 1) / narrowest * narrowest; }
+  Panel panel_of(std::int64_t channel, std::int64_t widest) const {
+    for (std::int64_t begin = 0;;) {
+      std::int64_t columns = widest;
+      while (columns > padded() - begin) columns /= 2;
+      if (channel < begin + columns) return {begin, columns};
+      begin += columns;
+    }
+  }
+};
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+namespace winograd_avx512 {
+constexpr int register_lanes = 16, tile_rows = 14;
+#include "kernels/conv/winograd.inc"
+}  // namespace winograd_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace winograd_avx2 {
+constexpr int register_lanes = 8, tile_rows = 6;
+#include "kernels/conv/winograd.inc"
+}  // namespace winograd_avx2
+#pragma GCC pop_options
+#endif
+
+namespace winograd_plain {
+constexpr int register_lanes = 4, tile_rows = 4;
+#include "kernels/conv/winograd.inc"
+}  // namespace winograd_plain
+
+struct Loops {
+  decltype(&winograd_plain::prepare_weights) prepare_weights;
+  decltype(&winograd_plain::convolve_tiles) convolve_tiles;
+  decltype(&winograd_plain::transform_tiles) transform_tiles;
+  decltype(&winograd_plain::correlate) correlate;
+  decltype(&winograd_plain::finish) finish;
+};
+
+const Loops& winograd_loops() {
+  static const Loops best = [] {
+#define WARPSTEP_LOOPS(set)                                                                      \
+  Loops {                                                                                        \
+    set::prepare_weights, set::convolve_tiles, set::transform_tiles, set::correlate, set::finish \
+  }
+#if defined(__x86_64__)
+    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(winograd_avx512);
+    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(winograd_avx2);
+#endif
+    return WARPSTEP_LOOPS(winograd_plain);
+#undef WARPSTEP_LOOPS
+  }();
+  return best;
+}
+
+std::int64_t floats_per_tile(const Winograd& w) {
+  return 36 * (w.in + w.padded());
+}
+
+// Tiles per block, whose transforms should stay in a second-level cache.
+std::int64_t block_tiles(const Winograd& w) {
+  constexpr std::int64_t floats = 96 << 10, weights_in_cache = 8192, most = 96;
+  if (w.in * w.out > weights_in_cache) return most;
+  return std::clamp<std::int64_t>(floats / floats_per_tile(w), 28, 112);
+}
+
+std::int64_t threads() {
+  return omp_get_max_threads();
+}
+
+// Tiles per chunk of the weight gradient: several blocks of each thread.
+std::int64_t chunk_tiles(const Winograd& w) {
+  constexpr std::int64_t floats = 256 << 10;
+  return std::min(w.tiles(),
+                  threads() * std::clamp<std::int64_t>(floats / floats_per_tile(w), 48, 256));
+}
+
+std::string implementation() {
+  return fmt::format("winograd 4x4, {}", name(cpu_isa()));
+}
+
+std::int64_t block_floats(const Winograd& w) {
+  return block_tiles(w) * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
+}
+
+// u first, then a block for each thread.
+std::unique_ptr<Kernel> convolution(const Winograd& w, bool bias) {
+  const std::int64_t u_floats = 36 * w.weight_stride();
+  const auto run = [=](const Buffers& b) {
+    const Loops& loops = winograd_loops();
+    auto* u = as<float>(b.workspace);
+    const std::int64_t blocks = (w.tiles() + block_tiles(w) - 1) / block_tiles(w);
+    const std::int64_t shares = (blocks + threads() - 1) / threads() * threads();
+#pragma omp parallel
+    {
+#pragma omp for schedule(static)
+      for (std::int64_t o = 0; o < w.out; o += 2 * 16)
+        loops.prepare_weights(w, as<float>(b.in[1]), o, std::min(w.out, o + 2 * 16), u);
+      float* scratch = u + u_floats + omp_get_thread_num() * block_floats(w);
+#pragma omp for schedule(static)
+      for (std::int64_t i = 0; i < shares; ++i) {
+        const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
+        if (first < end)
+          loops.convolve_tiles(w, as<float>(b.in[0]), u, bias ? as<float>(b.in[2]) : nullptr,
+                               as<float>(b.out[0]), first, end - first, scratch);
+      }
+    }
+  };
+  return host_kernel(implementation(), run,
+                     idx(u_floats + threads() * block_floats(w)) * sizeof(float));
+}
+
+}  // namespace
+
+// Winograd's multiply-adds per pair of channels are 36 for a tile; transforming the weights costs
+// as much as 72 tiles. A direct convolution has one for each tap inside the image. Measured on
+// AVX-512 and AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z) {
+  const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
+  const auto taps_inside = [&](std::int64_t in, std::int64_t out) {
+    std::int64_t taps = 0;
+    for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t k = 0; k < 3; ++k) taps += o + k >= op.padding && o + k - op.padding < in;
+    return taps;
+  };
+  return op.kernel == 3 && op.stride == 1 && op.dilation == 1 && op.groups == 1 &&
+         op.padding <= 2 && x[3] >= narrowest && op.out >= narrowest &&
+         36 * (tiles + 72) < z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]);
+}
+
+std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z) {
+  return convolution({x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, op.relu, false},
+                     op.bias);
+}
+
+std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z) {
+  return convolution({z[0], z[1], z[2], z[3], x[1], x[2], x[3], 2 - op.padding, false, true},
+                     false);
+}
+
+// Workspace: d_u, then the transformed tiles of x and of d_z.
+std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
+  const Winograd w{x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, false, false};
+  const std::int64_t chunk = chunk_tiles(w), stride = w.weight_stride();
+  const std::int64_t v_stride = chunk * w.in + 16, q_stride = chunk * w.padded() + 16;
+  const auto run = [=, bias = op.bias](const Buffers& b) {
+    const Loops& loops = winograd_loops();
+    auto *d_u = as<float>(b.workspace), *v = d_u + 36 * stride, *q = v + 36 * v_stride;
+    auto* d_bias = bias ? as<float>(b.out[1]) : nullptr;
+    constexpr std::int64_t channels = 32, tiles = 8;  // of one task
+    const std::int64_t groups = (w.in + channels - 1) / channels;
+    if (bias) std::fill_n(d_bias, w.out, 0.0F);
+#pragma omp parallel
+    for (std::int64_t first = 0; first < w.tiles(); first += chunk) {
+      const std::int64_t count = std::min(chunk, w.tiles() - first);
+#pragma omp for schedule(static)
+      for (std::int64_t t = 0; t < count; t += tiles)
+        loops.transform_tiles(w, as<float>(b.in[0]), as<float>(b.in[1]), first + t,
+                              std::min(tiles, count - t), v + t * w.in, v_stride,
+                              q + t * w.padded(), q_stride);
+#pragma omp for schedule(static)
+      for (std::int64_t task = 0; task < 36 * groups; ++task) {
+        const std::int64_t p = task / groups, c = task % groups * channels;
+        loops.correlate(w, c, std::min(w.in, c + channels), v + p * v_stride, q + p * q_stride,
+                        count, first > 0, d_u + p * stride);
+        // A transform's position (1, 1) is the sum of the tile's sixteen pixels.
+        if (d_bias && p == 7 && c == 0)
+          for (std::int64_t t = 0; t < count; ++t)
+            for (std::int64_t o = 0; o < w.out; ++o)
+              d_bias[o] += q[p * q_stride + t * w.padded() + o];
+      }
+    }
+    // The last part has at least as many channels as a vector.
+    const std::int64_t finished = std::max<std::int64_t>(1, w.in / 16);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t i = 0; i < finished; ++i)
+      loops.finish(w, d_u, i * 16, i + 1 < finished ? i * 16 + 16 : w.in, as<float>(b.out[0]));
+  };
+  return host_kernel(implementation(), run,
+                     idx(36 * (stride + v_stride + q_stride)) * sizeof(float));
+}
+
+}  // namespace warpstep::cpu

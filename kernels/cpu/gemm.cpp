@@ -1,0 +1,462 @@
+// Blocking: a strip of a (tile_rows of it) and panels of b (tile_columns wide) are packed for at
+// most block_depth; a strip stays in the first-level cache and meets every panel, which stay in the
+// second-level cache. Bound by arithmetic where each packed element is used often enough. Figures:
+// bench/RECORDS.md.
+#include "kernels/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/core/cpu_isa.h"
+#include "kernels/cpu/strided_tile.h"
+
+namespace warpstep::cpu {
+namespace {
+
+// A block of a is packed once for all of b; a block of b again for each block of a.
+constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
+
+// One call of the innermost loop.
+struct Tile {
+  const float *a, *b;  // packed
+  const float* bias;   // of the tile's columns, or null
+  float* const* c;     // a pointer for each row
+  std::int64_t depth;
+  int rows, columns;
+  bool accumulate, relu;
+};
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+namespace gemm_avx512 {
+constexpr int register_lanes = 16, tile_rows = 14;
+#include "kernels/cpu/gemm.inc"
+}  // namespace gemm_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace gemm_avx2 {
+constexpr int register_lanes = 8, tile_rows = 6;
+#include "kernels/cpu/gemm.inc"
+}  // namespace gemm_avx2
+#pragma GCC pop_options
+#endif
+
+namespace gemm_plain {
+constexpr int register_lanes = 4, tile_rows = 4;
+#include "kernels/cpu/gemm.inc"
+}  // namespace gemm_plain
+
+struct Loops {
+  void (*multiply)(const Tile&);
+  decltype(&gemm_plain::pack_rows) pack_rows;
+  decltype(&gemm_plain::pack_columns) pack_columns;
+  int tile_rows, tile_columns;
+};
+
+const Loops& loops() {
+  static const Loops best = [] {
+#define WARPSTEP_LOOPS(set)                                                             \
+  Loops {                                                                               \
+    set::multiply, set::pack_rows, set::pack_columns, set::tile_rows, set::tile_columns \
+  }
+#if defined(__x86_64__)
+    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
+    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(gemm_avx2);
+#endif
+    return WARPSTEP_LOOPS(gemm_plain);
+#undef WARPSTEP_LOOPS
+  }();
+  return best;
+}
+
+constexpr std::int64_t most_width = 32;  // of a strip
+constexpr std::int64_t pack_slack = 16;  // floats that pack_rows() may write beyond its result
+using Rows = std::array<const float*, block_depth>;
+
+// A matrix with two strides.
+class StridedOperand final : public Operand {
+ public:
+  explicit StridedOperand(Strides strides) : s_(std::move(strides)) {
+    if (s_.segments.empty()) {
+      s_.segments.push_back(0);
+      s_.run = std::int64_t{1} << 62;
+    }
+  }
+
+  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
+
+  void pack(const float* data, Range outer, int padded, Range depth, float*,
+            float* to) const override {
+    const int width = static_cast<int>(outer.size());
+    data += outer.begin * s_.outer;
+    Rows rows;
+    for (std::int64_t k = depth.begin; k < depth.end;) {
+      const std::int64_t segment = k / s_.run, first = k % s_.run;
+      const std::int64_t count = std::min(depth.end - k, s_.run - first);
+      const float* from = data + s_.segments[static_cast<std::size_t>(segment)] + first * s_.depth;
+      if (s_.depth == 1) {
+        for (int i = 0; i < width; ++i) rows[static_cast<std::size_t>(i)] = from + i * s_.outer;
+        loops().pack_rows(rows.data(), width, padded, count, to);
+      } else {
+        for (std::int64_t i = 0; i < count; ++i)
+          rows[static_cast<std::size_t>(i)] = from + i * s_.depth;
+        loops().pack_columns(rows.data(), width, padded, count, to);
+      }
+      to += count * padded;
+      k += count;
+    }
+  }
+
+ private:
+  Strides s_;
+};
+
+// Where windows lie: a cursor over consecutive windows.
+struct Cursor {
+  const Windows& w;
+  std::int64_t image, i, j;
+
+  Cursor(const Windows& windows, std::int64_t index)
+      : w(windows),
+        image(index / (w.rows * w.columns)),
+        i(index / w.columns % w.rows),
+        j(index % w.columns) {}
+  void next() {
+    if (++j < w.columns) return;
+    j = 0;
+    if (++i < w.rows) return;
+    i = 0;
+    ++image;
+  }
+  std::int64_t line(std::int64_t a) const { return i * w.stride + w.top + a * w.step_h; }
+  std::int64_t column(std::int64_t b) const { return j * w.stride + w.left + b * w.step_w; }
+  // The pixel of tap (a, b), or null if it is outside of the image.
+  const float* tap(const float* data, std::int64_t a, std::int64_t b) const {
+    const std::int64_t h = line(a), v = column(b);
+    if (h < 0 || h >= w.height || v < 0 || v >= w.width) return nullptr;
+    return data + ((image * w.height + h) * w.width + v) * w.pitch;
+  }
+};
+
+alignas(64) constexpr std::array<float, block_depth> zeros{};
+
+// Windows of images with many channels: a tap's channels are adjacent in memory and packed from
+// there.
+class WideWindows final : public Operand {
+ public:
+  WideWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
+
+  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
+
+  void pack(const float* data, Range outer, int padded, Range depth, float*,
+            float* to) const override {
+    outer_ == Outer::windows ? pack_windows(data, outer, padded, depth, to)
+                             : pack_features(data, outer, padded, depth, to);
+  }
+
+ private:
+  // Calls run(tap, first channel, channels) for each tap in a range of features.
+  template <class Run>
+  void for_taps(Range features, Run run) const {
+    for (std::int64_t f = features.begin; f < features.end;) {
+      const std::int64_t first = f % w_.channels;
+      const std::int64_t count = std::min(features.end - f, w_.channels - first);
+      run(f / w_.channels, first, count);
+      f += count;
+    }
+  }
+
+  void pack_windows(const float* data, Range outer, int padded, Range depth, float* to) const {
+    const int width = static_cast<int>(outer.size());
+    std::array<const float*, most_width> rows;
+    for_taps(depth, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
+      Cursor at(w_, outer.begin);
+      for (int i = 0; i < width; ++i, at.next()) {
+        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+        rows[static_cast<std::size_t>(i)] = pixel ? pixel + first : zeros.data();
+      }
+      loops().pack_rows(rows.data(), width, padded, count, to);
+      to += count * padded;
+    });
+  }
+
+  // A strip of features may begin in one tap and end in another: each tap's part is packed apart.
+  void pack_features(const float* data, Range outer, int padded, Range depth, float* to) const {
+    const bool one_tap = outer.begin / w_.channels == (outer.end - 1) / w_.channels;
+    if (!one_tap) {
+      pack_several_taps(data, outer, padded, depth, to);
+      return;
+    }
+    const std::int64_t tap = outer.begin / w_.channels, first = outer.begin % w_.channels;
+    Rows rows;
+    Cursor at(w_, depth.begin);
+    for (std::int64_t k = 0; k < depth.size(); ++k, at.next()) {
+      const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+      rows[static_cast<std::size_t>(k)] = pixel ? pixel + first : zeros.data();
+    }
+    loops().pack_columns(rows.data(), static_cast<int>(outer.size()), padded, depth.size(), to);
+  }
+
+  void pack_several_taps(const float* data, Range outer, int padded, Range depth, float* to) const {
+    Cursor at(w_, depth.begin);
+    for (std::int64_t k = 0; k < depth.size(); ++k, at.next(), to += padded) {
+      float* next = to;
+      for_taps(outer, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
+        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+        next = std::copy_n(pixel ? pixel + first : zeros.data(), count, next);
+      });
+      std::fill(next, to + padded, 0.0F);
+    }
+  }
+
+  Windows w_;
+  Outer outer_;
+};
+
+// Windows of images with few channels: a row of taps is adjacent in memory. The features of each
+// window are gathered first.
+class NarrowWindows final : public Operand {
+ public:
+  NarrowWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
+
+  std::int64_t scratch(std::int64_t width, std::int64_t depth) const override {
+    return (outer_ == Outer::windows ? width : depth) * w_.features();
+  }
+
+  void pack(const float* data, Range outer, int padded, Range depth, float* scratch,
+            float* to) const override {
+    const bool by_window = outer_ == Outer::windows;
+    const Range windows = by_window ? outer : depth, features = by_window ? depth : outer;
+    Rows rows;
+    Cursor at(w_, windows.begin);
+    for (std::int64_t i = 0; i < windows.size(); ++i, at.next()) {
+      rows[static_cast<std::size_t>(i)] = scratch;
+      gather(at, data, features, scratch);
+      scratch += features.size();
+    }
+    const auto pack = by_window ? loops().pack_rows : loops().pack_columns;
+    pack(rows.data(), static_cast<int>(outer.size()), padded, depth.size(), to);
+  }
+
+ private:
+  void gather(const Cursor& at, const float* data, Range features, float* to) const {
+    const std::int64_t line = w_.taps_w * w_.channels;  // features of a row of taps
+    const bool adjacent = w_.step_w == 1 && w_.pitch == w_.channels;
+    for (std::int64_t f = features.begin; f < features.end;) {
+      const std::int64_t a = f / line, first = f % line;
+      const std::int64_t count = std::min(features.end - f, line - first), h = at.line(a);
+      if (h < 0 || h >= w_.height)
+        std::fill_n(to, count, 0.0F);
+      else if (adjacent)
+        copy_line(data + (at.image * w_.height + h) * w_.width * w_.pitch,
+                  at.column(0) * w_.channels + first, count, to);
+      else
+        copy_taps(at, data, a, first, count, to);
+      to += count;
+      f += count;
+    }
+  }
+
+  // The floats [begin, begin + count) of a line of the image, zeros outside of it.
+  void copy_line(const float* image_line, std::int64_t begin, std::int64_t count, float* to) const {
+    const std::int64_t length = w_.width * w_.channels;
+    if (begin >= 0 && begin + count <= length) {
+      for (std::int64_t l = 0; l < count; ++l) to[l] = image_line[begin + l];
+      return;
+    }
+    for (std::int64_t l = 0; l < count; ++l) {
+      const std::int64_t from = begin + l;
+      to[l] = from >= 0 && from < length ? image_line[from] : 0;
+    }
+  }
+
+  void copy_taps(const Cursor& at, const float* data, std::int64_t a, std::int64_t first,
+                 std::int64_t count, float* to) const {
+    for (std::int64_t l = 0; l < count; ++l) {
+      const float* pixel = at.tap(data, a, (first + l) / w_.channels);
+      to[l] = pixel ? pixel[(first + l) % w_.channels] : 0;
+    }
+  }
+
+  Windows w_;
+  Outer outer_;
+};
+
+// Part `index` of `parts` of a range that is divided into units.
+Range part_of(std::int64_t total, std::int64_t unit, std::int64_t parts, std::int64_t index) {
+  const std::int64_t units = (total + unit - 1) / unit;
+  return {std::min(total, units * index / parts * unit),
+          std::min(total, units * (index + 1) / parts * unit)};
+}
+
+std::int64_t rounded(std::int64_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+}  // namespace
+
+std::unique_ptr<Operand> strided(Strides strides) {
+  return std::make_unique<StridedOperand>(std::move(strides));
+}
+
+std::unique_ptr<Operand> windowed(const Windows& windows, Outer outer) {
+  constexpr std::int64_t narrow = 8;
+  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
+  return std::make_unique<WideWindows>(windows, outer);
+}
+
+Product::Product(Shape shape, std::unique_ptr<Operand> a, std::unique_ptr<Operand> b, PixelGrid c,
+                 bool relu)
+    : shape_(shape),
+      a_(std::move(a)),
+      b_(std::move(b)),
+      grid_(c),
+      relu_(relu),
+      parts_(choose_parts(omp_get_max_threads())) {}
+
+std::string Product::implementation() {
+  return fmt::format("gemm, {}", name(cpu_isa()));
+}
+
+// Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
+// the time to pack its operands and to add its result, in multiply-adds.
+Product::Parts Product::choose_parts(int threads) const {
+  constexpr double least_work = 65536, pack_cost = 16, add_cost = 16;
+  if (static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
+          static_cast<double>(shape_.k) <
+      least_work)
+    return {1, 1, 1};
+  const auto divided = [](std::int64_t total, std::int64_t unit, std::int64_t parts) {
+    const std::int64_t units = (total + unit - 1) / unit;
+    return static_cast<double>((units + parts - 1) / parts * unit);
+  };
+  const bool plain = grid_.row == 0 && grid_.pixel == shape_.n;
+  Parts best{1, 1, 1};
+  double least = 0;
+  for (std::int64_t m = 1; m <= threads; ++m)
+    for (std::int64_t n = 1; m * n <= threads; ++n)
+      for (std::int64_t k = 1; m * n * k <= threads; ++k) {
+        if (k > 1 && !plain) break;
+        const double rows = divided(shape_.m, loops().tile_rows, m);
+        const double columns = divided(shape_.n, loops().tile_columns, n);
+        const double depth = divided(shape_.k, 8, k);
+        const double cost =
+            rows * columns * depth + pack_cost * depth * (rows + columns) +
+            (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
+        if (least > 0 && cost >= least) continue;
+        least = cost;
+        best = {m, n, k};
+      }
+  return best;
+}
+
+Product::Scratch Product::scratch() const {
+  const Loops& l = loops();
+  const std::int64_t depth = std::min(block_depth, shape_.k);
+  const auto strips = [](std::int64_t total, std::int64_t width) {
+    return (total + width - 1) / width * width;
+  };
+  Scratch s;
+  s.panels = rounded(std::min(block_rows, shape_.m) * depth + pack_slack);
+  s.rest = s.panels +
+           rounded(strips(std::min(block_columns, shape_.n), l.tile_columns) * depth + pack_slack);
+  s.floats = s.rest +
+             rounded(std::max(a_->scratch(l.tile_rows, depth), b_->scratch(l.tile_columns, depth)));
+  return s;
+}
+
+std::size_t Product::workspace_bytes() const {
+  const std::int64_t sums = (parts_.k - 1) * rounded(shape_.m * shape_.n);
+  return static_cast<std::size_t>(parts_.count() * scratch().floats + sums) * sizeof(float);
+}
+
+void Product::run(const float* a, const float* b, const float* bias, float* c,
+                  void* workspace) const {
+  if (shape_.k == 0) {
+    for (std::int64_t i = 0; i < shape_.m; ++i)
+      for (std::int64_t j = 0; j < shape_.n; ++j) {
+        const float value = bias ? bias[j] : 0;
+        c[grid_.offset(i) + j] = relu_ && !(value > 0) ? 0 : value;
+      }
+    return;
+  }
+  auto* scratch = static_cast<float*>(workspace);
+  const std::int64_t each = this->scratch().floats;
+  float* sums = scratch + parts_.count() * each;
+  const std::int64_t size = shape_.m * shape_.n;
+  const bool whole = parts_.k == 1;  // a part gives its final result
+#pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
+  for (std::int64_t part = 0; part < parts_.count(); ++part) {
+    const std::int64_t of_k = part % parts_.k;
+    run_part(part_of(shape_.m, loops().tile_rows, parts_.m, part / parts_.k / parts_.n),
+             part_of(shape_.n, loops().tile_columns, parts_.n, part / parts_.k % parts_.n),
+             part_of(shape_.k, 8, parts_.k, of_k), a, b, whole ? bias : nullptr,
+             of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
+             of_k == 0 ? c : sums + (of_k - 1) * rounded(size), scratch + part * each);
+  }
+  if (whole) return;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < shape_.m; ++i)
+    for (std::int64_t j = 0; j < shape_.n; ++j) {
+      float value = c[i * shape_.n + j];
+      for (std::int64_t of_k = 1; of_k < parts_.k; ++of_k)
+        value += sums[(of_k - 1) * rounded(size) + i * shape_.n + j];
+      if (bias) value += bias[j];
+      c[i * shape_.n + j] = relu_ && !(value > 0) ? 0 : value;
+    }
+}
+
+void Product::run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
+                       const float* bias, const PixelGrid& grid, float* c, float* scratch) const {
+  const Loops& l = loops();
+  const Scratch parts = this->scratch();
+  float *block = scratch, *panels = scratch + parts.panels, *rest = scratch + parts.rest;
+  std::array<float*, most_width> pointers;
+  const auto divided = [](Range range, std::int64_t most, auto run) {
+    const std::int64_t count = (range.size() + most - 1) / most;
+    for (std::int64_t i = 0; i < count; ++i)
+      run(Range{range.begin + range.size() * i / count,
+                range.begin + range.size() * (i + 1) / count});
+  };
+  const std::int64_t blocks_of_b = (columns.size() + block_columns - 1) / block_columns;
+  divided(depth, block_depth, [&](Range ks) {
+    const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
+    divided(rows, block_rows, [&](Range is) {
+      float* strip = block;
+      divided(is, l.tile_rows, [&](Range height) {
+        a_->pack(a, height, static_cast<int>(height.size()), ks, rest, strip);
+        strip += height.size() * ks.size();
+      });
+      for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += block_columns) {
+        const std::int64_t j1 = std::min(columns.end, j0 + block_columns);
+        if (is.begin == rows.begin || blocks_of_b > 1)
+          for (std::int64_t j = j0; j < j1; j += l.tile_columns)
+            b_->pack(b, {j, std::min(j1, j + l.tile_columns)}, l.tile_columns, ks, rest,
+                     panels + (j - j0) * ks.size());
+        strip = block;
+        divided(is, l.tile_rows, [&](Range height) {
+          const int count = static_cast<int>(height.size());
+          for (int i = 0; i < count; ++i)
+            pointers[static_cast<std::size_t>(i)] = c + grid.offset(height.begin + i) + j0;
+          for (std::int64_t j = j0; j < j1; j += l.tile_columns) {
+            l.multiply({strip, panels + (j - j0) * ks.size(), last && bias ? bias + j : nullptr,
+                        pointers.data(), ks.size(), count,
+                        static_cast<int>(std::min<std::int64_t>(l.tile_columns, j1 - j)), !first,
+                        last && relu_ && parts_.k == 1});
+            for (int i = 0; i < count; ++i) pointers[static_cast<std::size_t>(i)] += l.tile_columns;
+          }
+          strip += count * ks.size();
+        });
+      }
+    });
+  });
+}
+
+}  // namespace warpstep::cpu

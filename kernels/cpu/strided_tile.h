@@ -1,0 +1,19 @@
+// The arguments of the products in vectors.inc.
+#pragma once
+
+#include <cstdint>
+
+namespace warpstep::cpu {
+
+// c(i, j) = c[i * c_row + j], b(k, j) = b[k * b_depth + j], and a as `multiply_tile` says.
+struct StridedTile {
+  const float* a;
+  std::int64_t a_stride;
+  const float* b;
+  std::int64_t b_depth;
+  float* c;
+  std::int64_t c_row, depth;
+  bool accumulate;
+};
+
+}  // namespace warpstep::cpu

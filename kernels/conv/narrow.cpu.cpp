@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "engine/core/cpu_isa.h"
-#include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/strided_tile.h"
 
 namespace warpstep::cpu {
@@ -54,14 +53,15 @@ constexpr int register_lanes = 4, tile_rows = 4;
 struct Loops {
   decltype(&narrow_plain::convolve_row) convolve_row;
   decltype(&narrow_plain::correlate_row) correlate_row;
+  decltype(&narrow_plain::add_pixels) add_pixels;
   std::int64_t lanes;
 };
 
 const Loops& narrow_loops() {
   static const Loops best = [] {
-#define WARPSTEP_LOOPS(set)                                    \
-  Loops {                                                      \
-    set::convolve_row, set::correlate_row, set::register_lanes \
+#define WARPSTEP_LOOPS(set)                                                     \
+  Loops {                                                                       \
+    set::convolve_row, set::correlate_row, set::add_pixels, set::register_lanes \
   }
 #if defined(__x86_64__)
     if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(narrow_avx512);
@@ -73,7 +73,8 @@ const Loops& narrow_loops() {
   return best;
 }
 
-constexpr std::int64_t most_kernel = 11;
+constexpr std::int64_t most_kernel = 11, most_channels = 7;
+constexpr std::int64_t most_vectors = (most_kernel * most_channels + 3) / 4;  // of a line of taps
 
 struct Narrow {
   Conv op;
@@ -131,7 +132,7 @@ std::int64_t panel_width(std::int64_t out) {
 }  // namespace
 
 bool suits_narrow(const Conv& op, const Shape& x) {
-  return x[3] < 8 && op.groups == 1 && op.dilation == 1 && op.kernel <= most_kernel;
+  return x[3] <= most_channels && op.groups == 1 && op.dilation == 1 && op.kernel <= most_kernel;
 }
 
 // Workspace: the panels of weights and bias, then lines for each thread.
@@ -171,12 +172,14 @@ std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape&
                      idx(weights + bias + threads() * s.lines_floats()) * sizeof(float));
 }
 
-// Workspace: for each thread its lines and its sums [kernel][out][columns].
+// Workspace: for each thread its lines and its sums, of the weights [out][kernel][vectors of taps]
+// and of the bias [out].
 std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
   const Narrow s(op, x, z);
   const std::int64_t lanes = narrow_loops().lanes;
-  const std::int64_t columns = (s.depth() + lanes - 1) / lanes * lanes;
-  const std::int64_t of_sums = op.kernel * op.out * columns, share = s.lines_floats() + of_sums;
+  const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
+  const std::int64_t row = op.kernel * vectors * lanes;
+  const std::int64_t share = (s.lines_floats() + op.out * row + op.out + 15) / 16 * 16;
   const std::int64_t parts = threads();
   const auto run = [=](const Buffers& b) {
     auto* shares = as<float>(b.workspace);
@@ -184,30 +187,33 @@ std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const
     for (std::int64_t part = 0; part < parts; ++part) {
       float *scratch = shares + part * share, *sums = scratch + s.lines_floats();
       std::fill_n(scratch, share, 0.0F);
-      for (std::int64_t row = s.rows() * part / parts; row < s.rows() * (part + 1) / parts; ++row) {
-        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), row, scratch);
-        for (std::int64_t kh = 0; kh < op.kernel; ++kh)
-          if (lines[idx(kh)])
-            narrow_loops().correlate_row(as<float>(b.in[1]) + row * s.out_width * op.out, op.out,
-                                         s.out_width, lines[idx(kh)], op.stride * s.channels,
-                                         sums + kh * op.out * columns, columns);
+      for (std::int64_t r = s.rows() * part / parts; r < s.rows() * (part + 1) / parts; ++r) {
+        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), r, scratch);
+        std::array<const float*, most_kernel * most_vectors> taps{};
+        for (std::int64_t i = 0; i < op.kernel * vectors; ++i)
+          if (const float* line = lines[idx(i / vectors)])
+            taps[idx(i)] = line + i % vectors * lanes;
+        const float* d_z = as<float>(b.in[1]) + r * s.out_width * op.out;
+        narrow_loops().correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
+                                     op.stride * s.channels, sums);
+        if (op.bias) narrow_loops().add_pixels(d_z, op.out, s.out_width, sums + op.out * row);
       }
     }
-    auto* d_weight = as<float>(b.out[0]);
-    for (std::int64_t o = 0; o < op.out; ++o)
+    const auto sum_at = [&](std::int64_t i) {
+      float sum = 0;
+      for (std::int64_t part = 0; part < parts; ++part)
+        sum += shares[part * share + s.lines_floats() + i];
+      return sum;
+    };
+    for (std::int64_t o = 0; o < op.out; ++o) {
       for (std::int64_t kh = 0; kh < op.kernel; ++kh)
-        for (std::int64_t k = 0; k < s.depth(); ++k) {
-          float sum = 0;
-          for (std::int64_t part = 0; part < parts; ++part)
-            sum += shares[part * share + s.lines_floats() + (kh * op.out + o) * columns + k];
-          d_weight[(o * op.kernel + kh) * s.depth() + k] = sum;
-        }
-    if (op.bias)
-      column_sums(as<float>(b.in[1]), s.rows() * s.out_width, op.out, as<float>(b.out[1]),
-                  b.workspace);
+        for (std::int64_t k = 0; k < s.depth(); ++k)
+          as<float>(b.out[0])[(o * op.kernel + kh) * s.depth() + k] =
+              sum_at(o * row + kh * vectors * lanes + k);
+      if (op.bias) as<float>(b.out[1])[o] = sum_at(op.out * row + o);
+    }
   };
-  const std::size_t of_bias = op.bias ? column_sums_workspace(s.rows() * s.out_width, op.out) : 0;
-  return host_kernel(implementation(), run, std::max(of_bias, idx(parts * share) * sizeof(float)));
+  return host_kernel(implementation(), run, idx(parts * share) * sizeof(float));
 }
 
 }  // namespace warpstep::cpu

@@ -20,11 +20,13 @@ namespace {
 // A block of a is packed once for all of b; a block of b again for each block of a.
 constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
 
-// One call of the innermost loop.
+// One call of the innermost loop: a(i, k) = a[i * a_row + k], or in packed strips, where a_row is
+// 0, a[i + k * rows]; b(k, j) = b[k * tile_columns + j].
 struct Tile {
-  const float *a, *b;  // packed
-  const float* bias;   // of the tile's columns, or null
-  float* const* c;     // a pointer for each row
+  const float *a, *b;
+  std::int64_t a_row;
+  const float* bias;  // of the tile's columns, or null
+  float* const* c;    // a pointer for each row
   std::int64_t depth;
   int rows, columns;
   bool accumulate, relu;
@@ -57,14 +59,16 @@ struct Loops {
   void (*multiply)(const Tile&);
   decltype(&gemm_plain::pack_rows) pack_rows;
   decltype(&gemm_plain::pack_columns) pack_columns;
+  decltype(&gemm_plain::pack_lines) pack_lines;
   int tile_rows, tile_columns;
 };
 
 const Loops& loops() {
   static const Loops best = [] {
-#define WARPSTEP_LOOPS(set)                                                             \
-  Loops {                                                                               \
-    set::multiply, set::pack_rows, set::pack_columns, set::tile_rows, set::tile_columns \
+#define WARPSTEP_LOOPS(set)                                                            \
+  Loops {                                                                              \
+    set::multiply, set::pack_rows, set::pack_columns, set::pack_lines, set::tile_rows, \
+        set::tile_columns                                                              \
   }
 #if defined(__x86_64__)
     if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
@@ -92,8 +96,23 @@ class StridedOperand final : public Operand {
 
   std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
 
-  void pack(const float* data, Range outer, int padded, Range depth, float*,
+  const Strides* strides() const override {
+    return s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
+  }
+
+  // Lines of adjacent elements are read once from end to end, which is how memory is fast.
+  void pack(const float* data, Range outer, int width, bool fill, Range depth, float* scratch,
             float* to) const override {
+    if (s_.depth == 1 || !strides()) {
+      Operand::pack(data, outer, width, fill, depth, scratch, to);
+      return;
+    }
+    loops().pack_lines(data + outer.begin * s_.outer + depth.begin * s_.depth, s_.depth,
+                       static_cast<int>(outer.size()), width, fill, depth.size(), to);
+  }
+
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
+                  float* to) const override {
     const int width = static_cast<int>(outer.size());
     data += outer.begin * s_.outer;
     Rows rows;
@@ -155,8 +174,8 @@ class WideWindows final : public Operand {
 
   std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
 
-  void pack(const float* data, Range outer, int padded, Range depth, float*,
-            float* to) const override {
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
+                  float* to) const override {
     outer_ == Outer::windows ? pack_windows(data, outer, padded, depth, to)
                              : pack_features(data, outer, padded, depth, to);
   }
@@ -230,8 +249,8 @@ class NarrowWindows final : public Operand {
     return (outer_ == Outer::windows ? width : depth) * w_.features();
   }
 
-  void pack(const float* data, Range outer, int padded, Range depth, float* scratch,
-            float* to) const override {
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
+                  float* to) const override {
     const bool by_window = outer_ == Outer::windows;
     const Range windows = by_window ? outer : depth, features = by_window ? depth : outer;
     Rows rows;
@@ -302,6 +321,15 @@ std::int64_t rounded(std::int64_t floats) {
 
 }  // namespace
 
+void Operand::pack(const float* data, Range outer, int width, bool fill, Range depth,
+                   float* scratch, float* to) const {
+  for (std::int64_t i = outer.begin; i < outer.end; i += width) {
+    const Range strip{i, std::min(outer.end, i + width)};
+    pack_strip(data, strip, fill ? width : static_cast<int>(strip.size()), depth, scratch, to);
+    to += width * depth.size();
+  }
+}
+
 std::unique_ptr<Operand> strided(Strides strides) {
   return std::make_unique<StridedOperand>(std::move(strides));
 }
@@ -319,10 +347,18 @@ Product::Product(Shape shape, std::unique_ptr<Operand> a, std::unique_ptr<Operan
       b_(std::move(b)),
       grid_(c),
       relu_(relu),
+      direct_a_(reads_a_directly()),
       parts_(choose_parts(omp_get_max_threads())) {}
 
 std::string Product::implementation() {
   return fmt::format("gemm, {}", name(cpu_isa()));
+}
+
+bool Product::reads_a_directly() const {
+  constexpr std::int64_t few_columns = 128;
+  constexpr std::int64_t page = 1024;  // rows that are multiples of it apart share lines of a cache
+  const Strides* s = a_->strides();
+  return s && s->depth == 1 && s->outer % page != 0 && shape_.n <= few_columns;
 }
 
 // Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
@@ -429,31 +465,38 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
   divided(depth, block_depth, [&](Range ks) {
     const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
     divided(rows, block_rows, [&](Range is) {
-      float* strip = block;
-      divided(is, l.tile_rows, [&](Range height) {
-        a_->pack(a, height, static_cast<int>(height.size()), ks, rest, strip);
-        strip += height.size() * ks.size();
-      });
+      if (!direct_a_) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
       for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += block_columns) {
         const std::int64_t j1 = std::min(columns.end, j0 + block_columns);
         if (is.begin == rows.begin || blocks_of_b > 1)
-          for (std::int64_t j = j0; j < j1; j += l.tile_columns)
-            b_->pack(b, {j, std::min(j1, j + l.tile_columns)}, l.tile_columns, ks, rest,
-                     panels + (j - j0) * ks.size());
-        strip = block;
-        divided(is, l.tile_rows, [&](Range height) {
-          const int count = static_cast<int>(height.size());
-          for (int i = 0; i < count; ++i)
-            pointers[static_cast<std::size_t>(i)] = c + grid.offset(height.begin + i) + j0;
-          for (std::int64_t j = j0; j < j1; j += l.tile_columns) {
-            l.multiply({strip, panels + (j - j0) * ks.size(), last && bias ? bias + j : nullptr,
-                        pointers.data(), ks.size(), count,
-                        static_cast<int>(std::min<std::int64_t>(l.tile_columns, j1 - j)), !first,
-                        last && relu_ && parts_.k == 1});
-            for (int i = 0; i < count; ++i) pointers[static_cast<std::size_t>(i)] += l.tile_columns;
+          b_->pack(b, {j0, j1}, l.tile_columns, true, ks, rest, panels);
+        for (std::int64_t i = is.begin; i < is.end; i += l.tile_rows) {
+          const std::int64_t height = std::min<std::int64_t>(l.tile_rows, is.end - i);
+          for (std::int64_t r = 0; r < height; ++r)
+            pointers[static_cast<std::size_t>(r)] = c + grid.offset(i + r) + j0;
+          Tile tile{.a = block + (i - is.begin) * ks.size(),
+                    .b = panels,
+                    .a_row = 0,
+                    .bias = nullptr,
+                    .c = pointers.data(),
+                    .depth = ks.size(),
+                    .rows = static_cast<int>(height),
+                    .columns = 0,
+                    .accumulate = !first,
+                    .relu = last && relu_ && parts_.k == 1};
+          if (direct_a_) {
+            tile.a_row = a_->strides()->outer;
+            tile.a = a + i * tile.a_row + ks.begin;
           }
-          strip += count * ks.size();
-        });
+          for (std::int64_t j = j0; j < j1; j += l.tile_columns) {
+            tile.bias = last && bias ? bias + j : nullptr;
+            tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, j1 - j));
+            l.multiply(tile);
+            tile.b += l.tile_columns * ks.size();
+            for (std::int64_t r = 0; r < height; ++r)
+              pointers[static_cast<std::size_t>(r)] += l.tile_columns;
+          }
+        }
       }
     });
   });

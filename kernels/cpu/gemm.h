@@ -32,6 +32,14 @@ struct PixelGrid {
   }
 };
 
+// Element (i, k) is data[i * outer + segments[k / run] + k % run * depth]; no segments: i * outer +
+// k * depth. One of the strides is 1.
+struct Strides {
+  std::int64_t outer, depth;
+  std::vector<std::int64_t> segments{};
+  std::int64_t run = 0;
+};
+
 // One operand of a product: `outer` numbers the rows of a or the columns of b, `depth` is summed
 // over.
 class Operand {
@@ -39,17 +47,17 @@ class Operand {
   virtual ~Operand() = default;
   // Floats that pack() needs beside its result, for strips of at most `width`.
   virtual std::int64_t scratch(std::int64_t width, std::int64_t depth) const = 0;
-  // to [depth, padded]: the strip `outer` of the operand, then zeros up to `padded` columns.
-  virtual void pack(const float* data, Range outer, int padded, Range depth, float* scratch,
-                    float* to) const = 0;
-};
+  // to [strips][depth, width]: the operand's `outer` range in strips of `width`, the last of which
+  // is narrower, or filled with zeros if `fill`.
+  virtual void pack(const float* data, Range outer, int width, bool fill, Range depth,
+                    float* scratch, float* to) const;
+  // The strides, if the operand is a plain matrix.
+  virtual const Strides* strides() const { return nullptr; }
 
-// Element (i, k) is data[i * outer + segments[k / run] + k % run * depth]; no segments: i * outer +
-// k * depth. One of the strides is 1.
-struct Strides {
-  std::int64_t outer, depth;
-  std::vector<std::int64_t> segments{};
-  std::int64_t run = 0;
+ private:
+  // One strip: to [depth, padded].
+  virtual void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
+                          float* to) const = 0;
 };
 std::unique_ptr<Operand> strided(Strides strides);
 
@@ -90,6 +98,9 @@ class Product {
     std::int64_t count() const { return m * n * k; }
   };
   Parts choose_parts(int threads) const;
+  // Whether the product reads a as it lies in memory: packing costs more than it saves where each
+  // element is used only a few times.
+  bool reads_a_directly() const;
   void run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
                 const float* bias, const PixelGrid& grid, float* c, float* scratch) const;
   struct Scratch {
@@ -101,7 +112,7 @@ class Product {
   Shape shape_;
   std::unique_ptr<Operand> a_, b_;
   PixelGrid grid_;
-  bool relu_;
+  bool relu_, direct_a_;
   Parts parts_;
 };
 

@@ -3,6 +3,7 @@
 //   average   whole images are sums of columns; smaller windows go pixel by pixel
 
 #include <cstring>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
@@ -113,39 +114,45 @@ WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uin
     }
 }
 
+// The windows along one axis that have a position: [begin, end).
+struct Reach {
+  std::int64_t begin, end;
+};
+std::vector<Reach> reach_of(const MaxPool& op, std::int64_t in, std::int64_t out) {
+  std::vector<Reach> all;
+  for (std::int64_t i = 0; i < in; ++i) {
+    const std::int64_t at = i + op.padding;
+    all.push_back(
+        {at < op.window ? 0 : (at - op.window) / op.stride + 1, std::min(out, at / op.stride + 1)});
+  }
+  return all;
+}
+
 // The adjoint in general, one row of d_x: each pixel takes from the windows over it, in order, what
 // they took from it.
 template <int lanes>
-WARPSTEP_LOOP void gather_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
-                              float* d_x, std::int64_t h) {
+WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, const float* d_y,
+                              const std::uint8_t* index, float* d_x, std::int64_t h) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   using Bytes = typename Vector<lanes>::Bytes;
   const std::int64_t window = p.op.window, stride = p.op.stride;
-  // The windows [first, last] that have position `at` of an axis.
-  const auto first = [&](std::int64_t at) {
-    return at < window ? std::int64_t{0} : (at - window) / stride + 1;
-  };
-  const std::int64_t at_h = h + p.op.padding;
-  const std::int64_t i_end = std::min(p.out_height, at_h / stride + 1);
-  for (std::int64_t w = 0; w < p.width; ++w) {
-    const std::int64_t at_w = w + p.op.padding;
-    const std::int64_t j_end = std::min(p.out_width, at_w / stride + 1);
+  for (std::int64_t w = 0; w < p.width; ++w)
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
       Floats sum{}, gradient;
       Bytes narrow;
-      for (std::int64_t i = first(at_h); i < i_end; ++i)
-        for (std::int64_t j = first(at_w); j < j_end; ++j) {
-          load(gradient, d_y + i * p.out_row() + j * p.channels + c);
-          load(narrow, index + i * p.out_row() + j * p.channels + c);
-          const auto position =
-              static_cast<std::int32_t>((at_h - i * stride) * window + at_w - j * stride);
+      for (std::int64_t i = rows.begin; i < rows.end; ++i)
+        for (std::int64_t j = reach[w].begin; j < reach[w].end; ++j) {
+          const std::int64_t from = i * p.out_row() + j * p.channels + c;
+          load(gradient, d_y + from);
+          load(narrow, index + from);
+          const auto position = static_cast<std::int32_t>((h + p.op.padding - i * stride) * window +
+                                                          w + p.op.padding - j * stride);
           const Ints at = __builtin_convertvector(narrow, Ints);
           sum += at == position ? gradient : Floats{};
         }
       std::memcpy(d_x + w * p.channels + c, &sum, sizeof sum);
     }
-  }
 }
 
 template <int lanes>
@@ -161,23 +168,27 @@ void pool(const Pooling& p, const Buffers& b) {
 }
 
 template <int lanes>
-void unpool(const Pooling& p, const Buffers& b) {
-  static const auto tile_row = vectorized<unpool_row<lanes>>();
-  static const auto any_row = vectorized<gather_row<lanes>>();
-  const bool tiles = p.op.stride == p.op.window && p.op.padding == 0 &&
-                     p.out_height * p.op.window == p.height && p.out_width * p.op.window == p.width;
-  const std::int64_t rows = tiles ? p.out_height : p.height;
+void unpool_tiles(const Pooling& p, const Buffers& b) {
+  static const auto row = vectorized<unpool_row<lanes>>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
-    for (std::int64_t i = 0; i < rows; ++i) {
-      float* d_x = as<float>(b.out[0]) + n * p.height * p.row();
-      const std::int64_t of_y = n * p.out_height * p.out_row();
-      const float* d_y = as<float>(b.in[0]) + of_y;
-      const std::uint8_t* index = as<std::uint8_t>(b.in[1]) + of_y;
-      if (tiles)
-        tile_row(p, d_y + i * p.out_row(), index + i * p.out_row(), d_x, i);
-      else
-        any_row(p, d_y, index, d_x + i * p.row(), i);
+    for (std::int64_t i = 0; i < p.out_height; ++i) {
+      const std::int64_t at = (n * p.out_height + i) * p.out_row();
+      row(p, as<float>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
+          as<float>(b.out[0]) + n * p.height * p.row(), i);
+    }
+}
+
+template <int lanes>
+void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
+                        const std::vector<Reach>& columns, const Buffers& b) {
+  static const auto row = vectorized<gather_row<lanes>>();
+#pragma omp parallel for collapse(2) schedule(static)
+  for (std::int64_t n = 0; n < p.images; ++n)
+    for (std::int64_t h = 0; h < p.height; ++h) {
+      const std::int64_t at = n * p.out_height * p.out_row();
+      row(p, columns.data(), rows[idx(h)], as<float>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
+          as<float>(b.out[0]) + (n * p.height + h) * p.row(), h);
     }
 }
 
@@ -189,36 +200,40 @@ std::int64_t lanes_for(std::int64_t channels) {
   return 1;
 }
 
-template <template <int> class Run>
-std::unique_ptr<Kernel> with_lanes(const Pooling& pooling) {
-  const std::int64_t lanes = lanes_for(pooling.channels);
+// Calls make.operator()<lanes>(name) with the lanes for these channels.
+template <class Make>
+std::unique_ptr<Kernel> with_lanes(std::int64_t channels, Make make) {
+  const std::int64_t lanes = lanes_for(channels);
   const std::string name = fmt::format("loops, {} channels at once", lanes);
   switch (lanes) {
-    case 16: return host_kernel(name, [pooling](const Buffers& b) { Run<16>()(pooling, b); });
-    case 8: return host_kernel(name, [pooling](const Buffers& b) { Run<8>()(pooling, b); });
-    case 4: return host_kernel(name, [pooling](const Buffers& b) { Run<4>()(pooling, b); });
-    default: return host_kernel(name, [pooling](const Buffers& b) { Run<1>()(pooling, b); });
+    case 16: return make.template operator()<16>(name);
+    case 8: return make.template operator()<8>(name);
+    case 4: return make.template operator()<4>(name);
+    default: return make.template operator()<1>(name);
   }
 }
-
-template <int lanes>
-struct Pool {
-  void operator()(const Pooling& p, const Buffers& b) const { pool<lanes>(p, b); }
-};
-template <int lanes>
-struct Unpool {
-  void operator()(const Pooling& p, const Buffers& b) const { unpool<lanes>(p, b); }
-};
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
-  return with_lanes<Pool>({op, operands.in_shape(0), operands.out_shape()});
+  const Pooling p(op, operands.in_shape(0), operands.out_shape());
+  return with_lanes(p.channels, [&]<int lanes>(const std::string& name) {
+    return host_kernel(name, [p](const Buffers& b) { pool<lanes>(p, b); });
+  });
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
   if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
-  return with_lanes<Unpool>({op.pool, op.input, operands.in_shape(0)});
+  const Pooling p(op.pool, op.input, operands.in_shape(0));
+  const bool tiles = p.op.stride == p.op.window && p.op.padding == 0 &&
+                     p.out_height * p.op.window == p.height && p.out_width * p.op.window == p.width;
+  return with_lanes(p.channels, [&]<int lanes>(const std::string& name) {
+    if (tiles) return host_kernel(name, [p](const Buffers& b) { unpool_tiles<lanes>(p, b); });
+    const std::vector<Reach> rows = reach_of(p.op, p.height, p.out_height),
+                             columns = reach_of(p.op, p.width, p.out_width);
+    return host_kernel(name,
+                       [=](const Buffers& b) { unpool_overlapping<lanes>(p, rows, columns, b); });
+  });
 }
 
 // Average pooling.

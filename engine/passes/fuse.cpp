@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "engine/core/error.h"
 #include "engine/passes/fuse_norm_conv.h"
@@ -178,6 +179,74 @@ void fuse_updates(Graph& graph, const FuseOptions&) {
   graph.nodes.push_back(std::move(all));
 }
 
+// The gradients of a pooled convolution, as far as the step has them.
+struct PooledGradients {
+  Node* pool = nullptr;
+  std::vector<Node*> data, weight;
+};
+
+// What reads the pool's index, if that is only the pool's own gradient, and only the convolution's
+// gradients read that.
+std::optional<PooledGradients> pooled_gradients(Graph& graph, const Node& conv, const Node& pool) {
+  PooledGradients found;
+  int uses = 0;
+  for (Node& node : graph.nodes)
+    if (std::ranges::find(node.in, pool.out[1]) != node.in.end()) {
+      if (!std::holds_alternative<MaxPoolGrad>(node.op) || found.pool) return std::nullopt;
+      found.pool = &node;
+    }
+  if (!found.pool) return found;
+  const int d_z = found.pool->out[0];
+  for (Node& node : graph.nodes) {
+    const auto reads = std::ranges::count(node.in, d_z);
+    if (reads == 0) continue;
+    uses += static_cast<int>(reads);
+    if (std::holds_alternative<ConvDataGrad>(node.op) && node.in[0] == d_z &&
+        node.in[1] == conv.in[1])
+      found.data.push_back(&node);
+    else if (std::holds_alternative<ConvWeightGrad>(node.op) && node.in[1] == d_z &&
+             node.in[0] == conv.in[0])
+      found.weight.push_back(&node);
+  }
+  const bool all = uses == static_cast<int>(found.data.size() + found.weight.size());
+  const bool sums = found.pool->out.size() > 1;  // the convolution's bias gradient
+  if (!all || (sums && found.weight.size() != 1)) return std::nullopt;
+  return found;
+}
+
+void fuse_conv_pool(Graph& graph, const FuseOptions& options) {
+  if (!options.computes) return;
+  Rewriter rewriter(graph);
+  for (Node& pool : graph.nodes) {
+    if (!std::holds_alternative<MaxPool>(pool.op)) continue;
+    Node* conv = rewriter.sole_producer<Conv>(pool.in[0]);
+    if (!conv || std::get<Conv>(conv->op).relu) continue;
+    Conv fused = std::get<Conv>(conv->op);
+    fused.pool = std::get<MaxPool>(pool.op);
+    const auto gradients = pooled_gradients(graph, *conv, pool);
+    if (!gradients || !options.computes(fused, graph.types(conv->in))) continue;
+    conv->op = fused;
+    conv->out = pool.out;
+    rewriter.drop(pool);
+    if (!gradients->pool) continue;
+    const Node& of_pool = *gradients->pool;
+    for (Node* node : gradients->data) {
+      std::get<ConvDataGrad>(node->op).conv.pool = fused.pool;
+      node->in = {of_pool.in[0], node->in[1], of_pool.in[1]};
+    }
+    for (Node* node : gradients->weight) {
+      Conv& op = std::get<ConvWeightGrad>(node->op).conv;
+      op.pool = fused.pool;
+      node->in = {node->in[0], of_pool.in[0], of_pool.in[1]};
+      if (of_pool.out.size() > 1) {
+        op.bias = true;
+        node->out.push_back(of_pool.out[1]);
+      }
+    }
+    rewriter.drop(of_pool);
+  }
+}
+
 // In the order in which they are applied.
 constexpr std::array table{
     FusionRow{fusion::relu_pool,
@@ -210,6 +279,10 @@ constexpr std::array table{
               FuseStage::backward, fuse_linear_dgrad_relu},
     FusionRow{fusion::updates, "every parameter's update in one call over one arena",
               FuseStage::updates, fuse_updates},
+    FusionRow{fusion::conv_pool,
+              "the convolution pools what it computes and its gradients read through the pool: "
+              "its output and that gradient are never written",
+              FuseStage::lowered, fuse_conv_pool},
     FusionRow{fusion::conv_statistics,
               "the convolution sums what it writes for the batch norm after it, which need not "
               "read it for its statistics",

@@ -50,7 +50,8 @@ Graph step_of(const Tried& tried, StepOptions options) {
 
 // What each row finds something in.
 bool applies(std::string_view row, std::string_view model) {
-  const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias"},
+  const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias",
+                                                   "conv+pool"},
       of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",  "conv+statistics",
                "norm+conv", "join+conv",     "dgrad+norm.dgrad"},
       of_residual{"relu+pool", "softmax+xent", "updates"};
@@ -110,7 +111,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       ThrowsMessage<UsageError>(
           "no fusion is called 'conv+rleu'; there are relu+pool, "
           "conv+relu, linear+relu, norm+relu, norm+add+relu, softmax+xent, add+norm.dgrad, "
-          "dgrad+bias, linear.dgrad+relu, updates, conv+statistics, "
+          "dgrad+bias, linear.dgrad+relu, updates, conv+pool, conv+statistics, "
           "dgrad+norm.dgrad, norm+conv, join+conv"));
 }
 

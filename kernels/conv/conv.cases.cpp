@@ -34,6 +34,39 @@ void add(List& list, const Size& size, bool heavy = false, Fill fill = {}) {
   }
 }
 
+// A convolution with its pool, and its gradients through the pool.
+void add_pooled(List& list, const Size& size, bool relu) {
+  Conv op = size.op;
+  op.pool = MaxPool{.window = 2, .stride = 2, .padding = 0, .relu = relu};
+  const Type x{DType::f32, {size.batch, size.height, size.width, size.channels}};
+  const Type weight{DType::f32, weight_shape(op, size.channels)};
+  const auto index = [&](Case& c) {
+    const Type z{DType::f32, convolved(op, x.shape)};
+    max_pool(input(c, "z", z, {Fill::Kind::distinct, 1}), *op.pool);
+    return Tensor{&c.graph, c.graph.nodes.back().out[1]};
+  };
+  const Type y = infer(*op.pool, {{DType::f32, convolved(op, x.shape)}})[0];
+  const std::string label = std::string(size.label) + (relu ? " relu" : "") + " pool";
+  list.add(label,
+           [&](Case& c) {
+             std::vector<Tensor> in{input(c, "x", x), input(c, "weight", weight)};
+             if (op.bias) in.push_back(input(c, "bias", {DType::f32, {op.out}}));
+             record(c, op, in);
+           })
+      .fusion = fusion::conv_pool;
+  list.add(label + " data gradient",
+           [&](Case& c) {
+             record(c, ConvDataGrad{op, x.shape},
+                    {input(c, "d_y", y), input(c, "weight", weight), index(c)});
+           })
+      .fusion = fusion::conv_pool;
+  list.add(label + " weight gradient",
+           [&](Case& c) {
+             record(c, ConvWeightGrad{op}, {input(c, "x", x), input(c, "d_y", y), index(c)});
+           })
+      .fusion = fusion::conv_pool;
+}
+
 }  // namespace
 
 static void add_conv(List list) {
@@ -77,6 +110,18 @@ static void add_conv(List list) {
            Size{"2x2 of 2x1 pixels", 4, 2, 1, 5, conv_op(7, 2, 1, 1, 1, 1, false)},
            Size{"even kernel", 3, 9, 9, 5, conv_op(7, 2, 1, 1)},
            Size{"channels 1 to 1", 3, 6, 5, 1, conv_op(1, 3, 1, 1)},
+       })
+    add(list, size);
+  for (const Size& size : {
+           Size{"cifar10cnn conv3", 3, 16, 16, 32, conv_op(64, 3, 1, 1)},
+           Size{"30 channels of odd maps", 5, 17, 19, 30, conv_op(30, 3, 1, 1)},
+           Size{"no bias", 9, 8, 8, 8, conv_op(24, 3, 1, 1, 1, 1, false)},
+       })
+    for (const bool relu : {false, true}) add_pooled(list, size, relu);
+  for (const Size& size : {
+           Size{"3x3 of 30 to 50 channels", 9, 13, 10, 30, conv_op(50, 3, 1, 1)},
+           Size{"3x3 of 9 to 17 channels without padding", 9, 12, 11, 9, conv_op(17, 3, 1, 0)},
+           Size{"3x3 of 20 to 12 channels with padding 2", 9, 10, 10, 20, conv_op(12, 3, 1, 2)},
        })
     add(list, size);
   add(list, {"all inputs equal", 3, 8, 8, 8, conv_op(16, 3, 1, 1)}, false,

@@ -15,20 +15,25 @@ bool uses_winograd(const Operands& operands, const Conv& op, const Shape& x, con
 
 }  // namespace
 
+bool computes_pooled(const Conv& op, const Shape& x, const Context& context) {
+  return op.pool && !op.relu && !context.exact_math && !suits_narrow(op, x) &&
+         suits_winograd(op, x, convolved(op, x)) && pools_in_winograd(op);
+}
+
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
-  const Shape &x = operands.in_shape(0), &z = operands.out_shape();
+  const Shape &x = operands.in_shape(0), z = convolved(op, x);
   if (suits_narrow(op, x)) return narrow_conv(op, x, z);
   return uses_winograd(operands, op, x, z) ? winograd_conv(op, x, z) : product_conv(op, x, z);
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
-  const Shape &x = op.input, &z = operands.in_shape(0);
+  const Shape &x = op.input, z = convolved(op.conv, x);
   return uses_winograd(operands, op.conv, x, z) ? winograd_data_grad(op.conv, x, z)
                                                 : product_data_grad(op.conv, x, z);
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
-  const Shape &x = operands.in_shape(0), &z = operands.in_shape(1);
+  const Shape &x = operands.in_shape(0), z = convolved(op.conv, x);
   if (suits_narrow(op.conv, x)) return narrow_weight_grad(op.conv, x, z);
   return uses_winograd(operands, op.conv, x, z) ? winograd_weight_grad(op.conv, x, z)
                                                 : product_weight_grad(op.conv, x, z);

@@ -33,7 +33,7 @@ struct Winograd {
   std::int64_t images, height, width, in;   // of x
   std::int64_t out_height, out_width, out;  // of z
   std::int64_t padding;
-  bool relu,
+  bool relu, pool_relu,
       turned;  // turned: the weights are those of the convolution whose data gradient this is
 
   std::int64_t tile_rows() const { return (out_height + 3) / 4; }
@@ -131,26 +131,35 @@ std::int64_t block_floats(const Winograd& w) {
   return block_tiles(w) * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
 }
 
+// Where a convolution's operands are: an index is -1 without a pool.
+struct Places {
+  int bias, in_index, out_index;
+};
+
 // u first, then a block for each thread.
-std::unique_ptr<Kernel> convolution(const Winograd& w, bool bias) {
+std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t u_floats = 36 * w.weight_stride();
   const auto run = [=](const Buffers& b) {
     const Loops& loops = winograd_loops();
     auto* u = as<float>(b.workspace);
+    const float* bias = at.bias < 0 ? nullptr : as<float>(b.in[idx(at.bias)]);
+    const auto* in_index = at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)]);
+    auto* out_index = at.out_index < 0 ? nullptr : as<std::uint8_t>(b.out[idx(at.out_index)]);
     const std::int64_t blocks = (w.tiles() + block_tiles(w) - 1) / block_tiles(w);
     const std::int64_t shares = (blocks + threads() - 1) / threads() * threads();
+    constexpr std::int64_t channels = 32;  // of one task
 #pragma omp parallel
     {
 #pragma omp for schedule(static)
-      for (std::int64_t o = 0; o < w.out; o += 2 * 16)
-        loops.prepare_weights(w, as<float>(b.in[1]), o, std::min(w.out, o + 2 * 16), u);
+      for (std::int64_t o = 0; o < w.out; o += channels)
+        loops.prepare_weights(w, as<float>(b.in[1]), o, std::min(w.out, o + channels), u);
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats(w);
 #pragma omp for schedule(static)
       for (std::int64_t i = 0; i < shares; ++i) {
         const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
         if (first < end)
-          loops.convolve_tiles(w, as<float>(b.in[0]), u, bias ? as<float>(b.in[2]) : nullptr,
-                               as<float>(b.out[0]), first, end - first, scratch);
+          loops.convolve_tiles(w, as<float>(b.in[0]), in_index, u, bias, as<float>(b.out[0]),
+                               out_index, first, end - first, scratch);
       }
     }
   };
@@ -176,25 +185,31 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z) {
          36 * (tiles + 72) < z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]);
 }
 
+bool pools_in_winograd(const Conv& op) {
+  return op.padding == 1 && op.pool->window == 2 && op.pool->stride == 2 && op.pool->padding == 0;
+}
+
 std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, op.relu, false},
-                     op.bias);
+  return convolution({x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, op.relu,
+                      op.pool && op.pool->relu, false},
+                     {op.bias ? 2 : -1, -1, op.pool ? 1 : -1});
 }
 
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({z[0], z[1], z[2], z[3], x[1], x[2], x[3], 2 - op.padding, false, true},
-                     false);
+  return convolution({z[0], z[1], z[2], z[3], x[1], x[2], x[3], 2 - op.padding, false, false, true},
+                     {-1, op.pool ? 2 : -1, -1});
 }
 
 // Workspace: d_u, then the transformed tiles of x and of d_z.
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
-  const Winograd w{x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, false, false};
+  const Winograd w{x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, false, false, false};
   const std::int64_t chunk = chunk_tiles(w), stride = w.weight_stride();
   const std::int64_t v_stride = chunk * w.in + 16, q_stride = chunk * w.padded() + 16;
-  const auto run = [=, bias = op.bias](const Buffers& b) {
+  const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
     const Loops& loops = winograd_loops();
     auto *d_u = as<float>(b.workspace), *v = d_u + 36 * stride, *q = v + 36 * v_stride;
     auto* d_bias = bias ? as<float>(b.out[1]) : nullptr;
+    const auto* index = pooled ? as<std::uint8_t>(b.in[2]) : nullptr;
     constexpr std::int64_t channels = 32, tiles = 8;  // of one task
     const std::int64_t groups = (w.in + channels - 1) / channels;
     if (bias) std::fill_n(d_bias, w.out, 0.0F);
@@ -203,7 +218,7 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
       const std::int64_t count = std::min(chunk, w.tiles() - first);
 #pragma omp for schedule(static)
       for (std::int64_t t = 0; t < count; t += tiles)
-        loops.transform_tiles(w, as<float>(b.in[0]), as<float>(b.in[1]), first + t,
+        loops.transform_tiles(w, as<float>(b.in[0]), as<float>(b.in[1]), index, first + t,
                               std::min(tiles, count - t), v + t * w.in, v_stride,
                               q + t * w.padded(), q_stride);
 #pragma omp for schedule(static)

@@ -73,6 +73,11 @@ class Cpu final : public Backend {
     return std::find(unwanted.begin(), unwanted.end(), fusion) == unwanted.end();
   }
 
+  bool computes(const AnyOp& op, const Types& in) const override {
+    const auto* conv = std::get_if<Conv>(&op);
+    return conv && computes_pooled(*conv, in[0].shape, context_);
+  }
+
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
     const std::size_t rounded =
         (std::max<std::size_t>(bytes, 1) + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;

@@ -39,6 +39,10 @@ Shape weight_shape(const Conv& op, std::int64_t channels) {
   return {op.out, op.kernel, op.kernel, channels / op.groups};
 }
 
+Shape convolved(const Conv& op, const Shape& x) {
+  return {x[0], out_extent(op, x[1], "height"), out_extent(op, x[2], "width"), op.out};
+}
+
 Types infer(const Conv& op, const Types& in) {
   require_inputs(op.name, in, op.bias ? 3 : 2, op.bias ? 3 : 2);
   const Shape& x = in[0].shape;
@@ -46,8 +50,8 @@ Types infer(const Conv& op, const Types& in) {
   if (in[1].shape != weight_shape(op, x[3]))
     fail<ShapeError>("weight is {}, input {} wants {}", in[1].shape.text(), x.text(),
                      weight_shape(op, x[3]).text());
-  return {
-      {in[0].dtype, {x[0], out_extent(op, x[1], "height"), out_extent(op, x[2], "width"), op.out}}};
+  const Type z{in[0].dtype, convolved(op, x)};
+  return op.pool ? infer(*op.pool, {z}) : Types{z};
 }
 
 void grad(const Conv& op, Adjoint& adjoint) {
@@ -68,8 +72,8 @@ void grad(const Conv& op, Adjoint& adjoint) {
 
 Cost cost(const Conv& op, const Types& in, const Types& out) {
   const double depth = taps(op, in[0].shape[3]);
-  return {2 * depth * static_cast<double>(out[0].shape.count()), bytes_of(in) + bytes_of(out),
-          depth};
+  return {2 * depth * static_cast<double>(convolved(op, in[0].shape).count()),
+          bytes_of(in) + bytes_of(out), depth};
 }
 
 std::string text(const Conv& op) {
@@ -80,19 +84,21 @@ std::string text(const Conv& op) {
   if (op.groups != 1) s += fmt::format(" g{}", op.groups);
   if (op.bias) s += " +bias";
   if (op.relu) s += " +relu";
+  if (op.pool) s += fmt::format(" +pool {}", text(*op.pool));
   return s;
 }
 
 Types infer(const ConvDataGrad& op, const Types& in) {
-  require_inputs(op.name, in, 2, 2);
+  require_inputs(op.name, in, op.conv.pool ? 3 : 2, op.conv.pool ? 3 : 2);
   return {{in[0].dtype, op.input}};
 }
 
 Cost cost(const ConvDataGrad& op, const Types& in, const Types& out) {
   const double depth =
       static_cast<double>(op.conv.kernel * op.conv.kernel * op.conv.out / op.conv.groups);
-  return {2 * taps(op.conv, op.input[3]) * static_cast<double>(in[0].shape.count()),
-          bytes_of(in) + bytes_of(out), depth};
+  return {
+      2 * taps(op.conv, op.input[3]) * static_cast<double>(convolved(op.conv, op.input).count()),
+      bytes_of(in) + bytes_of(out), depth};
 }
 
 std::string text(const ConvDataGrad& op) {
@@ -100,14 +106,14 @@ std::string text(const ConvDataGrad& op) {
 }
 
 Types infer(const ConvWeightGrad& op, const Types& in) {
-  require_inputs(op.name, in, 2, 2);
+  require_inputs(op.name, in, op.conv.pool ? 3 : 2, op.conv.pool ? 3 : 2);
   Types out{{in[0].dtype, weight_shape(op.conv, in[0].shape[3])}};
   if (op.conv.bias) out.push_back({in[0].dtype, {op.conv.out}});
   return out;
 }
 
 Cost cost(const ConvWeightGrad& op, const Types& in, const Types& out) {
-  const Shape& d_z = in[1].shape;
+  const Shape d_z = convolved(op.conv, in[0].shape);
   const double depth = static_cast<double>(d_z[0] * d_z[1] * d_z[2]);
   return {2 * taps(op.conv, in[0].shape[3]) * static_cast<double>(d_z.count()),
           bytes_of(in) + bytes_of(out), depth};

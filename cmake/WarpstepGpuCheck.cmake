@@ -2,7 +2,7 @@
 # only Python, CUDA 13 and cuDNN 9 on the machine with the GPU, no CMake and no packages:
 #   cmake --preset release -DWARPSTEP_TESTS=ON && cmake --build --preset release --target gpu_check_programs
 #   cmake --install build/release --prefix DIR --component gpu_check --strip
-# The cpu backend is left out: its oneDNN is 38 MB, and GPU tests do not use it.
+# The cpu backend is left out: GPU tests do not use it.
 if(NOT WARPSTEP_TESTS OR NOT WARPSTEP_HAS_CUDA)
   return()
 endif()

@@ -81,7 +81,7 @@ TEST_P(ModelOnCpu, ComputesTheSameWithoutItsFusions) {
   EXPECT_NO_THROW(check->step());
 }
 
-// oneDNN gains nothing from some fusions: the step is compiled without them; bind() may refuse
+// The CPU gains nothing from some fusions: the step is compiled without them; bind() may refuse
 // them.
 TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
   const auto cpu = open_backend("cpu");

@@ -56,7 +56,7 @@ double spread_of(const json& golden) {
   return golden.at("float32_spread").get<double>();
 }
 
-// Winograd's transforms round some hundred times more than sums do, and Adam makes whole steps of a
+// Winograd's transforms round some ten times more than sums do, and Adam makes whole steps of a
 // gradient that is rounding noise: 2e-4 of the weights after ten steps, where exact algorithms stay
 // below 3e-7. So the weights themselves are held tightly without Winograd, and loosely with it.
 struct Way {
@@ -225,8 +225,7 @@ void Parity::expect_final(const std::vector<std::vector<float>>& initial) const 
     EXPECT_NEAR(norm(moved), expected, 1e-3 * expected + noise) << name;
   }
   // Winograd's rounding is averaged in a running mean: 1.6e-5 with it, 2.2e-6 without, where it was
-  // largest (airbench, AVX-512 of Sapphire Rapids; how oneDNN divides its sums depends on the
-  // caches).
+  // largest (airbench).
   const double buffer_floor = GetParam().exact_math ? 1e-5 : 1e-4;
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const json& golden = golden_.at("buffers")[b];

@@ -61,7 +61,7 @@ warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::mode
 add_dependencies(signals_test warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
-warpstep_test(cpu_test TIER cpu SOURCES memory_layouts_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
+warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)

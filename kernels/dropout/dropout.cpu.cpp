@@ -1,6 +1,5 @@
-// Dropout on the CPU, in both layouts: an element's random word depends on its place in the logical
-// shape, not on where it is stored. Bound by the arithmetic of the draws; 32 at once fill vector
-// registers. Figures: bench/RECORDS.md.
+// Dropout on the CPU: an element's random word depends on its place in the logical shape. Bound by
+// the arithmetic of the draws; 32 at once fill vector registers. Figures: bench/RECORDS.md.
 #include <bit>
 #include <cmath>
 

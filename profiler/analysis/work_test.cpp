@@ -26,7 +26,7 @@ Json call(const std::string& layer, const std::string& op, const std::string& ph
           {"out", {value("f32", {128, 32, 32, 16})}},
           {"flops", flops},
           {"bytes", bytes},
-          {"implementation", "jit:" + op}};
+          {"implementation", "kernel of " + op}};
 }
 
 // conv1 forward and weight gradient, relu, update.
@@ -94,7 +94,7 @@ TEST(Work, SumsLayersOpsAndImplementations) {
   EXPECT_DOUBLE_EQ(work.ops[0].share, 0.3);
   EXPECT_EQ(work.ops[0].count, 2U);
   ASSERT_EQ(work.kernels.size(), 4U);
-  EXPECT_EQ(work.kernels[0].kernel, "jit:conv.wgrad");
+  EXPECT_EQ(work.kernels[0].kernel, "kernel of conv.wgrad");
   EXPECT_EQ(work.kernels[0].min_ns, 20'000U);
   EXPECT_EQ(work.kernels[0].max_ns, 40'000U);
   EXPECT_DOUBLE_EQ(work.kernels[0].mean_ns, 30e3);

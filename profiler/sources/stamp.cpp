@@ -200,9 +200,9 @@ std::string chosen(const std::string& line) {
 // Versions of the loaded libraries that affect speed and results, from their file names:
 // .../libcudnn.so.9.13.0.
 Stamp libraries(const path& root) {
-  static constexpr std::array<std::string_view, 11> known{
-      "libcuda",  "libcudart", "libcudnn",     "libcublasLt", "libcupti", "libnccl",
-      "libnvrtc", "libdnnl",   "libnvidia-ml", "libgomp",     "libmpi"};
+  static constexpr std::array<std::string_view, 10> known{
+      "libcuda", "libcudart", "libcudnn",     "libcublasLt", "libcupti",
+      "libnccl", "libnvrtc",  "libnvidia-ml", "libgomp",     "libmpi"};
   Stamp json = Stamp::object();
   const std::string maps = read_text(root / "proc/self/maps").value_or("");
   std::string_view rest = maps;

@@ -29,7 +29,7 @@ void write_machine(Tree& tree) {
       .write("proc/self/maps",
              "7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libcudnn.so.9.13.0\n"
              "7f01-7f02 r--p 00000000 08:01 12  /usr/lib/libcudnn.so.9.13.0\n"
-             "7f02-7f03 r-xp 00000000 08:01 13  /usr/lib/libdnnl.so.3.1 (deleted)\n"
+             "7f02-7f03 r-xp 00000000 08:01 13  /usr/lib/libgomp.so.1.0.0 (deleted)\n"
              "7f03-7f04 r-xp 00000000 08:01 13  /usr/lib/libother.so.3.1\n"
              "7f04-7f05 rw-p 00000000 00:00 0\n")
       .write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
@@ -55,7 +55,7 @@ TEST(MachineStamp, HasEverythingThatTheKernelReports) {
     "boot": "5bf3b2a6-0d0c-4e3c",
     "load_average": [0.52, 1.25, 3.0],
     "transparent_huge_pages": "madvise",
-    "libraries": {"libcudnn": "9.13.0", "libdnnl": "3.1"}})"));
+    "libraries": {"libcudnn": "9.13.0", "libgomp": "1.0.0"}})"));
 }
 
 TEST(MachineStamp, LeavesOutWhatIsMissing) {

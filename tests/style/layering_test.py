@@ -30,8 +30,6 @@ CUDA = re.compile(r"(cuda|cublas|cudnn|cupti|curand|cusparse|cusolver|cufft|nccl
                   r"thrust/|cooperative_groups|mma\.h|device_launch_parameters|driver_types|vector_types)")
 CUDA_PLACES = re.compile(r".*\.cuda\.[^/]*$|kernels/cuda/|profiler/sources/cupti[^/]*$|data/pinned[^/]*$|"
                          r"tests/cuda_on_cpu/")
-DNNL = re.compile(r"(oneapi/)?dnnl")
-DNNL_PLACES = re.compile(r".*\.cpu\.[^/]*$|kernels/cpu/")
 TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")
 TEST_FILE = re.compile(r".*_test\.(cpp|cu)$")
 NO_CONDITIONALS = {"engine", "models", "data"}
@@ -50,9 +48,6 @@ def library_rule(path, folder, header):
         if not CUDA_PLACES.match(path):
             return (f"<{header}> belongs to CUDA",
                     "include it only in *.cuda.*, kernels/cuda/, profiler/sources/cupti* or data/pinned*")
-    elif DNNL.match(header):
-        if not DNNL_PLACES.match(path):
-            return f"<{header}> belongs to oneDNN", "include it only in *.cpu.* or kernels/cpu/"
     elif header.startswith(TEST_LIBRARIES):
         if folder not in FREE and not is_test(path):
             return f"<{header}> is for tests and benchmarks", "move this code to X_test.cpp, tests/ or bench/"
@@ -132,9 +127,7 @@ PLANTED = [
     ("profiler/a.cpp", '#include "engine/graph/graph.h"\n', "profiler/ may include"),
     ("kernels/conv/a.cpp", '#include "data/load/loader.h"\n', "kernels/ may include"),
     ("kernels/conv/conv.cpu.cpp", "#include <cudnn.h>\n", "belongs to CUDA"),
-    ("kernels/conv/conv.cuda.cu", "#include <oneapi/dnnl/dnnl.hpp>\n", "belongs to oneDNN"),
     ("data/load/loader.cpp", "#include <cuda_runtime.h>\n", "belongs to CUDA"),
-    ("tools/warpstep/a.cpp", "#include <dnnl.hpp>\n", "belongs to oneDNN"),
     ("engine/core/a.cpp", '#include "error.h"\n', "does not start at the root"),
     ("engine/graph/ops/a.cpp", '#include "engine/passes/fuse.h"\n', "engine/graph/ comes before engine/passes/"),
     ("data/io/a.h", '#include "data/load/loader.h"\n', "data/io/ comes before data/load/"),
@@ -151,8 +144,7 @@ CLEAN = [
     ("models/a.cpp", '#include "engine/graph/layers.h"\n// if only #ifdef were allowed\n'),
     ("data/pinned.cpp", '#include <cuda_runtime_api.h>\n#include "profiler/record.h"\n#include "profiler/record/span.h"\n'),
     ("data/decode/png.cpp", "#include <png.h>\n#include <zlib.h>\n"),
-    ("kernels/conv/conv.cpu.cpp", '#include <oneapi/dnnl/dnnl.hpp>\n#include "engine/graph/ops/conv.h"\n'),
-    ("kernels/cpu/engine.h", "#include <dnnl.hpp>\n"),
+    ("kernels/conv/conv.cpu.cpp", '#include <omp.h>\n#include "engine/graph/ops/conv.h"\n'),
     ("kernels/conv/conv.cuda.cu", "#include <cuda_fp16.h>\n#if __CUDA_ARCH__\n#endif\n"),
     ("profiler/sources/cupti.cpp", "#include <cupti.h>\n"),
     ("bench/a.cpp", '#include <benchmark/benchmark.h>\n#include "kernels/conv/conv.cases.h"\n'),

@@ -1,4 +1,5 @@
-// The planner on the layouts and workspaces that a backend's libraries choose.
+// The planner on whole models with the workspaces of a backend's kernels, and what is said of the
+// memory's peak.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,9 +21,9 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << " batch " << c.batch << " extent " << c.extent;
 }
 
-class PlanOnLayouts : public testing::TestWithParam<Case> {};
+class PlanWithWorkspaces : public testing::TestWithParam<Case> {};
 
-TEST_P(PlanOnLayouts, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
+TEST_P(PlanWithWorkspaces, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
   const Case& c = GetParam();
   const auto backend = open_backend("cpu");
   models::BuildOptions build;
@@ -50,7 +51,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PlanOnLayouts, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Models, PlanWithWorkspaces, testing::ValuesIn(cases()));
 
 // A device with little memory.
 class Small final : public Backend {

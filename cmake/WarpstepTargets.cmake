@@ -13,6 +13,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
 set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile ten source files at a time")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+if(WARPSTEP_SANITIZE)  # compiles without much optimisation, so the headers cost even more
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
+endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # The build tree uses the run paths of the installed tree. Otherwise CMake pads them for rewriting at installation, and the
@@ -105,11 +108,12 @@ endif()
 # leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
 set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$")
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [TSAN_FILTER f] [PROPERTIES ...]): a GoogleTest
-# program; all its tests have the tier as label, and the target tier_TIER builds it. SHARDS: a program with very many short
-# tests runs in n processes, because starting a process takes longer than a test. TSAN_FILTER: tests for ThreadSanitizer.
+# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [PROPERTIES ...]):
+# a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it. SHARDS: a program with very
+# many short tests runs in n processes, because starting a process takes longer than a test. ASAN_FILTER, TSAN_FILTER: the
+# tests that AddressSanitizer and ThreadSanitizer run.
 function(warpstep_test name)
-  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;TSAN_FILTER" "SOURCES;LINK;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -150,6 +154,8 @@ function(warpstep_test name)
   set(filter "")
   if(arg_TSAN_FILTER AND WARPSTEP_SANITIZE STREQUAL "thread")
     set(filter TEST_FILTER "${arg_TSAN_FILTER}")
+  elseif(arg_ASAN_FILTER AND "address" IN_LIST WARPSTEP_SANITIZE)
+    set(filter TEST_FILTER "${arg_ASAN_FILTER}")
   endif()
   gtest_discover_tests(${name} ${filter} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})

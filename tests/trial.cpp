@@ -53,23 +53,14 @@ std::string test_name(const testing::TestParamInfo<cases::Case>& info) {
   return name;
 }
 
-namespace {
-
-// Backends are asked for the convolution, and have its gradients if they have it.
-bool computes_pooled(const Node& node, const Graph& graph, const Backend& backend) {
-  Types in = graph.types(node.in);
-  if (const auto* conv = std::get_if<Conv>(&node.op)) return backend.computes(*conv, in);
-  const auto* data = std::get_if<ConvDataGrad>(&node.op);
-  if (data) in[0] = {in[0].dtype, data->input};
-  return backend.computes(data ? data->conv : std::get<ConvWeightGrad>(node.op).conv, in);
-}
-
-}  // namespace
-
 bool lacks_engine(const cases::Case& c, const Backend& backend) {
-  const Node& node = c.graph.nodes.back();
-  if (c.fusion == fusion::conv_pool) return !computes_pooled(node, c.graph, backend);
-  const bool may_be_declined = std::holds_alternative<NormConv>(node.op) ||
+  const auto pools = [](const Node& node) {
+    const auto* conv = std::get_if<Conv>(&node.op);
+    return conv && conv->pool;
+  };
+  const auto pooled = std::ranges::find_if(c.graph.nodes, pools);
+  const Node& node = pooled == c.graph.nodes.end() ? c.graph.nodes.back() : *pooled;
+  const bool may_be_declined = pools(node) || std::holds_alternative<NormConv>(node.op) ||
                                std::holds_alternative<NormConvDataGrad>(node.op) ||
                                std::holds_alternative<NormConvWeightGrad>(node.op);
   return may_be_declined && !backend.computes(node.op, c.graph.types(node.in));

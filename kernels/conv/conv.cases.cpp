@@ -34,37 +34,17 @@ void add(List& list, const Size& size, bool heavy = false, Fill fill = {}) {
   }
 }
 
-// A convolution with its pool, and its gradients through the pool.
+// A convolution with its pool.
 void add_pooled(List& list, const Size& size, bool relu) {
   Conv op = size.op;
   op.pool = MaxPool{.window = 2, .stride = 2, .padding = 0, .relu = relu};
-  const Type x{DType::f32, {size.batch, size.height, size.width, size.channels}};
-  const Type weight{DType::f32, weight_shape(op, size.channels)};
-  const auto index = [&](Case& c) {
-    const Type z{DType::f32, convolved(op, x.shape)};
-    max_pool(input(c, "z", z, {Fill::Kind::distinct, 1}), *op.pool);
-    return Tensor{&c.graph, c.graph.nodes.back().out[1]};
+  const auto build = [&](Case& c) {
+    const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
+    conv("conv", input(c, "x", type), op);
+    c.smooth = false;
   };
-  const Type y = infer(*op.pool, {{DType::f32, convolved(op, x.shape)}})[0];
-  const std::string label = std::string(size.label) + (relu ? " relu" : "") + " pool";
-  list.add(label,
-           [&](Case& c) {
-             std::vector<Tensor> in{input(c, "x", x), input(c, "weight", weight)};
-             if (op.bias) in.push_back(input(c, "bias", {DType::f32, {op.out}}));
-             record(c, op, in);
-           })
-      .fusion = fusion::conv_pool;
-  list.add(label + " data gradient",
-           [&](Case& c) {
-             record(c, ConvDataGrad{op, x.shape},
-                    {input(c, "d_y", y), input(c, "weight", weight), index(c)});
-           })
-      .fusion = fusion::conv_pool;
-  list.add(label + " weight gradient",
-           [&](Case& c) {
-             record(c, ConvWeightGrad{op}, {input(c, "x", x), input(c, "d_y", y), index(c)});
-           })
-      .fusion = fusion::conv_pool;
+  list.add(std::string(size.label) + (relu ? " relu" : "") + " pool", build).fusion =
+      fusion::conv_pool;
 }
 
 }  // namespace

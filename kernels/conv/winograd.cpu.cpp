@@ -1,6 +1,6 @@
 // Winograd's convolution F(4x4, 3x3) over rows of channels: 3x3 kernels with stride 1. A tile of
 // 4x4 outputs takes 36 multiply-adds per pair of channels instead of 144; the transforms of a tile
-// cost about as much as 20 more channels. Bound by arithmetic. The rounding error is about ten
+// cost about as much as 20 more channels. Bound by arithmetic. The rounding error is about five
 // times that of a direct convolution. Figures and errors: bench/RECORDS.md.
 //
 //   forward          z tile = A^T [ (G w G^T) * (B^T x B) ] A, position by position a product over
@@ -226,11 +226,10 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
         const std::int64_t p = task / groups, c = task % groups * channels;
         loops.correlate(w, c, std::min(w.in, c + channels), v + p * v_stride, q + p * q_stride,
                         count, first > 0, d_u + p * stride);
-        // A transform's position (1, 1) is the sum of the tile's sixteen pixels.
-        if (d_bias && p == 7 && c == 0)
+        if (d_bias && task == 0)
           for (std::int64_t t = 0; t < count; ++t)
             for (std::int64_t o = 0; o < w.out; ++o)
-              d_bias[o] += q[p * q_stride + t * w.padded() + o];
+              d_bias[o] += q[36 * q_stride + t * w.padded() + o];
       }
     }
     // The last part has at least as many channels as a vector.
@@ -240,7 +239,7 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
       loops.finish(w, d_u, i * 16, i + 1 < finished ? i * 16 + 16 : w.in, as<float>(b.out[0]));
   };
   return host_kernel(implementation(), run,
-                     idx(36 * (stride + v_stride + q_stride)) * sizeof(float));
+                     idx(36 * (stride + v_stride + q_stride) + q_stride) * sizeof(float));
 }
 
 }  // namespace warpstep::cpu

@@ -364,7 +364,7 @@ bool Product::reads_a_directly() const {
 // Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
 // the time to pack its operands and to add its result, in multiply-adds.
 Product::Parts Product::choose_parts(int threads) const {
-  constexpr double least_work = 65536, pack_cost = 16, add_cost = 16;
+  constexpr double least_work = 1 << 20, pack_cost = 16, add_cost = 16;
   if (static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
           static_cast<double>(shape_.k) <
       least_work)

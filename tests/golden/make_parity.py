@@ -20,7 +20,7 @@ SIZES = {"batch": 128, "steps": 10, "samples": 64}
 # Of models whose step in plain loops takes seconds, or that have very many parameters.
 SMALLER = {
     "toynet": {"batch": 2, "steps": 3, "samples": 64},
-    "airbench": {"batch": 16, "steps": 3, "samples": 64},
+    "airbench": {"batch": 2, "steps": 2, "samples": 64, "clear": 16},
     "resnet9": {"batch": 1, "steps": 2, "samples": 64, "clear": 16},
     "resnet18": {"batch": 2, "steps": 2, "samples": 16, "clear": 16},
     "resnet50": {"batch": 2, "steps": 2, "samples": 16, "clear": 12},

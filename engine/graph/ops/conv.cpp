@@ -59,15 +59,20 @@ void grad(const Conv& op, Adjoint& adjoint) {
   plain.relu = false;
   Tensor d_z = adjoint.d_out();
   if (op.relu) d_z = adjoint.record(Phase::data_grad, ReluGrad{}, {d_z, adjoint.out()})[0];
+  const auto with_index = [&](std::vector<Tensor> in) {
+    if (op.pool) in.push_back(adjoint.out(1));
+    return in;
+  };
   if (adjoint.wants(1)) {
-    const auto d = adjoint.record(Phase::weight_grad, ConvWeightGrad{plain}, {adjoint.in(0), d_z});
+    const auto d =
+        adjoint.record(Phase::weight_grad, ConvWeightGrad{plain}, with_index({adjoint.in(0), d_z}));
     adjoint.give(1, d[0]);
     if (op.bias) adjoint.give(2, d[1]);
   }
   if (adjoint.wants(0))
     adjoint.give(0,
                  adjoint.record(Phase::data_grad, ConvDataGrad{plain, adjoint.in(0).type().shape},
-                                {d_z, adjoint.in(1)})[0]);
+                                with_index({d_z, adjoint.in(1)}))[0]);
 }
 
 Cost cost(const Conv& op, const Types& in, const Types& out) {

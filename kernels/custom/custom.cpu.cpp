@@ -5,13 +5,6 @@
 namespace warpstep::cpu {
 
 std::unique_ptr<Kernel> bind(const Custom& op, const Operands& operands) {
-  for (const int id : operands.node.out)
-    if (!operands.graph.value(id).layout.tag.empty())
-      fail<Error>(
-          "cpu: {} computes a part of the gradient of a parameter that a layer stores as {}; a "
-          "custom "
-          "op writes plain values: give it its own parameters",
-          operands.node.title(), operands.graph.value(id).layout.tag);
   std::unique_ptr<Kernel> kernel = op.op->bind("cpu", operands.graph, operands.node);
   if (!kernel)
     fail<DeviceError>("cpu: {} has no kernel for this backend: its bind() returns none",

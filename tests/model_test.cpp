@@ -108,6 +108,32 @@ TEST_P(ModelOnCpu, RefusesTheFusionsThatItDeclines) {
   }
 }
 
+// The number of threads belongs to the calling thread, and may change after kernels are bound.
+TEST(ModelOnCpuAlone, StepsWithTheThreadsThatItWasBoundFor) {
+  const auto cpu = open_backend("cpu", {.threads = 1});
+  const Graph graph = model_step("cifar10cnn", 16, options_for(*cpu, {}));
+  testing_support::Stepping before(graph, cpu), after(graph, cpu);
+  const auto step = [](testing_support::Stepping& one) {
+    one.program.store().initialize(5);
+    one.load(0);
+    for (std::size_t c = 0; c < one.program.calls().size(); ++c) one.program.enqueue(c);
+    return testing_support::all_numbers(one);
+  };
+  const std::vector<float> numbers = step(before);
+  const auto more = open_backend("cpu", {.threads = 8});
+  EXPECT_EQ(step(after), numbers);
+}
+
+TEST(ModelOnCpuAlone, RefusesPoolsThatItDoesNotComputeWithAConvolution) {
+  StepOptions options = options_for(*open_backend("cpu"), {});
+  options.computes = [](const AnyOp& op, const Types&) { return std::holds_alternative<Conv>(op); };
+  const Graph graph = model_step("cifar10cnn", 2, options);
+  const auto cpu = open_backend("cpu", {.exact_math = true});
+  EXPECT_THAT([&] { Program(graph, cpu); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(
+                  "made by the fusion conv+pool, which the CPU backend does not support")));
+}
+
 TEST(ModelOnCpuAlone, RefusesNormsThatAreFusedWithConvolutions) {
   StepOptions options = options_for(*open_backend("cpu"), {});
   options.no_fuse.clear();

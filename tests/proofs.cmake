@@ -61,7 +61,7 @@ warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::mode
 add_dependencies(signals_test warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
-if(NOT WARPSTEP_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   add_test(NAME registers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/registers_test.py" $<TARGET_FILE:warpstep_cpu>)
   add_test(NAME registers/self_test COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/registers_test.py" --self-test)

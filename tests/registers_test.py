@@ -48,8 +48,10 @@ def spills(name, code):
     size = [int(n) for n in re.findall(r"<(\d+), (\d+)", name)[-1]]
     if not judged and size[0] * size[1] >= LEAST_PRODUCTS:
         return [f"{name} no loop of products found"]
+    frame = any(re.fullmatch(r"mov\s+%rsp,%rbp", text) for _, text in code)  # otherwise rbp is any pointer
+    stack = r"\(%r[sb]p" if frame else r"\(%rsp"
     return [f"{name} touches the stack in its loop: {text}" for loop in judged for text in loop
-            if re.search(r"\(%r[sb]p", text) and re.search(r"%[xyz]mm", text)]
+            if re.search(stack, text) and re.search(r"%[xyz]mm", text)]
 
 
 def problems(disassembly):

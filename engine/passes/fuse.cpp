@@ -185,11 +185,10 @@ struct PooledGradients {
   std::vector<Node*> data, weight;
 };
 
-// What reads the pool's index, if that is only the pool's own gradient, and only the convolution's
-// gradients read that.
+// The gradients to rewrite where `conv` takes over `pool`: none in a step without gradients.
+// Nothing if something else reads the pool's index or what the pool's gradient writes.
 std::optional<PooledGradients> pooled_gradients(Graph& graph, const Node& conv, const Node& pool) {
   PooledGradients found;
-  int uses = 0;
   for (Node& node : graph.nodes)
     if (std::ranges::find(node.in, pool.out[1]) != node.in.end()) {
       if (!std::holds_alternative<MaxPoolGrad>(node.op) || found.pool) return std::nullopt;
@@ -197,6 +196,7 @@ std::optional<PooledGradients> pooled_gradients(Graph& graph, const Node& conv, 
     }
   if (!found.pool) return found;
   const int d_z = found.pool->out[0];
+  int uses = 0;
   for (Node& node : graph.nodes) {
     const auto reads = std::ranges::count(node.in, d_z);
     if (reads == 0) continue;

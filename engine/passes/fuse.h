@@ -46,7 +46,7 @@ enum class FuseStage : std::uint8_t {
   forward,   // the forward half, before it is differentiated
   backward,  // the whole graph after differentiate(); gradients keep their ids
   updates,   // the updates that add_optimizer() made
-  lowered,   // the whole step after apply_precision(): what libraries fuse depends on the dtypes
+  lowered,   // the whole step after apply_precision(): what backends fuse depends on the dtypes
 };
 
 struct FusionRow {

@@ -10,7 +10,7 @@ namespace warpstep {
 namespace {
 
 bool is_plain(const Conv& conv) {
-  return !conv.bias && !conv.relu;
+  return !conv.bias && !conv.relu && !conv.pool;
 }
 
 // The numbers that a norm's statistics end in.

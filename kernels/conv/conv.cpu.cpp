@@ -13,6 +13,12 @@ bool uses_winograd(const Operands& operands, const Conv& op, const Shape& x, con
   return !operands.context.exact_math && suits_winograd(op, x, z);
 }
 
+// A pool behind the convolution is Winograd's only.
+void require_pool(const Operands& operands, const Conv& op, const Shape& x) {
+  if (op.pool && !computes_pooled(op, x, operands.context))
+    refuse_fusion(operands, fusion::conv_pool);
+}
+
 }  // namespace
 
 bool computes_pooled(const Conv& op, const Shape& x, const Context& context) {
@@ -22,18 +28,21 @@ bool computes_pooled(const Conv& op, const Shape& x, const Context& context) {
 
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const Shape &x = operands.in_shape(0), z = convolved(op, x);
+  require_pool(operands, op, x);
   if (suits_narrow(op, x)) return narrow_conv(op, x, z);
   return uses_winograd(operands, op, x, z) ? winograd_conv(op, x, z) : product_conv(op, x, z);
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   const Shape &x = op.input, z = convolved(op.conv, x);
+  require_pool(operands, op.conv, x);
   return uses_winograd(operands, op.conv, x, z) ? winograd_data_grad(op.conv, x, z)
                                                 : product_data_grad(op.conv, x, z);
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
   const Shape &x = operands.in_shape(0), z = convolved(op.conv, x);
+  require_pool(operands, op.conv, x);
   if (suits_narrow(op.conv, x)) return narrow_weight_grad(op.conv, x, z);
   return uses_winograd(operands, op.conv, x, z) ? winograd_weight_grad(op.conv, x, z)
                                                 : product_weight_grad(op.conv, x, z);

@@ -77,7 +77,18 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
 
 // Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
 // pass of our own over y, which listings show.
+namespace {
+
+void refuse_pool(const Operands& operands, const Conv& op) {
+  if (op.pool)
+    fail<Error>("cuda: {} ({}) was made by the fusion {}, which the CUDA backend does not support",
+                operands.node.title(), text(operands.node.op), fusion::conv_pool);
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
+  refuse_pool(operands, op);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
                         .w = operands.stored_in(1),
@@ -106,6 +117,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  refuse_pool(operands, op.conv);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_out(),
                         .w = operands.stored_in(1),
@@ -125,6 +137,7 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
 
 // cuDNN writes d_weight in the dtype of its inputs; d_bias is a pass of our own over d_z.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  refuse_pool(operands, op.conv);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
                         .w = operands.stored_out(),

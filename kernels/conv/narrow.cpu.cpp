@@ -118,10 +118,6 @@ std::string implementation() {
   return fmt::format("few channels, {}", name(cpu_isa()));
 }
 
-std::int64_t threads() {
-  return omp_get_max_threads();
-}
-
 // Output channels per panel: two vectors, or fewer if they would be half empty.
 std::int64_t panel_width(std::int64_t out) {
   const std::int64_t lanes = narrow_loops().lanes;
@@ -141,6 +137,7 @@ std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape&
   const std::int64_t width = panel_width(op.out), panels = (op.out + width - 1) / width;
   const std::int64_t taps = op.kernel * s.depth();
   const std::int64_t weights = panels * taps * width, bias = panels * width;
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const auto run = [=](const Buffers& b) {
     auto *packed = as<float>(b.workspace), *added = packed + weights;
     const auto* weight = as<float>(b.in[1]);
@@ -154,7 +151,7 @@ std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape&
           packed[(panel * taps + k) * width + o] =
               begin + o < op.out ? weight[(begin + o) * taps + k] : 0;
     }
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     {
       float* scratch = added + bias + omp_get_thread_num() * s.lines_floats();
       std::fill_n(scratch, s.lines_floats(), 0.0F);
@@ -169,18 +166,18 @@ std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape&
     }
   };
   return host_kernel(implementation(), run,
-                     idx(weights + bias + threads() * s.lines_floats()) * sizeof(float));
+                     idx(weights + bias + threads * s.lines_floats()) * sizeof(float));
 }
 
 // Workspace: for each thread its lines and its sums, of the weights [out][kernel][vectors of taps]
-// and of the bias [out].
+// and of the bias [out], and one more row of [out].
 std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
   const Narrow s(op, x, z);
   const std::int64_t lanes = narrow_loops().lanes;
   const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
   const std::int64_t row = op.kernel * vectors * lanes;
-  const std::int64_t share = (s.lines_floats() + op.out * row + op.out + 15) / 16 * 16;
-  const std::int64_t parts = threads();
+  const std::int64_t share = (s.lines_floats() + op.out * (row + 2) + 15) / 16 * 16;
+  const std::int64_t parts = omp_get_max_threads();
   const auto run = [=](const Buffers& b) {
     auto* shares = as<float>(b.workspace);
 #pragma omp parallel for schedule(static, 1)
@@ -196,7 +193,8 @@ std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const
         const float* d_z = as<float>(b.in[1]) + r * s.out_width * op.out;
         narrow_loops().correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
                                      op.stride * s.channels, sums);
-        if (op.bias) narrow_loops().add_pixels(d_z, op.out, s.out_width, sums + op.out * row);
+        float* of_bias = sums + op.out * row;
+        if (op.bias) narrow_loops().add_pixels(d_z, op.out, s.out_width, of_bias + op.out, of_bias);
       }
     }
     const auto sum_at = [&](std::int64_t i) {

@@ -33,8 +33,8 @@ struct Winograd {
   std::int64_t images, height, width, in;   // of x
   std::int64_t out_height, out_width, out;  // of z
   std::int64_t padding;
-  bool relu, pool_relu,
-      turned;  // turned: the weights are those of the convolution whose data gradient this is
+  bool relu, pool_relu;
+  bool turned;  // the weights are those of the convolution whose data gradient this is
 
   std::int64_t tile_rows() const { return (out_height + 3) / 4; }
   std::int64_t tile_columns() const { return (out_width + 3) / 4; }
@@ -105,30 +105,24 @@ std::int64_t floats_per_tile(const Winograd& w) {
   return 36 * (w.in + w.padded());
 }
 
-// Tiles per block, whose transforms should stay in a second-level cache.
+// Tiles per block: as many as have transforms that stay in a second-level cache; where the weights
+// do not stay there, more, as each block reads all weights.
 std::int64_t block_tiles(const Winograd& w) {
   constexpr std::int64_t floats = 96 << 10, weights_in_cache = 8192, most = 96;
   if (w.in * w.out > weights_in_cache) return most;
   return std::clamp<std::int64_t>(floats / floats_per_tile(w), 28, 112);
 }
 
-std::int64_t threads() {
-  return omp_get_max_threads();
-}
-
-// Tiles per chunk of the weight gradient: several blocks of each thread.
-std::int64_t chunk_tiles(const Winograd& w) {
-  constexpr std::int64_t floats = 256 << 10;
+// Tiles per chunk of the weight gradient: several blocks of each thread, in at most 32 MiB.
+std::int64_t chunk_tiles(const Winograd& w, std::int64_t threads) {
+  constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48;
+  const std::int64_t each = std::clamp<std::int64_t>(of_thread / floats_per_tile(w), least, 256);
   return std::min(w.tiles(),
-                  threads() * std::clamp<std::int64_t>(floats / floats_per_tile(w), 48, 256));
+                  std::min(threads * each, std::max(least, of_all / floats_per_tile(w))));
 }
 
 std::string implementation() {
   return fmt::format("winograd 4x4, {}", name(cpu_isa()));
-}
-
-std::int64_t block_floats(const Winograd& w) {
-  return block_tiles(w) * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
 }
 
 // Where a convolution's operands are: an index is -1 without a pool.
@@ -139,21 +133,24 @@ struct Places {
 // u first, then a block for each thread.
 std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t u_floats = 36 * w.weight_stride();
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
+  const std::int64_t blocks = (w.tiles() + block_tiles(w) - 1) / block_tiles(w);
+  const std::int64_t shares = (blocks + threads - 1) / threads * threads;
+  const std::int64_t tiles = (w.tiles() + shares - 1) / shares;
+  const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=](const Buffers& b) {
     const Loops& loops = winograd_loops();
     auto* u = as<float>(b.workspace);
     const float* bias = at.bias < 0 ? nullptr : as<float>(b.in[idx(at.bias)]);
     const auto* in_index = at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)]);
     auto* out_index = at.out_index < 0 ? nullptr : as<std::uint8_t>(b.out[idx(at.out_index)]);
-    const std::int64_t blocks = (w.tiles() + block_tiles(w) - 1) / block_tiles(w);
-    const std::int64_t shares = (blocks + threads() - 1) / threads() * threads();
     constexpr std::int64_t channels = 32;  // of one task
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
       for (std::int64_t o = 0; o < w.out; o += channels)
         loops.prepare_weights(w, as<float>(b.in[1]), o, std::min(w.out, o + channels), u);
-      float* scratch = u + u_floats + omp_get_thread_num() * block_floats(w);
+      float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
 #pragma omp for schedule(static)
       for (std::int64_t i = 0; i < shares; ++i) {
         const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
@@ -163,8 +160,7 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       }
     }
   };
-  return host_kernel(implementation(), run,
-                     idx(u_floats + threads() * block_floats(w)) * sizeof(float));
+  return host_kernel(implementation(), run, idx(u_floats + threads * block_floats) * sizeof(float));
 }
 
 }  // namespace
@@ -190,20 +186,50 @@ bool pools_in_winograd(const Conv& op) {
 }
 
 std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, op.relu,
-                      op.pool && op.pool->relu, false},
-                     {op.bias ? 2 : -1, -1, op.pool ? 1 : -1});
+  return convolution({.images = x[0],
+                      .height = x[1],
+                      .width = x[2],
+                      .in = x[3],
+                      .out_height = z[1],
+                      .out_width = z[2],
+                      .out = z[3],
+                      .padding = op.padding,
+                      .relu = op.relu,
+                      .pool_relu = op.pool && op.pool->relu,
+                      .turned = false},
+                     {.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1});
 }
 
+// A convolution of d_z with the kernel turned.
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({z[0], z[1], z[2], z[3], x[1], x[2], x[3], 2 - op.padding, false, false, true},
-                     {-1, op.pool ? 2 : -1, -1});
+  return convolution({.images = z[0],
+                      .height = z[1],
+                      .width = z[2],
+                      .in = z[3],
+                      .out_height = x[1],
+                      .out_width = x[2],
+                      .out = x[3],
+                      .padding = 2 - op.padding,
+                      .relu = false,
+                      .pool_relu = false,
+                      .turned = true},
+                     {.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1});
 }
 
-// Workspace: d_u, then the transformed tiles of x and of d_z.
+// Workspace: d_u, then the transformed tiles of x and of d_z, then a chunk's sum of d_z.
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
-  const Winograd w{x[0], x[1], x[2], x[3], z[1], z[2], z[3], op.padding, false, false, false};
-  const std::int64_t chunk = chunk_tiles(w), stride = w.weight_stride();
+  const Winograd w{.images = x[0],
+                   .height = x[1],
+                   .width = x[2],
+                   .in = x[3],
+                   .out_height = z[1],
+                   .out_width = z[2],
+                   .out = z[3],
+                   .padding = op.padding,
+                   .relu = false,
+                   .pool_relu = false,
+                   .turned = false};
+  const std::int64_t chunk = chunk_tiles(w, omp_get_max_threads()), stride = w.weight_stride();
   const std::int64_t v_stride = chunk * w.in + 16, q_stride = chunk * w.padded() + 16;
   const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
     const Loops& loops = winograd_loops();
@@ -226,10 +252,14 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
         const std::int64_t p = task / groups, c = task % groups * channels;
         loops.correlate(w, c, std::min(w.in, c + channels), v + p * v_stride, q + p * q_stride,
                         count, first > 0, d_u + p * stride);
-        if (d_bias && task == 0)
+        if (d_bias && task == 0) {
+          const float* sums = q + 36 * q_stride;  // of the tiles
+          float* of_chunk = q + 37 * q_stride;
+          std::fill_n(of_chunk, w.out, 0.0F);
           for (std::int64_t t = 0; t < count; ++t)
-            for (std::int64_t o = 0; o < w.out; ++o)
-              d_bias[o] += q[36 * q_stride + t * w.padded() + o];
+            for (std::int64_t o = 0; o < w.out; ++o) of_chunk[o] += sums[t * w.padded() + o];
+          for (std::int64_t o = 0; o < w.out; ++o) d_bias[o] += of_chunk[o];
+        }
       }
     }
     // The last part has at least as many channels as a vector.
@@ -239,7 +269,7 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
       loops.finish(w, d_u, i * 16, i + 1 < finished ? i * 16 + 16 : w.in, as<float>(b.out[0]));
   };
   return host_kernel(implementation(), run,
-                     idx(36 * (stride + v_stride + q_stride) + q_stride) * sizeof(float));
+                     idx(36 * (stride + v_stride) + 37 * q_stride + w.out) * sizeof(float));
 }
 
 }  // namespace warpstep::cpu

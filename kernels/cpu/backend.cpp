@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <thread>
 
 #include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"

@@ -17,7 +17,8 @@
 namespace warpstep::cpu {
 namespace {
 
-// A block of a is packed once for all of b; a block of b again for each block of a.
+// A block of a is packed once for all of b, unless few columns make that dearer than reading it
+// where it is; a block of b again for each block of a, unless b has only one.
 constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
 
 // One call of the innermost loop: a(i, k) = a[i * a_row + k], or in packed strips, where a_row is

@@ -25,7 +25,6 @@ struct NormRows {
 
   std::int64_t width() const { return fold * channels; }
   std::int64_t count() const { return rows * channels; }
-  std::int64_t panels() const { return (channels + panel - 1) / panel; }
 
   // Adds the column sums of folded rows into the first `channels`.
   void unfold(float* columns) const {

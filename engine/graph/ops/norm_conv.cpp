@@ -21,8 +21,8 @@ void require_images(std::string_view op, const Type& images, const Type& same) {
 }
 
 void require_plain(std::string_view op, const Conv& conv) {
-  if (conv.bias || conv.relu)
-    fail<ShapeError>("{} is of a convolution without bias and relu, not {}", op, text(conv));
+  if (conv.bias || conv.relu || conv.pool)
+    fail<ShapeError>("{} is of a convolution without bias, relu and pool, not {}", op, text(conv));
 }
 
 std::size_t inputs(Prologue prologue) {

@@ -24,7 +24,7 @@ struct NormConv {
   static constexpr std::string_view name = "norm_conv";
   static constexpr OpTraits traits{
       .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
-  Conv conv;  // without bias and relu
+  Conv conv;  // without bias, relu and pool
   Prologue prologue = Prologue::none;
   bool operator==(const NormConv&) const = default;
 

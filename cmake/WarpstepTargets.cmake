@@ -13,9 +13,6 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
 set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile ten source files at a time")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
-if(WARPSTEP_SANITIZE)  # compiles without much optimisation, so the headers cost even more
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
-endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # The build tree uses the run paths of the installed tree. Otherwise CMake pads them for rewriting at installation, and the

@@ -6,8 +6,7 @@
 //   forward          z tile = A^T [ (G w G^T) * (B^T x B) ] A, position by position a product over
 //                    the input channels. Blocks of tiles are independent: one thread each
 //   data gradient    the same with the kernel turned and the channels' roles exchanged
-//   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G: the threads
-//                    transform a chunk of tiles, then divide the 36 products among themselves
+//   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G
 #include "kernels/conv/winograd.h"
 
 #include <omp.h>
@@ -113,14 +112,6 @@ std::int64_t block_tiles(const Winograd& w) {
   return std::clamp<std::int64_t>(floats / floats_per_tile(w), 28, 112);
 }
 
-// Tiles per chunk of the weight gradient: several blocks of each thread, in at most 32 MiB.
-std::int64_t chunk_tiles(const Winograd& w, std::int64_t threads) {
-  constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48;
-  const std::int64_t each = std::clamp<std::int64_t>(of_thread / floats_per_tile(w), least, 256);
-  return std::min(w.tiles(),
-                  std::min(threads * each, std::max(least, of_all / floats_per_tile(w))));
-}
-
 std::string implementation() {
   return fmt::format("winograd 4x4, {}", name(cpu_isa()));
 }
@@ -216,7 +207,116 @@ std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const
                      {.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1});
 }
 
-// Workspace: d_u, then the transformed tiles of x and of d_z, then a chunk's sum of d_z.
+namespace {
+
+// The weight gradient's sums over some tiles, and the tiles' transforms, which come in chunks:
+// where they are in the workspace.
+struct TileSums {
+  Winograd w;
+  std::int64_t chunk;  // tiles
+
+  std::int64_t v_stride() const { return chunk * w.in + 16; }
+  std::int64_t q_stride() const { return chunk * w.padded() + 16; }
+  // d_u, v and q of every position; q has one more for the sums of tiles; d_bias, and of one chunk.
+  std::int64_t v() const { return 36 * w.weight_stride(); }
+  std::int64_t q() const { return v() + 36 * v_stride(); }
+  std::int64_t bias() const { return q() + 37 * q_stride(); }
+  std::int64_t floats() const { return (bias() + 2 * w.out + 15) / 16 * 16; }
+
+  // Tiles [first, first + count) of the batch at place `at` of a chunk.
+  void transform(const float* x, const float* d_z, const std::uint8_t* index, std::int64_t first,
+                 std::int64_t count, std::int64_t at, float* sums) const {
+    winograd_loops().transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
+                                     v_stride(), sums + q() + at * w.padded(), q_stride());
+  }
+  // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
+  void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
+           float* sums) const {
+    winograd_loops().correlate(w, begin, end, sums + v() + p * v_stride(),
+                               sums + q() + p * q_stride(), count, !is_first,
+                               sums + p * w.weight_stride());
+  }
+  void add_bias(std::int64_t count, bool is_first, float* sums) const {
+    const float* of_tiles = sums + q() + 36 * q_stride();
+    float *total = sums + bias(), *of_chunk = total + w.out;
+    std::fill_n(of_chunk, w.out, 0.0F);
+    for (std::int64_t t = 0; t < count; ++t)
+      for (std::int64_t o = 0; o < w.out; ++o) of_chunk[o] += of_tiles[t * w.padded() + o];
+    for (std::int64_t o = 0; o < w.out; ++o) total[o] = (is_first ? 0 : total[o]) + of_chunk[o];
+  }
+};
+
+// How the threads share the tiles. Where the sums are small, each thread has its own for its part
+// of the batch, and they meet once; otherwise the threads share one chunk after the other,
+// transform its tiles together and then divide the positions among themselves.
+struct Sharing {
+  TileSums sums;
+  std::int64_t parts;  // sums of their own
+
+  Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0}, parts(1) {
+    constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48;
+    const std::int64_t each = std::clamp<std::int64_t>(of_thread / floats_per_tile(w), least, 256);
+    const std::int64_t most = std::max(least, of_all / floats_per_tile(w));
+    const bool small = threads * 36 * w.weight_stride() <= of_all;
+    parts = small ? std::min(threads, w.tiles()) : 1;
+    sums.chunk = std::min(w.tiles(), small ? each : std::min(threads * each, most));
+  }
+};
+
+struct WeightOperands {
+  const float *x, *d_z;
+  const std::uint8_t* index;  // of a pool, or null
+  bool bias;
+};
+
+void sum_apart(const Sharing& sharing, const WeightOperands& operands, float* workspace) {
+  const TileSums& s = sharing.sums;
+#pragma omp parallel for schedule(static, 1)
+  for (std::int64_t part = 0; part < sharing.parts; ++part) {
+    float* sums = workspace + part * s.floats();
+    const std::int64_t begin = s.w.tiles() * part / sharing.parts,
+                       end = s.w.tiles() * (part + 1) / sharing.parts;
+    for (std::int64_t first = begin; first < end; first += s.chunk) {
+      const std::int64_t count = std::min(s.chunk, end - first);
+      s.transform(operands.x, operands.d_z, operands.index, first, count, 0, sums);
+      for (std::int64_t p = 0; p < 36; ++p) s.add(p, 0, s.w.in, count, first == begin, sums);
+      if (operands.bias) s.add_bias(count, first == begin, sums);
+    }
+  }
+}
+
+void sum_together(const TileSums& s, const WeightOperands& operands, float* sums) {
+  constexpr std::int64_t channels = 32, tiles = 8;  // of one task
+  const std::int64_t groups = (s.w.in + channels - 1) / channels;
+#pragma omp parallel
+  for (std::int64_t first = 0; first < s.w.tiles(); first += s.chunk) {
+    const std::int64_t count = std::min(s.chunk, s.w.tiles() - first);
+#pragma omp for schedule(static)
+    for (std::int64_t t = 0; t < count; t += tiles)
+      s.transform(operands.x, operands.d_z, operands.index, first + t, std::min(tiles, count - t),
+                  t, sums);
+#pragma omp for schedule(static)
+    for (std::int64_t task = 0; task < 36 * groups; ++task) {
+      const std::int64_t c = task % groups * channels;
+      s.add(task / groups, c, std::min(s.w.in, c + channels), count, first == 0, sums);
+      if (operands.bias && task == 0) s.add_bias(count, first == 0, sums);
+    }
+  }
+}
+
+// Adds the parts' sums of input channels [begin, end) to those of the first part, in order.
+void add_parts(const Sharing& sharing, std::int64_t begin, std::int64_t end, float* workspace) {
+  const TileSums& s = sharing.sums;
+  for (std::int64_t part = 1; part < sharing.parts; ++part)
+    for (std::int64_t p = 0; p < 36; ++p) {
+      float* to = workspace + p * s.w.weight_stride();
+      const float* from = to + part * s.floats();
+      for (std::int64_t i = begin * s.w.padded(); i < end * s.w.padded(); ++i) to[i] += from[i];
+    }
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
   const Winograd w{.images = x[0],
                    .height = x[1],
@@ -229,47 +329,33 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
                    .relu = false,
                    .pool_relu = false,
                    .turned = false};
-  const std::int64_t chunk = chunk_tiles(w, omp_get_max_threads()), stride = w.weight_stride();
-  const std::int64_t v_stride = chunk * w.in + 16, q_stride = chunk * w.padded() + 16;
+  const Sharing sharing(w, omp_get_max_threads());
   const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
-    const Loops& loops = winograd_loops();
-    auto *d_u = as<float>(b.workspace), *v = d_u + 36 * stride, *q = v + 36 * v_stride;
-    auto* d_bias = bias ? as<float>(b.out[1]) : nullptr;
-    const auto* index = pooled ? as<std::uint8_t>(b.in[2]) : nullptr;
-    constexpr std::int64_t channels = 32, tiles = 8;  // of one task
-    const std::int64_t groups = (w.in + channels - 1) / channels;
-    if (bias) std::fill_n(d_bias, w.out, 0.0F);
-#pragma omp parallel
-    for (std::int64_t first = 0; first < w.tiles(); first += chunk) {
-      const std::int64_t count = std::min(chunk, w.tiles() - first);
-#pragma omp for schedule(static)
-      for (std::int64_t t = 0; t < count; t += tiles)
-        loops.transform_tiles(w, as<float>(b.in[0]), as<float>(b.in[1]), index, first + t,
-                              std::min(tiles, count - t), v + t * w.in, v_stride,
-                              q + t * w.padded(), q_stride);
-#pragma omp for schedule(static)
-      for (std::int64_t task = 0; task < 36 * groups; ++task) {
-        const std::int64_t p = task / groups, c = task % groups * channels;
-        loops.correlate(w, c, std::min(w.in, c + channels), v + p * v_stride, q + p * q_stride,
-                        count, first > 0, d_u + p * stride);
-        if (d_bias && task == 0) {
-          const float* sums = q + 36 * q_stride;  // of the tiles
-          float* of_chunk = q + 37 * q_stride;
-          std::fill_n(of_chunk, w.out, 0.0F);
-          for (std::int64_t t = 0; t < count; ++t)
-            for (std::int64_t o = 0; o < w.out; ++o) of_chunk[o] += sums[t * w.padded() + o];
-          for (std::int64_t o = 0; o < w.out; ++o) d_bias[o] += of_chunk[o];
-        }
-      }
-    }
-    // The last part has at least as many channels as a vector.
-    const std::int64_t finished = std::max<std::int64_t>(1, w.in / 16);
+    auto* workspace = as<float>(b.workspace);
+    const WeightOperands operands{as<float>(b.in[0]), as<float>(b.in[1]),
+                                  pooled ? as<std::uint8_t>(b.in[2]) : nullptr, bias};
+    if (sharing.parts > 1)
+      sum_apart(sharing, operands, workspace);
+    else
+      sum_together(sharing.sums, operands, workspace);
+    // The last range has at least as many channels as a vector.
+    const std::int64_t ranges = std::max<std::int64_t>(1, w.in / 16);
 #pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < finished; ++i)
-      loops.finish(w, d_u, i * 16, i + 1 < finished ? i * 16 + 16 : w.in, as<float>(b.out[0]));
+    for (std::int64_t i = 0; i < ranges; ++i) {
+      const std::int64_t begin = i * 16, end = i + 1 < ranges ? begin + 16 : w.in;
+      add_parts(sharing, begin, end, workspace);
+      winograd_loops().finish(w, workspace, begin, end, as<float>(b.out[0]));
+    }
+    if (!bias) return;
+    for (std::int64_t o = 0; o < w.out; ++o) {
+      float sum = 0;
+      for (std::int64_t part = 0; part < sharing.parts; ++part)
+        sum += workspace[part * sharing.sums.floats() + sharing.sums.bias() + o];
+      as<float>(b.out[1])[o] = sum;
+    }
   };
   return host_kernel(implementation(), run,
-                     idx(36 * (stride + v_stride) + 37 * q_stride + w.out) * sizeof(float));
+                     idx(sharing.parts * sharing.sums.floats()) * sizeof(float));
 }
 
 }  // namespace warpstep::cpu

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/core/error.h"
+#include "engine/passes/fuse.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
@@ -123,6 +124,8 @@ class Cuda final : public Backend {
     const Operands operands{{graph, node}, context_};
     return bind_node(node, [&](const auto& op) { return cuda::bind(op, operands); });
   }
+
+  bool wants(std::string_view fusion) const override { return fusion != fusion::conv_pool; }
 
   bool computes(const AnyOp& op, const Types& in) const override {
     return cuda::computes(op, in, context_);

@@ -89,7 +89,8 @@ std::string text(const Conv& op) {
   if (op.groups != 1) s += fmt::format(" g{}", op.groups);
   if (op.bias) s += " +bias";
   if (op.relu) s += " +relu";
-  if (op.pool) s += fmt::format(" +pool {}", text(*op.pool));
+  if (op.pool)
+    s += fmt::format("{0} +pool {1}x{1}", op.pool->relu ? " +relu" : "", op.pool->window);
   return s;
 }
 

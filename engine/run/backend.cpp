@@ -61,10 +61,14 @@ std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOpti
 
 std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
                                       const BackendOptions& options) {
-  // OpenMP reads this when the module loads it. Waiting threads that spin for long starve the
-  // loader and every other process on their cores: docs/ABLATIONS.md has the figures. A user's own
-  // setting has priority.
-  setenv("OMP_WAIT_POLICY", "passive", 0);
+  // OpenMP reads these when the module loads it. Waiting threads that spin for long starve the
+  // loader and every other process on their cores, and threads that sleep at once wake up late:
+  // they spin for some 100 us. docs/ABLATIONS.md has the figures. A user's own setting has
+  // priority.
+  if (!std::getenv("OMP_WAIT_POLICY")) {
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    setenv("GOMP_SPINCOUNT", "5000", 0);
+  }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!module) fail<DeviceError>("{} does not load: {}", path.filename().string(), dlerror());
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(module, "warpstep_backend"));

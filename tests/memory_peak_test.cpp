@@ -1,5 +1,4 @@
-// The planner on whole models with the workspaces of a backend's kernels, and what is said of the
-// memory's peak.
+// Memory plans of whole models with their kernels' workspaces, and the report of the peak.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

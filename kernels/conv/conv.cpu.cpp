@@ -1,9 +1,7 @@
 // Chooses the implementation of a convolution and of its adjoints by their shapes: few channels,
 // Winograd, or products over windows. All images are rows of channels (nhwc), all weights
 // [out, kernel, kernel, channels]. Figures per layer: bench/RECORDS.md.
-#include "kernels/conv/narrow.h"
-#include "kernels/conv/products.h"
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/conv.cpu.h"
 #include "kernels/cpu/cpu.h"
 
 namespace warpstep::cpu {

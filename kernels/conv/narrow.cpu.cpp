@@ -2,7 +2,7 @@
 // gradient. A row of taps is adjacent in memory across pixels, so products read the image as it is,
 // from copies of its lines with their padding; nothing else is packed. Bound by arithmetic, with
 // few output channels by part-filled vectors. Figures: bench/RECORDS.md.
-#include "kernels/conv/narrow.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
 

@@ -5,7 +5,7 @@
 //               stride, with the taps that reach these pixels
 //   small maps  on images of a few pixels most windows lie partly outside: there is a product for
 //               each pixel, or in the weight gradient for each tap, with the part inside
-#include "kernels/conv/products.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <algorithm>
 #include <numeric>

@@ -7,7 +7,7 @@
 //                    the input channels. Blocks of tiles are independent: one thread each
 //   data gradient    the same with the kernel turned and the channels' roles exchanged
 //   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
 
@@ -176,35 +176,37 @@ bool pools_in_winograd(const Conv& op) {
   return op.padding == 1 && op.pool->window == 2 && op.pool->stride == 2 && op.pool->padding == 0;
 }
 
+namespace {
+
+// Of images of shape x that become z.
+Winograd between(const Shape& x, const Shape& z, std::int64_t padding) {
+  return {.images = x[0],
+          .height = x[1],
+          .width = x[2],
+          .in = x[3],
+          .out_height = z[1],
+          .out_width = z[2],
+          .out = z[3],
+          .padding = padding,
+          .relu = false,
+          .pool_relu = false,
+          .turned = false};
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({.images = x[0],
-                      .height = x[1],
-                      .width = x[2],
-                      .in = x[3],
-                      .out_height = z[1],
-                      .out_width = z[2],
-                      .out = z[3],
-                      .padding = op.padding,
-                      .relu = op.relu,
-                      .pool_relu = op.pool && op.pool->relu,
-                      .turned = false},
-                     {.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1});
+  Winograd w = between(x, z, op.padding);
+  w.relu = op.relu;
+  w.pool_relu = op.pool && op.pool->relu;
+  return convolution(w, {.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1});
 }
 
 // A convolution of d_z with the kernel turned.
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z) {
-  return convolution({.images = z[0],
-                      .height = z[1],
-                      .width = z[2],
-                      .in = z[3],
-                      .out_height = x[1],
-                      .out_width = x[2],
-                      .out = x[3],
-                      .padding = 2 - op.padding,
-                      .relu = false,
-                      .pool_relu = false,
-                      .turned = true},
-                     {.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1});
+  Winograd w = between(z, x, 2 - op.padding);
+  w.turned = true;
+  return convolution(w, {.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1});
 }
 
 namespace {
@@ -318,17 +320,7 @@ void add_parts(const Sharing& sharing, std::int64_t begin, std::int64_t end, flo
 }  // namespace
 
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
-  const Winograd w{.images = x[0],
-                   .height = x[1],
-                   .width = x[2],
-                   .in = x[3],
-                   .out_height = z[1],
-                   .out_width = z[2],
-                   .out = z[3],
-                   .padding = op.padding,
-                   .relu = false,
-                   .pool_relu = false,
-                   .turned = false};
+  const Winograd w = between(x, z, op.padding);
   const Sharing sharing(w, omp_get_max_threads());
   const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
     auto* workspace = as<float>(b.workspace);

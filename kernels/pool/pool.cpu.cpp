@@ -12,12 +12,13 @@
 namespace warpstep::cpu {
 namespace {
 
-// Heights and widths; x and y are d_x and d_y in the adjoint.
-struct Pooling {
-  MaxPool op;
+// A pool and its extents; x and y are d_x and d_y in the adjoint.
+template <class Op>
+struct Pool {
+  Op op;
   std::int64_t images, height, width, out_height, out_width, channels;
 
-  Pooling(const MaxPool& pool, const Shape& x, const Shape& y)
+  Pool(const Op& pool, const Shape& x, const Shape& y)
       : op(pool),
         images(x[0]),
         height(x[1]),
@@ -27,7 +28,10 @@ struct Pooling {
         channels(x[3]) {}
   std::int64_t row() const { return width * channels; }
   std::int64_t out_row() const { return out_width * channels; }
+  std::int64_t image() const { return height * row(); }
+  std::int64_t out_image() const { return out_height * out_row(); }
 };
+using Pooling = Pool<MaxPool>;
 
 // `lanes` channels as GNU vectors: the compiler splits them where the instruction set has only
 // narrower registers.
@@ -264,21 +268,7 @@ WARPSTEP_LOOP void spread_rows_loop(const float* __restrict d_y, float* __restri
 }
 const auto spread_rows = vectorized<spread_rows_loop>();
 
-struct MeanWindows {
-  AvgPool op;
-  std::int64_t images, height, width, out_height, out_width, channels;
-
-  MeanWindows(const AvgPool& pool, const Shape& x, const Shape& y)
-      : op(pool),
-        images(x[0]),
-        height(x[1]),
-        width(x[2]),
-        out_height(y[1]),
-        out_width(y[2]),
-        channels(x[3]) {}
-  std::int64_t image() const { return height * width * channels; }
-  std::int64_t out_image() const { return out_height * out_width * channels; }
-};
+using MeanWindows = Pool<AvgPool>;
 
 // Calls run(x, y) for every pixel of y and each pixel of x in its window, with the indices of their
 // first channels in an image.

@@ -1,0 +1,37 @@
+// The CPU's kernels of convolutions and of their adjoints, over rows of channels (nhwc) and plain
+// weights. A weight gradient also computes d_bias if the convolution has a bias.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace warpstep::cpu {
+
+// narrow.cpu.cpp: images of few channels, forward and weight gradient.
+
+// True for fewer than 8 channels, one group, no dilation and a kernel of at most 11.
+bool suits_narrow(const Conv& op, const Shape& x);
+
+std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+
+// winograd.cpu.cpp: F(4x4, 3x3).
+
+// True for kernel 3, stride 1, padding at most 2, one group and at least 8 channels on both sides,
+// if there are enough tiles of 4x4 outputs for this to be faster than a direct convolution.
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z);
+
+// Whether these kernels also compute the pool of a convolution that suits them: windows of 2x2 that
+// do not overlap, behind a padding of 1.
+bool pools_in_winograd(const Conv& op);
+
+std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+
+// products.cpu.cpp: matrix products over windows, for every shape.
+
+std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+
+}  // namespace warpstep::cpu

@@ -1,5 +1,7 @@
 #include "engine/graph/adjoint.h"
 
+#include <utility>
+
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -21,6 +23,20 @@ void Adjoint::give(int i, Tensor gradient) {
   if (const Value& value = graph_.value(in(i).id); value.role == Role::parameter)
     for (const int part : {slot, gradient.id, sum}) graph_.value(part).parameter = value.parameter;
   slot = sum;
+}
+
+Tensor Adjoint::take_gradient(int i) {
+  const Value parameter = graph_.value(in(i).id);
+  if (parameter.role != Role::parameter)
+    fail<Error>("{}: only a parameter's gradient is added to in place, not that of {}",
+                node_.title(), parameter.name);
+  const int id = std::exchange(gradients_[idx(in(i).id)], -1);
+  if (id < 0) fail<Error>("{}: {} has no gradient yet", node_.title(), parameter.name);
+  Value& part = graph_.value(id);
+  part.role = Role::gradient;
+  part.name = "d_" + parameter.name + " so far";
+  part.parameter = parameter.parameter;
+  return {&graph_, id};
 }
 
 }  // namespace warpstep

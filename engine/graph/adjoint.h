@@ -18,9 +18,16 @@ class Adjoint {
   Tensor in(int i) const { return {&graph_, node_.in[idx(i)]}; }
   Tensor out(int i = 0) const { return {&graph_, node_.out[idx(i)]}; }
   Tensor d_out(int i = 0) const;  // throws Error when no gradient arrives
+  bool has_d_out(int i) const { return gradients_[idx(out(i).id)] >= 0; }
   bool wants(int i) const { return wanted_[idx(in(i).id)]; }
   // Leaves a gradient of input i; a second one is added to the first.
   void give(int i, Tensor gradient);
+  // Whether an op after this one, which comes earlier in the backward half, has left a gradient of
+  // input i.
+  bool has_gradient(int i) const { return gradients_[idx(in(i).id)] >= 0; }
+  // Takes back that gradient of input i, a parameter: the caller gives one that includes it and is
+  // written over it, in the parameter's place in the store.
+  Tensor take_gradient(int i);
   std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in) {
     return graph_.record(phase, std::move(op), in, node_.scope, node_.where);
   }

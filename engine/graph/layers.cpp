@@ -36,6 +36,15 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
   return {&graph, id};
 }
 
+// Distinguishes the random numbers of the layers that drop.
+std::uint32_t next_dropout(const Graph& graph) {
+  return static_cast<std::uint32_t>(
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+        return std::holds_alternative<Dropout>(node.op) ||
+               std::holds_alternative<Attention>(node.op);
+      }));
+}
+
 // The image shape [H,W,C] that x was flattened from, seen through ops that keep every element in
 // its place.
 Shape flattened_from(Tensor x) {
@@ -127,6 +136,62 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   return record_one(op, in, std::move(name), where);
 }
 
+Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form, Where where) {
+  Tensor y = linear(std::move(name), x, op, where);
+  Graph& graph = *y.graph;
+  const std::vector<int> in = graph.nodes.back().in;
+  Parameter& weight = graph.parameters[idx(graph.value(in[1]).parameter)];
+  if (form.transposed && weight.view.rank() != 2)
+    fail<ShapeError>("{}: the weight of flattened images cannot be transposed", weight.name);
+  if (form.transposed) weight.permutation = {1, 0};
+  if (form.deviation == 0) return y;
+  weight.initial = {Initial::Kind::normal, form.deviation};
+  if (op.bias)
+    graph.parameters[idx(graph.value(in[2]).parameter)].initial = {Initial::Kind::constant, 0};
+  return y;
+}
+
+Tensor layer_norm(std::string name, Tensor x, LayerNorm op, Where where) {
+  Graph& graph = *x.graph;
+  const Shape shape{x.channels()};
+  const auto channels = [&](const char* suffix, double value) {
+    return parameter(graph, name + suffix, shape, shape, {0}, {Initial::Kind::constant, value});
+  };
+  std::vector<Tensor> in{x, channels(".weight", 1)};
+  if (op.bias) in.push_back(channels(".bias", 0));
+  return record_one(op, in, std::move(name), where);
+}
+
+Tensor embed(const std::string& tokens_name, const std::string& positions_name, Tensor tokens,
+             Tensor order, const Embedding& embedding, Where where) {
+  Graph& graph = *tokens.graph;
+  const auto table = [&](const std::string& name, std::int64_t rows) {
+    return parameter(graph, name + ".weight", {rows, embedding.width},
+                     {Initial::Kind::normal, embedding.deviation});
+  };
+  const Tensor of_tokens = table(tokens_name, embedding.vocabulary);
+  const Tensor of_positions = table(positions_name, embedding.sequence);
+  return record_one(Embed{}, {tokens, order, of_tokens, of_positions}, tokens_name, where);
+}
+
+Tensor tied_head(std::string name, Tensor x, Tensor embedded, Where where) {
+  Graph& graph = *x.graph;
+  const int made_by = graph.producers()[idx(embedded.id)];
+  if (made_by < 0 || !std::holds_alternative<Embed>(graph.nodes[idx(made_by)].op))
+    fail<ShapeError>("{}: tied_head takes the output of embed(), not {}", name,
+                     graph.value(embedded.id).name);
+  const Tensor table{&graph, graph.nodes[idx(made_by)].in[2]};
+  const Linear op{.out = table.type().shape[0], .bias = false};
+  return record_one(op, {x, table}, std::move(name), where);
+}
+
+Tensor attention(Tensor qkv, Attention op, Where where) {
+  std::vector<Tensor> in{qkv};
+  op.layer = next_dropout(*qkv.graph);
+  if (op.dropout > 0) in.push_back(qkv.graph->step_state());
+  return record_one(op, in, layer_of(qkv), where);
+}
+
 Tensor twin(Tensor x, Tensor like, Where where) {
   Graph& graph = *x.graph;
   const int made_by = graph.producers()[idx(like.id)];
@@ -171,9 +236,7 @@ Tensor global_avg_pool(Tensor x, Where where) {
 }
 
 Tensor dropout(Tensor x, double rate, Where where) {
-  const auto is_dropout = [](const Node& node) { return std::holds_alternative<Dropout>(node.op); };
-  const auto layer = std::count_if(x.graph->nodes.begin(), x.graph->nodes.end(), is_dropout);
-  const Dropout op{.rate = rate, .layer = static_cast<std::uint32_t>(layer)};
+  const Dropout op{.rate = rate, .layer = next_dropout(*x.graph)};
   return record_one(op, {x, x.graph->step_state()}, layer_of(x), where);
 }
 

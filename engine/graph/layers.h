@@ -37,6 +37,33 @@ Tensor batch_norm(std::string name, Tensor x, BatchNorm op = {}, Where where = W
 // engine.
 Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::current());
 
+// How a linear layer begins, and how its weight is seen outside of the engine.
+struct LinearForm {
+  double deviation =
+      0;  // of a normal distribution around 0, with biases of 0; 0: PyTorch's default
+  bool transposed = false;  // the weight travels as [in,out], as GPT-2's Conv1D has it
+};
+Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form,
+              Where where = Where::current());
+
+// Parameters `name`.weight and, with a bias, `name`.bias of C elements; x [N,C].
+Tensor layer_norm(std::string name, Tensor x, LayerNorm op = {}, Where where = Where::current());
+
+// Tokens and positions i32 [N], see Embed.
+struct Embedding {
+  std::int64_t vocabulary = 0, sequence = 0, width = 0;
+  double deviation = 1;  // of the normal distribution that both tables begin with
+};
+// Parameters `tokens_name`.weight [vocabulary,width] and `positions_name`.weight [sequence,width].
+Tensor embed(const std::string& tokens_name, const std::string& positions_name, Tensor tokens,
+             Tensor order, const Embedding& embedding, Where where = Where::current());
+// x [N,width] times the table of tokens of embed()'s output `embedded`, without a bias: logits
+// [N,vocabulary].
+Tensor tied_head(std::string name, Tensor x, Tensor embedded, Where where = Where::current());
+
+// qkv [N,3C] -> [N,C], see Attention; its layer is set here.
+Tensor attention(Tensor qkv, Attention op, Where where = Where::current());
+
 // The layer of linear() that made `like`, applied to x too, with the same parameters: the branches
 // of a siamese network.
 Tensor twin(Tensor x, Tensor like, Where where = Where::current());

@@ -61,6 +61,21 @@ void fuse_add_norm_grad(Graph& graph, const FuseOptions&) {
   }
 }
 
+// The norm computes the sum where the norm stands, so whatever else reads the sum must come later.
+void fuse_add_layer_norm(Graph& graph, const FuseOptions&) {
+  Rewriter rewriter(graph);
+  for (Node& node : graph.nodes) {
+    auto* norm = std::get_if<LayerNorm>(&node.op);
+    Node* add = norm && !norm->add ? rewriter.producer<Add>(node.in[0]) : nullptr;
+    if (!add || rewriter.is_read_between(add->out[0], *add, node)) continue;
+    norm->add = true;
+    node.in[0] = add->in[0];
+    node.in.push_back(add->in[1]);
+    node.out.push_back(add->out[0]);
+    rewriter.drop(*add);
+  }
+}
+
 void fuse_relu_pool(Graph& graph, const FuseOptions&) {
   Rewriter rewriter(graph);
   for (Node& node : graph.nodes)
@@ -264,6 +279,10 @@ constexpr std::array table{
               "a residual block's end in one pass: the norm adds the shortcut and clamps; its "
               "adjoint gives the shortcut's gradient, too",
               FuseStage::forward, fuse_norm_add_relu},
+    FusionRow{fusion::add_layer_norm,
+              "the layer norm adds the residual's two parts while it reads them; its adjoint adds "
+              "the gradients of the sum's two users",
+              FuseStage::forward, fuse_add_layer_norm},
     FusionRow{fusion::softmax_xent, "loss, top-1 count and d_logits in one pass over the logits",
               FuseStage::forward, fuse_softmax_xent},
     FusionRow{fusion::add_norm_dgrad,

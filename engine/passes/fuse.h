@@ -23,6 +23,7 @@ inline constexpr std::string_view linear_dgrad_relu = "linear.dgrad+relu";
 inline constexpr std::string_view norm_relu = "norm+relu";
 inline constexpr std::string_view norm_add_relu = "norm+add+relu";
 inline constexpr std::string_view add_norm_dgrad = "add+norm.dgrad";
+inline constexpr std::string_view add_layer_norm = "add+layer_norm";
 inline constexpr std::string_view conv_statistics = "conv+statistics";
 inline constexpr std::string_view norm_conv = "norm+conv";
 inline constexpr std::string_view join_conv = "join+conv";

@@ -13,6 +13,10 @@ Graph for_inference(Graph graph) {
       norm->training = false;
       node.out.resize(1);
     }
+    if (auto* attention = std::get_if<Attention>(&node.op)) {
+      attention->dropout = 0;
+      node.in.resize(1);
+    }
     if (std::holds_alternative<Dropout>(node.op)) stands_for[idx(node.out[0])] = node.in[0];
   }
   std::erase_if(graph.nodes, [](const Node& n) { return std::holds_alternative<Dropout>(n.op); });

@@ -1,6 +1,7 @@
 // What the fusions rewrite graphs with.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,12 @@ class Rewriter {
   // Whether `node` could read `value` where it stands.
   bool is_made_before(int value, const Node& node) const {
     return producers_[idx(value)] < &node - graph_.nodes.data();
+  }
+  // Whether a node between `first` and `last`, without them, reads `value`.
+  bool is_read_between(int value, const Node& first, const Node& last) const {
+    return std::any_of(&first + 1, &last, [&](const Node& node) {
+      return std::find(node.in.begin(), node.in.end(), value) != node.in.end();
+    });
   }
   void drop(const Node& node) { gone_[idx(&node - graph_.nodes.data())] = true; }
 

@@ -3,10 +3,13 @@
 
 #include <variant>
 
+#include "engine/graph/ops/attention.h"
 #include "engine/graph/ops/conv.h"
 #include "engine/graph/ops/custom.h"
 #include "engine/graph/ops/dropout.h"
+#include "engine/graph/ops/embed.h"
 #include "engine/graph/ops/gelu.h"
+#include "engine/graph/ops/layer_norm.h"
 #include "engine/graph/ops/linear.h"
 #include "engine/graph/ops/loss.h"
 #include "engine/graph/ops/norm.h"
@@ -33,6 +36,8 @@ namespace warpstep {
   OP(NormConvDataGrad) OP(NormGradApply) OP(NormConvWeightGrad)             \
   OP(Dropout)                                                               \
   OP(Gelu) OP(GeluGrad)                                                     \
+  OP(Embed) OP(EmbedGrad) OP(LayerNorm) OP(LayerNormGrad)                   \
+  OP(Attention) OP(AttentionGrad)                                           \
   OP(LogSoftmax) OP(LogSoftmaxGrad) OP(Nll) OP(NllGrad) OP(Top1)            \
   OP(SoftmaxXent) OP(LossGrad)                                              \
   OP(Clock) OP(Update) OP(UpdateAll) OP(CheckGradients) OP(Accumulate)      \

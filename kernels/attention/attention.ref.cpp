@@ -1,0 +1,12 @@
+#include "kernels/ref/ref.h"
+
+namespace warpstep::ref {
+
+std::unique_ptr<Kernel> bind(const Attention& op, const Operands&) {
+  fail<DeviceError>("{} has no kernel", op.name);
+}
+std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands&) {
+  fail<DeviceError>("{} has no kernel", op.name);
+}
+
+}  // namespace warpstep::ref

@@ -1,0 +1,12 @@
+#include "kernels/cuda/cuda.h"
+
+namespace warpstep::cuda {
+
+std::unique_ptr<Kernel> bind(const LayerNorm& op, const Operands&) {
+  fail<DeviceError>("{} has no kernel", op.name);
+}
+std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands&) {
+  fail<DeviceError>("{} has no kernel", op.name);
+}
+
+}  // namespace warpstep::cuda

@@ -146,19 +146,21 @@ Window run_window(data::Loader& loader, std::uint64_t batches) {
 
 std::uint64_t hash_of(data::Loader& loader, const LoaderSubject& subject, std::uint64_t batches) {
   const bool gathers = subject.tier() == data::Tier::resident;
+  const Shape shape = data::row_shape(subject.dataset(), subject.recipe());
   std::vector<std::uint8_t> row;
   data::Hash hash;
   for (std::uint64_t i = 0; i < batches; ++i) {
     const Batch& batch = loader.next();
-    if (!gathers) hash.add(batch.images);
-    for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+    const auto images = batch.get<std::uint8_t>("images");
+    if (!gathers) hash.add(images);
+    for (const RowPlan& plan : batch.get<RowPlan>("rows")) {
       if (gathers) {
-        gather(subject.dataset(), batch.images, batch.rows[r], loader.image_shape(), row);
+        gather(subject.dataset(), images, plan, shape, row);
         hash.add(row);
       }
-      if (subject.recipe().uses_rows()) add_numbers(hash, batch.rows[r]);
+      if (subject.recipe().uses_rows()) add_numbers(hash, plan);
     }
-    hash.add(bytes_of(batch.labels));
+    hash.add(bytes_of(batch.get<std::int32_t>("labels")));
   }
   return hash.value();
 }

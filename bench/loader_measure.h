@@ -8,6 +8,7 @@
 
 #include "data/formats/cached.h"
 #include "data/formats/dataset.h"
+#include "data/load/image_batches.h"
 #include "data/load/loader.h"
 
 namespace warpstep::bench {

@@ -16,9 +16,21 @@
 #include "data/formats/memory.h"
 #include "data/formats/pickle.h"
 #include "data/io/file.h"
+#include "engine/core/batch.h"
 #include "engine/core/error.h"
+#include "engine/core/pixels.h"
 
 namespace warpstep::data::testing {
+
+inline std::span<const std::uint8_t> images_of(const Batch& batch) {
+  return batch.get<std::uint8_t>("images");
+}
+inline std::span<const std::int32_t> labels_of(const Batch& batch) {
+  return batch.get<std::int32_t>("labels");
+}
+inline std::span<const RowPlan> rows_of(const Batch& batch) {
+  return batch.get<RowPlan>("rows");
+}
 
 class TemporaryFolder {
  public:

@@ -81,12 +81,11 @@ class Source final : public BatchSource {
   Source() {
     for (std::size_t i = 0; i < images_.size(); ++i)
       images_[i] = static_cast<std::uint8_t>(i * 37 % 256);
-    batch_.images = images_;
-    batch_.labels = labels_;
+    batch_.add("images", std::span(images_));
+    batch_.add("labels", std::span(labels_));
     batch_.count = 3;
   }
-  void give(std::span<const RowPlan> rows) { batch_.rows = rows; }
-  Shape image_shape() const override { return {28, 28, 1}; }
+  void give(std::span<const RowPlan> rows) { batch_.add("rows", rows); }
   std::int64_t batch_size() const override { return 4; }
   std::uint64_t samples() const override { return 6; }
   std::uint64_t steps_per_epoch() const override { return 2; }

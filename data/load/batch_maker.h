@@ -1,6 +1,5 @@
-// The content of a batch: which sample each row holds and how it is transformed, a pure function of
-// (seed, epoch, step, row) without threads. Also the options of a loader, all of which decide what
-// a batch holds, who makes it or where.
+// What makes the content of a batch: a pure function of (seed, epoch, step, row) without threads.
+// Also the options of a loader, all of which decide what a batch holds, who makes it or where.
 #pragma once
 
 #include <array>
@@ -113,25 +112,6 @@ class CpuTime {
 
 namespace warpstep::data {
 
-// The memory of one batch is one block: images, then labels, then row plans, each at a multiple of
-// 64 bytes.
-struct SlotLayout {
-  std::size_t row_bytes = 0;  // of one image; 0 with a resident set
-  std::size_t labels = 0, rows = 0, bytes = 0;
-
-  SlotLayout(std::size_t image_row_bytes, std::int64_t batch);
-};
-
-struct SlotView {
-  std::span<std::byte> bytes;
-  std::span<std::uint8_t> images;
-  std::span<std::int32_t> labels;
-  std::span<RowPlan> plans;
-
-  SlotView() = default;
-  SlotView(std::byte* memory, const SlotLayout& layout, std::int64_t batch);
-};
-
 // A row whose sample could not be read or decoded.
 struct BadSample {
   std::uint64_t index = 0;  // in the data set
@@ -156,67 +136,43 @@ struct MakerState {
 
   Developer developer;
   std::vector<std::uint8_t> bytes;          // a row before a worker normalises it
+  std::vector<std::uint32_t> counts;        // for sorting tokens
   std::uint64_t epoch = ~std::uint64_t{0};  // when the set was last checked for changes
   WorkerTimes times;
   std::vector<std::uint64_t> transforms_ns;
 };
 
+// What the batches of a loader hold. fill(), finish() and prepare_next() are called by all workers
+// at once.
 class BatchMaker {
  public:
-  // Throws UsageError for invalid options.
-  BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  virtual ~BatchMaker() = default;
 
-  const Dataset& dataset() const { return *dataset_; }
-  const LoaderOptions& options() const { return options_; }
-  const Shape& image_shape() const { return shape_; }  // of one row: [height, width, channels]
-  const SlotLayout& layout() const { return layout_; }
-  std::uint64_t steps_per_epoch() const { return steps_; }
-  std::int64_t rows_of(Position position) const;  // rows that hold samples; the rest is padding
-  std::size_t order_bytes() const { return order_.bytes(); }
+  virtual std::string path() const = 0;         // of the data, for messages
+  virtual std::string sample_text() const = 0;  // "images of 32x32x3", for messages
+  virtual std::uint64_t samples() const = 0;    // in an epoch, before the tail policy
+  virtual std::uint64_t steps_per_epoch() const = 0;
+  virtual std::size_t slot_bytes() const = 0;           // a multiple of 64
+  virtual std::int64_t claim() const = 0;               // rows that a worker makes at a time
+  virtual std::vector<std::string> stages() const = 0;  // of its own, for MakerState
+  virtual bool is_light() const = 0;                    // one worker is always enough
+  // The most memory, in bytes: of one worker, of the order of samples, and of the data themselves.
+  virtual std::uint64_t worker_bytes() const = 0;
+  virtual std::uint64_t order_bytes() const = 0;
+  virtual std::uint64_t data_bytes() const = 0;
 
   // Writes rows [begin, end) of a batch and appends samples that cannot be decoded to `bad`.
   // Returns early when stop() is true.
-  void fill(Position position, std::int64_t begin, std::int64_t end, const SlotView& slot,
-            MakerState& state, std::vector<BadSample>& bad, const std::function<bool()>& stop);
-  // Called when all rows are written: replaces the bad ones and pairs the rows that mix. Sorts
-  // `bad` by row.
-  void finish(Position position, const SlotView& slot, std::vector<BadSample>& bad) const;
-  // Computes the next epoch's permutation halfway through this one, so that no worker waits for it
-  // at the boundary.
-  void prepare_next(Position position);
-
- private:
-  void make_row(std::uint64_t index, Position position, std::int64_t row, const SlotView& slot,
-                MakerState& state) const;
-  void gather_row(const Draw& draw, RowPlan& plan) const;
-  void decode_row(std::uint64_t index, const Draw& draw, const RowPlan& plan,
-                  std::span<std::uint8_t> image, MakerState& state) const;
-  void pad_row(std::int64_t row, const SlotView& slot) const;
-  void hint(Position position, std::int64_t row, const EpochOrder& order) const;
-  // The row's place in the epoch's order.
-  std::uint64_t place_of(Position position, std::int64_t row) const;
-  std::span<std::uint8_t> image_of(const SlotView& slot, std::int64_t row) const {
-    return slot.images.subspan(idx(row) * layout_.row_bytes, layout_.row_bytes);
-  }
-  std::uint64_t ticket(Position position, std::int64_t row) const {  // counted through all epochs
-    return (position.epoch * steps_ + position.step) * static_cast<std::uint64_t>(options_.batch) +
-           static_cast<std::uint64_t>(row);
-  }
-  BadSample bad_sample(std::uint64_t index, Position position, std::int64_t row,
-                       const std::string& what) const;
-  void replace_bad(const SlotView& slot, std::int64_t samples, std::vector<BadSample>& bad) const;
-  bool copy_good_row(const SlotView& slot, std::int64_t row, const std::vector<char>& is_bad) const;
-  static void pair_neighbours(const SlotView& slot);
-
-  std::shared_ptr<const Dataset> dataset_;
-  LoaderOptions options_;
-  Shape shape_;
-  SlotLayout layout_;
-  std::uint64_t global_batch_ = 0;
-  std::uint64_t steps_ = 0;
-  bool is_resident_ = false;
-  bool plans_rows_ = false;  // the recipe sets gain, mask or mixing of rows
-  Order order_;
+  virtual void fill(Position position, std::int64_t begin, std::int64_t end,
+                    std::span<std::byte> slot, MakerState& state, std::vector<BadSample>& bad,
+                    const std::function<bool()>& stop) = 0;
+  // Called when all rows are written: whatever needs more than one row. Sorts `bad` by row.
+  virtual void finish(Position position, std::span<std::byte> slot, MakerState& state,
+                      std::vector<BadSample>& bad) const = 0;
+  // Prepares the next epoch halfway through this one, so that no worker waits at the boundary.
+  virtual void prepare_next(Position position) = 0;
+  // The batch's inputs in `slot`, and its count.
+  virtual void describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const = 0;
 };
 
 }  // namespace warpstep::data

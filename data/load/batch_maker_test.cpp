@@ -9,7 +9,10 @@
 namespace warpstep::data {
 namespace {
 
+using testing::images_of;
+using testing::labels_of;
 using testing::put_png_split;
+using testing::rows_of;
 using testing::TemporaryFolder;
 
 constexpr const char* augmented =
@@ -27,7 +30,7 @@ LoaderOptions options(std::int64_t batch, const std::string& recipe = augmented)
 // What a row means, wherever its pixels are: those are gathered from the resident set if there is
 // one.
 void add_row(Hash& hash, const Batch& batch, std::size_t row, const Dataset& set, bool resident) {
-  const RowPlan& plan = batch.rows[row];
+  const RowPlan& plan = rows_of(batch)[row];
   const std::size_t image_bytes = idx(set.image_shape().count());
   std::vector<std::uint8_t> pixels(image_bytes);
   if (resident) {
@@ -39,11 +42,11 @@ void add_row(Hash& hash, const Batch& batch, std::size_t row, const Dataset& set
              set.image_shape()},
             "", set.image_shape(), geometry, 3, developer, pixels);
   } else {
-    const auto image = batch.images.subspan(row * image_bytes, image_bytes);
+    const auto image = images_of(batch).subspan(row * image_bytes, image_bytes);
     std::copy(image.begin(), image.end(), pixels.begin());
   }
   hash.add(pixels);
-  hash.add(static_cast<std::uint64_t>(batch.labels[row]));
+  hash.add(static_cast<std::uint64_t>(labels_of(batch)[row]));
   RowPlan rest = plan;
   rest.source = rest.pair = 0;
   rest.y = rest.x = 0;
@@ -58,7 +61,7 @@ std::uint64_t epoch_hash(const std::vector<std::unique_ptr<Loader>>& ranks, std:
   for (std::uint64_t i = 0; i < batches; ++i)
     for (const auto& rank : ranks) {
       const Batch& batch = rank->next();
-      for (std::size_t row = 0; row < batch.labels.size(); ++row)
+      for (std::size_t row = 0; row < labels_of(batch).size(); ++row)
         add_row(hash, batch, row, set, resident);
     }
   return hash.value();
@@ -155,7 +158,8 @@ TEST_F(SameBatches, PadsTheTailOfEveryRank) {
       const Batch& batch = loader.next();
       samples += batch.count;
       EXPECT_EQ(batch.count, step == 2 && rank == 2 ? 0 : 5);
-      for (std::int64_t row = batch.count; row < 5; ++row) EXPECT_EQ(batch.labels[idx(row)], -1);
+      for (std::int64_t row = batch.count; row < 5; ++row)
+        EXPECT_EQ(labels_of(batch)[idx(row)], -1);
     }
   }
   EXPECT_EQ(samples, 40);
@@ -165,9 +169,9 @@ TEST_F(SameBatches, PairsNeighboursForMixing) {
   Loader loader(set_, options(8));
   const Batch& batch = loader.next();
   for (std::size_t row = 0; row < 8; ++row) {
-    EXPECT_EQ(batch.rows[row].pair, row ^ 1);
-    EXPECT_EQ(batch.rows[row].pair_label, batch.labels[row ^ 1]);
-    EXPECT_LT(batch.rows[row].weight, 1);
+    EXPECT_EQ(rows_of(batch)[row].pair, row ^ 1);
+    EXPECT_EQ(rows_of(batch)[row].pair_label, labels_of(batch)[row ^ 1]);
+    EXPECT_LT(rows_of(batch)[row].weight, 1);
   }
 }
 

@@ -17,8 +17,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::images_of;
+using testing::labels_of;
 using testing::message_of;
 using testing::put_png_split;
+using testing::rows_of;
 using testing::TemporaryFolder;
 
 LoaderOptions plain_options(std::int64_t batch, const std::string& recipe = "") {
@@ -78,10 +81,11 @@ TEST(DataErrorPolicy, SkipTakesTheNextGoodRowOfItsBatch) {
       for (std::size_t row = 0; row < 8; ++row) {
         const std::size_t from =
             here && bad[0].row == static_cast<std::int64_t>(row) ? (row + 1) % 8 : row;
-        EXPECT_TRUE(std::equal(batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row),
-                               batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row + 60),
-                               expected.images.begin() + static_cast<std::ptrdiff_t>(60 * from)));
-        EXPECT_EQ(batch.labels[row], expected.labels[from]);
+        EXPECT_TRUE(
+            std::equal(images_of(batch).begin() + static_cast<std::ptrdiff_t>(60 * row),
+                       images_of(batch).begin() + static_cast<std::ptrdiff_t>(60 * row + 60),
+                       images_of(expected).begin() + static_cast<std::ptrdiff_t>(60 * from)));
+        EXPECT_EQ(labels_of(batch)[row], labels_of(expected)[from]);
       }
     }
     ASSERT_EQ(loader.bad_samples().size(), 1U);
@@ -101,9 +105,9 @@ TEST(DataErrorPolicy, MaskGivesARowThatDoesNotCount) {
     const Batch& batch = loader.next();
     samples += batch.count;
     for (std::size_t row = 0; row < 8; ++row) {
-      if (batch.labels[row] >= 0) continue;
+      if (labels_of(batch)[row] >= 0) continue;
       ++masked;
-      for (const std::uint8_t byte : batch.images.subspan(60 * row, 60)) EXPECT_EQ(byte, 0);
+      for (const std::uint8_t byte : images_of(batch).subspan(60 * row, 60)) EXPECT_EQ(byte, 0);
     }
   }
   EXPECT_EQ(samples, 39);
@@ -152,7 +156,7 @@ TEST(DataErrorPolicy, JudgesABrokenImageByItsWindowInEveryTier) {
   Loader decoded(set, with), mapped(std::make_shared<CachedDataset>(set), with);
   for (int epoch = 0; epoch < 24; ++epoch) {
     const Batch &a = decoded.next(), &b = mapped.next();
-    EXPECT_TRUE(std::equal(a.images.begin(), a.images.end(), b.images.begin()));
+    EXPECT_TRUE(std::equal(images_of(a).begin(), images_of(a).end(), images_of(b).begin()));
     EXPECT_TRUE(std::equal(a.labels.begin(), a.labels.end(), b.labels.begin()));
   }
   EXPECT_EQ(decoded.bad_count(), mapped.bad_count());
@@ -225,11 +229,12 @@ TEST(Loader, MakesNumbersWhereItIsAskedTo) {
   with.pixels = with.recipe.pixels(3, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
   Loader numbers(set, with);
   const Batch a = bytes.next(), b = numbers.next();
-  ASSERT_EQ(b.images.size(), 4 * a.images.size());
+  ASSERT_EQ(images_of(b).size(), 4 * images_of(a).size());
   std::vector<float> expected(60);
   for (std::size_t row = 0; row < 4; ++row) {
-    apply_pixels(*with.pixels, a.rows, row, a.images.data(), {4, 5}, {4, 5}, expected.data());
-    EXPECT_EQ(std::memcmp(expected.data(), b.images.data() + 240 * row, 240), 0);
+    apply_pixels(*with.pixels, rows_of(a), row, images_of(a).data(), {4, 5}, {4, 5},
+                 expected.data());
+    EXPECT_EQ(std::memcmp(expected.data(), images_of(b).data() + 240 * row, 240), 0);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "data/load/image_batches.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
@@ -45,15 +46,15 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   return options;
 }
 
-int most_workers(const LoaderOptions& options) {
+int most_workers(const LoaderOptions& options, const BatchMaker& maker) {
   if (options.workers > 0) return options.workers;
-  if (!options.resident.empty()) return 1;  // it writes a few hundred bytes per row
+  if (maker.is_light()) return 1;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
 }
 
-int first_workers(const LoaderOptions& options) {
-  const int most = most_workers(options);
+int first_workers(const LoaderOptions& options, const BatchMaker& maker) {
+  const int most = most_workers(options, maker);
   if (options.workers > 0) return most;
   return options.start_workers > 0 ? options.start_workers : (most + 1) / 2;
 }
@@ -68,22 +69,23 @@ void lower_own_priority() {
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : Loader(std::make_unique<ImageBatches>(std::move(dataset), checked(options)), options) {}
+
+Loader::Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options)
     : options_(checked(options)),
-      maker_(std::move(dataset), options_),
+      maker_(std::move(maker)),
       ready_name_(spans::of_loader("batch ready", options_.thread_name), record::Kind::mark),
       depth_name_(spans::of_loader("batches ready", options_.thread_name), record::Kind::counter) {
-  claim_rows_ = options_.resident.empty()
-                    ? std::clamp<std::int64_t>(maker_.dataset().claim(), 1, options_.batch)
-                    : options_.batch;
+  claim_rows_ = maker_->claim();
   ring_ = std::make_unique<Ring>(
       static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),
       static_cast<std::uint32_t>((options_.batch + claim_rows_ - 1) / claim_rows_));
-  for (int i = 0; i < most_workers(options_); ++i) {
-    states_.push_back(std::make_unique<MakerState>(options_.recipe.worker_names().size()));
+  for (int i = 0; i < most_workers(options_, *maker_); ++i) {
+    states_.push_back(std::make_unique<MakerState>(maker_->stages().size()));
     states_.back()->developer.scratch.choice = options_.decoders;
   }
   slots_ = std::vector<Slot>(ring_->slots());
-  active_ = first_workers(options_);
+  active_ = first_workers(options_, *maker_);
   tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());
   ring_->set_active(static_cast<std::uint32_t>(active_));
   timings_.resize(timings_kept);
@@ -117,18 +119,18 @@ void Loader::allocate_slots() {
     memory_ = options_.memory->allocate(slot_bytes());
   } catch (const std::bad_alloc&) {
     fail<UsageError>(
-        "cannot allocate the loader's {} bytes: {} batches of {} images of {}; use a smaller "
-        "--batch or --prefetch",
-        slot_bytes(), slots_.size(), options_.batch, image_shape().text());
+        "cannot allocate the loader's {} bytes: {} batches of {} {}; use a smaller --batch or "
+        "--prefetch",
+        slot_bytes(), slots_.size(), options_.batch, maker_->sample_text());
   }
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    slots_[i].view = SlotView(memory_ + i * maker_.layout().bytes, maker_.layout(), options_.batch);
+    slots_[i].bytes = {memory_ + i * maker_->slot_bytes(), maker_->slot_bytes()};
 }
 
 std::uint64_t Loader::batch_of(Position position) const {
   if (position.step >= steps_per_epoch()) {
     fail<UsageError>("step {} of epoch {}: an epoch of {} has {} steps of {} samples",
-                     position.step, position.epoch, maker_.dataset().path(), steps_per_epoch(),
+                     position.step, position.epoch, maker_->path(), steps_per_epoch(),
                      options_.batch);
   }
   if (position.epoch > std::numeric_limits<std::uint32_t>::max()) {
@@ -176,13 +178,13 @@ void Loader::work(std::uint32_t worker) {
     const Position position = position_of(claim->batch);
     if (claim->part == 0) {
       slot.first_claim_ns = now_ns();
-      maker_.prepare_next(position);
+      maker_->prepare_next(position);
     }
     const std::int64_t begin = claim->part * claim_rows_;
     {
       const spans::CpuTime cpu;
-      maker_.fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.view, state,
-                  bad, stopping);
+      maker_->fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.bytes,
+                   state, bad, stopping);
     }
     if (!bad.empty()) {
       const std::lock_guard lock(slot.mutex);
@@ -190,7 +192,7 @@ void Loader::work(std::uint32_t worker) {
       bad.clear();
     }
     if (!ring_->finish(*claim)) continue;
-    maker_.finish(position, slot.view, slot.bad);
+    maker_->finish(position, slot.bytes, state, slot.bad);
     slot.ready_ns = now_ns();
     record::note(ready_name_, slot.ready_ns, slot.ready_ns, claim->batch);
     ring_->publish(*claim);
@@ -203,16 +205,11 @@ const Batch& Loader::next() {
   const Slot& slot = slot_of(next_);
   accept(slot);
   note_taken(slot, wait_ns);
-  const Position position = position_of(next_);
-  std::int64_t count = maker_.rows_of(position);
-  if (options_.errors == DataErrors::mask) count -= static_cast<std::int64_t>(slot.bad.size());
-  batch_ = {.position = position,
-            .images = options_.resident.empty() ? slot.view.images : options_.resident,
-            .labels = slot.view.labels,
-            .rows = slot.view.plans,
-            .count = count,
-            .slot = slot.view.bytes,
-            .wait_ns = wait_ns};
+  batch_.position = position_of(next_);
+  batch_.inputs.clear();
+  batch_.slot = slot.bytes;
+  batch_.wait_ns = wait_ns;
+  maker_->describe(slot.bytes, slot.bad.size(), batch_);
   ++next_;
   return batch_;
 }
@@ -286,10 +283,6 @@ void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
 
 namespace {
 
-// Per worker, in addition to its images: the stack pages it touches, the tables of inflate and of
-// the JPEG decoder, and malloc's per-thread cache.
-constexpr std::uint64_t worker_bytes = 1 << 20;
-
 std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std::string>& names) {
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
@@ -305,41 +298,20 @@ std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std
   return stages;
 }
 
-Encoding encoding_of(const Dataset& dataset) {
-  try {
-    Scratch scratch;
-    return dataset.fetch(0, scratch).encoding;
-  } catch (const std::exception&) {
-    return Encoding::png;  // needs the most memory; reading the sample reports its error later
-  }
-}
-
 }  // namespace
 
 MemoryBound Loader::bound() const {
-  const Dataset& dataset = maker_.dataset();
-  std::uint64_t scratch = 0;
-  if (options_.resident.empty()) {
-    const Encoding encoding = encoding_of(dataset);
-    const auto image = static_cast<std::uint64_t>(dataset.image_shape().count());
-    const auto row = static_cast<std::uint64_t>(image_shape().count());
-    // A PNG is decoded whole, and its inflated rows are in memory at the same time; of a JPEG only
-    // the window is. A resized image exists three times: before, between the two passes and after.
-    const std::uint64_t decoded = encoding == Encoding::png ? 2 * image : row;
-    const std::uint64_t sized = options_.recipe.resizes() ? 2 * image : 0;
-    scratch = dataset.max_fetched_bytes() + decoded + sized + 2 * row + worker_bytes;
-  }
   return {.slots = slot_bytes(),
-          .workers = states_.size() * scratch,
-          .order = maker_.order_bytes(),
-          .dataset = dataset.memory_bytes()};
+          .workers = states_.size() * maker_->worker_bytes(),
+          .order = maker_->order_bytes(),
+          .dataset = maker_->data_bytes()};
 }
 
 LoaderStats Loader::stats() const {
   LoaderStats stats;
   for (const auto& state : states_) {
     WorkerStats worker;
-    worker.stages = stages_of(state->times, options_.recipe.worker_names());
+    worker.stages = stages_of(state->times, maker_->stages());
     worker.samples = state->times.samples.load(std::memory_order_relaxed);
     worker.bytes = state->times.bytes.load(std::memory_order_relaxed);
     stats.samples += worker.samples;

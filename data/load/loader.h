@@ -80,14 +80,14 @@ class Loader : public BatchSource {
   // Throws UsageError for invalid options: among others a batch larger than the data set with
   // Tail::drop, and a memory limit that is too low.
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options);
   ~Loader() override;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  Shape image_shape() const override { return maker_.image_shape(); }
   std::int64_t batch_size() const override { return options_.batch; }
-  std::uint64_t samples() const override { return maker_.dataset().size(); }
-  std::uint64_t steps_per_epoch() const override { return maker_.steps_per_epoch(); }
+  std::uint64_t samples() const override { return maker_->samples(); }
+  std::uint64_t steps_per_epoch() const override { return maker_->steps_per_epoch(); }
   const Batch& next() override;
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
@@ -103,7 +103,7 @@ class Loader : public BatchSource {
 
  private:
   struct Slot {
-    SlotView view;
+    std::span<std::byte> bytes;
     std::uint64_t first_claim_ns = 0;
     std::uint64_t ready_ns = 0;
     std::mutex mutex;
@@ -111,11 +111,11 @@ class Loader : public BatchSource {
   };
 
   Position position_of(std::uint64_t batch) const {
-    return {batch / maker_.steps_per_epoch(), batch % maker_.steps_per_epoch()};
+    return {batch / maker_->steps_per_epoch(), batch % maker_->steps_per_epoch()};
   }
   std::uint64_t batch_of(Position position) const;
   Slot& slot_of(std::uint64_t batch) { return slots_[batch % slots_.size()]; }
-  std::size_t slot_bytes() const { return slots_.size() * maker_.layout().bytes; }
+  std::size_t slot_bytes() const { return slots_.size() * maker_->slot_bytes(); }
   MemoryBound bound() const;
   void allocate_slots();
   void start(std::uint64_t batch);
@@ -127,7 +127,7 @@ class Loader : public BatchSource {
   void note_taken(const Slot& slot, std::uint64_t wait_ns);
 
   LoaderOptions options_;
-  BatchMaker maker_;
+  std::unique_ptr<BatchMaker> maker_;
   std::int64_t claim_rows_ = 1;
   MemoryBound memory_bound_;
   std::unique_ptr<SlotMemory> heap_;

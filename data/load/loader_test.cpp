@@ -16,7 +16,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::images_of;
 using testing::in_memory;
+using testing::labels_of;
 using testing::message_of;
 using testing::Uneven;
 
@@ -35,8 +37,8 @@ std::uint64_t hash_of(const Batch& batch) {
   hash.add(batch.position.epoch);
   hash.add(batch.position.step);
   hash.add(static_cast<std::uint64_t>(batch.count));
-  hash.add(batch.images);
-  for (const std::int32_t label : batch.labels) hash.add(static_cast<std::uint64_t>(label));
+  hash.add(images_of(batch));
+  for (const std::int32_t label : labels_of(batch)) hash.add(static_cast<std::uint64_t>(label));
   return hash.value();
 }
 
@@ -70,10 +72,10 @@ TEST(Loader, GivesEverySampleOnceAnEpochInItsPlace) {
     EXPECT_EQ(batch.position, (Position{0, step}));
     EXPECT_EQ(batch.count, step == 6 ? 2 : 8);
     for (std::size_t row = 0; row < 8; ++row) {
-      const auto image = batch.images.subspan(row * 60, 60);
+      const auto image = images_of(batch).subspan(row * 60, 60);
       if (static_cast<std::int64_t>(row) >= batch.count) {
         EXPECT_THAT(image, Each(0));
-        EXPECT_EQ(batch.labels[row], -1);
+        EXPECT_EQ(labels_of(batch)[row], -1);
       } else {
         ++seen[std::string(image.begin(), image.end())];
       }
@@ -96,7 +98,7 @@ TEST(Loader, ShufflesEveryEpochAnewAndBySeed) {
   Loader b(dataset, other);
   const auto pixels = [](Loader& loader) {
     const Batch& batch = loader.next();
-    return std::string(batch.images.begin(), batch.images.end());
+    return std::string(images_of(batch).begin(), images_of(batch).end());
   };
   const std::set<std::string> all{pixels(a), pixels(a), pixels(a), pixels(b)};
   EXPECT_EQ(all.size(), 4U);
@@ -114,8 +116,8 @@ TEST(Loader, KeepsTheOrderWithoutShuffle) {
     for (std::uint64_t row = 0; row < 4; ++row) {
       dataset->read((i + row) % 12, scratch, pixels);
       EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(),
-                             batch.images.begin() + static_cast<std::ptrdiff_t>(60 * row)));
-      EXPECT_EQ(batch.labels[row], dataset->label((i + row) % 12));
+                             images_of(batch).begin() + static_cast<std::ptrdiff_t>(60 * row)));
+      EXPECT_EQ(labels_of(batch)[row], dataset->label((i + row) % 12));
     }
   }
 }
@@ -212,8 +214,8 @@ TEST(Loader, TakesOneSampleAndABatchLargerThanTheSet) {
   for (int epoch = 0; epoch < 5; ++epoch) {
     const Batch& batch = padded.next();
     EXPECT_EQ(batch.count, 3);
-    EXPECT_EQ(batch.labels[2] >= 0, true);
-    EXPECT_EQ(batch.labels[3], -1);
+    EXPECT_EQ(labels_of(batch)[2] >= 0, true);
+    EXPECT_EQ(labels_of(batch)[3], -1);
   }
 }
 

@@ -1,10 +1,12 @@
 // The interface of a data source for the trainer: batches in order, and a position to save.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
-#include "engine/core/pixels.h"
 #include "engine/core/types.h"
 
 namespace warpstep {
@@ -16,25 +18,45 @@ struct Position {  // of the next batch
   bool operator==(const Position&) const = default;
 };
 
+// What a step reads of a batch, under the name of the graph's input:
+//   images  u8 or f32 [batch, height, width, channels]; rows that are no samples are zero
+//   tokens  i32 [batch * sequence]
+//   order   i32 [batch * sequence], see Embed
+//   labels  i32, one for each row of the logits; -1 where there is none
+//   rows    RowPlan [batch]
+struct BatchInput {
+  std::string_view name;  // of a string that is never freed
+  std::span<const std::byte> bytes;
+};
+
 // A view into one slot of the loader; valid until held() more calls of next(), or a seek() or the
 // destructor.
 struct Batch {
   Position position;
-  // [batch, height, width, channels], rows beyond count are zero
-  std::span<const std::uint8_t> images;
-  std::span<const std::int32_t> labels;  // [batch], -1 in rows that are no samples
-  std::span<const RowPlan> rows;         // [batch]
-  std::int64_t count = 0;                // rows that are samples
-  std::span<const std::byte> slot;       // one piece of memory that holds all of these
-  std::uint64_t wait_ns = 0;             // how long next() waited for this batch
-  std::uint64_t copy_wait_ns = 0;        // of that, for its copy to the device
+  std::vector<BatchInput> inputs;
+  std::int64_t count = 0;           // labels that are not -1: what the mean loss is over
+  std::span<const std::byte> slot;  // one piece of memory that holds the inputs
+  std::uint64_t wait_ns = 0;        // how long next() waited for this batch
+  std::uint64_t copy_wait_ns = 0;   // of that, for its copy to the device
+
+  template <class T>
+  void add(std::string_view name, std::span<T> values) {
+    inputs.push_back({name, std::as_bytes(values)});
+  }
+  // Nothing if the batch has no such input.
+  template <class T>
+  std::span<const T> get(std::string_view name) const {
+    for (const BatchInput& input : inputs)
+      if (input.name == name)
+        return {reinterpret_cast<const T*>(input.bytes.data()), input.bytes.size() / sizeof(T)};
+    return {};
+  }
 };
 
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual Shape image_shape() const = 0;              // [height, width, channels]
-  virtual std::int64_t batch_size() const = 0;        // rows of a slot
+  virtual std::int64_t batch_size() const = 0;        // samples of a slot
   virtual std::uint64_t samples() const = 0;          // in an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;  // batches in an epoch, after the tail policy
   // The next batch in order; continues into the next epoch without a gap. Throws DataError at a

@@ -6,6 +6,11 @@
 #include "engine/core/error.h"
 
 namespace warpstep {
+namespace {
+
+constexpr std::size_t most_inputs = 8;  // of a step
+
+}  // namespace
 
 Score& Score::operator+=(const Score& other) {
   loss_sum += other.loss_sum;
@@ -40,12 +45,17 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
 }
 
 void give_batch(Program& program, const Batch& batch) {
-  const std::size_t inputs = program.graph().inputs.size();
-  if (inputs > 2 && batch.rows.empty())
-    fail<Error>("the step needs a plan for each row of a batch, but its source provides none");
-  const std::array<const void*, 3> slots{batch.images.data(), batch.labels.data(),
-                                         batch.rows.data()};
-  program.set_inputs(std::span(slots).first(std::min(slots.size(), inputs)));
+  const Graph& graph = program.graph();
+  std::array<const void*, most_inputs> slots{};
+  if (graph.inputs.size() > slots.size())
+    fail<Error>("the step has {} inputs, more than {}", graph.inputs.size(), slots.size());
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    const std::string& name = graph.value(graph.inputs[i]).name;
+    slots[i] = batch.get<std::byte>(name).data();
+    if (!slots[i])
+      fail<Error>("the step reads '{}' of each batch, but its source provides none", name);
+  }
+  program.set_inputs(std::span(slots).first(graph.inputs.size()));
 }
 
 void take_average(const Store& from, Store& to) {

@@ -33,7 +33,7 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
                                     std::uint64_t limit_batches, const std::atomic<bool>& stop,
                                     Runner* runner = nullptr);
 
-// Sets the batch's images and labels, and its row plans if the step reads them, as inputs.
+// Sets the inputs that the step reads. Throws Error for one that the batch does not have.
 void give_batch(Program& program, const Batch& batch);
 
 // Copies the averaged weights and the buffers of `from` to `to`, the store of an evaluation,

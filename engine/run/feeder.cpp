@@ -18,12 +18,10 @@ const record::Name copy_name{"copy to the device", Kind::copy},
 
 // The same place in another block of memory. A span outside of the slot, a resident set, is
 // unchanged.
-template <class T>
-std::span<const T> moved(std::span<const T> part, std::span<const std::byte> slot,
-                         const std::byte* to) {
-  const std::byte* from = reinterpret_cast<const std::byte*>(part.data());
-  if (from < slot.data() || from >= slot.data() + slot.size()) return part;
-  return {reinterpret_cast<const T*>(to + (from - slot.data())), part.size()};
+std::span<const std::byte> moved(std::span<const std::byte> part, std::span<const std::byte> slot,
+                                 const std::byte* to) {
+  if (part.data() < slot.data() || part.data() >= slot.data() + slot.size()) return part;
+  return {to + (part.data() - slot.data()), part.size()};
 }
 
 }  // namespace
@@ -154,9 +152,7 @@ void Feeder::copy(const Batch& from, Buffer& buffer) {
   note(timing, from.slot.size());
   Batch there = from;
   const std::byte* memory = buffer.memory.get();
-  there.images = moved(from.images, from.slot, memory);
-  there.labels = moved(from.labels, from.slot, memory);
-  there.rows = moved(from.rows, from.slot, memory);
+  for (BatchInput& input : there.inputs) input.bytes = moved(input.bytes, from.slot, memory);
   there.slot = {memory, from.slot.size()};
   const std::lock_guard lock(mutex_);
   buffer.batch = there;

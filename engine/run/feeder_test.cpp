@@ -53,7 +53,6 @@ class Device final : public Backend {
 // Batch b of 4 bytes b, one label b; throws at `broken`.
 class Numbers final : public BatchSource {
  public:
-  Shape image_shape() const override { return {1, 1, 1}; }
   std::int64_t batch_size() const override { return 4; }
   std::uint64_t samples() const override { return 40; }
   std::uint64_t steps_per_epoch() const override { return 10; }
@@ -63,8 +62,7 @@ class Numbers final : public BatchSource {
     const auto label = static_cast<std::int32_t>(at);
     std::memcpy(slot.data() + 4, &label, sizeof label);
     batch.position = position();
-    batch.images = {reinterpret_cast<const std::uint8_t*>(slot.data()), 4};
-    batch.labels = {reinterpret_cast<const std::int32_t*>(slot.data() + 4), 1};
+    batch.inputs = {{"images", std::span(slot).first(4)}, {"labels", std::span(slot).last(4)}};
     batch.slot = slot;
     batch.count = 4;
     ++at;
@@ -80,8 +78,9 @@ class Numbers final : public BatchSource {
 
 void expect_batch(const Batch& batch, std::uint64_t number) {
   EXPECT_EQ(batch.position, (Position{number / 10, number % 10}));
-  EXPECT_THAT(batch.images, ::testing::Each(static_cast<std::uint8_t>(number)));
-  EXPECT_EQ(batch.labels[0], static_cast<std::int32_t>(number));
+  EXPECT_THAT(batch.get<std::uint8_t>("images"),
+              ::testing::Each(static_cast<std::uint8_t>(number)));
+  EXPECT_EQ(batch.get<std::int32_t>("labels")[0], static_cast<std::int32_t>(number));
 }
 
 TEST(Feeder, GivesTheBatchesInOrderFromTheDevicesMemory) {
@@ -110,7 +109,7 @@ TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
   SlowSteps steps;
   Feeder feeder(source, device, steps);
   const Batch first = feeder.next(), second = feeder.next();
-  EXPECT_NE(first.images.data(), second.images.data());
+  EXPECT_NE(first.get<std::byte>("images").data(), second.get<std::byte>("images").data());
   // Neither step is done: the third batch has to wait, and the first buffer is unchanged.
   std::future<Batch> third = std::async(std::launch::async, [&] { return feeder.next(); });
   EXPECT_EQ(third.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
@@ -118,7 +117,7 @@ TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
   steps.finish(1);
   const Batch batch = third.get();
   expect_batch(batch, 2);
-  EXPECT_EQ(batch.images.data(), first.images.data());
+  EXPECT_EQ(batch.get<std::byte>("images").data(), first.get<std::byte>("images").data());
   EXPECT_GT(batch.wait_ns, 0U);
   expect_batch(second, 1);
   steps.finish(1000);

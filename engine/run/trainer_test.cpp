@@ -28,12 +28,13 @@ constexpr float infinite = std::numeric_limits<float>::infinity();
 // Endless batches of one grey image, three per epoch.
 class GreyImages final : public BatchSource {
  public:
-  Shape image_shape() const override { return {28, 28, 1}; }
   std::int64_t batch_size() const override { return 1; }
   std::uint64_t samples() const override { return 3; }
   std::uint64_t steps_per_epoch() const override { return 3; }
   const Batch& next() override {
-    batch_ = {.position = position_, .images = image_, .labels = label_, .count = 1};
+    batch_ = {.position = position_, .count = 1};
+    batch_.add("images", std::span(image_));
+    batch_.add("labels", std::span(label_));
     position_ = position_.step + 1 == steps_per_epoch()
                     ? Position{position_.epoch + 1, 0}
                     : Position{position_.epoch, position_.step + 1};

@@ -34,7 +34,6 @@ class LogitsKeeper final : public BatchSource {
  public:
   LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
 
-  Shape image_shape() const override { return source_.image_shape(); }
   std::int64_t batch_size() const override { return source_.batch_size(); }
   std::uint64_t samples() const override { return source_.samples(); }
   std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }

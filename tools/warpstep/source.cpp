@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "data/formats/cached.h"
+#include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
 #include "engine/core/error.h"
@@ -95,9 +96,7 @@ int first_workers(bool device) {
 }  // namespace
 
 Shape Source::row_shape() const {
-  const Shape image = dataset->image_shape();
-  const ImageExtent extent = recipe.extent(image);
-  return {extent.height, extent.width, image[2]};
+  return data::row_shape(*dataset, recipe);
 }
 
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,

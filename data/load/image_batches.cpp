@@ -1,4 +1,4 @@
-#include "data/load/batch_maker.h"
+#include "data/load/image_batches.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -98,9 +98,17 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
                      shape[2]);
 }
 
-Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
-  const ImageExtent extent = recipe.extent(dataset.image_shape());
-  return {extent.height, extent.width, dataset.image_shape()[2]};
+// Per worker, in addition to its images: the stack pages it touches, the tables of inflate and of
+// the JPEG decoder, and malloc's per-thread cache.
+constexpr std::uint64_t thread_bytes = 1 << 20;
+
+Encoding encoding_of(const Dataset& dataset) {
+  try {
+    Scratch scratch;
+    return dataset.fetch(0, scratch).encoding;
+  } catch (const std::exception&) {
+    return Encoding::png;  // needs the most memory; reading the sample reports its error later
+  }
 }
 
 std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
@@ -116,13 +124,12 @@ SlotLayout::SlotLayout(std::size_t image_row_bytes, std::int64_t batch)
       rows(labels + aligned(idx(std::max<std::int64_t>(batch, 0)) * sizeof(std::int32_t))),
       bytes(rows + aligned(idx(std::max<std::int64_t>(batch, 0)) * sizeof(RowPlan))) {}
 
-SlotView::SlotView(std::byte* memory, const SlotLayout& layout, std::int64_t batch)
-    : bytes(memory, layout.bytes),
-      images(reinterpret_cast<std::uint8_t*>(memory), layout.row_bytes * idx(batch)),
-      labels(reinterpret_cast<std::int32_t*>(memory + layout.labels), idx(batch)),
-      plans(reinterpret_cast<RowPlan*>(memory + layout.rows), idx(batch)) {}
+Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
+  const ImageExtent extent = recipe.extent(dataset.image_shape());
+  return {extent.height, extent.width, dataset.image_shape()[2]};
+}
 
-BatchMaker::BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+ImageBatches::ImageBatches(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : dataset_(std::move(dataset)),
       options_(options),
       shape_(row_shape(*dataset_, options.recipe)),
@@ -136,34 +143,61 @@ BatchMaker::BatchMaker(std::shared_ptr<const Dataset> dataset, const LoaderOptio
                                        : (dataset_->size() + global_batch_ - 1) / global_batch_;
 }
 
-std::uint64_t BatchMaker::place_of(Position position, std::int64_t row) const {
+std::int64_t ImageBatches::claim() const {
+  return is_resident_ ? options_.batch
+                      : std::clamp<std::int64_t>(dataset_->claim(), 1, options_.batch);
+}
+
+std::uint64_t ImageBatches::worker_bytes() const {
+  if (is_resident_) return 0;
+  const Encoding encoding = encoding_of(*dataset_);
+  const auto image = static_cast<std::uint64_t>(dataset_->image_shape().count());
+  const auto row = static_cast<std::uint64_t>(shape_.count());
+  // A PNG is decoded whole, and its inflated rows are in memory at the same time; of a JPEG only
+  // the window is. A resized image exists three times: before, between the two passes and after.
+  const std::uint64_t decoded = encoding == Encoding::png ? 2 * image : row;
+  const std::uint64_t sized = options_.recipe.resizes() ? 2 * image : 0;
+  return dataset_->max_fetched_bytes() + decoded + sized + 2 * row + thread_bytes;
+}
+
+void ImageBatches::describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const {
+  const SlotParts<const std::byte> parts(slot, layout_, options_.batch);
+  batch.add("images", is_resident_ ? options_.resident : parts.images);
+  batch.add("labels", parts.labels);
+  batch.add("rows", parts.plans);
+  batch.count = rows_of(batch.position);
+  if (options_.errors == DataErrors::mask) batch.count -= static_cast<std::int64_t>(bad);
+}
+
+std::uint64_t ImageBatches::place_of(Position position, std::int64_t row) const {
   return position.step * global_batch_ +
          static_cast<std::uint64_t>(options_.rank) * static_cast<std::uint64_t>(options_.batch) +
          static_cast<std::uint64_t>(row);
 }
 
-std::int64_t BatchMaker::rows_of(Position position) const {
+std::int64_t ImageBatches::rows_of(Position position) const {
   const std::uint64_t first = place_of(position, 0);
   if (first >= dataset_->size()) return 0;
   return static_cast<std::int64_t>(
       std::min(static_cast<std::uint64_t>(options_.batch), dataset_->size() - first));
 }
 
-void BatchMaker::prepare_next(Position position) {
+void ImageBatches::prepare_next(Position position) {
   if (position.step == steps_ / 2) order_.epoch(position.epoch + 1);
 }
 
-BadSample BatchMaker::bad_sample(std::uint64_t index, Position position, std::int64_t row,
-                                 const std::string& what) const {
+BadSample ImageBatches::bad_sample(std::uint64_t index, Position position, std::int64_t row,
+                                   const std::string& what) const {
   return {index, position, row,
           fmt::format("{} (sample {} of {}, epoch {}, step {})", what, index, dataset_->path(),
                       position.epoch + 1, position.step + 1),
           false};
 }
 
-void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, const SlotView& slot,
-                      MakerState& state, std::vector<BadSample>& bad,
-                      const std::function<bool()>& stop) {
+void ImageBatches::fill(Position position, std::int64_t begin, std::int64_t end,
+                        std::span<std::byte> memory, MakerState& state, std::vector<BadSample>& bad,
+                        const std::function<bool()>& stop) {
+  const SlotView slot(memory, layout_, options_.batch);
   FillTimes measured(state);
   const std::int64_t samples = rows_of(position);
   std::int64_t row = begin;
@@ -198,21 +232,21 @@ void BatchMaker::fill(Position position, std::int64_t begin, std::int64_t end, c
 
 // Asks the system to read a later sample ahead. Rows of one claim are neighbours in the batch, and
 // the distance is longer than a claim.
-void BatchMaker::hint(Position position, std::int64_t row, const EpochOrder& order) const {
+void ImageBatches::hint(Position position, std::int64_t row, const EpochOrder& order) const {
   if (is_resident_) return;
   const std::uint64_t ahead = place_of(position, row) + hint_distance;
   if (ahead < dataset_->size()) dataset_->will_need(order.at(ahead));
 }
 
-void BatchMaker::pad_row(std::int64_t row, const SlotView& slot) const {
+void ImageBatches::pad_row(std::int64_t row, const SlotView& slot) const {
   const auto image = image_of(slot, row);
   std::fill(image.begin(), image.end(), std::uint8_t{0});
   slot.labels[idx(row)] = -1;
   slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
 }
 
-void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t row,
-                          const SlotView& slot, MakerState& state) const {
+void ImageBatches::make_row(std::uint64_t index, Position position, std::int64_t row,
+                            const SlotView& slot, MakerState& state) const {
   const record::Span span(spans::sample, ticket(position, row));
   const Draw draw(options_.seed, position.epoch, index);
   RowPlan& plan = slot.plans[idx(row)];
@@ -227,7 +261,7 @@ void BatchMaker::make_row(std::uint64_t index, Position position, std::int64_t r
 }
 
 // The window of the resident image that the step gathers.
-void BatchMaker::gather_row(const Draw& draw, RowPlan& plan) const {
+void ImageBatches::gather_row(const Draw& draw, RowPlan& plan) const {
   const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
   const std::int64_t y = geometry.source.y + geometry.out.y, x = geometry.source.x + geometry.out.x;
   constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
@@ -240,8 +274,8 @@ void BatchMaker::gather_row(const Draw& draw, RowPlan& plan) const {
   plan.mirrored = geometry.mirrored ? 1 : 0;
 }
 
-void BatchMaker::decode_row(std::uint64_t index, const Draw& draw, const RowPlan& plan,
-                            std::span<std::uint8_t> image, MakerState& state) const {
+void ImageBatches::decode_row(std::uint64_t index, const Draw& draw, const RowPlan& plan,
+                              std::span<std::uint8_t> image, MakerState& state) const {
   const Sample sample = dataset_->fetch(index, state.developer.scratch);
   const std::string name =
       sample.encoding == Encoding::pixels ? std::string() : dataset_->name(index);
@@ -275,8 +309,9 @@ void BatchMaker::decode_row(std::uint64_t index, const Draw& draw, const RowPlan
   add(state.times.pixels_ns, record::note_since(spans::pixels, begin));
 }
 
-void BatchMaker::finish(Position position, const SlotView& slot,
-                        std::vector<BadSample>& bad) const {
+void ImageBatches::finish(Position position, std::span<std::byte> memory, MakerState&,
+                          std::vector<BadSample>& bad) const {
+  const SlotView slot(memory, layout_, options_.batch);
   std::sort(bad.begin(), bad.end(),
             [](const BadSample& a, const BadSample& b) { return a.row < b.row; });
   const bool fails = std::any_of(bad.begin(), bad.end(), [](const auto& b) { return b.fatal; });
@@ -285,8 +320,8 @@ void BatchMaker::finish(Position position, const SlotView& slot,
   if (options_.recipe.mixes()) pair_neighbours(slot);
 }
 
-void BatchMaker::replace_bad(const SlotView& slot, std::int64_t samples,
-                             std::vector<BadSample>& bad) const {
+void ImageBatches::replace_bad(const SlotView& slot, std::int64_t samples,
+                               std::vector<BadSample>& bad) const {
   std::vector<char> is_bad(idx(samples));
   for (const BadSample& sample : bad) is_bad[idx(sample.row)] = 1;
   for (BadSample& sample : bad) {
@@ -306,8 +341,8 @@ void BatchMaker::replace_bad(const SlotView& slot, std::int64_t samples,
 }
 
 // Overwrites `row` with the next good row, counted round the batch; false when there is none.
-bool BatchMaker::copy_good_row(const SlotView& slot, std::int64_t row,
-                               const std::vector<char>& is_bad) const {
+bool ImageBatches::copy_good_row(const SlotView& slot, std::int64_t row,
+                                 const std::vector<char>& is_bad) const {
   const auto samples = static_cast<std::int64_t>(is_bad.size());
   for (std::int64_t distance = 1; distance < samples; ++distance) {
     const std::int64_t good = (row + distance) % samples;
@@ -323,7 +358,7 @@ bool BatchMaker::copy_good_row(const SlotView& slot, std::int64_t row,
 // Rows 2i and 2i + 1 mix with each other. Rows are in random order, so any fixed pairs do; ranks
 // hold whole pairs of even batches, so both rows of a pair are in the same batch of every world
 // size.
-void BatchMaker::pair_neighbours(const SlotView& slot) {
+void ImageBatches::pair_neighbours(const SlotView& slot) {
   const std::size_t rows = slot.labels.size();
   for (std::size_t row = 0; row < rows; ++row) {
     RowPlan& plan = slot.plans[row];

@@ -124,7 +124,16 @@ TEST_F(DataCommand, DescribesTokens) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(tokens.data());
   write_npy(folder_ / "train-tokens.npy", StoredType::u16, std::vector<std::uint64_t>{3},
             {bytes, 6});
-  EXPECT_THAT(run("info " + folder_.path()).out, HasSubstr("train: 3 tokens of U16"));
+  EXPECT_THAT(run("info " + folder_.path()).out,
+              AllOf(HasSubstr("train: 3 tokens of U16, npy, ids up to 3\n"),
+                    HasSubstr("vocabulary: 4 (by the largest id)\n")));
+  const auto json = nlohmann::json::parse(
+      run("info --json --val-split 0.4 " + (folder_ / "train-tokens.npy")).out);
+  EXPECT_EQ(json["train"]["tokens"], 2);
+  EXPECT_EQ(json["val"]["largest"], 3);
+  EXPECT_EQ(json["vocabulary"], 4);
+  put(folder_ / "raw/train.bin", std::vector<std::uint8_t>{1, 0, 2, 0});
+  EXPECT_THAT(run("info " + (folder_ / "raw")).err, HasSubstr("train.bin: has no header; read as"));
 }
 
 TEST_F(DataCommand, FailsWithOneMessage) {

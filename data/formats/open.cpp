@@ -8,6 +8,7 @@
 #include "data/formats/dataset.h"
 #include "data/formats/formats.h"
 #include "data/formats/npy.h"
+#include "data/formats/tokens.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
 
@@ -30,6 +31,7 @@ constexpr std::array formats{
     Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
 
 [[noreturn]] void nothing_found(const std::string& spec) {
+  if (has_tokens(spec)) fail<DataError>("{}: holds tokens, not images", spec);
   std::vector<std::string> names;
   for (const Entry& entry : list_folder(spec)) {
     names.push_back(entry.folder ? entry.name + "/" : entry.name);

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "data/formats/formats.h"
-#include "data/formats/npy.h"
-#include "data/formats/tokens.h"
 #include "engine/core/checksum.h"
 #include "engine/files/safetensors.h"
 #include "tests/data_testing.h"
@@ -167,45 +165,10 @@ TEST_F(SafetensorsSet, RefusesEncodedSetsThatDoNotFit) {
               HasSubstr("tensor offset is U64 [3], but must be U64 [4]"));
 }
 
-TEST_F(SafetensorsSet, ReadsTokensOfBothFormats) {
-  const std::vector<std::uint16_t> narrow{5, 65535, 7};
-  const std::vector<std::uint32_t> wide{1, 0x80000000};
-  write({tensor("token", StoredType::u16, {3}, narrow)});
-  EXPECT_TRUE(has_tokens(folder_.path(), Split::train));
-  EXPECT_FALSE(has_tokens(folder_.path(), Split::test));
-  for (const Io io : {Io::mmap, Io::pread}) {
-    const TokenSet set = open_tokens(folder_.path(), Split::train, {io});
-    EXPECT_EQ(set.size(), 3U);
-    EXPECT_EQ(set.token(1), 65535U);
-    std::vector<std::int32_t> tokens(2);
-    set.read(1, tokens);
-    EXPECT_THAT(tokens, ElementsAre(65535, 7));
-    EXPECT_THAT(message_of([&] { set.read(2, tokens); }),
-                HasSubstr("has 3 tokens, too few for 2 from"));
-    EXPECT_NE(set.fingerprint(), 0U);
-  }
+TEST_F(SafetensorsSet, RefusesTokens) {
+  write({tensor("token", StoredType::u16, {3}, std::vector<std::uint16_t>{1, 2, 3})});
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::train); }),
               HasSubstr("holds tokens, not images"));
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(wide.data());
-  write_npy(folder_ / "test-tokens.npy", StoredType::u32, Extents{2}, {bytes, 8});
-  const TokenSet test = open_tokens(folder_.path(), Split::test);
-  EXPECT_EQ(test.token(1), 0x80000000U);
-  std::vector<std::int32_t> tokens(2);
-  EXPECT_THAT(message_of([&] { test.read(0, tokens); }), HasSubstr("token 1 is 2147483648"));
-}
-
-TEST_F(SafetensorsSet, RefusesWhatAreNoTokens) {
-  const auto refusal = [&](const TensorToStore& stored) {
-    write({stored});
-    return message_of([&] { open_tokens(folder_.path(), Split::train); });
-  };
-  EXPECT_THAT(message_of([&] { open_tokens(folder_.path(), Split::train); }),
-              HasSubstr("train.safetensors: there is no such file, and no"));
-  EXPECT_THAT(refusal(labels()), HasSubstr("no tensor \"token\""));
-  EXPECT_THAT(refusal(tensor("token", StoredType::i64, {3}, labels_)),
-              HasSubstr("tokens are I64 [3], but must be U16 or U32"));
-  EXPECT_THAT(refusal(tensor("token", StoredType::u16, {6, 2}, labels_)), HasSubstr("U16 [6,2]"));
-  EXPECT_THAT(refusal(tensor("token", StoredType::u16, {0}, Bytes{})), HasSubstr("n at least 1"));
 }
 
 }  // namespace

@@ -1,58 +1,149 @@
 #include "data/formats/tokens.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
-#include <vector>
 
-#include "data/formats/npy.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
 namespace {
 
-std::string safetensors_path(const std::string& spec, Split split) {
-  return fmt::format("{}/{}.safetensors", spec, name(split));
-}
-std::string npy_path(const std::string& spec, Split split) {
-  return fmt::format("{}/{}-tokens.npy", spec, name(split));
-}
-
-void check_tensor(const std::string& path, StoredType type,
-                  const std::vector<std::uint64_t>& shape) {
-  if ((type != StoredType::u16 && type != StoredType::u32) || shape.size() != 1 || shape[0] == 0)
-    fail<DataError>("{}: tokens are {} [{}], but must be U16 or U32 [n], n at least 1", path,
-                    name(type), fmt::join(shape, ","));
-}
-
+// Copies the tokens and returns the largest.
 template <class Token>
-void convert(std::span<const std::uint8_t> bytes, std::span<std::int32_t> tokens,
-             const std::string& path, std::uint64_t begin) {
+std::uint32_t convert(std::span<const std::uint8_t> bytes, std::span<std::int32_t> tokens) {
+  std::uint32_t largest = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     Token value = 0;
     std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);  // may be unaligned
-    if (value > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
-      fail<DataError>("{}: token {} is {}; at most 2^31 - 1 is allowed", path, begin + i, value);
+    largest = std::max<std::uint32_t>(largest, value);
     tokens[i] = static_cast<std::int32_t>(value);
   }
+  return largest;
+}
+
+template <class Token>
+std::uint32_t largest_of(std::span<const std::uint8_t> bytes) {
+  Token largest = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof(Token)) {
+    Token value = 0;
+    std::memcpy(&value, bytes.data() + i, sizeof value);
+    largest = std::max(largest, value);
+  }
+  return largest;
 }
 
 }  // namespace
 
-TokenSet::TokenSet(std::unique_ptr<MappedFile> file, StoredType type, std::uint64_t offset,
-                   std::uint64_t size)
-    : file_(std::move(file)), type_(type), offset_(offset), size_(size) {}
+std::string_view name(TokenFormat format) {
+  switch (format) {
+    case TokenFormat::safetensors: return "safetensors";
+    case TokenFormat::npy: return "npy";
+    case TokenFormat::llmc: return "llm.c";
+    case TokenFormat::headless: return "headless";
+  }
+  return "";
+}
+
+TokenSet::TokenSet(std::vector<Part> parts, TokenFormat format, StoredType type,
+                   std::int64_t vocabulary)
+    : parts_(std::move(parts)), format_(format), type_(type), vocabulary_(vocabulary) {
+  if ((type != StoredType::u16 && type != StoredType::u32) || vocabulary < 1 ||
+      vocabulary > std::int64_t{1} << 31)
+    fail<UsageError>("tokens of {} and a vocabulary of {}; they are U16 or U32, below 2^31",
+                     warpstep::name(type), vocabulary);
+  for (const Part& part : parts_) {
+    begins_.push_back(size_);
+    size_ += part.size;
+  }
+}
+
+std::string TokenSet::path() const {
+  return parts_.empty() ? std::string() : parts_.front().file->path();
+}
+
+std::vector<std::string> TokenSet::paths() const {
+  std::vector<std::string> paths;
+  for (const Part& part : parts_) paths.push_back(part.file->path());
+  return paths;
+}
+
+TokenSet::Place TokenSet::place_of(std::uint64_t i) const {
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), i);
+  const auto part = static_cast<std::size_t>(after - begins_.begin()) - 1;
+  return {part, i - begins_[part]};
+}
+
+template <class Visit>
+void TokenSet::each_run(std::uint64_t begin, std::uint64_t count, const Visit& visit) const {
+  if (begin > size_ || count > size_ - begin)
+    fail<DataError>("{}: has {} tokens, too few for {} from number {} on", path(), size_, count,
+                    begin);
+  std::uint64_t done = 0;
+  if (count == 0) return;
+  for (Place place = place_of(begin); done < count; ++place.part, place.token = 0) {
+    const Part& part = parts_[place.part];
+    const std::uint64_t run = std::min(count - done, part.size - place.token);
+    if (run > 0) visit(part, place.token, run, done);
+    done += run;
+  }
+}
 
 std::uint32_t TokenSet::token(std::uint64_t i) const {
+  const Place place = place_of(i);
+  const Part& part = parts_[place.part];
   std::vector<std::uint8_t> scratch;
   const std::uint64_t bytes = size_bytes(type_);
   std::uint32_t value = 0;
-  std::memcpy(&value, file_->view(offset_ + i * bytes, bytes, scratch).data(), bytes);
+  std::memcpy(&value, part.file->view(part.offset + place.token * bytes, bytes, scratch).data(),
+              bytes);
   return value;
+}
+
+TokenSet TokenSet::part(std::uint64_t begin, std::uint64_t size) const {
+  if (begin > size_ || size > size_ - begin)
+    fail<UsageError>("{}: has {} tokens, no part of {} from number {} on", path(), size_, size,
+                     begin);
+  std::vector<Part> parts;
+  each_run(begin, size,
+           [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
+             parts.push_back({part.file, part.offset + first * size_bytes(type_), count});
+           });
+  return {std::move(parts), format_, type_, vocabulary_};
+}
+
+void TokenSet::read(std::uint64_t begin, std::span<std::int32_t> tokens) const {
+  std::vector<std::uint8_t> scratch;
+  const std::uint64_t bytes = size_bytes(type_);
+  each_run(
+      begin, tokens.size(),
+      [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t done) {
+        const std::uint64_t offset = part.offset + first * bytes;
+        const auto view = part.file->view(offset, count * bytes, scratch);
+        const auto out = tokens.subspan(done, count);
+        const std::uint32_t largest = type_ == StoredType::u16 ? convert<std::uint16_t>(view, out)
+                                                               : convert<std::uint32_t>(view, out);
+        if (largest < vocabulary_) return;
+        const auto limit = static_cast<std::uint32_t>(vocabulary_);
+        const auto found = std::ranges::find_if(
+            out, [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= limit; });
+        const auto at = static_cast<std::uint64_t>(found - out.begin());
+        fail<DataError>(
+            "{}: byte {}: token {} is {}, but ids must be below {}, the size of the vocabulary; "
+            "these tokens belong to another tokenizer",
+            part.file->path(), offset + at * bytes, begin + done + at,
+            static_cast<std::uint32_t>(*found), vocabulary_);
+      });
+}
+
+void TokenSet::will_need(std::uint64_t begin, std::uint64_t tokens) const {
+  if (begin >= size_) return;
+  each_run(begin, std::min(tokens, size_ - begin),
+           [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
+             part.file->will_need(part.offset + first * size_bytes(type_),
+                                  count * size_bytes(type_));
+           });
 }
 
 std::uint64_t TokenSet::fingerprint() const {
@@ -63,41 +154,25 @@ std::uint64_t TokenSet::fingerprint() const {
   return hash.value();
 }
 
-void TokenSet::read(std::uint64_t begin, std::span<std::int32_t> tokens) const {
-  if (begin > size_ || tokens.size() > size_ - begin)
-    fail<DataError>("{}: has {} tokens, too few for {} from number {} on", path(), size_,
-                    tokens.size(), begin);
-  std::vector<std::uint8_t> scratch;
+std::uint32_t TokenSet::largest() const {
+  constexpr std::uint64_t piece = std::uint64_t{1} << 20;
   const std::uint64_t bytes = size_bytes(type_);
-  const auto view = file_->view(offset_ + begin * bytes, tokens.size() * bytes, scratch);
-  if (type_ == StoredType::u16)
-    convert<std::uint16_t>(view, tokens, path(), begin);
-  else
-    convert<std::uint32_t>(view, tokens, path(), begin);
+  std::vector<std::uint8_t> scratch;
+  std::uint32_t largest = 0;
+  each_run(
+      0, size_, [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
+        for (std::uint64_t at = 0; at < count; at += piece) {
+          const auto view = part.file->view(part.offset + (first + at) * bytes,
+                                            std::min(piece, count - at) * bytes, scratch);
+          largest = std::max(largest, type_ == StoredType::u16 ? largest_of<std::uint16_t>(view)
+                                                               : largest_of<std::uint32_t>(view));
+        }
+      });
+  return largest;
 }
 
-bool has_tokens(const std::string& spec, Split split) {
-  const std::string path = safetensors_path(spec, split);
-  return exists(npy_path(spec, split)) ||
-         (exists(path) && SafetensorsFile(path).find("token") != nullptr);
-}
-
-TokenSet open_tokens(const std::string& spec, Split split, const OpenOptions& options) {
-  std::string path = npy_path(spec, split);
-  if (exists(path)) {
-    auto file = std::make_unique<MappedFile>(path, options.io);
-    const NpyArray array = read_npy_header(*file);
-    check_tensor(path, array.type, array.shape);
-    return {std::move(file), array.type, array.offset, array.shape[0]};
-  }
-  path = safetensors_path(spec, split);
-  if (!exists(path))
-    fail<DataError>("{}: there is no such file, and no {}", path, npy_path(spec, split));
-  const SafetensorsFile header(path);
-  const StoredTensor& tensor = header.at("token");
-  check_tensor(path, tensor.type, tensor.shape);
-  return {std::make_unique<MappedFile>(path, options.io), tensor.type, tensor.offset,
-          tensor.shape[0]};
+void TokenSet::check_unchanged() const {
+  for (const Part& part : parts_) part.file->check_unchanged();
 }
 
 }  // namespace warpstep::data

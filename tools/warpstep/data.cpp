@@ -1,4 +1,4 @@
-// warpstep data: make, pack, describe and check data sets.
+// warpstep data: make, pack, describe and check data sets. data_tokens.cpp has the part of text.
 
 #include <fmt/format.h>
 
@@ -18,6 +18,7 @@
 #include "engine/core/checksum.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/data_tokens.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -91,14 +92,6 @@ Json describe(const Dataset& set) {
   return result;
 }
 
-Json describe(const data::TokenSet& set) {
-  return {{"kind", "tokens"},
-          {"path", set.path()},
-          {"tokens", set.size()},
-          {"type", name(set.type())},
-          {"fingerprint", fmt::format("{:016x}", set.fingerprint())}};
-}
-
 std::string numbers(const Json& values) {
   std::string text;
   for (const Json& value : values) text += fmt::format(" {:.4f}", value.get<double>());
@@ -121,12 +114,6 @@ std::string size_text(const Json& set) {
 }
 
 void print(const std::string& split, const Json& set) {
-  if (set.contains("tokens")) {
-    fmt::print("{}: {} tokens of {}\n", split, set["tokens"].get<std::uint64_t>(),
-               set["type"].get<std::string>());
-    fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
-    return;
-  }
   fmt::print("{}: {}, {} images of {}, {} classes\n", split, set["kind"].get<std::string>(),
              set["samples"].get<std::uint64_t>(), size_text(set), set["classes"].size());
   constexpr std::size_t most = 20;
@@ -143,16 +130,11 @@ void print(const std::string& split, const Json& set) {
   fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
 }
 
-int info(const std::string& spec, bool json) {
+int info(const std::string& spec, double val_split, bool json) {
+  if (data::has_tokens(spec)) return token_info(spec, val_split, json);
   Json all = Json::object();
-  for (const Split split : {Split::train, Split::test}) {
-    if (data::has_tokens(spec, split))
-      all[std::string(data::name(split))] = describe(data::open_tokens(spec, split));
-  }
-  if (all.empty()) {
-    for (const auto& [split, set] : open_splits(spec))
-      all[std::string(data::name(split))] = describe(*set);
-  }
+  for (const auto& [split, set] : open_splits(spec))
+    all[std::string(data::name(split))] = describe(*set);
   if (json) {
     fmt::print("{}\n", all.dump(2));
   } else {
@@ -164,16 +146,21 @@ int info(const std::string& spec, bool json) {
 Run declare_data_info(Parser parser) {
   struct Options {
     std::string spec;
+    double val_split = 0;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
   parser.add({.name = "SPEC",
               .variable = &options->spec,
-              .help = "folder of the data set",
+              .help = "folder of the data set, or a file of tokens",
               .required = true});
   parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  parser.add({.name = "--val-split",
+              .variable = &options->val_split,
+              .help = "of a single file of tokens: the part at its end that is for validation",
+              .check = number_up_to(1, false)});
   parser.footer("Example:\n  warpstep data info shapes --json");
-  return [options] { return info(options->spec, options->json); };
+  return [options] { return info(options->spec, options->val_split, options->json); };
 }
 
 // warpstep data pack: packs a data set into a few large files.

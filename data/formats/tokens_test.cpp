@@ -1,0 +1,243 @@
+#include "data/formats/tokens.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "data/formats/npy.h"
+#include "engine/files/safetensors.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::message_of;
+using testing::put;
+using testing::TemporaryFolder;
+using Bytes = std::vector<std::uint8_t>;
+using Narrow = std::vector<std::uint16_t>;
+using Wide = std::vector<std::uint32_t>;
+
+template <class T>
+Bytes bytes_of(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// A .bin file of llm.c.
+template <class T>
+Bytes llmc(std::int32_t magic, std::int32_t version, std::int32_t count,
+           const std::vector<T>& ids) {
+  std::vector<std::int32_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = count;
+  Bytes file = bytes_of(header);
+  const Bytes rest = bytes_of(ids);
+  file.insert(file.end(), rest.begin(), rest.end());
+  return file;
+}
+Bytes gpt2(const Narrow& ids) {
+  return llmc(20240520, 1, static_cast<std::int32_t>(ids.size()), ids);
+}
+
+std::vector<std::int32_t> all_of(const TokenSet& set) {
+  std::vector<std::int32_t> ids(set.size());
+  set.read(0, ids);
+  return ids;
+}
+
+class Tokens : public ::testing::Test {
+ protected:
+  template <class T>
+  void write(const std::string& file, StoredType type, const std::vector<T>& ids,
+             const Metadata& metadata = {}) {
+    const std::vector<TensorToStore> tensors{
+        {"token", type, {ids.size()}, std::as_bytes(std::span(ids))}};
+    write_safetensors(folder_ / file, tensors, metadata);
+  }
+  void write_npy_tokens(const std::string& file, const Narrow& ids) {
+    write_npy(folder_ / file, StoredType::u16, std::vector<std::uint64_t>{ids.size()},
+              bytes_of(ids));
+  }
+  TokenData open(const TokenOptions& options = {.val_split = 0}) {
+    return open_tokens(folder_.path(), options);
+  }
+  template <class E = DataError>
+  std::string refusal(const TokenOptions& options = {.val_split = 0}) {
+    return message_of<E>([&] { open(options); });
+  }
+  std::string bin_refusal(const Bytes& file) {
+    put(folder_ / "train.bin", file);
+    return refusal();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Tokens, ReadsEveryFormatAsTheSameIds) {
+  const Narrow train{5, 65535, 7, 0};
+  const Narrow val{9, 1};
+  for (const Io io : {Io::mmap, Io::pread}) {
+    const auto expect = [&](const char* format) {
+      ASSERT_TRUE(has_tokens(folder_.path()));
+      const TokenData data = open({.io = io, .vocabulary = 65536});
+      EXPECT_EQ(name(data.train.format()), format);
+      EXPECT_THAT(all_of(data.train), ElementsAre(5, 65535, 7, 0));
+      EXPECT_THAT(all_of(data.val), ElementsAre(9, 1));
+      EXPECT_EQ(data.train.largest(), 65535U);
+      EXPECT_EQ(data.train.token(2), 7U);
+      EXPECT_NE(data.train.fingerprint(), data.val.fingerprint());
+      data.train.will_need(1, 100);
+      data.train.check_unchanged();
+      std::filesystem::remove_all(folder_.path());
+      std::filesystem::create_directory(folder_.path());
+    };
+    EXPECT_FALSE(has_tokens(folder_.path()));
+    write("train.safetensors", StoredType::u16, train);
+    write("val.safetensors", StoredType::u32, Wide{9, 1});
+    expect("safetensors");
+    write_npy_tokens("train.npy", train);
+    write_npy_tokens("test-tokens.npy", val);
+    expect("npy");
+    put(folder_ / "train.bin", gpt2(train));
+    put(folder_ / "val.bin", llmc(20240801, 7, 2, Wide{9, 1}));
+    std::filesystem::create_directory(folder_ / "notes.bin");
+    EXPECT_THAT(refusal(TokenOptions{.io = io, .vocabulary = 65536}),
+                HasSubstr("has a vocabulary of 128256 (the header of "));
+    put(folder_ / "val.bin", gpt2(val));
+    expect("llm.c");
+    put(folder_ / "train.bin", bytes_of(train));
+    put(folder_ / "val.bin", bytes_of(val));
+    expect("headless");
+  }
+}
+
+TEST_F(Tokens, JoinsShards) {
+  put(folder_ / "web_train_000001.bin", gpt2({1, 2, 3}));
+  put(folder_ / "web_train_000002.bin", gpt2({4}));
+  put(folder_ / "web_train_000010.bin", gpt2({5, 6}));
+  put(folder_ / "web_val.bin", gpt2({7}));
+  const TokenData data = open({});
+  EXPECT_EQ(data.vocabulary, 50257);
+  EXPECT_THAT(data.vocabulary_from, HasSubstr("the header of "));
+  EXPECT_THAT(data.warnings, IsEmpty());
+  EXPECT_THAT(all_of(data.train), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(data.train.paths().size(), 3U);
+  EXPECT_EQ(data.train.token(3), 4U);
+  std::vector<std::int32_t> ids(3);
+  data.train.read(2, ids);
+  EXPECT_THAT(ids, ElementsAre(3, 4, 5));
+  EXPECT_THAT(all_of(data.train.part(2, 3)), ElementsAre(3, 4, 5));
+  EXPECT_THAT(message_of([&] { data.train.read(4, ids); }),
+              AllOf(HasSubstr("has 6 tokens, too few for 3 from number 4 on")));
+  EXPECT_THROW(data.train.part(4, 3), UsageError);
+
+  put(folder_ / "other_train.bin", gpt2({1}));
+  EXPECT_THAT(refusal(), HasSubstr("holds the tokens of both other and web"));
+  std::filesystem::remove(folder_ / "other_train.bin");
+  put(folder_ / "web_train_000002.bin", llmc(20240801, 7, 1, Wide{4}));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("web_train_000002.bin: has tokens of U32, but"),
+                               HasSubstr("web_train_000001.bin has U16")));
+  put(folder_ / "web_train_000002.bin", bytes_of(Narrow{4}));
+  EXPECT_THAT(refusal(), HasSubstr("web_train_000002.bin: has no header of llm.c, which each"));
+}
+
+TEST_F(Tokens, TakesValidationFromTheEndOfASingleFile) {
+  put(folder_ / "tokens.bin", bytes_of(Narrow{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  const std::string file = folder_ / "tokens.bin";
+  EXPECT_TRUE(has_tokens(file));
+  EXPECT_FALSE(has_tokens(folder_ / "none.bin"));
+  const TokenData data = open_tokens(file, {.val_split = 0.25});
+  EXPECT_THAT(all_of(data.train), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(all_of(data.val), ElementsAre(8, 9));
+  EXPECT_EQ(data.vocabulary, 10);
+  EXPECT_EQ(data.vocabulary_from, "the largest id");
+  EXPECT_THAT(data.warnings, ElementsAre(HasSubstr("tokens.bin: has no header; read as 2-byte"),
+                                         HasSubstr("tokens.bin")));
+  EXPECT_EQ(open_tokens(file, {.val_split = 0}).val.size(), 0U);
+  EXPECT_THAT(message_of([&] { open_tokens(file); }),
+              HasSubstr("has no tokens for validation (val.*); take the last tenth"));
+  EXPECT_THAT(message_of([&] { open_tokens(file, {.val_split = 0.01}); }),
+              HasSubstr("--val-split 0.01 of 10 tokens leaves no tokens for validation"));
+  EXPECT_THROW(open_tokens(file, {.val_split = 1.0}), UsageError);
+  put(folder_ / "text.txt", std::string("text"));
+  EXPECT_THAT(message_of([&] { open_tokens(folder_ / "text.txt"); }),
+              HasSubstr("is neither a folder nor a file of tokens"));
+  EXPECT_THAT(message_of([&] { open_tokens(folder_ / "none"); }), HasSubstr("no such file or"));
+}
+
+TEST_F(Tokens, ChecksIdsAgainstTheVocabulary) {
+  write("train.safetensors", StoredType::u16, Narrow{1, 2, 300, 3}, {{"vocabulary", "300"}});
+  const TokenData data = open();
+  EXPECT_EQ(data.vocabulary, 300);
+  std::vector<std::int32_t> ids(2);
+  data.train.read(0, ids);
+  EXPECT_THAT(message_of([&] { data.train.read(1, ids); }),
+              AllOf(HasSubstr("train.safetensors: byte "),
+                    HasSubstr("token 2 is 300, but ids must be below 300, the size of the")));
+  EXPECT_EQ(open({.val_split = 0, .vocabulary = 400}).train.vocabulary(), 400);
+  EXPECT_THAT(refusal({.val_split = 0, .vocabulary = 200}),
+              HasSubstr("has a vocabulary of 300 (the header of"));
+  write("train.safetensors", StoredType::u16, Narrow{1}, {{"vocabulary", "-3"}});
+  EXPECT_THAT(refusal(), HasSubstr("the metadata's vocabulary is '-3', but must be a number"));
+  write("train.safetensors", StoredType::u32, Wide{1, 0x80000000});
+  EXPECT_THAT(refusal(), HasSubstr("the largest token is 2147483648; at most 2^31 - 1"));
+  const TokenSet all = open({.val_split = 0, .vocabulary = 0x7fffffff}).train;
+  EXPECT_THAT(message_of([&] { all.read(0, ids); }), HasSubstr("token 1 is 2147483648, but"));
+}
+
+TEST_F(Tokens, RefusesBrokenBinFiles) {
+  EXPECT_THAT(bin_refusal(llmc(20240326, 3, 1, Narrow{1})),
+              HasSubstr("byte 0: has llm.c's magic number 20240326, which is not that of tokens"));
+  EXPECT_THAT(bin_refusal(llmc(20240520, 2, 1, Narrow{1})),
+              HasSubstr("byte 4: version 2 of magic number 20240520; supported is 1"));
+  EXPECT_THAT(bin_refusal(llmc(20240801, 1, 1, Wide{1})), HasSubstr("supported is 7"));
+  EXPECT_THAT(bin_refusal(llmc(20240520, 1, 0, Narrow{})), HasSubstr("announces 0 tokens"));
+  EXPECT_THAT(bin_refusal(llmc(20240520, 1, -1, Narrow{})), HasSubstr("announces -1 tokens"));
+  EXPECT_THAT(bin_refusal(llmc(20240520, 1, 3, Narrow{1, 2})),
+              AllOf(HasSubstr("train.bin: byte 8: the header announces 3 tokens of 2 bytes each"),
+                    HasSubstr("a file of 1030 bytes, but it has 1028; copy it again")));
+  EXPECT_THAT(bin_refusal(llmc(20240520, 1, 1, Narrow{1, 2})), HasSubstr("but it has 1028"));
+  Bytes cut = gpt2({1});
+  cut.resize(12);
+  EXPECT_THAT(bin_refusal(cut), HasSubstr("but it has 12"));
+  EXPECT_THAT(bin_refusal({}), HasSubstr("its 0 bytes are not a whole number of 2-byte tokens"));
+  EXPECT_THAT(bin_refusal({1, 2, 3}), HasSubstr("its 3 bytes are not"));
+}
+
+TEST_F(Tokens, RefusesOtherTensorsAndFolders) {
+  EXPECT_THAT(refusal(), HasSubstr("has no tokens to train on: no train.safetensors"));
+  const auto npy = [&](StoredType type, const std::vector<std::uint64_t>& shape,
+                       const Bytes& bytes) {
+    write_npy(folder_ / "train.npy", type, shape, bytes);
+    return refusal();
+  };
+  EXPECT_THAT(npy(StoredType::i64, {1}, Bytes(8)),
+              HasSubstr("tokens are I64 [1], but must be U16"));
+  EXPECT_THAT(npy(StoredType::u16, {2, 2}, Bytes(8)), HasSubstr("U16 [2,2]"));
+  EXPECT_THAT(npy(StoredType::u16, {0}, {}), HasSubstr("n at least 1"));
+  write_npy_tokens("train.npy", {1, 2});
+  write_npy_tokens("val.npy", {1, 2});
+  EXPECT_THAT(
+      refusal<UsageError>({.val_split = 0.5}),
+      AllOf(HasSubstr("has its own validation tokens"), HasSubstr("leave --val-split out")));
+  write("train.safetensors", StoredType::u16, Narrow{1});
+  EXPECT_THAT(refusal(), HasSubstr("holds the train split more than once"));
+  std::filesystem::remove(folder_ / "train.npy");
+  write_npy_tokens("test.npy", {1, 2});
+  EXPECT_THAT(refusal(), HasSubstr("holds the val split more than once"));
+  const std::string other = folder_ / "other.safetensors";
+  write_safetensors(other, {}, {});
+  EXPECT_THAT(message_of([&] { open_tokens(other, {.val_split = 0}); }),
+              HasSubstr("no tensor \"token\""));
+}
+
+}  // namespace
+}  // namespace warpstep::data

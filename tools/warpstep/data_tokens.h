@@ -1,0 +1,13 @@
+// The part of `warpstep data` for language models.
+#pragma once
+
+#include <string>
+
+#include "tools/warpstep/command.h"
+
+namespace warpstep::tools {
+
+// Describes the tokens of a folder or file; `val_split` as data::TokenOptions has it.
+int token_info(const std::string& spec, double val_split, bool json);
+
+}  // namespace warpstep::tools

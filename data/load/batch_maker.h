@@ -136,6 +136,7 @@ struct MakerState {
 
   Developer developer;
   std::vector<std::uint8_t> bytes;          // a row before a worker normalises it
+  std::vector<std::int32_t> tokens;         // a window and the token after it
   std::vector<std::uint32_t> counts;        // for sorting tokens
   std::uint64_t epoch = ~std::uint64_t{0};  // when the set was last checked for changes
   WorkerTimes times;

@@ -28,7 +28,8 @@ enum class Purpose : std::uint32_t {
   augmentation = 3,
   synthetic = 4,
   dropout = 5,
-  mask = 6
+  mask = 6,
+  windows = 7
 };
 
 // Draw `index` of the sequence (seed, purpose, a): four independent 32-bit words.

@@ -1,0 +1,184 @@
+// What batches of tokens hold: windows, labels, order; the same for any world, and after a seek.
+#include "data/load/token_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "data/load/loader.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::labels_of;
+using testing::TemporaryFolder;
+using ::testing::ThrowsMessage;
+
+// A headless file of the tokens 0, 1, 2, ...; as it is read, token i is i.
+class Counting {
+ public:
+  explicit Counting(std::size_t tokens) {
+    std::vector<std::uint16_t> values(tokens);
+    std::iota(values.begin(), values.end(), std::uint16_t{0});
+    std::ofstream(folder_ / "train.bin", std::ios::binary)
+        .write(reinterpret_cast<const char*>(values.data()),
+               static_cast<std::streamsize>(2 * tokens));
+  }
+  TokenSet open(std::int64_t vocabulary = 65536) const {
+    return open_tokens(folder_ / "train.bin", {.val_split = 0, .vocabulary = vocabulary}).train;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+LoaderOptions token_options(std::int64_t batch) {
+  LoaderOptions options;
+  options.batch = batch;
+  options.seed = 3;
+  return options;
+}
+
+std::unique_ptr<Loader> loader_of(const TokenSet& tokens, const WindowOptions& windows,
+                                  const LoaderOptions& options) {
+  return std::make_unique<Loader>(std::make_unique<TokenBatches>(tokens, windows, options),
+                                  options);
+}
+
+std::vector<std::int32_t> copy_of(const Batch& batch, std::string_view name) {
+  const auto values = batch.get<std::int32_t>(name);
+  return {values.begin(), values.end()};
+}
+
+TEST(TokenBatches, LabelsAreTheTokensThatFollow) {
+  const Counting set(497);  // a whole number of windows and a label
+  for (const Windows windows : {Windows::shuffled, Windows::random, Windows::sequential}) {
+    const auto loader = loader_of(set.open(), {8, windows}, token_options(3));
+    for (int i = 0; i < 40; ++i) {
+      const Batch& batch = loader->next();
+      const auto tokens = batch.get<std::int32_t>("tokens");
+      ASSERT_EQ(tokens.size(), 24U);
+      EXPECT_EQ(batch.count, 24);
+      for (std::size_t n = 0; n < tokens.size(); ++n) {
+        EXPECT_EQ(labels_of(batch)[n], tokens[n] + 1);
+        EXPECT_EQ(tokens[n], tokens[n / 8 * 8] + static_cast<std::int32_t>(n % 8));
+      }
+    }
+  }
+}
+
+TEST(TokenBatches, OrderSortsPlacesByToken) {
+  TemporaryFolder folder;
+  const std::vector<std::uint16_t> text{5, 2, 5, 0, 2, 2, 7, 5, 1};
+  std::ofstream(folder / "train.bin", std::ios::binary)
+      .write(reinterpret_cast<const char*>(text.data()), 18);
+  const TokenSet set = open_tokens(folder / "train.bin", {.val_split = 0, .vocabulary = 8}).train;
+  const auto loader = loader_of(set, {4, Windows::sequential}, token_options(2));
+  EXPECT_THAT(copy_of(loader->next(), "order"), ElementsAre(3, 1, 4, 5, 0, 2, 7, 6));
+}
+
+TEST(TokenBatches, ShuffledWindowsOfAnEpochDoNotOverlap) {
+  const Counting set(1000);
+  const WindowStarts starts(set.open(), {7, Windows::shuffled}, 5);
+  EXPECT_EQ(starts.count(), 141U);
+  std::set<std::uint64_t> offsets;
+  for (std::uint64_t epoch = 0; epoch < 40; ++epoch) {
+    std::set<std::uint64_t> begins;
+    for (std::uint64_t place = 0; place < starts.count(); ++place)
+      begins.insert(starts.at(epoch, place));
+    EXPECT_EQ(begins.size(), starts.count());
+    EXPECT_LE(*begins.rbegin() + 8, 1000U);
+    for (const std::uint64_t begin : begins) EXPECT_EQ(begin % 7, *begins.begin() % 7);
+    offsets.insert(*begins.begin());
+  }
+  EXPECT_EQ(offsets.size(), 7U);
+}
+
+TEST(TokenBatches, RandomWindowsBeginAnywhere) {
+  const Counting set(1000);
+  const WindowStarts starts(set.open(), {900, Windows::random}, 5);
+  EXPECT_EQ(starts.count(), 1U);
+  std::set<std::uint64_t> begins;
+  for (std::uint64_t epoch = 0; epoch < 2000; ++epoch) begins.insert(starts.at(epoch, 0));
+  EXPECT_EQ(*begins.begin(), 0U);
+  EXPECT_EQ(*begins.rbegin(), 99U);  // 99 + 900 is the last token, a label
+  EXPECT_EQ(begins.size(), 100U);
+}
+
+TEST(TokenBatches, ValidationCoversEveryTokenOnce) {
+  const Counting set(1000);
+  LoaderOptions options = token_options(4);
+  options.tail = Tail::pad;
+  const auto loader = loader_of(set.open(), {32, Windows::sequential}, options);
+  EXPECT_EQ(loader->samples(), 32U);
+  std::vector<int> seen(1000);
+  std::int64_t count = 0;
+  for (std::uint64_t i = 0; i < loader->steps_per_epoch(); ++i) {
+    const Batch& batch = loader->next();
+    count += batch.count;
+    for (const std::int32_t label : labels_of(batch))
+      if (label >= 0) ++seen[idx(label)];
+  }
+  EXPECT_EQ(count, 999);
+  EXPECT_EQ(std::count(seen.begin() + 1, seen.end(), 1), 999);
+}
+
+TEST(TokenBatches, OfAllRanksAreThoseOfAWorldOfOne) {
+  const Counting set(3000);
+  for (const Windows windows : {Windows::shuffled, Windows::random}) {
+    const auto whole = loader_of(set.open(), {16, windows}, token_options(4));
+    LoaderOptions options = token_options(2);
+    options.world = 2;
+    const auto first = loader_of(set.open(), {16, windows}, options);
+    options.rank = 1;
+    const auto second = loader_of(set.open(), {16, windows}, options);
+    for (int i = 0; i < 60; ++i) {
+      std::vector<std::int32_t> joined = copy_of(first->next(), "tokens");
+      const std::vector<std::int32_t> rest = copy_of(second->next(), "tokens");
+      joined.insert(joined.end(), rest.begin(), rest.end());
+      EXPECT_EQ(copy_of(whole->next(), "tokens"), joined);
+    }
+  }
+}
+
+TEST(TokenBatches, ContinueAfterASeek) {
+  const Counting set(3000);
+  const auto one = loader_of(set.open(), {16, Windows::shuffled}, token_options(4));
+  for (int i = 0; i < 70; ++i) one->next();
+  const Position position = one->position();
+  const auto other = loader_of(set.open(), {16, Windows::shuffled}, token_options(4));
+  other->seek(position);
+  EXPECT_EQ(copy_of(one->next(), "tokens"), copy_of(other->next(), "tokens"));
+}
+
+TEST(TokenBatches, RefuseWhatDoesNotFit) {
+  const Counting set(20);
+  EXPECT_THAT(
+      [&] {
+        loader_of(set.open(), {20, Windows::shuffled}, token_options(1));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("has 20 tokens, but a window of 20 and the token "
+                                          "after it need 21")));
+  EXPECT_THAT(
+      [&] {
+        loader_of(set.open(), {4, Windows::random}, token_options(9));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("do not fill one batch of 9")));
+  EXPECT_THAT(
+      [&] {
+        loader_of(set.open(), {0, Windows::random}, token_options(1));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("windows of 0 tokens")));
+  const auto loader = loader_of(set.open(12), {16, Windows::shuffled}, token_options(1));
+  EXPECT_THROW(loader->next(), DataError);  // token 12 is not below 12
+}
+
+}  // namespace
+}  // namespace warpstep::data

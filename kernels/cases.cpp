@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numbers>
+#include <numeric>
 
 #include "engine/core/error.h"
 #include "engine/core/random.h"
@@ -61,6 +62,9 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
     case Fill::Kind::none: return -1;
     case Fill::Kind::around: return fill.scale + std::numbers::sqrt3 * (2 * u - 1);
     case Fill::Kind::plans: return plan_word(fill, i, count, word);
+    case Fill::Kind::ends: return below(word, 2) == 0 ? 0 : fill.scale - 1;
+    case Fill::Kind::permuted: return static_cast<double>(scattered(i, count, count / 3));
+    case Fill::Kind::order: break;  // not element by element: order_of()
   }
   return 0;
 }
@@ -74,6 +78,15 @@ double spread(const Initial& initial) {
     case Initial::Kind::constant: return 1;
   }
   return 1;
+}
+
+std::vector<float> order_of(const std::vector<float>& keys) {
+  std::vector<float> order(keys.size());
+  std::iota(order.begin(), order.end(), 0.0F);  // exact: far below 2^24
+  std::stable_sort(order.begin(), order.end(), [&](float a, float b) {
+    return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+  });
+  return order;
 }
 
 Fill fill_of(const Case& c, int id) {
@@ -163,6 +176,7 @@ Case with_adjoint(Case c) {
 
 std::vector<float> values(const Case& c, int id, std::uint64_t seed) {
   const Fill fill = fill_of(c, id);
+  if (fill.kind == Fill::Kind::order) return order_of(values(c, fill.of, seed));
   const auto count = static_cast<std::uint64_t>(c.graph.value(id).type.shape.count());
   std::vector<float> result(count);
   auto words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), 0);

@@ -30,9 +30,13 @@ struct Fill {
     around,    // uniform about scale with deviation 1: above 0 from a scale of 2 on
     plans,     // words of RowPlans: sources and pairs' labels up to scale - 1, windows near the
                // image, two rows of three mixed
+    ends,      // 0 or scale - 1
+    permuted,  // 0 to the number of elements - 1, each once
+    order,     // likewise, sorted by the elements of value `of`, equal ones in ascending order
   };
   Kind kind = Kind::centered;
   double scale = 1;
+  int of = -1;  // for order: an id
 };
 
 struct Case {

@@ -34,9 +34,34 @@ Tensor pixels(const Inputs& inputs, const BuildOptions& options, const Shape& im
                    options.std.empty() ? quarter : options.std);
 }
 
+Graph build_text(const Model& model, const BuildOptions& options) {
+  const Settings settings =
+      options.settings.text().empty() ? resolve_settings(model) : options.settings;
+  constexpr std::int64_t gpt2_vocabulary = 50257;
+  const std::int64_t of_data = options.vocabulary > 0 ? options.vocabulary : gpt2_vocabulary;
+  const std::int64_t own = settings.whole("vocabulary");
+  if (own > 0 && own < options.vocabulary)
+    fail<UsageError>(
+        "--model-option vocabulary={}: the data have {} tokens; use at least as many, or leave the "
+        "option out",
+        own, options.vocabulary);
+  const std::int64_t sequence = options.sequence > 0 ? options.sequence : settings.whole("context");
+  const Type tokens{DType::i32, {options.batch * sequence}};
+  const Role role = options.uploaded ? Role::resident : Role::input;
+  Graph graph;
+  Tokens in{.tokens = graph.input("tokens", tokens, role),
+            .order = graph.input("order", tokens, role),
+            .sequence = sequence,
+            .vocabulary = own > 0 ? own : of_data};
+  const Tensor labels = graph.input("labels", tokens, role);
+  cross_entropy(model.text_logits(in, settings), labels, {}, options.loss);
+  return graph;
+}
+
 }  // namespace
 
 Graph build(const Model& model, const BuildOptions& options) {
+  if (model.is_text()) return build_text(model, options);
   Graph graph;
   const Shape image = options.image.rank() == 0 ? model.image : options.image;
   if (image.rank() != 3)

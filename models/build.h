@@ -17,8 +17,8 @@ enum class Images : std::uint8_t {
 };
 
 struct BuildOptions {
-  std::int64_t batch = 128;
-  Shape image;  // [H,W,C] that the model sees; empty: Model::image
+  std::int64_t batch = 128;  // images, or sequences of tokens
+  Shape image;               // [H,W,C] that the model sees; empty: Model::image
   std::int64_t classes = 10;
   std::vector<float> mean, std;  // of x / 255, one per channel; empty: 0.5 and 0.25
   Images images = Images::bytes;
@@ -28,11 +28,16 @@ struct BuildOptions {
   bool rows = false;                  // labels are mixed even if the plan mixes no pixels
   LossOptions loss{};
   bool uploaded = false;  // inputs are already in device memory, copied there by another thread
+  // Of text:
+  Settings settings{};          // empty: the model's
+  std::int64_t sequence = 0;    // tokens; 0: the model's context
+  std::int64_t vocabulary = 0;  // of the data; 0: GPT-2's 50257. The settings' own wins
 };
 
 // Inputs in this order: `images`, `labels` i32 [N] and, for a pixel plan or mixed labels, `rows`
-// i32 [N,12] (one RowPlan each). Loss and pixels are mixed where the plan says so. Throws
-// ShapeError for a window or a set without a plan.
+// i32 [N,12] (one RowPlan each). Loss and pixels are mixed where the plan says so. Of a model of
+// text: `tokens`, `order` and `labels`, i32 [batch * sequence] each. Throws ShapeError for a window
+// or a set without a plan, UsageError for a vocabulary that is smaller than the data's.
 Graph build(const Model& model, const BuildOptions& options);
 
 }  // namespace warpstep::models

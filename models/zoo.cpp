@@ -10,7 +10,7 @@
 namespace warpstep::models {
 namespace {
 
-const std::array<Model, 9> all{{
+const std::array<Model, 12> all{{
     {"cifar10cnn",
      "four 3x3 convolutions (8-32-64-128) and two linear layers, for 32x32 images",
      {32, 32, 3},
@@ -43,9 +43,49 @@ const std::array<Model, 9> all{{
      1e-3,
      toynet,
      "random-crop=256,random-mask=0.25:dilate,yuv,scale"},
+    {"gpt2", "GPT-2 small, 124 million parameters, for text", {}, 6e-4, nullptr, "", gpt2},
+    {"gpt2-medium",
+     "GPT-2 medium, 355 million parameters, for text",
+     {},
+     3e-4,
+     nullptr,
+     "",
+     gpt2,
+     "layers=24,heads=16,width=1024"},
+    {"gpt2-nano",
+     "a GPT-2 of 0.8 million parameters that learns Shakespeare's letters on a CPU, for text",
+     {},
+     1e-3,
+     nullptr,
+     "",
+     gpt2,
+     "layers=4,heads=4,width=128,context=64,gelu=erf,bias=no"},
+}};
+
+constexpr std::int64_t most = 1 << 20;
+constexpr std::array<Setting, 8> gpt2_settings{{
+    {"layers", "12", "transformer blocks", 1, 1000},
+    {"heads", "12", "attention heads", 1, most},
+    {"width", "768", "features of a token; a multiple of heads", 1, most},
+    {"context", "1024", "longest sequence, in tokens", 1, most},
+    {"vocabulary", "0", "number of tokens; 0: the data's", 0, std::int64_t{1} << 31},
+    {"gelu", "tanh", "activation: tanh (GPT-2's approximation) or erf (exact)", 1, 0, "tanh erf"},
+    {"bias", "yes", "biases in linear layers and layer norms", 1, 0, "yes no"},
+    {"dropout", "0", "share of activations dropped in training"},
 }};
 
 }  // namespace
+
+std::span<const Setting> settings_of(const Model& model) {
+  if (model.text_logits == gpt2) return gpt2_settings;
+  return {};
+}
+
+Settings resolve_settings(const Model& model, std::span<const std::string> assigned) {
+  std::vector<std::string> both = assignments(model.settings);
+  both.insert(both.end(), assigned.begin(), assigned.end());
+  return {model.name, settings_of(model), both};
+}
 
 std::span<const Model> zoo() {
   return all;

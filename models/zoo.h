@@ -5,9 +5,18 @@
 #include <string_view>
 
 #include "engine/graph/layers.h"
+#include "models/settings.h"
 
 namespace warpstep::models {
 
+// What a language model reads.
+struct Tokens {
+  Tensor tokens, order;  // i32 [batch * sequence], see Embed
+  std::int64_t sequence = 0;
+  std::int64_t vocabulary = 0;
+};
+
+// A model of images has `logits`, one of text `text_logits`.
 struct Model {
   std::string_view name;
   std::string_view description;
@@ -15,7 +24,16 @@ struct Model {
   double learning_rate;  // with Adam, the default optimiser
   Tensor (*logits)(Tensor images, std::int64_t classes);  // of normalised images [N,H,W,C]
   std::string_view transforms{};                          // default of its training data
+  Tensor (*text_logits)(const Tokens& tokens, const Settings& settings) = nullptr;
+  std::string_view settings{};  // of text_logits, where they differ from the table's
+
+  bool is_text() const { return text_logits != nullptr; }
 };
+
+// What `--model-option` may set of a model.
+std::span<const Setting> settings_of(const Model& model);
+// With the model's own settings, then `assigned`: "heads=12". Throws UsageError.
+Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
 
 std::span<const Model> zoo();
 const Model& find(std::string_view name);  // UsageError with the nearest name
@@ -30,5 +48,7 @@ Tensor resnet18(Tensor images, std::int64_t classes);
 Tensor resnet34(Tensor images, std::int64_t classes);
 Tensor resnet50(Tensor images, std::int64_t classes);
 Tensor toynet(Tensor images, std::int64_t classes);
+// From tokens to logits [batch * sequence, vocabulary].
+Tensor gpt2(const Tokens& tokens, const Settings& settings);
 
 }  // namespace warpstep::models

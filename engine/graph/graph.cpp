@@ -1,6 +1,7 @@
 #include "engine/graph/graph.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/core/error.h"
 #include "engine/graph/step_state.h"
@@ -131,6 +132,14 @@ Types Graph::types(const std::vector<int>& ids) const {
   Types types;
   for (const int id : ids) types.push_back(value(id).type);
   return types;
+}
+
+std::vector<std::size_t> Graph::section_order() const {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_partition(
+      order, [this](std::size_t p) { return value(parameters[p].value).type.shape.rank() >= 2; });
+  return order;
 }
 
 std::vector<int> Graph::producers() const {

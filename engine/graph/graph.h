@@ -146,6 +146,9 @@ class Graph {
   Cost cost(const Node& node) const {
     return warpstep::cost(node.op, types(node.in), types(node.out));
   }
+  // Parameters in the order in which the store's sections hold them: those of rank 2 and more,
+  // which an optimiser may decay alone, then the others.
+  std::vector<std::size_t> section_order() const;
   std::vector<int> producers() const;  // node of each value, -1 for inputs and persistent values
   std::vector<int> use_counts()
       const;  // inputs of nodes; loss, correct and logits count as used once more

@@ -170,8 +170,9 @@ Tensor embed(const std::string& tokens_name, const std::string& positions_name, 
                      {Initial::Kind::normal, embedding.deviation});
   };
   const Tensor of_tokens = table(tokens_name, embedding.vocabulary);
-  const Tensor of_positions = table(positions_name, embedding.sequence);
-  return record_one(Embed{}, {tokens, order, of_tokens, of_positions}, tokens_name, where);
+  const Tensor of_positions = table(positions_name, embedding.context);
+  return record_one(Embed{embedding.sequence}, {tokens, order, of_tokens, of_positions},
+                    tokens_name, where);
 }
 
 Tensor tied_head(std::string name, Tensor x, Tensor embedded, Where where) {

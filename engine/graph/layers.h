@@ -51,10 +51,10 @@ Tensor layer_norm(std::string name, Tensor x, LayerNorm op = {}, Where where = W
 
 // Tokens and positions i32 [N], see Embed.
 struct Embedding {
-  std::int64_t vocabulary = 0, sequence = 0, width = 0;
+  std::int64_t vocabulary = 0, context = 0, sequence = 0, width = 0;  // sequence <= context
   double deviation = 1;  // of the normal distribution that both tables begin with
 };
-// Parameters `tokens_name`.weight [vocabulary,width] and `positions_name`.weight [sequence,width].
+// Parameters `tokens_name`.weight [vocabulary,width] and `positions_name`.weight [context,width].
 Tensor embed(const std::string& tokens_name, const std::string& positions_name, Tensor tokens,
              Tensor order, const Embedding& embedding, Where where = Where::current());
 // x [N,width] times the table of tokens of embed()'s output `embedded`, without a bias: logits

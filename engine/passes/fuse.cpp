@@ -176,22 +176,24 @@ void fuse_dgrad_bias(Graph& graph, const FuseOptions&) {
   }
 }
 
+// One for each run of parameters with the same rule.
 void fuse_updates(Graph& graph, const FuseOptions&) {
-  Node all{.op = {},
-           .in = {},
-           .out = {},
-           .scope = "",
-           .phase = Phase::update,
-           .where = Where::current()};
+  std::vector<Node> all;
   for (const Node& node : graph.nodes)
     if (const auto* update = std::get_if<Update>(&node.op)) {
-      all.op = UpdateAll{update->optimizer};
-      all.in.insert(all.in.end(), node.in.begin(), node.in.end());
+      const UpdateAll op{update->optimizer};
+      if (all.empty() || std::get<UpdateAll>(all.back().op) != op)
+        all.push_back({.op = op,
+                       .in = {},
+                       .out = {},
+                       .scope = "",
+                       .phase = Phase::update,
+                       .where = Where::current()});
+      all.back().in.insert(all.back().in.end(), node.in.begin(), node.in.end());
     }
-  if (all.in.empty()) return;
   std::erase_if(graph.nodes,
                 [](const Node& node) { return std::holds_alternative<Update>(node.op); });
-  graph.nodes.push_back(std::move(all));
+  graph.nodes.insert(graph.nodes.end(), all.begin(), all.end());
 }
 
 // The gradients of a pooled convolution, as far as the step has them.

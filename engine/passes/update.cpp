@@ -20,7 +20,7 @@ int add_like(Graph& graph, std::size_t p, Role role, const std::string& prefix) 
 
 void add_accumulators(Graph& graph, std::int64_t steps) {
   std::vector<Tensor> in{{&graph, graph.state}};
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+  for (const std::size_t p : graph.section_order()) {
     const int sum = add_like(graph, p, Role::accumulator, "sum_d_");
     graph.parameters[p].accumulator = sum;
     in.push_back({&graph, graph.parameters[p].gradient});
@@ -31,9 +31,9 @@ void add_accumulators(Graph& graph, std::int64_t steps) {
 
 void add_lars(Graph& graph, const Optimizer& optimizer) {
   std::vector<Tensor> in{{&graph, graph.state}};
-  for (const Parameter& parameter : graph.parameters) {
-    in.push_back({&graph, parameter.value});
-    in.push_back({&graph, summed_gradient(parameter)});
+  for (const std::size_t p : graph.section_order()) {
+    in.push_back({&graph, graph.parameters[p].value});
+    in.push_back({&graph, summed_gradient(graph.parameters[p])});
   }
   const LarsScale op{optimizer.trust, optimizer.weight_decay};
   graph.record(Phase::update, op, in, "", Where::current());
@@ -61,8 +61,8 @@ Node check_gradients(const Graph& graph, double clip_norm) {
              .scope = "",
              .phase = Phase::update,
              .where = Where::current()};
-  for (const Parameter& parameter : graph.parameters)
-    check.in.push_back(summed_gradient(parameter));
+  for (const std::size_t p : graph.section_order())
+    check.in.push_back(summed_gradient(graph.parameters[p]));
   return check;
 }
 
@@ -76,7 +76,12 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
     add_lars(graph, optimizer);
     rule.weight_decay = 0;  // LARS has added it
   }
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) add_update(graph, p, rule);
+  for (const std::size_t p : graph.section_order()) {
+    Optimizer own = rule;
+    if (!rule.decays_vectors && graph.value(graph.parameters[p].value).type.shape.rank() < 2)
+      own.weight_decay = 0;
+    add_update(graph, p, own);
+  }
   graph.record(Phase::update,
                Clock{.schedule = schedule,
                      .beta1 = optimizer.beta1,
@@ -90,7 +95,7 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
 
 Graph add_average(Graph graph, double decay) {
   std::vector<Tensor> in{{&graph, graph.state}};
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+  for (const std::size_t p : graph.section_order()) {
     const int average = add_like(graph, p, Role::average, "ema_");
     graph.parameters[p].average = average;
     in.push_back({&graph, graph.parameters[p].value});

@@ -54,18 +54,36 @@ std::array<float, 4> four_of(const Initial& initial, const std::array<std::uint3
 
 }  // namespace
 
+namespace {
+
+std::size_t section_bytes_of(const Graph& graph, std::size_t parameter) {
+  const std::size_t bytes = graph.value(graph.parameters[parameter].value).layout.bytes;
+  return (bytes + section_alignment - 1) / section_alignment * section_alignment;
+}
+
+}  // namespace
+
 Sections sections(const Graph& graph) {
   Sections result;
-  for (const Parameter& parameter : graph.parameters) {
-    result.offsets.push_back(result.bytes);
-    const std::size_t bytes = graph.value(parameter.value).layout.bytes;
-    result.bytes += (bytes + section_alignment - 1) / section_alignment * section_alignment;
+  result.offsets.resize(graph.parameters.size());
+  for (const std::size_t p : graph.section_order()) {
+    result.offsets[p] = result.bytes;
+    result.bytes += section_bytes_of(graph, p);
   }
   return result;
 }
 
 std::int64_t section_elements(const Graph& graph, std::size_t element_bytes) {
   return static_cast<std::int64_t>(sections(graph).bytes / element_bytes);
+}
+
+std::int64_t section_elements(const Graph& graph, const Node& update_all,
+                              std::size_t element_bytes) {
+  std::size_t bytes = 0;
+  for (const int id : update_all.in)
+    if (const Value& value = graph.value(id); value.role == Role::parameter)
+      bytes += section_bytes_of(graph, idx(value.parameter));
+  return static_cast<std::int64_t>(bytes / element_bytes);
 }
 
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)

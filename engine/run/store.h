@@ -26,6 +26,10 @@ struct Sections {
 Sections sections(const Graph& graph);
 // Elements of a section with `element_bytes` each. The padding between parameters is always zero.
 std::int64_t section_elements(const Graph& graph, std::size_t element_bytes = sizeof(float));
+// Of the parameters that an UpdateAll changes, which follow each other in each section: from its
+// first input on.
+std::int64_t section_elements(const Graph& graph, const Node& update_all,
+                              std::size_t element_bytes = sizeof(float));
 
 class Store {
  public:

@@ -96,7 +96,8 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
     Progress launched = progress;
     launched.step += flights_.size();
     launched.next.step += flights_.size();
-    due = epoch_ends(launched) || finished(launched) || save_due(launched);
+    due = epoch_ends(launched) || finished(launched) || save_due(launched) ||
+          evaluation_step(launched);
     const std::size_t most = due ? 0 : most_in_flight();
     while (flights_.size() > most) land(progress);
   } while (!due && !stop);
@@ -140,7 +141,7 @@ void Trainer::land(Progress& progress) {
   progress.epoch_score = record.epoch_score;
   epoch_.times += record.times;
   ++epoch_.steps;
-  epoch_.images += flight.count;
+  epoch_.count += flight.count;
   const record::Span span(observers_name);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
   observed_ns_ = now_ns() - last_step_end_ns_;
@@ -261,8 +262,13 @@ bool Trainer::evaluation_due(const Progress& progress) const {
   if (progress.evaluation && progress.evaluation->step == progress.step) return false;
   if (progress.step == 0) return options_.evaluate_untrained && !finished(progress);
   const std::uint64_t every = options_.evaluate_every_epochs;
-  return finished(progress) ||
+  return finished(progress) || evaluation_step(progress) ||
          (every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0);
+}
+
+bool Trainer::evaluation_step(const Progress& progress) const {
+  return parts_.evaluation && options_.evaluate_every_steps > 0 &&
+         progress.step % options_.evaluate_every_steps == 0;
 }
 
 void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped) {

@@ -50,7 +50,7 @@ struct EpochRecord {
   Score score;  // over the epoch's steps, while the weights changed
   StepTimes times;
   std::uint64_t steps = 0;  // of this epoch that this process ran
-  std::int64_t images = 0;  // in them
+  std::int64_t count = 0;   // images or tokens in them
 };
 
 struct EvaluationRecord {
@@ -82,6 +82,7 @@ struct TrainOptions {
   std::uint64_t max_steps = 0;      // 0: limited by epochs only
   std::uint64_t limit_batches = 0;  // per epoch or evaluation; 0: all
   std::uint64_t evaluate_every_epochs = 1;
+  std::uint64_t evaluate_every_steps = 0;  // in addition; 0: never
   bool evaluate_untrained = true;
   std::uint64_t save_every_steps = 0;  // in addition to the end of each epoch; 0: never
 };
@@ -116,7 +117,7 @@ class Trainer {
   // A step that was enqueued and has not reported yet.
   struct Flight {
     std::uint64_t mark = 0;
-    std::int64_t count = 0;  // rows that are samples
+    std::int64_t count = 0;  // of the batch
     std::uint64_t wait_ns = 0;
     std::uint64_t copy_wait_ns = 0;
     std::uint64_t launch_ns = 0;  // of this thread
@@ -140,6 +141,7 @@ class Trainer {
   bool epoch_ends(const Progress& progress) const;
   bool save_due(const Progress& progress) const;
   bool evaluation_due(const Progress& progress) const;
+  bool evaluation_step(const Progress& progress) const;
 
   Parts parts_;
   TrainOptions options_;

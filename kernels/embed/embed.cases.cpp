@@ -10,6 +10,9 @@ struct EmbedSize {
   std::int64_t tokens, vocabulary, sequence, width;
   Fill fill;  // of the tokens
   bool heavy = false;
+
+  // Some tables have more positions than the sequences.
+  std::int64_t context() const { return sequence + tokens % 3; }
 };
 
 struct TokenSlots {
@@ -25,7 +28,10 @@ TokenSlots token_slots(Case& c, const EmbedSize& size) {
 Tensor embedded(Case& c, const EmbedSize& size) {
   const TokenSlots slots = token_slots(c, size);
   return embed("wte", "wpe", slots.tokens, slots.order,
-               {.vocabulary = size.vocabulary, .sequence = size.sequence, .width = size.width});
+               {.vocabulary = size.vocabulary,
+                .context = size.context(),
+                .sequence = size.sequence,
+                .width = size.width});
 }
 
 // The adjoint added to the gradient of a head with the same table: in its place, after the head's
@@ -39,7 +45,11 @@ void add_tied(List& list, const EmbedSize& size) {
   list.add(label + ", gradient so far", [&](Case& c) {
     const TokenSlots slots = token_slots(c, size);
     const Tensor d_x = input(c, "d_x", {DType::f32, {size.tokens, size.width}});
-    record(c, EmbedGrad{.vocabulary = size.vocabulary, .sequence = size.sequence, .sum = true},
+    record(c,
+           EmbedGrad{.vocabulary = size.vocabulary,
+                     .positions = size.context(),
+                     .sequence = size.sequence,
+                     .sum = true},
            {d_x, slots.tokens, slots.order,
             input(c, "d_wte", {DType::f32, {size.vocabulary, size.width}})});
   });

@@ -4,9 +4,9 @@
 
 namespace warpstep::ref {
 
-std::unique_ptr<Kernel> bind(const Embed&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
   const std::int64_t tokens = operands.out_shape()[0], channels = operands.out_shape()[1],
-                     sequence = operands.in_shape(3)[0];
+                     sequence = op.sequence;
   return host_kernel("loops", [tokens, channels, sequence](const Buffers& b) {
     for (std::int64_t n = 0; n < tokens; ++n) {
       const double* of_token = as<double>(b.in[2]) + as<std::int32_t>(b.in[0])[n] * channels;
@@ -26,7 +26,7 @@ std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
       std::fill_n(d_table, op.vocabulary * channels, 0.0);
     else if (b.in[3] != b.out[0])
       std::copy_n(as<double>(b.in[3]), op.vocabulary * channels, d_table);
-    std::fill_n(d_positions, op.sequence * channels, 0.0);
+    std::fill_n(d_positions, op.positions * channels, 0.0);
     for (std::int64_t n = 0; n < tokens; ++n) {
       const double* d_x = as<double>(b.in[0]) + n * channels;
       double* of_token = d_table + as<std::int32_t>(b.in[1])[n] * channels;

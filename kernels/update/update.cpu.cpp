@@ -113,7 +113,7 @@ std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
 // One sweep over the sections: padding between parameters is zero, and so are its gradient and
 // moments, which keeps it zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  const std::int64_t count = section_elements(operands.graph);
+  const std::int64_t count = section_elements(operands.graph, operands.node);
   return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
 }
 

@@ -43,7 +43,8 @@ std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
 
 // The padding between parameters is zero, as are its gradient and moments, which keeps it zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  return bind_update({op.optimizer, op.copy}, operands, section_elements(operands.graph));
+  return bind_update({op.optimizer, op.copy}, operands,
+                     section_elements(operands.graph, operands.node));
 }
 
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {

@@ -65,7 +65,7 @@ std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
 // The sections' padding between parameters is zero and stays zero: its gradient and moments are
 // zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  const std::int64_t count = section_elements(operands.graph, sizeof(double));
+  const std::int64_t count = section_elements(operands.graph, operands.node, sizeof(double));
   const Update each{op.optimizer, op.copy};
   const DType copied = operands.in(static_cast<int>(each.operands()) - 1).type.dtype;
   return host_kernel("loops",

@@ -163,19 +163,22 @@ std::optional<Scored> kept_score(const fs::path& best, std::uint64_t step) {
 
 }  // namespace
 
-bool Scored::better_than(const Scored& other) const {
+bool Scored::better_than(const Scored& other, Items items) const {
+  if (items == Items::tokens)
+    return std::tuple(loss, -accuracy, step) < std::tuple(other.loss, -other.accuracy, other.step);
   return std::tuple(-accuracy, loss, step) < std::tuple(-other.accuracy, other.loss, other.step);
 }
 
-BestCheckpoint BestCheckpoint::reopen(const fs::path& run, std::uint64_t step, bool keep) {
-  BestCheckpoint result(run);
+BestCheckpoint BestCheckpoint::reopen(const fs::path& run, std::uint64_t step, bool keep,
+                                      Items items) {
+  BestCheckpoint result(run, items);
   if (fs::exists(run / best_name)) result.best_ = kept_score(run / best_name, step);
   for (const fs::path& checkpoint : checkpoints(run)) {
     if (!keep) break;
     try {
       const auto [made_at, scored] = read_score(checkpoint);
       if (made_at <= step && made_at > 0 && scored &&
-          (!result.best_ || scored->better_than(*result.best_)))
+          (!result.best_ || scored->better_than(*result.best_, items)))
         result.keep(checkpoint, *scored);
     } catch (const DataError&) {
       // An older checkpoint that is broken is none.
@@ -189,7 +192,7 @@ void BestCheckpoint::offer(const fs::path& checkpoint, const Progress& progress)
   if (!progress.evaluation || progress.evaluation->step != progress.step || progress.step == 0)
     return;
   const Scored scored = scored_of(*progress.evaluation);
-  if (!best_ || scored.better_than(*best_)) keep(checkpoint, scored);
+  if (!best_ || scored.better_than(*best_, items_)) keep(checkpoint, scored);
 }
 
 // The checkpoint itself is intact, so a disk that refuses the link does not end the run.

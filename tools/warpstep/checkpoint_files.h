@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/run/trainer.h"
+#include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
 
@@ -39,8 +40,9 @@ struct Scored {
   double accuracy = 0;
   double loss = 0;
 
-  // More accurate; as accurate with a lower loss; or as good in both and made earlier.
-  bool better_than(const Scored& other) const;
+  // More accurate; as accurate with a lower loss; or as good in both and made earlier. Of text the
+  // loss counts first.
+  bool better_than(const Scored& other, Items items = Items::images) const;
   bool operator==(const Scored&) const = default;
 };
 
@@ -48,12 +50,14 @@ struct Scored {
 class BestCheckpoint {
  public:
   // Of a new run in this directory.
-  explicit BestCheckpoint(std::filesystem::path run) : run_(std::move(run)) {}
+  explicit BestCheckpoint(std::filesystem::path run, Items items = Items::images)
+      : run_(std::move(run)), items_(items) {}
   // Of a run that continues after `step`: finds its best checkpoint. One of a later step, or one
   // that cannot be read, is renamed to *.old with a message, as later checkpoints are. Then, or if
   // the run was killed before it was written, the best of the other evaluated checkpoints replaces
   // it, unless `keep` is false.
-  static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep);
+  static BestCheckpoint reopen(const std::filesystem::path& run, std::uint64_t step, bool keep,
+                               Items items = Items::images);
 
   // `checkpoint` was just written at `progress`: it is kept if its weights were evaluated and are
   // the best so far. If the disk refuses, a message goes to stderr and the checkpoint waits: it
@@ -68,6 +72,7 @@ class BestCheckpoint {
   void keep(const std::filesystem::path& checkpoint, const Scored& scored);
 
   std::filesystem::path run_;
+  Items items_;
   std::optional<Scored> best_;
   std::filesystem::path waiting_;
 };

@@ -210,23 +210,28 @@ Score score_of(Program& program, Source& source, const EvalRequest& request,
   return score;
 }
 
-void print(const EvalRequest& request, const Subject& subject, const Score& score) {
+void print(const EvalRequest& request, const Subject& subject, Items items, const Score& score) {
   const std::string& weights = request.weights.file;
   const std::string what = weights.empty() ? subject.checkpoint.string() : weights;
   if (request.json) {
-    const Json result{{weights.empty() ? "checkpoint" : "weights", what},
-                      {"data", subject.options.data},
-                      {"split", request.split},
-                      {"images", score.count},
-                      {"correct", score.correct},
-                      {"accuracy", score.accuracy()},
-                      {"loss", score.loss()}};
+    Json result{{weights.empty() ? "checkpoint" : "weights", what},
+                {"data", subject.options.data},
+                {"split", request.split},
+                {std::string(name(items)), score.count},
+                {"correct", score.correct},
+                {"accuracy", score.accuracy()},
+                {"loss", score.loss()}};
+    if (items == Items::tokens) result["perplexity"] = std::exp(score.loss());
     fmt::print("{}\n", result.dump(2));
     return;
   }
-  fmt::print("{} on the {} images of {}: accuracy {} ({} of {}), loss {}\n", what, request.split,
-             subject.options.data, percent(score.accuracy()), grouped(score.correct),
-             grouped(score.count), loss_text(score.loss()));
+  fmt::print("{} on the {} {} of {}: ", what, request.split, name(items), subject.options.data);
+  if (items == Items::tokens)
+    fmt::print("loss {}, {} on {}\n", loss_text(score.loss()), quality_text(score, items),
+               grouped(score.count));
+  else
+    fmt::print("accuracy {} ({} of {}), loss {}\n", percent(score.accuracy()),
+               grouped(score.correct), grouped(score.count), loss_text(score.loss()));
 }
 
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
@@ -239,6 +244,9 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
   if (subject.checkpoint.empty()) require_normalization(options, source);
+  if (source.is_text() && !request.logits.empty())
+    fail<UsageError>("--logits is for models of images: those of text have {} numbers per token",
+                     source.text->vocabulary);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
@@ -246,7 +254,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");
-  print(request, subject, score);
+  print(request, subject, source.is_text() ? Items::tokens : Items::images, score);
   return done;
 }
 

@@ -68,6 +68,8 @@ std::string heading(const ExplainOptions& options, const models::Model& model) {
                                  options.evaluate ? "evaluation" : "training", options.run.batch,
                                  options.run.precision);
   if (!options.evaluate) text += fmt::format(", {}", options.run.optimizer);
+  if (model.is_text())
+    text += fmt::format("\n{}", models::resolve_settings(model, options.run.model_option).text());
   for (const std::string& name : options.run.no_fuse) text += fmt::format(", without {}", name);
   return text;
 }
@@ -77,7 +79,14 @@ int explain_model(const ExplainOptions& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
-  if (options.image > 0) build.image = {options.image, options.image, model.image[2]};
+  if (model.is_text()) {
+    build.settings = models::resolve_settings(model, options.run.model_option);
+    build.sequence = options.run.sequence;
+  } else if (!options.run.model_option.empty()) {
+    models::resolve_settings(model, options.run.model_option);  // refuses them
+  }
+  if (options.image > 0 && !model.is_text())
+    build.image = {options.image, options.image, model.image[2]};
   const std::shared_ptr<Backend> backend = backend_of(options);
   const StepOptions step = step_options(options, model, *backend);
   const Graph graph = models::build(model, build);

@@ -38,7 +38,9 @@ OptionGroup data_group() {
         &O::model,
         in_train,
         Resume::never},
-       {{.name = "--data", .help = "folder of the images; docs/data.md shows the layouts"},
+       {{.name = "--data",
+         .help = "folder of the images (docs/data.md), or folder or file of the tokens "
+                 "(docs/text.md)"},
         &O::data,
         with_data},
        {{.name = "--limit-batches",
@@ -84,6 +86,25 @@ OptionGroup data_group() {
         with_data,
         Resume::at_epoch_end,
         shuffle_meaning},
+       {{.name = "--sequence",
+         .help = "text: tokens in a sequence; 0: the model's context",
+         .check = in_range(0, 1 << 20)},
+        &O::sequence,
+        in_all,
+        Resume::at_epoch_end},
+       {{.name = "--windows",
+         .help = "text: where the sequences of an epoch begin: shuffled (one after the other from "
+                 "an offset, in random order), random (anywhere) or sequential",
+         .check = parsed_by(parse_windows)},
+        &O::windows,
+        in_train,
+        Resume::at_epoch_end},
+       {{.name = "--val-split",
+         .help = "text: share at the end of the tokens that is for validation, where no file is",
+         .check = number_up_to(1, false)},
+        &O::val_split,
+        with_data,
+        Resume::at_epoch_end},
        {{.name = "--data-errors",
          .help = "for a sample that cannot be decoded: fail, skip (use the next good one of its "
                  "batch) or mask (exclude it)",
@@ -138,25 +159,33 @@ OptionGroup loader_group() {
 
 OptionGroup model_group() {
   using O = RunOptions;
-  return {"Step",
-          {{{.name = "--batch", .help = "images per step", .check = in_range(1, 1 << 20)},
-            &O::batch,
-            in_all,
-            Resume::at_epoch_end},
-           {{.name = "--precision",
-             .help = "fp32, tf32, bf16 or fp16",
-             .check = parsed_by([](const std::string& text) { parse_precision(text); })},
-            &O::precision,
-            in_all},
-           {{.name = "--no-fuse", .help = "disable the fusion of this name; may be repeated"},
-            &O::no_fuse,
-            in_all},
-           {{.name = "--recompute",
-             .help = "do not keep the activations of the layers in this scope (layer1, layer1.0) "
-                     "for the backward half, compute them again: less memory, more work; may be "
-                     "repeated"},
-            &O::recompute,
-            with_step}}};
+  return {
+      "Step",
+      {{{.name = "--model-option",
+         .help = "a setting of the model, such as heads=12; may be repeated; `warpstep explain "
+                 "gpt2` lists them",
+         .type = "NAME=VALUE"},
+        &O::model_option,
+        in_all,
+        Resume::never},
+       {{.name = "--batch", .help = "images or sequences per step", .check = in_range(1, 1 << 20)},
+        &O::batch,
+        in_all,
+        Resume::at_epoch_end},
+       {{.name = "--precision",
+         .help = "fp32, tf32, bf16 or fp16",
+         .check = parsed_by([](const std::string& text) { parse_precision(text); })},
+        &O::precision,
+        in_all},
+       {{.name = "--no-fuse", .help = "disable the fusion of this name; may be repeated"},
+        &O::no_fuse,
+        in_all},
+       {{.name = "--recompute",
+         .help = "do not keep the activations of the layers in this scope (layer1, layer1.0) "
+                 "for the backward half, compute them again: less memory, more work; may be "
+                 "repeated"},
+        &O::recompute,
+        with_step}}};
 }
 
 OptionGroup device_group() {
@@ -242,6 +271,12 @@ OptionGroup optimizer_group() {
              .check = number_from_zero()},
             &O::weight_decay,
             in_train},
+           {{.name = "--decay",
+             .help = "which parameters --weight-decay is for: all, or matrices (not biases and "
+                     "norms)",
+             .check = one_of({"all", "matrices"})},
+            &O::decay,
+            in_train},
            {{.name = "--betas",
              .help = "decay of the moments of adam and adamw",
              .check = number_in_range(0, 1),
@@ -277,7 +312,7 @@ OptionGroup schedule_group() {
   using O = RunOptions;
   return {"Schedule",
           {{{.name = "--epochs",
-             .help = "passes over the training images; 0: until --steps",
+             .help = "passes over the training data; 0: until --steps",
              .check = whole_number(0, most_epochs)},
             &O::epochs,
             in_train},
@@ -308,6 +343,16 @@ OptionGroup schedule_group() {
              .help = "step schedule: factor of a cut",
              .check = number_from_zero()},
             &O::lr_gamma,
+            in_train},
+           {{.name = "--lr-final",
+             .help = "cosine schedule: the rate at the end",
+             .check = number_from_zero()},
+            &O::lr_final,
+            in_train},
+           {{.name = "--eval-every",
+             .help = "steps between evaluations, in addition to those of epochs; 0: only those",
+             .check = whole_number()},
+            &O::eval_every,
             in_train},
            {{.name = "--seed",
              .help = "random seed for weights and shuffling",

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/load/batch_maker.h"
+#include "data/load/token_batches.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
 #include "engine/passes/update.h"
@@ -25,6 +25,7 @@ struct RunOptions {
   std::string data;
   std::string device = "auto";
   std::string precision = "fp32";
+  std::vector<std::string> model_option;
   std::int64_t batch = 128;
   std::uint64_t epochs = 1;
   std::uint64_t steps = 0;
@@ -34,6 +35,7 @@ struct RunOptions {
   double momentum = 0;
   bool nesterov = false;
   double weight_decay = 0;
+  std::string decay = "all";
   std::vector<double> betas{0.9, 0.999};
   double epsilon = 1e-8;
   double trust = 0.001;
@@ -47,6 +49,8 @@ struct RunOptions {
   std::int64_t warmup_steps = 0;
   std::int64_t lr_step_epochs = 30;
   double lr_gamma = 0.1;
+  double lr_final = 0;
+  std::uint64_t eval_every = 0;
   int workers = 0;  // 0: auto
   int prefetch = 3;
   std::string tier = "auto";
@@ -54,6 +58,9 @@ struct RunOptions {
   std::string eval_transforms = "auto";  // auto: those of training without random ones
   std::string normalize = "device";
   std::string shuffle = "full";
+  std::int64_t sequence = 0;  // 0: the model's context
+  std::string windows = "shuffled";
+  double val_split = -1;  // below 0: the data have a validation part of their own
   std::string data_errors = "fail";
   double max_bad = 0.001;
   std::string memory = "none";
@@ -150,6 +157,7 @@ struct ShuffleChoice {
   bool operator==(const ShuffleChoice&) const = default;
 };
 ShuffleChoice parse_shuffle(const std::string& text);         // full, none, window, window:4096
+data::Windows parse_windows(const std::string& text);         // shuffled, random, sequential
 data::DataErrors parse_data_errors(const std::string& text);  // fail, skip, mask
 std::uint64_t parse_bytes(const std::string& text);           // none (0), 1000000, 512MiB, 2GiB
 void check_device(const std::string& text);                   // auto, cpu, ref, cuda, cuda:1

@@ -30,6 +30,13 @@ ShuffleChoice parse_shuffle(const std::string& text) {
                    text);
 }
 
+data::Windows parse_windows(const std::string& text) {
+  if (text == "shuffled") return data::Windows::shuffled;
+  if (text == "random") return data::Windows::random;
+  if (text == "sequential") return data::Windows::sequential;
+  fail<UsageError>("--windows {}: there are shuffled, random and sequential", text);
+}
+
 data::DataErrors parse_data_errors(const std::string& text) {
   if (text == "fail") return data::DataErrors::fail;
   if (text == "skip") return data::DataErrors::skip;
@@ -129,7 +136,8 @@ Optimizer optimizer_of(const RunOptions& o) {
                       .beta1 = o.betas.at(0),
                       .beta2 = o.betas.at(1),
                       .epsilon = o.epsilon,
-                      .trust = o.trust};
+                      .trust = o.trust,
+                      .decays_vectors = o.decay == "all"};
   optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
                    : o.optimizer == "adam" ? Optimizer::Kind::adam
                    : o.optimizer == "lars" ? Optimizer::Kind::lars
@@ -153,12 +161,16 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
                     .warmup_steps = o.warmup_steps,
                     .total_steps = updates,
                     .period_steps = o.lr_step_epochs * steps_per_epoch / o.accumulate,
-                    .gamma = o.lr_gamma};
+                    .gamma = o.lr_gamma,
+                    .final_fraction = o.lr > 0 ? o.lr_final / o.lr : 0};
   using Kind = Schedule::Kind;
   schedule.kind = o.lr_schedule == "step"        ? Kind::step
                   : o.lr_schedule == "cosine"    ? Kind::cosine
                   : o.lr_schedule == "one-cycle" ? Kind::one_cycle
                                                  : Kind::constant;
+  if (o.lr_final > 0 && schedule.kind != Kind::cosine)
+    fail<UsageError>("--lr-final goes with --lr-schedule cosine, not {}", o.lr_schedule);
+  if (o.lr_final > o.lr) fail<UsageError>("--lr-final {} is above --lr {}", o.lr_final, o.lr);
   if (o.warmup_steps >= updates && o.warmup_steps > 0)
     fail<UsageError>("--warmup-steps {} is longer than the run of {} {}", o.warmup_steps, updates,
                      o.accumulate > 1 ? "updates" : "steps");

@@ -82,14 +82,15 @@ int ordinal_of(const std::string& device) {
 
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const std::string kind = source.dataset->kind();
+  const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},
             {"active", loading.value("active_workers", 0)},
             {"prefetch", options.prefetch},
             {"batch", options.batch},
-            {"tier", data::name(source.tier.tier)},
-            {"encoding", source.encoding == data::Encoding::png    ? "png"
+            {"tier", source.is_text() ? "mapped" : std::string(data::name(source.tier.tier))},
+            {"encoding", source.is_text()                          ? "tokens"
+                         : source.encoding == data::Encoding::png  ? "png"
                          : source.encoding == data::Encoding::jpeg ? "jpeg"
                                                                    : "pixels"},
             {"format", kind},
@@ -99,9 +100,10 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"cores", cores},
             {"kernel_threads", options.threads > 0 ? options.threads : cores},
             {"can_pack", encoded && kind.ends_with("folder")},
-            {"samples", source.dataset->size()},
-            {"decoded_bytes",
-             source.dataset->size() * static_cast<std::uint64_t>(source.row_shape().count())},
+            {"samples", source.loader->samples()},
+            {"decoded_bytes", source.is_text() ? source.size() * size_bytes(source.tokens.type())
+                                               : source.size() * static_cast<std::uint64_t>(
+                                                                     source.row_shape().count())},
             {"host_budget_bytes", data::host_budget_bytes()}};
   json["batches"] = loading.value("batches", std::uint64_t{0});
   json["trainer_wait_ns"] = loading.value("trainer_wait_ns", std::uint64_t{0});

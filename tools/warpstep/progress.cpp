@@ -50,14 +50,27 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-double images_per_second(std::int64_t images, const StepTimes& times) {
+double per_second(std::int64_t count, const StepTimes& times) {
   return times.total_ns() == 0
              ? 0
-             : static_cast<double>(images) * 1e9 / static_cast<double>(times.total_ns());
+             : static_cast<double>(count) * 1e9 / static_cast<double>(times.total_ns());
 }
 
-ProgressLine::ProgressLine(std::uint64_t epochs, std::uint64_t total_steps)
-    : epochs_(epochs), total_steps_(total_steps), terminal_(isatty(STDERR_FILENO) == 1) {}
+std::string_view name(Items items) {
+  return items == Items::images ? "images" : "tokens";
+}
+
+std::string quality_text(const Score& score, Items items, int width) {
+  if (items == Items::images)
+    return fmt::format("accuracy {:>{}}", percent(score.accuracy()), width);
+  return fmt::format("perplexity {:>{}}", fmt::format("{:.4g}", std::exp(score.loss())), width);
+}
+
+ProgressLine::ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items)
+    : epochs_(epochs),
+      total_steps_(total_steps),
+      items_(items),
+      terminal_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() {
   clear();
@@ -79,11 +92,12 @@ void ProgressLine::on_step(const StepRecord& r) {
   const double step_seconds =
       static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
   const std::string line = fmt::format(
-      "epoch {}{}  step {}/{}  loss {}  accuracy {}  {}{} images/s  {} left", r.epoch,
+      "epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {} left", r.epoch,
       epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
-      loss_text(r.epoch_score.loss()), percent(r.epoch_score.accuracy()),
+      loss_text(r.epoch_score.loss()), quality_text(r.epoch_score, items_),
       r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
       grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
+      name(items_),
       clock_text(step_seconds *
                  static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
   if (terminal_)
@@ -97,10 +111,10 @@ void ProgressLine::on_step(const StepRecord& r) {
 void ProgressLine::on_epoch(const EpochRecord& r) {
   clear();
   epoch_end_step_ = r.step;
-  say("epoch {}{}  training    loss {}  accuracy {:>7}  {} images/s\n", r.epoch,
+  say("epoch {}{}  training    loss {}  {}  {} {}/s\n", r.epoch,
       epochs_ ? fmt::format("/{}", epochs_) : "", loss_text(r.score.loss()),
-      percent(r.score.accuracy()),
-      grouped(static_cast<std::int64_t>(images_per_second(r.images, r.times))));
+      quality_text(r.score, items_, 7),
+      grouped(static_cast<std::int64_t>(per_second(r.count, r.times))), name(items_));
 }
 
 void ProgressLine::on_evaluation(const EvaluationRecord& r) {
@@ -110,8 +124,8 @@ void ProgressLine::on_evaluation(const EvaluationRecord& r) {
       : r.step != epoch_end_step_
           ? fmt::format("step {}", r.step)
           : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");
-  say("{}  validation  loss {}  accuracy {:>7}  on {} images\n", epoch, loss_text(r.score.loss()),
-      percent(r.score.accuracy()), grouped(r.score.count));
+  say("{}  validation  loss {}  {}  on {} {}\n", epoch, loss_text(r.score.loss()),
+      quality_text(r.score, items_, 7), grouped(r.score.count), name(items_));
 }
 
 }  // namespace warpstep::tools

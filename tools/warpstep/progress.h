@@ -10,10 +10,17 @@
 
 namespace warpstep::tools {
 
+// What a run counts, speaks of and measures its speed in. Of images people read the accuracy, of
+// tokens the perplexity: exp(mean loss).
+enum class Items : std::uint8_t { images, tokens };
+std::string_view name(Items items);  // "images", "tokens"
+// "accuracy  48.2 %", "perplexity 6.65": with `width` characters of the number.
+std::string quality_text(const Score& score, Items items, int width = 0);
+
 class ProgressLine final : public TrainObserver {
  public:
   // total_steps: of the whole run, for the remaining time.
-  ProgressLine(std::uint64_t epochs, std::uint64_t total_steps);
+  ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items);
   ~ProgressLine() override;
 
   void on_step(const StepRecord& record) override;
@@ -24,6 +31,7 @@ class ProgressLine final : public TrainObserver {
   void clear();
 
   std::uint64_t epochs_, total_steps_;
+  Items items_;
   bool terminal_;
   bool shown_ = false;
   std::uint64_t first_step_ = 0;
@@ -49,6 +57,6 @@ std::string percent(double share);         // "48.2 %"
 std::string grouped(std::int64_t number);  // "10,000"
 std::string counted(std::int64_t number, std::string_view what);  // "1 epoch", "2 epochs"
 std::string clock_text(double seconds);                           // "1:05", "2:03:04"
-double images_per_second(std::int64_t images, const StepTimes& times);
+double per_second(std::int64_t count, const StepTimes& times);
 
 }  // namespace warpstep::tools

@@ -54,9 +54,28 @@ Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOption
   return resumed;
 }
 
-Json data_json(const RunOptions& options, const data::Dataset& training,
-               const data::Dataset& test) {
-  const auto hex = [](std::uint64_t value) { return fmt::format("{:016x}", value); };
+namespace {
+
+std::string hex(std::uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
+
+Json text_json(const RunOptions& options, const Source& training, const Source& test) {
+  Json json{{"kind", training.kind()},
+            {"path", training.path()},
+            {"folder", data_folder(options)},
+            {"vocabulary", training.text->vocabulary},
+            {"sequence", training.windows.sequence},
+            {"tokens", training.tokens.size()},
+            {"fingerprint", hex(training.tokens.fingerprint())},
+            {"test_tokens", test.tokens.size()},
+            {"test_fingerprint", hex(test.tokens.fingerprint())}};
+  if (training.text->tokenizer) json["tokenizer"] = *training.text->tokenizer;
+  return json;
+}
+
+Json images_json(const RunOptions& options, const data::Dataset& training,
+                 const data::Dataset& test) {
   Json json{{"kind", training.kind()},
             {"path", training.path()},
             {"folder", data_folder(options)},
@@ -74,6 +93,13 @@ Json data_json(const RunOptions& options, const data::Dataset& training,
     json[of + "newest_ns"] = content.newest_ns;
   }
   return json;
+}
+
+}  // namespace
+
+Json data_json(const RunOptions& options, const Source& training, const Source& test) {
+  return training.is_text() ? text_json(options, training, test)
+                            : images_json(options, *training.dataset, *test.dataset);
 }
 
 namespace {
@@ -106,21 +132,24 @@ void note_times(const Resumed& resumed, const Json& data, const std::string& of,
 
 }  // namespace
 
-void require_same_data(const Resumed& resumed, const Json& data, const data::Dataset& training,
-                       const data::Dataset& test) {
+void require_same_data(const Resumed& resumed, const Json& data, const Source& training,
+                       const Source& test) {
   const Json& then = resumed.config->at("data");
-  for (const data::Dataset* set : {&training, &test}) {
+  const std::string items = training.is_text() ? "tokens" : "images";
+  for (const Source* set : {&training, &test}) {
     const std::string of = set == &test ? "test_" : "";
     const std::string split = set == &test ? "test" : "training";
     constexpr const char* ways_out =
         "continue with these data by --allow-changed-data, or start a new run with another --out";
     if (text_at(then, of + "fingerprint") != text_at(data, of + "fingerprint"))
       fail<DataError>(
-          "{}: the {} data are not those of the run: {} images of fingerprint {} now, {} of {} "
-          "when {} was saved; restore its files (names, sizes and labels count), {}",
-          training.path(), split, text_at(data, of + "images"), text_at(data, of + "fingerprint"),
-          text_at(then, of + "images"), text_at(then, of + "fingerprint"),
-          resumed.checkpoint.filename().string(), ways_out);
+          "{}: the {} data are not those of the run: {} {} of fingerprint {} now, {} of {} "
+          "when {} was saved; restore its files{}, {}",
+          training.path(), split, text_at(data, of + items), items,
+          text_at(data, of + "fingerprint"), text_at(then, of + items),
+          text_at(then, of + "fingerprint"), resumed.checkpoint.filename().string(),
+          training.is_text() ? "" : " (names, sizes and labels count)", ways_out);
+    if (set->is_text()) continue;
     const std::string content = text_at(then, of + "content");
     if (content != "none" && content != text_at(data, of + "content"))
       fail<DataError>(
@@ -128,7 +157,7 @@ void require_same_data(const Resumed& resumed, const Json& data, const data::Dat
           "the same, but the bytes of images differ; restore the files that it had when {} was "
           "saved, {}",
           training.path(), split, resumed.checkpoint.filename().string(), ways_out);
-    note_times(resumed, data, of, *set);
+    note_times(resumed, data, of, *set->dataset);
   }
 }
 

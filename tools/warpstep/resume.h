@@ -6,9 +6,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "data/formats/dataset.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/run_directory.h"
+#include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
 
@@ -29,13 +29,13 @@ Resumed find_resumed(const std::filesystem::path& spec, const Parser& parser,
                      const RunOptions& typed);
 
 // The fields of config.json that identify a data set.
-Json data_json(const RunOptions& options, const data::Dataset& training, const data::Dataset& test);
+Json data_json(const RunOptions& options, const Source& training, const Source& test);
 
 // A run continues with the data, the model and the optimiser that it began with; otherwise
 // DataError or UsageError. Files that were written since, but whose sampled bytes are unchanged,
 // are listed on stderr.
-void require_same_data(const Resumed& resumed, const Json& data, const data::Dataset& training,
-                       const data::Dataset& test);
+void require_same_data(const Resumed& resumed, const Json& data, const Source& training,
+                       const Source& test);
 void require_same_run(const Resumed& resumed, const RunOptions& options);
 
 // Fills the store. A run may continue in another precision, which is reported on stderr; loss

@@ -285,8 +285,9 @@ void RunDirectory::on_epoch(const EpochRecord& r) {
             {"epoch", r.epoch},
             {"loss", r.score.loss()},
             {"accuracy", r.score.accuracy()},
-            {"images", r.score.count},
-            {"timed_images", r.images}};  // fewer when the run was resumed in this epoch
+            {std::string(name(items_)), r.score.count},
+            // fewer when the run was resumed in this epoch
+            {fmt::format("timed_{}", name(items_)), r.count}};
   line.update(times_json(r.times));
   append(line);
 }
@@ -297,7 +298,7 @@ void RunDirectory::on_evaluation(const EvaluationRecord& r) {
           {"epoch", r.epoch},
           {"loss", r.score.loss()},
           {"accuracy", r.score.accuracy()},
-          {"images", r.score.count},
+          {std::string(name(items_)), r.score.count},
           {"ms", milliseconds(r.ns)}});
 }
 

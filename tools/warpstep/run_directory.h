@@ -12,6 +12,7 @@
 #include "tools/curves.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/line_file.h"
+#include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
 
@@ -50,6 +51,7 @@ class RunDirectory final : public TrainObserver {
 
   const std::filesystem::path& path() const { return path_; }
   void set_log_every(std::uint64_t steps) { log_every_ = steps; }
+  void set_items(Items items) { items_ = items; }  // images until then
   void write_config(const Json& config) const;
   void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
@@ -72,6 +74,7 @@ class RunDirectory final : public TrainObserver {
   std::filesystem::path path_;
   LineFile metrics_;
   std::uint64_t log_every_ = 10;
+  Items items_ = Items::images;
   CurveData curves_;
   std::shared_ptr<const Json> last_epoch_;  // null before the first
 };

@@ -99,8 +99,37 @@ Shape Source::row_shape() const {
   return data::row_shape(*dataset, recipe);
 }
 
+std::string Source::kind() const {
+  return is_text() ? fmt::format("tokens ({})", data::name(tokens.format())) : dataset->kind();
+}
+
+namespace {
+
+Source open_text(const RunOptions& options, const models::Model& model, data::Split split,
+                 data::Split as) {
+  if (!data::has_tokens(options.data))
+    fail<UsageError>(
+        "--data {}: {} is a model of text, but there are no tokens; `warpstep data tokenize` makes "
+        "them from text files",
+        options.data, model.name);
+  data::TokenOptions open;
+  open.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap;
+  if (options.val_split >= 0) open.val_split = options.val_split;
+  const models::Settings settings = models::resolve_settings(model, options.model_option);
+  Source source;
+  source.text = std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
+  source.tokens = split == data::Split::train ? source.text->train : source.text->val;
+  source.windows.sequence = options.sequence > 0 ? options.sequence : settings.whole("context");
+  source.windows.windows =
+      as == data::Split::train ? parse_windows(options.windows) : data::Windows::sequential;
+  return source;
+}
+
+}  // namespace
+
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as) {
+  if (model.is_text()) return open_text(options, model, split, as);
   Source source;
   source.recipe = recipe_of(options, model, as);
   source.dataset = data::open(options.data, split,
@@ -113,6 +142,7 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
 }
 
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test) {
+  if (training.is_text()) return;
   if (options.mean.empty() != options.std.empty())
     fail<UsageError>("--mean and --std are given together or not at all");
   if (!training.recipe.normalizes() && !test.recipe.normalizes()) return;
@@ -177,9 +207,11 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
 void start_loader(Source& source, const RunOptions& options, data::Split as,
                   const std::shared_ptr<Backend>& backend, std::uint64_t passes) {
   const bool device = has_own_memory(*backend);
-  source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
-                                       options.mean, options.std);
-  choose_tier(source, options, *backend, passes);
+  if (!source.is_text()) {
+    source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
+                                         options.mean, options.std);
+    choose_tier(source, options, *backend, passes);
+  }
   if (device) source.slots = std::make_unique<BackendSlots>(backend);
   const bool training = as == data::Split::train;
   const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
@@ -200,7 +232,11 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.memory_limit_bytes = parse_bytes(options.memory);
   with.memory = source.slots.get();
   if (!training) with.thread_name = "test loader";
-  source.loader = std::make_unique<data::Loader>(source.read, with);
+  if (source.is_text())
+    source.loader = std::make_unique<data::Loader>(
+        std::make_unique<data::TokenBatches>(source.tokens, source.windows, with), with);
+  else
+    source.loader = std::make_unique<data::Loader>(source.read, with);
 }
 
 void start_feeder(Source& source, const Program& program) {
@@ -213,13 +249,22 @@ void require_memory(const RunOptions& options, const Source& training, const Sou
   const std::uint64_t together = training.loader->memory().total() + test.loader->memory().total();
   if (limit == 0 || together <= limit) return;
   fail<UsageError>(
-      "loading may take {:.1f} MiB for training and test images, more than --memory {}; "
+      "loading may take {:.1f} MiB for training and test data, more than --memory {}; "
       "use a smaller --batch, --prefetch or --workers, or --tier decoded",
       static_cast<double>(together) / (1 << 20), options.memory);
 }
 
 models::BuildOptions build_options(const RunOptions& options, const Source& source,
                                    const Backend& backend) {
+  if (source.is_text()) {
+    models::BuildOptions build{.batch = options.batch};
+    build.loss = loss_options(options, source.text->vocabulary);
+    build.uploaded = has_own_memory(backend);
+    build.settings = models::resolve_settings(models::find(options.model), options.model_option);
+    build.sequence = source.windows.sequence;
+    build.vocabulary = source.text->vocabulary;
+    return build;
+  }
   models::BuildOptions build{.batch = options.batch,
                              .image = source.row_shape(),
                              .classes = static_cast<std::int64_t>(source.dataset->classes().size()),
@@ -243,6 +288,10 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
 }
 
 std::string describe(const Source& source) {
+  if (source.is_text())
+    return fmt::format("{}, vocabulary of {} ({}), sequences of {} tokens, at most {}",
+                       source.kind(), source.text->vocabulary, source.text->vocabulary_from,
+                       source.windows.sequence, source.loader->memory().text());
   const std::string recipe = source.recipe.text();
   return fmt::format("{}, {} ({}){}, at most {}", source.dataset->kind(),
                      data::name(source.tier.tier), source.tier.why,
@@ -253,6 +302,8 @@ std::string diagnosis(const Source& source) {
   data::LoaderStats stats = source.loader->stats();
   // With a device the feeder reads batches from the loader.
   if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
+  const auto most = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (source.is_text()) return data::diagnose(stats, "tokens", most);
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;
   const bool loose = source.dataset->kind().ends_with("folder");
@@ -260,7 +311,7 @@ std::string diagnosis(const Source& source) {
                         read == data::Encoding::jpeg  ? loose ? "jpeg" : "packed jpeg"
                         : read == data::Encoding::png ? "png"
                                                       : "pixels",
-                        static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+                        most);
 }
 
 }  // namespace warpstep::tools

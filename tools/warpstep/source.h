@@ -7,6 +7,7 @@
 #include "data/formats/cached.h"
 #include "data/formats/dataset.h"
 #include "data/load/loader.h"
+#include "data/load/token_batches.h"
 #include "engine/run/feeder.h"
 #include "engine/run/program.h"
 #include "models/build.h"
@@ -15,9 +16,13 @@
 
 namespace warpstep::tools {
 
-// A split on its way to the step; members in the order in which they must be created.
+// A split on its way to the step; members in the order in which they must be created. Of text only
+// `text`, `tokens`, `windows` and what feeds the step.
 struct Source {
-  std::shared_ptr<const data::Dataset> dataset;  // as it is stored
+  std::shared_ptr<const data::TokenData> text;
+  data::TokenSet tokens;  // the split's
+  data::WindowOptions windows;
+  std::shared_ptr<const data::Dataset> dataset;  // images as they are stored
   data::Recipe recipe;
   data::TierChoice tier;
   data::Encoding encoding = data::Encoding::pixels;  // of the samples as stored
@@ -29,7 +34,11 @@ struct Source {
   std::unique_ptr<Feeder> feeder;  // for a device with its own memory
 
   BatchSource& batches() { return feeder ? static_cast<BatchSource&>(*feeder) : *loader; }
-  Shape row_shape() const;  // of the model's input
+  bool is_text() const { return text != nullptr; }
+  std::string path() const { return is_text() ? tokens.path() : dataset->path(); }
+  std::string kind() const;  // "PNG folder", "tokens (llm.c)"
+  Shape row_shape() const;   // of an image as the model sees it
+  std::uint64_t size() const { return is_text() ? tokens.size() : dataset->size(); }
 };
 
 // Opens a split. The recipe is the options' or `model`'s: that of the split `as`, which for test is

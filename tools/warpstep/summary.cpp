@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
@@ -19,7 +20,8 @@
 namespace warpstep::tools {
 namespace {
 
-constexpr std::array speed_keys{"images_per_second", "step_ms", "step_time_share"};
+constexpr std::array speed_keys{"images_per_second", "tokens_per_second", "step_ms",
+                                "step_time_share"};
 constexpr std::array step_parts{"data", "copies", "kernels", "cpu", "other"};
 
 double share(std::uint64_t part, const StepTimes& times) {
@@ -29,7 +31,7 @@ double share(std::uint64_t part, const StepTimes& times) {
 Json speed_json(const Totals& totals) {
   const StepTimes& times = totals.times;
   return {
-      {"images_per_second", images_per_second(totals.images, times)},
+      {fmt::format("{}_per_second", name(totals.items)), per_second(totals.count, times)},
       {"step_ms", static_cast<double>(times.total_ns()) * 1e-6 / static_cast<double>(totals.steps)},
       {"step_time_share",
        {{"data", share(times.data_ns, times)},
@@ -54,12 +56,13 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
   json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
   json["data"] = data;
   json["loader"] = {{"workers", training.loader->workers()},
-                    {"tier", data::name(training.tier.tier)},
-                    {"tier_because", training.tier.why},
-                    {"transforms", training.recipe.text()},
-                    {"eval_transforms", test.recipe.text()},
                     {"memory_bound_bytes", training.loader->memory().total()},
                     {"steps_per_epoch", training.loader->steps_per_epoch()}};
+  if (!training.is_text())
+    json["loader"].update({{"tier", data::name(training.tier.tier)},
+                           {"tier_because", training.tier.why},
+                           {"transforms", training.recipe.text()},
+                           {"eval_transforms", test.recipe.text()}});
   json["program"] = {{"version", version()}, {"commit", commit()}, {"compiler", compiler()}};
   json["host"] = {{"cpu", machine.cpu}, {"cores", machine.cores}, {"system", machine.system}};
   return json;
@@ -80,8 +83,8 @@ Json earlier_summary(const std::filesystem::path& run) try {
   if (!summary.is_object() || !has("steps", is_whole) ||
       !has("outcome", [](const Json& value) { return value.is_string(); }))
     return Json::object();
-  if (!has("images_per_second", is_number) || !has("step_ms", is_number) ||
-      !has("step_time_share", is_share))
+  if (!(has("images_per_second", is_number) || has("tokens_per_second", is_number)) ||
+      !has("step_ms", is_number) || !has("step_time_share", is_share))
     for (const char* key : speed_keys) summary.erase(key);
   if (!has("loading", [](const Json& value) { return value.is_object(); }))
     summary.erase("loading");
@@ -97,10 +100,13 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
   Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
             {"epochs", progress.next.epoch},
             {"steps", progress.step}};
-  if (progress.evaluation)
-    json["test"] = {{"accuracy", progress.evaluation->score.accuracy()},
-                    {"loss", progress.evaluation->score.loss()},
-                    {"images", progress.evaluation->score.count}};
+  if (progress.evaluation) {
+    const Score& score = progress.evaluation->score;
+    json["test"] = {{"accuracy", score.accuracy()},
+                    {"loss", score.loss()},
+                    {std::string(name(totals.items)), score.count}};
+    if (totals.items == Items::tokens) json["test"]["perplexity"] = std::exp(score.loss());
+  }
   if (!last_epoch.is_null())
     json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
   if (totals.steps > 0) {
@@ -117,9 +123,11 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
 namespace {
 
 void print_speed(const Json& summary) {
-  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
-  print_result("  speed      {} images/s, {:.2f} ms/step\n",
-               grouped(static_cast<std::int64_t>(number("images_per_second"))), number("step_ms"));
+  const auto number = [&](const std::string& key) { return summary.at(key).get<double>(); };
+  const Items items = summary.contains("tokens_per_second") ? Items::tokens : Items::images;
+  const double speed = number(fmt::format("{}_per_second", name(items)));
+  print_result("  speed      {} {}/s, {:.2f} ms/step\n",
+               grouped(static_cast<std::int64_t>(speed)), name(items), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
   print_result("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",
@@ -134,7 +142,12 @@ void print_summary(const Json& summary, const RunOptions& options,
                counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
                counted(summary.at("steps").get<std::int64_t>(), "step"),
                summary.at("outcome").get<std::string>());
-  if (summary.contains("test"))
+  if (summary.contains("test") && summary["test"].contains("tokens"))
+    print_result("  loss       {} on {} validation tokens (perplexity {:.4g})\n",
+                 loss_text(summary["test"]["loss"].get<double>()),
+                 grouped(summary["test"]["tokens"].get<std::int64_t>()),
+                 summary["test"]["perplexity"].get<double>());
+  else if (summary.contains("test"))
     print_result("  accuracy   {} of {} test images (loss {})\n",
                  percent(summary["test"]["accuracy"].get<double>()),
                  grouped(summary["test"]["images"].get<std::int64_t>()),
@@ -143,10 +156,12 @@ void print_summary(const Json& summary, const RunOptions& options,
   if (const auto best = summary.find("best");
       best != summary.end() && best->at("step") != summary.at("steps"))
     print_result("  best       {} after step {}: {}/{}\n",
-                 percent(best->at("accuracy").get<double>()),
+                 summary.contains("test") && summary["test"].contains("tokens")
+                     ? fmt::format("loss {}", loss_text(best->at("loss").get<double>()))
+                     : percent(best->at("accuracy").get<double>()),
                  grouped(best->at("step").get<std::int64_t>()), run.string(),
                  best->at("checkpoint").get<std::string>());
-  if (summary.contains("images_per_second")) print_speed(summary);
+  if (summary.contains("step_time_share")) print_speed(summary);
   print_result("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
                run.string(), summary.at("checkpoint").get<std::string>());
 }

@@ -6,6 +6,7 @@
 
 #include "engine/run/trainer.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/progress.h"
 #include "tools/warpstep/session.h"
 
 namespace warpstep::tools {
@@ -15,14 +16,16 @@ using Json = nlohmann::ordered_json;
 // Sums for the summary.
 class Totals final : public TrainObserver {
  public:
+  explicit Totals(Items of) : items(of) {}
   void on_step(const StepRecord& r) override {
     times += r.times;
-    images += r.score.count;
+    count += r.score.count;
     ++steps;
   }
 
+  Items items;
   StepTimes times;
-  std::int64_t images = 0;
+  std::int64_t count = 0;  // images or tokens
   std::uint64_t steps = 0;
 };
 

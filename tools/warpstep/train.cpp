@@ -100,9 +100,8 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   const std::uint64_t free = free_bytes(*job.device.backend);
   job.training = open_source(options, model, data::Split::train, data::Split::train);
   job.test = open_source(options, model, data::Split::test, data::Split::test);
-  const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
-  job.data = data_json(options, training, test);
-  if (resumed && !allow_changed_data) require_same_data(*resumed, job.data, training, test);
+  job.data = data_json(options, job.training, job.test);
+  if (resumed && !allow_changed_data) require_same_data(*resumed, job.data, job.training, job.test);
   resolve_normalization(options, job.training, job.test);
   start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
   start_loader(job.test, options, data::Split::test, job.device.backend, 0);
@@ -119,12 +118,20 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   return job;
 }
 
+Items items_of(const Source& source) {
+  return source.is_text() ? Items::tokens : Items::images;
+}
+
 void announce(const Job& job) {
-  const data::Dataset &training = *job.training.dataset, &test = *job.test.dataset;
-  say("{}: {} parameters, {} training and {} test images of {}\n", job.options.model,
+  const Source &training = job.training, &test = job.test;
+  say("{}: {} parameters, {} training and {} {}\n", job.options.model,
       grouped(job.step->store().parameter_count()),
       grouped(static_cast<std::int64_t>(training.size())),
-      grouped(static_cast<std::int64_t>(test.size())), training.image_shape().text());
+      grouped(static_cast<std::int64_t>(test.size())),
+      training.is_text() ? std::string("validation tokens")
+                         : "test images of " + training.dataset->image_shape().text());
+  if (training.is_text())
+    for (const std::string& warning : training.text->warnings) say("{}\n", warning);
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
   say("data: {}\n", describe(job.training));
@@ -166,7 +173,7 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
 fs::path run_job(Job& job, bool check_numerics, const Observers& observers, const Json& config,
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
-  ProgressLine line(job.options.epochs, job.run_steps);
+  ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training));
   RunDirectory& run = observers.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
@@ -192,6 +199,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                   {.epochs = job.options.epochs,
                    .max_steps = job.options.steps,
                    .limit_batches = job.options.limit_batches,
+                   .evaluate_every_steps = job.options.eval_every,
                    .save_every_steps = job.options.checkpoint_every});
   try {
     outcome = trainer.run(progress, stop);
@@ -242,9 +250,11 @@ int train(const Parser& parser, const TrainRequest& request) {
   if (!resumed) lock = lock_new_run(job.options.out);
   RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
                              : RunDirectory::create(job.options.out, request.overwrite);
+  const Items items = items_of(job.training);
+  run.set_items(items);
   BestCheckpoint best =
-      resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best)
-              : BestCheckpoint(job.options.out);
+      resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best, items)
+              : BestCheckpoint(job.options.out, items);
   if (resumed) run.prune_checkpoints(job.options.keep_checkpoints, best.waiting());
   run.set_log_every(job.options.log_every);
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
@@ -261,7 +271,7 @@ int train(const Parser& parser, const TrainRequest& request) {
   if (progress.step < job.run_steps)
     profiling.start(run.path(), config, *job.step, progress,
                     limit ? std::min(limit, epoch_steps) : epoch_steps);
-  Totals totals;
+  Totals totals(items);
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
   fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},

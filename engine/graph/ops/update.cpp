@@ -22,7 +22,8 @@ std::string text(const Optimizer& o) {
   std::string s(name(o.kind));
   if (!o.adaptive() && o.momentum != 0)
     s += fmt::format(" momentum {}{}", o.momentum, o.nesterov ? " nesterov" : "");
-  if (o.weight_decay != 0) s += fmt::format(" weight decay {}", o.weight_decay);
+  if (o.weight_decay != 0)
+    s += fmt::format(" weight decay {}{}", o.weight_decay, o.decays_vectors ? "" : " of matrices");
   return s;
 }
 

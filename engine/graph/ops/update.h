@@ -18,6 +18,8 @@ struct Optimizer {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double trust = 0.001;  // lars: the trust coefficient
+  // Whether parameters of rank 1 (biases, gains of norms) decay, too; lars never decays them.
+  bool decays_vectors = true;
   bool operator==(const Optimizer&) const = default;
 
   bool adaptive() const { return kind == Kind::adam || kind == Kind::adamw; }
@@ -59,7 +61,8 @@ Cost cost(const Update& op, const Types& in, const Types& out);
 std::string text(const Update& op);
 
 // The inputs of each Update in turn: all parameters, which lie in one arena with their gradients
-// and moments at equal offsets, in one pass. Made by fusion.
+// and moments at equal offsets, in one pass; where biases do not decay, two: matrices, and the
+// rest. Made by fusion.
 struct UpdateAll {
   static constexpr std::string_view name = "update_all";
   static constexpr OpTraits traits{

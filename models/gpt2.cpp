@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "models/zoo.h"
+
+namespace warpstep::models {
+
+// Radford et al., "Language models are unsupervised multitask learners", 2019; parameters are named
+// and shaped as in the `gpt2` files of the Hugging Face hub, biases that `bias=no` leaves out
+// apart. Weights begin as GPT-2's: deviation 0.02, over sqrt(2 layers) where a branch joins the
+// residual stream.
+Tensor gpt2(const Tokens& in, const Settings& settings) {
+  const std::int64_t layers = settings.whole("layers"), heads = settings.whole("heads"),
+                     width = settings.whole("width"), context = settings.whole("context");
+  const bool bias = settings.word("bias") == "yes";
+  const double dropped = settings.share("dropout");
+  if (width % heads != 0)
+    fail<ShapeError>("gpt2: a width of {} cannot be split into {} heads", width, heads);
+  if (in.sequence > context)
+    fail<ShapeError>(
+        "gpt2: sequences of {} tokens are longer than the context of {}; use a "
+        "shorter --sequence, or --model-option context={}",
+        in.sequence, context, in.sequence);
+  constexpr double deviation = 0.02;
+  const LinearForm branch{.deviation = deviation, .transposed = true};
+  const LinearForm joins{.deviation = deviation / std::sqrt(2 * static_cast<double>(layers)),
+                         .transposed = true};
+  const auto drop = [&](Tensor x) { return dropped > 0 ? dropout(x, dropped) : x; };
+  const auto norm = [&](const std::string& name, Tensor x) {
+    return layer_norm(name, x, {.bias = bias});
+  };
+
+  const Tensor embedded = embed("wte", "wpe", in.tokens, in.order,
+                                {.vocabulary = in.vocabulary,
+                                 .context = context,
+                                 .sequence = in.sequence,
+                                 .width = width,
+                                 .deviation = deviation});
+  Tensor x = drop(embedded);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const std::string h = fmt::format("h.{}.", layer);
+    Tensor a =
+        linear(h + "attn.c_attn", norm(h + "ln_1", x), {.out = 3 * width, .bias = bias}, branch);
+    a = attention(a, {.heads = heads, .sequence = in.sequence, .dropout = dropped});
+    x = add(x, drop(linear(h + "attn.c_proj", a, {.out = width, .bias = bias}, joins)));
+    Tensor m =
+        linear(h + "mlp.c_fc", norm(h + "ln_2", x), {.out = 4 * width, .bias = bias}, branch);
+    m = gelu(m, {.tanh = settings.word("gelu") == "tanh"});
+    x = add(x, drop(linear(h + "mlp.c_proj", m, {.out = width, .bias = bias}, joins)));
+  }
+  return tied_head("lm_head", norm("ln_f", x), embedded);
+}
+
+}  // namespace warpstep::models

@@ -1,12 +1,457 @@
+// Attention on the CPU, a sequence's head per task of the team. Strips of queries meet blocks of
+// keys: only a strip's scores with a block are in memory, and blocks that no query of the strip
+// sees are left out. Forward keeps each row's largest score and the sum of the exponentials so far,
+// and rescales what it has summed when a block has a larger score (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018); the adjoint makes the probabilities again from the
+// statistics. Bound by arithmetic: 2 products forward, 5 in the adjoint, and an exponential per
+// score in each. Figures: bench/RECORDS.md.
+#include <omp.h>
+
+#include <array>
+#include <cmath>
+
+#include "kernels/attention/attention_rows.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dropping.h"
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
+namespace {
 
-std::unique_ptr<Kernel> bind(const Attention& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+// Queries [i, i + rows) and keys [j, j + keys): row r sees the first visible(r) keys of the block.
+struct PairBlock {
+  std::int64_t rows, keys;
+  std::int64_t diagonal;  // row r sees keys up to r - diagonal
+
+  std::int64_t visible(std::int64_t row) const {
+    const std::int64_t count = row + 1 - diagonal;
+    return count < 0 ? 0 : count > keys ? keys : count;
+  }
+  // The first row that sees the key.
+  std::int64_t first_row(std::int64_t key) const {
+    const std::int64_t row = key + diagonal;
+    return row < 0 ? 0 : row > rows ? rows : row;
+  }
+};
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+namespace attention_avx512 {
+constexpr int register_lanes = 16, tile_rows = 14;
+#include "kernels/attention/attention.inc"
+}  // namespace attention_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace attention_avx2 {
+constexpr int register_lanes = 8, tile_rows = 6;
+#include "kernels/attention/attention.inc"
+}  // namespace attention_avx2
+#pragma GCC pop_options
+#endif
+
+namespace attention_plain {
+constexpr int register_lanes = 4, tile_rows = 4;
+#include "kernels/attention/attention.inc"
+}  // namespace attention_plain
+
+struct AttentionLoops {
+  decltype(&attention_plain::scores) scores;
+  decltype(&attention_plain::sums_of_keys) sums_of_keys;
+  decltype(&attention_plain::sums_of_rows) sums_of_rows;
+  std::int64_t strip_rows;
+  int panel;  // columns of a tile
+};
+
+const AttentionLoops& attention_loops() {
+  static const AttentionLoops best = [] {
+#define WARPSTEP_LOOPS(set)                                                               \
+  AttentionLoops {                                                                        \
+    set::scores, set::sums_of_keys, set::sums_of_rows, set::strip_rows, set::tile_columns \
+  }
+#if defined(__x86_64__)
+    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(attention_avx512);
+    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(attention_avx2);
+#endif
+    return WARPSTEP_LOOPS(attention_plain);
+#undef WARPSTEP_LOOPS
+  }();
+  return best;
 }
-std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+
+// Rows of scores are computed in groups of this many; what a row does not see becomes zero.
+constexpr std::int64_t group = 16;
+constexpr float unseen = -3e38F;  // below every score
+
+constexpr std::int64_t in_groups(std::int64_t count) {
+  return (count + group - 1) / group * group;
+}
+
+WARPSTEP_LOOP float largest_loop(const float* s, std::int64_t count, float largest) {
+  float lanes[group];
+  for (std::int64_t l = 0; l < group; ++l) lanes[l] = largest;
+  for (std::int64_t j = 0; j < count; j += group)
+    for (std::int64_t l = 0; l < group; ++l) lanes[l] = s[j + l] > lanes[l] ? s[j + l] : lanes[l];
+  for (const float lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+const auto largest_of = vectorized<largest_loop>();
+
+// The exponential of x <= 0, exactly 0 where it would be below 2e-38.
+WARPSTEP_LOOP float decay(float x) {
+  return x < -87.0F ? 0.0F : exp_within_range(x);
+}
+
+WARPSTEP_LOOP void probabilities_loop(float* s, std::int64_t count, float largest) {
+  for (std::int64_t j = 0; j < count; ++j) s[j] = decay(s[j] - largest);
+}
+const auto probabilities = vectorized<probabilities_loop>();
+
+WARPSTEP_LOOP float sum_loop(const float* s, std::int64_t count) {
+  float lanes[group] = {};
+  for (std::int64_t j = 0; j < count; j += group)
+    for (std::int64_t l = 0; l < group; ++l) lanes[l] += s[j + l];
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+const auto sum_of = vectorized<sum_loop>();
+
+WARPSTEP_LOOP void multiply_loop(float* x, const float* factors, std::int64_t count) {
+  for (std::int64_t j = 0; j < count; ++j) x[j] *= factors[j];
+}
+const auto multiply_by = vectorized<multiply_loop>();
+
+// s: scores, then probabilities; d: their gradients, then the scores'.
+WARPSTEP_LOOP void score_gradients_loop(float* s, float* d, std::int64_t count, float statistic,
+                                        float mean) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    s[j] = decay(s[j] - statistic);
+    d[j] = s[j] * (d[j] - mean);
+  }
+}
+const auto score_gradients = vectorized<score_gradients_loop>();
+
+// Likewise with dropout; s becomes what the forward half multiplied the values by.
+WARPSTEP_LOOP void dropped_gradients_loop(float* s, float* d, const float* factors,
+                                          std::int64_t count, float statistic, float mean) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    const float p = decay(s[j] - statistic);
+    d[j] = p * (factors[j] * d[j] - mean);
+    s[j] = p * factors[j];
+  }
+}
+const auto dropped_gradients = vectorized<dropped_gradients_loop>();
+
+// to [rows, to_row] = from times scale, or added to it.
+WARPSTEP_LOOP void copy_rows_loop(const float* from, std::int64_t from_row, std::int64_t rows,
+                                  std::int64_t columns, float scale, bool add, float* to,
+                                  std::int64_t to_row) {
+  for (std::int64_t r = 0; r < rows; ++r, from += from_row, to += to_row)
+    if (add)
+      for (std::int64_t d = 0; d < columns; ++d) to[d] += from[d] * scale;
+    else
+      for (std::int64_t d = 0; d < columns; ++d) to[d] = from[d] * scale;
+}
+const auto copy_rows = vectorized<copy_rows_loop>();
+
+WARPSTEP_LOOP float dot_loop(const float* a, const float* b, std::int64_t count) {
+  float lanes[group] = {};
+  std::int64_t d = 0;
+  for (; d + group <= count; d += group)
+    for (std::int64_t l = 0; l < group; ++l) lanes[l] += a[d + l] * b[d + l];
+  float sum = 0;
+  for (; d < count; ++d) sum += a[d] * b[d];
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+const auto dot = vectorized<dot_loop>();
+
+// What both directions share. Blocks of keys have a length that depends on T alone.
+class HeadKernel {
+ public:
+  HeadKernel(const Attention& op, const Shape& qkv)
+      : op_(op), rows_(op, qkv), dropping_(op.dropout, op.layer) {
+    const std::int64_t blocks = (rows_.length + most_keys - 1) / most_keys;
+    block_keys_ = in_panels((rows_.length + blocks - 1) / blocks);
+  }
+
+ protected:
+  static constexpr std::int64_t most_keys = 256;  // its panels stay in the second-level cache
+
+  // Pieces of a thread's scratch, in floats: each begins on a cache line.
+  struct Pieces {
+    std::int64_t floats = 0;
+    std::int64_t take(std::int64_t count) {
+      floats += in_groups(count);
+      return floats - in_groups(count);
+    }
+  };
+
+  static std::int64_t in_panels(std::int64_t count) {
+    const std::int64_t panel = attention_loops().panel;
+    return (count + panel - 1) / panel * panel;
+  }
+  static std::int64_t strip_rows() { return attention_loops().strip_rows; }
+  std::int64_t features() const { return rows_.features; }
+  std::int64_t padded() const { return in_panels(features()); }  // products write whole tiles
+  std::int64_t row() const { return 3 * rows_.channels(); }
+  // No power of two: rows would share lines of a cache.
+  std::int64_t score_row() const { return block_keys_ + group; }
+  std::int64_t strip_floats() const { return strip_rows() * padded(); }
+  std::int64_t score_floats() const { return strip_rows() * score_row(); }
+  std::int64_t factor_floats() const { return op_.dropout > 0 ? block_keys_ + Dropping::slack : 0; }
+  // Vectors of D packed by pack_features(); Operand::pack() may write 16 floats beyond.
+  std::int64_t feature_floats(std::int64_t keys) const {
+    return in_panels(keys) * features() + group;
+  }
+
+  // to [panels of keys][D, panel] and to [panels of D][keys, panel], from rows of qkv.
+  void pack_features(const float* from, std::int64_t keys, float* to) const {
+    by_keys_->pack(from, {0, keys}, attention_loops().panel, true, {0, features()}, nullptr, to);
+  }
+  void pack_keys(const float* from, std::int64_t keys, float* to) const {
+    by_features_->pack(from, {0, features()}, attention_loops().panel, true, {0, keys}, nullptr,
+                       to);
+  }
+
+  PairBlock block(std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t keys) const {
+    return {rows, std::min(keys, rows_.visible(i + rows - 1) - j),
+            rows_.causal ? j - i : -rows_.length};
+  }
+
+  // The factors of the keys from j on of row i of a task.
+  const float* factors(const StepState& state, std::int64_t task, std::int64_t i, std::int64_t j,
+                       std::int64_t count, float* to) const {
+    return dropping_.factors(state, (task * rows_.length + i) * rows_.length + j, count, to);
+  }
+
+  // Calls run(task, scratch) for every head of every sequence.
+  template <class Run>
+  void for_heads(void* workspace, std::int64_t floats, Run run) const {
+#pragma omp parallel for schedule(static) if (rows_.tasks() > 1)
+    for (std::int64_t task = 0; task < rows_.tasks(); ++task)
+      run(task, as<float>(workspace) + omp_get_thread_num() * floats);
+  }
+
+  Attention op_;
+  AttentionRows rows_;
+  Dropping dropping_;
+  std::int64_t block_keys_ = 0;
+  std::shared_ptr<const Operand> by_keys_ = strided({row(), 1}), by_features_ = strided({1, row()});
+};
+
+class AttentionForward : HeadKernel {
+ public:
+  AttentionForward(const Attention& op, const Shape& qkv) : HeadKernel(op, qkv) {
+    Pieces pieces;
+    keys_ = pieces.take(feature_floats(rows_.length));
+    values_ = pieces.take(rows_.length * padded());
+    queries_ = pieces.take(strip_floats());
+    scores_ = pieces.take(score_floats());
+    sums_ = pieces.take(strip_floats());
+    factors_ = pieces.take(factor_floats());
+    floats_ = pieces.floats;
+  }
+
+  std::size_t workspace_bytes() const {
+    return idx(omp_get_max_threads() * floats_) * sizeof(float);
+  }
+
+  void run(const Buffers& b) const {
+    for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {
+      const float* k = as<float>(b.in[0]) + rows_.offset(task, 3) + rows_.channels();
+      pack_features(k, rows_.length, scratch + keys_);
+      pack_keys(k + rows_.channels(), rows_.length, scratch + values_);
+      for (std::int64_t i = 0; i < rows_.length; i += strip_rows()) strip(b, task, i, scratch);
+    });
+  }
+
+ private:
+  // Of each row: its largest score, the sum of exp(score - largest).
+  struct Normalizers {
+    std::array<float, 64> largest, sum;
+  };
+
+  void strip(const Buffers& b, std::int64_t task, std::int64_t i, float* scratch) const {
+    const std::int64_t count = std::min(strip_rows(), rows_.length - i);
+    copy_rows(as<float>(b.in[0]) + rows_.offset(task, 3) + i * row(), row(), count, features(),
+              static_cast<float>(rows_.scale()), false, scratch + queries_, padded());
+    Normalizers normalizers;
+    normalizers.largest.fill(unseen);
+    normalizers.sum.fill(0);
+    for (std::int64_t j = 0; j < rows_.visible(i + count - 1); j += block_keys_) {
+      const PairBlock pairs = block(i, count, j, block_keys_);
+      attention_loops().scores(pairs, scratch + queries_, padded(), features(),
+                               scratch + keys_ + j * features(), scratch + scores_, score_row());
+      for (std::int64_t r = 0; r < count; ++r) {
+        normalize(pairs, r, normalizers, scratch);
+        if (op_.dropout == 0) continue;
+        const std::int64_t seen = pairs.visible(r);
+        multiply_by(scratch + scores_ + r * score_row(),
+                    factors(*as<StepState>(b.in[1]), task, i + r, j, seen, scratch + factors_),
+                    seen);
+      }
+      attention_loops().sums_of_keys(pairs, scratch + scores_, score_row(),
+                                     scratch + values_ + j * attention_loops().panel, rows_.length,
+                                     features(), scratch + sums_, padded(), j > 0);
+    }
+    float* o = as<float>(b.out[0]) + rows_.offset(task, 1) + i * rows_.channels();
+    float* statistics = as<float>(b.out[1]) + task * rows_.length + i;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float sum = normalizers.sum[idx(r)];
+      copy_rows(scratch + sums_ + r * padded(), 0, 1, features(), 1 / sum, false,
+                o + r * rows_.channels(), 0);
+      statistics[r] = normalizers.largest[idx(r)] + std::log(sum);
+    }
+  }
+
+  // The scores of row `r` become exp(score - largest); what the row has summed so far is rescaled
+  // if the block has a larger score.
+  void normalize(const PairBlock& pairs, std::int64_t r, Normalizers& normalizers,
+                 float* scratch) const {
+    float* s = scratch + scores_ + r * score_row();
+    const std::int64_t seen = pairs.visible(r), end = in_groups(seen);
+    std::fill(s + seen, s + end, unseen);
+    std::fill(s + end, s + in_groups(pairs.keys), 0.0F);
+    float &largest = normalizers.largest[idx(r)], &sum = normalizers.sum[idx(r)];
+    const float before = largest;
+    largest = largest_of(s, end, before);
+    probabilities(s, end, largest);
+    if (sum > 0 && largest > before) {
+      const float factor = std::exp(before - largest);
+      float* sums = scratch + sums_ + r * padded();
+      copy_rows(sums, 0, 1, features(), factor, false, sums, 0);
+      sum *= factor;
+    }
+    sum += sum_of(s, end);
+  }
+
+  std::int64_t keys_, values_, queries_, scores_, sums_, factors_, floats_;
+};
+
+class AttentionBackward : HeadKernel {
+ public:
+  AttentionBackward(const Attention& op, const Shape& qkv) : HeadKernel(op, qkv) {
+    Pieces pieces;
+    keys_ = pieces.take(feature_floats(block_keys_));
+    values_ = pieces.take(feature_floats(block_keys_));
+    key_rows_ = pieces.take(block_keys_ * padded());
+    d_keys_ = pieces.take(block_keys_ * padded());
+    d_values_ = pieces.take(block_keys_ * padded());
+    queries_ = pieces.take(strip_floats());
+    d_o_ = pieces.take(strip_floats());
+    d_queries_ = pieces.take(strip_floats());
+    scores_ = pieces.take(score_floats());
+    d_scores_ = pieces.take(score_floats());
+    means_ = pieces.take(rows_.length);
+    factors_ = pieces.take(factor_floats());
+    floats_ = pieces.floats;
+  }
+
+  std::size_t workspace_bytes() const {
+    return idx(omp_get_max_threads() * floats_) * sizeof(float);
+  }
+
+  void run(const Buffers& b) const {
+    for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {
+      const std::int64_t at = rows_.offset(task, 1);
+      for (std::int64_t i = 0; i < rows_.length; ++i)
+        scratch[means_ + i] = dot(as<float>(b.in[0]) + at + i * rows_.channels(),
+                                  as<float>(b.in[2]) + at + i * rows_.channels(), features());
+      for (std::int64_t j = 0; j < rows_.length; j += block_keys_)
+        keys_of_block(b, task, j, scratch);
+    });
+  }
+
+ private:
+  // The gradients of keys [j, j + block_keys_) and their values, and what they add to those of the
+  // queries.
+  void keys_of_block(const Buffers& b, std::int64_t task, std::int64_t j, float* scratch) const {
+    const std::int64_t count = std::min(block_keys_, rows_.length - j), c = rows_.channels();
+    const float* k = as<float>(b.in[1]) + rows_.offset(task, 3) + c + j * row();
+    pack_features(k, count, scratch + keys_);
+    pack_features(k + c, count, scratch + values_);
+    pack_keys(k, count, scratch + key_rows_);
+    std::fill_n(scratch + d_keys_, count * padded(), 0.0F);
+    std::fill_n(scratch + d_values_, count * padded(), 0.0F);
+    for (std::int64_t i = rows_.causal ? j / strip_rows() * strip_rows() : 0; i < rows_.length;
+         i += strip_rows())
+      strip(b, task, i, j, count, scratch);
+    float* d_k = as<float>(b.out[0]) + rows_.offset(task, 3) + c + j * row();
+    copy_rows(scratch + d_keys_, padded(), count, features(), 1, false, d_k, row());
+    copy_rows(scratch + d_values_, padded(), count, features(), 1, false, d_k + c, row());
+  }
+
+  void strip(const Buffers& b, std::int64_t task, std::int64_t i, std::int64_t j, std::int64_t keys,
+             float* scratch) const {
+    const AttentionLoops& loops = attention_loops();
+    const std::int64_t count = std::min(strip_rows(), rows_.length - i);
+    const PairBlock pairs = block(i, count, j, keys);
+    const auto scale = static_cast<float>(rows_.scale());
+    copy_rows(as<float>(b.in[1]) + rows_.offset(task, 3) + i * row(), row(), count, features(),
+              scale, false, scratch + queries_, padded());
+    copy_rows(as<float>(b.in[0]) + rows_.offset(task, 1) + i * rows_.channels(), rows_.channels(),
+              count, features(), 1, false, scratch + d_o_, padded());
+    loops.scores(pairs, scratch + queries_, padded(), features(), scratch + keys_,
+                 scratch + scores_, score_row());
+    loops.scores(pairs, scratch + d_o_, padded(), features(), scratch + values_,
+                 scratch + d_scores_, score_row());
+    for (std::int64_t r = 0; r < count; ++r) gradients(b, pairs, task, i, r, j, scratch);
+    loops.sums_of_rows(pairs, scratch + scores_, score_row(), scratch + d_o_, padded(), features(),
+                       scratch + d_values_, padded());
+    loops.sums_of_rows(pairs, scratch + d_scores_, score_row(), scratch + queries_, padded(),
+                       features(), scratch + d_keys_, padded());
+    loops.sums_of_keys(pairs, scratch + d_scores_, score_row(), scratch + key_rows_, keys,
+                       features(), scratch + d_queries_, padded(), false);
+    copy_rows(scratch + d_queries_, padded(), count, features(), scale, j > 0,
+              as<float>(b.out[0]) + rows_.offset(task, 3) + i * row(), row());
+  }
+
+  // Row r of a strip at i and of a block at j: its probabilities and the gradients of its scores.
+  void gradients(const Buffers& b, const PairBlock& pairs, std::int64_t task, std::int64_t i,
+                 std::int64_t r, std::int64_t j, float* scratch) const {
+    float *s = scratch + scores_ + r * score_row(), *d = scratch + d_scores_ + r * score_row();
+    const std::int64_t seen = pairs.visible(r), end = in_groups(seen);
+    const float statistic = as<float>(b.in[3])[task * rows_.length + i + r];
+    const float mean = scratch[means_ + i + r];
+    std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
+    std::fill(d + seen, d + in_groups(pairs.keys), 0.0F);
+    if (op_.dropout > 0) {
+      dropped_gradients(s, d,
+                        factors(*as<StepState>(b.in[4]), task, i + r, j, seen, scratch + factors_),
+                        seen, statistic, mean);
+      return;
+    }
+    std::fill(s + seen, s + end, unseen);
+    score_gradients(s, d, end, statistic, mean);
+  }
+
+  std::int64_t keys_, values_, key_rows_, d_keys_, d_values_, queries_, d_o_, d_queries_, scores_,
+      d_scores_, means_, factors_, floats_;
+};
+
+template <class Kernel_>
+std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) {
+  const auto kernel = std::make_shared<const Kernel_>(op, qkv);
+  return host_kernel(
+      fmt::format("strips of {} queries, {}", attention_loops().strip_rows, name(cpu_isa())),
+      [kernel](const Buffers& b) { kernel->run(b); }, kernel->workspace_bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
+  return attention_kernel<AttentionForward>(op, operands.in_shape(0));
+}
+
+std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands& operands) {
+  return attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1));
 }
 
 }  // namespace warpstep::cpu

@@ -1,0 +1,103 @@
+#include "kernels/cpu/dropping.h"
+
+#include <bit>
+#include <cmath>
+
+#include "engine/core/random.h"
+#include "kernels/cpu/team.h"
+
+namespace warpstep::cpu {
+namespace {
+
+constexpr std::int64_t draws = 32;  // at once, for four elements each
+
+struct Words {
+  alignas(64) std::uint32_t lane[4][draws];  // in: the counters; out: the words drawn with them
+};
+
+// philox() for all counters.
+WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
+  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (std::int64_t i = 0; i < draws; ++i) {
+      const std::uint64_t a = std::uint64_t{0xD2511F53} * words.lane[0][i];
+      const std::uint64_t b = std::uint64_t{0xCD9E8D57} * words.lane[2][i];
+      words.lane[0][i] = static_cast<std::uint32_t>(b >> 32) ^ words.lane[1][i] ^ key0;
+      words.lane[1][i] = static_cast<std::uint32_t>(b);
+      words.lane[2][i] = static_cast<std::uint32_t>(a >> 32) ^ words.lane[3][i] ^ key1;
+      words.lane[3][i] = static_cast<std::uint32_t>(a);
+    }
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+}
+const auto philox_all = vectorized<philox_all_loop>();
+
+// The words of elements [first, first + 4 * draws), first a multiple of 4.
+void draw_all(const StepState& state, std::uint32_t layer, std::int64_t first, Words& words) {
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const std::uint64_t index =
+        static_cast<std::uint64_t>(state.step) << 32 | static_cast<std::uint64_t>(first / 4 + i);
+    words.lane[0][i] = static_cast<std::uint32_t>(index);
+    words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
+    words.lane[2][i] = layer;
+    words.lane[3][i] = static_cast<std::uint32_t>(Purpose::dropout);
+  }
+  philox_all(words, state.seed);
+}
+
+WARPSTEP_LOOP void masks(const Words& words, std::uint32_t threshold, std::uint32_t* kept) {
+  for (std::int64_t i = 0; i < draws; ++i)
+    for (std::int64_t l = 0; l < 4; ++l)
+      kept[4 * i + l] = words.lane[l][i] >> 8 >= threshold ? ~std::uint32_t{0} : 0;
+}
+
+// Drops or scales `count` elements by their words, in the order of the draws.
+WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale,
+                             const float* x, float* y, std::int64_t count) {
+  alignas(64) std::uint32_t kept[4 * draws];
+  masks(words, threshold, kept);
+  for (std::int64_t e = 0; e < count; ++e)
+    y[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[e] * scale) & kept[e]);
+}
+const auto keep = vectorized<keep_loop>();
+
+WARPSTEP_LOOP void factors_loop(const Words& words, std::uint32_t threshold, float scale,
+                                float* factors) {
+  alignas(64) std::uint32_t kept[4 * draws];
+  masks(words, threshold, kept);
+  for (std::int64_t e = 0; e < 4 * draws; ++e)
+    factors[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) & kept[e]);
+}
+const auto write_factors = vectorized<factors_loop>();
+
+}  // namespace
+
+// uniform(word) >= rate as a comparison of integers: uniform() is 24 bits of the word / 2^24.
+Dropping::Dropping(double rate, std::uint32_t layer)
+    : layer_(layer),
+      threshold_(static_cast<std::uint32_t>(std::ceil(rate * 0x1p24))),
+      scale_(static_cast<float>(1 / (1 - rate))) {}
+
+void Dropping::apply(const StepState& state, const float* x, float* y, std::int64_t begin,
+                     std::int64_t end) const {
+  Words words;
+  for (std::int64_t first = begin; first < end; first += 4 * draws) {
+    draw_all(state, layer_, first, words);
+    keep(words, threshold_, scale_, x + first, y + first, std::min(4 * draws, end - first));
+  }
+}
+
+const float* Dropping::factors(const StepState& state, std::int64_t first, std::int64_t count,
+                               float* to) const {
+  static_assert(slack >= 4 * draws + 3);
+  Words words;
+  const std::int64_t phase = first % 4;
+  for (std::int64_t e = 0; e < phase + count; e += 4 * draws) {
+    draw_all(state, layer_, first - phase + e, words);
+    write_factors(words, threshold_, scale_, to + e);
+  }
+  return to + phase;
+}
+
+}  // namespace warpstep::cpu

@@ -79,6 +79,7 @@ std::string ModelSize::name() const {
 std::vector<ModelSize> zoo_sizes() {
   std::vector<ModelSize> sizes;
   for (const models::Model& model : models::zoo()) {
+    if (model.is_text()) continue;
     const std::int64_t own = model.image[0];
     bool covers_own = false;
     for (const OtherSize& other : other_sizes)

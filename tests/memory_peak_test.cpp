@@ -8,6 +8,7 @@
 #include "engine/run/program.h"
 #include "engine/run/step_memory.h"
 #include "models/build.h"
+#include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
@@ -25,8 +26,7 @@ class PlanWithWorkspaces : public testing::TestWithParam<Case> {};
 TEST_P(PlanWithWorkspaces, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
   const Case& c = GetParam();
   const auto backend = open_backend("cpu");
-  models::BuildOptions build;
-  build.batch = c.batch;
+  models::BuildOptions build = testing_support::test_build(c.model, c.batch);
   if (c.extent > 0) build.image = {c.extent, c.extent, 3};
   for (const bool training : {true, false}) {
     StepOptions options;

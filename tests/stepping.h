@@ -1,8 +1,11 @@
 // A model's step with made-up images and labels, for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,10 +16,22 @@
 
 namespace warpstep::testing_support {
 
-inline Graph model_step(std::string_view model, std::int64_t batch, StepOptions options = {}) {
+// The zoo's models of images as they are; those of text with two blocks of short sequences over a
+// small vocabulary, as a GPT-2's size says nothing new.
+inline models::BuildOptions test_build(std::string_view model, std::int64_t batch) {
   models::BuildOptions build;
   build.batch = batch;
-  return compile_step(models::build(models::find(model), build), options);
+  const models::Model& found = models::find(model);
+  if (!found.is_text()) return build;
+  const std::vector<std::string> small{"layers=2"};
+  build.settings = models::resolve_settings(found, small);
+  build.sequence = 8;
+  build.vocabulary = 65;
+  return build;
+}
+
+inline Graph model_step(std::string_view model, std::int64_t batch, StepOptions options = {}) {
+  return compile_step(models::build(models::find(model), test_build(model, batch)), options);
 }
 
 // A program with its own input slots.
@@ -31,12 +46,15 @@ class Stepping {
     program.set_inputs(addresses);
   }
 
-  // Images and labels of step `step`; with `padding`, the last label is that of a padding row.
+  // Images or tokens, and labels, of step `step`; with `padding`, the last label is that of a
+  // padding row.
   void load(std::uint64_t step, bool padding = false) {
     const Graph& graph = program.graph();
+    std::vector<std::int32_t> tokens;
     for (const int id : graph.inputs) {
       const Type& type = graph.value(id).type;
       const auto count = static_cast<std::uint64_t>(type.shape.count());
+      const bool is_labels = graph.value(id).name == "labels";
       std::vector<std::byte> plain(type.bytes());
       for (std::uint64_t i = 0; i < count; ++i) {
         const std::uint32_t word =
@@ -44,10 +62,17 @@ class Stepping {
         if (type.dtype == DType::u8) {
           plain[i] = static_cast<std::byte>(below(word, 256));
         } else {
-          const bool last = padding && i + 1 == count;
+          const bool last = padding && is_labels && i + 1 == count;
           const std::int32_t label = last ? -1 : static_cast<std::int32_t>(below(word, 10));
           std::memcpy(&plain[i * sizeof(label)], &label, sizeof(label));
+          if (graph.value(id).name == "tokens") tokens.push_back(label);
         }
+      }
+      if (graph.value(id).name == "order") {
+        std::vector<std::int32_t> order(tokens.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(order, {}, [&](std::int32_t place) { return tokens[idx(place)]; });
+        std::memcpy(plain.data(), order.data(), plain.size());
       }
       backend_->write(graph.value(id), program.address(id), plain);
     }

@@ -54,8 +54,11 @@ bool applies(std::string_view row, std::string_view model) {
                                                    "conv+pool"},
       of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",  "conv+statistics",
                "norm+conv", "join+conv",     "dgrad+norm.dgrad"},
-      of_residual{"relu+pool", "softmax+xent", "updates"};
+      of_residual{"relu+pool", "softmax+xent", "updates"},
+      of_text{"add+layer_norm", "softmax+xent", "updates"};
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
+  if (model == "gpt2-nano") return of_text.contains(row);
+  if (row == "add+layer_norm") return false;
   if (model == "mlp" && of_convolutions.contains(row)) return false;
   return !of_norms.contains(row);
 }
@@ -65,7 +68,7 @@ bool applies(std::string_view row, std::string_view model) {
 TEST_P(FusionOf, LeavesTheStepsResultAlone) {
   for (const Tried& tried :
        {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam},
-        Tried{"residual", Optimizer::Kind::sgd}}) {
+        Tried{"residual", Optimizer::Kind::sgd}, Tried{"gpt2-nano", Optimizer::Kind::adam}}) {
     StepOptions fused, unfused;
     unfused.no_fuse.emplace(GetParam().name);
     const Graph one_graph = step_of(tried, fused), other_graph = step_of(tried, unfused);
@@ -110,7 +113,8 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>(
           "no fusion is called 'conv+rleu'; there are relu+pool, "
-          "conv+relu, linear+relu, norm+relu, norm+add+relu, softmax+xent, add+norm.dgrad, "
+          "conv+relu, linear+relu, norm+relu, norm+add+relu, add+layer_norm, softmax+xent, "
+          "add+norm.dgrad, "
           "dgrad+bias, linear.dgrad+relu, updates, conv+pool, conv+statistics, "
           "dgrad+norm.dgrad, norm+conv, join+conv"));
 }

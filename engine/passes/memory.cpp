@@ -243,14 +243,16 @@ std::vector<int> last_uses(const Graph& graph, const std::vector<int>& storage,
         int& use = last[idx(storage[idx(id)])];
         use = std::max(use, lanes.busy_until(static_cast<int>(n)));
       }
-  for (const int id : {graph.loss, graph.correct, graph.logits})  // read when the step is over
+  // Read when the step is over; of a training step, which reports, only what it reports.
+  for (const int id : {graph.loss, graph.correct, graph.report < 0 ? graph.logits : -1})
     if (id >= 0) last[idx(storage[idx(id)])] = static_cast<int>(graph.nodes.size()) - 1;
   return last;
 }
 
-// The buffer of an input of `node` that its first output may take over, or -1.
-int inherited_buffer(const Graph& graph, const Node& node, const MemoryPlan& plan) {
-  const Value& out = graph.value(node.out[0]);
+// The buffer of an input of `node` that its output `number` may take over, or -1.
+int inherited_buffer(const Graph& graph, const Node& node, int number, const MemoryPlan& plan) {
+  if (number != in_place_output(node.op)) return -1;
+  const Value& out = graph.value(node.out[idx(number)]);
   const int self = static_cast<int>(&node - graph.nodes.data());
   for (const int k : in_place_inputs(node.op)) {
     const int in = node.in[idx(k)];
@@ -272,7 +274,7 @@ void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces,
       const int id = node.out[i];
       if (is_persistent(graph.value(id).role)) continue;
       plan.separate_bytes += align_up(graph.value(id).layout.bytes);
-      int buffer = i == 0 ? inherited_buffer(graph, node, plan) : -1;
+      int buffer = inherited_buffer(graph, node, static_cast<int>(i), plan);
       if (buffer < 0) {
         buffer = static_cast<int>(plan.buffers.size());
         plan.buffers.push_back(

@@ -1,9 +1,12 @@
-// The losses on the CPU: a few thousand elements per step, too few to matter. Sums over rows run in
-// order on one thread, so that the loss has the same bits with any number of threads.
+// The losses on the CPU. Of images they are a few thousand elements per step, too few to matter; of
+// text a row has up to 50,257 logits, so that softmax_xent, the fused form, is vector loops: three
+// passes over a row in the cache, one exponential per logit. Sums over rows run in order on one
+// thread, so that the loss has the same bits with any number of threads.
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/exp.h"
 #include "kernels/loss/targets.h"
 
 namespace warpstep::cpu {
@@ -33,17 +36,92 @@ void for_rows(const Extent& e, Run run) {
   for (std::int64_t n = 0; n < e.rows; ++n) run(n);
 }
 
-// One row's loss, and its d_logits unless that is null.
-float row_loss(const Criterion<float>& criterion, const float* row, std::int64_t classes,
-               const Targets& t, float scale, float* d_row) {
+WARPSTEP_LOOP float largest_loop(const float* row, std::int64_t count) {
+  constexpr std::int64_t lanes = 16;
+  float most[lanes];
+  for (float& lane : most) lane = row[0];
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t k = 0; k < whole; k += lanes)
+    for (std::int64_t l = 0; l < lanes; ++l) most[l] = row[k + l] > most[l] ? row[k + l] : most[l];
+  float largest = most[0];
+  for (const float lane : most) largest = lane > largest ? lane : largest;
+  for (std::int64_t k = whole; k < count; ++k) largest = row[k] > largest ? row[k] : largest;
+  return largest;
+}
+const auto largest_of = vectorized<largest_loop>();
+
+// y = exp(x - largest), which may take the place of x; returns its sum.
+WARPSTEP_LOOP float exponentials_loop(const float* x, float largest, float* y, std::int64_t count) {
+  constexpr std::int64_t lanes = 16;
+  float sums[lanes] = {};
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t k = 0; k < whole; k += lanes)
+    for (std::int64_t l = 0; l < lanes; ++l) {
+      y[k + l] = exp_within_range(x[k + l] - largest);
+      sums[l] += y[k + l];
+    }
+  float sum = 0;
+  for (const float lane : sums) sum += lane;
+  for (std::int64_t k = whole; k < count; ++k) sum += y[k] = exp_within_range(x[k] - largest);
+  return sum;
+}
+const auto exponentials = vectorized<exponentials_loop>();
+
+WARPSTEP_LOOP float sum_exponentials_loop(const float* x, float largest, std::int64_t count) {
+  constexpr std::int64_t lanes = 16;
+  float sums[lanes] = {};
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t k = 0; k < whole; k += lanes)
+    for (std::int64_t l = 0; l < lanes; ++l) sums[l] += exp_within_range(x[k + l] - largest);
+  float sum = 0;
+  for (const float lane : sums) sum += lane;
+  for (std::int64_t k = whole; k < count; ++k) sum += exp_within_range(x[k] - largest);
+  return sum;
+}
+const auto sum_exponentials = vectorized<sum_exponentials_loop>();
+
+WARPSTEP_LOOP bool contains_loop(const float* x, float value, std::int64_t count) {
+  int found = 0;
+  for (std::int64_t k = 0; k < count; ++k) found |= x[k] == value ? 1 : 0;
+  return found != 0;
+}
+const auto contains = vectorized<contains_loop>();
+
+WARPSTEP_LOOP void scale_exponentials_loop(float* y, float factor, std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k) y[k] *= factor;
+}
+const auto scale_row = vectorized<scale_exponentials_loop>();
+
+// What a row of softmax_xent adds to the batch.
+struct RowScore {
+  float loss = 0;
+  bool hit = false;
+};
+
+// Writes the row's d_logits unless that is null; it may be `row` itself.
+RowScore score_row(const Criterion<float>& criterion, const float* row, std::int64_t classes,
+                   const Targets& t, float scale, float* d_row) {
   if (t.label < 0) {
     if (d_row) std::fill_n(d_row, classes, 0.0F);
-    return 0;
+    return {};
   }
-  const float log_sum = log_sum_exp(row, classes), total = criterion.total(t);
-  for (std::int64_t k = 0; d_row && k < classes; ++k)
-    d_row[k] = scale * (total * std::exp(row[k] - log_sum) - criterion.wanted(t, k));
-  return total * log_sum - criterion.of(t, row);
+  const float largest = largest_of(row, classes), total = criterion.total(t);
+  const float wanted = criterion.of(t, row), own = row[t.label];
+  // The first of the largest logits. A NaN is none of them, but at class 0 nothing exceeds it.
+  const bool is_hit = t.label == 0 ? own == largest || std::isnan(own)
+                                   : own == largest && !contains(row, largest, t.label);
+  const float sum =
+      d_row ? exponentials(row, largest, d_row, classes) : sum_exponentials(row, largest, classes);
+  const RowScore score{total * (largest + std::log(sum)) - wanted, is_hit};
+  if (!d_row) return score;
+  scale_row(d_row, scale * total / sum, classes);
+  if (criterion.is_smooth()) {
+    for (std::int64_t k = 0; k < classes; ++k) d_row[k] -= scale * criterion.wanted(t, k);
+  } else {
+    d_row[t.label] -= scale * criterion.wanted(t, t.label);
+    if (t.pair >= 0 && t.pair != t.label) d_row[t.pair] -= scale * criterion.wanted(t, t.pair);
+  }
+  return score;
 }
 
 }  // namespace
@@ -122,28 +200,28 @@ std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
   const Extent e(operands);
   return host_kernel(
-      "loops",
+      "vector loops",
       [op, e](const Buffers& b) {
         const float* logits = as<float>(b.in[0]);
         const auto* labels = as<std::int32_t>(b.in[1]);
         const auto criterion = criterion_of<float>(op, b.in, 1, e.classes);
-        auto* losses = as<float>(b.workspace);
+        auto* scores = as<RowScore>(b.workspace);
         const double mean = criterion.mean(labels, e.rows);
         for_rows(e, [&](std::int64_t n) {
           float* d_row = op.gradient ? as<float>(b.out[2]) + n * e.classes : nullptr;
-          losses[n] = row_loss(criterion, logits + n * e.classes, e.classes,
-                               criterion.targets(labels, n), static_cast<float>(mean), d_row);
+          scores[n] = score_row(criterion, logits + n * e.classes, e.classes,
+                                criterion.targets(labels, n), static_cast<float>(mean), d_row);
         });
         double sum = 0;
         std::int32_t correct = 0;
         for (std::int64_t n = 0; n < e.rows; ++n) {
-          sum += static_cast<double>(losses[n]);
-          correct += hit(logits + n * e.classes, e.classes, labels[n]);
+          sum += static_cast<double>(scores[n].loss);
+          correct += scores[n].hit;
         }
         *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? 0 : sum * mean);
         *as<std::int32_t>(b.out[1]) = correct;
       },
-      idx(e.rows) * sizeof(float));
+      idx(e.rows) * sizeof(RowScore));
 }
 
 }  // namespace warpstep::cpu

@@ -264,7 +264,10 @@ struct Normalizer {
 template <int group, class T>
 __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits, int label) {
   constexpr int width = LogitRow<T>::width;
+  // Both before the reductions: after them other lanes may have written gradients over the logits.
   const float own = label >= 0 ? widen(logits[label]) : 0;
+  // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
+  const bool ordered = label <= 0 || !(std::isnan(own) || std::isnan(widen(logits[0])));
   float largest = -INFINITY;
   int beaten = 0;
   row.each([&](unsigned k, const float(&x)[width]) {
@@ -283,8 +286,6 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
     for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
   });
   sum = reduce<group>(sum, 0.0F, Sum{});
-  // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
-  const bool ordered = label <= 0 || !(std::isnan(own) || std::isnan(widen(logits[0])));
   return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
 }
 
@@ -385,9 +386,9 @@ template <class T, int group, Form form>
 __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                                            : form == Form::mixed ? 4
                                                                  : 3)
-    softmax_xent_kernel(XentRows shape, const T* __restrict__ logits,
+    softmax_xent_kernel(XentRows shape, const T* logits,
                         const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
-                        Criterion criterion, T* __restrict__ d_logits,
+                        Criterion criterion, T* d_logits,  // may be the logits'
                         const StepState* __restrict__ state, XentOut out) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_of_block = blockDim.x / lanes, lane = threadIdx.x % lanes;

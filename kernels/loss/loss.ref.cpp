@@ -104,6 +104,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
     const auto criterion = criterion_of<double>(op, b.in, 1, classes);
     const double mean = criterion.mean(labels, rows);
     const double d_scale = op.scaled ? mean * loss_scale(b.in.back()) : mean;
+    const std::int32_t correct = top1(logits, labels, rows, classes);  // d_logits may replace them
     double sum = 0;
     for (std::int64_t n = 0; n < rows; ++n) {
       const double* row = logits + n * classes;
@@ -118,7 +119,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
                 : d_scale * (total * std::exp(row[k] - log_sum) - criterion.wanted(of, k));
     }
     *as<double>(b.out[0]) = mean == 0 ? 0 : sum * mean;
-    *as<std::int32_t>(b.out[1]) = top1(logits, labels, rows, classes);
+    *as<std::int32_t>(b.out[1]) = correct;
   });
 }
 

@@ -36,6 +36,7 @@ class Criterion {
         classes_(classes),
         rows_(rows) {}
 
+  bool is_smooth() const { return smoothing_ != 0; }  // every class is wanted a little
   Targets targets(const std::int32_t* labels, std::int64_t n) const {
     return targets_of(labels, rows_, n);
   }

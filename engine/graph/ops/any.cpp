@@ -74,6 +74,17 @@ std::vector<int> in_place_inputs(const AnyOp& op) {
   return found;
 }
 
+int in_place_output(const AnyOp& op) {
+  return std::visit(
+      [](const auto& o) {
+        if constexpr (requires { o.in_place_output(); })
+          return o.in_place_output();
+        else
+          return 0;
+      },
+      op);
+}
+
 void set_storage_dtype(AnyOp& op, DType dtype) {
   // The adjoint of a loss of log-probabilities is f32, as they are.
   if (const auto* nll = std::get_if<NllGrad>(&op); nll && !nll->raw) return;

@@ -63,8 +63,10 @@ OpKind kind(const AnyOp& op);
 int layout_of(const AnyOp& op);              // OpTraits::layout_of
 bool has_f32_inputs(const AnyOp& op);        // F32::inputs
 bool reads_f32_parameters(const AnyOp& op);  // F32::parameters
-// The inputs whose buffer output 0 may take over when they are not needed any more.
+// The inputs whose buffer an output may take over when they are not needed any more, and that
+// output: as a rule 0, -1 for none.
 std::vector<int> in_place_inputs(const AnyOp& op);
+int in_place_output(const AnyOp& op);
 
 // Sets the field `dtype` of an op whose output has the dtype that the step stores values in.
 void set_storage_dtype(AnyOp& op, DType dtype);

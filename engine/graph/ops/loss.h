@@ -89,13 +89,16 @@ Cost cost(const Top1& op, const Types& in, const Types& out);
 struct SoftmaxXent {
   static constexpr std::string_view name = "softmax_xent";
   static constexpr OpTraits traits{
-      .kind = OpKind::loss, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+      .kind = OpKind::loss, .in_place = inputs(0), .f32 = F32::none, .layout_of = own_layout};
   bool gradient = false;
   bool scaled = false;  // set by the precision
   bool mixed = false;
   double smoothing = 0;
   bool weighted = false;
   bool operator==(const SoftmaxXent&) const = default;
+
+  // d_logits in place of the logits; a mixed row reads the logit of its pair later.
+  int in_place_output() const { return gradient && !mixed ? 2 : -1; }
 };
 Types infer(const SoftmaxXent& op, const Types& in);
 void grad(const SoftmaxXent& op, Adjoint& adjoint);

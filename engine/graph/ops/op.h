@@ -83,7 +83,9 @@ inline constexpr int own_layout = -1;  // backends place the op by its own rules
 
 struct OpTraits {
   Stated<OpKind> kind;
-  Stated<InputSet> in_place;  // whose buffer output 0 may take over: element i needs element i
+  // Whose buffer output 0 may take over: element i needs element i. An op whose in_place_output()
+  // says so does that with another output.
+  Stated<InputSet> in_place;
   Stated<F32> f32;
   Stated<int> layout_of;  // the input in whose layout all operands of its shape are stored
 };

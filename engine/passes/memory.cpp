@@ -14,7 +14,7 @@ namespace warpstep {
 namespace {
 
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t enough_looks = 40'000'000;  // of Search: about 0.3 s
+constexpr std::size_t enough_looks = 50'000'000;  // of Search: about 0.4 s
 
 using Order = std::vector<std::size_t>;
 

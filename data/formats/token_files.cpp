@@ -10,6 +10,7 @@
 
 #include "data/formats/npy.h"
 #include "data/formats/tokens.h"
+#include "data/text/tokenizer.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -189,10 +190,25 @@ OpenSplit open_split(const std::vector<std::string>& paths, Io io) {
   return split;
 }
 
+// tokenizer.json in the folder of the tokens.
+void read_tokenizer(TokenData& data, const std::string& spec) {
+  const std::string folder =
+      is_folder(spec) ? spec : std::filesystem::path(spec).parent_path().string();
+  const std::string path = folder.empty() ? "tokenizer.json" : folder + "/tokenizer.json";
+  if (!exists(path)) return;
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path);
+  data.tokenizer = path;
+  data.tokenizer_name = tokenizer->name();
+  data.vocabulary = tokenizer->vocabulary();
+  data.vocabulary_from = path;
+}
+
 void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit& val,
                         const TokenOptions& options) {
-  data.vocabulary = std::max(train.vocabulary, val.vocabulary);
-  data.vocabulary_from = "the header of " + data.train.path();
+  if (data.vocabulary == 0) {
+    data.vocabulary = std::max(train.vocabulary, val.vocabulary);
+    data.vocabulary_from = "the header of " + data.train.path();
+  }
   if (data.vocabulary == 0 && options.vocabulary == 0) {
     const std::uint32_t largest = std::max(data.train.largest(), data.val.largest());
     if (largest >= std::uint32_t{1} << 31)
@@ -272,6 +288,7 @@ TokenData open_tokens(const std::string& spec, const TokenOptions& options) {
   constexpr std::int64_t any = std::int64_t{1} << 31;
   data.train = train.set(any);
   data.val = val.set(any);
+  read_tokenizer(data, spec);
   resolve_vocabulary(data, train, val, options);
   data.train = train.set(data.vocabulary);
   data.val = val.set(data.vocabulary);

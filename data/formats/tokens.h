@@ -87,8 +87,9 @@ struct TokenData {
   // The tokenizer's, else that of a safetensors file's metadata or of llm.c's header, else the
   // largest id + 1 (which reads all tokens).
   std::int64_t vocabulary = 0;
-  std::string vocabulary_from;           // for messages: "tokenizer.json", "the largest id"
+  std::string vocabulary_from;           // for messages: a path, "the largest id"
   std::optional<std::string> tokenizer;  // path of tokenizer.json, next to the tokens
+  std::string tokenizer_name;            // "gpt2", "bpe", "byte" or "char"; empty: there is none
   std::vector<std::string> warnings;     // one line each
 };
 

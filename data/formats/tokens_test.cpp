@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "data/formats/npy.h"
+#include "data/text/tokenizer.h"
 #include "engine/files/safetensors.h"
 #include "tests/data_testing.h"
 
@@ -191,6 +192,21 @@ TEST_F(Tokens, ChecksIdsAgainstTheVocabulary) {
   EXPECT_THAT(refusal(), HasSubstr("the largest token is 2147483648; at most 2^31 - 1"));
   const TokenSet all = open({.val_split = 0, .vocabulary = 0x7fffffff}).train;
   EXPECT_THAT(message_of([&] { all.read(0, ids); }), HasSubstr("token 1 is 2147483648, but"));
+}
+
+TEST_F(Tokens, TheTokenizerDecidesTheVocabulary) {
+  put(folder_ / "train.bin", gpt2({1, 0, 2}));
+  save_tokenizer(*make_character_tokenizer(U"abc"), folder_ / "tokenizer.json");
+  for (const std::string& spec : {folder_.path(), folder_ / "train.bin"}) {
+    const TokenData data = open_tokens(spec, {.val_split = 0});
+    EXPECT_EQ(data.vocabulary, 3);
+    EXPECT_EQ(data.tokenizer, folder_ / "tokenizer.json");
+    EXPECT_EQ(data.vocabulary_from, folder_ / "tokenizer.json");
+    EXPECT_EQ(data.tokenizer_name, "char");
+    EXPECT_EQ(data.train.vocabulary(), 3);
+  }
+  put(folder_ / "tokenizer.json", std::string("{}"));
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer.json: has no 'model'"));
 }
 
 TEST_F(Tokens, RefusesBrokenBinFiles) {

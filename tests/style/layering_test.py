@@ -17,7 +17,7 @@ MAY_INCLUDE = {
 # step, of a batch and of a span.
 ROOMS = {
     "engine": ("core", "graph", "passes", "run", "files", "explain"),
-    "data": ("io", "decode", "formats", "transforms", "load", "write"),
+    "data": ("io", "decode", "text", "formats", "transforms", "load", "write"),
     "profiler": ("session", "sources", "recorder", "analysis", "export"),
 }
 FREE = ("tools", "bench", "tests", "docs")

@@ -42,6 +42,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
   if (data.val.size() > 0) all["val"] = describe_tokens(data.val);
   all["vocabulary"] = data.vocabulary;
   all["vocabulary_from"] = data.vocabulary_from;
+  if (data.tokenizer) all["tokenizer"] = data.tokenizer_name;
   if (json) {
     fmt::print("{}\n", all.dump(2, ' ', false, TokenJson::error_handler_t::replace));
     return done;
@@ -49,6 +50,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
   for (const char* split : {"train", "val"})
     if (all.contains(split)) print_tokens(split, all[split]);
   fmt::print("vocabulary: {} (by {})\n", data.vocabulary, data::printable(data.vocabulary_from));
+  if (data.tokenizer) fmt::print("tokenizer: {}\n", data.tokenizer_name);
   return done;
 }
 

@@ -1,0 +1,156 @@
+#include "data/text/train_merges.h"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "data/text/pieces.h"
+#include "engine/core/error.h"
+
+namespace warpstep::data {
+namespace {
+
+using Pair = std::array<std::int32_t, 2>;
+
+struct PairHash {
+  std::size_t operator()(const Pair& pair) const {
+    const auto key = std::uint64_t{static_cast<std::uint32_t>(pair[0])} << 32 |
+                     static_cast<std::uint32_t>(pair[1]);
+    return key * 0x9e3779b97f4a7c15 >> 16;
+  }
+};
+
+struct CountedWord {
+  std::vector<std::int32_t> tokens;
+  std::int64_t count = 0;
+};
+
+struct PairUse {
+  std::int64_t count = 0;            // in all words
+  std::vector<std::uint32_t> words;  // that had it when they were changed; some may not any more
+};
+
+struct PairEntry {
+  std::int64_t count = 0;
+  Pair pair{};
+  bool operator<(const PairEntry& other) const {  // the top of the queue is the largest
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
+};
+
+class PairMerger {
+ public:
+  explicit PairMerger(std::vector<CountedWord> words) : words_(std::move(words)) {
+    for (std::uint32_t word = 0; word < words_.size(); ++word) count(word, 1);
+    for (const auto& [pair, use] : uses_) queue_.push({use.count, pair});
+    changed_.clear();
+  }
+
+  // The next merge, which makes the token `merged`; its count is below 2 when there is none.
+  PairEntry next(std::int32_t merged) {
+    const PairEntry best = top();
+    if (best.count < 2) return best;
+    const std::vector<std::uint32_t> words = std::move(uses_[best.pair].words);
+    for (const std::uint32_t word : words) {
+      if (!has(words_[word].tokens, best.pair)) continue;
+      count(word, -1);
+      replace(words_[word].tokens, best.pair, merged);
+      count(word, 1);
+    }
+    std::ranges::sort(changed_);
+    changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
+    for (const Pair& pair : changed_) {
+      const auto found = uses_.find(pair);
+      if (found->second.count == 0)
+        uses_.erase(found);
+      else
+        queue_.push({found->second.count, pair});
+    }
+    changed_.clear();
+    return best;
+  }
+
+ private:
+  PairEntry top() {
+    while (!queue_.empty()) {
+      const PairEntry best = queue_.top();
+      queue_.pop();
+      const auto found = uses_.find(best.pair);
+      if (found != uses_.end() && found->second.count == best.count) return best;
+    }
+    return {};
+  }
+
+  static bool has(const std::vector<std::int32_t>& tokens, const Pair& pair) {
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i)
+      if (tokens[i] == pair[0] && tokens[i + 1] == pair[1]) return true;
+    return false;
+  }
+
+  static void replace(std::vector<std::int32_t>& tokens, const Pair& pair, std::int32_t merged) {
+    std::size_t to = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i, ++to) {
+      const bool both = i + 1 < tokens.size() && tokens[i] == pair[0] && tokens[i + 1] == pair[1];
+      tokens[to] = both ? merged : tokens[i];
+      if (both) ++i;
+    }
+    tokens.resize(to);
+  }
+
+  // Adds the pairs of a word to the counts, or takes them away.
+  void count(std::uint32_t word, std::int64_t sign) {
+    const std::vector<std::int32_t>& tokens = words_[word].tokens;
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const Pair pair{tokens[i], tokens[i + 1]};
+      PairUse& use = uses_[pair];
+      use.count += sign * words_[word].count;
+      if (sign > 0 && (use.words.empty() || use.words.back() != word)) use.words.push_back(word);
+      changed_.push_back(pair);
+    }
+  }
+
+  std::vector<CountedWord> words_;
+  std::unordered_map<Pair, PairUse, PairHash> uses_;
+  std::priority_queue<PairEntry> queue_;
+  std::vector<Pair> changed_;  // since the last merge
+};
+
+}  // namespace
+
+void MergeTrainer::add(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = first_piece(text);
+    const std::string_view piece = text.substr(0, bytes);
+    text.remove_prefix(bytes);
+    if (bytes > longest_piece) continue;
+    const auto found = counts_.find(piece);
+    if (found != counts_.end())
+      ++found->second;
+    else
+      counts_.emplace(piece, 1);
+  }
+}
+
+BytePairVocabulary MergeTrainer::train(std::int64_t size) const {
+  constexpr std::int64_t least = 257;
+  if (size < least)
+    fail<UsageError>("a vocabulary of {}; byte-level BPE needs at least {}: the bytes and {}", size,
+                     least, end_of_text_name);
+  const std::unique_ptr<Tokenizer> bytes = make_byte_pair_tokenizer(byte_pair_vocabulary({}));
+  std::vector<CountedWord> words;
+  words.reserve(counts_.size());
+  for (const auto& [piece, count] : counts_) words.push_back({bytes->encode(piece), count});
+  std::ranges::sort(words, {}, &CountedWord::tokens);  // the map's order is not portable
+  PairMerger merger(std::move(words));
+  std::vector<Pair> merges;
+  while (static_cast<std::int64_t>(merges.size()) < size - least) {
+    const PairEntry best = merger.next(static_cast<std::int32_t>(256 + merges.size()));
+    if (best.count < 2) break;
+    merges.push_back(best.pair);
+  }
+  return byte_pair_vocabulary(merges);
+}
+
+}  // namespace warpstep::data

@@ -6,6 +6,7 @@
 #include "engine/core/random.h"
 #include "engine/graph/step_state.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
@@ -37,16 +38,19 @@ WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
 const auto philox_all = vectorized<philox_all_loop>();
 
 // Drops or scales `count` elements by their words, in the order of the draws.
-WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale,
-                             const float* x, float* y, std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale, const T* x,
+                             T* y, std::int64_t count) {
   alignas(64) std::uint32_t kept[4 * draws];
   for (std::int64_t i = 0; i < draws; ++i)
     for (std::int64_t l = 0; l < 4; ++l)
       kept[4 * i + l] = words.lane[l][i] >> 8 >= threshold ? ~std::uint32_t{0} : 0;
   for (std::int64_t e = 0; e < count; ++e)
-    y[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[e] * scale) & kept[e]);
+    y[e] = rounded_to<T>(
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(as_float(x[e]) * scale) & kept[e]));
 }
-const auto keep = vectorized<keep_loop>();
+template <class T>
+const auto keep = vectorized<keep_loop<T>>();
 
 struct Dropping {
   std::uint32_t layer;
@@ -54,7 +58,8 @@ struct Dropping {
   float scale;
 
   // Elements [begin, end), begin a multiple of 4.
-  void operator()(const StepState& state, const float* x, float* y, std::int64_t begin,
+  template <class T>
+  void operator()(const StepState& state, const T* x, T* y, std::int64_t begin,
                   std::int64_t end) const {
     Words words;
     for (std::int64_t first = begin; first < end; first += 4 * draws) {
@@ -67,7 +72,7 @@ struct Dropping {
         words.lane[3][i] = static_cast<std::uint32_t>(Purpose::dropout);
       }
       philox_all(words, state.seed);
-      keep(words, threshold, scale, x + first, y + first, std::min(4 * draws, end - first));
+      keep<T>(words, threshold, scale, x + first, y + first, std::min(4 * draws, end - first));
     }
   }
 };
@@ -78,14 +83,15 @@ std::unique_ptr<Kernel> bind(const Dropout& op, const Operands& operands) {
   // uniform(word) >= rate as a comparison of integers: uniform() is 24 bits of the word / 2^24.
   const Dropping dropping{op.layer, static_cast<std::uint32_t>(std::ceil(op.rate * 0x1p24)),
                           static_cast<float>(1 / (1 - op.rate))};
-  return host_kernel("philox loops",
-                     [dropping, count = operands.out_shape().count()](const Buffers& b) {
-                       const StepState state = *as<StepState>(b.in[1]);
+  return with_stored(operands.out().type.dtype, [&]<class T>() {
+    return host_kernel(
+        "philox loops", [dropping, count = operands.out_shape().count()](const Buffers& b) {
+          const StepState state = *as<StepState>(b.in[1]);
 #pragma omp parallel for schedule(static) if (count > 4 * chunk)
-                       for (std::int64_t begin = 0; begin < count; begin += chunk)
-                         dropping(state, as<float>(b.in[0]), as<float>(b.out[0]), begin,
-                                  std::min(count, begin + chunk));
-                     });
+          for (std::int64_t begin = 0; begin < count; begin += chunk)
+            dropping(state, as<T>(b.in[0]), as<T>(b.out[0]), begin, std::min(count, begin + chunk));
+        });
+  });
 }
 
 }  // namespace warpstep::cpu

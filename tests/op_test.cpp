@@ -64,9 +64,8 @@ std::vector<cases::Case> in_f32() {
 
 std::vector<cases::Case> everything() {
   std::vector<cases::Case> all = in_f32();
-  if (!testing_support::tests_cuda()) return all;
   const std::vector<cases::Case> f32 = all;
-  for (const Precision precision : {Precision::bf16, Precision::fp16})
+  for (const Precision precision : testing_support::tested_16_bits())
     for (const cases::Case& c : f32) {
       if (is_for_f32_alone(c)) continue;
       all.push_back(c);

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/passes/precision.h"
 #include "engine/run/backend.h"
 
@@ -27,6 +29,13 @@ inline std::string tested_backend() {
 
 inline bool tests_cuda() {
   return tested_backend() != "ref" && tested_backend() != "cpu";
+}
+
+// The precisions of 16 bits that it computes in; on the reference they would test nothing.
+inline std::vector<Precision> tested_16_bits() {
+  if (tests_cuda()) return {Precision::bf16, Precision::fp16};
+  if (tested_backend() == "cpu" && bf16_isa() != Bf16Isa::none) return {Precision::bf16};
+  return {};
 }
 #endif
 

@@ -49,6 +49,7 @@ struct Loops {
   decltype(&plain::all_draws) all_draws;
   decltype(&plain::transform) transform;
   decltype(&plain::mix) mix;
+  decltype(&plain::round_all) round_all;
 };
 
 // Which pixels of an image of `extent` the mask covers, one bit per pixel: rows of whole words,
@@ -165,9 +166,10 @@ class Transform {
   bool masked_;
 };
 
+template <class Y>
 void apply_by(const Loops& loops, const PixelPlan& plan, std::span<const RowPlan> rows,
               std::size_t r, const std::uint8_t* images, ImageExtent source, ImageExtent out,
-              float* y) {
+              Y* y) {
   if (plan.channels < 1 || plan.channels > 3)
     fail<ShapeError>("pixels of {} channels; 1 to 3 are possible", plan.channels);
   const RowPlan& row = rows[r];
@@ -178,52 +180,73 @@ void apply_by(const Loops& loops, const PixelPlan& plan, std::span<const RowPlan
   for (std::int64_t oy = 0; oy < out.height; ++oy)
     for (std::int64_t ox = 0; ox < out.width; ox += span_pixels) {
       const int pixels = static_cast<int>(std::min<std::int64_t>(span_pixels, out.width - ox));
-      own.span(oy, ox, pixels, y);
+      float exact[3 * span_pixels];
+      float* own_y = exact;
+      if constexpr (std::is_same_v<Y, float>) own_y = y;
+      own.span(oy, ox, pixels, own_y);
       if (other) {
         float z[3 * span_pixels];
         other->span(oy, ox, pixels, z);
-        loops.mix(row.weight, z, y, pixels * plan.channels);
+        loops.mix(row.weight, z, own_y, pixels * plan.channels);
       }
+      if constexpr (!std::is_same_v<Y, float>) loops.round_all(own_y, y, pixels * plan.channels);
       y += pixels * plan.channels;
     }
 }
 
 // `With` is a type, so that each instance is a separate function with an address.
-template <class With>
+template <class With, class Y>
 void apply_variant(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
-                   const std::uint8_t* images, ImageExtent source, ImageExtent out, float* y) {
+                   const std::uint8_t* images, ImageExtent source, ImageExtent out, Y* y) {
   apply_by(With::loops, plan, rows, r, images, source, out, y);
 }
 
 struct Avx512 {
-  static constexpr Loops loops{avx512::all_draws, avx512::transform, avx512::mix};
+  static constexpr Loops loops{avx512::all_draws, avx512::transform, avx512::mix,
+                               avx512::round_all};
 };
 struct Avx2 {
-  static constexpr Loops loops{avx2::all_draws, avx2::transform, avx2::mix};
+  static constexpr Loops loops{avx2::all_draws, avx2::transform, avx2::mix, avx2::round_all};
 };
 struct Plain {
-  static constexpr Loops loops{plain::all_draws, plain::transform, plain::mix};
+  static constexpr Loops loops{plain::all_draws, plain::transform, plain::mix, plain::round_all};
 };
+
+template <class With>
+PixelsVariant variant_of(CpuIsa isa) {
+  return {isa, apply_variant<With, float>, apply_variant<With, Bf16>};
+}
+
+// The one that apply_pixels() uses.
+const PixelsVariant& chosen_variant() {
+  static const PixelsVariant chosen = [] {
+    const std::vector<PixelsVariant> variants = pixels_variants();
+    for (const PixelsVariant& variant : variants)
+      if (variant.isa <= cpu_isa()) return variant;
+    return variants.back();
+  }();
+  return chosen;
+}
 
 }  // namespace
 
 std::vector<PixelsVariant> pixels_variants() {
   std::vector<PixelsVariant> variants;
   const CpuIsa isa = best_cpu_isa();
-  if (isa >= CpuIsa::avx512) variants.push_back({CpuIsa::avx512, apply_variant<Avx512>});
-  if (isa >= CpuIsa::avx2) variants.push_back({CpuIsa::avx2, apply_variant<Avx2>});
-  variants.push_back({CpuIsa::sse41, apply_variant<Plain>});
+  if (isa >= CpuIsa::avx512) variants.push_back(variant_of<Avx512>(CpuIsa::avx512));
+  if (isa >= CpuIsa::avx2) variants.push_back(variant_of<Avx2>(CpuIsa::avx2));
+  variants.push_back(variant_of<Plain>(CpuIsa::sse41));
   return variants;
 }
 
 void apply_pixels(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
                   const std::uint8_t* images, ImageExtent source, ImageExtent out, float* y) {
-  static const auto chosen = [] {
-    for (const PixelsVariant& variant : pixels_variants())
-      if (variant.isa <= cpu_isa()) return variant.apply;
-    return &apply_variant<Plain>;
-  }();
-  chosen(plan, rows, r, images, source, out, y);
+  chosen_variant().apply(plan, rows, r, images, source, out, y);
+}
+
+void apply_pixels(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
+                  const std::uint8_t* images, ImageExtent source, ImageExtent out, Bf16* y) {
+  chosen_variant().apply_in_bf16(plan, rows, r, images, source, out, y);
 }
 
 }  // namespace warpstep

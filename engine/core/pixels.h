@@ -7,6 +7,7 @@
 #include <span>
 #include <type_traits>
 
+#include "engine/core/bf16.h"
 #include "engine/core/random.h"
 #include "engine/core/types.h"
 
@@ -84,5 +85,8 @@ struct ImageExtent {
 // function of its arguments; several threads may compute rows at once.
 void apply_pixels(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
                   const std::uint8_t* images, ImageExtent source, ImageExtent out, float* y);
+// The same, each number rounded to bf16 at the end.
+void apply_pixels(const PixelPlan& plan, std::span<const RowPlan> rows, std::size_t r,
+                  const std::uint8_t* images, ImageExtent source, ImageExtent out, Bf16* y);
 
 }  // namespace warpstep

@@ -11,7 +11,10 @@ namespace warpstep {
 
 struct PixelsVariant {
   CpuIsa isa;
-  decltype(&apply_pixels) apply;
+  void (*apply)(const PixelPlan&, std::span<const RowPlan>, std::size_t, const std::uint8_t*,
+                ImageExtent, ImageExtent, float*);
+  void (*apply_in_bf16)(const PixelPlan&, std::span<const RowPlan>, std::size_t,
+                        const std::uint8_t*, ImageExtent, ImageExtent, Bf16*);
 };
 
 // The variants that this machine can run, best first. All give the same bits.

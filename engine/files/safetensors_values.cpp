@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "engine/core/bf16.h"
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 
@@ -70,13 +71,11 @@ bool is_float(StoredType type) {
 }
 
 float from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+  return widened(Bf16{bits});
 }
 
 std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  return narrowed(value).bits;
 }
 
 float from_f16(std::uint16_t bits) {

@@ -243,7 +243,8 @@ class HeadKernel {
   AttentionRows rows_;
   Dropping dropping_;
   std::int64_t block_keys_ = 0;
-  std::shared_ptr<const Operand> by_keys_ = strided({row(), 1}), by_features_ = strided({1, row()});
+  std::shared_ptr<const Operand> by_keys_ = operand_of(Strides{row(), 1}),
+                                 by_features_ = operand_of(Strides{1, row()});
 };
 
 class AttentionForward : HeadKernel {

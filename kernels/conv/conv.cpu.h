@@ -28,10 +28,13 @@ std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shap
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z);
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z);
 
-// products.cpu.cpp: matrix products over windows, for every shape.
+// products.cpu.cpp: matrix products over windows, for every shape, of elements stored as T: float
+// or Bf16.
 
-std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z);
-std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z);
-std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
+std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                          DType dtype);
+std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                            DType dtype);
 
 }  // namespace warpstep::cpu

@@ -11,14 +11,15 @@
 #include <numeric>
 
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_bf16.h"
 
 namespace warpstep::cpu {
 namespace {
 
-// Where a product's operands and its result begin, in floats.
+// Where a product's operands and its result begin, in elements.
+template <class T>
 struct Piece {
-  std::unique_ptr<Product> product;
+  std::unique_ptr<ProductOf<T>> product;
   std::int64_t a = 0, b = 0, c = 0, bias = 0;
 };
 
@@ -102,10 +103,11 @@ struct Shapes {
   }
 };
 
+template <class T>
 class Products final : public Kernel {
  public:
   // For in[i], in[j] as operands a and b. `covers`: the pieces write all of the result.
-  Products(std::vector<Piece> pieces, int a, int b, bool covers, std::int64_t result)
+  Products(std::vector<Piece<T>> pieces, int a, int b, bool covers, std::int64_t result)
       : pieces_(std::move(pieces)), a_(a), b_(b), covers_(covers), result_(result) {}
 
   void add_bias(int index) { bias_ = index; }
@@ -114,25 +116,24 @@ class Products final : public Kernel {
     columns_ = columns;
   }
 
-  std::string implementation() const override { return Product::implementation(); }
+  std::string implementation() const override { return ProductOf<T>::implementation(); }
   std::size_t workspace_bytes() const override {
     std::size_t bytes = rows_ > 0 ? column_sums_workspace(rows_, columns_) : 0;
-    for (const Piece& piece : pieces_) bytes = std::max(bytes, piece.product->workspace_bytes());
+    for (const Piece<T>& piece : pieces_) bytes = std::max(bytes, piece.product->workspace_bytes());
     return bytes;
   }
   void enqueue(Stream&, const Buffers& b) const override {
-    auto* c = as<float>(b.out[0]);
-    if (!covers_) std::fill_n(c, result_, 0.0F);
-    for (const Piece& piece : pieces_)
-      piece.product->run(as<float>(b.in[idx(a_)]) + piece.a, as<float>(b.in[idx(b_)]) + piece.b,
-                         bias_ < 0 ? nullptr : as<float>(b.in[idx(bias_)]) + piece.bias,
-                         c + piece.c, b.workspace);
-    if (rows_ > 0)
-      column_sums(as<float>(b.in[1]), rows_, columns_, as<float>(b.out[1]), b.workspace);
+    auto* c = as<T>(b.out[0]);
+    if (!covers_) std::fill_n(c, result_, T{});
+    for (const Piece<T>& piece : pieces_)
+      piece.product->run(as<T>(b.in[idx(a_)]) + piece.a, as<T>(b.in[idx(b_)]) + piece.b,
+                         bias_ < 0 ? nullptr : as<T>(b.in[idx(bias_)]) + piece.bias, c + piece.c,
+                         b.workspace);
+    if (rows_ > 0) column_sums(as<T>(b.in[1]), rows_, columns_, as<T>(b.out[1]), b.workspace);
   }
 
  private:
-  std::vector<Piece> pieces_;
+  std::vector<Piece<T>> pieces_;
   int a_, b_, bias_ = -1;
   bool covers_;
   std::int64_t result_, rows_ = 0, columns_ = 0;
@@ -149,11 +150,10 @@ void for_parts(bool small, std::int64_t rows, std::int64_t columns, Run run) {
     for (std::int64_t j = 0; j < columns; ++j) run(i, 1, j, 1);
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z) {
+template <class T>
+std::unique_ptr<Kernel> conv_of(const Conv& op, const Shape& x, const Shape& z) {
   const Shapes s(op, x, z);
-  std::vector<Piece> pieces;
+  std::vector<Piece<T>> pieces;
   for (std::int64_t g = 0; g < op.groups; ++g)
     for_parts(
         s.has_small_maps(s.h.out, s.w.out), s.h.out, s.w.out,
@@ -183,21 +183,22 @@ std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape
           const PixelGrid grid{rows, columns, s.h.out * s.w.out * op.out, s.w.out * op.out, op.out};
           const bool whole = rows == s.h.out && columns == s.w.out;
           pieces.push_back(
-              {std::make_unique<Product>(
-                   Product::Shape{s.images * rows * columns, s.group_out, k},
+              {std::make_unique<ProductOf<T>>(
+                   ProductShape{s.images * rows * columns, s.group_out, k},
                    s.is_linear() ? strided({s.channels, 1}) : windowed(windows, Outer::windows),
                    strided(std::move(weights)), whole ? PixelGrid::matrix(op.out) : grid, op.relu),
                g * s.group_channels, g * s.group_out * s.features(),
                (i * s.w.out + j) * op.out + g * s.group_out, g * s.group_out});
         });
-  auto kernel = std::make_unique<Products>(std::move(pieces), 0, 1, true, z.count());
+  auto kernel = std::make_unique<Products<T>>(std::move(pieces), 0, 1, true, z.count());
   if (op.bias) kernel->add_bias(2);
   return kernel;
 }
 
-std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z) {
+template <class T>
+std::unique_ptr<Kernel> data_grad_of(const Conv& op, const Shape& x, const Shape& z) {
   const Shapes s(op, x, z);
-  std::vector<Piece> pieces;
+  std::vector<Piece<T>> pieces;
   bool covers = true;
   const auto add = [&](std::int64_t g, Steps h, Steps w) {
     const Axis::Reach rh = s.h.reach(h.first, h.count), rw = s.w.reach(w.first, w.count);
@@ -227,9 +228,9 @@ std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const 
                          h.step * s.w.in * s.channels, w.step * s.channels};
     const bool whole = h.count == s.h.in && w.count == s.w.in;
     pieces.push_back(
-        {std::make_unique<Product>(
-             Product::Shape{s.images * h.count * w.count, s.group_channels,
-                            rh.taps.count * rw.taps.count * s.group_out},
+        {std::make_unique<ProductOf<T>>(
+             ProductShape{s.images * h.count * w.count, s.group_channels,
+                          rh.taps.count * rw.taps.count * s.group_out},
              s.is_linear() ? strided({op.out, 1}) : windowed(windows, Outer::windows),
              strided(std::move(weights)), whole ? PixelGrid::matrix(s.channels) : grid),
          g * s.group_out, g * s.group_out * s.features(),
@@ -248,12 +249,13 @@ std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const 
       for (std::int64_t j = 0; j < std::min(op.stride, s.w.in); ++j)
         add(g, residues(s.h, i), residues(s.w, j));
   }
-  return std::make_unique<Products>(std::move(pieces), 0, 1, covers, x.count());
+  return std::make_unique<Products<T>>(std::move(pieces), 0, 1, covers, x.count());
 }
 
-std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
+template <class T>
+std::unique_ptr<Kernel> weight_grad_of(const Conv& op, const Shape& x, const Shape& z) {
   const Shapes s(op, x, z);
-  std::vector<Piece> pieces;
+  std::vector<Piece<T>> pieces;
   bool covers = true;
   // The gradient of the taps from (kh, kw) on, over a rectangle of outputs.
   const auto add = [&](std::int64_t g, std::int64_t kh, std::int64_t kw, std::int64_t taps, Steps h,
@@ -290,9 +292,9 @@ std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, cons
                        .step_w = 1};
     const bool whole = h.count == s.h.out && w.count == s.w.out;
     pieces.push_back(
-        {std::make_unique<Product>(
-             Product::Shape{s.group_out, taps * taps * s.group_channels,
-                            s.images * h.count * w.count},
+        {std::make_unique<ProductOf<T>>(
+             ProductShape{s.group_out, taps * taps * s.group_channels,
+                          s.images * h.count * w.count},
              whole ? strided({1, op.out}) : windowed(of_z, Outer::features),
              s.is_linear() ? strided({1, s.channels}) : windowed(of_x, Outer::features),
              PixelGrid::matrix(s.features())),
@@ -307,9 +309,26 @@ std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, cons
       for (std::int64_t kw = 0; kw < op.kernel; ++kw)
         add(g, kh, kw, 1, s.h.outputs(kh), s.w.outputs(kw));
   }
-  auto kernel = std::make_unique<Products>(std::move(pieces), 1, 0, covers, op.out * s.features());
+  auto kernel =
+      std::make_unique<Products<T>>(std::move(pieces), 1, 0, covers, op.out * s.features());
   if (op.bias) kernel->add_column_sums(z.count() / op.out, op.out);
   return kernel;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
+  return with_stored(dtype, [&]<class T>() { return conv_of<T>(op, x, z); });
+}
+
+std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                          DType dtype) {
+  return with_stored(dtype, [&]<class T>() { return data_grad_of<T>(op, x, z); });
+}
+
+std::unique_ptr<Kernel> product_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                            DType dtype) {
+  return with_stored(dtype, [&]<class T>() { return weight_grad_of<T>(op, x, z); });
 }
 
 }  // namespace warpstep::cpu

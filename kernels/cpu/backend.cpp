@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/core/bf16.h"
 #include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
@@ -22,19 +23,23 @@ constexpr std::array<std::string_view, 6> unwanted{
     fusion::dgrad_bias, fusion::linear_dgrad_relu, fusion::conv_statistics,
     fusion::norm_conv,  fusion::join_conv,         fusion::dgrad_norm_dgrad};
 
-std::string isa_text() {
-  std::string text{warpstep::name(cpu_isa())};
-  if (cpu_isa() < best_cpu_isa())
-    text += fmt::format(" by WARPSTEP_CPU_ISA, of {}", warpstep::name(best_cpu_isa()));
-  return text;
+void require_dtype(const Node& node, DType dtype) {
+  if (!is_float(dtype) || dtype == DType::f32) return;
+  if (dtype != DType::bf16)
+    fail<DeviceError>(
+        "cpu: {} is {}; the CPU backend computes in fp32 and, with AVX512_BF16 or "
+        "AMX, in bf16; use --precision fp32 or bf16",
+        node.title(), warpstep::name(dtype));
+  if (bf16_isa() == Bf16Isa::none)
+    fail<DeviceError>(
+        "cpu: {} is bf16, which needs the instructions AVX512_BF16 or AMX, and neither "
+        "can be used here ({}); use --precision fp32",
+        node.title(), cpu_isa_text());
 }
 
-void require_f32(const Graph& graph, const Node& node) {
+void require_dtypes(const Graph& graph, const Node& node) {
   for (const auto* ids : {&node.in, &node.out})
-    for (const int id : *ids)
-      if (const DType dtype = graph.value(id).type.dtype; is_float(dtype) && dtype != DType::f32)
-        fail<DeviceError>("cpu: {} is {}; the CPU backend computes in fp32, use --precision fp32",
-                          node.title(), warpstep::name(dtype));
+    for (const int id : *ids) require_dtype(node, graph.value(id).type.dtype);
 }
 
 class CpuStream final : public Stream {
@@ -53,12 +58,12 @@ class Cpu final : public Backend {
   std::string_view name() const override { return "cpu"; }
 
   std::string describe() const override {
-    return fmt::format("{}, {} thread{}", isa_text(), omp_get_max_threads(),
+    return fmt::format("{}, {} thread{}", cpu_isa_text(), omp_get_max_threads(),
                        omp_get_max_threads() == 1 ? "" : "s");
   }
 
   void choose_layouts(Graph& graph) const override {
-    for (const Node& node : graph.nodes) require_f32(graph, node);
+    for (const Node& node : graph.nodes) require_dtypes(graph, node);
     for (Value& value : graph.values)
       value.layout = {.tag = "", .bytes = value.type.bytes(), .native = nullptr};
   }
@@ -74,7 +79,7 @@ class Cpu final : public Backend {
 
   bool computes(const AnyOp& op, const Types& in) const override {
     const auto* conv = std::get_if<Conv>(&op);
-    return conv && computes_pooled(*conv, in[0].shape, context_);
+    return conv && in[0].dtype == DType::f32 && computes_pooled(*conv, in[0].shape, context_);
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
@@ -101,12 +106,27 @@ class Cpu final : public Backend {
     return std::make_unique<CpuStream>();
   }
 
-  void write(const Value&, void* stored, std::span<const std::byte> plain) const override {
-    std::memcpy(stored, plain.data(), plain.size());
+  void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
+    if (value.type.dtype != DType::bf16) {
+      std::memcpy(stored, plain.data(), plain.size());
+      return;
+    }
+    for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {
+      float number = 0;
+      std::memcpy(&number, plain.data() + i * sizeof number, sizeof number);
+      static_cast<Bf16*>(stored)[i] = narrowed(number);
+    }
   }
 
-  void read(const Value&, const void* stored, std::span<std::byte> plain) const override {
-    std::memcpy(plain.data(), stored, plain.size());
+  void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
+    if (value.type.dtype != DType::bf16) {
+      std::memcpy(plain.data(), stored, plain.size());
+      return;
+    }
+    for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {
+      const float number = widened(static_cast<const Bf16*>(stored)[i]);
+      std::memcpy(plain.data() + i * sizeof number, &number, sizeof number);
+    }
   }
 
  private:
@@ -126,5 +146,8 @@ void refuse_fusion(const Operands& operands, std::string_view fusion) {
 
 extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions& options) {
   warpstep::cpu_isa_limit();  // throws if it is invalid
+  if (options.tf32)
+    warpstep::fail<warpstep::DeviceError>(
+        "cpu: tf32 is a format of GPUs; use --precision fp32, or bf16 where the CPU has it");
   return new warpstep::cpu::Cpu(options);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/core/random.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
@@ -53,14 +54,17 @@ WARPSTEP_LOOP void masks(const Words& words, std::uint32_t threshold, std::uint3
 }
 
 // Drops or scales `count` elements by their words, in the order of the draws.
-WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale,
-                             const float* x, float* y, std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale, const T* x,
+                             T* y, std::int64_t count) {
   alignas(64) std::uint32_t kept[4 * draws];
   masks(words, threshold, kept);
   for (std::int64_t e = 0; e < count; ++e)
-    y[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[e] * scale) & kept[e]);
+    y[e] = rounded_to<T>(
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(as_float(x[e]) * scale) & kept[e]));
 }
-const auto keep = vectorized<keep_loop>();
+template <class T>
+const auto keep = vectorized<keep_loop<T>>();
 
 WARPSTEP_LOOP void factors_loop(const Words& words, std::uint32_t threshold, float scale,
                                 float* factors) {
@@ -79,14 +83,20 @@ Dropping::Dropping(double rate, std::uint32_t layer)
       threshold_(static_cast<std::uint32_t>(std::ceil(rate * 0x1p24))),
       scale_(static_cast<float>(1 / (1 - rate))) {}
 
-void Dropping::apply(const StepState& state, const float* x, float* y, std::int64_t begin,
+template <class T>
+void Dropping::apply(const StepState& state, const T* x, T* y, std::int64_t begin,
                      std::int64_t end) const {
   Words words;
   for (std::int64_t first = begin; first < end; first += 4 * draws) {
     draw_all(state, layer_, first, words);
-    keep(words, threshold_, scale_, x + first, y + first, std::min(4 * draws, end - first));
+    keep<T>(words, threshold_, scale_, x + first, y + first, std::min(4 * draws, end - first));
   }
 }
+
+template void Dropping::apply(const StepState&, const float*, float*, std::int64_t,
+                              std::int64_t) const;
+template void Dropping::apply(const StepState&, const Bf16*, Bf16*, std::int64_t,
+                              std::int64_t) const;
 
 const float* Dropping::factors(const StepState& state, std::int64_t first, std::int64_t count,
                                float* to) const {

@@ -13,9 +13,9 @@ class Dropping {
   Dropping(double rate, std::uint32_t layer);
 
   // y = what dropout makes of x, elements [begin, end), begin a multiple of 4; both point to
-  // element 0.
-  void apply(const StepState& state, const float* x, float* y, std::int64_t begin,
-             std::int64_t end) const;
+  // element 0. T: float or Bf16, as they are stored.
+  template <class T>
+  void apply(const StepState& state, const T* x, T* y, std::int64_t begin, std::int64_t end) const;
   // The factors of elements [first, first + count): 0 where dropped, else 1 / (1 - rate). They are
   // written to `to`, which has room for count + slack, and begin at the address returned.
   const float* factors(const StepState& state, std::int64_t first, std::int64_t count,

@@ -138,33 +138,6 @@ class StridedOperand final : public Operand {
   Strides s_;
 };
 
-// Where windows lie: a cursor over consecutive windows.
-struct Cursor {
-  const Windows& w;
-  std::int64_t image, i, j;
-
-  Cursor(const Windows& windows, std::int64_t index)
-      : w(windows),
-        image(index / (w.rows * w.columns)),
-        i(index / w.columns % w.rows),
-        j(index % w.columns) {}
-  void next() {
-    if (++j < w.columns) return;
-    j = 0;
-    if (++i < w.rows) return;
-    i = 0;
-    ++image;
-  }
-  std::int64_t line(std::int64_t a) const { return i * w.stride + w.top + a * w.step_h; }
-  std::int64_t column(std::int64_t b) const { return j * w.stride + w.left + b * w.step_w; }
-  // The pixel of tap (a, b), or null if it is outside of the image.
-  const float* tap(const float* data, std::int64_t a, std::int64_t b) const {
-    const std::int64_t h = line(a), v = column(b);
-    if (h < 0 || h >= w.height || v < 0 || v >= w.width) return nullptr;
-    return data + ((image * w.height + h) * w.width + v) * w.pitch;
-  }
-};
-
 alignas(64) constexpr std::array<float, block_depth> zeros{};
 
 // Windows of images with many channels: a tap's channels are adjacent in memory and packed from
@@ -197,7 +170,7 @@ class WideWindows final : public Operand {
     const int width = static_cast<int>(outer.size());
     std::array<const float*, most_width> rows;
     for_taps(depth, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
-      Cursor at(w_, outer.begin);
+      WindowCursor at(w_, outer.begin);
       for (int i = 0; i < width; ++i, at.next()) {
         const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
         rows[static_cast<std::size_t>(i)] = pixel ? pixel + first : zeros.data();
@@ -216,7 +189,7 @@ class WideWindows final : public Operand {
     }
     const std::int64_t tap = outer.begin / w_.channels, first = outer.begin % w_.channels;
     Rows rows;
-    Cursor at(w_, depth.begin);
+    WindowCursor at(w_, depth.begin);
     for (std::int64_t k = 0; k < depth.size(); ++k, at.next()) {
       const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
       rows[static_cast<std::size_t>(k)] = pixel ? pixel + first : zeros.data();
@@ -225,7 +198,7 @@ class WideWindows final : public Operand {
   }
 
   void pack_several_taps(const float* data, Range outer, int padded, Range depth, float* to) const {
-    Cursor at(w_, depth.begin);
+    WindowCursor at(w_, depth.begin);
     for (std::int64_t k = 0; k < depth.size(); ++k, at.next(), to += padded) {
       float* next = to;
       for_taps(outer, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
@@ -255,7 +228,7 @@ class NarrowWindows final : public Operand {
     const bool by_window = outer_ == Outer::windows;
     const Range windows = by_window ? outer : depth, features = by_window ? depth : outer;
     Rows rows;
-    Cursor at(w_, windows.begin);
+    WindowCursor at(w_, windows.begin);
     for (std::int64_t i = 0; i < windows.size(); ++i, at.next()) {
       rows[static_cast<std::size_t>(i)] = scratch;
       gather(at, data, features, scratch);
@@ -266,7 +239,7 @@ class NarrowWindows final : public Operand {
   }
 
  private:
-  void gather(const Cursor& at, const float* data, Range features, float* to) const {
+  void gather(const WindowCursor& at, const float* data, Range features, float* to) const {
     const std::int64_t line = w_.taps_w * w_.channels;  // features of a row of taps
     const bool adjacent = w_.step_w == 1 && w_.pitch == w_.channels;
     for (std::int64_t f = features.begin; f < features.end;) {
@@ -297,7 +270,7 @@ class NarrowWindows final : public Operand {
     }
   }
 
-  void copy_taps(const Cursor& at, const float* data, std::int64_t a, std::int64_t first,
+  void copy_taps(const WindowCursor& at, const float* data, std::int64_t a, std::int64_t first,
                  std::int64_t count, float* to) const {
     for (std::int64_t l = 0; l < count; ++l) {
       const float* pixel = at.tap(data, a, (first + l) / w_.channels);
@@ -309,18 +282,20 @@ class NarrowWindows final : public Operand {
   Outer outer_;
 };
 
-// Part `index` of `parts` of a range that is divided into units.
-Range part_of(std::int64_t total, std::int64_t unit, std::int64_t parts, std::int64_t index) {
-  const std::int64_t units = (total + unit - 1) / unit;
-  return {std::min(total, units * index / parts * unit),
-          std::min(total, units * (index + 1) / parts * unit)};
-}
-
 std::int64_t rounded(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
 }
 
 }  // namespace
+
+std::unique_ptr<Operand> operand_of(Source source) {
+  if (auto* strides = std::get_if<Strides>(&source))
+    return std::make_unique<StridedOperand>(std::move(*strides));
+  const auto& [windows, outer] = std::get<WindowMatrix>(source);
+  constexpr std::int64_t narrow = 8;
+  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
+  return std::make_unique<WideWindows>(windows, outer);
+}
 
 void Operand::pack(const float* data, Range outer, int width, bool fill, Range depth,
                    float* scratch, float* to) const {
@@ -331,21 +306,10 @@ void Operand::pack(const float* data, Range outer, int width, bool fill, Range d
   }
 }
 
-std::unique_ptr<Operand> strided(Strides strides) {
-  return std::make_unique<StridedOperand>(std::move(strides));
-}
-
-std::unique_ptr<Operand> windowed(const Windows& windows, Outer outer) {
-  constexpr std::int64_t narrow = 8;
-  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
-  return std::make_unique<WideWindows>(windows, outer);
-}
-
-Product::Product(Shape shape, std::unique_ptr<Operand> a, std::unique_ptr<Operand> b, PixelGrid c,
-                 bool relu)
+Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
     : shape_(shape),
-      a_(std::move(a)),
-      b_(std::move(b)),
+      a_(operand_of(std::move(a))),
+      b_(operand_of(std::move(b))),
       grid_(c),
       relu_(relu),
       direct_a_(reads_a_directly()),

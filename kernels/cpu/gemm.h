@@ -3,9 +3,11 @@
 // windows of images, so that a convolution is one product without a matrix of columns in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace warpstep::cpu {
@@ -14,6 +16,14 @@ struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
 };
+
+// Part `index` of `parts` of a range that is divided into units.
+inline Range part_of(std::int64_t total, std::int64_t unit, std::int64_t parts,
+                     std::int64_t index) {
+  const std::int64_t units = (total + unit - 1) / unit;
+  return {std::min(total, units * index / parts * unit),
+          std::min(total, units * (index + 1) / parts * unit)};
+}
 
 // The pixels of a batch of images, or the rows of a matrix, numbered row by row, and where each
 // begins: n * image + h * row + w * pixel, in floats.
@@ -39,6 +49,66 @@ struct Strides {
   std::int64_t run = 0;
 };
 
+// Windows of images [N, height, width, channels of pitch], one for each (n, i, j) of a grid of
+// [rows, columns] per image. A window has taps (a, b) at pixel (i * stride + top + a * step_h,
+// j * stride + left + b * step_w); taps outside of the image are zero. Its features are [taps_h,
+// taps_w, channels].
+struct Windows {
+  std::int64_t height, width, pitch, channels;
+  std::int64_t rows, columns, stride;
+  std::int64_t taps_h, taps_w, top, left, step_h, step_w;
+
+  std::int64_t features() const { return taps_h * taps_w * channels; }
+};
+
+// Consecutive windows, one after the other.
+struct WindowCursor {
+  const Windows& w;
+  std::int64_t image, i, j;
+
+  WindowCursor(const Windows& windows, std::int64_t index)
+      : w(windows),
+        image(index / (w.rows * w.columns)),
+        i(index / w.columns % w.rows),
+        j(index % w.columns) {}
+  void next() {
+    if (++j < w.columns) return;
+    j = 0;
+    if (++i < w.rows) return;
+    i = 0;
+    ++image;
+  }
+  std::int64_t line(std::int64_t a) const { return i * w.stride + w.top + a * w.step_h; }
+  std::int64_t column(std::int64_t b) const { return j * w.stride + w.left + b * w.step_w; }
+  // Where a pixel of the window's image begins.
+  std::int64_t offset(std::int64_t h, std::int64_t v) const {
+    return ((image * w.height + h) * w.width + v) * w.pitch;
+  }
+  // The pixel of tap (a, b), or null if it is outside of the image.
+  template <class T>
+  const T* tap(const T* data, std::int64_t a, std::int64_t b) const {
+    const std::int64_t h = line(a), v = column(b);
+    if (h < 0 || h >= w.height || v < 0 || v >= w.width) return nullptr;
+    return data + offset(h, v);
+  }
+};
+
+// The matrix [windows, features], with the windows or the features as outer dimension.
+enum class Outer : std::uint8_t { windows, features };
+struct WindowMatrix {
+  Windows windows;
+  Outer outer;
+};
+
+// How an operand of a product lies in memory.
+using Source = std::variant<Strides, WindowMatrix>;
+inline Source strided(Strides strides) {
+  return strides;
+}
+inline Source windowed(const Windows& windows, Outer outer) {
+  return WindowMatrix{windows, outer};
+}
+
 // One operand of a product: `outer` numbers the rows of a or the columns of b, `depth` is summed
 // over.
 class Operand {
@@ -58,32 +128,20 @@ class Operand {
   virtual void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
                           float* to) const = 0;
 };
-std::unique_ptr<Operand> strided(Strides strides);
 
-// Windows of images [N, height, width, channels of pitch], one for each (n, i, j) of a grid of
-// [rows, columns] per image. A window has taps (a, b) at pixel (i * stride + top + a * step_h,
-// j * stride + left + b * step_w); taps outside of the image are zero. Its features are [taps_h,
-// taps_w, channels].
-struct Windows {
-  std::int64_t height, width, pitch, channels;
-  std::int64_t rows, columns, stride;
-  std::int64_t taps_h, taps_w, top, left, step_h, step_w;
+std::unique_ptr<Operand> operand_of(Source source);
 
-  std::int64_t features() const { return taps_h * taps_w * channels; }
+// c is [m, n], the sums run over k.
+struct ProductShape {
+  std::int64_t m, n, k;
 };
-// The matrix [windows, features], with the windows or the features as outer dimension.
-enum class Outer : std::uint8_t { windows, features };
-std::unique_ptr<Operand> windowed(const Windows& windows, Outer outer);
 
 // c [m, n] = a [m, k] b [k, n] (+ bias [n]) (then max(0, c)); an empty sum is 0. The rows of c lie
 // on a grid; their columns are adjacent. Equal thread counts give equal bits.
 class Product {
  public:
-  struct Shape {
-    std::int64_t m, n, k;
-  };
-  Product(Shape shape, std::unique_ptr<Operand> a, std::unique_ptr<Operand> b, PixelGrid c,
-          bool relu = false);
+  using Shape = ProductShape;
+  Product(Shape shape, Source a, Source b, PixelGrid c, bool relu = false);
 
   std::size_t workspace_bytes() const;
   // `bias` may be null.

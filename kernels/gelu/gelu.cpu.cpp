@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
@@ -49,64 +50,71 @@ WARPSTEP_LOOP float normal_share(float x, float density) {
   return x < 0 ? tail : 1 - tail;
 }
 
-WARPSTEP_LOOP void gelu_tanh_loop(const float* x, float* y, std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void gelu_tanh_loop(const T* x, T* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float c = within(x[i], tanh_border),
+    const float in = as_float(x[i]), c = within(in, tanh_border),
                 s = 1 / (1 + exp_within_range(-c * (k1 + k3 * c * c)));
-    y[i] = x[i] < -tanh_border ? 0 : x[i] * s;
+    y[i] = rounded_to<T>(in < -tanh_border ? 0 : in * s);
   }
 }
-const auto gelu_tanh = vectorized<gelu_tanh_loop>();
+template <class T>
+const auto gelu_tanh = vectorized<gelu_tanh_loop<T>>();
 
-WARPSTEP_LOOP void gelu_erf_loop(const float* x, float* y, std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void gelu_erf_loop(const T* x, T* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float c = within(x[i], erf_border), share = normal_share(c, normal_density(c));
-    y[i] = x[i] < -erf_border ? 0 : x[i] * share;
+    const float in = as_float(x[i]), c = within(in, erf_border),
+                share = normal_share(c, normal_density(c));
+    y[i] = rounded_to<T>(in < -erf_border ? 0 : in * share);
   }
 }
-const auto gelu_erf = vectorized<gelu_erf_loop>();
+template <class T>
+const auto gelu_erf = vectorized<gelu_erf_loop<T>>();
 
 // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
-WARPSTEP_LOOP void gelu_tanh_grad_loop(const float* d_y, const float* x, float* d_x,
-                                       std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void gelu_tanh_grad_loop(const T* d_y, const T* x, T* d_x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float c = within(x[i], tanh_border), square = c * c;
+    const float c = within(as_float(x[i]), tanh_border), square = c * c;
     const float e = exp_within_range(-c * (k1 + k3 * square)), s = 1 / (1 + e);
-    d_x[i] = d_y[i] * (s + c * s * (e * s) * (k1 + 3 * k3 * square));
+    d_x[i] = rounded_to<T>(as_float(d_y[i]) * (s + c * s * (e * s) * (k1 + 3 * k3 * square)));
   }
 }
-const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop>();
+template <class T>
+const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop<T>>();
 
-WARPSTEP_LOOP void gelu_erf_grad_loop(const float* d_y, const float* x, float* d_x,
-                                      std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP void gelu_erf_grad_loop(const T* d_y, const T* x, T* d_x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float c = within(x[i], erf_border), density = normal_density(c);
-    d_x[i] = d_y[i] * (normal_share(c, density) + c * density * 0.398942280F);
+    const float c = within(as_float(x[i]), erf_border), density = normal_density(c);
+    d_x[i] =
+        rounded_to<T>(as_float(d_y[i]) * (normal_share(c, density) + c * density * 0.398942280F));
   }
 }
-const auto gelu_erf_grad = vectorized<gelu_erf_grad_loop>();
-
-std::int64_t gelu_count(const Operands& operands) {  // as stored: 0 stays 0
-  return static_cast<std::int64_t>(operands.out().layout.bytes / sizeof(float));
-}
+template <class T>
+const auto gelu_erf_grad = vectorized<gelu_erf_grad_loop<T>>();
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
-  return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh : gelu_erf,
-                                      count = gelu_count(operands)](const Buffers& b) {
-    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-      loop(as<float>(b.in[0]) + begin, as<float>(b.out[0]) + begin, end - begin);
+  return with_stored(operands.out().type.dtype, [&]<class T>() {
+    return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh<T> : gelu_erf<T>,
+                                        count = operands.out_shape().count()](const Buffers& b) {
+      for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+        loop(as<T>(b.in[0]) + begin, as<T>(b.out[0]) + begin, end - begin);
+      });
     });
   });
 }
 
 std::unique_ptr<Kernel> bind(const GeluGrad& op, const Operands& operands) {
-  return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh_grad : gelu_erf_grad,
-                                      count = gelu_count(operands)](const Buffers& b) {
-    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-      loop(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
-           end - begin);
+  return with_stored(operands.out().type.dtype, [&]<class T>() {
+    return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh_grad<T> : gelu_erf_grad<T>,
+                                        count = operands.out_shape().count()](const Buffers& b) {
+      for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+        loop(as<T>(b.in[0]) + begin, as<T>(b.in[1]) + begin, as<T>(b.out[0]) + begin, end - begin);
+      });
     });
   });
 }

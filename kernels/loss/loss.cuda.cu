@@ -267,9 +267,8 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
   // Both before the reductions: after them other lanes may have written gradients over the logits.
   const float own = label >= 0 ? widen(logits[label]) : 0;
   // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
-  const bool ordered = label <= 0 || !(std::isnan(own) || std::isnan(widen(logits[0])));
+  int beaten = label > 0 && (std::isnan(own) || std::isnan(widen(logits[0]))) ? 1 : 0;
   float largest = -INFINITY;
-  int beaten = 0;
   row.each([&](unsigned k, const float(&x)[width]) {
 #pragma unroll
     for (int i = 0; i < width; ++i) {
@@ -286,7 +285,7 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
     for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
   });
   sum = reduce<group>(sum, 0.0F, Sum{});
-  return {largest, sum, own, label >= 0 && beaten == 0 && ordered};
+  return {largest, sum, own, label >= 0 && beaten == 0};
 }
 
 // plain: one label per row; mixed: rows may have a second label; general: also class weights and

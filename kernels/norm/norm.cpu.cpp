@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 #include "kernels/norm/norm_rows.h"
 
@@ -14,48 +15,52 @@ namespace warpstep::cpu {
 namespace {
 
 // Adds x - shift and its square to the sums of each column, four rows at a time.
-WARPSTEP_LOOP void sums_of_loop(const float* __restrict x, const float* __restrict shift,
+template <class T>
+WARPSTEP_LOOP void sums_of_loop(const T* __restrict x, const float* __restrict shift,
                                 float* __restrict sum, float* __restrict squares,
                                 std::int64_t count, std::int64_t width) {
   std::int64_t i = 0;
   for (; i + 4 * width <= count; i += 4 * width)
     for (std::int64_t c = 0; c < width; ++c) {
-      const float* first = x + i + c;
-      const float d0 = first[0] - shift[c], d1 = first[width] - shift[c],
-                  d2 = first[2 * width] - shift[c], d3 = first[3 * width] - shift[c];
+      const T* first = x + i + c;
+      const float d0 = as_float(first[0]) - shift[c], d1 = as_float(first[width]) - shift[c],
+                  d2 = as_float(first[2 * width]) - shift[c],
+                  d3 = as_float(first[3 * width]) - shift[c];
       sum[c] += (d0 + d1) + (d2 + d3);
       squares[c] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3);
     }
   for (; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float deviation = x[i + c] - shift[c];
+      const float deviation = as_float(x[i + c]) - shift[c];
       sum[c] += deviation;
       squares[c] += deviation * deviation;
     }
 }
-const auto sums_of = vectorized<sums_of_loop>();
+template <class T>
+const auto sums_of = vectorized<sums_of_loop<T>>();
 
 // y = (x - mean) scale + shift (+ shortcut), then the relu; `params` are mean, scale and shift.
-template <bool add, bool relu>
-WARPSTEP_LOOP void apply(const float* __restrict x, const float* __restrict shortcut,
-                         float* __restrict y, const float* __restrict params, std::int64_t count,
-                         std::int64_t width) {
+template <class T, bool add, bool relu>
+WARPSTEP_LOOP void apply(const T* __restrict x, const T* __restrict shortcut, T* __restrict y,
+                         const float* __restrict params, std::int64_t count, std::int64_t width) {
   const float *mean = params, *scale = params + width, *shift = params + 2 * width;
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      float out = (x[i + c] - mean[c]) * scale[c] + shift[c];
-      if (add) out += shortcut[i + c];
+      float out = (as_float(x[i + c]) - mean[c]) * scale[c] + shift[c];
+      if (add) out += as_float(shortcut[i + c]);
       if (relu) out = out > 0 ? out : 0;
-      y[i + c] = out;
+      y[i + c] = rounded_to<T>(out);
     }
 }
 
-using Apply = void (*)(const float*, const float*, float*, const float*, std::int64_t,
-                       std::int64_t);
+template <class T>
+using Apply = void (*)(const T*, const T*, T*, const float*, std::int64_t, std::int64_t);
 
-Apply apply_of(const BatchNorm& op) {
-  if (op.add) return op.relu ? vectorized<apply<true, true>>() : vectorized<apply<true, false>>();
-  return op.relu ? vectorized<apply<false, true>>() : vectorized<apply<false, false>>();
+template <class T>
+Apply<T> apply_of(const BatchNorm& op) {
+  if (op.add)
+    return op.relu ? vectorized<apply<T, true, true>>() : vectorized<apply<T, true, false>>();
+  return op.relu ? vectorized<apply<T, false, true>>() : vectorized<apply<T, false, false>>();
 }
 
 // Copies the first `channels` of `width` columns into the others: one copy per folded row.
@@ -69,6 +74,7 @@ struct ChannelSums {
   double rows, shift, sum, squares;
 };
 
+template <class T>  // of x, the shortcut and y
 struct Norm {
   BatchNorm op;
   NormRows rows;
@@ -86,7 +92,8 @@ struct Norm {
 };
 
 // Stores mean, scale and shift of channel c. The shift corrects the rounding of the mean.
-void Norm::set(const Buffers& b, std::int64_t c, double mean, double inv_std) const {
+template <class T>
+void Norm<T>::set(const Buffers& b, std::int64_t c, double mean, double inv_std) const {
   const std::int64_t width = rows.width();
   float* params = workspace.params_of(b.workspace);
   const auto rounded_mean = static_cast<float>(mean);
@@ -99,25 +106,28 @@ void Norm::set(const Buffers& b, std::int64_t c, double mean, double inv_std) co
 
 // Stores a chunk's shift and its sums about it. The shift is the mean of up to eight of the chunk's
 // rows: near enough to the chunk's mean that the squares lose little precision for any data.
-void Norm::sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const {
+template <class T>
+void Norm<T>::sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
   float* shift = workspace.part_of(b.workspace, chunk.index);
   float *sum = shift + width, *squares = sum + width;
-  const float* x = as<float>(b.in[0]) + chunk.offset;
+  const T* x = as<T>(b.in[0]) + chunk.offset;
   std::fill_n(shift, 3 * width, 0.0F);
   const std::int64_t sampled = std::min<std::int64_t>(8, chunk.rows);
   for (std::int64_t r = 0; r < sampled; ++r)
-    for (std::int64_t c = 0; c < channels; ++c) shift[c] += x[r * channels + c];
+    for (std::int64_t c = 0; c < channels; ++c) shift[c] += as_float(x[r * channels + c]);
   for (std::int64_t c = 0; c < channels; ++c) shift[c] /= static_cast<float>(sampled);
   repeat(shift, channels, width);
-  sums_of(x, shift, sum, squares, chunk.rows * channels, width);
+  sums_of<T>(x, shift, sum, squares, chunk.rows * channels, width);
   rows.unfold(sum);
   rows.unfold(squares);
 }
 
 // Calls visit(index in the panel, sums) for channels [begin, end) of each chunk, in order.
+template <class T>
 template <class Visit>
-void Norm::for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end, Visit visit) const {
+void Norm<T>::for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end,
+                           Visit visit) const {
   const std::int64_t width = rows.width();
   for (std::int64_t k = 0; k < rows.chunks; ++k) {
     const float* part = workspace.part_of(b.workspace, k);
@@ -132,7 +142,8 @@ void Norm::for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end, 
 
 // The statistics of channels [begin, end), in double: first the means, then the variances as those
 // within the chunks plus that of the chunks' means.
-void Norm::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
+template <class T>
+void Norm<T>::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
   const auto total_rows = static_cast<double>(rows.rows);
   std::array<double, NormRows::panel> means{}, variances{};
   for_each_sum(b, begin, end, [&](std::size_t i, const ChannelSums& chunk) {
@@ -158,7 +169,8 @@ void Norm::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const 
   }
 }
 
-void Norm::use_running_statistics(const Buffers& b) const {
+template <class T>
+void Norm<T>::use_running_statistics(const Buffers& b) const {
   for (std::int64_t c = 0; c < rows.channels; ++c) {
     const auto variance = static_cast<double>(as<float>(b.in[4])[c]);
     set(b, c, static_cast<double>(as<float>(b.in[3])[c]), 1 / std::sqrt(variance + op.epsilon));
@@ -167,7 +179,8 @@ void Norm::use_running_statistics(const Buffers& b) const {
 
 constexpr std::int64_t large_elements = 65536;  // from here on a team is faster than one thread
 
-void run(const Norm& norm, Apply apply, const Buffers& b) {
+template <class T>
+void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   const NormRows& rows = norm.rows;
   const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
@@ -185,9 +198,8 @@ void run(const Norm& norm, Apply apply, const Buffers& b) {
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t k = 0; k < rows.chunks; ++k) {
     const NormRows::Chunk chunk = rows.chunk(k);
-    apply(as<float>(b.in[0]) + chunk.offset,
-          norm.op.add ? as<float>(b.in[5]) + chunk.offset : nullptr,
-          as<float>(b.out[0]) + chunk.offset, params, chunk.rows * channels, width);
+    apply(as<T>(b.in[0]) + chunk.offset, norm.op.add ? as<T>(b.in[5]) + chunk.offset : nullptr,
+          as<T>(b.out[0]) + chunk.offset, params, chunk.rows * channels, width);
   }
 }
 
@@ -195,11 +207,13 @@ void run(const Norm& norm, Apply apply, const Buffers& b) {
 
 std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
   const NormRows rows(operands.in_shape(0));
-  const Norm norm{op, rows, NormWorkspace(rows, op.training ? 3 : 0, 3)};
-  return host_kernel(
-      op.training ? "loops, two passes" : "loops",
-      [norm, apply = apply_of(op)](const Buffers& b) { run(norm, apply, b); },
-      norm.workspace.bytes());
+  return with_stored(operands.in(0).type.dtype, [&]<class T>() {
+    const Norm<T> norm{op, rows, NormWorkspace(rows, op.training ? 3 : 0, 3)};
+    return host_kernel(
+        op.training ? "loops, two passes" : "loops",
+        [norm, apply = apply_of<T>(op)](const Buffers& b) { run(norm, apply, b); },
+        norm.workspace.bytes());
+  });
 }
 
 // The adjoint.
@@ -207,9 +221,10 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
 namespace {
 
 // Addresses within one chunk; d_y2, y and d_shortcut are null where the op has none.
+template <class T>
 struct GradOperands {
-  const float *d_y, *d_y2, *y, *x;
-  float *d_shortcut, *d_x;
+  const T *d_y, *d_y2, *y, *x;
+  T *d_shortcut, *d_x;
 
   GradOperands at(std::int64_t offset) const {
     const auto moved = [&](auto* p) { return p ? p + offset : p; };
@@ -219,87 +234,92 @@ struct GradOperands {
 
 // g: d_y (+ d_y2), and 0 where y is not above 0. The mask works on bits, because a branch here
 // would keep the compiler from vectorising the loops.
-template <bool sum, bool relu>
-inline __attribute__((always_inline)) float gradient(const float* d_y, const float* d_y2,
-                                                     const float* y, std::int64_t i) {
-  const float g = sum ? d_y[i] + d_y2[i] : d_y[i];
+template <class T, bool sum, bool relu>
+inline __attribute__((always_inline)) float gradient(const T* d_y, const T* d_y2, const T* y,
+                                                     std::int64_t i) {
+  const float g = sum ? as_float(d_y[i]) + as_float(d_y2[i]) : as_float(d_y[i]);
   if (!relu) return g;
-  const std::uint32_t kept = y[i] > 0 ? ~std::uint32_t{0} : 0;
+  const std::uint32_t kept = as_float(y[i]) > 0 ? ~std::uint32_t{0} : 0;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & kept);
 }
 
 // Adds g and g (x - mean) to the sums of each column; writes g as the shortcut's gradient.
-template <bool sum, bool relu, bool shortcut>
-WARPSTEP_LOOP void gradient_sums(const float* __restrict d_y, const float* __restrict d_y2,
-                                 const float* __restrict y, const float* __restrict x,
-                                 const float* __restrict mean, float* __restrict d_shortcut,
+template <class T, bool sum, bool relu, bool shortcut>
+WARPSTEP_LOOP void gradient_sums(const T* __restrict d_y, const T* __restrict d_y2,
+                                 const T* __restrict y, const T* __restrict x,
+                                 const float* __restrict mean, T* __restrict d_shortcut,
                                  float* __restrict sum_g, float* __restrict sum_gx,
                                  std::int64_t count, std::int64_t width) {
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
-      if (shortcut) d_shortcut[i + c] = g;
+      const float g = gradient<T, sum, relu>(d_y, d_y2, y, i + c);
+      if (shortcut) d_shortcut[i + c] = rounded_to<T>(g);
       sum_g[c] += g;
-      sum_gx[c] += g * (x[i + c] - mean[c]);
+      sum_gx[c] += g * (as_float(x[i + c]) - mean[c]);
     }
 }
 
 // d_x = scale g + (slope (x - mean) + shift)
-template <bool sum, bool relu>
-WARPSTEP_LOOP void apply_gradient(const float* __restrict d_y, const float* __restrict d_y2,
-                                  const float* __restrict y, const float* __restrict x,
-                                  const float* __restrict params, float* __restrict d_x,
+template <class T, bool sum, bool relu>
+WARPSTEP_LOOP void apply_gradient(const T* __restrict d_y, const T* __restrict d_y2,
+                                  const T* __restrict y, const T* __restrict x,
+                                  const float* __restrict params, T* __restrict d_x,
                                   std::int64_t count, std::int64_t width) {
   const float *mean = params, *scale = params + width, *slope = params + 2 * width,
               *shift = params + 3 * width;
   for (std::int64_t i = 0; i < count; i += width)
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
-      const float g = gradient<sum, relu>(d_y, d_y2, y, i + c);
-      d_x[i + c] = scale[c] * g + (slope[c] * (x[i + c] - mean[c]) + shift[c]);
+      const float g = gradient<T, sum, relu>(d_y, d_y2, y, i + c);
+      d_x[i + c] =
+          rounded_to<T>(scale[c] * g + (slope[c] * (as_float(x[i + c]) - mean[c]) + shift[c]));
     }
 }
 
+template <class T>
 struct Loops {
-  void (*gradient_sums)(const float*, const float*, const float*, const float*, const float*,
-                        float*, float*, float*, std::int64_t, std::int64_t);
-  void (*apply)(const float*, const float*, const float*, const float*, const float*, float*,
-                std::int64_t, std::int64_t);
+  void (*gradient_sums)(const T*, const T*, const T*, const T*, const float*, T*, float*, float*,
+                        std::int64_t, std::int64_t);
+  void (*apply)(const T*, const T*, const T*, const T*, const float*, T*, std::int64_t,
+                std::int64_t);
 };
 
-Loops loops_of(const BatchNormGrad& op) {
+template <class T>
+Loops<T> loops_of(const BatchNormGrad& op) {
   if (op.gives_shortcut())
-    return {op.sum ? vectorized<gradient_sums<true, true, true>>()
-                   : vectorized<gradient_sums<false, true, true>>(),
-            vectorized<apply_gradient<false, false>>()};
+    return {op.sum ? vectorized<gradient_sums<T, true, true, true>>()
+                   : vectorized<gradient_sums<T, false, true, true>>(),
+            vectorized<apply_gradient<T, false, false>>()};
   if (op.norm.relu)
-    return op.sum ? Loops{vectorized<gradient_sums<true, true, false>>(),
-                          vectorized<apply_gradient<true, true>>()}
-                  : Loops{vectorized<gradient_sums<false, true, false>>(),
-                          vectorized<apply_gradient<false, true>>()};
-  return op.sum ? Loops{vectorized<gradient_sums<true, false, false>>(),
-                        vectorized<apply_gradient<true, false>>()}
-                : Loops{vectorized<gradient_sums<false, false, false>>(),
-                        vectorized<apply_gradient<false, false>>()};
+    return op.sum ? Loops<T>{vectorized<gradient_sums<T, true, true, false>>(),
+                             vectorized<apply_gradient<T, true, true>>()}
+                  : Loops<T>{vectorized<gradient_sums<T, false, true, false>>(),
+                             vectorized<apply_gradient<T, false, true>>()};
+  return op.sum ? Loops<T>{vectorized<gradient_sums<T, true, false, false>>(),
+                           vectorized<apply_gradient<T, true, false>>()}
+                : Loops<T>{vectorized<gradient_sums<T, false, false, false>>(),
+                           vectorized<apply_gradient<T, false, false>>()};
 }
 
+template <class T>  // of images and of the results
 struct NormGrad {
   BatchNormGrad op;
   NormRows rows;
   NormWorkspace workspace;
-  Loops loops;
+  Loops<T> loops;
 
-  void sum_chunk(const Buffers& b, const GradOperands& operands,
+  void sum_chunk(const Buffers& b, const GradOperands<T>& operands,
                  const NormRows::Chunk& chunk) const;
   void finish(const Buffers& b, std::int64_t begin, std::int64_t end) const;
 };
 
-void NormGrad::sum_chunk(const Buffers& b, const GradOperands& operands,
-                         const NormRows::Chunk& chunk) const {
+template <class T>
+void NormGrad<T>::sum_chunk(const Buffers& b, const GradOperands<T>& operands,
+                            const NormRows::Chunk& chunk) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
   float* sum_g = workspace.part_of(b.workspace, chunk.index);
   float* sum_gx = sum_g + width;
   std::fill_n(sum_g, 2 * width, 0.0F);
-  const GradOperands o = operands.at(chunk.offset);
+  const GradOperands<T> o = operands.at(chunk.offset);
   loops.gradient_sums(o.d_y, o.d_y2, o.y, o.x, workspace.params_of(b.workspace), o.d_shortcut,
                       sum_g, sum_gx, chunk.rows * channels, width);
   rows.unfold(sum_g);
@@ -308,7 +328,8 @@ void NormGrad::sum_chunk(const Buffers& b, const GradOperands& operands,
 
 // d_gamma and d_beta of channels [begin, end), and the coefficients of d_x, from the chunks' sums
 // in order.
-void NormGrad::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
+template <class T>
+void NormGrad<T>::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
   const std::int64_t width = rows.width(), channels = rows.channels;
   const auto n = static_cast<double>(rows.rows);
   std::array<double, NormRows::panel> sum_g{}, sum_gx{};
@@ -324,8 +345,8 @@ void NormGrad::finish(const Buffers& b, std::int64_t begin, std::int64_t end) co
     const auto inv_std = static_cast<double>(as<float>(b.in[4])[c]);
     const double d_beta = sum_g[idx(c - begin)], d_gamma = sum_gx[idx(c - begin)] * inv_std;
     const double scale = static_cast<double>(as<float>(b.in[2])[c]) * inv_std;
-    as<float>(b.out[1])[c] = static_cast<float>(d_gamma);
-    as<float>(b.out[2])[c] = static_cast<float>(d_beta);
+    as<T>(b.out[1])[c] = rounded_to<T>(static_cast<float>(d_gamma));
+    as<T>(b.out[2])[c] = rounded_to<T>(static_cast<float>(d_beta));
     for (std::int64_t at = c; at < width; at += channels) {
       params[width + at] = static_cast<float>(scale);
       params[2 * width + at] = static_cast<float>(-scale * inv_std * d_gamma / n);
@@ -334,20 +355,22 @@ void NormGrad::finish(const Buffers& b, std::int64_t begin, std::int64_t end) co
   }
 }
 
-GradOperands grad_operands(const BatchNormGrad& op, const Buffers& b) {
-  return {as<float>(b.in[0]),
-          op.sum ? as<float>(b.in.back()) : nullptr,
-          op.norm.relu ? as<float>(b.in[5]) : nullptr,
-          as<float>(b.in[1]),
-          op.gives_shortcut() ? as<float>(b.out[3]) : nullptr,
-          as<float>(b.out[0])};
+template <class T>
+GradOperands<T> grad_operands(const BatchNormGrad& op, const Buffers& b) {
+  return {as<T>(b.in[0]),
+          op.sum ? as<T>(b.in.back()) : nullptr,
+          op.norm.relu ? as<T>(b.in[5]) : nullptr,
+          as<T>(b.in[1]),
+          op.gives_shortcut() ? as<T>(b.out[3]) : nullptr,
+          as<T>(b.out[0])};
 }
 
-void run(const NormGrad& grad, const Buffers& b) {
+template <class T>
+void run(const NormGrad<T>& grad, const Buffers& b) {
   const NormRows& rows = grad.rows;
   const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
-  GradOperands operands = grad_operands(grad.op, b);
+  GradOperands<T> operands = grad_operands<T>(grad.op, b);
   float* params = grad.workspace.params_of(b.workspace);
   for (std::int64_t c = 0; c < width; ++c) params[c] = as<float>(b.in[3])[c % channels];
 #pragma omp parallel for schedule(static) if (large)
@@ -359,7 +382,7 @@ void run(const NormGrad& grad, const Buffers& b) {
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t k = 0; k < rows.chunks; ++k) {
     const NormRows::Chunk chunk = rows.chunk(k);
-    const GradOperands o = operands.at(chunk.offset);
+    const GradOperands<T> o = operands.at(chunk.offset);
     grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, params, o.d_x, chunk.rows * channels, width);
   }
 }
@@ -368,9 +391,11 @@ void run(const NormGrad& grad, const Buffers& b) {
 
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
   const NormRows rows(operands.in_shape(1));
-  const NormGrad grad{op, rows, NormWorkspace(rows, 2, 4), loops_of(op)};
-  return host_kernel(
-      "loops, two passes", [grad](const Buffers& b) { run(grad, b); }, grad.workspace.bytes());
+  return with_stored(operands.in(1).type.dtype, [&]<class T>() {
+    const NormGrad<T> grad{op, rows, NormWorkspace(rows, 2, 4), loops_of<T>(op)};
+    return host_kernel(
+        "loops, two passes", [grad](const Buffers& b) { run(grad, b); }, grad.workspace.bytes());
+  });
 }
 
 }  // namespace warpstep::cpu

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
@@ -19,37 +20,44 @@ PixelPlan plan_of(const Normalize& op, std::int64_t channels) {
   return plan;
 }
 
-template <class X>
-void normalize_each(const X* x, float* y, std::int64_t pixels, std::int64_t channels,
+template <class X, class T>
+void normalize_each(const X* x, T* y, std::int64_t pixels, std::int64_t channels,
                     const float* scale, const float* shift) {
   for (std::int64_t i = 0; i < pixels; ++i)
     for (std::int64_t c = 0; c < channels; ++c)
-      y[channels * i + c] = static_cast<float>(x[channels * i + c]) * scale[c] + shift[c];
+      y[channels * i + c] =
+          rounded_to<T>(static_cast<float>(x[channels * i + c]) * scale[c] + shift[c]);
 }
 
-WARPSTEP_LOOP void relu_loop(const float* x, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : 0;
+template <class T>
+WARPSTEP_LOOP void relu_loop(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    y[i] = rounded_to<T>(as_float(x[i]) > 0 ? as_float(x[i]) : 0);
 }
-const auto relu = vectorized<relu_loop>();
+template <class T>
+const auto relu = vectorized<relu_loop<T>>();
 
-WARPSTEP_LOOP void relu_grad_loop(const float* d_y, const float* y, float* d_x,
-                                  std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) d_x[i] = y[i] > 0 ? d_y[i] : 0;
+template <class T>
+WARPSTEP_LOOP void relu_grad_loop(const T* d_y, const T* y, T* d_x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    d_x[i] = rounded_to<T>(as_float(y[i]) > 0 ? as_float(d_y[i]) : 0);
 }
-const auto relu_grad = vectorized<relu_grad_loop>();
+template <class T>
+const auto relu_grad = vectorized<relu_grad_loop<T>>();
 
-WARPSTEP_LOOP void add_loop(const float* a, const float* b, float* sum, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+template <class T>
+WARPSTEP_LOOP void add_loop(const T* a, const T* b, T* sum, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = rounded_to<T>(as_float(a[i]) + as_float(b[i]));
 }
-const auto add = vectorized<add_loop>();
+template <class T>
+const auto add = vectorized<add_loop<T>>();
 
 std::int64_t element_count(const Operands& operands) {
   return operands.out_shape().count();
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
+template <class T>
+std::unique_ptr<Kernel> normalize_kernel(const Normalize& op, const Operands& operands) {
   const std::int64_t channels = operands.out_shape()[3],
                      pixels = operands.out_shape().count() / channels;
   const bool bytes = operands.in(0).type.dtype == DType::u8;
@@ -60,12 +68,12 @@ std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
         const RowPlan row;
         const ImageExtent chunk_extent{1, end - begin};
         apply_pixels(plan, std::span(&row, 1), 0, as<std::uint8_t>(b.in[0]) + begin * width,
-                     chunk_extent, chunk_extent, as<float>(b.out[0]) + begin * width);
+                     chunk_extent, chunk_extent, as<T>(b.out[0]) + begin * width);
       });
     });
   return host_kernel("loops", [op, bytes, channels, pixels](const Buffers& b) {
     for_chunks(pixels, [&](std::int64_t begin, std::int64_t end) {
-      float* y = as<float>(b.out[0]) + begin * channels;
+      T* y = as<T>(b.out[0]) + begin * channels;
       if (bytes)
         normalize_each(as<std::uint8_t>(b.in[0]) + begin * channels, y, end - begin, channels,
                        op.scale.data(), op.shift.data());
@@ -76,29 +84,41 @@ std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
   });
 }
 
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
+  return with_stored(op.dtype, [&]<class T>() { return normalize_kernel<T>(op, operands); });
+}
+
 std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
-  return host_kernel("loops", [count = element_count(operands)](const Buffers& b) {
-    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-      relu(as<float>(b.in[0]) + begin, as<float>(b.out[0]) + begin, end - begin);
+  return with_stored(operands.out().type.dtype, [count = element_count(operands)]<class T>() {
+    return host_kernel("loops", [count](const Buffers& b) {
+      for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+        relu<T>(as<T>(b.in[0]) + begin, as<T>(b.out[0]) + begin, end - begin);
+      });
     });
   });
 }
 
 std::unique_ptr<Kernel> bind(const ReluGrad& op, const Operands& operands) {
   if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
-  return host_kernel("loops", [count = element_count(operands)](const Buffers& b) {
-    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-      relu_grad(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
-                end - begin);
+  return with_stored(operands.out().type.dtype, [count = element_count(operands)]<class T>() {
+    return host_kernel("loops", [count](const Buffers& b) {
+      for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+        relu_grad<T>(as<T>(b.in[0]) + begin, as<T>(b.in[1]) + begin, as<T>(b.out[0]) + begin,
+                     end - begin);
+      });
     });
   });
 }
 
 std::unique_ptr<Kernel> bind(const Add&, const Operands& operands) {
-  return host_kernel("loops", [count = element_count(operands)](const Buffers& b) {
-    for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-      add(as<float>(b.in[0]) + begin, as<float>(b.in[1]) + begin, as<float>(b.out[0]) + begin,
-          end - begin);
+  return with_stored(operands.out().type.dtype, [count = element_count(operands)]<class T>() {
+    return host_kernel("loops", [count](const Buffers& b) {
+      for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+        add<T>(as<T>(b.in[0]) + begin, as<T>(b.in[1]) + begin, as<T>(b.out[0]) + begin,
+               end - begin);
+      });
     });
   });
 }

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
@@ -56,8 +57,8 @@ WARPSTEP_LOOP std::int64_t next_vector(std::int64_t c, std::int64_t channels) {
 }
 
 // Computes row i of the outputs of one image.
-template <int lanes>
-WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uint8_t* index,
+template <class T, int lanes>
+WARPSTEP_LOOP void pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* index,
                             std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
@@ -75,7 +76,7 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
       Ints at = Ints{} + static_cast<std::int32_t>(h_begin * window + w_begin);
       for (std::int64_t kh = h_begin; kh < h_end; ++kh)
         for (std::int64_t kw = w_begin; kw < w_end; ++kw) {
-          load(in, x + (h0 + kh) * p.row() + (w0 + kw) * p.channels + c);
+          load_stored(in, x + (h0 + kh) * p.row() + (w0 + kw) * p.channels + c);
           const Ints better = in > best;
           at = better ? Ints{} + static_cast<std::int32_t>(kh * window + kw) : at;
           best = better ? in : best;
@@ -86,7 +87,7 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
         best = positive ? best : Floats{};
       }
       const Bytes narrow = __builtin_convertvector(at, Bytes);
-      std::memcpy(y + j * p.channels + c, &best, sizeof best);
+      store_stored(y + j * p.channels + c, best);
       std::memcpy(index + j * p.channels + c, &narrow, sizeof narrow);
     }
   }
@@ -94,9 +95,9 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const float* x, float* y, std::uin
 
 // The adjoint if windows do not overlap: every element of d_x belongs to at most one window and is
 // written once.
-template <int lanes>
-WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uint8_t* index,
-                              float* d_x, std::int64_t i) {
+template <class T, int lanes>
+WARPSTEP_LOOP void unpool_row(const Pooling& p, const T* d_y, const std::uint8_t* index, T* d_x,
+                              std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   using Bytes = typename Vector<lanes>::Bytes;
@@ -105,15 +106,14 @@ WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uin
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
       Floats gradient;
       Bytes narrow;
-      load(gradient, d_y + j * p.channels + c);
+      load_stored(gradient, d_y + j * p.channels + c);
       load(narrow, index + j * p.channels + c);
       const Ints at = __builtin_convertvector(narrow, Ints);
       for (std::int64_t kh = 0; kh < window; ++kh)
         for (std::int64_t kw = 0; kw < window; ++kw) {
           const Floats out =
               at == static_cast<std::int32_t>(kh * window + kw) ? gradient : Floats{};
-          std::memcpy(d_x + (i * window + kh) * p.row() + (j * window + kw) * p.channels + c, &out,
-                      sizeof out);
+          store_stored(d_x + (i * window + kh) * p.row() + (j * window + kw) * p.channels + c, out);
         }
     }
 }
@@ -122,7 +122,8 @@ WARPSTEP_LOOP void unpool_row(const Pooling& p, const float* d_y, const std::uin
 struct Reach {
   std::int64_t begin, end;
 };
-std::vector<Reach> reach_of(const MaxPool& op, std::int64_t in, std::int64_t out) {
+template <class Op>
+std::vector<Reach> reach_of(const Op& op, std::int64_t in, std::int64_t out) {
   std::vector<Reach> all;
   for (std::int64_t i = 0; i < in; ++i) {
     const std::int64_t at = i + op.padding;
@@ -134,9 +135,9 @@ std::vector<Reach> reach_of(const MaxPool& op, std::int64_t in, std::int64_t out
 
 // The adjoint in general, one row of d_x: each pixel takes from the windows over it, in order, what
 // they took from it.
-template <int lanes>
-WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, const float* d_y,
-                              const std::uint8_t* index, float* d_x, std::int64_t h) {
+template <class T, int lanes>
+WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, const T* d_y,
+                              const std::uint8_t* index, T* d_x, std::int64_t h) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   using Bytes = typename Vector<lanes>::Bytes;
@@ -148,51 +149,51 @@ WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, 
       for (std::int64_t i = rows.begin; i < rows.end; ++i)
         for (std::int64_t j = reach[w].begin; j < reach[w].end; ++j) {
           const std::int64_t from = i * p.out_row() + j * p.channels + c;
-          load(gradient, d_y + from);
+          load_stored(gradient, d_y + from);
           load(narrow, index + from);
           const auto position = static_cast<std::int32_t>((h + p.op.padding - i * stride) * window +
                                                           w + p.op.padding - j * stride);
           const Ints at = __builtin_convertvector(narrow, Ints);
           sum += at == position ? gradient : Floats{};
         }
-      std::memcpy(d_x + w * p.channels + c, &sum, sizeof sum);
+      store_stored(d_x + w * p.channels + c, sum);
     }
 }
 
-template <int lanes>
+template <class T, int lanes>
 void pool(const Pooling& p, const Buffers& b) {
-  static const auto row = vectorized<pool_row<lanes>>();
+  static const auto row = vectorized<pool_row<T, lanes>>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.out_height; ++i) {
       const std::int64_t at = (n * p.out_height + i) * p.out_row();
-      row(p, as<float>(b.in[0]) + n * p.height * p.row(), as<float>(b.out[0]) + at,
+      row(p, as<T>(b.in[0]) + n * p.height * p.row(), as<T>(b.out[0]) + at,
           as<std::uint8_t>(b.out[1]) + at, i);
     }
 }
 
-template <int lanes>
+template <class T, int lanes>
 void unpool_tiles(const Pooling& p, const Buffers& b) {
-  static const auto row = vectorized<unpool_row<lanes>>();
+  static const auto row = vectorized<unpool_row<T, lanes>>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.out_height; ++i) {
       const std::int64_t at = (n * p.out_height + i) * p.out_row();
-      row(p, as<float>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
-          as<float>(b.out[0]) + n * p.height * p.row(), i);
+      row(p, as<T>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
+          as<T>(b.out[0]) + n * p.height * p.row(), i);
     }
 }
 
-template <int lanes>
+template <class T, int lanes>
 void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
                         const std::vector<Reach>& columns, const Buffers& b) {
-  static const auto row = vectorized<gather_row<lanes>>();
+  static const auto row = vectorized<gather_row<T, lanes>>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t h = 0; h < p.height; ++h) {
       const std::int64_t at = n * p.out_height * p.out_row();
-      row(p, columns.data(), rows[idx(h)], as<float>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
-          as<float>(b.out[0]) + (n * p.height + h) * p.row(), h);
+      row(p, columns.data(), rows[idx(h)], as<T>(b.in[0]) + at, as<std::uint8_t>(b.in[1]) + at,
+          as<T>(b.out[0]) + (n * p.height + h) * p.row(), h);
     }
 }
 
@@ -204,26 +205,31 @@ std::int64_t lanes_for(std::int64_t channels) {
   return 1;
 }
 
-// Calls make.operator()<lanes>(name) with the lanes for these channels.
-template <class Make>
+// Calls make.operator()<T, lanes>(name) with the lanes for these channels.
+template <class T, class Make>
 std::unique_ptr<Kernel> with_lanes(std::int64_t channels, Make make) {
   const std::int64_t lanes = lanes_for(channels);
   const std::string name = fmt::format("loops, {} channels at once", lanes);
   switch (lanes) {
-    case 16: return make.template operator()<16>(name);
-    case 8: return make.template operator()<8>(name);
-    case 4: return make.template operator()<4>(name);
-    default: return make.template operator()<1>(name);
+    case 16: return make.template operator()<T, 16>(name);
+    case 8: return make.template operator()<T, 8>(name);
+    case 4: return make.template operator()<T, 4>(name);
+    default: return make.template operator()<T, 1>(name);
   }
+}
+template <class Make>
+std::unique_ptr<Kernel> with_lanes(DType dtype, std::int64_t channels, Make make) {
+  return with_stored(dtype, [&]<class T>() { return with_lanes<T>(channels, make); });
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
   const Pooling p(op, operands.in_shape(0), operands.out_shape());
-  return with_lanes(p.channels, [&]<int lanes>(const std::string& name) {
-    return host_kernel(name, [p](const Buffers& b) { pool<lanes>(p, b); });
-  });
+  return with_lanes(operands.in(0).type.dtype, p.channels,
+                    [&]<class T, int lanes>(const std::string& name) {
+                      return host_kernel(name, [p](const Buffers& b) { pool<T, lanes>(p, b); });
+                    });
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
@@ -231,115 +237,152 @@ std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
   const Pooling p(op.pool, op.input, operands.in_shape(0));
   const bool tiles = p.op.stride == p.op.window && p.op.padding == 0 &&
                      p.out_height * p.op.window == p.height && p.out_width * p.op.window == p.width;
-  return with_lanes(p.channels, [&]<int lanes>(const std::string& name) {
-    if (tiles) return host_kernel(name, [p](const Buffers& b) { unpool_tiles<lanes>(p, b); });
+  const auto make = [&]<class T, int lanes>(const std::string& name) {
+    if (tiles) return host_kernel(name, [p](const Buffers& b) { unpool_tiles<T, lanes>(p, b); });
     const std::vector<Reach> rows = reach_of(p.op, p.height, p.out_height),
                              columns = reach_of(p.op, p.width, p.out_width);
-    return host_kernel(name,
-                       [=](const Buffers& b) { unpool_overlapping<lanes>(p, rows, columns, b); });
-  });
+    return host_kernel(
+        name, [=](const Buffers& b) { unpool_overlapping<T, lanes>(p, rows, columns, b); });
+  };
+  return with_lanes(operands.in(0).type.dtype, p.channels, make);
 }
 
 // Average pooling.
 
 namespace {
 
-WARPSTEP_LOOP void mean_rows_loop(const float* __restrict x, float* __restrict y, std::int64_t rows,
-                                  std::int64_t width) {
-  for (std::int64_t c = 0; c < width; ++c) y[c] = 0;
-  std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4)
-    for (std::int64_t c = 0; c < width; ++c) {
-      const float* at = x + r * width + c;
-      y[c] += (at[0] + at[width]) + (at[2 * width] + at[3 * width]);
-    }
-  for (; r < rows; ++r)
-    for (std::int64_t c = 0; c < width; ++c) y[c] += x[r * width + c];
-  const float scale = 1 / static_cast<float>(rows);
-  for (std::int64_t c = 0; c < width; ++c) y[c] *= scale;
-}
-const auto mean_rows = vectorized<mean_rows_loop>();
+// Columns whose sums a loop keeps in floats while it adds rows.
+constexpr std::int64_t mean_columns = 256;
 
-WARPSTEP_LOOP void spread_rows_loop(const float* __restrict d_y, float* __restrict d_x,
-                                    std::int64_t rows, std::int64_t width) {
+template <class T>
+WARPSTEP_LOOP void mean_rows_loop(const T* __restrict x, T* __restrict y, std::int64_t rows,
+                                  std::int64_t width) {
+  const float scale = 1 / static_cast<float>(rows);
+  float sums[mean_columns];
+  for (std::int64_t first = 0; first < width; first += mean_columns) {
+    const std::int64_t count = std::min(mean_columns, width - first);
+    for (std::int64_t c = 0; c < count; ++c) sums[c] = 0;
+    std::int64_t r = 0;
+    for (; r + 4 <= rows; r += 4)
+      for (std::int64_t c = 0; c < count; ++c) {
+        const T* at = x + r * width + first + c;
+        sums[c] += (as_float(at[0]) + as_float(at[width])) +
+                   (as_float(at[2 * width]) + as_float(at[3 * width]));
+      }
+    for (; r < rows; ++r)
+      for (std::int64_t c = 0; c < count; ++c) sums[c] += as_float(x[r * width + first + c]);
+    for (std::int64_t c = 0; c < count; ++c) y[first + c] = rounded_to<T>(sums[c] * scale);
+  }
+}
+template <class T>
+const auto mean_rows = vectorized<mean_rows_loop<T>>();
+
+template <class T>
+WARPSTEP_LOOP void spread_rows_loop(const T* __restrict d_y, T* __restrict d_x, std::int64_t rows,
+                                    std::int64_t width) {
   const float scale = 1 / static_cast<float>(rows);
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < width; ++c) d_x[r * width + c] = d_y[c] * scale;
+    for (std::int64_t c = 0; c < width; ++c)
+      d_x[r * width + c] = rounded_to<T>(as_float(d_y[c]) * scale);
 }
-const auto spread_rows = vectorized<spread_rows_loop>();
+template <class T>
+const auto spread_rows = vectorized<spread_rows_loop<T>>();
 
 using MeanWindows = Pool<AvgPool>;
 
-// Calls run(x, y) for every pixel of y and each pixel of x in its window, with the indices of their
-// first channels in an image.
-template <class Run>
-WARPSTEP_LOOP void for_each_tap(const MeanWindows& p, Run run) {
+// to [channels] = `share` times the sum of scale times the pixels of `from` in rows [h.begin,
+// h.end) and columns [w.begin, w.end).
+template <class T>
+WARPSTEP_LOOP void mean_of(const T* from, std::int64_t row, std::int64_t channels, Reach h, Reach w,
+                           float scale, float share, T* to) {
+  float sums[mean_columns];
+  for (std::int64_t first = 0; first < channels; first += mean_columns) {
+    const std::int64_t count = std::min(mean_columns, channels - first);
+    for (std::int64_t c = 0; c < count; ++c) sums[c] = 0;
+    for (std::int64_t i = h.begin; i < h.end; ++i)
+      for (std::int64_t j = w.begin; j < w.end; ++j) {
+        const T* pixel = from + i * row + j * channels + first;
+        for (std::int64_t c = 0; c < count; ++c) sums[c] += scale * as_float(pixel[c]);
+      }
+    for (std::int64_t c = 0; c < count; ++c) to[first + c] = rounded_to<T>(sums[c] * share);
+  }
+}
+
+template <class T>
+WARPSTEP_LOOP void pool_image_loop(const MeanWindows& p, const T* x, T* y) {
+  const float share = 1 / static_cast<float>(p.op.window * p.op.window);
+  const auto reach = [&](std::int64_t i, std::int64_t extent) {
+    const std::int64_t first = i * p.op.stride - p.op.padding;
+    return Reach{std::max<std::int64_t>(0, first), std::min(first + p.op.window, extent)};
+  };
   for (std::int64_t i = 0; i < p.out_height; ++i)
-    for (std::int64_t j = 0; j < p.out_width; ++j) {
-      const std::int64_t h0 = i * p.op.stride - p.op.padding, w0 = j * p.op.stride - p.op.padding;
-      const std::int64_t h_end = std::min(h0 + p.op.window, p.height),
-                         w_end = std::min(w0 + p.op.window, p.width);
-      for (std::int64_t h = std::max<std::int64_t>(0, h0); h < h_end; ++h)
-        for (std::int64_t w = std::max<std::int64_t>(0, w0); w < w_end; ++w)
-          run((h * p.width + w) * p.channels, (i * p.out_width + j) * p.channels);
-    }
+    for (std::int64_t j = 0; j < p.out_width; ++j)
+      mean_of(x, p.row(), p.channels, reach(i, p.height), reach(j, p.width), 1.0F, share,
+              y + i * p.out_row() + j * p.channels);
+}
+template <class T>
+const auto pool_image = vectorized<pool_image_loop<T>>();
+
+// Each pixel takes its share from the windows over it, in order.
+template <class T>
+WARPSTEP_LOOP void unpool_image_loop(const MeanWindows& p, const Reach* rows, const Reach* columns,
+                                     const T* d_y, T* d_x) {
+  const float share = 1 / static_cast<float>(p.op.window * p.op.window);
+  for (std::int64_t h = 0; h < p.height; ++h)
+    for (std::int64_t w = 0; w < p.width; ++w)
+      mean_of(d_y, p.out_row(), p.channels, rows[h], columns[w], share, 1.0F,
+              d_x + h * p.row() + w * p.channels);
+}
+template <class T>
+const auto unpool_image = vectorized<unpool_image_loop<T>>();
+
+template <class T>
+std::unique_ptr<Kernel> mean_kernel(const MeanWindows& p) {
+  const std::int64_t pixels = p.height * p.width;
+  if (p.op.window == 0)
+    return host_kernel("loops", [=](const Buffers& b) {
+#pragma omp parallel for schedule(static) if (p.images * p.image() > 65536)
+      for (std::int64_t n = 0; n < p.images; ++n)
+        mean_rows<T>(as<T>(b.in[0]) + n * p.image(), as<T>(b.out[0]) + n * p.channels, pixels,
+                     p.channels);
+    });
+  return host_kernel("loops", [=](const Buffers& b) {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t n = 0; n < p.images; ++n)
+      pool_image<T>(p, as<T>(b.in[0]) + n * p.image(), as<T>(b.out[0]) + n * p.out_image());
+  });
 }
 
-WARPSTEP_LOOP void pool_image_loop(const MeanWindows& p, const float* __restrict x,
-                                   float* __restrict y) {
-  const float share = 1 / static_cast<float>(p.op.window * p.op.window);
-  std::fill_n(y, p.out_image(), 0.0F);
-  for_each_tap(p, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t c = 0; c < p.channels; ++c) y[to + c] += x[from + c];
+template <class T>
+std::unique_ptr<Kernel> spread_kernel(const MeanWindows& p) {
+  const std::int64_t pixels = p.height * p.width;
+  if (p.op.window == 0)
+    return host_kernel("loops", [=](const Buffers& b) {
+#pragma omp parallel for schedule(static) if (p.images * p.image() > 65536)
+      for (std::int64_t n = 0; n < p.images; ++n)
+        spread_rows<T>(as<T>(b.in[0]) + n * p.channels, as<T>(b.out[0]) + n * p.image(), pixels,
+                       p.channels);
+    });
+  const std::vector<Reach> rows = reach_of(p.op, p.height, p.out_height),
+                           columns = reach_of(p.op, p.width, p.out_width);
+  return host_kernel("loops", [=](const Buffers& b) {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t n = 0; n < p.images; ++n)
+      unpool_image<T>(p, rows.data(), columns.data(), as<T>(b.in[0]) + n * p.out_image(),
+                      as<T>(b.out[0]) + n * p.image());
   });
-  for (std::int64_t i = 0; i < p.out_image(); ++i) y[i] *= share;
 }
-const auto pool_image = vectorized<pool_image_loop>();
-
-WARPSTEP_LOOP void unpool_image_loop(const MeanWindows& p, const float* __restrict d_y,
-                                     float* __restrict d_x) {
-  const float share = 1 / static_cast<float>(p.op.window * p.op.window);
-  std::fill_n(d_x, p.image(), 0.0F);
-  for_each_tap(p, [&](std::int64_t to, std::int64_t from) {
-    for (std::int64_t c = 0; c < p.channels; ++c) d_x[to + c] += share * d_y[from + c];
-  });
-}
-const auto unpool_image = vectorized<unpool_image_loop>();
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const AvgPool& op, const Operands& operands) {
   const MeanWindows p(op, operands.in_shape(0), operands.out_shape());
-  const std::int64_t pixels = p.height * p.width;
-  if (op.window == 0)
-    return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static) if (p.images * p.image() > 65536)
-      for (std::int64_t n = 0; n < p.images; ++n)
-        mean_rows(as<float>(b.in[0]) + n * p.image(), as<float>(b.out[0]) + n * p.channels, pixels,
-                  p.channels);
-    });
-  return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t n = 0; n < p.images; ++n)
-      pool_image(p, as<float>(b.in[0]) + n * p.image(), as<float>(b.out[0]) + n * p.out_image());
-  });
+  return with_stored(operands.in(0).type.dtype, [&]<class T>() { return mean_kernel<T>(p); });
 }
 
 std::unique_ptr<Kernel> bind(const AvgPoolGrad& op, const Operands& operands) {
   const MeanWindows p(op.pool, op.input, operands.in_shape(0));
-  const std::int64_t pixels = p.height * p.width;
-  if (op.pool.window == 0)
-    return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static) if (p.images * p.image() > 65536)
-      for (std::int64_t n = 0; n < p.images; ++n)
-        spread_rows(as<float>(b.in[0]) + n * p.channels, as<float>(b.out[0]) + n * p.image(),
-                    pixels, p.channels);
-    });
-  return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t n = 0; n < p.images; ++n)
-      unpool_image(p, as<float>(b.in[0]) + n * p.out_image(), as<float>(b.out[0]) + n * p.image());
-  });
+  return with_stored(operands.in(0).type.dtype, [&]<class T>() { return spread_kernel<T>(p); });
 }
 
 }  // namespace warpstep::cpu

@@ -8,6 +8,7 @@
 
 #include "engine/run/store.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 #include "kernels/update/gradients.h"
 
@@ -33,58 +34,83 @@ AdamFactors adam_factors(const Optimizer& o, const StepState& state) {
       .epsilon = static_cast<float>(o.epsilon)};
 }
 
+template <class G>
 WARPSTEP_LOOP void adam_loop(const AdamFactors& f, float* __restrict p,
-                             const float* __restrict gradient, float* __restrict m,
-                             float* __restrict v, std::int64_t count) {
+                             const G* __restrict gradient, float* __restrict m, float* __restrict v,
+                             std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * gradient[i] + f.decay * p[i];
+    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
     m[i] += f.one_minus_beta1 * (g - m[i]);
     v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
     p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
   }
 }
-const auto adam = vectorized<adam_loop>();
+template <class G>
+const auto adam = vectorized<adam_loop<G>>();
 
 struct SgdFactors {
   float factor, decay, momentum, nesterov, rate;
 };
 
+template <class G>
 WARPSTEP_LOOP void sgd_with_momentum_loop(const SgdFactors& f, float* __restrict p,
-                                          const float* __restrict gradient, float* __restrict m,
+                                          const G* __restrict gradient, float* __restrict m,
                                           std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * gradient[i] + f.decay * p[i];
+    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
     m[i] = f.momentum * m[i] + g;
     p[i] -= f.rate * (f.nesterov != 0 ? g + f.momentum * m[i] : m[i]);
   }
 }
-const auto sgd_with_momentum = vectorized<sgd_with_momentum_loop>();
+template <class G>
+const auto sgd_with_momentum = vectorized<sgd_with_momentum_loop<G>>();
 
-WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p,
-                            const float* __restrict gradient, std::int64_t count) {
+template <class G>
+WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p, const G* __restrict gradient,
+                            std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
-    p[i] -= f.rate * (f.factor * gradient[i] + f.decay * p[i]);
+    p[i] -= f.rate * (f.factor * as_float(gradient[i]) + f.decay * p[i]);
 }
-const auto sgd = vectorized<sgd_loop>();
+template <class G>
+const auto sgd = vectorized<sgd_loop<G>>();
 
-void update(const Optimizer& o, const Buffers& b, std::int64_t count) {
+WARPSTEP_LOOP void copy_loop(const float* __restrict p, Bf16* __restrict copy, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) copy[i] = rounded_to<Bf16>(p[i]);
+}
+const auto copy_parameters = vectorized<copy_loop>();
+
+// `gradient` of type G; `copy` may be null.
+template <class G>
+void update(const Optimizer& o, const Buffers& b, Bf16* copy, std::int64_t count) {
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
   const AdamFactors factors = adam_factors(o, state);
   const SgdFactors sgd_factors{state.gradient_factor, static_cast<float>(o.weight_decay),
                                static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F,
                                state.learning_rate};
-  float *p = as<float>(b.in[0]), *g = as<float>(b.in[1]);
+  float* p = as<float>(b.in[0]);
+  const G* g = as<G>(b.in[1]);
   float* m = o.moments() > 0 ? as<float>(b.in[3]) : nullptr;
   float* v = o.moments() > 1 ? as<float>(b.in[4]) : nullptr;
   for_chunks(count, [&](std::int64_t i, std::int64_t end) {
     const std::int64_t n = end - i;
     if (v)
-      adam(factors, p + i, g + i, m + i, v + i, n);
+      adam<G>(factors, p + i, g + i, m + i, v + i, n);
     else if (m)
-      sgd_with_momentum(sgd_factors, p + i, g + i, m + i, n);
+      sgd_with_momentum<G>(sgd_factors, p + i, g + i, m + i, n);
     else
-      sgd(sgd_factors, p + i, g + i, n);
+      sgd<G>(sgd_factors, p + i, g + i, n);
+    if (copy) copy_parameters(p + i, copy + i, n);
+  });
+}
+
+// The gradient is f32 in a step in bf16, too, if it is a sum over steps.
+std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
+                                    std::int64_t count) {
+  return with_stored(operands.in(1).type.dtype, [&]<class G>() {
+    return host_kernel("loops", [op, count](const Buffers& b) {
+      update<G>(op.optimizer, b, op.copy ? as<Bf16>(b.in[op.operands() - 1]) : nullptr, count);
+    });
   });
 }
 
@@ -106,83 +132,97 @@ std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
 }
 
 std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
-  const auto count = static_cast<std::int64_t>(operands.in(0).layout.bytes / sizeof(float));
-  return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
+  return bind_update(op, operands, operands.in_shape(0).count());
 }
 
 // One sweep over the sections: padding between parameters is zero, and so are its gradient and
 // moments, which keeps it zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  const std::int64_t count = section_elements(operands.graph, operands.node);
-  return host_kernel("loops", [op, count](const Buffers& b) { update(op.optimizer, b, count); });
+  return bind_update({op.optimizer, op.copy}, operands,
+                     section_elements(operands.graph, operands.node));
 }
 
 // Norm, accumulation, LARS and average.
 
 namespace {
 
-WARPSTEP_LOOP double squares_of_loop(const float* x, std::int64_t count) {
+template <class T>
+WARPSTEP_LOOP double square_of(T x) {
+  const auto wide = static_cast<double>(as_float(x));
+  return wide * wide;
+}
+
+template <class T>
+WARPSTEP_LOOP double squares_of_loop(const T* x, std::int64_t count) {
   constexpr std::int64_t lanes = 16;
   double sums[lanes] = {};
   const std::int64_t whole = count / lanes * lanes;
   for (std::int64_t i = 0; i < whole; i += lanes)
-    for (std::int64_t l = 0; l < lanes; ++l)
-      sums[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
+    for (std::int64_t l = 0; l < lanes; ++l) sums[l] += square_of(x[i + l]);
   double sum = 0;
   for (const double lane : sums) sum += lane;
-  for (std::int64_t i = whole; i < count; ++i)
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (std::int64_t i = whole; i < count; ++i) sum += square_of(x[i]);
   return sum;
 }
-const auto squares_of = vectorized<squares_of_loop>();
+template <class T>
+const auto squares_of = vectorized<squares_of_loop<T>>();
 
 // `partial` has one element per chunk. The result is finite exactly if all elements are: squares of
 // f32 do not overflow in double.
-double squares(const float* x, std::int64_t count, double* partial) {
+template <class T>
+double squares(const T* x, std::int64_t count, double* partial) {
   for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-    partial[i / chunk_elements] = squares_of(x + i, end - i);
+    partial[i / chunk_elements] = squares_of<T>(x + i, end - i);
   });
   double sum = 0;
   for (std::int64_t c = 0; c < chunks(count); ++c) sum += partial[c];
   return sum;
 }
 
-WARPSTEP_LOOP void accumulate_loop(float* __restrict sum, const float* __restrict gradient,
-                                   float keep, float share, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] = keep * sum[i] + share * gradient[i];
+template <class G>
+WARPSTEP_LOOP void accumulate_loop(float* __restrict sum, const G* __restrict gradient, float keep,
+                                   float share, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = keep * sum[i] + share * as_float(gradient[i]);
 }
-const auto accumulate = vectorized<accumulate_loop>();
+template <class G>
+const auto accumulate = vectorized<accumulate_loop<G>>();
 
-WARPSTEP_LOOP void scale_loop(float* __restrict gradient, const float* __restrict parameter,
+template <class G>
+WARPSTEP_LOOP void scale_loop(G* __restrict gradient, const float* __restrict parameter,
                               float factor, float decay, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
-    gradient[i] = factor * (gradient[i] + decay * parameter[i]);
+    gradient[i] = rounded_to<G>(factor * (as_float(gradient[i]) + decay * parameter[i]));
 }
-const auto scale = vectorized<scale_loop>();
+template <class G>
+const auto scale = vectorized<scale_loop<G>>();
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
   const std::int64_t count = section_elements(operands.graph);
-  return host_kernel(
-      "loops",
-      [op, count](const Buffers& b) {
-        const double sum = squares(as<float>(b.in[1]), count, as<double>(b.workspace));
-        settle_norm(*as<StepState>(b.in[0]), sum, std::isfinite(sum), op.clip_norm);
-      },
-      idx(chunks(count)) * sizeof(double));
+  return with_stored(operands.in(1).type.dtype, [&]<class G>() {
+    return host_kernel(
+        "loops",
+        [op, count](const Buffers& b) {
+          const double sum = squares(as<G>(b.in[1]), count, as<double>(b.workspace));
+          settle_norm(*as<StepState>(b.in[0]), sum, std::isfinite(sum), op.clip_norm);
+        },
+        idx(chunks(count)) * sizeof(double));
+  });
 }
 
 std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = section_elements(operands.graph)](const Buffers& b) {
-    const bool first = as<StepState>(b.in[0])->micro_step == 0;
-    const float *gradient = as<float>(b.in[1]),
-                share = static_cast<float>(1.0 / static_cast<double>(op.steps));
-    float* sum = as<float>(b.in[2]);
-    for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-      const std::int64_t n = end - i;
-      if (first) std::fill_n(sum + i, n, 0.0F);  // not a factor of 0: old values may be infinite
-      accumulate(sum + i, gradient + i, 1, share, n);
+  return with_stored(operands.in(1).type.dtype, [&]<class G>() {
+    return host_kernel("loops", [op, count = section_elements(operands.graph)](const Buffers& b) {
+      const bool first = as<StepState>(b.in[0])->micro_step == 0;
+      const G* gradient = as<G>(b.in[1]);
+      const auto share = static_cast<float>(1.0 / static_cast<double>(op.steps));
+      float* sum = as<float>(b.in[2]);
+      for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+        const std::int64_t n = end - i;
+        if (first) std::fill_n(sum + i, n, 0.0F);  // not a factor of 0: old values may be infinite
+        accumulate<G>(sum + i, gradient + i, 1, share, n);
+      });
     });
   });
 }
@@ -192,29 +232,30 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
   std::vector<std::int64_t> counts(operands.node.in.size());
   std::int64_t most = 0;
   for (const std::size_t p : scaled) {
-    counts[p] =
-        static_cast<std::int64_t>(operands.in(static_cast<int>(p)).layout.bytes / sizeof(float));
+    counts[p] = operands.in_shape(static_cast<int>(p)).count();
     most = std::max(most, counts[p]);
   }
-  return host_kernel(
-      "loops",
-      [op, scaled, counts](const Buffers& b) {
-        const auto& state = *as<StepState>(b.in[0]);
-        if (!updates(state)) return;
-        auto* partial = as<double>(b.workspace);
-        for (const std::size_t p : scaled) {
-          const float* w = as<float>(b.in[p]);
-          float* g = as<float>(b.in[p + 1]);
-          const double w_squares = squares(w, counts[p], partial);
-          const LarsFactor f = lars_factor(op, state, w_squares, squares(g, counts[p], partial));
-          if (f.factor == 0) continue;
-          for_chunks(counts[p], [&](std::int64_t i, std::int64_t end) {
-            const std::int64_t n = end - i;
-            scale(g + i, w + i, static_cast<float>(f.factor), static_cast<float>(f.decay), n);
-          });
-        }
-      },
-      idx(chunks(most)) * sizeof(double));
+  return with_stored(operands.in(2).type.dtype, [&]<class G>() {
+    return host_kernel(
+        "loops",
+        [op, scaled, counts](const Buffers& b) {
+          const auto& state = *as<StepState>(b.in[0]);
+          if (!updates(state)) return;
+          auto* partial = as<double>(b.workspace);
+          for (const std::size_t p : scaled) {
+            const float* w = as<float>(b.in[p]);
+            G* g = as<G>(b.in[p + 1]);
+            const double w_squares = squares(w, counts[p], partial);
+            const LarsFactor f = lars_factor(op, state, w_squares, squares(g, counts[p], partial));
+            if (f.factor == 0) continue;
+            for_chunks(counts[p], [&](std::int64_t i, std::int64_t end) {
+              const std::int64_t n = end - i;
+              scale<G>(g + i, w + i, static_cast<float>(f.factor), static_cast<float>(f.decay), n);
+            });
+          }
+        },
+        idx(chunks(most)) * sizeof(double));
+  });
 }
 
 std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
@@ -224,8 +265,8 @@ std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
     float* average = as<float>(b.in[2]);
     for_chunks(count, [&](std::int64_t i, std::int64_t end) {
       const std::int64_t n = end - i;
-      accumulate(average + i, parameter + i, static_cast<float>(op.decay),
-                 static_cast<float>(1 - op.decay), n);
+      accumulate<float>(average + i, parameter + i, static_cast<float>(op.decay),
+                        static_cast<float>(1 - op.decay), n);
     });
   });
 }

@@ -90,8 +90,12 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
 
 TEST_F(Refuse, DevicesAndPrecisionsThatAreNotThere) {
   expect_refused(train({"--device", "cuda"}), 1, HasSubstr("driver"));
-  expect_refused(train({"--device", "cpu", "--precision", "fp16"}), 1,
-                 HasSubstr("the CPU backend computes in fp32, use --precision fp32"));
+  expect_refused(
+      train({"--device", "cpu", "--precision", "fp16"}), 1,
+      HasSubstr("the CPU backend computes in fp32 and, with AVX512_BF16 or AMX, in bf16; "
+                "use --precision fp32 or bf16"));
+  expect_refused(train({"--device", "cpu", "--precision", "tf32"}), 1,
+                 HasSubstr("cpu: tf32 is a format of GPUs; use --precision fp32"));
 }
 
 TEST_F(Refuse, PlacesThatCannotBeWritten) {

@@ -1,0 +1,80 @@
+// Elements as kernels store them, float or bf16, behind one source: a loop is a template of the
+// stored type T, loads with as_float(), computes in float and stores with rounded_to<T>(), which
+// rounds once. For float both are nothing at all, so its loops keep their bits and their speed.
+//
+//   template <class T>
+//   WARPSTEP_LOOP void relu_loop(const T* x, T* y, std::int64_t count) {
+//     for (std::int64_t i = 0; i < count; ++i)
+//       y[i] = rounded_to<T>(as_float(x[i]) > 0 ? as_float(x[i]) : 0);
+//   }
+//   template <class T>
+//   const auto relu = vectorized<relu_loop<T>>();
+//
+// A kernel that adds into its result needs floats of its own for the sums.
+#pragma once
+
+#include <type_traits>
+
+#include "engine/core/bf16.h"
+#include "engine/core/types.h"
+
+namespace warpstep::cpu {
+
+inline __attribute__((always_inline)) float as_float(float number) {
+  return number;
+}
+inline __attribute__((always_inline)) float as_float(Bf16 number) {
+  return widened(number);
+}
+
+template <class T>
+inline __attribute__((always_inline)) T rounded_to(float number) {
+  if constexpr (std::is_same_v<T, float>)
+    return number;
+  else
+    return narrowed(number);
+}
+
+// The same for GNU vectors of floats, whatever their length.
+template <std::size_t lanes>
+struct StoredVector {
+  typedef std::uint32_t Words __attribute__((vector_size(lanes * sizeof(std::uint32_t))));
+  typedef std::uint16_t Halves __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
+};
+template <class Floats, class T>
+inline __attribute__((always_inline)) void load_stored(Floats& vector, const T* from) {
+  if constexpr (std::is_same_v<T, float>) {
+    __builtin_memcpy(&vector, from, sizeof vector);
+  } else {
+    using Vector = StoredVector<sizeof(Floats) / sizeof(float)>;
+    typename Vector::Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    const typename Vector::Words words = __builtin_convertvector(halves, typename Vector::Words)
+                                         << 16;
+    __builtin_memcpy(&vector, &words, sizeof vector);
+  }
+}
+template <class Floats, class T>
+inline __attribute__((always_inline)) void store_stored(T* to, const Floats& vector) {
+  if constexpr (std::is_same_v<T, float>) {
+    __builtin_memcpy(to, &vector, sizeof vector);
+  } else {
+    using Vector = StoredVector<sizeof(Floats) / sizeof(float)>;
+    typename Vector::Words bits;
+    __builtin_memcpy(&bits, &vector, sizeof bits);
+    const typename Vector::Words nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16,
+                                 quiet = bits >> 16 | 0x40;
+    const typename Vector::Words words = (bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest;
+    const typename Vector::Halves halves = __builtin_convertvector(words, typename Vector::Halves);
+    __builtin_memcpy(to, &halves, sizeof halves);
+  }
+}
+
+// run.operator()<T>() with the type that elements of `dtype`, f32 or bf16, are stored in.
+template <class Run>
+auto with_stored(DType dtype, Run run) {
+  if (dtype == DType::bf16) return run.template operator()<Bf16>();
+  return run.template operator()<float>();
+}
+
+}  // namespace warpstep::cpu

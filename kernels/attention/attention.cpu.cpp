@@ -17,6 +17,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
+#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -448,11 +449,11 @@ std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
-  return attention_kernel<AttentionForward>(op, operands.in_shape(0));
+  return widened(operands, attention_kernel<AttentionForward>(op, operands.in_shape(0)));
 }
 
 std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands& operands) {
-  return attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1));
+  return widened(operands, attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1)));
 }
 
 }  // namespace warpstep::cpu

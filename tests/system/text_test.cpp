@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -75,9 +76,14 @@ TEST_F(Text, ResumesInMidEpochBitForBit) {
 }
 
 TEST_F(Text, RefusesWhatDoesNotFit) {
-  const auto refused = [&](std::vector<std::string> more, int code, const std::string& message) {
+  const auto refused = [&](const std::vector<std::string>& more, int code,
+                           const std::string& message) {
     std::vector<std::string> arguments = start(out_);
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto given = std::ranges::find(arguments, more[0]);
+    if (given != arguments.end() && more[0] != "--model-option")
+      *(given + 1) = more[1];
+    else
+      arguments.insert(arguments.end(), more.begin(), more.end());
     const Ended ended = run(arguments);
     EXPECT_EQ(ended.exit_code, code) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(message));

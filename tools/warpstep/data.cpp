@@ -343,6 +343,7 @@ Run declare_data(Parser parser) {
       parser,
       {{"make", "draw a small set of labelled PNG files to train on", declare_data_make},
        {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
+       {"tokenize", "turn text into tokens for language models", declare_data_tokenize},
        {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
        {"verify", "decode every sample and list the broken ones", declare_data_verify}});
 }

@@ -1,8 +1,10 @@
 // A model's step with made-up images and labels, for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -31,25 +33,29 @@ class Stepping {
     program.set_inputs(addresses);
   }
 
-  // Images and labels of step `step`; with `padding`, the last label is that of a padding row.
+  // Images or tokens, and labels, of step `step`; with `padding`, the last label is that of a
+  // padding row.
   void load(std::uint64_t step, bool padding = false) {
     const Graph& graph = program.graph();
+    std::vector<std::int32_t> numbers;  // of the last slot: of the tokens where their order comes
     for (const int id : graph.inputs) {
-      const Type& type = graph.value(id).type;
-      const auto count = static_cast<std::uint64_t>(type.shape.count());
-      std::vector<std::byte> plain(type.bytes());
-      for (std::uint64_t i = 0; i < count; ++i) {
-        const std::uint32_t word =
-            draw(step, Purpose::synthetic, static_cast<std::uint32_t>(id), i)[0];
-        if (type.dtype == DType::u8) {
-          plain[i] = static_cast<std::byte>(below(word, 256));
-        } else {
-          const bool last = padding && i + 1 == count;
-          const std::int32_t label = last ? -1 : static_cast<std::int32_t>(below(word, 10));
-          std::memcpy(&plain[i * sizeof(label)], &label, sizeof(label));
-        }
+      const Value& value = graph.value(id);
+      const auto count = static_cast<std::uint64_t>(value.type.shape.count());
+      const auto word = [&](std::uint64_t i) {
+        return draw(step, Purpose::synthetic, static_cast<std::uint32_t>(id), i)[0];
+      };
+      std::vector<std::byte> plain(value.type.bytes());
+      if (value.type.dtype == DType::u8) {
+        for (std::uint64_t i = 0; i < count; ++i)
+          plain[i] = static_cast<std::byte>(below(word(i), 256));
+      } else {
+        numbers = value.name == "order" ? order_of(numbers) : std::vector<std::int32_t>(count);
+        for (std::uint64_t i = 0; i < count && value.name != "order"; ++i)
+          numbers[i] = static_cast<std::int32_t>(below(word(i), 10));
+        if (padding && value.name == "labels") numbers.back() = -1;
+        std::memcpy(plain.data(), numbers.data(), plain.size());
       }
-      backend_->write(graph.value(id), program.address(id), plain);
+      backend_->write(value, program.address(id), plain);
     }
   }
 
@@ -62,6 +68,15 @@ class Stepping {
   }
 
  private:
+  static std::vector<std::int32_t> order_of(const std::vector<std::int32_t>& tokens) {
+    std::vector<std::int32_t> order(tokens.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return tokens[idx(a)] < tokens[idx(b)];
+    });
+    return order;
+  }
+
   std::shared_ptr<Backend> backend_;
   std::vector<std::shared_ptr<std::byte>> slots_;
 

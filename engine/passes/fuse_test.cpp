@@ -20,6 +20,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing_support::all_numbers;
 using testing_support::count;
+using testing_support::language;
 using testing_support::model_step;
 using testing_support::residual;
 using testing_support::Stepping;
@@ -45,6 +46,7 @@ Graph step_of(const Tried& tried, StepOptions options) {
   options.computes = [](const AnyOp&, const Types&) { return true; };
   if (std::string_view(tried.model) == "residual")
     return compile_step(residual({.batch = 2, .size = 16}), options);
+  if (std::string_view(tried.model) == "language") return compile_step(language(), options);
   return model_step(tried.model, 2, options);
 }
 
@@ -54,7 +56,10 @@ bool applies(std::string_view row, std::string_view model) {
                                                    "conv+pool"},
       of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",  "conv+statistics",
                "norm+conv", "join+conv",     "dgrad+norm.dgrad"},
-      of_residual{"relu+pool", "softmax+xent", "updates"};
+      of_residual{"relu+pool", "softmax+xent", "updates"},
+      of_language{"add+layer_norm", "softmax+xent", "updates"};
+  if (model == "language") return of_language.contains(row);
+  if (row == "add+layer_norm") return false;
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
   if (model == "mlp" && of_convolutions.contains(row)) return false;
   return !of_norms.contains(row);
@@ -65,7 +70,7 @@ bool applies(std::string_view row, std::string_view model) {
 TEST_P(FusionOf, LeavesTheStepsResultAlone) {
   for (const Tried& tried :
        {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam},
-        Tried{"residual", Optimizer::Kind::sgd}}) {
+        Tried{"residual", Optimizer::Kind::sgd}, Tried{"language", Optimizer::Kind::adam}}) {
     StepOptions fused, unfused;
     unfused.no_fuse.emplace(GetParam().name);
     const Graph one_graph = step_of(tried, fused), other_graph = step_of(tried, unfused);
@@ -110,7 +115,8 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>(
           "no fusion is called 'conv+rleu'; there are relu+pool, "
-          "conv+relu, linear+relu, norm+relu, norm+add+relu, softmax+xent, add+norm.dgrad, "
+          "conv+relu, linear+relu, norm+relu, norm+add+relu, add+layer_norm, softmax+xent, "
+          "add+norm.dgrad, "
           "dgrad+bias, linear.dgrad+relu, updates, conv+pool, conv+statistics, "
           "dgrad+norm.dgrad, norm+conv, join+conv"));
 }
@@ -200,6 +206,36 @@ TEST(FuseNorms, LeavesAValueAloneThatSomethingElseReads) {
   const Graph fused = fuse(std::move(g), FuseStage::forward, {});
   EXPECT_EQ(texts(fused, "batch_norm"), (std::vector<std::string>{"a: ", "b: +add +relu"}));
   EXPECT_EQ(count<Relu>(fused), 1);
+}
+
+// Each norm but the first adds the two parts of what it normalises; the adjoint of the last one has
+// no second gradient to add.
+TEST(FuseLayerNorms, MakesATransformersBlocks) {
+  const Graph fused = fuse(language(), FuseStage::forward, {});
+  EXPECT_EQ(count<Add>(fused), 0);
+  EXPECT_EQ(texts(fused, "layer_norm"),
+            (std::vector<std::string>{"h.0.ln: +bias", "h.1.ln: +bias +add", "ln_f: +bias +add"}));
+  const Graph g = differentiate(fused);
+  EXPECT_EQ(texts(g, "layer_norm.dgrad"),
+            (std::vector<std::string>{"ln_f: +bias", "h.1.ln: +bias +sum", "h.0.ln: +bias"}));
+  EXPECT_EQ(count<Add>(g), 1) << "the first norm reads what no fused norm has added";
+  for (const Node& node : g.nodes)
+    EXPECT_EQ(infer(node.op, g.types(node.in)), g.types(node.out)) << node.title();
+}
+
+// The sum is there when the norm has run: too late for a reader before it, in time for one after.
+TEST(FuseLayerNorms, LeavesASumAloneThatIsReadBeforeTheNorm) {
+  for (const bool before : {true, false}) {
+    Graph g;
+    const Tensor x = g.input("x", {DType::f32, {4, 6}});
+    const Tensor s = add(linear("a", x, {.out = 6}), x);
+    const Tensor early = before ? gelu(s) : Tensor{};
+    const Tensor y = layer_norm("ln", s);
+    cross_entropy(add(y, before ? early : gelu(s)), g.input("labels", {DType::i32, {4}}));
+    const Graph fused = fuse(std::move(g), FuseStage::forward, {});
+    EXPECT_EQ(texts(fused, "layer_norm"),
+              std::vector<std::string>{before ? "ln: +bias" : "ln: +bias +add"});
+  }
 }
 
 }  // namespace

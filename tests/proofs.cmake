@@ -43,7 +43,7 @@ warpstep_test(engine_test TIER host
           ${engine}/run/trainer_test.cpp
           ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
           ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
-          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
+          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.

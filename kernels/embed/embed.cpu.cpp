@@ -72,9 +72,9 @@ std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
 namespace {
 
 // The list of numbers sorted by token, in chunks that depend on its length alone. A run, the
-// numbers of one token, may go on in the chunks after its first one. Each chunk has two rows of
+// numbers of one token, may continue in the chunks after its first one. Each chunk has two rows of
 // memory: `head`, the sum of a run that began before it, and `tail`, that of a run that begins in
-// it and goes on.
+// it and continues.
 struct TokenRuns {
   std::int64_t tokens, width;
   std::int64_t chunk = std::max<std::int64_t>(64, (tokens + 255) / 256);
@@ -129,7 +129,7 @@ void TableGradient::sum_chunk(std::int64_t k) const {
   }
 }
 
-// The run that begins in chunk k and goes on, if there is one: its tail and the heads after it.
+// The run that begins in chunk k and continues, if there is one: its tail and the heads after it.
 void TableGradient::join_tail(std::int64_t k) const {
   const std::int64_t last = runs.end(k) - 1;
   if (!joined(last + 1)) return;

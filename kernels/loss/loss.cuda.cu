@@ -385,9 +385,9 @@ template <class T, int group, Form form>
 __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                                            : form == Form::mixed ? 4
                                                                  : 3)
-    softmax_xent_kernel(XentRows shape, const T* logits,
-                        const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
-                        Criterion criterion, T* d_logits,  // may be the logits'
+    softmax_xent_kernel(XentRows shape, const T* logits, const std::int32_t* __restrict__ labels,
+                        const RowPlan* __restrict__ plans, Criterion criterion,
+                        T* d_logits,  // may be the logits'
                         const StepState* __restrict__ state, XentOut out) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_of_block = blockDim.x / lanes, lane = threadIdx.x % lanes;

@@ -1,12 +1,199 @@
+// Embeddings on the CPU. Bound by memory: forward reads the tokens' rows of the table and writes x;
+// the adjoint reads d_x twice, once by token and once by position, and of a gradient that it adds
+// to only the tokens' rows.
+#include <algorithm>
+#include <utility>
+
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
+namespace {
 
-std::unique_ptr<Kernel> bind(const Embed& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+constexpr std::int64_t large_embed = 16384;  // elements; from here on a team is faster
+
+// y = a (+ b) for one row.
+WARPSTEP_LOOP void add_row_loop(const float* a, const float* b, float* y, std::int64_t width) {
+#pragma omp simd
+  for (std::int64_t c = 0; c < width; ++c) y[c] = a[c] + b[c];
 }
-std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+const auto add_row = vectorized<add_row_loop>();
+
+// Which rows a sum takes, in order.
+struct EveryNth {
+  std::int64_t first, step;
+  WARPSTEP_LOOP std::int64_t operator()(std::int64_t i) const { return first + i * step; }
+};
+struct Listed {
+  const std::int32_t* rows;
+  WARPSTEP_LOOP std::int64_t operator()(std::int64_t i) const { return rows[i]; }
+};
+
+// sum [width] = row(0) + row(1) + ... of x, `count` rows of `pitch` elements; four at a time, as
+// the sum is loaded and stored for each of them otherwise.
+template <class Rows>
+WARPSTEP_LOOP void sum_rows_loop(const float* x, std::int64_t pitch, Rows row, std::int64_t count,
+                                 float* sum, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) sum[c] = 0;
+  std::int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const float *a = x + row(i) * pitch, *b = x + row(i + 1) * pitch, *d = x + row(i + 2) * pitch,
+                *e = x + row(i + 3) * pitch;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) sum[c] = (((sum[c] + a[c]) + b[c]) + d[c]) + e[c];
+  }
+  for (; i < count; ++i) {
+    const float* a = x + row(i) * pitch;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) sum[c] += a[c];
+  }
+}
+const auto sum_every_nth = vectorized<sum_rows_loop<EveryNth>>();
+const auto sum_listed = vectorized<sum_rows_loop<Listed>>();
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
+  const std::int64_t tokens = operands.out_shape()[0], width = operands.out_shape()[1],
+                     sequence = op.sequence;
+  return host_kernel("vector loops", [tokens, width, sequence](const Buffers& b) {
+    const auto* token = as<std::int32_t>(b.in[0]);
+#pragma omp parallel for schedule(static) if (tokens * width > large_embed)
+    for (std::int64_t n = 0; n < tokens; ++n)
+      add_row(as<float>(b.in[2]) + token[n] * width, as<float>(b.in[3]) + n % sequence * width,
+              as<float>(b.out[0]) + n * width, width);
+  });
+}
+
+// The adjoint.
+
+namespace {
+
+// The list of numbers sorted by token, in chunks that depend on its length alone. A run, the
+// numbers of one token, may go on in the chunks after its first one. Each chunk has two rows of
+// memory: `head`, the sum of a run that began before it, and `tail`, that of a run that begins in
+// it and goes on.
+struct TokenRuns {
+  std::int64_t tokens, width;
+  std::int64_t chunk = std::max<std::int64_t>(64, (tokens + 255) / 256);
+  std::int64_t count = (tokens + chunk - 1) / chunk;
+
+  std::size_t bytes() const { return idx(2 * count * width) * sizeof(float); }
+  float* head(void* workspace, std::int64_t k) const {
+    return as<float>(workspace) + 2 * k * width;
+  }
+  float* tail(void* workspace, std::int64_t k) const { return head(workspace, k) + width; }
+  std::int64_t begin(std::int64_t k) const { return k * chunk; }
+  std::int64_t end(std::int64_t k) const { return std::min(tokens, (k + 1) * chunk); }
+};
+
+struct TableGradient {
+  TokenRuns runs;
+  bool sum;
+  const float* d_x;
+  const std::int32_t *token, *order;
+  float* d_table;
+  void* workspace;
+
+  std::int32_t token_at(std::int64_t i) const { return token[order[i]]; }
+  // Whether numbers i - 1 and i of the list are of one run.
+  bool joined(std::int64_t i) const {
+    return i > 0 && i < runs.tokens && token_at(i - 1) == token_at(i);
+  }
+  void sum_chunk(std::int64_t k) const;
+  void join_tail(std::int64_t k) const;
+  // Gives the table the whole sum of a run, which may be made in the table's row.
+  void give(std::int64_t row, const float* total) const;
+};
+
+void TableGradient::give(std::int64_t row, const float* total) const {
+  float* to = d_table + row * runs.width;
+  if (sum)
+    add_row(total, to, to, runs.width);
+  else
+    std::copy_n(total, runs.width, to);
+}
+
+// Runs that lie in chunk k go to the table, parts of others to the workspace.
+void TableGradient::sum_chunk(std::int64_t k) const {
+  const std::int64_t end = runs.end(k);
+  for (std::int64_t i = runs.begin(k), next = i; i < end; i = next) {
+    for (next = i + 1; next < end && joined(next);) ++next;
+    const bool before = joined(i), after = joined(next);
+    // Runs inside of the chunk are summed in the row of the tail, which is its last run.
+    float* total = before ? runs.head(workspace, k) : runs.tail(workspace, k);
+    sum_listed(d_x, runs.width, {order + i}, next - i, total, runs.width);
+    if (!before && !after) give(token_at(i), total);
+  }
+}
+
+// The run that begins in chunk k and goes on, if there is one: its tail and the heads after it.
+void TableGradient::join_tail(std::int64_t k) const {
+  const std::int64_t last = runs.end(k) - 1;
+  if (!joined(last + 1)) return;
+  if (joined(runs.begin(k)) && token_at(runs.begin(k)) == token_at(last)) return;  // began before
+  float* total = runs.tail(workspace, k);
+  for (std::int64_t m = k + 1; m < runs.count; ++m) {
+    add_row(total, runs.head(workspace, m), total, runs.width);
+    const std::int64_t after = runs.end(m);
+    if (after == runs.tokens || token_at(after) != token_at(last)) break;
+  }
+  give(token_at(last), total);
+}
+
+// Without a gradient so far, rows without a token are 0; with one it is already in its place,
+// unless somebody else reads it, too.
+void begin_table(const EmbedGrad& op, std::int64_t count, const Buffers& b) {
+  auto* d_table = as<float>(b.out[0]);
+  if (op.sum && b.in[3] == b.out[0]) return;
+  for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
+    if (op.sum)
+      std::copy(as<float>(b.in[3]) + begin, as<float>(b.in[3]) + end, d_table + begin);
+    else
+      std::fill(d_table + begin, d_table + end, 0.0F);
+  });
+}
+
+// Sums every `sequence`-th row of d_x. A few positions do not feed a team, so their rows are
+// divided, too.
+void sum_positions(const float* d_x, std::int64_t tokens, std::int64_t sequence, std::int64_t width,
+                   float* d_positions) {
+  const std::int64_t panel = sequence >= 64 ? width : 64, panels = (width + panel - 1) / panel;
+#pragma omp parallel for schedule(static) if (tokens * width > large_embed)
+  for (std::int64_t task = 0; task < sequence * panels; ++task) {
+    const std::int64_t t = task / panels, first = task % panels * panel;
+    sum_every_nth(d_x + first, width, {t, sequence}, tokens / sequence,
+                  d_positions + t * width + first, std::min(panel, width - first));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
+  const std::int64_t tokens = operands.in_shape(0)[0], width = operands.in_shape(0)[1];
+  const TokenRuns runs{tokens, width};
+  return host_kernel(
+      "vector loops",
+      [op, runs](const Buffers& b) {
+        const TableGradient table{runs,
+                                  op.sum,
+                                  as<float>(b.in[0]),
+                                  as<std::int32_t>(b.in[1]),
+                                  as<std::int32_t>(b.in[2]),
+                                  as<float>(b.out[0]),
+                                  b.workspace};
+        begin_table(op, op.vocabulary * runs.width, b);
+        const bool large = runs.tokens * runs.width > large_embed;
+#pragma omp parallel for schedule(static) if (large)
+        for (std::int64_t k = 0; k < runs.count; ++k) table.sum_chunk(k);
+#pragma omp parallel for schedule(static) if (large)
+        for (std::int64_t k = 0; k < runs.count; ++k) table.join_tail(k);
+        auto* d_positions = as<float>(b.out[1]);
+        sum_positions(table.d_x, runs.tokens, op.sequence, runs.width, d_positions);
+        std::fill_n(d_positions + op.sequence * runs.width,
+                    (op.positions - op.sequence) * runs.width, 0.0F);
+      },
+      runs.bytes());
 }
 
 }  // namespace warpstep::cpu

@@ -1,12 +1,166 @@
+// Layer norm and its adjoint on the CPU. Bound by memory: a row is read once and then stays in the
+// first cache, where forward passes over it three times (the sum; the squares of deviations from
+// the mean; y) and the adjoint twice (the two means; d_s, d_gamma and d_beta). Two rows at a time:
+// more sums in flight, and half of the loads and stores of what belongs to the channels. Rows of
+// 768 in memory take as long as a copy of what is read and written, 0.53 and 0.86 ns an element on
+// one core of a Sapphire Rapids, rows in the first cache 0.15 and 0.27 ns.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/core/cpu_isa.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
+namespace {
 
-std::unique_ptr<Kernel> bind(const LayerNorm& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+constexpr std::int64_t large_layer_norm = 16384;  // elements; from here on a team is faster
+
+// Chunks of rows depend on the shape alone. One has an even number of rows, few enough to sum them
+// in float; their sums are merged in double, in order.
+struct LayerNormChunks {
+  std::int64_t rows, channels;
+  std::int64_t chunk_rows = std::clamp<std::int64_t>((rows / 64 + 1) / 2 * 2, 16, 128);
+  std::int64_t count = (rows + chunk_rows - 1) / chunk_rows;
+
+  bool large() const { return rows * channels > large_layer_norm; }
+  std::int64_t begin(std::int64_t chunk) const { return chunk * chunk_rows; }
+  std::int64_t end(std::int64_t chunk) const { return std::min(rows, (chunk + 1) * chunk_rows); }
+};
+
+struct LayerNormRows {
+  const float *x, *shortcut, *gamma, *beta;
+  float *y, *mean, *inv_std, *sum;
+  std::int64_t channels;
+  float epsilon;
+};
+
+struct LayerNormGradRows {
+  const float *d_y, *s, *gamma, *mean, *inv_std, *second;
+  float* d_s;
+  std::int64_t channels;
+};
+
+struct LayerNormLoops {
+  // Rows [begin, end): by 2 * add + bias.
+  void (*normalize[4])(const LayerNormRows&, std::int64_t begin, std::int64_t end);
+  // Rows [begin, end), adding to d_gamma and d_beta: by 2 * bias + sum.
+  void (*gradients[4])(const LayerNormGradRows&, float* d_gamma, float* d_beta, std::int64_t begin,
+                       std::int64_t end);
+};
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+namespace layer_norm_avx512 {
+constexpr int register_lanes = 16, tile_rows = 14;
+#include "kernels/layer_norm/layer_norm.inc"
+}  // namespace layer_norm_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace layer_norm_avx2 {
+constexpr int register_lanes = 8, tile_rows = 6;
+#include "kernels/layer_norm/layer_norm.inc"
+}  // namespace layer_norm_avx2
+#pragma GCC pop_options
+#endif
+
+namespace layer_norm_plain {
+constexpr int register_lanes = 4, tile_rows = 4;
+#include "kernels/layer_norm/layer_norm.inc"
+}  // namespace layer_norm_plain
+
+const LayerNormLoops& layer_norm_loops() {
+#if defined(__x86_64__)
+  if (cpu_isa() == CpuIsa::avx512) return layer_norm_avx512::layer_norm_loops;
+  if (cpu_isa() == CpuIsa::avx2) return layer_norm_avx2::layer_norm_loops;
+#endif
+  return layer_norm_plain::layer_norm_loops;
 }
-std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands&) {
-  fail<DeviceError>("{} has no kernel", op.name);
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LayerNorm& op, const Operands& operands) {
+  const LayerNormChunks chunks{operands.in_shape(0)[0], operands.in_shape(0)[1]};
+  return host_kernel(
+      "vector loops",
+      [op, chunks, loop = layer_norm_loops().normalize[2 * op.add + op.bias]](const Buffers& b) {
+        const LayerNormRows rows{.x = as<float>(b.in[0]),
+                                 .shortcut = op.add ? as<float>(b.in.back()) : nullptr,
+                                 .gamma = as<float>(b.in[1]),
+                                 .beta = op.bias ? as<float>(b.in[2]) : nullptr,
+                                 .y = as<float>(b.out[0]),
+                                 .mean = as<float>(b.out[1]),
+                                 .inv_std = as<float>(b.out[2]),
+                                 .sum = op.add ? as<float>(b.out[3]) : nullptr,
+                                 .channels = chunks.channels,
+                                 .epsilon = static_cast<float>(op.epsilon)};
+#pragma omp parallel for schedule(static) if (chunks.large())
+        for (std::int64_t k = 0; k < chunks.count; ++k) loop(rows, chunks.begin(k), chunks.end(k));
+      });
+}
+
+// The adjoint.
+
+namespace {
+
+// The workspace: for each chunk the sums of d_gamma and then, with a bias, of d_beta.
+struct LayerNormParts {
+  LayerNormChunks chunks;
+  std::int64_t kinds;
+
+  std::int64_t width() const { return (chunks.channels + 15) / 16 * 16; }
+  std::size_t bytes() const { return idx(chunks.count * kinds * width()) * sizeof(float); }
+  float* part(void* workspace, std::int64_t chunk, std::int64_t kind) const {
+    return as<float>(workspace) + (chunk * kinds + kind) * width();
+  }
+  void merge(void* workspace, std::int64_t kind, float* sums) const;
+};
+
+void LayerNormParts::merge(void* workspace, std::int64_t kind, float* sums) const {
+  constexpr std::int64_t panel = 64;
+  for (std::int64_t first = 0; first < chunks.channels; first += panel) {
+    const std::int64_t here = std::min(panel, chunks.channels - first);
+    std::array<double, panel> total{};
+    for (std::int64_t k = 0; k < chunks.count; ++k)
+      for (std::int64_t c = 0; c < here; ++c)
+        total[idx(c)] += static_cast<double>(part(workspace, k, kind)[first + c]);
+    for (std::int64_t c = 0; c < here; ++c) sums[first + c] = static_cast<float>(total[idx(c)]);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands& operands) {
+  const LayerNormChunks chunks{operands.in_shape(0)[0], operands.in_shape(0)[1]};
+  const LayerNormParts parts{chunks, op.bias ? 2 : 1};
+  return host_kernel(
+      "vector loops",
+      [op, chunks, parts,
+       loop = layer_norm_loops().gradients[2 * op.bias + op.sum]](const Buffers& b) {
+        const LayerNormGradRows rows{.d_y = as<float>(b.in[0]),
+                                     .s = as<float>(b.in[1]),
+                                     .gamma = as<float>(b.in[2]),
+                                     .mean = as<float>(b.in[3]),
+                                     .inv_std = as<float>(b.in[4]),
+                                     .second = op.sum ? as<float>(b.in[5]) : nullptr,
+                                     .d_s = as<float>(b.out[0]),
+                                     .channels = chunks.channels};
+#pragma omp parallel for schedule(static) if (chunks.large())
+        for (std::int64_t k = 0; k < chunks.count; ++k) {
+          float* d_gamma = parts.part(b.workspace, k, 0);
+          float* d_beta = parts.part(b.workspace, k, op.bias ? 1 : 0);
+          std::fill_n(d_gamma, parts.kinds * parts.width(), 0.0F);
+          loop(rows, d_gamma, d_beta, chunks.begin(k), chunks.end(k));
+        }
+        for (std::int64_t kind = 0; kind < parts.kinds; ++kind)
+          parts.merge(b.workspace, kind, as<float>(b.out[idx(1 + kind)]));
+      },
+      parts.bytes());
 }
 
 }  // namespace warpstep::cpu

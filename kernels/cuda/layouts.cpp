@@ -219,6 +219,15 @@ class LayoutPass {
       if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
   }
 
+  void place(const Attention&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    store(node.out[0], padded(node.out[0]));
+  }
+  void place(const AttentionGrad&, Node& node) {
+    for (const int i : {0, 1, 2}) want(node, i, padded(node.in[idx(i)]));
+    store(node.out[0], padded(node.out[0]));
+  }
+
   void place(const SoftmaxXent&, Node& node) {
     want(node, 0, padded(node.in[0]));
     if (node.out.size() > 2) store_like(node.out[2], node.in[0]);

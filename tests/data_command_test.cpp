@@ -155,6 +155,15 @@ TEST_F(DataCommand, TurnsTextIntoTokens) {
                              " --tokenizer bpe --vocab-size 260 --format llmc --end-of-text");
   EXPECT_THAT(trained.out, HasSubstr("tokenizer bpe, vocabulary 260"));
   EXPECT_THAT(run("info " + (folder_ / "bpe")).out, HasSubstr("of U16, llm.c, ids up to "));
+  EXPECT_EQ(run("verify " + (folder_ / "char")).out,
+            (folder_ / "char") + ": 84 tokens, all ids are below 16\n");
+  put(folder_ / "wrong/train.bin", std::vector<std::uint8_t>{3, 0, 16, 0});
+  std::filesystem::copy(folder_ / "char/tokenizer.json", folder_ / "wrong/tokenizer.json");
+  const Result wrong = run("verify " + (folder_ / "wrong"));
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.out, HasSubstr("/train.bin: byte 2: token 1 is 16, but ids must be below 16"));
+  EXPECT_THAT(run("info " + (folder_ / "wrong")).err,
+              HasSubstr("/train.bin: has ids that are not in the vocabulary"));
   const Result again = run("tokenize " + texts + (folder_ / "char") + " --tokenizer char");
   EXPECT_EQ(again.code, 1);
   EXPECT_THAT(again.err, HasSubstr("/char: exists and is not an empty folder"));

@@ -40,9 +40,9 @@ struct TokenizeSummary {
 // trained on at most 256 pieces of a MiB, evenly spaced, of the training part.
 //
 // Memory does not grow with the texts: a few MiB per worker, and when merges are trained their
-// different words. A run of text without a space is cut after 2 MiB, where BPE would merge across.
-// Equal texts and options give equal files for any number of workers. Throws DataError that names
-// the text and the byte, UsageError for wrong options.
+// different words. A run of more than 1 MiB without a space may be cut where BPE would merge
+// across. Equal texts and options give equal files for any number of workers. Throws DataError that
+// names the text and the byte, UsageError for wrong options.
 TokenizeSummary tokenize(const std::vector<std::string>& texts, const std::string& out,
                          const TokenizeOptions& options);
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include "data/formats/tokens.h"
 #include "data/io/file.h"
 #include "data/write/tokenize.h"
 #include "engine/core/clock.h"
+#include "engine/core/error.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -69,6 +71,10 @@ int token_info(const std::string& spec, double val_split, bool json) {
   all["vocabulary"] = data.vocabulary;
   all["vocabulary_from"] = data.vocabulary_from;
   if (data.tokenizer) all["tokenizer"] = data.tokenizer_name;
+  for (const char* split : {"train", "val"})
+    if (all.contains(split) && all[split]["largest"] >= data.vocabulary)
+      say("{}: has ids that are not in the vocabulary; `warpstep data verify` names the first\n",
+          all[split]["path"].get<std::string>());
   if (json) {
     fmt::print("{}\n", all.dump(2, ' ', false, TokenJson::error_handler_t::replace));
     return done;
@@ -77,6 +83,23 @@ int token_info(const std::string& spec, double val_split, bool json) {
     if (all.contains(split)) print_tokens(split, all[split]);
   fmt::print("vocabulary: {} (by {})\n", data.vocabulary, data::printable(data.vocabulary_from));
   if (data.tokenizer) fmt::print("tokenizer: {}\n", data.tokenizer_name);
+  return done;
+}
+
+int verify_tokens(const std::string& spec) {
+  const data::TokenData data = data::open_tokens(spec, {.val_split = 0});
+  for (const std::string& warning : data.warnings) say("{}\n", warning);
+  std::vector<std::int32_t> ids(std::size_t{1} << 20);
+  try {
+    for (const data::TokenSet* set : {&data.train, &data.val})
+      for (std::uint64_t at = 0; at < set->size(); at += ids.size())
+        set->read(at, std::span(ids).first(std::min<std::uint64_t>(ids.size(), set->size() - at)));
+  } catch (const DataError& error) {
+    fmt::print("{}\n", error.what());
+    return failed;
+  }
+  fmt::print("{}: {} tokens, all ids are below {}\n", spec, data.train.size() + data.val.size(),
+             data.vocabulary);
   return done;
 }
 

@@ -70,6 +70,14 @@ endif()
 warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
+warpstep_test(gemm_bf16_test TIER cpu
+              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_bf16.cpp"
+                      "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"
+              LINK warpstep::engine OpenMP::OpenMP_CXX)
+set_target_properties(gemm_bf16_test PROPERTIES UNITY_BUILD OFF)
+warpstep_test(precision_spread_cpu_test TIER cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
+target_compile_definitions(precision_spread_cpu_test PRIVATE WARPSTEP_TESTED_BACKEND="cpu")
+add_dependencies(precision_spread_cpu_test warpstep_cpu)
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)

@@ -225,32 +225,50 @@ inline void amx_end() {
 
 inline void no_configuration() {}
 
-// The end of a tile: the sums of all parts, bias and relu, rounded to the
-// rows of c.
-inline void finish_tile(const Bf16TileEnd& t) {
+// 16 numbers of bf16.
+WARPSTEP_VECTOR __m512 half_of(const Bf16* from, __mmask16 mask) {
+  const __m512i words = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, from));
+  return (__m512)_mm512_maskz_slli_epi32(mask, words, 16);
+}
+
+// The end of a tile: the sums of all parts, bias and relu, rounded to the rows of c.
+template <bool several, bool biased, bool relu>
+__attribute__((noinline)) void finish_tile_of(const Bf16TileEnd& t) {
   const __mmask32 columns = ~__mmask32{0} >> (32 - t.columns);
-  const auto half_of = [&](const Bf16* from, int j) __attribute__((always_inline)) {
-    const auto mask = static_cast<__mmask16>(columns >> 16 * j);
-    return (__m512)_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + 16 * j)), 16);
-  };
-  __m512 bias[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-  if (t.bias)
-    for (int j = 0; j < 2; ++j) bias[j] = half_of(t.bias, j);
-  for (int i = 0; i < t.rows; ++i) {
-    if (!t.c[i]) continue;
+  __m512 bias[2];
+  unrolled<2>([&]<int j>() __attribute__((always_inline)) {
+    bias[j] = biased ? half_of(t.bias + 16 * j, static_cast<__mmask16>(columns >> 16 * j))
+                     : _mm512_setzero_ps();
+  });
+  const float* from = t.sums;
+  for (int i = 0; i < t.rows; ++i, from += square) {
+    Bf16* c = t.c[i];
+    if (!c) continue;
     __m512 sum[2];
-    for (int j = 0; j < 2; ++j) {
-      const float* from = t.sums + i * square + 16 * j;
-      sum[j] = _mm512_loadu_ps(from);
-      for (std::int64_t p = 1; p < t.parts; ++p)
-        sum[j] = _mm512_add_ps(sum[j], _mm512_loadu_ps(from + p * t.apart));
-      if (t.bias) sum[j] = _mm512_add_ps(sum[j], bias[j]);
-      if (t.relu) sum[j] = _mm512_max_ps(sum[j], _mm512_setzero_ps());
-    }
-    _mm512_mask_storeu_epi16(t.c[i] + t.first, columns,
-                             (__m512i)_mm512_cvtne2ps_pbh(sum[1], sum[0]));
+    unrolled<2>([&]<int j>() __attribute__((always_inline)) {
+      sum[j] = _mm512_loadu_ps(from + 16 * j);
+      if constexpr (several)
+        for (std::int64_t p = 1; p < t.parts; ++p)
+          sum[j] = _mm512_add_ps(sum[j], _mm512_loadu_ps(from + p * t.apart + 16 * j));
+      if constexpr (biased) sum[j] = _mm512_add_ps(sum[j], bias[j]);
+      if constexpr (relu) sum[j] = _mm512_maskz_max_ps(0xFFFF, sum[j], _mm512_setzero_ps());
+    });
+    const auto rounded = (__m512i)_mm512_cvtne2ps_pbh(sum[1], sum[0]);
+    if (t.columns == square)
+      _mm512_storeu_si512(c + t.first, rounded);
+    else
+      _mm512_mask_storeu_epi16(c + t.first, columns, rounded);
   }
+}
+
+inline void finish_tile(const Bf16TileEnd& t) {
+  typedef void (*Run)(const Bf16TileEnd&);
+  static constexpr Run runs[2][2][2] = {
+      {{finish_tile_of<false, false, false>, finish_tile_of<false, false, true>},
+       {finish_tile_of<false, true, false>, finish_tile_of<false, true, true>}},
+      {{finish_tile_of<true, false, false>, finish_tile_of<true, false, true>},
+       {finish_tile_of<true, true, false>, finish_tile_of<true, true, true>}}};
+  runs[t.parts > 1][t.bias != nullptr][t.relu](t);
 }
 
 }  // namespace bf16

@@ -10,7 +10,9 @@
 
 namespace warpstep::cpu {
 
-constexpr std::int64_t block_depth = 640;  // that is packed at once, at most
+// That is packed at once, at most: a strip and a panel of it fit into a first-level cache of 48
+// KiB.
+constexpr std::int64_t block_depth = 320;
 
 alignas(64) constexpr std::array<Bf16, square> zeros{};
 using Lines = std::array<const Bf16*, block_depth>;

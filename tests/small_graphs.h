@@ -82,9 +82,11 @@ inline Graph language(const Language& options = {}) {
   const Type tokens{DType::i32, {options.batch * options.sequence}};
   const Tensor slot = g.input("tokens", tokens), order = g.input("order", tokens),
                labels = g.input("labels", tokens);
-  const Tensor embedded = embed(
-      "wte", "wpe", slot, order,
-      {.vocabulary = options.vocabulary, .sequence = options.sequence, .width = options.width});
+  const Tensor embedded = embed("wte", "wpe", slot, order,
+                                {.vocabulary = options.vocabulary,
+                                 .sequence = options.sequence,
+                                 .width = options.width,
+                                 .deviation = 0.1});
   Tensor x = embedded;
   for (const std::string block : {"h.0", "h.1"}) {
     Tensor y = linear(block + ".fc", layer_norm(block + ".ln", x), {.out = 2 * options.width});

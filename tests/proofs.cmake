@@ -98,7 +98,7 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda)
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
-  warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp
+  warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
                 LINK warpstep::models)
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.

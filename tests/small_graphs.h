@@ -84,9 +84,10 @@ inline Graph language(const Language& options = {}) {
                labels = g.input("labels", tokens);
   const Tensor embedded = embed("wte", "wpe", slot, order,
                                 {.vocabulary = options.vocabulary,
-                                 .context = options.sequence,
+                                 .context = options.sequence + 2,
                                  .sequence = options.sequence,
-                                 .width = options.width});
+                                 .width = options.width,
+                                 .deviation = 0.1});
   Tensor x = embedded;
   for (const std::string block : {"h.0", "h.1"}) {
     Tensor y = linear(block + ".fc", layer_norm(block + ".ln", x), {.out = 2 * options.width});

@@ -88,7 +88,8 @@ void Bf16Products::expect_exact(ProductShape shape, const Operand16& a, const Op
       }
       if (relu) sum = std::max(0.0, sum);
       const double found = element(c, i * shape.n + j);
-      const double rounding = 0x1p-8 * std::abs(sum) + 0x1p-23 * std::sqrt(shape.k + 1.0) * size;
+      const double rounding =
+          0x1p-8 * std::abs(sum) + 0x1p-23 * std::sqrt(static_cast<double>(shape.k) + 1) * size;
       ASSERT_NEAR(found, sum, 1.01 * rounding + 1e-37)
           << "element " << i << ", " << j << " of " << shape.m << "x" << shape.n << "x" << shape.k;
     }

@@ -75,6 +75,19 @@ TEST_F(Text, ResumesInMidEpochBitForBit) {
   EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
 }
 
+TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
+  std::vector<std::string> arguments = start(out_);
+  *(std::ranges::find(arguments, "--data") + 1) = data_ + "/train.bin";
+  const Ended ended = run(with(arguments, "--val-split", "0.25", "--steps", "7"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("1,500 training and 500 validation tokens"));
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "9"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const Ended evaluated = run({"eval", out_, "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
+}
+
 TEST_F(Text, RefusesWhatDoesNotFit) {
   const auto refused = [&](const std::vector<std::string>& more, int code,
                            const std::string& message) {

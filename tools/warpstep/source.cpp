@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "data/formats/cached.h"
+#include "data/io/file.h"
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
@@ -107,6 +108,8 @@ namespace {
 
 Source open_text(const RunOptions& options, const models::Model& model, data::Split split,
                  data::Split as) {
+  if (!data::exists(options.data))
+    fail<DataError>("--data {}: there is no such folder or file", options.data);
   if (!data::has_tokens(options.data))
     fail<UsageError>(
         "--data {}: {} is a model of text, but there are no tokens; `warpstep data tokenize` makes "

@@ -414,6 +414,9 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
     float total = 1;
     if (form == Form::general && label >= 0)
       total = (1 - criterion.smoothing) * weight_of(criterion, targets) + smooth;
+    // Gradients may replace logits: of the label and of class 0, which any lane may have read. A
+    // block has met in its reductions.
+    if constexpr (group != whole_block) __syncwarp();
     if (d_logits != nullptr)
       write_gradient<form>(row, of, targets, criterion, shape.classes, total, scale,
                            d_logits + offset);

@@ -3,7 +3,7 @@
 // the mean; y) and the adjoint twice (the two means; d_s, d_gamma and d_beta). Two rows at a time:
 // more sums in flight, and half of the loads and stores of what belongs to the channels. Rows of
 // 768 in memory take as long as a copy of what is read and written, 0.53 and 0.86 ns per element on
-// one core of a Sapphire Rapids, rows in the first cache 0.15 and 0.27 ns.
+// one core of a Granite Rapids, rows in the first cache 0.15 and 0.27 ns.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 
@@ -111,6 +112,14 @@ TEST_F(Text, RefusesWhatDoesNotFit) {
   refused({"--windows", "all"}, 2, "there are shuffled, random and sequential");
   make_set(folder_ / "images");
   refused({"--data", folder_ / "images"}, 2, "gpt2-nano is a model of text");
+  const std::vector<std::string> images = short_run(folder_ / "images", out_);
+  for (const auto& [option, value, message] :
+       {std::array{"--model-option", "heads=2", "mlp has no options"},
+        std::array{"--sequence", "8", "--sequence is for models of text"}}) {
+    const Ended ended = run(with(images, option, value));
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
   const Ended image = run(short_run(data_, out_));
   EXPECT_EQ(image.exit_code, 1);
   EXPECT_THAT(image.err, HasSubstr("holds tokens, not images"));

@@ -128,11 +128,22 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   return source;
 }
 
+// What a model of images would ignore.
+void refuse_text_options(const RunOptions& options, const models::Model& model) {
+  models::resolve_settings(model, options.model_option);
+  const char* given = options.sequence > 0     ? "--sequence"
+                      : options.val_split >= 0 ? "--val-split"
+                                               : nullptr;
+  if (given)
+    fail<UsageError>("{} is for models of text, and {} is one of images", given, model.name);
+}
+
 }  // namespace
 
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as) {
   if (model.is_text()) return open_text(options, model, split, as);
+  refuse_text_options(options, model);
   Source source;
   source.recipe = recipe_of(options, model, as);
   source.dataset = data::open(options.data, split,

@@ -70,6 +70,15 @@ endif()
 warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
+# One driver per backend.
+foreach(backend_tier ${op_tiers})
+  string(REPLACE ":" ";" pair ${backend_tier})
+  list(GET pair 0 backend)
+  list(GET pair 1 tier)
+  warpstep_test(statistics_${backend}_test TIER ${tier} SOURCES statistics_test.cpp LINK warpstep::models)
+  target_compile_definitions(statistics_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
+  add_dependencies(statistics_${backend}_test warpstep_ref warpstep_${backend})
+endforeach()
 warpstep_test(gemm_bf16_test TIER cpu
               SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_bf16.cpp"
                       "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"

@@ -39,6 +39,7 @@ std::string_view name(Role role) {
     case Role::average: return "average";
     case Role::state: return "state";
     case Role::report: return "report";
+    case Role::sums: return "sums";
   }
   return "?";
 }

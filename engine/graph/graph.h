@@ -36,6 +36,7 @@ enum class Role : std::uint8_t {
   average,      // of a parameter over the run, f32
   state,        // StepState
   report,       // the ring of StepReports, in the host's memory
+  sums,         // the ring of BlockSums, likewise
 };
 std::string_view name(Role role);
 inline bool is_persistent(Role role) {
@@ -108,6 +109,13 @@ struct Buffer {
   bool saved = true;           // in checkpoints; constants of the options are not
 };
 
+// A part of the model that training reports on, see engine/passes/statistics.h.
+struct Block {
+  std::string name;  // "h.3"
+  int output = -1;   // value; -1: nothing is measured
+  bool has_parameters = false;
+};
+
 class Graph;
 
 // A handle that model code passes around.
@@ -129,8 +137,10 @@ class Graph {
   int logits = -1;          // set by models; loss and correct by the loss
   int loss = -1;
   int correct = -1;
-  int state = -1;   // StepState; made by the first that wants it
-  int report = -1;  // made with the optimiser of a step that has a loss
+  int state = -1;             // StepState; made by the first that wants it
+  int report = -1;            // made with the optimiser of a step that has a loss
+  int block_sums = -1;        // made by add_statistics()
+  std::vector<Block> blocks;  // a row of block_sums each
 
   Value& value(int id) { return values[idx(id)]; }
   const Value& value(int id) const { return values[idx(id)]; }

@@ -4,10 +4,12 @@
 #include "engine/passes/inference.h"
 #include "engine/passes/recompute.h"
 #include "engine/passes/schedule.h"
+#include "engine/passes/statistics.h"
 
 namespace warpstep {
 
 Graph compile_step(Graph graph, const StepOptions& options) {
+  const std::vector<Block> blocks = find_blocks(graph);
   const FuseOptions fusion{options.training, options.no_fuse, options.computes};
   if (!options.training) graph = for_inference(std::move(graph));
   graph = fuse(std::move(graph), FuseStage::forward, fusion);
@@ -23,6 +25,8 @@ Graph compile_step(Graph graph, const StepOptions& options) {
   }
   graph = apply_precision(std::move(graph), options.precision);
   if (options.training) graph = fuse(std::move(graph), FuseStage::lowered, fusion);
+  if (options.training && options.statistics)
+    graph = add_statistics(std::move(graph), blocks, options.optimizer);
   return schedule(std::move(graph));
 }
 

@@ -15,13 +15,14 @@ struct StepOptions {
   Precision precision = Precision::fp32;
   std::set<std::string, std::less<>> no_fuse;
   std::vector<std::string> recompute = {};  // scopes, see engine/passes/recompute.h
+  bool statistics = false;                  // of blocks, see engine/passes/statistics.h
   // Which ops of engine/graph/ops/norm_conv.h may be made; without it none.
   Computes computes = {};
 };
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
-// report -> precision -> fuse norms and convolutions -> schedule. Without training only the forward
-// half.
+// report -> precision -> fuse norms and convolutions -> statistics -> schedule. Without training
+// only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

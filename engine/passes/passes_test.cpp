@@ -12,6 +12,7 @@
 #include "engine/passes/autodiff.h"
 #include "engine/passes/compile.h"
 #include "engine/passes/schedule.h"
+#include "engine/passes/statistics.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
@@ -204,6 +205,42 @@ TEST(Schedule, RefusesANodeBeforeItsInput) {
   std::swap(g.nodes[1], g.nodes[2]);
   EXPECT_THAT([&] { schedule(g); },
               ThrowsMessage<Error>(HasSubstr("conv/relu needs conv/conv before it is made")));
+}
+
+// ---- statistics
+
+TEST(Blocks, EndAtTheFirstNumberOfAName) {
+  EXPECT_EQ(block_name("h.3.attn.c_attn.weight"), "h.3");
+  EXPECT_EQ(block_name("layer1.0.downsample.1.bias"), "layer1.0");
+  EXPECT_EQ(block_name("conv1.weight"), "conv1");
+  EXPECT_EQ(block_name("0.weight"), "0");
+  EXPECT_EQ(block_name("fc"), "fc");
+  EXPECT_EQ(block_name(""), "");
+}
+
+TEST(Blocks, HaveTheLastValueThatIsComputedOfThem) {
+  const Graph model = testing_support::language();
+  std::vector<std::string> outputs;
+  for (const Block& block : find_blocks(model)) {
+    const int producer = block.output < 0 ? -1 : model.producers()[idx(block.output)];
+    outputs.push_back(
+        block.name + (producer < 0 ? "" : fmt::format(" {}", name(model.nodes[idx(producer)].op))));
+  }
+  EXPECT_THAT(outputs, testing::ElementsAre("wte embed", "h.0 add", "h.1 add", "ln_f layer_norm",
+                                            "lm_head linear", "wpe"));
+}
+
+TEST(Statistics, LeaveEveryOtherCallAsItIs) {
+  for (const char* model : {"gpt2", "resnet18", "airbench"}) {
+    const auto calls = [&](bool statistics) {
+      const Graph step = model_step(model, 2, {.statistics = statistics});
+      std::vector<std::string> texts;
+      for (const Node& node : step.nodes)
+        if (!is_measure(node.op)) texts.push_back(node.title() + " " + text(node.op));
+      return texts;
+    };
+    EXPECT_EQ(calls(true), calls(false)) << model;
+  }
 }
 
 }  // namespace

@@ -54,6 +54,14 @@ void add_update(Graph& graph, std::size_t p, const Optimizer& optimizer) {
 
 }  // namespace
 
+Optimizer rule_of(const Optimizer& optimizer, const Type& parameter) {
+  Optimizer rule = optimizer;
+  const bool has_decayed = optimizer.kind == Optimizer::Kind::lars;  // LarsScale adds the decay
+  if (has_decayed || (!optimizer.decays_vectors && parameter.shape.rank() < 2))
+    rule.weight_decay = 0;
+  return rule;
+}
+
 Node check_gradients(const Graph& graph, double clip_norm) {
   Node check{.op = CheckGradients{clip_norm},
              .in = {graph.state},
@@ -71,17 +79,9 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
   const Tensor state = graph.step_state();
   if (options.accumulate > 1) add_accumulators(graph, options.accumulate);
   if (options.clip_norm > 0) graph.nodes.push_back(check_gradients(graph, options.clip_norm));
-  Optimizer rule = optimizer;
-  if (optimizer.kind == Optimizer::Kind::lars) {
-    add_lars(graph, optimizer);
-    rule.weight_decay = 0;  // LARS has added it
-  }
-  for (const std::size_t p : graph.section_order()) {
-    Optimizer own = rule;
-    if (!rule.decays_vectors && graph.value(graph.parameters[p].value).type.shape.rank() < 2)
-      own.weight_decay = 0;
-    add_update(graph, p, own);
-  }
+  if (optimizer.kind == Optimizer::Kind::lars) add_lars(graph, optimizer);
+  for (const std::size_t p : graph.section_order())
+    add_update(graph, p, rule_of(optimizer, graph.value(graph.parameters[p].value).type));
   graph.record(Phase::update,
                Clock{.schedule = schedule,
                      .beta1 = optimizer.beta1,

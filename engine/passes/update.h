@@ -17,6 +17,9 @@ struct UpdateOptions {
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
                     const UpdateOptions& options = {});
 
+// The rule of one parameter of this type: without decay of what does not decay.
+Optimizer rule_of(const Optimizer& optimizer, const Type& parameter);
+
 // The node that checks what the updates will read, see CheckGradients.
 Node check_gradients(const Graph& graph, double clip_norm);
 

@@ -44,6 +44,13 @@ class Program {
   // stream; the first stream waits for them where the plan requires it, at the latest after the
   // last call.
   void enqueue(std::size_t call);
+  // Whether the next steps run the calls that measure (OpKind::measure); at first they do not, and
+  // enqueue() does nothing for such a call.
+  void measure(bool measures) { measures_ = measures; }
+  bool measures() const { return measures_; }
+  bool runs(std::size_t call) const {
+    return measures_ || !is_measure(graph_.nodes[idx(calls_[call].node)].op);
+  }
   void wait() const;  // until everything enqueued is done
   const Lanes& lanes() const { return lanes_; }
 
@@ -78,6 +85,7 @@ class Program {
   std::shared_ptr<std::byte> arena_;
   std::vector<Call> calls_;
   std::vector<const void*> slots_;
+  bool measures_ = false;
 };
 
 }  // namespace warpstep

@@ -70,6 +70,7 @@ class Eager final : public Runner {
   void run() override {
     std::int64_t begin = observer_ ? static_cast<std::int64_t>(now_ns()) : 0;
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
+      if (!program_.runs(i)) continue;
       const record::Span span(names_[i], i);
       program_.enqueue(i);
       if (!observer_) continue;
@@ -93,13 +94,14 @@ class GraphReplay final : public Runner {
 
   void run() override {
     if (!std::exchange(warm_, true)) return eager_.run();
-    const std::vector<const void*> slots(program_.inputs().begin(), program_.inputs().end());
-    auto found = recordings_.find(slots);
+    const Variant variant{program_.measures(),
+                          {program_.inputs().begin(), program_.inputs().end()}};
+    auto found = recordings_.find(variant);
     if (found == recordings_.end()) {
       static const record::Name name{"capture"};
       const record::Span span(name);
       found = recordings_
-                  .emplace(slots,
+                  .emplace(variant,
                            program_.backend().record(program_.stream(), [this] { eager_.run(); }))
                   .first;
     }
@@ -113,7 +115,9 @@ class GraphReplay final : public Runner {
   Program& program_;
   Eager eager_;
   bool warm_ = false;
-  std::map<std::vector<const void*>, std::unique_ptr<Recording>> recordings_;
+  // What differs between two steps of a program: whether it measures, and its inputs' slots.
+  using Variant = std::pair<bool, std::vector<const void*>>;
+  std::map<Variant, std::unique_ptr<Recording>> recordings_;
 };
 
 class Poisoning final : public Runner {

@@ -101,6 +101,8 @@ Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
   state_value_.layout.bytes = sizeof(StepState);
   state_ = backend_->allocate(sizeof(StepState));
   reports_ = backend_->allocate_host(report_ring * sizeof(StepReport));
+  blocks_ = graph.blocks.size();
+  if (blocks_ > 0) block_sums_ = backend_->allocate_host(report_ring * blocks_ * sizeof(BlockSums));
   set_step_state({});
 }
 
@@ -167,6 +169,7 @@ std::byte* Store::section_address(std::size_t parameter, Section section) const 
 void* Store::address(const Value& value) const {
   if (value.role == Role::state) return state_.get();
   if (value.role == Role::report) return reports_.get();
+  if (value.role == Role::sums) return block_sums_.get();
   const std::size_t p = idx(value.parameter);
   switch (value.role) {
     case Role::parameter: return section_address(p, Section::parameter);
@@ -289,6 +292,11 @@ StepReport Store::report(std::int64_t step) const {
     fail<DeviceError>("{}: no report of step {} arrived; the last one is of step {}",
                       backend_->name(), step, found.step);
   return found;
+}
+
+std::span<const BlockSums> Store::block_sums(std::int64_t step) const {
+  const auto* ring = reinterpret_cast<const BlockSums*>(block_sums_.get());
+  return {ring + idx(step % report_ring) * blocks_, blocks_};
 }
 
 StepState Store::step_state() const {

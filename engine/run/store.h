@@ -79,6 +79,9 @@ class Store {
   // The report of one of the last `report_ring` steps, which must be done; DeviceError if there is
   // none.
   StepReport report(std::int64_t step) const;
+  // The sums of each block in one of the last `report_ring` steps, which must be done and have
+  // measured them.
+  std::span<const BlockSums> block_sums(std::int64_t step) const;
 
   StepState step_state() const;
   void set_step_state(const StepState& state);
@@ -113,6 +116,8 @@ class Store {
   std::shared_ptr<std::byte> memory_;
   std::shared_ptr<std::byte> state_;
   std::shared_ptr<std::byte> reports_;
+  std::shared_ptr<std::byte> block_sums_;  // null if the step measures none
+  std::size_t blocks_ = 0;
 };
 
 }  // namespace warpstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
@@ -17,11 +18,10 @@ const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
     report_name{"read back", Kind::sync}, observers_name{"observers"},
     evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"};
 
-bool scales_loss(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    const auto* clock = std::get_if<Clock>(&node.op);
-    return clock && clock->scaling.enabled;
-  });
+Clock clock_of(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    if (const auto* clock = std::get_if<Clock>(&node.op)) return *clock;
+  return {};
 }
 
 std::string loss_text(double value) {  // without a NaN's sign, which has no meaning
@@ -45,7 +45,9 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
     : parts_(std::move(parts)), options_(options) {
   if (options_.epochs == 0 && options_.max_steps == 0)
     fail<UsageError>("a run needs a limit: a number of epochs or of steps");
-  scales_loss_ = scales_loss(parts_.step.graph());
+  const Clock clock = clock_of(parts_.step.graph());
+  scales_loss_ = clock.scaling.enabled;
+  accumulate_ = static_cast<std::uint64_t>(clock.accumulate);
   if (!parts_.runner) {
     own_runner_ = graph_runner(parts_.step);
     parts_.runner = own_runner_.get();
@@ -92,7 +94,7 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
   saved_ = false;
   bool due = false;
   do {
-    launch();
+    launch(progress.step + flights_.size() + 1);
     Progress launched = progress;
     launched.step += flights_.size();
     launched.next.step += flights_.size();
@@ -104,16 +106,18 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
   while (!flights_.empty()) land(progress);
 }
 
-void Trainer::launch() {
+void Trainer::launch(std::uint64_t step) {
   const Batch& batch = next_batch();
   const std::uint64_t begin = now_ns();
   {
     const record::Span span(step_name);
     give_batch(parts_.step, batch);
+    parts_.step.measure(measures(step));
     parts_.runner->step();
   }
   const std::uint64_t mark = parts_.step.stream().mark();
-  flights_.push_back({mark, batch.count, batch.wait_ns, batch.copy_wait_ns, now_ns() - begin});
+  flights_.push_back({mark, batch.count, batch.wait_ns, batch.copy_wait_ns, now_ns() - begin,
+                      parts_.step.measures()});
 }
 
 const Batch& Trainer::next_batch() {
@@ -148,8 +152,8 @@ void Trainer::land(Progress& progress) {
 }
 
 StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) const {
-  const StepReport report =
-      parts_.step.store().report(first_step_ + static_cast<std::int64_t>(progress.step) + 1);
+  const std::int64_t at = first_step_ + static_cast<std::int64_t>(progress.step) + 1;
+  const StepReport report = parts_.step.store().report(at);
   StepRecord record{.step = progress.step + 1,
                     .epoch = progress.next.epoch + 1,
                     .step_in_epoch = progress.next.step + 1,
@@ -162,6 +166,8 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .score = {},
                     .epoch_score = progress.epoch_score,
                     .learning_rate = report.learning_rate,
+                    .blocks = flight.measured ? block_statistics(parts_.step, at)
+                                              : std::vector<BlockStatistics>(),
                     .times = {},
                     .begin_ns = last_step_end_ns_,
                     .end_ns = std::max(now_ns(), last_step_end_ns_)};
@@ -269,6 +275,36 @@ bool Trainer::evaluation_due(const Progress& progress) const {
 bool Trainer::evaluation_step(const Progress& progress) const {
   return parts_.evaluation && options_.evaluate_every_steps > 0 &&
          progress.step % options_.evaluate_every_steps == 0;
+}
+
+bool Trainer::measures(std::uint64_t step) const {
+  const std::uint64_t every = options_.measure_every_steps;
+  if (every == 0 || step % accumulate_ != 0) return false;
+  return step == accumulate_ || step / every > (step - accumulate_) / every;
+}
+
+std::vector<BlockStatistics> block_statistics(const Program& step, std::int64_t at) {
+  const Graph& graph = step.graph();
+  const std::span<const BlockSums> sums = step.store().block_sums(at);
+  std::vector<BlockStatistics> all;
+  for (std::size_t b = 0; b < sums.size(); ++b) {
+    constexpr double none = std::numeric_limits<double>::quiet_NaN();
+    BlockStatistics block{graph.blocks[b].name, none, none, none, none, none, none, none};
+    if (graph.blocks[b].has_parameters) {
+      block.gradient_norm = std::sqrt(sums[b].gradient_squares);
+      block.parameter_norm = std::sqrt(sums[b].parameter_squares);
+      block.update_norm = std::sqrt(sums[b].update_squares);
+    }
+    if (const int output = graph.blocks[b].output; output >= 0) {
+      const auto count = static_cast<double>(graph.value(output).type.shape.count());
+      block.mean = sums[b].sum / count;
+      block.rms = std::sqrt(sums[b].squares / count);
+      block.largest = sums[b].largest;
+      block.zeros = 1 - sums[b].nonzero / count;
+    }
+    all.push_back(std::move(block));
+  }
+  return all;
 }
 
 void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped) {

@@ -27,6 +27,15 @@ struct StepTimes {
   StepTimes& operator+=(const StepTimes& other);
 };
 
+// A block of the model in one step, see engine/graph/ops/statistics.h. NaN where there is nothing
+// to measure: a block without parameters, or whose output is kept nowhere.
+struct BlockStatistics {
+  std::string name;                                               // "h.3"
+  double gradient_norm = 0, parameter_norm = 0, update_norm = 0;  // L2, over its parameters
+  double mean = 0, rms = 0, largest = 0, zeros = 0;               // of its output; zeros is a share
+};
+std::vector<BlockStatistics> block_statistics(const Program& step, std::int64_t at);
+
 struct StepRecord {
   std::uint64_t step = 0;           // of the run, from 1
   std::uint64_t epoch = 0;          // from 1
@@ -40,6 +49,7 @@ struct StepRecord {
   Score score;               // of this batch
   Score epoch_score;         // of the epoch so far
   float learning_rate = 0;
+  std::vector<BlockStatistics> blocks;  // empty in a step that did not measure them
   StepTimes times;
   std::uint64_t begin_ns = 0, end_ns = 0;  // engine/core/clock.h; times.total_ns() apart
 };
@@ -85,6 +95,9 @@ struct TrainOptions {
   std::uint64_t evaluate_every_steps = 0;  // in addition; 0: never
   bool evaluate_untrained = true;
   std::uint64_t save_every_steps = 0;  // in addition to the end of each epoch; 0: never
+  // Steps between those that measure the blocks, if the step can (StepOptions::statistics); the
+  // first update and then the first at or after each multiple. 0: none.
+  std::uint64_t measure_every_steps = 0;
 };
 
 enum class Outcome : std::uint8_t { finished, interrupted };
@@ -121,11 +134,12 @@ class Trainer {
     std::uint64_t wait_ns = 0;
     std::uint64_t copy_wait_ns = 0;
     std::uint64_t launch_ns = 0;  // of this thread
+    bool measured = false;
   };
 
   void begin(const Progress& progress);
   void train(Progress& progress, const std::atomic<bool>& stop);
-  void launch();
+  void launch(std::uint64_t step);
   const Batch& next_batch();
   void land(Progress& progress);
   StepRecord record_of(const Progress& progress, const Flight& flight) const;
@@ -142,12 +156,14 @@ class Trainer {
   bool save_due(const Progress& progress) const;
   bool evaluation_due(const Progress& progress) const;
   bool evaluation_step(const Progress& progress) const;
+  bool measures(std::uint64_t step) const;
 
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
   std::vector<Flight> flights_;  // oldest first
   bool scales_loss_ = false;
+  std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one

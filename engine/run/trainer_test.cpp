@@ -121,6 +121,35 @@ TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
             "v0 s1 e1 c1 s2 e2 v2 c2 finished");
 }
 
+// The first update, then the first at or after each multiple.
+TEST(Trainer, MeasuresTheBlocksOfSomeSteps) {
+  struct Measured final : TrainObserver {
+    void on_step(const StepRecord& r) override {
+      if (r.blocks.empty()) return;
+      steps.push_back(r.step);
+      EXPECT_EQ(r.blocks[1].name, "fc1");
+      EXPECT_GT(r.blocks[1].update_norm, 0);
+    }
+    std::vector<std::uint64_t> steps;
+  };
+  const auto measured = [](std::int64_t accumulate, std::uint64_t every) {
+    StepOptions options{.statistics = true};
+    options.update.accumulate = accumulate;
+    Program step(model_step("mlp", 1, options), open_backend("ref"));
+    step.store().initialize(1);
+    GreyImages data;
+    Measured seen;
+    Trainer trainer({.step = step, .data = data, .observers = {&seen}},
+                    {.epochs = 0, .max_steps = 9, .measure_every_steps = every});
+    Progress progress;
+    trainer.run(progress, false);
+    return seen.steps;
+  };
+  EXPECT_THAT(measured(1, 4), ElementsAre(1, 4, 8));
+  EXPECT_THAT(measured(2, 3), ElementsAre(2, 4, 6));
+  EXPECT_THAT(measured(1, 0), ElementsAre());
+}
+
 TEST(Trainer, RefusesAPositionBeyondTheEpoch) {
   for (const std::uint64_t step : {3, 9}) {
     SmallRun run;

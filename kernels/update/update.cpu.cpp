@@ -79,27 +79,45 @@ WARPSTEP_LOOP void copy_loop(const float* __restrict p, Bf16* __restrict copy, s
 }
 const auto copy_parameters = vectorized<copy_loop>();
 
+// An optimiser's rule in one step, for gradients of type G.
+template <class G>
+class Rule {
+ public:
+  Rule(const Optimizer& o, const StepState& state)
+      : moments_(o.moments()),
+        adam_(adam_factors(o, state)),
+        sgd_{state.gradient_factor, static_cast<float>(o.weight_decay),
+             static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F, state.learning_rate} {}
+
+  // Of `count` elements; m and v are null where the rule has no such moment.
+  void operator()(float* p, const G* g, float* m, float* v, std::int64_t count) const {
+    if (moments_ == 2)
+      adam<G>(adam_, p, g, m, v, count);
+    else if (moments_ == 1)
+      sgd_with_momentum<G>(sgd_, p, g, m, count);
+    else
+      sgd<G>(sgd_, p, g, count);
+  }
+
+ private:
+  int moments_;
+  AdamFactors adam_;
+  SgdFactors sgd_;
+};
+
 // `gradient` of type G; `copy` may be null.
 template <class G>
 void update(const Optimizer& o, const Buffers& b, Bf16* copy, std::int64_t count) {
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
-  const AdamFactors factors = adam_factors(o, state);
-  const SgdFactors sgd_factors{state.gradient_factor, static_cast<float>(o.weight_decay),
-                               static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F,
-                               state.learning_rate};
+  const Rule<G> rule(o, state);
   float* p = as<float>(b.in[0]);
   const G* g = as<G>(b.in[1]);
   float* m = o.moments() > 0 ? as<float>(b.in[3]) : nullptr;
   float* v = o.moments() > 1 ? as<float>(b.in[4]) : nullptr;
   for_chunks(count, [&](std::int64_t i, std::int64_t end) {
     const std::int64_t n = end - i;
-    if (v)
-      adam<G>(factors, p + i, g + i, m + i, v + i, n);
-    else if (m)
-      sgd_with_momentum<G>(sgd_factors, p + i, g + i, m + i, n);
-    else
-      sgd<G>(sgd_factors, p + i, g + i, n);
+    rule(p + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr, n);
     if (copy) copy_parameters(p + i, copy + i, n);
   });
 }
@@ -268,6 +286,71 @@ std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
       accumulate<float>(average + i, parameter + i, static_cast<float>(op.decay),
                         static_cast<float>(1 - op.decay), n);
     });
+  });
+}
+
+// Statistics.
+
+namespace {
+
+// y -= x
+WARPSTEP_LOOP void subtract_loop(const float* __restrict x, float* __restrict y,
+                                 std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] -= x[i];
+}
+const auto subtract = vectorized<subtract_loop>();
+
+// The squares of what `rule` adds to `count` parameters, computed on copies in the first cache.
+template <class G>
+double squares_of_update(const Rule<G>& rule, const float* p, const G* g, const float* m,
+                         const float* v, std::int64_t count) {
+  constexpr std::int64_t most = 1024;
+  float after[most], first[most], second[most];
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; i += most) {
+    const std::int64_t n = std::min(most, count - i);
+    std::copy_n(p + i, n, after);
+    if (m) std::copy_n(m + i, n, first);
+    if (v) std::copy_n(v + i, n, second);
+    rule(after, g + i, m ? first : nullptr, v ? second : nullptr, n);
+    subtract(p + i, after, n);
+    sum += squares_of<float>(after, n);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const UpdateStatistics& op, const Operands& operands) {
+  const std::int64_t count = operands.in_shape(2).count();
+  return with_stored(operands.in(3).type.dtype, [&]<class G>() {
+    return host_kernel(
+        "loops",
+        [op, count](const Buffers& b) {
+          const auto& state = *as<StepState>(b.in[0]);
+          const Rule<G> rule(op.optimizer, state);
+          const float* p = as<float>(b.in[2]);
+          const G* g = as<G>(b.in[3]);
+          const float* m = op.optimizer.moments() > 0 ? as<float>(b.in[4]) : nullptr;
+          const float* v = op.optimizer.moments() > 1 ? as<float>(b.in[5]) : nullptr;
+          auto* partial = as<double>(b.workspace);
+          BlockSums& sums = block_sums(as<BlockSums>(b.in[1]), state, op.blocks, op.block);
+          const double unscale = 1 / static_cast<double>(state.loss_scale);
+          const double gradient = squares(g, count, partial) * unscale * unscale;
+          const double parameter = squares(p, count, partial);
+          double update = 0;
+          if (updates(state)) {
+            for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+              partial[i / chunk_elements] = squares_of_update<G>(
+                  rule, p + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr, end - i);
+            });
+            for (std::int64_t c = 0; c < chunks(count); ++c) update += partial[c];
+          }
+          sums.gradient_squares = gradient + (op.first ? 0 : sums.gradient_squares);
+          sums.parameter_squares = parameter + (op.first ? 0 : sums.parameter_squares);
+          sums.update_squares = update + (op.first ? 0 : sums.update_squares);
+        },
+        idx(chunks(count)) * sizeof(double));
   });
 }
 

@@ -53,37 +53,6 @@ __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std:
 
 using Kind = UpdateRule::Kind;
 
-// The coefficients that change from step to step; each thread computes them in a few instructions.
-struct Coefficients {
-  float factor, rate, keep, root_scale;
-};
-
-template <Kind kind>
-__device__ inline Coefficients coefficients(const UpdateRule& rule, const StepState& state) {
-  const float rate = state.learning_rate;
-  const float factor = state.gradient_factor;
-  if constexpr (kind != Kind::adam) return {factor, rate, 1, 1};
-  return {factor, rate / state.bias_correction1, 1 - rate * rule.decoupled_decay,
-          1 / sqrtf(state.bias_correction2)};
-}
-
-// PyTorch's formulas in f32: p is the parameter, g its gradient, m and v its moments.
-template <Kind kind>
-__device__ inline void step(const UpdateRule& rule, const Coefficients& now, float& p, float g,
-                            float& m, float& v) {
-  g = g * now.factor + rule.decay * p;
-  if constexpr (kind == Kind::sgd) {
-    p -= now.rate * g;
-  } else if constexpr (kind == Kind::adam) {
-    m += rule.one_minus_beta1 * (g - m);
-    v = rule.beta2 * v + rule.one_minus_beta2 * (g * g);
-    p = now.keep * p - now.rate * m / (sqrtf(v) * now.root_scale + rule.epsilon);
-  } else {
-    m = rule.momentum * m + g;
-    p -= now.rate * (kind == Kind::nesterov ? g + rule.momentum * m : m);
-  }
-}
-
 template <Kind kind>
 inline constexpr bool has_first = kind != Kind::sgd;
 template <Kind kind>
@@ -126,7 +95,7 @@ __global__ void __launch_bounds__(update_threads)
     update_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest) {
   if (!updates(*buffers.state)) return;
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
-  const Coefficients now = coefficients<kind>(rule, *buffers.state);
+  const Coefficients now = coefficients(rule, *buffers.state);
   if (thread < quads) step_quad<kind, G, C>(rule, now, buffers, std::size_t{thread} * quad);
   if (thread < rest) step_one<kind, G, C>(rule, now, buffers, std::size_t{quads} * quad + thread);
 }

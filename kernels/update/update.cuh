@@ -28,4 +28,35 @@ struct QuadExtent {
   unsigned quads, rest, blocks;
 };
 
+// The coefficients that change from step to step; each thread computes them in a few instructions.
+struct Coefficients {
+  float factor, rate, keep, root_scale;
+};
+
+__device__ inline Coefficients coefficients(const UpdateRule& rule, const StepState& state) {
+  const float rate = state.learning_rate;
+  const float factor = state.gradient_factor;
+  if (rule.kind != UpdateRule::Kind::adam) return {factor, rate, 1, 1};
+  return {factor, rate / state.bias_correction1, 1 - rate * rule.decoupled_decay,
+          1 / sqrtf(state.bias_correction2)};
+}
+
+// PyTorch's formulas in f32: p is the parameter, g its gradient, m and v its moments.
+template <UpdateRule::Kind kind>
+__device__ inline void step(const UpdateRule& rule, const Coefficients& now, float& p, float g,
+                            float& m, float& v) {
+  using Kind = UpdateRule::Kind;
+  g = g * now.factor + rule.decay * p;
+  if constexpr (kind == Kind::sgd) {
+    p -= now.rate * g;
+  } else if constexpr (kind == Kind::adam) {
+    m += rule.one_minus_beta1 * (g - m);
+    v = rule.beta2 * v + rule.one_minus_beta2 * (g * g);
+    p = now.keep * p - now.rate * m / (sqrtf(v) * now.root_scale + rule.epsilon);
+  } else {
+    m = rule.momentum * m + g;
+    p -= now.rate * (kind == Kind::nesterov ? g + rule.momentum * m : m);
+  }
+}
+
 }  // namespace warpstep::cuda

@@ -30,6 +30,16 @@ void adam(const Optimizer& o, const StepState& state, double& p, double g, doubl
   p -= rate / static_cast<double>(state.bias_correction1) * m / (root + o.epsilon);
 }
 
+// `first` and `second` are null where the optimiser has no such moment.
+void apply(const Optimizer& o, const StepState& state, double& p, double stored, double* first,
+           double* second) {
+  const double g = stored * static_cast<double>(state.gradient_factor);
+  if (o.adaptive())
+    adam(o, state, p, g, *first, *second);
+  else
+    sgd(o, static_cast<double>(state.learning_rate), p, g, first);
+}
+
 void update(const Update& op, const Buffers& b, std::int64_t count, DType copied) {
   const Optimizer& o = op.optimizer;
   const StepState state = *as<StepState>(b.in[2]);
@@ -38,11 +48,8 @@ void update(const Update& op, const Buffers& b, std::int64_t count, DType copied
   double* second = o.moments() > 1 ? as<double>(b.in[4]) : nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     double& p = as<double>(b.in[0])[i];
-    const double g = as<double>(b.in[1])[i] * static_cast<double>(state.gradient_factor);
-    if (!o.adaptive())
-      sgd(o, static_cast<double>(state.learning_rate), p, g, first ? first + i : nullptr);
-    else
-      adam(o, state, p, g, first[i], second[i]);
+    apply(o, state, p, as<double>(b.in[1])[i], first ? first + i : nullptr,
+          second ? second + i : nullptr);
     if (op.copy) as<double>(b.in[op.operands() - 1])[i] = rounded(p, copied);
   }
 }
@@ -150,6 +157,26 @@ std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
         double& average = as<double>(b.in[p + 1])[i];
         average = op.decay * average + (1 - op.decay) * as<double>(b.in[p])[i];
       }
+  });
+}
+
+std::unique_ptr<Kernel> bind(const UpdateStatistics& op, const Operands& operands) {
+  return host_kernel("loops", [op, count = operands.in_shape(2).count()](const Buffers& b) {
+    const auto& state = *as<StepState>(b.in[0]);
+    const Optimizer& o = op.optimizer;
+    BlockSums& sums = block_sums(as<BlockSums>(b.in[1]), state, op.blocks, op.block);
+    if (op.first) sums.gradient_squares = sums.parameter_squares = sums.update_squares = 0;
+    const double scale = static_cast<double>(state.loss_scale);
+    sums.gradient_squares += squares(as<double>(b.in[3]), count) / (scale * scale);
+    sums.parameter_squares += squares(as<double>(b.in[2]), count);
+    for (std::int64_t i = 0; updates(state) && i < count; ++i) {
+      const double before = as<double>(b.in[2])[i];
+      double after = before;
+      double m = o.moments() > 0 ? as<double>(b.in[4])[i] : 0;
+      double v = o.moments() > 1 ? as<double>(b.in[5])[i] : 0;
+      apply(o, state, after, as<double>(b.in[3])[i], o.moments() > 0 ? &m : nullptr, &v);
+      sums.update_squares += (after - before) * (after - before);
+    }
   });
 }
 

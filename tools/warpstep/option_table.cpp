@@ -414,6 +414,12 @@ OptionGroup run_group() {
          .check = whole_number(1)},
         &O::log_every,
         in_train},
+       {{.name = "--stats-every",
+         .help = "steps between measurements of every block of the model: norms of gradient, "
+                 "parameters and update, and moments of its output; 0: none",
+         .check = whole_number()},
+        &O::stats_every,
+        with_step},
        {{.name = "--checkpoint-every",
          .help = "steps between checkpoints, in addition to those of epochs; 0: only those",
          .check = whole_number()},

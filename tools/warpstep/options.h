@@ -82,6 +82,7 @@ struct RunOptions {
   std::string profile_rank;
   bool profile_counters = false;
   std::uint64_t log_every = 10;
+  std::uint64_t stats_every = 0;
   std::uint64_t checkpoint_every = 0;
   std::uint64_t keep_checkpoints = 2;
   bool keep_best = true;

@@ -170,6 +170,20 @@ Json times_json(const StepTimes& times) {
           {"other_ms", milliseconds(times.other_ns)}};
 }
 
+// JSON has null for what is not measured, or not finite.
+Json blocks_json(const std::vector<BlockStatistics>& blocks) {
+  Json all = Json::object();
+  for (const BlockStatistics& block : blocks)
+    all[block.name] = {{"gradient_norm", block.gradient_norm},
+                       {"parameter_norm", block.parameter_norm},
+                       {"update_ratio", block.update_norm / block.parameter_norm},
+                       {"mean", block.mean},
+                       {"rms", block.rms},
+                       {"largest", block.largest},
+                       {"zeros", block.zeros}};
+  return all;
+}
+
 // Those of later steps will be found again.
 void forget_bad_samples(const fs::path& path, std::uint64_t step) {
   if (fs::is_symlink(path)) fs::remove(path);  // its target does not belong to the run
@@ -262,7 +276,7 @@ void RunDirectory::collect(const Json& line) {
 }
 
 void RunDirectory::on_step(const StepRecord& r) {
-  if (r.step % log_every_ != 0 && r.step != 1) return;
+  if (r.step % log_every_ != 0 && r.step != 1 && r.blocks.empty()) return;
   Json line{{"kind", "step"},
             {"step", r.step},
             {"epoch", r.epoch},
@@ -275,6 +289,7 @@ void RunDirectory::on_step(const StepRecord& r) {
   if (r.loss_scale != 1 || r.skipped > 0)
     line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});
   if (r.gradient_norm > 0) line["gradient_norm"] = r.gradient_norm;
+  if (!r.blocks.empty()) line["blocks"] = blocks_json(r.blocks);
   line.update(times_json(r.times));
   append(line);
 }

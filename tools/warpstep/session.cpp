@@ -110,6 +110,7 @@ Graph training_graph(const RunOptions& options, const Source& source, const Back
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
   step.update = update_options(options);
+  step.statistics = options.stats_every > 0;
   return compile_step(
       models::build(models::find(options.model), build_options(options, source, backend)), step);
 }

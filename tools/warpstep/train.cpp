@@ -200,7 +200,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                    .max_steps = job.options.steps,
                    .limit_batches = job.options.limit_batches,
                    .evaluate_every_steps = job.options.eval_every,
-                   .save_every_steps = job.options.checkpoint_every});
+                   .save_every_steps = job.options.checkpoint_every,
+                   .measure_every_steps = job.options.stats_every});
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {

@@ -17,6 +17,7 @@
 #include "engine/graph/ops/pixels.h"
 #include "engine/graph/ops/pointwise.h"
 #include "engine/graph/ops/pool.h"
+#include "engine/graph/ops/statistics.h"
 #include "engine/graph/ops/update.h"
 
 namespace warpstep {
@@ -42,6 +43,7 @@ namespace warpstep {
   OP(SoftmaxXent) OP(LossGrad)                                              \
   OP(Clock) OP(Update) OP(UpdateAll) OP(CheckGradients) OP(Accumulate)      \
   OP(LarsScale) OP(Average) OP(Report)                                      \
+  OP(ActivationStatistics) OP(UpdateStatistics)                             \
   OP(Custom)
 // clang-format on
 
@@ -75,6 +77,9 @@ void set_storage_dtype(AnyOp& op, DType dtype);
 bool set_scaled(AnyOp& op);
 bool is_scaled(const AnyOp& op);
 
+inline bool is_measure(const AnyOp& op) {
+  return kind(op) == OpKind::measure;
+}
 inline bool is_view(const AnyOp& op) {
   return kind(op) == OpKind::view;
 }

@@ -49,6 +49,7 @@ enum class OpKind : std::uint8_t {
   derived,   // made later: by differentiate(), or by a fusion after it
   update,    // changes parameters or their averages, by their gradients
   state,     // of the step itself: the clock, gradients summed over steps, the report
+  measure,   // reads the step for the host and changes nothing: only some steps run it
   move,      // the same values in other memory or another layout, inserted by a backend
   view,      // its input under another shape: no call, one buffer; its adjoint is a view
 };

@@ -20,6 +20,14 @@ function(warpstep_op_library name)
   endif()
 endfunction()
 
+# warpstep_plugin(NAME SOURCES ... [LINK my_ops]): NAME.so for `warpstep train --plugin`, see docs/plugins.md.
+function(warpstep_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} MODULE ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES PREFIX "")
+  target_link_libraries(${name} PRIVATE ${arg_LINK} warpstep::models)
+endfunction()
+
 # The file that defines warpstep::cases::all(), and the code that runs cases.
 function(warpstep_op_cases name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})

@@ -34,6 +34,18 @@ Tensor pixels(const Inputs& inputs, const BuildOptions& options, const Shape& im
                    options.std.empty() ? quarter : options.std);
 }
 
+// Cross-entropy, unless the model has a loss of its own.
+void add_loss(const Model& model, Graph& graph, Tensor logits, Tensor rows,
+              const LossOptions& options) {
+  if (graph.loss < 0) return cross_entropy(logits, graph.find_input("labels"), rows, options);
+  if (rows.graph != nullptr || options != LossOptions{})
+    fail<UsageError>(
+        "{} has a loss of its own: leave out --label-smoothing, --class-weights, --loss, and "
+        "transforms that mix images",
+        model.name);
+  graph.logits = logits.id;
+}
+
 Graph build_text(const Model& model, const BuildOptions& options) {
   const Settings settings =
       options.settings.text().empty() ? resolve_settings(model) : options.settings;
@@ -52,8 +64,8 @@ Graph build_text(const Model& model, const BuildOptions& options) {
             .order = graph.input("order", tokens, role),
             .sequence = sequence,
             .vocabulary = own > 0 ? own : of_data};
-  const Tensor labels = graph.input("labels", tokens, role);
-  cross_entropy(model.text_logits(in, settings), labels, {}, options.loss);
+  graph.input("labels", tokens, role);
+  add_loss(model, graph, model.text_logits(in, settings), {}, options.loss);
   return graph;
 }
 
@@ -71,7 +83,7 @@ Graph build(const Model& model, const BuildOptions& options) {
   const Inputs inputs = declare_inputs(graph, options, image);
   const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
   const bool mixed = options.rows || (planned && options.pixels->mix);
-  cross_entropy(logits, inputs.labels, mixed ? inputs.rows : Tensor{}, options.loss);
+  add_loss(model, graph, logits, mixed ? inputs.rows : Tensor{}, options.loss);
   return graph;
 }
 

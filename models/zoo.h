@@ -1,6 +1,7 @@
 // The table of models that come with Warpstep, and their builders.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <string_view>
 
@@ -16,7 +17,9 @@ struct Tokens {
   std::int64_t vocabulary = 0;
 };
 
-// A model of images has `logits`, one of text `text_logits`.
+// A model of images has `logits`, one of text `text_logits`. Its loss is the cross-entropy of the
+// logits with the input "labels" (Graph::find_input), i32, one per row of them, -1 for padding; a
+// builder that calls set_loss() has its own instead.
 struct Model {
   std::string_view name;
   std::string_view description;
@@ -26,6 +29,7 @@ struct Model {
   std::string_view transforms{};                          // default of its training data
   Tensor (*text_logits)(const Tokens& tokens, const Settings& settings) = nullptr;
   std::string_view settings{};  // of text_logits, where they differ from the table's
+  std::span<const Setting> (*table)() = nullptr;  // of settings; null: none
 
   bool is_text() const { return text_logits != nullptr; }
 };
@@ -35,7 +39,10 @@ std::span<const Setting> settings_of(const Model& model);
 // With the model's own settings, then `assigned`: "heads=12". Throws UsageError.
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
 
-std::span<const Model> zoo();
+const std::deque<Model>& zoo();
+// Adds models to the zoo, those of `source`, unless it has added them before. DataError where a
+// name is taken.
+void add_models(std::span<const Model> models, const std::string& source);
 const Model& find(std::string_view name);  // UsageError with the nearest name
 
 // The builders, one file each: from normalised images [N,H,W,C] to logits [N,classes].

@@ -85,6 +85,12 @@ Tensor Graph::input(std::string value_name, Type type, Role role) {
   return {this, inputs.back()};
 }
 
+Tensor Graph::find_input(std::string_view name) {
+  for (const int id : inputs)
+    if (value(id).name == name) return {this, id};
+  fail<Error>("this graph has no input '{}'", name);
+}
+
 Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> initial, bool saved) {
   for (const Buffer& other : buffers)
     if (other.name == buffer_name)

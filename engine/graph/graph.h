@@ -146,6 +146,7 @@ class Graph {
   const Value& value(int id) const { return values[idx(id)]; }
   int add_value(Type type, Role role, std::string name);
   Tensor input(std::string name, Type type, Role role = Role::input);  // or Role::resident
+  Tensor find_input(std::string_view name);                            // Error if there is none
   Tensor buffer(std::string name, Shape shape, std::vector<float> initial, bool saved = true);
   Tensor step_state();
   // Infers the outputs' types, adds them and the node; a ShapeError names scope, op and model line.

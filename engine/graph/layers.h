@@ -90,6 +90,7 @@ struct LossOptions {
   double label_smoothing = 0;          // 0 to 1
   std::vector<float> class_weights{};  // one a class; empty: all 1
   bool raw = false;  // the model's output counts as log-probabilities: NLL without a softmax
+  bool operator==(const LossOptions&) const = default;
 };
 
 // Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With

@@ -63,6 +63,7 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
 void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
 void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
+void find_many_calls(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings);

@@ -368,6 +368,50 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+constexpr std::uint64_t many_calls = 100;  // of one layer in a step
+constexpr double least_many = 0.05;        // of a step
+
+// "768 token_loss.dgrad (3.58 ms, 146 MiB)", the longest three of a layer's ops.
+std::string ops_of(const Facts& facts, const std::string& layer) {
+  struct Sum {
+    std::string op;
+    double calls = 0, ns = 0, bytes = 0;
+  };
+  std::vector<Sum> sums;
+  for (const CallRow& call : facts.analysis.work.calls) {
+    if (call.layer != layer) continue;
+    auto sum = std::ranges::find(sums, call.op, &Sum::op);
+    if (sum == sums.end()) sum = sums.insert(sums.end(), {.op = call.op});
+    const double runs = static_cast<double>(call.count) / facts.steps;
+    sum->calls += runs;
+    sum->ns += static_cast<double>(call.total_ns) / facts.steps;
+    sum->bytes += call.bytes * runs;
+  }
+  std::ranges::stable_sort(sums, std::ranges::greater(), &Sum::ns);
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(sums.size(), 3); ++i)
+    text += fmt::format("{}{:.0f} {} ({}, {})", i == 0 ? "" : ", ", sums[i].calls, sums[i].op,
+                        quantity(sums[i].ns, Unit::ns), quantity(sums[i].bytes, Unit::bytes));
+  return text;
+}
+
+}  // namespace
+
+// A loop over samples or tokens in a model's code: each call has its overhead, and its adjoint
+// often writes a gradient of the whole input.
+void find_many_calls(const Facts& facts, std::vector<Finding>& findings) {
+  for (const LayerRow& layer : facts.analysis.work.layers) {
+    if (layer.calls < many_calls || layer.ns < least_many * facts.step_ns) continue;
+    findings.push_back(
+        {.key = "many-calls",
+         .text = fmt::format("Layer {} is {} calls per step.", layer.layer, layer.calls),
+         .evidence = fmt::format("{}: {}", facts.of_step(layer.ns), ops_of(facts, layer.layer)),
+         .advice = "replace the loop in the model by one op over all its rows"});
+  }
+}
+
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
   for (const LayerRow& layer : facts.analysis.work.layers) {
     if (layer.ns < least_layer * facts.step_ns || layer.of_peak <= 0 || layer.of_peak >= low_peak)

@@ -170,6 +170,28 @@ TEST(DeviceFindings, AreOfDevicesAlone) {
 using testing::Case;
 using ::testing::HasSubstr;
 
+TEST(DeviceFindings, ALoopOfCalls) {
+  const auto looped = [](std::uint64_t calls, double ns) {
+    Case c(false);
+    for (std::uint64_t i = 0; i < calls; ++i)
+      c.analysis.work.calls.push_back({.layer = "loss",
+                                       .op = i % 2 == 0 ? "token_loss.dgrad" : "add",
+                                       .count = 10,
+                                       .total_ns = i % 2 == 0 ? 20'000U : 10'000U,
+                                       .bytes = 1 << 20});
+    c.analysis.work.layers = {{.layer = "loss", .calls = calls, .ns = ns}};
+    return c.finding("many-calls");
+  };
+  EXPECT_FALSE(looped(99, 500'000));
+  EXPECT_FALSE(looped(200, 49'000));
+  const auto finding = looped(200, 51'000);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->text, "Layer loss is 200 calls per step.");
+  EXPECT_THAT(
+      finding->evidence,
+      HasSubstr("(5.1 %): 100 token_loss.dgrad (200 us, 100 MiB), 100 add (100 us, 100 MiB)"));
+}
+
 // A convolution and an addition; the convolution takes `share` of the calls' time.
 Case with_convolution(double share, const std::string& precision) {
   Case c;

@@ -93,13 +93,39 @@ std::string breakdown_text(const Analysis& analysis) {
   return text;
 }
 
-std::string calls_text(const Work& work) {
+// Calls by what they compute, for steps of so many alike that the longest say little.
+std::string ops_text(const Work& work, double steps) {
+  std::vector<const OpRow*> ops;
+  for (const OpRow& op : work.ops) ops.push_back(&op);
+  std::ranges::stable_sort(ops, std::ranges::greater(), [](const OpRow* op) { return op->share; });
+  const std::size_t count = std::min(ops.size(), longest_calls);
+  std::string text = fmt::format("\n{:<26} {:<11} {:>7} {:>8} {:>7} {:>8} {:>7}\n",
+                                 fmt::format("Longest {} of {} ops", count, ops.size()), "phase",
+                                 "calls", "time", "share", "MiB", "GFLOP");
+  for (std::size_t i = 0; i < count; ++i) {
+    const OpRow& op = *ops[i];
+    text += fmt::format("{} {} {:>7.0f} {:>8} {:>7} {:>8.1f} {:>7}\n", fitted(op.op, 26),
+                        fitted(op.phase, 11), static_cast<double>(op.count) / steps,
+                        quantity(op.ns, Unit::ns), quantity(op.share, Unit::share),
+                        op.bytes / (1 << 20),
+                        op.flops > 0 ? fmt::format("{:.2f}", op.flops * 1e-9) : "-");
+  }
+  return text;
+}
+
+// The longest calls, or the ops where these calls are less than a quarter of the step.
+std::string calls_text(const Work& work, double steps) {
+  constexpr double least_told = 0.25;
   std::vector<const CallRow*> calls;
   for (const CallRow& call : work.calls) calls.push_back(&call);
   std::ranges::stable_sort(calls, std::ranges::greater(),
                            [](const CallRow* call) { return call->share; });
   const std::size_t count = std::min(calls.size(), longest_calls);
   if (count == 0 || !has_call_times(work)) return "";
+  double told = 0;
+  for (std::size_t i = 0; i < count; ++i) told += calls[i]->share;
+  if (told < least_told && calls.size() > count && !work.ops.empty())
+    return ops_text(work, std::max(1.0, steps));
   std::string text = fmt::format("\n{:<26} {:<11} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
                                  fmt::format("Longest {} of {} calls", count, calls.size()),
                                  "phase", "median", "p95", "share", "GFLOP/s", "of peak");
@@ -185,7 +211,8 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
   if (const std::string outside = outside_steps(session); !outside.empty())
     text += fmt::format("  {}\n", wrapped(outside, 2));
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
-  text += calls_text(analysis.work) + findings_text(session, analysis);
+  text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted)) +
+          findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
   for (const std::string& note : analysis.trust.notes)
     text += fmt::format("- {}\n", wrapped(sentence(note), 2));

@@ -57,6 +57,26 @@ TEST(TerminalReport, SaysAllOnAScreen) {
   EXPECT_EQ(terminal_report(example.session, example.analysis), golden);
 }
 
+// Ten of hundreds of calls alike say little: then ops, with how often each is called.
+TEST(TerminalReport, SumsCallsByOpWhereTheyAreManyAlike) {
+  Example example = cpu_example();
+  for (CallRow& call : example.analysis.work.calls) call.share = 0.01;
+  example.analysis.work.ops = {
+      {.op = "add", .phase = "data_grad", .count = 400, .ns = 1e6, .share = 0.02, .bytes = 1 << 20},
+      {.op = "token_loss",
+       .phase = "forward",
+       .count = 2000,
+       .ns = 4e6,
+       .share = 0.1,
+       .flops = 5e7}};
+  EXPECT_THAT(
+      terminal_report(example.session, example.analysis),
+      ::testing::HasSubstr(
+          "Longest 2 of 2 ops         phase         calls     time   share      MiB   GFLOP\n"
+          "token_loss                 forward         100  4.00 ms  10.0 %      0.0    0.05\n"
+          "add                        data_grad        20  1.00 ms   2.0 %      1.0       -\n"));
+}
+
 // Of characters, not bytes.
 std::size_t widest(const std::string& text) {
   std::istringstream lines(text);

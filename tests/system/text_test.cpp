@@ -46,7 +46,7 @@ class Text : public testing::Test {
 };
 
 TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
-  const Ended ended = run(with(start(out_), "--steps", "40"));
+  const Ended ended = run(with(with(start(out_), "--steps", "40"), "--stats-every", "20"));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("2,000 training and 301 validation tokens"),
                                HasSubstr("perplexity"), HasSubstr("tokens/s")));
@@ -59,6 +59,16 @@ TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
   std::vector<std::uint64_t> evaluated;
   for (const Json& line : metrics(out_))
     if (line["kind"] == "evaluation") evaluated.push_back(line["step"]);
+  std::vector<std::uint64_t> measured;
+  for (const Json& line : metrics(out_)) {
+    if (!line.contains("blocks")) continue;
+    measured.push_back(line["step"]);
+    const Json& block = line["blocks"]["h.0"];
+    EXPECT_GT(block["update_ratio"], 1e-5) << block;
+    EXPECT_GT(block["rms"], 1e-3) << block;
+    EXPECT_TRUE(line["blocks"]["lm_head"]["parameter_norm"].is_null()) << "it is the table's";
+  }
+  EXPECT_THAT(measured, testing::ElementsAre(1, 20, 40));
   // An epoch has 124 / 8 = 15 steps; 40 is the end.
   EXPECT_THAT(evaluated, testing::ElementsAre(0, 10, 15, 20, 30, 40));
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/zoo.h"
+#include "models/plugin.h"
 #include "profiler/recorder/rank_clock.h"
 #include "profiler/recorder/recorder.h"
 
@@ -32,7 +32,13 @@ OptionGroup data_group() {
   using O = RunOptions;
   return {
       "Data",
-      {{{.name = "model",
+      {{{.name = "--plugin",
+         .help = "library with models of your own, see docs/plugins.md",
+         .check = parsed_by([](const std::string& text) { models::load_plugin(text); }),
+         .type = "FILE"},
+        &O::plugin,
+        in_all},
+       {{.name = "model",
          .help = "name of a model: cifar10cnn, resnet50, ...",
          .check = parsed_by([](const std::string& text) { models::find(text); })},
         &O::model,

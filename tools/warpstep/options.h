@@ -21,6 +21,7 @@ namespace warpstep::tools {
 
 // Field names are the options' names with _ for -.
 struct RunOptions {
+  std::string plugin;
   std::string model;
   std::string data;
   std::string device = "auto";

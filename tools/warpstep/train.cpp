@@ -66,6 +66,8 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>("--allow-changed-data goes with --resume");
   }
   settle_length(parser, resumed.has_value(), options);
+  if (!options.plugin.empty())  // a run continues from any folder
+    options.plugin = std::filesystem::absolute(options.plugin).lexically_normal().string();
   if (options.model.empty())
     fail<UsageError>("which model? For example: warpstep train cifar10cnn --data DIR");
   if (options.data.empty())

@@ -1,0 +1,41 @@
+// A library with models of a user's own: `warpstep train MODEL --plugin libmine.so`, see
+// docs/plugins.md.
+#pragma once
+
+#include <filesystem>
+
+#include "models/zoo.h"
+
+namespace warpstep::models {
+
+// Differs between builds whose headers describe models and graphs differently: a plugin must be
+// compiled with the headers of the Warpstep that loads it.
+constexpr std::uint64_t plugin_interface() {
+  std::uint64_t mixed = 1;  // counts changes that sizes do not show
+  for (const std::size_t size :
+       {sizeof(Model), sizeof(Tokens), sizeof(Settings), sizeof(Graph), sizeof(Node), sizeof(Value),
+        sizeof(AnyOp), std::variant_size_v<AnyOp>, sizeof(Parameter)})
+    mixed = mixed * 1099511628211ULL + size;
+  return mixed;
+}
+
+struct Plugin {
+  std::uint64_t interface = plugin_interface();
+  std::span<const Model> models;
+};
+
+// Adds the plugin's models to the zoo; a file that is loaded already adds nothing. Not while other
+// threads use the zoo. Throws DataError naming the file: one that does not load, is no plugin, was
+// compiled for another Warpstep, or has a model whose name is taken.
+void load_plugin(const std::filesystem::path& file);
+
+}  // namespace warpstep::models
+
+// In one source file of the plugin: WARPSTEP_PLUGIN(models), where `models` is a static array of
+// Model.
+#define WARPSTEP_PLUGIN(array)                                     \
+  extern "C" const warpstep::models::Plugin* warpstep_plugin();    \
+  extern "C" const warpstep::models::Plugin* warpstep_plugin() {   \
+    static const warpstep::models::Plugin plugin{.models = array}; \
+    return &plugin;                                                \
+  }

@@ -3,6 +3,17 @@
 #include "engine/core/error.h"
 
 namespace warpstep::models {
+
+std::span<const Setting> settings_of(const Model& model) {
+  return model.table ? model.table() : std::span<const Setting>();
+}
+
+Settings resolve_settings(const Model& model, std::span<const std::string> assigned) {
+  std::vector<std::string> both = assignments(model.settings);
+  both.insert(both.end(), assigned.begin(), assigned.end());
+  return {model.name, settings_of(model), both};
+}
+
 namespace {
 
 struct Inputs {

@@ -3,11 +3,26 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/core/error.h"
 #include "engine/core/version.h"
 
 namespace warpstep::models {
+namespace {
+
+void add(const Model& model, const std::string& path) {
+  static std::map<std::string_view, std::string> paths;  // of the models that plugins added
+  const auto known = paths.find(model.name);
+  if (known != paths.end() && known->second == path) return;
+  if (std::ranges::find(zoo(), model.name, &Model::name) != zoo().end())
+    fail<DataError>("--plugin {}: its model '{}' has the name of one of {}; rename it", path,
+                    model.name, known == paths.end() ? "Warpstep's own" : known->second);
+  paths.emplace(model.name, path);
+  add_model(model);
+}
+
+}  // namespace
 
 void load_plugin(const std::filesystem::path& file) {
   const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
@@ -26,7 +41,7 @@ void load_plugin(const std::filesystem::path& file) {
         "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those "
         "of this one ({}, commit {})",
         path.string(), version(), commit());
-  add_models(plugin.models, path.string());
+  for (const Model& model : plugin.models) add(model, path.string());
 }
 
 }  // namespace warpstep::models

@@ -40,9 +40,7 @@ std::span<const Setting> settings_of(const Model& model);
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
 
 const std::deque<Model>& zoo();
-// Adds models to the zoo, those of `source`, unless it has added them before. DataError where a
-// name is taken.
-void add_models(std::span<const Model> models, const std::string& source);
+void add_model(const Model& model);        // with a name of its own
 const Model& find(std::string_view name);  // UsageError with the nearest name
 
 // The builders, one file each: from normalised images [N,H,W,C] to logits [N,classes].

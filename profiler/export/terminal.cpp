@@ -115,16 +115,16 @@ std::string ops_text(const Work& work, double steps) {
 
 // The longest calls, or the ops where these calls are less than a quarter of the step.
 std::string calls_text(const Work& work, double steps) {
-  constexpr double least_told = 0.25;
+  constexpr double least_shown = 0.25;
   std::vector<const CallRow*> calls;
   for (const CallRow& call : work.calls) calls.push_back(&call);
   std::ranges::stable_sort(calls, std::ranges::greater(),
                            [](const CallRow* call) { return call->share; });
   const std::size_t count = std::min(calls.size(), longest_calls);
   if (count == 0 || !has_call_times(work)) return "";
-  double told = 0;
-  for (std::size_t i = 0; i < count; ++i) told += calls[i]->share;
-  if (told < least_told && calls.size() > count && !work.ops.empty())
+  double together = 0;
+  for (std::size_t i = 0; i < count; ++i) together += calls[i]->share;
+  if (together < least_shown && calls.size() > count && !work.ops.empty())
     return ops_text(work, std::max(1.0, steps));
   std::string text = fmt::format("\n{:<26} {:<11} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
                                  fmt::format("Longest {} of {} calls", count, calls.size()),

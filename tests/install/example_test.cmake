@@ -39,6 +39,13 @@ run(COMMAND "${WORK_DIR}/custom_op/siamese" cpu 100
     OUTPUT "loss/cosine_embedding margin 0.2.*step +1  loss 0[.][2-9].*step  100  loss 0[.]0.* %.*cosine_embedding.dgrad")
 run(COMMAND "${WORK_DIR}/custom_op/op_bench" --backends cpu --benchmark_list_tests
     OUTPUT "cosine_embedding/forward/f32/of_4096x512/cpu.*cosine_embedding/dgrad/f32/of_4096x512/cpu")
+# A plugin: a model of a user's own.
+run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/naive_loss" -B "${WORK_DIR}/naive_loss"
+            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
+run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/naive_loss")
+run(COMMAND "${prefix}/bin/warpstep" explain --plugin "${WORK_DIR}/naive_loss/naive_loss.so" gpt2-nano-naive --device cpu
+            --batch 1 --sequence 2 --model-option vocabulary=8
+    OUTPUT "gpt2-nano-naive: GPT-2 nano whose loss is a loop.*loss/token_loss .*loss/token_loss.dgrad")
 # Backends are loaded by name: the program must find them after the move.
 run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +(AVX-512|AVX2|SSE4[.]1).*, [0-9]+ threads?")
 # The installed tree must not depend on the build folder.

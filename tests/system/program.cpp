@@ -126,6 +126,10 @@ Ended Program::wait() {
   return result;
 }
 
+std::string module_path(const std::string& name) {
+  return WARPSTEP_BINARY_DIR "/lib/" + name + ".so";
+}
+
 Ended run(const std::vector<std::string>& arguments, const Setting& setting) {
   return Program(arguments, setting).wait();
 }

@@ -71,6 +71,8 @@ class Program {
   int status_ = 0;
 };
 
+// A library of the build: "libwarpstep_ref".
+std::string module_path(const std::string& name);
 Ended run(const std::vector<std::string>& arguments, const Setting& setting = {});
 
 }  // namespace warpstep::system_test

@@ -99,6 +99,44 @@ TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
   EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
 }
 
+// A model of a plugin, whose own loss is a loop over tokens: the numbers of the batched loss, also
+// in an evaluation whose last batch is padded, and after resuming.
+TEST_F(Text, TrainsAModelOfAPlugin) {
+  const std::string plugin = module_path("naive_loss"), alone = folder_ / "alone";
+  std::vector<std::string> naive = start(out_);
+  naive[1] = "gpt2-nano-naive";
+  naive.insert(naive.begin() + 1, {"--plugin", plugin});
+  ASSERT_EQ(run(with(start(alone), "--steps", "4")).exit_code, 0);
+  const Ended ended = run(with(naive, "--steps", "2"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "4"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const auto losses = [](const std::string& at) {
+    std::vector<double> all;
+    for (const Json& line : metrics(at)) all.push_back(line["loss"]);
+    return all;
+  };
+  // The evaluation in which the first run ended is one more.
+  std::vector<double> of_naive = losses(out_);
+  of_naive.erase(of_naive.begin() + 3);
+  EXPECT_THAT(of_naive, testing::Pointwise(testing::DoubleNear(2e-5), losses(alone)));
+}
+
+TEST_F(Text, RefusesWhatIsNoPlugin) {
+  const auto error = [&](const std::string& file) {
+    return run({"explain", "--plugin", file, "gpt2-nano"}).err;
+  };
+  EXPECT_THAT(error(folder_ / "none.so"), HasSubstr("none.so: there is no such file"));
+  EXPECT_THAT(error(data_ + "/train.bin"), HasSubstr("train.bin: it does not load: "));
+  EXPECT_THAT(error(module_path("libwarpstep_ref")), HasSubstr("it is no plugin"));
+  EXPECT_THAT(error(module_path("plugin_of_another")),
+              HasSubstr("it was compiled with the headers of another Warpstep; rebuild it"));
+  const Ended smooth =
+      run({"train", "--plugin", module_path("naive_loss"), "gpt2-nano-naive", "--data", data_,
+           "--batch", "2", "--label-smoothing", "0.1", "--out", out_});
+  EXPECT_THAT(smooth.err, HasSubstr("gpt2-nano-naive has a loss of its own"));
+}
+
 TEST_F(Text, RefusesWhatDoesNotFit) {
   const auto refused = [&](const std::vector<std::string>& more, int code,
                            const std::string& message) {

@@ -37,6 +37,12 @@ std::pair<Uids, Uids> operands(const NormGradSums& op) {
   return {{op.x, op.d_y, op.mean, op.inv_std, op.scale},
           {op.d_scale, op.d_bias, op.by_d_y, op.by_x, op.constant}};
 }
+std::pair<Uids, Uids> operands(const Attention& op) {
+  if (op.direction == Attention::Direction::forward) return {{op.qkv}, {op.o, op.statistics}};
+  Uids written{op.d_qkv};
+  if (op.d_q_sums != 0) written.push_back(op.d_q_sums);
+  return {{op.d_o, op.qkv, op.o, op.statistics}, written};
+}
 std::pair<Uids, Uids> operands(const Operation& operation) {
   return std::visit([](const auto& op) { return operands(op); }, operation);
 }
@@ -53,6 +59,12 @@ std::string attributes(const ChannelSums&) {
 }
 std::string attributes(const NormGradSums&) {
   return "norm_grad_sums";
+}
+
+std::string attributes(const Attention& op) {
+  return fmt::format("{}{}",
+                     op.direction == Attention::Direction::forward ? "attention" : "attention_grad",
+                     op.causal ? "_causal" : "");
 }
 
 std::string text(const Tensor& tensor) {

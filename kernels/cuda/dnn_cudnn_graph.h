@@ -42,6 +42,28 @@ std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& dev
 // f32 and the settings do not allow tf32.
 std::string objection(const EngineConfig& config, const Settings& settings, bool full_f32);
 
+cudnnDataType_t data_type(DType dtype);
+
+// A tensor of cuDNN's graph as its descriptor. `by_value`: a number on the host.
+struct TensorTerms {
+  std::int64_t uid;
+  cudnnDataType_t type;
+  Extents dims, strides;
+  bool is_virtual = false, by_value = false;
+};
+Descriptor tensor_descriptor(const TensorTerms& terms);
+
+// What a plan of the graph is given addresses for, under the uids of cuDNN's graph: a tensor of
+// ours, or a part of it that begins `offset` bytes later, or a number on the host (`of` is 0).
+struct BoundTensor {
+  std::int64_t uid = 0, of = 0;
+  std::size_t offset = 0;
+  float value = 0;
+};
+std::vector<BoundTensor> bound_tensors(const Graph& graph);
+// Of an attention: parts of qkv and d_qkv, and its numbers.
+std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& attention);
+
 // Owns the descriptors of a graph: operations refer to tensors, and the graph to operations.
 class OperationGraph {
  public:
@@ -57,12 +79,16 @@ class OperationGraph {
     Descriptor descriptor;
   };
 
+  friend class AttentionTerms;
+
   const Descriptor& tensor(std::int64_t uid) const;
   void add(const Convolution& conv);
   void add(const Pointwise& pointwise);
   void add(const ChannelSums& sums);
   void add(const NormGradSums& sums);
+  void add(const Attention& attention);  // dnn_cudnn_attention.cpp
 
+  const Graph& described_;  // while the constructor runs
   std::vector<NamedTensor> tensors_;
   std::vector<Descriptor> parameters_;  // of operations: padding and strides, kinds of arithmetic
   std::vector<Descriptor> operations_;
@@ -111,15 +137,15 @@ class CudnnPlan final : public Plan {
 
   // The addresses of one call. They never change between steps, so each plan creates it once.
   struct VariantPack {
-    std::vector<void*> addresses;  // in the order of uids_
+    std::vector<void*> addresses;  // in the order of bound_
     void* workspace;
     Descriptor descriptor;
   };
   const Descriptor& variant_pack(std::span<const Binding> bindings, void* workspace) const;
-  void* address(std::int64_t uid, std::span<const Binding> bindings) const;
+  void* address(const BoundTensor& bound, std::span<const Binding> bindings) const;
 
   std::string name_;                  // the graph's, for messages
-  std::vector<std::int64_t> uids_;    // of the tensors in memory
+  std::vector<BoundTensor> bound_;    // a plan is given the addresses of its numbers, too
   std::string engine_;                // "engine 41 (precompiled, tensor cores)"
   std::optional<Descriptor> config_;  // plan_ refers to it
   Descriptor plan_;

@@ -58,4 +58,27 @@ dnn::Graph attention_gradient_graph(std::string name, const AttentionShape& shap
   return graph;
 }
 
+std::int64_t attention_piece(const AttentionShape& shape, DType dtype, const Settings& settings) {
+  AttentionShape one = shape;
+  one.sequences = 1;
+  const bool adds = !settings.deterministic;
+  const std::size_t planned = dnn::attention_workspace(
+      attention_gradient_graph("", one, dtype, !adds), settings.compute_capability);
+  const std::size_t sums = adds ? idx(shape.length * shape.channels()) * sizeof(float) : 0;
+  const auto most = static_cast<std::int64_t>(settings.workspace_cap / (planned + sums));
+  if (shape.sequences <= most) return shape.sequences;
+
+  // A piece's statistics, of which a sequence has heads x T, begin at a multiple of 16 bytes.
+  const std::int64_t step = shape.heads * shape.length % 4 == 0 ? 1 : 4;
+  const std::int64_t largest = most / step * step;
+  if (largest == 0) return 0;
+  const std::int64_t fewest = (shape.sequences + largest - 1) / largest;
+  // Equal pieces share a plan, which takes a second or more to make.
+  for (std::int64_t pieces = fewest; 2 * pieces <= 3 * fewest; ++pieces)
+    if (shape.sequences % pieces == 0 && shape.sequences / pieces % step == 0)
+      return shape.sequences / pieces;
+  const std::int64_t balanced = (shape.sequences + fewest - 1) / fewest;
+  return (balanced + step - 1) / step * step;
+}
+
 }  // namespace warpstep::cuda

@@ -19,4 +19,9 @@ dnn::Graph attention_graph(std::string name, const AttentionShape& shape, DType 
 dnn::Graph attention_gradient_graph(std::string name, const AttentionShape& shape, DType dtype,
                                     bool deterministic);
 
+// How many sequences of a batch the adjoint computes at once, so that what it keeps on the device,
+// the sums included, is within the workspace cap; 0 if one sequence is too many. The last piece may
+// have less. Tensors of all pieces begin at multiples of 16 bytes.
+std::int64_t attention_piece(const AttentionShape& shape, DType dtype, const Settings& settings);
+
 }  // namespace warpstep::cuda

@@ -123,6 +123,34 @@ std::string Graph::key() const {
   return fmt::format("{}", fmt::join(parts, ";"));
 }
 
+bool adds_in_any_order(const Attention& attention) {
+  return attention.d_q_sums != 0;
+}
+
+const Attention* attention_of(const Graph& graph) {
+  return graph.operations.size() == 1 ? std::get_if<Attention>(&graph.operations[0]) : nullptr;
+}
+
+// Read off the plans of cuDNN 9.19, whose tiles have up to 128 positions: a number for each row of
+// d_o o; with a fixed order the scores' gradients in 16 bits, else, but for engines of Hopper and
+// the first Blackwell, sums of the queries' gradients beside those that the caller has.
+std::size_t attention_workspace(const Graph& graph, int compute_capability) {
+  constexpr std::size_t apart = 4096;  // parts are aligned
+  const Attention& attention = *attention_of(graph);
+  if (attention.direction == Attention::Direction::forward) return apart;
+  const Tensor& o = graph.tensor(attention.o);
+  const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+  const std::int64_t length = round_up(o.dims[2], 128);
+  const std::int64_t rows = o.dims[0] * o.dims[1] * length;
+  const int generation = compute_capability / 10;
+  std::int64_t bytes = rows * 4;
+  if (!adds_in_any_order(attention))
+    bytes += rows * length * 2;
+  else if (generation != 9 && generation != 10)
+    bytes += rows * round_up(o.dims[3], 32) * 4;
+  return idx(bytes) + apart;
+}
+
 Plan::~Plan() = default;
 Library::~Library() = default;
 

@@ -41,7 +41,40 @@ Extents packed(const Extents& dims) {
   return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
 }
 
+class PlannedLater final : public Plan {
+ public:
+  PlannedLater(std::string name, std::size_t workspace_bytes)
+      : name_(std::move(name)), workspace_bytes_(workspace_bytes) {}
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  std::string implementation() const override { return "cudnn (chosen on the device)"; }
+  void execute(CudaStream&, std::span<const Binding>, void*) const override {
+    fail<DeviceError>("{}: planned for an assumed device; it cannot be executed", name_);
+  }
+
+ private:
+  std::string name_;
+  std::size_t workspace_bytes_;
+};
+
 }  // namespace
+
+std::string attention_objection(const Graph& graph, const Settings& settings) {
+  constexpr std::size_t oldest = 91600;
+  const Tensor& qkv = graph.tensor(attention_of(graph)->qkv);
+  const std::int64_t most = settings.compute_capability / 10 == 9 ? 256 : 128;
+  if (cudnnGetVersion() < oldest) return "attention needs cuDNN 9.16 or later";
+  if (settings.compute_capability < 80) return "attention needs sm_80 or later";
+  if (size_bytes(qkv.dtype) != 2) return "no adjoint of attention but in 16 bits";
+  if (qkv.dims[2] == 1) return "sequences of one position";
+  if (qkv.dims[3] % 8 != 0 || qkv.dims[3] > most)
+    return fmt::format("{} features per head are not a multiple of 8 up to {}", qkv.dims[3], most);
+  return {};
+}
+
+std::unique_ptr<Plan> attention_planned_later(const Graph& graph, const Settings& settings) {
+  return std::make_unique<PlannedLater>(graph.name,
+                                        attention_workspace(graph, settings.compute_capability));
+}
 
 std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& attention) {
   const Tensor& qkv = graph.tensor(attention.qkv);

@@ -64,6 +64,15 @@ std::vector<BoundTensor> bound_tensors(const Graph& graph);
 // Of an attention: parts of qkv and d_qkv, and its numbers.
 std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& attention);
 
+// Why no plan of an attention may be used, whatever cuDNN's heuristics propose; empty if there is
+// no reason. These are the limits that NVIDIA's cudnn-frontend keeps to (sdpa_support_surface.h):
+// at most 128 features per head, on Hopper 256; no sequences of one position; and versions
+// before 9.16 are wrong for sequences that are no whole tiles, or need cleared sums.
+std::string attention_objection(const Graph& graph, const Settings& settings);
+// Stands for the plan of an attention where there is no driver, without which cuDNN offers no
+// engine for it even for an assumed device. Only its name and its workspace can be asked for.
+std::unique_ptr<Plan> attention_planned_later(const Graph& graph, const Settings& settings);
+
 // Owns the descriptors of a graph: operations refer to tensors, and the graph to operations.
 class OperationGraph {
  public:

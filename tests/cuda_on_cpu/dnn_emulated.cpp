@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -222,6 +223,12 @@ class Run {
     return op.direction == Attention::Direction::forward ? attend(op) : attention_gradients(op);
   }
 
+  // What a product reads has the type of qkv.
+  double rounded_like(const Attention& op, double value) const {
+    return static_cast<double>(
+        rounded(graph_.tensor(op.qkv).dtype, {static_cast<float>(value)})[0]);
+  }
+
   Results attend(const Attention& op) const {
     const Tensor &o = graph_.tensor(op.o), &statistics = graph_.tensor(op.statistics);
     std::vector<double> sums(idx(count(o))), logs(idx(count(statistics)));
@@ -231,10 +238,12 @@ class Run {
       double sum = 0;
       for (double& each : p) sum += each = std::exp(each - most);
       element(logs, statistics, {n, h, i, 0}) = most + std::log(sum);
-      for (std::size_t j = 0; j < p.size(); ++j)
+      for (std::size_t j = 0; j < p.size(); ++j) {
+        const double factor = rounded_like(op, p[j] / sum);
         for (std::int64_t d = 0; d < o.dims[3]; ++d)
           element(sums, o, {n, h, i, d}) +=
-              p[j] / sum * at(op.qkv, {n, 2 * o.dims[1] + h, static_cast<std::int64_t>(j), d});
+              factor * at(op.qkv, {n, 2 * o.dims[1] + h, static_cast<std::int64_t>(j), d});
+      }
     });
     return {{sums.begin(), sums.end()}, {logs.begin(), logs.end()}};
   }
@@ -251,11 +260,12 @@ class Run {
       for (std::int64_t d = 0; d < features; ++d)
         mean += at(op.d_o, {n, h, i, d}) * at(op.o, {n, h, i, d});
       for (std::int64_t j = 0; j < std::ssize(s); ++j) {
-        const double p = std::exp(s[idx(j)] - at(op.statistics, {n, h, i, 0}));
+        const double exact = std::exp(s[idx(j)] - at(op.statistics, {n, h, i, 0}));
+        const double p = rounded_like(op, exact);
         double d_p = 0;
         for (std::int64_t d = 0; d < features; ++d)
           d_p += at(op.d_o, {n, h, i, d}) * at(op.qkv, {n, 2 * heads + h, j, d});
-        const double d_s = p * (d_p - mean) * scale;
+        const double d_s = rounded_like(op, exact * (d_p - mean) * scale);
         for (std::int64_t d = 0; d < features; ++d) {
           element(sums, d_qkv, {n, h, i, d}) += d_s * at(op.qkv, {n, heads + h, j, d});
           element(sums, d_qkv, {n, heads + h, j, d}) += d_s * at(op.qkv, {n, h, i, d});
@@ -264,7 +274,9 @@ class Run {
       }
     });
     Results results{{sums.begin(), sums.end()}};
-    if (op.d_q_sums != 0) results.emplace_back(idx(count(graph_.tensor(op.d_q_sums))));
+    if (op.d_q_sums != 0)  // of no use to anyone after the call
+      results.emplace_back(idx(count(graph_.tensor(op.d_q_sums))),
+                           std::numeric_limits<float>::quiet_NaN());
     return results;
   }
 
@@ -328,14 +340,16 @@ std::string refused_with_norms(const Graph& graph) {
 }
 
 // What cuDNN 9 has no engines of attention for.
-std::string refused_attention(const Graph& graph) {
-  for (const Operation& operation : graph.operations) {
-    const auto* attention = std::get_if<Attention>(&operation);
-    if (!attention) continue;
-    const Tensor& qkv = graph.tensor(attention->qkv);
-    if (qkv.dtype == DType::f32) return "attention is computed in 16 bits alone";
-    if (qkv.dims[3] % 8 != 0) return "heads have a multiple of 8 features";
-  }
+std::string refused_attention(const Graph& graph, const Settings& settings) {
+  const Attention* attention = attention_of(graph);
+  if (attention == nullptr) return {};
+  const Tensor& qkv = graph.tensor(attention->qkv);
+  if (qkv.dtype == DType::f32) return "attention is computed in 16 bits alone";
+  if (qkv.dims[2] == 1) return "sequences of one position";
+  if (qkv.dims[3] % 8 != 0 || qkv.dims[3] > 128) return "heads have a multiple of 8 features";
+  if (settings.deterministic && adds_in_any_order(*attention)) return "it is not deterministic";
+  if (attention_workspace(graph, settings.compute_capability) > settings.workspace_cap)
+    return "it needs too much workspace";
   return {};
 }
 
@@ -374,7 +388,8 @@ class EmulatedLibrary final : public Library {
     if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
       return {nullptr, "WARPSTEP_EMULATED_UNFUSED refuses graphs of several operations"};
     if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
-    if (const std::string why = refused_attention(graph); !why.empty()) return {nullptr, why};
+    if (const std::string why = refused_attention(graph, settings_); !why.empty())
+      return {nullptr, why};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }
   bool supports(const Graph& graph) override { return plan(graph).plan != nullptr; }

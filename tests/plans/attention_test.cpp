@@ -33,6 +33,8 @@ Planned expect_plan(const std::string& device, const dnn::Graph& graph) {
   EXPECT_NE(plan, nullptr) << device << " " << graph.name << ": " << why_not;
   if (!plan) return {};
   EXPECT_LE(plan->workspace_bytes(), settings.workspace_cap) << graph.name;
+  EXPECT_LE(plan->workspace_bytes(), dnn::attention_workspace(graph, settings.compute_capability))
+      << device << " " << graph.name;
   std::cout << fmt::format("{} {}: {}, {:.1f} MiB\n", device, graph.name, plan->implementation(),
                            static_cast<double>(plan->workspace_bytes()) / (1 << 20));
   return {plan->implementation(), plan->workspace_bytes()};
@@ -62,10 +64,42 @@ INSTANTIATE_TEST_SUITE_P(, AttentionPlans,
                                               name(std::get<1>(tested.param)));
                          });
 
+// At 64 sequences a fixed order takes 1.5 GiB: the batch is computed in pieces.
+TEST(AttentionPlan, ExistsForPiecesOfABatch) {
+  Settings settings = assume_device("sm_90");
+  AttentionShape gpt2 = shape_of(64, 1024, 12, 64);
+  EXPECT_EQ(attention_piece(gpt2, DType::bf16, settings), 64);
+  settings.deterministic = true;
+  gpt2.sequences = attention_piece(gpt2, DType::bf16, settings);
+  EXPECT_EQ(gpt2.sequences, 8);
+  const auto planned = dnn::open_library(settings)->plan(
+      attention_gradient_graph("a piece", gpt2, DType::bf16, true));
+  EXPECT_NE(planned.plan, nullptr) << planned.why_not;
+  EXPECT_EQ(attention_piece(shape_of(61, 1024, 12, 64), DType::bf16, settings),
+            9);  // 7, the last 7
+  EXPECT_EQ(attention_piece(shape_of(5, 4096, 12, 64), DType::bf16, settings), 0);
+}
+
+// Adding in any order is a property of the graph, which none of cuDNN's engines reports.
+TEST(AttentionPlan, OfAFixedOrderIsTheOnlyOneWithDeterministic) {
+  Settings settings = assume_device("sm_90");
+  settings.deterministic = true;
+  const auto library = dnn::open_library(settings);
+  const AttentionShape small = shape_of(2, 64, 2, 64);
+  EXPECT_EQ(library->plan(attention_gradient_graph("fast", small, DType::bf16, false)).plan,
+            nullptr);
+}
+
 TEST(AttentionPlan, ExistsForASmallModel) {
   const AttentionShape small = shape_of(12, 64, 4, 32);
   expect_plan("sm_90", attention_graph("small forward", small, DType::bf16));
   expect_plan("sm_90", attention_gradient_graph("small adjoint", small, DType::bf16, false));
+}
+
+TEST(AttentionPlan, ExistsForTheWidestHeadsOfHopper) {
+  const AttentionShape wide = shape_of(1, 1024, 2, 256);
+  expect_plan("sm_90", attention_graph("wide forward", wide, DType::bf16));
+  expect_plan("sm_90", attention_gradient_graph("wide adjoint", wide, DType::bf16, false));
 }
 
 TEST(AttentionPlan, ExistsWhereEveryPositionSeesAll) {
@@ -73,6 +107,7 @@ TEST(AttentionPlan, ExistsWhereEveryPositionSeesAll) {
   all.causal = false;
   expect_plan("sm_90", attention_graph("forward of all", all, DType::bf16));
   expect_plan("sm_90", attention_gradient_graph("adjoint of all", all, DType::bf16, true));
+  expect_plan("sm_120", attention_gradient_graph("adjoint of all", all, DType::bf16, false));
 }
 
 // The backend computes these by kernels of its own; kernels/attention/attention.cuda.cpp.

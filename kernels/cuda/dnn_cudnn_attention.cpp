@@ -76,7 +76,7 @@ std::unique_ptr<Plan> attention_planned_later(const Graph& graph, const Settings
                                         attention_workspace(graph, settings.compute_capability));
 }
 
-std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& attention) {
+std::vector<BoundTensor> bound_parts(const Graph& graph, const Attention& attention) {
   const Tensor& qkv = graph.tensor(attention.qkv);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(qkv.dims[3])));
   const bool forward = attention.direction == Attention::Direction::forward;
@@ -97,13 +97,15 @@ std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& atte
   return bound;
 }
 
-// Adds the operations of one attention to a graph, in order.
-class AttentionTerms {
+namespace {
+
+// Writes the terms of one attention, in order.
+class AttentionWriter {
  public:
-  AttentionTerms(OperationGraph& graph, const Attention& attention)
+  explicit AttentionWriter(const Graph& graph)
       : graph_(graph),
-        op_(attention),
-        qkv_(graph.described_.tensor(attention.qkv)),
+        op_(*attention_of(graph)),
+        qkv_(graph.tensor(op_.qkv)),
         dims_(head_dims(qkv_)),
         type_(data_type(qkv_.dtype)) {
     scalar(scale_uid);
@@ -111,6 +113,12 @@ class AttentionTerms {
     in_memory(q_uid, qkv_, false);
   }
 
+  AttentionTerms written() {
+    op_.direction == Attention::Direction::forward ? forward() : backward();
+    return std::move(terms_);
+  }
+
+ private:
   void forward() {
     in_memory(k_uid, qkv_, true);
     in_memory(v_uid, qkv_, false);
@@ -131,7 +139,7 @@ class AttentionTerms {
     scalar(one_uid);
     in_memory(k_uid, qkv_, true);
     in_memory(v_uid, qkv_, true);
-    const Tensor& d_qkv = graph_.described_.tensor(op_.d_qkv);
+    const Tensor& d_qkv = graph_.tensor(op_.d_qkv);
     for (const std::int64_t uid : {d_q_uid, d_k_uid, d_v_uid}) in_memory(uid, d_qkv, false);
     const std::int64_t product = virtual_tensor(CUDNN_DATA_FLOAT, dims_, strides_of(op_.o));
     const std::int64_t sum = rows(), mean = rows();
@@ -161,10 +169,7 @@ class AttentionTerms {
     }
   }
 
- private:
-  void tensor(const TensorTerms& terms) {
-    graph_.tensors_.push_back({terms.uid, tensor_descriptor(terms)});
-  }
+  void tensor(const TensorTerms& terms) { terms_.tensors.push_back(terms); }
   void scalar(std::int64_t uid) {
     tensor({.uid = uid,
             .type = CUDNN_DATA_FLOAT,
@@ -179,7 +184,7 @@ class AttentionTerms {
             .dims = transposed ? exchanged(dims_) : dims_,
             .strides = transposed ? exchanged(of.strides) : of.strides});
   }
-  Extents strides_of(std::int64_t uid) const { return graph_.described_.tensor(uid).strides; }
+  Extents strides_of(std::int64_t uid) const { return graph_.tensor(uid).strides; }
   std::int64_t virtual_tensor(cudnnDataType_t type, const Extents& dims, const Extents& strides) {
     tensor({.uid = next_, .type = type, .dims = dims, .strides = strides, .is_virtual = true});
     return next_++;
@@ -221,46 +226,10 @@ class AttentionTerms {
     return masked;
   }
 
-  Descriptor& parameters(cudnnBackendDescriptorType_t type) {
-    return graph_.parameters_.emplace_back(type);
-  }
-  Descriptor& operation(cudnnBackendDescriptorType_t type) {
-    return graph_.operations_.emplace_back(type);
-  }
-
   void multiply(std::int64_t a, std::int64_t b, std::int64_t c) {
-    Descriptor& product = parameters(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    product.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize("a product's parameters");
-    operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, graph_.tensor(a))
-        .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, graph_.tensor(b))
-        .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, graph_.tensor(c))
-        .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, product)
-        .finalize("a product");
+    terms_.operations.emplace_back(ProductTerms{a, b, c});
   }
-
-  struct PointwiseTerms {
-    cudnnPointwiseMode_t mode;
-    std::int64_t x;
-    std::optional<std::int64_t> b{};
-    std::int64_t y;
-    std::optional<std::int64_t> condition{}, axis{};
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-  };
-  void pointwise(const PointwiseTerms& terms) {
-    Descriptor& mode = parameters(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    mode.set(CUDNN_ATTR_POINTWISE_MODE, terms.mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, terms.type);
-    if (terms.axis) mode.set(CUDNN_ATTR_POINTWISE_AXIS, *terms.axis);
-    mode.finalize("a pointwise operation's parameters");
-    Descriptor& added = operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    added.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, graph_.tensor(terms.x))
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, graph_.tensor(terms.y));
-    if (terms.b) added.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, graph_.tensor(*terms.b));
-    if (terms.condition)
-      added.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, graph_.tensor(*terms.condition));
-    added.finalize("a pointwise operation");
-  }
+  void pointwise(const PointwiseTerms& terms) { terms_.operations.emplace_back(terms); }
   void pointwise(cudnnPointwiseMode_t mode, std::int64_t x, std::int64_t b, std::int64_t y) {
     pointwise({.mode = mode, .x = x, .b = b, .y = y});
   }
@@ -270,40 +239,26 @@ class AttentionTerms {
   void index(std::int64_t x, std::int64_t y, std::int64_t axis) {
     pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .x = x, .y = y, .axis = axis});
   }
-
   void reduce(cudnnReduceTensorOp_t mode, std::int64_t x, std::int64_t y) {
-    Descriptor& kind = parameters(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    kind.set(CUDNN_ATTR_REDUCTION_OPERATOR, mode)
-        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
-        .finalize("a reduction's parameters");
-    operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, graph_.tensor(x))
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, graph_.tensor(y))
-        .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind)
-        .finalize("a reduction");
+    terms_.operations.emplace_back(ReductionTerms{mode, x, y});
   }
-
   void reshape(std::int64_t x, std::int64_t y) {
-    operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, graph_.tensor(x))
-        .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, graph_.tensor(y))
-        .finalize("a reshape");
+    terms_.operations.emplace_back(ReshapeTerms{x, y});
   }
 
-  OperationGraph& graph_;
+  const Graph& graph_;
   const Attention& op_;
   const Tensor& qkv_;
   Extents dims_;  // {B,H,T,D}
   cudnnDataType_t type_;
   std::int64_t next_ = first_virtual_uid;
+  AttentionTerms terms_;
 };
 
-void OperationGraph::add(const Attention& attention) {
-  if (described_.operations.size() != 1)
-    fail<Error>("{}: an attention is alone in its graph, not with {} other operations",
-                described_.name, described_.operations.size() - 1);
-  AttentionTerms terms(*this, attention);
-  attention.direction == Attention::Direction::forward ? terms.forward() : terms.backward();
+}  // namespace
+
+AttentionTerms attention_terms(const Graph& graph) {
+  return AttentionWriter(graph).written();
 }
 
 }  // namespace warpstep::cuda::dnn

@@ -45,7 +45,7 @@ std::vector<BoundTensor> bound_tensors(const Graph& graph) {
   for (const Operation& operation : graph.operations) {
     const auto* attention = std::get_if<Attention>(&operation);
     if (!attention) continue;
-    bound = bound_tensors(graph, *attention);
+    bound = bound_parts(graph, *attention);
     in_parts = {attention->qkv, attention->d_qkv};
   }
   for (const Tensor& tensor : graph.tensors)
@@ -199,6 +199,63 @@ void OperationGraph::add(const NormGradSums& sums) {
       .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, tensor(sums.by_x))
       .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, tensor(sums.constant))
       .finalize("sums of a batch norm's gradient");
+}
+
+void OperationGraph::add(const Attention&) {
+  if (attention_of(described_) == nullptr)
+    fail<Error>("{}: an attention is alone in its graph, not with {} other operations",
+                described_.name, described_.operations.size() - 1);
+  const AttentionTerms terms = attention_terms(described_);
+  for (const TensorTerms& tensor : terms.tensors)
+    tensors_.push_back({tensor.uid, tensor_descriptor(tensor)});
+  for (const OperationTerms& operation : terms.operations)
+    std::visit([this](const auto& op) { add(op); }, operation);
+}
+
+void OperationGraph::add(const ProductTerms& product) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize("a product's parameters");
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(product.a))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(product.b))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensor(product.c))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, parameters)
+      .finalize("a product");
+}
+
+void OperationGraph::add(const PointwiseTerms& pointwise) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_POINTWISE_MODE, pointwise.mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, pointwise.type);
+  if (pointwise.axis) parameters.set(CUDNN_ATTR_POINTWISE_AXIS, *pointwise.axis);
+  parameters.finalize("a pointwise operation's parameters");
+  Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parameters)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensor(pointwise.x))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensor(pointwise.y));
+  if (pointwise.b) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(*pointwise.b));
+  if (pointwise.condition)
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensor(*pointwise.condition));
+  operation.finalize("a pointwise operation");
+}
+
+void OperationGraph::add(const ReductionTerms& reduction) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_REDUCTION_OPERATOR, reduction.mode)
+      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .finalize("a reduction's parameters");
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensor(reduction.x))
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensor(reduction.y))
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, parameters)
+      .finalize("a reduction");
+}
+
+void OperationGraph::add(const ReshapeTerms& reshape) {
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensor(reshape.x))
+      .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensor(reshape.y))
+      .finalize("a reshape");
 }
 
 cudnnHandle_t Handles::of(cudaStream_t stream) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/dnn.h"
+#include "kernels/cuda/dnn_cudnn_attention.h"
 #include "kernels/cuda/dnn_descriptor.h"
 #include "kernels/cuda/settings.h"
 
@@ -44,34 +45,9 @@ std::string objection(const EngineConfig& config, const Settings& settings, bool
 
 cudnnDataType_t data_type(DType dtype);
 
-// A tensor of cuDNN's graph as its descriptor. `by_value`: a number on the host.
-struct TensorTerms {
-  std::int64_t uid;
-  cudnnDataType_t type;
-  Extents dims, strides;
-  bool is_virtual = false, by_value = false;
-};
 Descriptor tensor_descriptor(const TensorTerms& terms);
-
-// What a plan of the graph is given addresses for, under the uids of cuDNN's graph: a tensor of
-// ours, or a part of it that begins `offset` bytes later, or a number on the host (`of` is 0).
-struct BoundTensor {
-  std::int64_t uid = 0, of = 0;
-  std::size_t offset = 0;
-  float value = 0;
-};
+// Of every tensor of the graph that is in memory.
 std::vector<BoundTensor> bound_tensors(const Graph& graph);
-// Of an attention: parts of qkv and d_qkv, and its numbers.
-std::vector<BoundTensor> bound_tensors(const Graph& graph, const Attention& attention);
-
-// Why no plan of an attention may be used, whatever cuDNN's heuristics propose; empty if there is
-// no reason. These are the limits that NVIDIA's cudnn-frontend keeps to (sdpa_support_surface.h):
-// at most 128 features per head, on Hopper 256; no sequences of one position; and versions
-// before 9.16 are wrong for sequences that are no whole tiles, or need cleared sums.
-std::string attention_objection(const Graph& graph, const Settings& settings);
-// Stands for the plan of an attention where there is no driver, without which cuDNN offers no
-// engine for it even for an assumed device. Only its name and its workspace can be asked for.
-std::unique_ptr<Plan> attention_planned_later(const Graph& graph, const Settings& settings);
 
 // Owns the descriptors of a graph: operations refer to tensors, and the graph to operations.
 class OperationGraph {
@@ -88,14 +64,16 @@ class OperationGraph {
     Descriptor descriptor;
   };
 
-  friend class AttentionTerms;
-
   const Descriptor& tensor(std::int64_t uid) const;
   void add(const Convolution& conv);
   void add(const Pointwise& pointwise);
   void add(const ChannelSums& sums);
   void add(const NormGradSums& sums);
-  void add(const Attention& attention);  // dnn_cudnn_attention.cpp
+  void add(const Attention& attention);
+  void add(const ProductTerms& product);
+  void add(const PointwiseTerms& pointwise);
+  void add(const ReductionTerms& reduction);
+  void add(const ReshapeTerms& reshape);
 
   const Graph& described_;  // while the constructor runs
   std::vector<NamedTensor> tensors_;

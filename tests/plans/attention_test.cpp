@@ -32,6 +32,8 @@ Planned expect_plan(const std::string& device, const dnn::Graph& graph) {
   const auto [plan, why_not] = dnn::open_library(settings)->plan(graph);
   EXPECT_NE(plan, nullptr) << device << " " << graph.name << ": " << why_not;
   if (!plan) return {};
+  EXPECT_TRUE(plan->implementation().starts_with("cudnn engine"))
+      << plan->implementation() << ": the stand-in for the driver is not loaded";
   EXPECT_LE(plan->workspace_bytes(), settings.workspace_cap) << graph.name;
   EXPECT_LE(plan->workspace_bytes(), dnn::attention_workspace(graph, settings.compute_capability))
       << device << " " << graph.name;

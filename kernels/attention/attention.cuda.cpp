@@ -26,14 +26,14 @@ AttentionShape attention_shape(const Attention& op, const Operands& operands, in
 }
 
 // The name of our own kernels, with the reason why cuDNN does not compute this.
-std::string own_kernels(const Operands& operands, const AttentionShape& shape, std::string kernels,
-                        const std::string& why_not) {
+std::string own_kernels(const Operands& operands, const AttentionShape& shape,
+                        std::string_view kernels, const std::string& why_not) {
   if (shape.features > most_attention_features)
     fail<DeviceError>(
         "cuda: {} has {} features per head; cuDNN does not compute it ({}), and our own kernels "
         "have at most {}; use more heads",
         operands.node.title(), shape.features, why_not, most_attention_features);
-  return fmt::format("{} (without tensor cores: {:.60})", std::move(kernels), why_not);
+  return fmt::format("without tensor cores ({:.60}): {}", why_not, kernels);
 }
 
 // Why cuDNN is not asked; empty if it is.

@@ -4,10 +4,6 @@
 
 namespace warpstep::models {
 
-std::span<const Setting> settings_of(const Model& model) {
-  return model.table ? model.table() : std::span<const Setting>();
-}
-
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned) {
   std::vector<std::string> both = assignments(model.settings);
   both.insert(both.end(), assigned.begin(), assigned.end());

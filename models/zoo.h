@@ -35,7 +35,9 @@ struct Model {
 };
 
 // What `--model-option` may set of a model.
-std::span<const Setting> settings_of(const Model& model);
+inline std::span<const Setting> settings_of(const Model& model) {
+  return model.table ? model.table() : std::span<const Setting>();
+}
 // With the model's own settings, then `assigned`: "heads=12". Throws UsageError.
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
 

@@ -196,7 +196,7 @@ bool is_any_of(const AnyOp& op) {
 
 bool is_planned(const AnyOp& op) {
   return is_any_of<Conv, ConvDataGrad, ConvWeightGrad, Linear, LinearDataGrad, LinearWeightGrad,
-                   NormConv, NormConvDataGrad, NormConvWeightGrad>(op);
+                   NormConv, NormConvDataGrad, NormConvWeightGrad, Attention, AttentionGrad>(op);
 }
 
 // "f16 128x32x32x8": of the image or matrix that the call reads, as it is stored.

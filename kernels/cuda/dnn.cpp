@@ -37,6 +37,12 @@ std::pair<Uids, Uids> operands(const NormGradSums& op) {
   return {{op.x, op.d_y, op.mean, op.inv_std, op.scale},
           {op.d_scale, op.d_bias, op.by_d_y, op.by_x, op.constant}};
 }
+std::pair<Uids, Uids> operands(const Attention& op) {
+  if (op.direction == Attention::Direction::forward) return {{op.qkv}, {op.o, op.statistics}};
+  Uids written{op.d_qkv};
+  if (op.d_q_sums != 0) written.push_back(op.d_q_sums);
+  return {{op.d_o, op.qkv, op.o, op.statistics}, written};
+}
 std::pair<Uids, Uids> operands(const Operation& operation) {
   return std::visit([](const auto& op) { return operands(op); }, operation);
 }
@@ -53,6 +59,12 @@ std::string attributes(const ChannelSums&) {
 }
 std::string attributes(const NormGradSums&) {
   return "norm_grad_sums";
+}
+
+std::string attributes(const Attention& op) {
+  return fmt::format("{}{}",
+                     op.direction == Attention::Direction::forward ? "attention" : "attention_grad",
+                     op.causal ? "_causal" : "");
 }
 
 std::string text(const Tensor& tensor) {
@@ -109,6 +121,34 @@ std::string Graph::key() const {
   for (const std::int64_t uid : uids) parts.push_back(text(tensor(uid)));
   for (const Operation& operation : operations) parts.push_back(text(operation));
   return fmt::format("{}", fmt::join(parts, ";"));
+}
+
+bool adds_in_any_order(const Attention& attention) {
+  return attention.d_q_sums != 0;
+}
+
+const Attention* attention_of(const Graph& graph) {
+  return graph.operations.size() == 1 ? std::get_if<Attention>(&graph.operations[0]) : nullptr;
+}
+
+// Read off the plans of cuDNN 9.19, whose tiles have up to 128 positions: a number for each row of
+// d_o o; with a fixed order the scores' gradients in 16 bits, else, but for engines of Hopper and
+// the first Blackwell, sums of the queries' gradients beside those that the caller has.
+std::size_t attention_workspace(const Graph& graph, int compute_capability) {
+  constexpr std::size_t apart = 4096;  // parts are aligned
+  const Attention& attention = *attention_of(graph);
+  if (attention.direction == Attention::Direction::forward) return apart;
+  const Tensor& o = graph.tensor(attention.o);
+  const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+  const std::int64_t length = round_up(o.dims[2], 128);
+  const std::int64_t rows = o.dims[0] * o.dims[1] * length;
+  const int generation = compute_capability / 10;
+  std::int64_t bytes = rows * 4;
+  if (!adds_in_any_order(attention))
+    bytes += rows * length * 2;
+  else if (generation != 9 && generation != 10)
+    bytes += rows * round_up(o.dims[3], 32) * 4;
+  return idx(bytes) + apart;
 }
 
 Plan::~Plan() = default;

@@ -1,6 +1,6 @@
-// Convolutions and the operations fused with them, as values: a small graph of operations that
-// cuDNN plans as a whole. Described here, planned and run by a Library: cuDNN's (dnn_cudnn.cpp), or
-// in tests plain loops over the same description.
+// Convolutions and the operations fused with them, and attention, as values: a small graph of
+// operations that cuDNN plans as a whole. Described here, planned and run by a Library: cuDNN's
+// (dnn_cudnn.cpp), or in tests plain loops over the same description.
 #pragma once
 
 #include <array>
@@ -68,7 +68,26 @@ struct NormGradSums {
   bool operator==(const NormGradSums&) const = default;
 };
 
-using Operation = std::variant<Convolution, Pointwise, ChannelSums, NormGradSums>;
+// Multi-head attention with o = softmax(q k^T / sqrt(D)) v, or its adjoint; with `causal` position
+// i sees the positions up to i. qkv has dims {B,3H,T,D}: the heads of q, then of k, then of v; o
+// and d_o {B,H,T,D}; the statistics, log(sum of exp(scores)), f32 {B,H,T,1}. In cuDNN's terms it is
+// a graph of up to 22 operations (dnn_cudnn_attention.cpp), alone in its Graph. The adjoint adds up
+// the queries' gradients in `d_q_sums`, f32 like o, in an order that differs from run to run; or,
+// where that is 0, in a fixed order, for 2 bytes of workspace per pair of positions and head. Both
+// sums and workspace may hold anything before.
+struct Attention {
+  enum class Direction : std::uint8_t { forward, backward };
+  Direction direction = Direction::forward;
+  bool causal = true;
+  std::int64_t qkv = 0, o = 0, statistics = 0;    // uids: forward writes o and statistics
+  std::int64_t d_o = 0, d_qkv = 0, d_q_sums = 0;  // of the adjoint
+  bool operator==(const Attention&) const = default;
+};
+
+// Whether its results may differ from run to run, whatever engine computes it.
+bool adds_in_any_order(const Attention& attention);
+
+using Operation = std::variant<Convolution, Pointwise, ChannelSums, NormGradSums, Attention>;
 std::vector<std::int64_t> read_by(const Operation& operation);  // uids
 std::vector<std::int64_t> written_by(const Operation& operation);
 
@@ -83,6 +102,12 @@ struct Graph {
   // or unused tensors.
   std::string key() const;
 };
+
+// The attention that is a graph's only operation; null in other graphs.
+const Attention* attention_of(const Graph& graph);
+// At most so many bytes of workspace take cuDNN 9's plans of an attention, for callers that divide
+// a batch; tests/plans/attention_test.cpp compares.
+std::size_t attention_workspace(const Graph& graph, int compute_capability);
 
 struct Binding {
   std::int64_t uid = 0;

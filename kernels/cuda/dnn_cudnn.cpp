@@ -2,6 +2,7 @@
 // heuristics propose engine configurations (propose), the settings exclude some (objection), and
 // the first that can be built is used, or with --autotune the fastest of all that can.
 
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -117,6 +118,13 @@ bool all_f32(const Graph& graph) {
                              [](const Tensor& tensor) { return tensor.dtype == DType::f32; });
 }
 
+// Whether the driver's library can be loaded: cuDNN compiles some engines for it when they are
+// planned.
+bool has_driver() {
+  static const bool found = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+  return found;
+}
+
 std::size_t bytes(const Tensor& tensor) {
   std::int64_t count = 1;
   for (std::size_t axis = 0; axis < tensor.dims.size(); ++axis) {
@@ -180,6 +188,12 @@ class CudnnLibrary final : public Library {
 };
 
 Planned CudnnLibrary::plan(const Graph& graph) {
+  if (attention_of(graph) != nullptr) {
+    if (std::string why = attention_objection(graph, settings_); !why.empty())
+      return {nullptr, std::move(why)};
+    if (!settings_.has_device() && !has_driver())
+      return {attention_planned_later(graph, settings_), {}};
+  }
   if (std::unique_ptr<CudnnPlan> restored = restore(graph)) return {std::move(restored), {}};
 
   const bool measures = settings_.autotune && settings_.has_device();
@@ -234,6 +248,10 @@ CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Descriptor& o
     std::vector<EngineConfig> configs = offered(operations, mode, verdicts);
     for (EngineConfig& config : configs) {
       if (plans.size() >= enough) break;
+      // None of the engines says so: this is a property of the graph.
+      if (const Attention* attention = attention_of(graph);
+          attention != nullptr && adds_in_any_order(*attention))
+        config.numerical.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       if (const std::string why = objection(config, settings_, full_f32); !why.empty()) {
         verdicts.drop(why);
       } else if (auto plan = build(graph, std::move(config), verdicts)) {

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t alignment_bytes = 16;  // as documented for Binding
 
+}  // namespace
+
 cudnnDataType_t data_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return CUDNN_DATA_FLOAT;
@@ -24,17 +26,35 @@ cudnnDataType_t data_type(DType dtype) {
   return CUDNN_DATA_FLOAT;
 }
 
-Descriptor tensor_descriptor(const Tensor& tensor) {
+Descriptor tensor_descriptor(const TensorTerms& terms) {
   Descriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  descriptor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid)
-      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(tensor.dtype))
-      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims)
-      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides)
+  descriptor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, terms.uid)
+      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, terms.type)
+      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, terms.dims)
+      .set_list<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, terms.strides)
       .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment_bytes)
-      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, tensor.is_virtual)
-      .finalize("a tensor");
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, terms.is_virtual);
+  if (terms.by_value) descriptor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  descriptor.finalize("a tensor");
   return descriptor;
 }
+
+std::vector<BoundTensor> bound_tensors(const Graph& graph) {
+  std::vector<BoundTensor> bound;
+  std::vector<std::int64_t> in_parts;
+  for (const Operation& operation : graph.operations) {
+    const auto* attention = std::get_if<Attention>(&operation);
+    if (!attention) continue;
+    bound = bound_parts(graph, *attention);
+    in_parts = {attention->qkv, attention->d_qkv};
+  }
+  for (const Tensor& tensor : graph.tensors)
+    if (!tensor.is_virtual && std::ranges::find(in_parts, tensor.uid) == in_parts.end())
+      bound.push_back({.uid = tensor.uid, .of = tensor.uid});
+  return bound;
+}
+
+namespace {
 
 Descriptor convolution_descriptor(const Convolution& conv) {
   const std::array padding{conv.padding, conv.padding}, stride{conv.stride, conv.stride},
@@ -100,9 +120,13 @@ cudnnPointwiseMode_t mode_of(const Pointwise& pointwise) {
 }  // namespace
 
 OperationGraph::OperationGraph(const Graph& graph)
-    : graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+    : described_(graph), graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
   for (const Tensor& tensor : graph.tensors) {
-    tensors_.push_back({tensor.uid, tensor_descriptor(tensor)});
+    tensors_.push_back({tensor.uid, tensor_descriptor({.uid = tensor.uid,
+                                                       .type = data_type(tensor.dtype),
+                                                       .dims = tensor.dims,
+                                                       .strides = tensor.strides,
+                                                       .is_virtual = tensor.is_virtual})});
   }
   for (const Operation& operation : graph.operations) {
     std::visit([this](const auto& op) { add(op); }, operation);
@@ -177,6 +201,63 @@ void OperationGraph::add(const NormGradSums& sums) {
       .finalize("sums of a batch norm's gradient");
 }
 
+void OperationGraph::add(const Attention&) {
+  if (attention_of(described_) == nullptr)
+    fail<Error>("{}: an attention is alone in its graph, not with {} other operations",
+                described_.name, described_.operations.size() - 1);
+  const AttentionTerms terms = attention_terms(described_);
+  for (const TensorTerms& tensor : terms.tensors)
+    tensors_.push_back({tensor.uid, tensor_descriptor(tensor)});
+  for (const OperationTerms& operation : terms.operations)
+    std::visit([this](const auto& op) { add(op); }, operation);
+}
+
+void OperationGraph::add(const ProductTerms& product) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize("a product's parameters");
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(product.a))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(product.b))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensor(product.c))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, parameters)
+      .finalize("a product");
+}
+
+void OperationGraph::add(const PointwiseTerms& pointwise) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_POINTWISE_MODE, pointwise.mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, pointwise.type);
+  if (pointwise.axis) parameters.set(CUDNN_ATTR_POINTWISE_AXIS, *pointwise.axis);
+  parameters.finalize("a pointwise operation's parameters");
+  Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parameters)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensor(pointwise.x))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensor(pointwise.y));
+  if (pointwise.b) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(*pointwise.b));
+  if (pointwise.condition)
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensor(*pointwise.condition));
+  operation.finalize("a pointwise operation");
+}
+
+void OperationGraph::add(const ReductionTerms& reduction) {
+  Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  parameters.set(CUDNN_ATTR_REDUCTION_OPERATOR, reduction.mode)
+      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .finalize("a reduction's parameters");
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensor(reduction.x))
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensor(reduction.y))
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, parameters)
+      .finalize("a reduction");
+}
+
+void OperationGraph::add(const ReshapeTerms& reshape) {
+  operations_.emplace_back(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensor(reshape.x))
+      .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensor(reshape.y))
+      .finalize("a reshape");
+}
+
 cudnnHandle_t Handles::of(cudaStream_t stream) {
   unsigned long long id = 0;
   check(cudaStreamGetId(stream, &id), "cudaStreamGetId");
@@ -200,13 +281,10 @@ cudnnHandle_t Handles::of(cudaStream_t stream) {
 
 CudnnPlan::CudnnPlan(const Graph& graph, std::string engine, std::shared_ptr<Handles> handles)
     : name_(graph.name),
+      bound_(bound_tensors(graph)),
       engine_(std::move(engine)),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
-      handles_(std::move(handles)) {
-  for (const Tensor& tensor : graph.tensors) {
-    if (!tensor.is_virtual) uids_.push_back(tensor.uid);
-  }
-}
+      handles_(std::move(handles)) {}
 
 CudnnPlan::CudnnPlan(const Graph& graph, const Descriptor& device, EngineConfig config,
                      std::shared_ptr<Handles> handles)
@@ -250,17 +328,21 @@ void CudnnPlan::execute(CudaStream& stream, std::span<const Binding> bindings,
 
 const Descriptor& CudnnPlan::variant_pack(std::span<const Binding> bindings,
                                           void* workspace) const {
-  const auto is_bound_to = [&](std::int64_t uid, void* bound) {
-    return address(uid, bindings) == bound;
+  const auto is_at = [&](const BoundTensor& bound, void* at) {
+    return address(bound, bindings) == at;
   };
   if (pack_ && pack_->workspace == workspace &&
-      std::ranges::equal(uids_, pack_->addresses, is_bound_to)) {
+      std::ranges::equal(bound_, pack_->addresses, is_at)) {
     return pack_->descriptor;
   }
+  std::vector<std::int64_t> uids;
   std::vector<void*> addresses;
-  for (const std::int64_t uid : uids_) addresses.push_back(address(uid, bindings));
+  for (const BoundTensor& bound : bound_) {
+    uids.push_back(bound.uid);
+    addresses.push_back(address(bound, bindings));
+  }
   Descriptor descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  descriptor.set_list<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids_)
+  descriptor.set_list<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids)
       .set_list<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
       .finalize("a plan's addresses");
@@ -268,12 +350,13 @@ const Descriptor& CudnnPlan::variant_pack(std::span<const Binding> bindings,
   return pack_->descriptor;
 }
 
-void* CudnnPlan::address(std::int64_t uid, std::span<const Binding> bindings) const {
-  const auto found = std::ranges::find(bindings, uid, &Binding::uid);
+void* CudnnPlan::address(const BoundTensor& bound, std::span<const Binding> bindings) const {
+  if (bound.of == 0) return const_cast<float*>(&bound.value);  // only read
+  const auto found = std::ranges::find(bindings, bound.of, &Binding::uid);
   if (found == bindings.end() || found->address == nullptr) {
-    fail<Error>("{}: the graph's tensor {} is not bound to memory", name_, uid);
+    fail<Error>("{}: the graph's tensor {} is not bound to memory", name_, bound.of);
   }
-  return found->address;
+  return static_cast<std::byte*>(found->address) + bound.offset;
 }
 
 }  // namespace warpstep::cuda::dnn

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/dnn.h"
+#include "kernels/cuda/dnn_cudnn_attention.h"
 #include "kernels/cuda/dnn_descriptor.h"
 #include "kernels/cuda/settings.h"
 
@@ -42,6 +43,12 @@ std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& dev
 // f32 and the settings do not allow tf32.
 std::string objection(const EngineConfig& config, const Settings& settings, bool full_f32);
 
+cudnnDataType_t data_type(DType dtype);
+
+Descriptor tensor_descriptor(const TensorTerms& terms);
+// Of every tensor of the graph that is in memory.
+std::vector<BoundTensor> bound_tensors(const Graph& graph);
+
 // Owns the descriptors of a graph: operations refer to tensors, and the graph to operations.
 class OperationGraph {
  public:
@@ -62,7 +69,13 @@ class OperationGraph {
   void add(const Pointwise& pointwise);
   void add(const ChannelSums& sums);
   void add(const NormGradSums& sums);
+  void add(const Attention& attention);
+  void add(const ProductTerms& product);
+  void add(const PointwiseTerms& pointwise);
+  void add(const ReductionTerms& reduction);
+  void add(const ReshapeTerms& reshape);
 
+  const Graph& described_;  // while the constructor runs
   std::vector<NamedTensor> tensors_;
   std::vector<Descriptor> parameters_;  // of operations: padding and strides, kinds of arithmetic
   std::vector<Descriptor> operations_;
@@ -111,15 +124,15 @@ class CudnnPlan final : public Plan {
 
   // The addresses of one call. They never change between steps, so each plan creates it once.
   struct VariantPack {
-    std::vector<void*> addresses;  // in the order of uids_
+    std::vector<void*> addresses;  // in the order of bound_
     void* workspace;
     Descriptor descriptor;
   };
   const Descriptor& variant_pack(std::span<const Binding> bindings, void* workspace) const;
-  void* address(std::int64_t uid, std::span<const Binding> bindings) const;
+  void* address(const BoundTensor& bound, std::span<const Binding> bindings) const;
 
   std::string name_;                  // the graph's, for messages
-  std::vector<std::int64_t> uids_;    // of the tensors in memory
+  std::vector<BoundTensor> bound_;    // a plan is given the addresses of its numbers, too
   std::string engine_;                // "engine 41 (precompiled, tensor cores)"
   std::optional<Descriptor> config_;  // plan_ refers to it
   Descriptor plan_;

@@ -1,4 +1,5 @@
 // What becomes of the settings, of the cache and of graphs that no engine computes, without a GPU.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <filesystem>
 
 #include "engine/core/error.h"
+#include "kernels/attention/attention_graph.cuda.h"
 #include "kernels/cuda/assumed_devices.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/plan_cache.h"
@@ -105,6 +107,23 @@ TEST(CudnnLibrary, APlanForAnAssumedDeviceIsNotExecuted) {
   ASSERT_NE(planned.plan, nullptr) << planned.why_not;
   NoStream none;
   EXPECT_THROW(planned.plan->execute(none.stream, {}, nullptr), DeviceError);
+}
+
+// cuDNN itself would offer no engine.
+TEST(CudnnLibrary, AttentionIsPlannedLaterWhereThereIsNoDriver) {
+  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) GTEST_SKIP() << "this machine has a driver";
+  const Settings settings = assume_device("sm_90");
+  AttentionShape shape{
+      .sequences = 2, .heads = 2, .length = 64, .features = 64, .qkv_pitch = 384, .o_pitch = 128};
+  const Planned planned =
+      open_library(settings)->plan(attention_graph("attention", shape, DType::bf16));
+  ASSERT_NE(planned.plan, nullptr) << planned.why_not;
+  EXPECT_EQ(planned.plan->implementation(), "cudnn (chosen on the device)");
+  NoStream none;
+  EXPECT_THROW(planned.plan->execute(none.stream, {}, nullptr), DeviceError);
+  shape.features = 65;
+  EXPECT_EQ(chosen(settings, attention_graph("attention", shape, DType::bf16)),
+            "none: 65 features per head are not a multiple of 8 up to 256");
 }
 
 class KeptPlan : public testing::Test {

@@ -29,6 +29,7 @@ constexpr cudnnBackendAttributeType_t attribute_type = [] {
   if constexpr (std::same_as<T, cudnnDataType_t>) return CUDNN_TYPE_DATA_TYPE;
   if constexpr (std::same_as<T, cudnnConvolutionMode_t>) return CUDNN_TYPE_CONVOLUTION_MODE;
   if constexpr (std::same_as<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
+  if constexpr (std::same_as<T, cudnnReduceTensorOp_t>) return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
   if constexpr (std::same_as<T, cudnnGenStatsMode_t>) return CUDNN_TYPE_GENSTATS_MODE;
   if constexpr (std::same_as<T, cudnnBackendHeurMode_t>) return CUDNN_TYPE_HEUR_MODE;
   if constexpr (std::same_as<T, cudnnBackendNumericalNote_t>) return CUDNN_TYPE_NUMERICAL_NOTE;

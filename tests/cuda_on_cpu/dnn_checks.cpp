@@ -86,6 +86,28 @@ void check_operation(const Graph& graph, const NormGradSums& sums) {
     check_channels(graph, uid, x);
 }
 
+void check_operation(const Graph& graph, const Attention& op) {
+  const Tensor& qkv = graph.tensor(op.qkv);
+  const auto& [batch, heads, length, features] = qkv.dims;
+  const Extents of_heads{batch, heads / 3, length, features};
+  const auto require = [&](std::int64_t uid, DType dtype, const Extents& dims) {
+    const Tensor& tensor = graph.tensor(uid);
+    if (tensor.dtype != dtype || tensor.dims != dims)
+      fail<Error>("{}: tensor {} does not fit an attention of {} heads", graph.name, uid,
+                  heads / 3);
+  };
+  if (graph.operations.size() != 1 || heads % 3 != 0 || qkv.strides[3] != 1 ||
+      qkv.strides[1] != features)
+    fail<Error>("{}: an attention of {} heads of {}, {} apart, in a graph of {} operations",
+                graph.name, heads, features, qkv.strides[1], graph.operations.size());
+  require(op.o, qkv.dtype, of_heads);
+  require(op.statistics, DType::f32, {batch, heads / 3, length, 1});
+  if (op.direction == Attention::Direction::forward) return;
+  require(op.d_o, qkv.dtype, of_heads);
+  require(op.d_qkv, qkv.dtype, qkv.dims);
+  if (op.d_q_sums != 0) require(op.d_q_sums, DType::f32, of_heads);
+}
+
 Piece piece_of(const Tensor& tensor, const void* address) {
   std::int64_t last = 0;
   for (std::size_t axis = 0; axis < tensor.dims.size(); ++axis)

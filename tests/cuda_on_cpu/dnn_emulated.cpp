@@ -2,8 +2,10 @@
 // result rounded once to its tensor's dtype, whether it is stored or not.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -184,6 +186,100 @@ class Run {
     return all;
   }
 
+  double at(std::int64_t uid, const Extents& where) const {
+    const Tensor& tensor = graph_.tensor(uid);
+    return static_cast<double>(load(addresses_.at(uid), tensor.dtype, place(tensor, where)));
+  }
+
+  // A query's scores with the keys that it sees; part 0 of qkv are the queries, 1 the keys.
+  std::vector<double> scores(const Attention& op, std::int64_t n, std::int64_t h,
+                             std::int64_t i) const {
+    const auto& [batch, parts, length, features] = graph_.tensor(op.qkv).dims;
+    std::vector<double> s(idx(op.causal ? i + 1 : length));
+    for (std::size_t j = 0; j < s.size(); ++j) {
+      for (std::int64_t d = 0; d < features; ++d)
+        s[j] += at(op.qkv, {n, h, i, d}) *
+                at(op.qkv, {n, parts / 3 + h, static_cast<std::int64_t>(j), d});
+      s[j] /= std::sqrt(static_cast<double>(features));
+    }
+    return s;
+  }
+
+  // Calls visit(n, h, i) for every row of probabilities.
+  template <class Visit>
+  void for_each_row(const Attention& op, Visit visit) const {
+    const auto& [batch, parts, length, features] = graph_.tensor(op.qkv).dims;
+    for (std::int64_t n = 0; n < batch; ++n)
+      for (std::int64_t h = 0; h < parts / 3; ++h)
+        for (std::int64_t i = 0; i < length; ++i) visit(n, h, i);
+  }
+
+  static double& element(std::vector<double>& dense, const Tensor& tensor, const Extents& where) {
+    const auto& [n, c, h, w] = tensor.dims;
+    return dense[idx(((where[0] * h + where[2]) * w + where[3]) * c + where[1])];
+  }
+
+  Results compute(const Attention& op) const {
+    return op.direction == Attention::Direction::forward ? attend(op) : attention_gradients(op);
+  }
+
+  // What a product reads has the type of qkv.
+  double rounded_like(const Attention& op, double value) const {
+    return static_cast<double>(
+        rounded(graph_.tensor(op.qkv).dtype, {static_cast<float>(value)})[0]);
+  }
+
+  Results attend(const Attention& op) const {
+    const Tensor &o = graph_.tensor(op.o), &statistics = graph_.tensor(op.statistics);
+    std::vector<double> sums(idx(count(o))), logs(idx(count(statistics)));
+    for_each_row(op, [&](std::int64_t n, std::int64_t h, std::int64_t i) {
+      std::vector<double> p = scores(op, n, h, i);
+      const double most = std::ranges::max(p);
+      double sum = 0;
+      for (double& each : p) sum += each = std::exp(each - most);
+      element(logs, statistics, {n, h, i, 0}) = most + std::log(sum);
+      for (std::size_t j = 0; j < p.size(); ++j) {
+        const double factor = rounded_like(op, p[j] / sum);
+        for (std::int64_t d = 0; d < o.dims[3]; ++d)
+          element(sums, o, {n, h, i, d}) +=
+              factor * at(op.qkv, {n, 2 * o.dims[1] + h, static_cast<std::int64_t>(j), d});
+      }
+    });
+    return {{sums.begin(), sums.end()}, {logs.begin(), logs.end()}};
+  }
+
+  // Of the statistics and o as they were stored.
+  Results attention_gradients(const Attention& op) const {
+    const Tensor &o = graph_.tensor(op.o), &d_qkv = graph_.tensor(op.d_qkv);
+    const std::int64_t heads = o.dims[1], features = o.dims[3];
+    const double scale = 1 / std::sqrt(static_cast<double>(features));
+    std::vector<double> sums(idx(count(d_qkv)));
+    for_each_row(op, [&](std::int64_t n, std::int64_t h, std::int64_t i) {
+      const std::vector<double> s = scores(op, n, h, i);
+      double mean = 0;
+      for (std::int64_t d = 0; d < features; ++d)
+        mean += at(op.d_o, {n, h, i, d}) * at(op.o, {n, h, i, d});
+      for (std::int64_t j = 0; j < std::ssize(s); ++j) {
+        const double exact = std::exp(s[idx(j)] - at(op.statistics, {n, h, i, 0}));
+        const double p = rounded_like(op, exact);
+        double d_p = 0;
+        for (std::int64_t d = 0; d < features; ++d)
+          d_p += at(op.d_o, {n, h, i, d}) * at(op.qkv, {n, 2 * heads + h, j, d});
+        const double d_s = rounded_like(op, exact * (d_p - mean) * scale);
+        for (std::int64_t d = 0; d < features; ++d) {
+          element(sums, d_qkv, {n, h, i, d}) += d_s * at(op.qkv, {n, heads + h, j, d});
+          element(sums, d_qkv, {n, heads + h, j, d}) += d_s * at(op.qkv, {n, h, i, d});
+          element(sums, d_qkv, {n, 2 * heads + h, j, d}) += p * at(op.d_o, {n, h, i, d});
+        }
+      }
+    });
+    Results results{{sums.begin(), sums.end()}};
+    if (op.d_q_sums != 0)  // of no use to anyone after the call
+      results.emplace_back(idx(count(graph_.tensor(op.d_q_sums))),
+                           std::numeric_limits<float>::quiet_NaN());
+    return results;
+  }
+
   Dense read(const Tensor& tensor) const {
     if (tensor.is_virtual) return virtual_.at(tensor.uid);
     Dense dense(idx(count(tensor)));
@@ -243,6 +339,20 @@ std::string refused_with_norms(const Graph& graph) {
   return {};
 }
 
+// What cuDNN 9 has no engines of attention for.
+std::string refused_attention(const Graph& graph, const Settings& settings) {
+  const Attention* attention = attention_of(graph);
+  if (attention == nullptr) return {};
+  const Tensor& qkv = graph.tensor(attention->qkv);
+  if (qkv.dtype == DType::f32) return "attention is computed in 16 bits alone";
+  if (qkv.dims[2] == 1) return "sequences of one position";
+  if (qkv.dims[3] % 8 != 0 || qkv.dims[3] > 128) return "heads have a multiple of 8 features";
+  if (settings.deterministic && adds_in_any_order(*attention)) return "it is not deterministic";
+  if (attention_workspace(graph, settings.compute_capability) > settings.workspace_cap)
+    return "it needs too much workspace";
+  return {};
+}
+
 class EmulatedPlan final : public Plan {
  public:
   EmulatedPlan(const Graph& graph, bool has_device)
@@ -278,6 +388,8 @@ class EmulatedLibrary final : public Library {
     if (graph.operations.size() > 1 && std::getenv("WARPSTEP_EMULATED_UNFUSED"))
       return {nullptr, "WARPSTEP_EMULATED_UNFUSED refuses graphs of several operations"};
     if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
+    if (const std::string why = refused_attention(graph, settings_); !why.empty())
+      return {nullptr, why};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }
   bool supports(const Graph& graph) override { return plan(graph).plan != nullptr; }

@@ -79,6 +79,33 @@ TEST_P(LanguageModel, StoresTheTableForBothOfItsUses) {
   EXPECT_GE(stored, 4);
 }
 
+// Attention by cuDNN in 16 bits, in both of its forms, for two sequences at a time and then one.
+TEST_P(LanguageModel, ComputesAttentionInPiecesWithinTheWorkspaceCap) {
+  for (const bool deterministic : {false, true}) {
+    BackendOptions limited{.deterministic = deterministic, .workspace_cap = 25'000};
+    if (deterministic) limited.workspace_cap = 300'000;
+    const auto stepping = [&](std::shared_ptr<Backend> backend) {
+      StepOptions options;
+      options.precision = GetParam();
+      auto step = std::make_unique<Stepping>(testing_support::model_step("gpt2-nano", 5, options),
+                                             std::move(backend));
+      step->program.store().initialize(1);
+      step->load(0);
+      return step;
+    };
+    const auto ours = stepping(open_tested_backend("cuda_emulated", limited));
+    const auto theirs = stepping(open_backend("ref"));
+    ASSERT_NO_THROW(check_runner(ours->program, theirs->program)->step());
+    for (const Call& call : ours->program.calls())
+      if (std::holds_alternative<AttentionGrad>(ours->program.graph().nodes[idx(call.node)].op)) {
+        EXPECT_EQ(call.kernel->implementation(),
+                  GetParam() == Precision::fp32 ? "without tensor cores (f32): attention_means + "
+                                                  "attention_query_grad + attention_key_grad"
+                                                : "3 x emulated loops");
+      }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, LanguageModel,
                          testing::Values(Precision::fp32, Precision::bf16, Precision::fp16),
                          [](const auto& of) { return std::string(name(of.param)); });

@@ -287,7 +287,7 @@ void RunDirectory::on_step(const StepRecord& r) {
     line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});
   if (r.gradient_norm > 0) line["gradient_norm"] = r.gradient_norm;
   line.update(times_json(r.times));
-  append(line);
+  append(std::move(line));
 }
 
 void RunDirectory::on_epoch(const EpochRecord& r) {
@@ -302,7 +302,7 @@ void RunDirectory::on_epoch(const EpochRecord& r) {
             {fmt::format("{}_per_second", name(items_)), per_second(r.count, r.times)}};
   if (items_ == Items::tokens) line["perplexity"] = std::exp(r.score.loss());
   line.update(times_json(r.times));
-  append(line);
+  append(std::move(line));
 }
 
 void RunDirectory::on_evaluation(const EvaluationRecord& r) {

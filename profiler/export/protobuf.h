@@ -67,11 +67,4 @@ class ProtoMessage {
   std::string bytes_;
 };
 
-// TensorFlow's file of records, which TensorBoard reads: a length, its checksum, the bytes, theirs.
-// https://www.tensorflow.org/tutorials/load_data/tfrecord
-
-std::uint32_t masked_crc32c(std::string_view bytes);  // CRC32C, rotated and shifted for the file
-
-void append_tfrecord(std::string& file, std::string_view record);
-
 }  // namespace warpstep::profiler

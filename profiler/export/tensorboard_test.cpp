@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "profiler/export/event_file.h"
 #include "profiler/export/export.h"
 #include "profiler/export/protobuf.h"
 #include "profiler/export/testing_proto.h"

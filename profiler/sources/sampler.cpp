@@ -90,7 +90,10 @@ struct Sampler::Parts {
       std::ranges::move(nvml->read(), std::back_inserter(metrics));
       for (std::string& text : nvml->take_notes()) note(std::move(text));
     }
-    keep(now.at_ns, metrics);
+    if (options.receive)
+      options.receive(metrics);
+    else
+      keep(now.at_ns, metrics);
     for (std::string& problem : now.problems) note("not sampled: " + std::move(problem));
     last = std::move(now);
   } catch (const std::exception& error) {

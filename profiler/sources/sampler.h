@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,12 +14,16 @@
 namespace warpstep::profiler {
 
 struct NvmlFunctions;
+struct Metric;
 
 struct SamplerOptions {
   std::chrono::milliseconds period{500};
   std::filesystem::path proc = "/proc";  // tests use another folder
   bool gpu = true;                       // NVML, loaded at run time
   const NvmlFunctions* nvml = nullptr;   // tests supply these instead of the library
+  // If set, it receives each sample in place of take(), one call at a time: the first from the
+  // constructor, later ones from the sampler's thread or from look().
+  std::function<void(const std::vector<Metric>&)> receive;
 };
 
 // Samples have these names (Kind::metric): "cpu N %", "cpu %", "process cpu %", "process rss

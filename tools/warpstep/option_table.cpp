@@ -440,6 +440,11 @@ OptionGroup run_group() {
          .help = "also keep the checkpoint with the best evaluation as best.safetensors (default: "
                  "keep)"},
         &O::keep_best,
+        in_train},
+       {{.name = "--tensorboard,!--no-tensorboard",
+         .help = "also write RUN/tensorboard, which TensorBoard shows while the run trains: the "
+                 "metrics, and the machine every 5 s"},
+        &O::tensorboard,
         in_train}}};
 }
 

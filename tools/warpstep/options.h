@@ -87,6 +87,7 @@ struct RunOptions {
   std::uint64_t checkpoint_every = 0;
   std::uint64_t keep_checkpoints = 2;
   bool keep_best = true;
+  bool tensorboard = false;
   std::string out;
 };
 

@@ -243,6 +243,7 @@ const Json& all_changed() {
                             {"checkpoint_every", 9},
                             {"keep_checkpoints", 0},
                             {"keep_best", false},
+                            {"tensorboard", true},
                             {"out", "run"}};
   return changed;
 }

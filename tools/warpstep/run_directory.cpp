@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <limits>
@@ -21,6 +23,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "tools/warpstep/say.h"
+#include "tools/warpstep/tensorboard.h"
 
 namespace warpstep::tools {
 
@@ -117,7 +120,8 @@ bool is_one_of_ours(std::string_view name) {
   return is_checkpoint_name(name) || name == best_name || name == "config.json" ||
          name == metrics_name || name == "summary.json" || name == "bad_samples.jsonl" ||
          name == "curves.png" || name == "report.html" || name == "report-tb.html" ||
-         name == "comparison.html" || (name.starts_with("session") && name.ends_with(".prof"));
+         name == "comparison.html" || name == "track-wandb.json" || name == "track-mlflow.json" ||
+         (name.starts_with("session") && name.ends_with(".prof"));
 }
 
 // ".NAME.tmp-PID-N": an unfinished file of a killed process, see engine/core/file.h.
@@ -212,6 +216,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
     if (is_ours(entry.path())) fs::remove(entry.path());
     if (entry.path().filename() == "trace") remove_exports(entry.path());
   }
+  if (overwrite) remove_event_files(path);
   RunDirectory run(path);
   run.metrics_.open();
   return run;
@@ -245,9 +250,13 @@ const Json& RunDirectory::last_epoch() const {
   return last_epoch_ ? *last_epoch_ : none;
 }
 
-void RunDirectory::append(const Json& line) {
+void RunDirectory::append(Json line) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  line["time"] =
+      static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
   metrics_.append(line.dump());
   collect(line);
+  if (log_) log_(line);
 }
 
 // Throws Json::exception for a foreign line. JSON has null for numbers that are not finite.
@@ -285,13 +294,15 @@ void RunDirectory::on_step(const StepRecord& r) {
                  static_cast<double>(r.step_in_epoch) / static_cast<double>(r.steps_per_epoch)},
             {"loss", r.loss},
             {"accuracy", r.score.accuracy()},
-            {"learning_rate", r.learning_rate}};
+            {"learning_rate", r.learning_rate},
+            {fmt::format("{}_per_second", name(items_)), per_second(r.score.count, r.times)}};
+  if (items_ == Items::tokens) line["perplexity"] = std::exp(static_cast<double>(r.loss));
   if (r.loss_scale != 1 || r.skipped > 0)
     line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});
   if (r.gradient_norm > 0) line["gradient_norm"] = r.gradient_norm;
   if (!r.blocks.empty()) line["blocks"] = blocks_json(r.blocks);
   line.update(times_json(r.times));
-  append(line);
+  append(std::move(line));
 }
 
 void RunDirectory::on_epoch(const EpochRecord& r) {
@@ -302,19 +313,23 @@ void RunDirectory::on_epoch(const EpochRecord& r) {
             {"accuracy", r.score.accuracy()},
             {std::string(name(items_)), r.score.count},
             // fewer when the run was resumed in this epoch
-            {fmt::format("timed_{}", name(items_)), r.count}};
+            {fmt::format("timed_{}", name(items_)), r.count},
+            {fmt::format("{}_per_second", name(items_)), per_second(r.count, r.times)}};
+  if (items_ == Items::tokens) line["perplexity"] = std::exp(r.score.loss());
   line.update(times_json(r.times));
-  append(line);
+  append(std::move(line));
 }
 
 void RunDirectory::on_evaluation(const EvaluationRecord& r) {
-  append({{"kind", "evaluation"},
-          {"step", r.step},
-          {"epoch", r.epoch},
-          {"loss", r.score.loss()},
-          {"accuracy", r.score.accuracy()},
-          {std::string(name(items_)), r.score.count},
-          {"ms", milliseconds(r.ns)}});
+  Json line{{"kind", "evaluation"},
+            {"step", r.step},
+            {"epoch", r.epoch},
+            {"loss", r.score.loss()},
+            {"accuracy", r.score.accuracy()},
+            {std::string(name(items_)), r.score.count},
+            {"ms", milliseconds(r.ns)}};
+  if (items_ == Items::tokens) line["perplexity"] = std::exp(r.score.loss());
+  append(std::move(line));
 }
 
 void RunDirectory::write_config(const Json& config) const {

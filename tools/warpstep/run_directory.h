@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
@@ -52,6 +53,8 @@ class RunDirectory final : public TrainObserver {
   const std::filesystem::path& path() const { return path_; }
   void set_log_every(std::uint64_t steps) { log_every_ = steps; }
   void set_items(Items items) { items_ = items; }  // images until then
+  // `log` also receives each record of metrics.jsonl, after it was written.
+  void set_log(std::function<void(const Json&)> log) { log_ = std::move(log); }
   void write_config(const Json& config) const;
   void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
@@ -68,11 +71,12 @@ class RunDirectory final : public TrainObserver {
 
  private:
   explicit RunDirectory(std::filesystem::path path);
-  void append(const Json& line);
+  void append(Json line);  // with the wall time
   void collect(const Json& line);
 
   std::filesystem::path path_;
   LineFile metrics_;
+  std::function<void(const Json&)> log_;
   std::uint64_t log_every_ = 10;
   Items items_ = Items::images;
   CurveData curves_;

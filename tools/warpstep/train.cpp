@@ -24,6 +24,7 @@
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/summary.h"
+#include "tools/warpstep/tensorboard.h"
 
 namespace warpstep::tools {
 namespace {
@@ -139,6 +140,19 @@ void announce(const Job& job) {
   say("data: {}\n", describe(job.training));
   if (!job.options.recompute.empty())
     say("{}\n", recompute_line(job.options, job.training, *job.step));
+}
+
+// Null without --tensorboard.
+std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
+                                              const Progress& progress) {
+  if (!job.options.tensorboard) return nullptr;
+  auto board = std::make_unique<TensorBoard>(
+      TensorBoardOptions{.run = run.path(),
+                         .steps_done = progress.step,
+                         .samples_gpus = job.device.backend->name() == "cuda"});
+  run.set_log([to = board.get()](const Json& record) { to->add(record); });
+  say("curves: tensorboard --logdir {}\n", (run.path() / "tensorboard").string());
+  return board;
 }
 
 // The observers of a run and its files.
@@ -274,6 +288,7 @@ int train(const Parser& parser, const TrainRequest& request) {
   if (progress.step < job.run_steps)
     profiling.start(run.path(), config, *job.step, progress,
                     limit ? std::min(limit, epoch_steps) : epoch_steps);
+  const auto tensorboard = open_tensorboard(job, run, progress);
   Totals totals(items);
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;

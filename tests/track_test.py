@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""tools/track, and docs/sweeps/tune.py, with stubs in place of the packages that they import."""
+import fcntl
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROGRAM = ROOT / "tools" / "track"
+
+
+def load(path, name):
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+track = load(PROGRAM, "track")
+
+# Each writes a line of JSON per call to $CALLS.
+WANDB = """
+import json, os
+def call(*what):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(json.dumps(what) + "\\n")
+class Run:
+    def __init__(self, id): self.id, self.summary = id, {}
+    def define_metric(self, name, step_metric): pass
+    def log(self, values, step):
+        if os.path.exists(os.environ["CALLS"] + ".broken"): raise OSError("no network")
+        call("log", step, values)
+    def finish(self, exit_code): call("finish", exit_code, self.summary)
+def init(project, id, name, resume, config):
+    call("init", project, id, name, resume, config)
+    return Run(id)
+"""
+MLFLOW = """
+import json, os, types
+def call(*what):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(json.dumps(what) + "\\n")
+class entities:
+    def Metric(name, value, time, step): return [name, value, time, step]
+class MlflowClient:
+    params = {}
+    def get_experiment_by_name(self, name): return None
+    def create_experiment(self, name): return "e"
+    def create_run(self, where, run_name):
+        call("create", where, run_name)
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r1"))
+    def update_run(self, id, status): call("update", id, status)
+    def get_run(self, id): return types.SimpleNamespace(data=types.SimpleNamespace(params={"lr": "0.5"}))
+    def log_param(self, id, key, value): call("param", key, value)
+    def set_tag(self, id, key, value): call("tag", key, value)
+    def log_batch(self, id, metrics): call("log", id, metrics)
+    def log_metric(self, id, name, value): call("metric", name, value)
+    def set_terminated(self, id, status): call("end", status)
+"""
+
+
+def line(kind, step, **values):
+    return json.dumps({"kind": kind, "step": step, **values, "time": 1000.0 + step}) + "\n"
+
+
+def field(number, wire, body):
+    return bytes([number << 3 | wire]) + (bytes([len(body)]) if wire == 2 else b"") + body
+
+
+def event(when, step, **scalars):
+    values = b"".join(field(1, 2, field(1, 2, tag.replace("_", "/", 1).encode()) + field(2, 5, struct.pack("<f", value)))
+                      for tag, value in scalars.items())
+    message = field(1, 1, struct.pack("<d", when)) + field(2, 0, bytes([step])) + field(5, 2, values)
+    return struct.pack("<QI", len(message), 0) + message + bytes(4)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.run_directory = self.folder / "run"
+        self.run_directory.mkdir()
+        self.calls_file = self.folder / "calls"
+        for name, text in (("wandb", WANDB), ("mlflow", MLFLOW)):
+            (self.folder / f"{name}.py").write_text(text)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "MLFLOW"))}
+        self.environment |= {"PYTHONPATH": str(self.folder), "CALLS": str(self.calls_file)}
+
+    def write(self, *lines, name="metrics.jsonl"):
+        with open(self.run_directory / name, "a", encoding="utf-8") as file:
+            file.writelines(lines)
+
+    def config(self, **options):
+        (self.run_directory / "config.json").write_text(json.dumps({"options": options}))
+
+    def summary(self, outcome="finished", **more):
+        (self.run_directory / "summary.json").write_text(json.dumps({"outcome": outcome, **more}))
+
+    def command(self, *arguments, to="wandb"):
+        return [sys.executable, "-B", PROGRAM, self.run_directory, "--to", to, "--poll", "0.02", *arguments]
+
+    def track(self, *arguments, to="wandb", code=0):
+        ran = subprocess.run(self.command(*arguments, to=to), env=self.environment, capture_output=True, text=True,
+                             timeout=60, check=False)
+        self.assertEqual(ran.returncode, code, ran.stderr)
+        return ran.stderr
+
+    def calls(self, kind=None):
+        lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        return [call for call in map(json.loads, lines) if kind in (None, call[0])]
+
+    def steps(self):
+        return [values["step"] for _, _, values in self.calls("log") if "train/loss" in values]
+
+
+class Files(Folder):
+    def test_numbers_in_nested_values(self):
+        record = track.record_of(line("step", 7, loss=2.5, name="x", flag=True, none=None,
+                                      blocks=[{"norm": 1}, {"norm": 3}], attention={"entropy": 4}))
+        self.assertEqual(record, track.Record("step", 7, 1007.0, {"train/loss": 2.5, "train/blocks/0/norm": 1,
+                                                                  "train/blocks/1/norm": 3, "train/attention/entropy": 4}))
+        self.assertEqual(track.record_of(line("evaluation", 0, loss=1)).values, {"validation/loss": 1})
+        for broken in ("", "{", "7", '{"kind": "step"}', '{"kind": "step", "step": "x"}'):
+            self.assertIsNone(track.record_of(broken))
+
+    def test_reads_whole_lines_and_replaced_files(self):
+        metrics = track.Metrics(self.run_directory / "metrics.jsonl")
+        self.assertEqual(metrics.read(), [])
+        self.write(line("step", 1, loss=1), line("step", 2, loss=1)[:-5])
+        self.assertEqual([r.step for r in metrics.read()], [1])
+        self.write(line("step", 2, loss=1)[-5:])
+        self.assertEqual([r.step for r in metrics.read()], [2])
+        self.write(line("step", 1, loss=1), name="new")
+        os.replace(self.run_directory / "new", self.run_directory / "metrics.jsonl")
+        self.assertEqual([r.step for r in metrics.read()], [1])
+
+    def test_reads_event_files_up_to_a_cut(self):
+        whole = event(5.5, 3, system_cpu=50.0) + event(6.5, 8, system_cpu=0.25)
+        path = self.run_directory / "events.out.tfevents.1.host"
+        for cut in range(len(whole) + 1):
+            path.write_bytes(whole[:cut])
+            events = track.Events(self.run_directory)
+            count = len(events.read())
+            self.assertEqual(count, (cut >= len(whole) // 2) + (cut == len(whole)))
+            path.write_bytes(whole)
+            self.assertEqual(count + len(events.read()), 2)
+        self.assertEqual(track.Events(self.run_directory).read()[1], track.Record("system", 8, 6.5, {"system/cpu": 0.25}))
+
+    def test_a_run_trains_while_its_lock_is_held(self):
+        self.assertFalse(track.trains(self.run_directory))
+        lock = self.run_directory / ".lock"
+        lock.write_text("process 4194303 on elsewhere, since then")
+        self.assertTrue(track.trains(self.run_directory), "another machine's cannot be seen")
+        lock.write_text(f"process 4194303 on {os.uname().nodename}, since then")
+        self.assertFalse(track.trains(self.run_directory), "killed")
+        with open(lock, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.exists("/proc/locks"):
+                self.assertTrue(track.trains(self.run_directory))
+
+    def test_outcomes(self):
+        self.summary("interrupted")
+        self.assertEqual(track.outcome_of(self.run_directory), "died")
+        self.config()
+        os.utime(self.run_directory / "summary.json", (1, 1))
+        self.assertEqual(track.outcome_of(self.run_directory), "died", "the summary of an earlier part")
+        self.summary("interrupted")
+        self.assertEqual(track.outcome_of(self.run_directory), "interrupted")
+
+
+class Wandb(Folder):
+    def test_sends_each_record_once(self):
+        self.config(lr=0.5)
+        self.write(line("evaluation", 0, loss=3), line("step", 1, loss=2), line("step", 2, loss=None))
+        (self.run_directory / "tensorboard/system").mkdir(parents=True)
+        (self.run_directory / "tensorboard/system/events.out.tfevents.1.host").write_bytes(event(9, 4, system_cpu=1.0))
+        self.summary(steps=2, test={"loss": 0.5}, loading={"batches": 3})
+        self.assertIn("4 record(s)", self.track("--project", "p"))
+        (_, project, id_, name, resume, config), = self.calls("init")
+        self.assertEqual((project, name, resume, config), ("p", "run", "allow", {"options": {"lr": 0.5}}))
+        self.assertEqual(self.calls("log"), [["log", 0, {"step": 0, "_timestamp": 1000, "validation/loss": 3}],
+                                             ["log", 1, {"step": 1, "_timestamp": 1001, "train/loss": 2}],
+                                             ["log", 2, {"step": 2, "_timestamp": 1002}],
+                                             ["log", 3, {"seconds": 4, "_timestamp": 9, "system/cpu": 1.0}]])
+        self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "finished", "steps": 2, "test/loss": 0.5}]])
+        self.track()
+        self.assertEqual(len(self.calls("init")), 1, "nothing was new")
+        # The run continues: the same id, the next record.
+        self.write(line("step", 3, loss=1))
+        self.config(lr=0.25)
+        self.track()
+        self.assertEqual([call[2] for call in self.calls("init")], [id_, id_])
+        self.assertEqual(self.calls("log")[4][:2], ["log", 4])
+        self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "died"}])
+
+    def test_follows_a_run_through_its_begin_a_resume_and_its_end(self):
+        with subprocess.Popen(self.command("--follow"), env=self.environment, stderr=subprocess.PIPE) as process:
+            def wait(condition):
+                end = time.monotonic() + 30
+                while not condition():
+                    self.assertLess(time.monotonic(), end)
+                    self.assertIsNone(process.poll())
+                    time.sleep(0.01)
+            time.sleep(0.1)  # nothing is there yet
+            (self.run_directory / ".lock").write_text("process 1 on elsewhere, since then")
+            self.config()
+            self.write(*(line("step", n, loss=n) for n in (10, 20, 30)))
+            wait(lambda: len(self.steps()) == 3)
+            self.write(*(line("step", n, loss=n) for n in (10, 20, 30, 40)), name="new")  # resumed at 20
+            os.replace(self.run_directory / "new", self.run_directory / "metrics.jsonl")
+            wait(lambda: len(self.steps()) == 4)
+            self.write(line("step", 50, loss=5))
+            self.summary("interrupted", steps=50)
+            (self.run_directory / ".lock").unlink()
+            self.assertEqual(process.wait(30), 0)
+            process.stderr.read()
+        self.assertEqual(self.steps(), [10, 20, 30, 40, 50])
+        self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "interrupted", "steps": 50}]])
+
+    def test_trains_and_passes_signals_and_the_exit_code(self):
+        # In place of warpstep: refuses a folder that is not empty, saves on SIGINT and exits with 130.
+        trainer = self.folder / "trainer.py"
+        trainer.write_text("""
+import json, os, pathlib, signal, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+out.mkdir(exist_ok=True)
+assert not list(out.iterdir()), "not empty"
+def stop(*_):
+    (out / "summary.json").write_text(json.dumps({"outcome": "interrupted", "steps": 1}))
+    sys.exit(130)
+signal.signal(signal.SIGINT, stop)
+(out / "config.json").write_text("{}")
+(out / "metrics.jsonl").write_text(json.dumps({"kind": "step", "step": 1, "loss": 1}) + "\\n")
+time.sleep(60)
+""")
+        self.environment["WANDB_RUN_ID"] = "abc"
+        self.run_directory = self.run_directory / "sweep-{id}"
+        with subprocess.Popen(self.command("--", sys.executable, trainer), env=self.environment) as process:
+            while not self.calls("log"):
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(30), 130)
+        self.assertTrue((self.folder / "run/sweep-abc/track-wandb.json").exists())
+        self.assertEqual(self.calls("init")[0][2], "abc")
+        self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "interrupted", "steps": 1}]])
+
+    def test_an_error_of_the_package_keeps_the_records(self):
+        self.config()
+        self.write(line("step", 1, loss=1))
+        broken = pathlib.Path(f"{self.calls_file}.broken")
+        broken.touch()
+        threading.Timer(0.5, broken.unlink).start()
+        self.assertIn("no network", self.track())
+        self.assertEqual(self.steps(), [1])
+
+    def test_refusals(self):
+        self.assertIn("no run began here", self.track(code=1))
+        (self.folder / "wandb.py").write_text("import no_such_package_42")
+        self.config()
+        self.assertIn("install it with: pip install wandb", self.track(code=1))
+        with open(self.run_directory / "track-mlflow.json", "w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.assertIn("another process sends", self.track(to="mlflow", code=1))
+        self.assertEqual(self.calls(), [])
+
+
+class Mlflow(Folder):
+    def test_sends_metrics_options_and_the_result(self):
+        self.config(lr=0.25, model="mlp")
+        self.write(line("step", 1, loss=2))
+        self.summary("interrupted", steps=1)
+        self.track(to="mlflow")
+        self.assertEqual(self.calls(), [["create", "e", "run"], ["tag", "resumed.lr", "0.25"], ["param", "model", "mlp"],
+                                        ["log", "r1", [["train/loss", 2, 1001000, 1]]], ["tag", "outcome", "interrupted"],
+                                        ["metric", "summary/steps", 1], ["end", "KILLED"]])
+        self.track(to="mlflow")
+        self.assertEqual(len(self.calls()), 7, "nothing was new")
+        self.write(line("step", 2, loss=1))
+        self.track(to="mlflow")
+        self.assertIn(["update", "r1", "RUNNING"], self.calls())
+        self.assertEqual(self.calls("log")[-1], ["log", "r1", [["train/loss", 1, 1002000, 2]]])
+
+
+# Records what the study receives; a trial is pruned when its loss is above 5.
+OPTUNA = """
+import json, os, types
+def call(*what):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(json.dumps(what) + "\\n")
+class Trial:
+    def __init__(self, number): self.number, self.loss = number, 0
+    def suggest_float(self, name, low, high, log): return [1, 9][self.number]
+    def suggest_categorical(self, name, choices): return choices[0]
+    def report(self, loss, epoch):
+        call("report", self.number, epoch, loss)
+        self.loss = loss
+    def should_prune(self): return self.loss > 5
+class Study:
+    asked = 0
+    best_trial = types.SimpleNamespace(number=0, value=0, params={})
+    def ask(self):
+        Study.asked += 1
+        return Trial(Study.asked - 1)
+    def tell(self, trial, value=None, state="COMPLETE"): call("tell", trial.number, value, state)
+def create_study(**options): return Study()
+trial = types.SimpleNamespace(TrialState=types.SimpleNamespace(PRUNED="PRUNED", FAIL="FAIL"))
+samplers = types.SimpleNamespace(TPESampler=lambda seed: None)
+pruners = types.SimpleNamespace(MedianPruner=lambda n_startup_trials: None)
+"""
+
+
+class Tune(Folder):
+    def test_prunes_a_run_by_its_evaluations(self):
+        (self.folder / "optuna.py").write_text(OPTUNA)
+        trainer = self.folder / "trainer.py"
+        trainer.write_text("""
+import json, pathlib, signal, sys, time
+option = lambda name: sys.argv[sys.argv.index(name) + 1]
+out = pathlib.Path(option("--out"))
+out.mkdir()
+signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+with open(out / "metrics.jsonl", "w") as file:
+    for epoch in range(3):
+        file.write(json.dumps({"kind": "step", "step": 1, "loss": 100}) + "\\n")
+        file.write(json.dumps({"kind": "evaluation", "step": 5 * epoch, "epoch": epoch, "loss": float(option("--lr"))}) + "\\n")
+        file.flush()
+time.sleep(60 if option("--lr") == "9" else 0)
+""")
+        program = ROOT / "docs" / "sweeps" / "tune.py"
+        ran = subprocess.run([sys.executable, "-B", program, self.folder / "study", "--trials", "2", "--",
+                              sys.executable, trainer], env=self.environment, capture_output=True, text=True, timeout=60,
+                             check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual([call for call in self.calls() if call[1] == 0],
+                         [["report", 0, 1, 1], ["report", 0, 2, 1], ["tell", 0, 1, "COMPLETE"]])
+        self.assertEqual(self.calls("tell")[1:], [["tell", 1, None, "PRUNED"]])
+        self.assertIn("trial 1: pruned after", ran.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

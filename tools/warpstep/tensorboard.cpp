@@ -1,0 +1,231 @@
+#include "tools/warpstep/tensorboard.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "engine/core/file.h"
+#include "profiler/sources/sampler.h"
+#include "profiler/sources/sampler_proc.h"
+#include "tools/warpstep/say.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using profiler::Scalar;
+
+constexpr std::chrono::seconds sampling_period{5};
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// The time in an event file's name; nothing for other files.
+std::optional<std::uint64_t> seconds_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(profiler::event_file_prefix)) return std::nullopt;
+  std::uint64_t seconds = 0;
+  const char* const begin = name.data() + profiler::event_file_prefix.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), seconds);
+  if (error != std::errc() || end == begin) return std::nullopt;
+  return seconds;
+}
+
+// The times in the names of the event files in a folder, without order.
+std::vector<std::uint64_t> times_in(const fs::path& folder) {
+  std::vector<std::uint64_t> times;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (const auto seconds = seconds_of(entry.path())) times.push_back(*seconds);
+  return times;
+}
+
+void add_numbers(const std::string& tag, const Json& value, std::vector<Scalar>& scalars) {
+  if (value.is_number()) {
+    scalars.push_back({tag, value.get<double>()});
+  } else if (value.is_structured()) {
+    for (const auto& [key, part] : value.items())
+      add_numbers(fmt::format("{}/{}", tag, key), part, scalars);
+  }
+}
+
+}  // namespace
+
+// One file.
+
+EventFile::EventFile(fs::path path) : path_(std::move(path)) {
+  std::error_code error;
+  fs::create_directories(path_.parent_path(), error);
+  if (error) {
+    failed(error.value(), "create its folder");
+    return;
+  }
+  descriptor_ = open_file(
+      path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
+  if (descriptor_ >= 0)
+    append(profiler::version_event(wall_time()));
+  else
+    failed(errno, "open it for writing");
+}
+
+EventFile::~EventFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (lost_ > 0)
+    say("tensorboard: {}: {} record{} could not be written\n", path_.string(), lost_,
+        lost_ == 1 ? "" : "s");
+}
+
+void EventFile::failed(int error, const char* doing) {
+  if (lost_++ == 0)
+    say("tensorboard: {}: cannot {}: {}; the run continues, its curves have a gap\n",
+        path_.string(), doing, std::generic_category().message(error));
+}
+
+void EventFile::append(std::string_view record) {
+  if (descriptor_ < 0) {
+    ++lost_;
+    return;
+  }
+  std::string_view rest = record;
+  while (!rest.empty()) {
+    const ssize_t put = ::write(descriptor_, rest.data(), rest.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) break;
+    rest.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (rest.empty()) {
+    bytes_ += record.size();
+    return;
+  }
+  failed(errno, "write");
+  // A reader stops at a part of a record; if it cannot be removed, nothing may follow it.
+  if (rest.size() < record.size() && ::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0)
+    ::close(std::exchange(descriptor_, -1));
+}
+
+fs::path next_event_file(const fs::path& folder, std::uint64_t seconds) {
+  for (const std::uint64_t other : times_in(folder)) seconds = std::max(seconds, other + 1);
+  return folder / profiler::event_file_name(seconds, host_name());
+}
+
+void remove_event_files(const fs::path& run) {
+  const fs::path folder = run / "tensorboard";
+  std::error_code ignored;
+  for (const fs::path& each : {folder / "system", folder}) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(each, ignored))
+      if (seconds_of(entry.path())) files.push_back(entry.path());
+    for (const fs::path& file : files) fs::remove(file);
+    if (fs::is_directory(each, ignored)) fs::remove(each, ignored);
+  }
+}
+
+std::vector<Scalar> scalars_of(const Json& record) {
+  std::string prefix = record.value("kind", "other");
+  if (prefix == "step") prefix = "train";
+  if (prefix == "evaluation") prefix = "validation";
+  std::vector<Scalar> scalars;
+  for (const auto& [key, value] : record.items())
+    if (key != "step" && key != "time")
+      add_numbers(fmt::format("{}/{}", prefix, key), value, scalars);
+  return scalars;
+}
+
+std::vector<Scalar> scalars_of(const std::vector<profiler::Metric>& metrics) {
+  std::vector<Scalar> scalars;
+  for (const profiler::Metric& metric : metrics) {
+    std::string_view name = metric.name;
+    const bool of_core = name.starts_with("cpu ") && name != "cpu %";
+    if (of_core || name.ends_with("throttle reasons")) continue;
+    double value = metric.value;
+    std::string_view unit;
+    for (const auto& [end, replacement] :
+         {std::pair<std::string_view, std::string_view>{" %", "_percent"},
+          {" bytes", "_MB"},
+          {" bytes/s", "_MB_per_s"}}) {
+      if (!name.ends_with(end)) continue;
+      name.remove_suffix(end.size());
+      unit = replacement;
+      if (unit.starts_with("_MB")) value *= 1e-6;
+      break;
+    }
+    std::string tag = fmt::format("system/{}{}", name, unit);
+    std::ranges::replace(tag, ' ', '_');
+    scalars.push_back({std::move(tag), value});
+  }
+  return scalars;
+}
+
+// The machine. The sampler's thread writes its file, so that it also shows a run that waits; the
+// file's steps are seconds since the run first began, because several samples may fall into one
+// step and TensorBoard keeps one value of each.
+struct TensorBoard::System {
+  explicit System(const TensorBoardOptions& options)
+      : folder(options.run / "tensorboard" / "system"),
+        began(first_time(folder)),
+        file(next_event_file(folder, static_cast<std::uint64_t>(wall_time()))),
+        sampler({.period = sampling_period,
+                 .gpu = options.samples_gpus,
+                 .receive = [this](const auto& metrics) { receive(metrics); }}) {}
+  ~System() { sampler.look(); }
+
+  static std::uint64_t first_time(const fs::path& folder) {
+    const std::vector<std::uint64_t> times = times_in(folder);
+    const auto now = static_cast<std::uint64_t>(wall_time());
+    return times.empty() ? now : std::min(now, *std::ranges::min_element(times));
+  }
+
+  void receive(const std::vector<profiler::Metric>& metrics) {
+    const double now = wall_time();
+    const auto seconds =
+        static_cast<std::uint64_t>(std::max(0.0, now - static_cast<double>(began)));
+    step = std::max(seconds, step + 1);
+    file.append(profiler::scalars_event(now, step, scalars_of(metrics)));
+  }
+
+  fs::path folder;
+  std::uint64_t began;
+  std::uint64_t step = 0;
+  EventFile file;
+  profiler::Sampler sampler;  // the last: it ends before the file
+};
+
+TensorBoard::TensorBoard(const TensorBoardOptions& options)
+    : metrics_(
+          next_event_file(options.run / "tensorboard", static_cast<std::uint64_t>(wall_time()))) {
+  if (options.steps_done > 0)
+    metrics_.append(profiler::restart_event(wall_time(), options.steps_done + 1));
+  try {
+    system_ = std::make_unique<System>(options);
+  } catch (const std::exception& error) {
+    say("tensorboard: the machine is not sampled: {}\n", error.what());
+  }
+}
+
+TensorBoard::~TensorBoard() = default;
+
+void TensorBoard::add(const Json& record) {
+  metrics_.append(profiler::scalars_event(record.value("time", wall_time()),
+                                          record.value("step", std::uint64_t{0}),
+                                          scalars_of(record)));
+}
+
+}  // namespace warpstep::tools

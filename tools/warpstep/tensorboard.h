@@ -1,0 +1,79 @@
+// TensorBoard's event files in RUN/tensorboard, written while a run trains (--tensorboard):
+//   tensorboard/          the records of metrics.jsonl: train/loss, validation/accuracy, ...
+//   tensorboard/system/   samples of the machine: system/process_cpu_percent, ...
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/export/event_file.h"
+
+namespace warpstep::profiler {
+struct Metric;
+}
+
+namespace warpstep::tools {
+
+// Appends whole records, each with one write. An error costs only curves and never the run: the
+// first one becomes a message, a record that was cut off is removed, and the next one is tried
+// again.
+class EventFile {
+ public:
+  explicit EventFile(std::filesystem::path path);  // creates the file and its folder
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  void append(std::string_view record);
+  std::uint64_t lost() const { return lost_; }  // records that could not be written
+
+ private:
+  void failed(int error, const char* doing);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0;  // of whole records
+  std::uint64_t lost_ = 0;
+};
+
+// A new file in `folder` whose name is after those of all others: a resumed run adds one.
+std::filesystem::path next_event_file(const std::filesystem::path& folder, std::uint64_t seconds);
+// Removes event files from RUN/tensorboard, and its folders if nothing else is in them.
+void remove_event_files(const std::filesystem::path& run);
+
+// Every number in a record of metrics.jsonl, also in nested objects and arrays. {"kind": "step",
+// "loss": 2, "blocks": [{"norm": 1}]} has train/loss and train/blocks/0/norm; evaluations have
+// validation/..., other kinds their own names. Without "step" and "time", which are the event's.
+std::vector<profiler::Scalar> scalars_of(const nlohmann::ordered_json& record);
+// "gpu 0 power W" becomes system/gpu_0_power_W; bytes become megabytes, shares percents. Loads of
+// single cores and bit masks are omitted.
+std::vector<profiler::Scalar> scalars_of(const std::vector<profiler::Metric>& metrics);
+
+struct TensorBoardOptions {
+  std::filesystem::path run;
+  std::uint64_t steps_done = 0;  // above 0 in a resumed run
+  bool samples_gpus = false;
+};
+
+class TensorBoard {
+ public:
+  explicit TensorBoard(const TensorBoardOptions& options);
+  ~TensorBoard();  // with a last sample of the machine
+  TensorBoard(const TensorBoard&) = delete;
+  TensorBoard& operator=(const TensorBoard&) = delete;
+
+  void add(const nlohmann::ordered_json& record);  // of metrics.jsonl
+
+ private:
+  struct System;
+
+  EventFile metrics_;
+  std::unique_ptr<System> system_;  // null if the machine cannot be sampled
+};
+
+}  // namespace warpstep::tools

@@ -22,6 +22,7 @@ struct Options {
   std::vector<std::string> models;  // empty: all
   std::int64_t image = 0, batch = 0;
   int repetitions = 7;
+  Precision precision = Precision::fp32;
   double patience_s = 60;
   bool all = false;
   BackendOptions backend;
@@ -35,6 +36,9 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--image", options.image, "height and width, instead of the table's")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", options.batch, "instead of the table's")->check(CLI::PositiveNumber);
+  app.add_option_function<std::string>(
+      "--precision", [&](const std::string& text) { options.precision = parse_precision(text); },
+      "fp32 or bf16 [fp32]");
   app.add_option("--threads", options.backend.threads, "0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -78,7 +82,8 @@ std::vector<bench::ModelSize> wanted_sizes(const Options& options) {
 // The roofs of an idle machine: the best measured so far. And waiting until it is idle.
 class Roofs {
  public:
-  Roofs(const Backend& backend, double patience_s) : backend_(backend), patience_s_(patience_s) {}
+  Roofs(const Backend& backend, Precision precision, double patience_s)
+      : backend_(backend), precision_(precision), patience_s_(patience_s) {}
 
   const bench::CpuRoofs& best() const { return best_; }
   // Also if a model was judged by roofs that turned out to be low later.
@@ -116,7 +121,7 @@ class Roofs {
 
   bool idle() {
     constexpr double idle_share = 0.9;
-    const bench::CpuRoofs now = bench::measure_cpu_roofs(backend_);
+    const bench::CpuRoofs now = bench::measure_cpu_roofs(backend_, precision_);
     best_.flops_per_s = std::max(best_.flops_per_s, now.flops_per_s);
     best_.bytes_per_s = std::max(best_.bytes_per_s, now.bytes_per_s);
     return now.flops_per_s >= idle_share * best_.flops_per_s && now.steadiness >= idle_share;
@@ -131,6 +136,7 @@ class Roofs {
   }
 
   const Backend& backend_;
+  Precision precision_;
   double patience_s_;
   bench::CpuRoofs best_;
   bool busy_ = false;
@@ -140,7 +146,7 @@ bench::JudgedModel measure(const bench::ModelSize& size, const Options& options,
                            const std::shared_ptr<Backend>& backend,
                            std::span<const bench::Excuse> excuses, Roofs& roofs) {
   constexpr int passes = 3;
-  bench::TimedStep step(size, backend);
+  bench::TimedStep step(size, backend, options.precision);
   roofs.wait_until_idle();
   std::vector<bench::TimedCall> calls = step.time_calls(options.repetitions);
   const auto slow = [&](const bench::TimedCall& call) {
@@ -159,6 +165,7 @@ void write_json(const Options& options, const Backend& backend,
   const nlohmann::json json{{"commit", commit()},
                             {"device", backend.describe()},
                             {"instruction_set", name(cpu_isa())},
+                            {"precision", name(options.precision)},
                             {"minimum_share", options.limits.minimum_share},
                             {"above_ms", 1e3 * options.limits.above_s},
                             {"repetitions", options.repetitions},
@@ -175,7 +182,7 @@ int run(const Options& options) {
   const std::vector<bench::Excuse> excuses = bench::read_excuses(options.excuses, cpu_isa());
   const std::shared_ptr<Backend> backend = open_backend("cpu", options.backend);
   fmt::print("{}; commit {}\n\n", backend->describe(), commit());
-  Roofs roofs(*backend, options.patience_s);
+  Roofs roofs(*backend, options.precision, options.patience_s);
   std::vector<bench::JudgedModel> judged;
   for (const bench::ModelSize& size : sizes) {
     judged.push_back(measure(size, options, backend, excuses, roofs));

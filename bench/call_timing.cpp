@@ -34,9 +34,10 @@ std::int64_t default_batch(std::int64_t image) {
 // Small enough that calls which are timed again and again do not change the network.
 constexpr double learning_rate = 1e-6;
 
-Graph training_step(const ModelSize& size, const Backend& backend) {
+Graph training_step(const ModelSize& size, const Backend& backend, Precision precision) {
   const Shape image{size.image, size.image, size.model->image[2]};
-  const StepOptions options = options_for(backend, {.schedule = {.peak = learning_rate}});
+  const StepOptions options =
+      options_for(backend, {.schedule = {.peak = learning_rate}, .precision = precision});
   return compile_step(models::build(*size.model, {.batch = size.batch, .image = image}), options);
 }
 
@@ -92,8 +93,9 @@ std::vector<ModelSize> zoo_sizes() {
   return sizes;
 }
 
-TimedStep::TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend)
-    : program_(training_step(size, *backend), backend) {
+TimedStep::TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend,
+                     Precision precision)
+    : program_(training_step(size, *backend, precision), backend) {
   constexpr std::uint64_t seed = 1;
   program_.store().initialize(seed);
   const GoldenBatch batch =

@@ -31,7 +31,7 @@ struct TimedCall {
 // loader has prepared. Parameters are initialised, images and labels those of the goldens.
 class TimedStep {
  public:
-  TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend);
+  TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend, Precision precision);
 
   // Median seconds of each call, by itself: its inputs are those that the calls before it have
   // computed, its second-level caches are cold.

@@ -54,14 +54,66 @@ float multiply_add_sse41(float one, std::int64_t rounds) {
   return _mm_cvtss_f32(sums[0]);
 }
 
-using MultiplyAdd = float (*)(float, std::int64_t);
-MultiplyAdd multiply_add() {
+__attribute__((target("avx512f,avx512bf16"))) float multiply_add_avx512_bf16(float one,
+                                                                             std::int64_t rounds) {
+  const auto pairs = (__m512bh)_mm512_set1_epi32(one > 0 ? 0x3F80 : 0);  // pairs of 1 and 0
+  __m512 sums[chains];
+  for (__m512& sum : sums) sum = _mm512_set1_ps(one);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, pairs, pairs);
+  }
+  for (const __m512& sum : sums) sums[0] = _mm512_add_ps(sums[0], sum);
+  return _mm512_cvtss_f32(sums[0]);
+}
+
+// Six tiles of sums: an instruction takes 16 cycles, and 52 until its result is there.
+constexpr int tile_chains = 6;
+__attribute__((target("amx-tile,amx-bf16"))) float multiply_add_amx(float one,
+                                                                    std::int64_t rounds) {
+  alignas(64) unsigned char config[64] = {1};
+  alignas(64) unsigned char sums[1024] = {};
+  for (int tile = 0; tile < 8; ++tile) {
+    config[16 + 2 * tile] = 64;
+    config[48 + tile] = 16;
+  }
+  _tile_loadconfig(config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_dpbf16ps(5, 6, 7);
+  }
+  _tile_stored(0, sums, 64);
+  _tile_release();
+  return one + static_cast<float>(sums[0]);
+}
+
+struct MultiplyAdd {
+  float (*run)(float, std::int64_t rounds);
+  double flops;  // per round
+};
+MultiplyAdd multiply_add(Precision precision) {
+  constexpr double per_lane = 2.0 * chains, of_tiles = 2.0 * 16 * 16 * 32 * tile_chains;
+  if (precision == Precision::bf16)
+    return bf16_isa() == Bf16Isa::amx ? MultiplyAdd{multiply_add_amx, of_tiles}
+                                      : MultiplyAdd{multiply_add_avx512_bf16, per_lane * 32};
   switch (cpu_isa()) {
-    case CpuIsa::avx512: return multiply_add_avx512;
-    case CpuIsa::avx2: return multiply_add_avx2;
+    case CpuIsa::avx512: return {multiply_add_avx512, per_lane * 16};
+    case CpuIsa::avx2: return {multiply_add_avx2, per_lane * 8};
     case CpuIsa::sse41: break;
   }
-  return multiply_add_sse41;
+  return {multiply_add_sse41, per_lane * 4};
 }
 
 // An ordinary loop rather than memcpy(), which would choose its own instructions.
@@ -88,19 +140,18 @@ std::vector<double> times_of(Run run) {
   return times;
 }
 
-void measure_flops(CpuRoofs& roofs) {
+void measure_flops(CpuRoofs& roofs, Precision precision) {
   constexpr double long_enough_s = 4e-3;  // against starting the team
-  const MultiplyAdd run = multiply_add();
+  const MultiplyAdd multiply = multiply_add(precision);
   volatile float one = 1;
   std::int64_t rounds = 1 << 14;
   const auto all_threads = [&] {
 #pragma omp parallel
-    unread = run(one, rounds);
+    unread = multiply.run(one, rounds);
   };
   all_threads();
   while (seconds_of(all_threads) < long_enough_s) rounds *= 2;
-  const double flops =
-      2.0 * chains * static_cast<double>(cpu::vector_lanes() * rounds) * omp_get_max_threads();
+  const double flops = multiply.flops * static_cast<double>(rounds) * omp_get_max_threads();
   const std::vector<double> times = times_of(all_threads);
   roofs.flops_per_s = flops / times.front();
   roofs.steadiness = times.front() * static_cast<double>(times.size()) /
@@ -135,9 +186,9 @@ std::size_t flushed_lines() {
 
 }  // namespace
 
-CpuRoofs measure_cpu_roofs(const Backend& backend) {
+CpuRoofs measure_cpu_roofs(const Backend& backend, Precision precision) {
   CpuRoofs roofs;
-  measure_flops(roofs);
+  measure_flops(roofs, precision);
   measure_bytes(roofs, backend);
   return roofs;
 }

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "engine/core/cpu_isa.h"
+#include "engine/passes/precision.h"
 #include "engine/run/backend.h"
 
 namespace warpstep::bench {
 
 struct CpuRoofs {
-  double flops_per_s = 0;  // all threads, in the instruction set that cpu_isa() allows
+  double flops_per_s = 0;  // all threads, with the instructions that cpu_isa() or
+                           // bf16_isa() allows
   double bytes_per_s = 0;  // likewise; read and written, with ordinary stores
   double steadiness = 0;   // the runs' mean FLOP/s over the best: below 1 on a busy machine
 
@@ -28,7 +30,7 @@ struct CpuRoofs {
 
 // The best of many short runs: other programs only make them slower. Takes half a second. Uses the
 // threads of the calling thread's OpenMP team, as the cpu backend does.
-CpuRoofs measure_cpu_roofs(const Backend& backend);
+CpuRoofs measure_cpu_roofs(const Backend& backend, Precision precision);
 
 // Reads memory of its own in every thread of the team until the second-level caches hold nothing
 // else.

@@ -132,7 +132,7 @@ void serve(const Options& options) {
 void dump(const Options& options) {
   const LoaderSubject subject(options.what);
   const std::unique_ptr<data::Loader> loader = subject.loader();
-  const std::span<const std::uint8_t> images = loader->next().images;
+  const std::span<const std::uint8_t> images = loader->next().get<std::uint8_t>("images");
   std::ofstream file(options.dump, std::ios::binary);
   file.write(reinterpret_cast<const char*>(images.data()),
              static_cast<std::streamsize>(images.size()));

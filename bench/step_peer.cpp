@@ -1,12 +1,11 @@
 // A training step that another program times against its own: the child of
-// bench/peers/alternate.py, whose README describes the line protocol. Weights and batches are those
-// of the goldens, Adam with lr 1e-4.
+// bench/peers/alternate.py, whose README describes the line protocol, the optimisers too. Weights
+// and batches are those of the goldens.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <iostream>
@@ -25,7 +24,9 @@ using namespace warpstep;
 struct Options {
   std::string model = "cifar10cnn", device = "cpu", precision = "fp32";
   std::int64_t batch = 128;
-  std::int64_t image = 0;  // height and width; 0: the model's own
+  std::int64_t image = 0;                  // height and width; 0: the model's own
+  std::int64_t sequence = 0;               // of text, in tokens; 0: the model's context
+  std::vector<std::string> model_options;  // "layers=6"
   bool no_graph = false;
   BackendOptions backend;
 };
@@ -36,29 +37,53 @@ std::vector<float> mean_of(const Shape& image) {
 std::vector<float> std_of(const Shape& image) {
   return image[2] == 1 ? std::vector<float>{0.25F} : std::vector<float>{0.25F, 0.3125F, 0.375F};
 }
-Shape image_of(const Options& options, const models::Model& model) {
-  const Shape& own = model.image;
-  return options.image == 0 ? own : Shape{options.image, options.image, own[2]};
+
+models::BuildOptions build_options(const Options& options, const models::Model& model) {
+  models::BuildOptions build{.batch = options.batch};
+  if (model.is_text()) {
+    build.settings = models::resolve_settings(model, options.model_options);
+    build.sequence = options.sequence > 0 ? options.sequence : build.settings.whole("context");
+    const std::int64_t vocabulary = build.settings.whole("vocabulary");
+    build.vocabulary = vocabulary > 0 ? vocabulary : models::gpt2_vocabulary;
+    return build;
+  }
+  build.image = model.image;
+  if (options.image > 0) build.image = {options.image, options.image, model.image[2]};
+  build.mean = mean_of(build.image);
+  build.std = std_of(build.image);
+  return build;
+}
+
+StepOptions step_options(const models::Model& model, Precision precision) {
+  StepOptions options{.schedule = {.peak = 1e-4}, .precision = precision};
+  if (!model.is_text()) return options;
+  options.optimizer = {
+      .kind = Optimizer::Kind::adamw, .weight_decay = 0.1, .beta2 = 0.95, .decays_vectors = false};
+  options.update.clip_norm = 1;
+  return options;
+}
+
+GoldenBatch batch_of(const models::BuildOptions& build, std::uint64_t seed, std::uint32_t step) {
+  return build.sequence > 0 ? golden_text(seed, step, build.batch, build.sequence, build.vocabulary)
+                            : golden_batch(seed, step, build.batch, build.image);
 }
 
 // A batch in memory that the device reads in place.
 class HostBatch {
  public:
-  HostBatch(const Backend& backend, const GoldenBatch& batch)
-      : images_(copy(backend, std::as_bytes(std::span(batch.images)))),
-        labels_(copy(backend, std::as_bytes(std::span(batch.labels)))),
-        slots_{images_.get(), labels_.get()} {}
+  HostBatch(const Backend& backend, const GoldenBatch& batch) {
+    for (const std::span<const std::byte> bytes : batch.inputs()) {
+      memory_.push_back(backend.allocate_host(bytes.size()));
+      std::ranges::copy(bytes, memory_.back().get());
+      slots_.push_back(memory_.back().get());
+    }
+  }
 
   std::span<const void* const> slots() const { return slots_; }
 
  private:
-  static std::shared_ptr<std::byte> copy(const Backend& backend, std::span<const std::byte> bytes) {
-    std::shared_ptr<std::byte> memory = backend.allocate_host(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), memory.get());
-    return memory;
-  }
-  std::shared_ptr<std::byte> images_, labels_;
-  std::array<const void*, 2> slots_;
+  std::vector<std::shared_ptr<std::byte>> memory_;
+  std::vector<const void*> slots_;
 };
 
 // The losses of steps that may still be running: the device writes them to the ring of reports, and
@@ -91,16 +116,13 @@ class Losses {
   std::vector<float> losses_;
 };
 
-Program make_program(const Options& options, const models::Model& model) {
+Program make_program(const Options& options, const models::Model& model,
+                     const models::BuildOptions& build) {
   const Precision precision = parse_precision(options.precision);
   BackendOptions backend = options.backend;
   backend.tf32 = precision == Precision::tf32;
-  const Shape image = image_of(options, model);
-  const models::BuildOptions build{
-      .batch = options.batch, .image = image, .mean = mean_of(image), .std = std_of(image)};
   const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
-  const StepOptions step =
-      options_for(*opened, {.schedule = {.peak = 1e-4}, .precision = precision});
+  const StepOptions step = options_for(*opened, step_options(model, precision));
   return Program(compile_step(models::build(model, build), step), opened);
 }
 
@@ -108,12 +130,12 @@ void serve(const Options& options) {
   constexpr std::uint64_t seed = 1;
   constexpr std::uint32_t batches = 8;
   const models::Model& model = models::find(options.model);
-  Program program = make_program(options, model);
+  const models::BuildOptions build = build_options(options, model);
+  Program program = make_program(options, model, build);
   program.store().initialize(seed);
   std::vector<HostBatch> data;
   for (std::uint32_t s = 0; s < batches; ++s)
-    data.emplace_back(program.backend(),
-                      golden_batch(seed, s, options.batch, image_of(options, model)));
+    data.emplace_back(program.backend(), batch_of(build, seed, s));
   const auto runner = options.no_graph ? eager_runner(program) : graph_runner(program);
   Losses reported(program);
   const bool queues = program.backend().steps_in_flight() > 0;
@@ -151,6 +173,10 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batch)->capture_default_str();
   app.add_option("--image", options.image, "height and width; 0: the model's own")
       ->capture_default_str();
+  app.add_option("--sequence", options.sequence, "tokens; 0: the model's context")
+      ->capture_default_str();
+  app.add_option("--model-option", options.model_options,
+                 "of a model of text, as of warpstep train");
   app.add_option("--threads", options.backend.threads)->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
   app.add_flag("--no-graph", options.no_graph, "call by call, even if a step could be one launch");

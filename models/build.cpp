@@ -37,7 +37,6 @@ Tensor pixels(const Inputs& inputs, const BuildOptions& options, const Shape& im
 Graph build_text(const Model& model, const BuildOptions& options) {
   const Settings settings =
       options.settings.text().empty() ? resolve_settings(model) : options.settings;
-  constexpr std::int64_t gpt2_vocabulary = 50257;
   const std::int64_t of_data = options.vocabulary > 0 ? options.vocabulary : gpt2_vocabulary;
   const std::int64_t own = settings.whole("vocabulary");
   if (own > 0 && own < options.vocabulary)

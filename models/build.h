@@ -16,6 +16,8 @@ enum class Images : std::uint8_t {
   floats,  // f32 [N,H,W,C], passed to the model unchanged
 };
 
+inline constexpr std::int64_t gpt2_vocabulary = 50257;
+
 struct BuildOptions {
   std::int64_t batch = 128;  // images, or sequences of tokens
   Shape image;               // [H,W,C] that the model sees; empty: Model::image
@@ -31,7 +33,7 @@ struct BuildOptions {
   // Of text:
   Settings settings{};          // empty: the model's
   std::int64_t sequence = 0;    // tokens; 0: the model's context
-  std::int64_t vocabulary = 0;  // of the data; 0: GPT-2's 50257. The settings' own wins
+  std::int64_t vocabulary = 0;  // of the data; 0: GPT-2's. The settings' own wins
 };
 
 // Inputs in this order: `images`, `labels` i32 [N] and, for a pixel plan or mixed labels, `rows`

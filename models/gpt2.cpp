@@ -1,11 +1,31 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "engine/core/error.h"
 #include "models/zoo.h"
 
 namespace warpstep::models {
+namespace {
+
+constexpr std::int64_t most = 1 << 20;
+constexpr std::array<Setting, 8> gpt2_settings_table{{
+    {"layers", "12", "transformer blocks", 1, 1000},
+    {"heads", "12", "attention heads", 1, most},
+    {"width", "768", "features of a token; a multiple of heads", 1, most},
+    {"context", "1024", "longest sequence, in tokens", 1, most},
+    {"vocabulary", "0", "number of tokens; 0: the data's", 0, std::int64_t{1} << 31},
+    {"gelu", "tanh", "activation: tanh (GPT-2's approximation) or erf (exact)", 1, 0, "tanh erf"},
+    {"bias", "yes", "biases in linear layers and layer norms", 1, 0, "yes no"},
+    {"dropout", "0", "share of activations dropped in training"},
+}};
+
+}  // namespace
+
+std::span<const Setting> gpt2_settings() {
+  return gpt2_settings_table;
+}
 
 // Radford et al., "Language models are unsupervised multitask learners", 2019; parameters are named
 // and shaped as in the `gpt2` files of the Hugging Face hub, biases that `bias=no` leaves out

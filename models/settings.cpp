@@ -11,8 +11,7 @@
 namespace warpstep::models {
 namespace {
 
-template <class Number>
-bool parse(const std::string& text, Number& value) {
+bool parse(const std::string& text, auto& value) {
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && at == end;
@@ -37,6 +36,15 @@ std::string problem(const Setting& setting, const std::string& value) {
              : fmt::format("a whole number from {} to {}", setting.least, setting.most);
 }
 
+std::string unknown(std::string_view model, std::span<const Setting> table,
+                    const std::string& name) {
+  std::vector<std::string> names;
+  for (const Setting& setting : table) names.emplace_back(setting.name);
+  if (names.empty()) return fmt::format("{} has no options", model);
+  return fmt::format("{} has no option '{}'{}; it has {}", model, name, suggestion(name, names),
+                     fmt::join(names, ", "));
+}
+
 }  // namespace
 
 Settings::Settings(std::string_view model, std::span<const Setting> table,
@@ -47,16 +55,10 @@ Settings::Settings(std::string_view model, std::span<const Setting> table,
     const std::size_t equals = assignment.find('=');
     const std::string name = assignment.substr(0, equals);
     const auto found = std::ranges::find(table, name, &Setting::name);
-    if (equals == std::string::npos || found == table.end()) {
-      std::vector<std::string> names;
-      for (const Setting& setting : table) names.emplace_back(setting.name);
-      fail<UsageError>("--model-option {}: {}", assignment,
-                       table.empty() ? fmt::format("{} has no options", model)
-                       : found == table.end()
-                           ? fmt::format("{} has no option '{}'{}; it has {}", model, name,
-                                         suggestion(name, names), fmt::join(names, ", "))
-                           : fmt::format("write {}=VALUE", name));
-    }
+    if (equals == std::string::npos || found == table.end())
+      fail<UsageError>(
+          "--model-option {}: {}", assignment,
+          found == table.end() ? unknown(model, table, name) : fmt::format("write {}=VALUE", name));
     const std::string value = assignment.substr(equals + 1);
     if (const std::string wanted = problem(*found, value); !wanted.empty())
       fail<UsageError>("--model-option {}: {} must be {}", assignment, name, wanted);
@@ -71,15 +73,11 @@ const std::string& Settings::word(std::string_view name) const {
 }
 
 std::int64_t Settings::whole(std::string_view name) const {
-  std::int64_t number = 0;
-  parse(word(name), number);
-  return number;
+  return std::stoll(word(name));  // checked when it was set
 }
 
 double Settings::share(std::string_view name) const {
-  double number = 0;
-  parse(word(name), number);
-  return number;
+  return std::stod(word(name));
 }
 
 std::string Settings::text() const {

@@ -62,22 +62,10 @@ const std::array<Model, 12> all{{
      "layers=4,heads=4,width=128,context=64,gelu=erf,bias=no"},
 }};
 
-constexpr std::int64_t most = 1 << 20;
-constexpr std::array<Setting, 8> gpt2_settings{{
-    {"layers", "12", "transformer blocks", 1, 1000},
-    {"heads", "12", "attention heads", 1, most},
-    {"width", "768", "features of a token; a multiple of heads", 1, most},
-    {"context", "1024", "longest sequence, in tokens", 1, most},
-    {"vocabulary", "0", "number of tokens; 0: the data's", 0, std::int64_t{1} << 31},
-    {"gelu", "tanh", "activation: tanh (GPT-2's approximation) or erf (exact)", 1, 0, "tanh erf"},
-    {"bias", "yes", "biases in linear layers and layer norms", 1, 0, "yes no"},
-    {"dropout", "0", "share of activations dropped in training"},
-}};
-
 }  // namespace
 
 std::span<const Setting> settings_of(const Model& model) {
-  if (model.text_logits == gpt2) return gpt2_settings;
+  if (model.text_logits == gpt2) return gpt2_settings();
   return {};
 }
 

@@ -50,5 +50,6 @@ Tensor resnet50(Tensor images, std::int64_t classes);
 Tensor toynet(Tensor images, std::int64_t classes);
 // From tokens to logits [batch * sequence, vocabulary].
 Tensor gpt2(const Tokens& tokens, const Settings& settings);
+std::span<const Setting> gpt2_settings();
 
 }  // namespace warpstep::models

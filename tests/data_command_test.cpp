@@ -136,6 +136,44 @@ TEST_F(DataCommand, DescribesTokens) {
   EXPECT_THAT(run("info " + (folder_ / "raw")).err, HasSubstr("train.bin: has no header; read as"));
 }
 
+TEST_F(DataCommand, TurnsTextIntoTokens) {
+  const std::string all = "to be, or not to be: that is the question\n";
+  put(folder_ / "a.txt", all);
+  put(folder_ / "b.txt", all);
+  const std::string texts = (folder_ / "a.txt") + " " + (folder_ / "b.txt") + " ";
+  const Result made = run("tokenize " + texts + (folder_ / "char") + " --tokenizer char");
+  EXPECT_EQ(made.code, 0);
+  EXPECT_THAT(made.err, IsEmpty());
+  EXPECT_THAT(made.out, AllOf(HasSubstr("/char: tokenizer char, vocabulary 16\n"),
+                              HasSubstr("  train: 75 tokens, 1.000 per byte of 75 bytes\n"),
+                              HasSubstr("  val: 9 tokens, 1.000 per byte of 9 bytes\n")));
+  EXPECT_THAT(run("info " + (folder_ / "char")).out,
+              AllOf(HasSubstr("train: 75 tokens of U16, safetensors, ids up to 15\n"),
+                    HasSubstr("val: 9 tokens of U16"), HasSubstr("vocabulary: 16 (by "),
+                    HasSubstr("tokenizer: char\n")));
+  const Result trained = run("tokenize " + (folder_ / "a.txt") + " " + (folder_ / "bpe") +
+                             " --tokenizer bpe --vocab-size 260 --format llmc --end-of-text");
+  EXPECT_THAT(trained.out, HasSubstr("tokenizer bpe, vocabulary 260"));
+  EXPECT_THAT(run("info " + (folder_ / "bpe")).out, HasSubstr("of U16, llm.c, ids up to "));
+  EXPECT_EQ(run("verify " + (folder_ / "char")).out,
+            (folder_ / "char") + ": 84 tokens, all ids are below 16\n");
+  put(folder_ / "wrong/train.bin", std::vector<std::uint8_t>{3, 0, 16, 0});
+  std::filesystem::copy(folder_ / "char/tokenizer.json", folder_ / "wrong/tokenizer.json");
+  const Result wrong = run("verify " + (folder_ / "wrong"));
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.out, HasSubstr("/train.bin: byte 2: token 1 is 16, but ids must be below 16"));
+  EXPECT_THAT(run("info " + (folder_ / "wrong")).err,
+              HasSubstr("/train.bin: has ids that are not in the vocabulary"));
+  const Result again = run("tokenize " + texts + (folder_ / "char") + " --tokenizer char");
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.err, HasSubstr("/char: exists and is not an empty folder"));
+  const Result merges = run("tokenize " + texts + (folder_ / "gpt2"));
+  EXPECT_EQ(merges.code, 2);
+  EXPECT_THAT(merges.err, HasSubstr("vocab.bpe (456 KB)"));
+  EXPECT_EQ(run("tokenize " + (folder_ / "a.txt")).code, 2);
+  EXPECT_EQ(run("tokenize " + texts + (folder_ / "x") + " --vocab-size 256").code, 2);
+}
+
 TEST_F(DataCommand, FailsWithOneMessage) {
   const Result missing = run("info " + (folder_ / "none"));
   EXPECT_EQ(missing.code, 1);

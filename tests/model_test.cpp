@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
+#include "engine/passes/precision.h"
 #include "engine/run/runner.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
@@ -158,6 +160,79 @@ TEST_P(ModelOnCpu, EvaluatesLikeTheReference) {
 TEST_P(ModelOnCpu, ReadsNoDeadBufferOnTheReferenceEither) {
   const auto first = results(*stepping("ref", {}, 2), [](Program& p) { return eager_runner(p); });
   EXPECT_EQ(first, results(*stepping("ref", {}, 2), poisoning_runner));
+}
+
+// In bf16 every kernel of a step, and what the precision makes of the graph: copies, f32
+// statistics.
+class ModelInBf16 : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (bf16_isa() == Bf16Isa::none) GTEST_SKIP() << "no bf16 in " << cpu_isa_text();
+  }
+  static std::unique_ptr<Stepping> stepping(const char* backend) {
+    StepOptions options;
+    options.precision = Precision::bf16;
+    models::BuildOptions build;
+    build.batch = 4;
+    if (std::string_view(GetParam()) != "mlp") build.image = {32, 32, 3};
+    Graph graph = compile_step(models::build(models::find(GetParam()), build),
+                               options_for(*open_backend("cpu"), options));
+    auto step = std::make_unique<Stepping>(std::move(graph), open_backend(backend));
+    step->program.store().initialize(1);
+    return step;
+  }
+};
+
+TEST_P(ModelInBf16, AgreesWithTheReferenceCallByCall) {
+  const auto ours = stepping("cpu"), theirs = stepping("ref");
+  const auto check = check_runner(ours->program, theirs->program);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    ours->load(step, step == 1);
+    theirs->load(step, step == 1);
+    ASSERT_NO_THROW(check->step()) << "step " << step;
+  }
+}
+
+TEST_P(ModelInBf16, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
+  const auto numbers = [](const auto& make) {
+    const auto step = stepping("cpu");
+    const auto runner = make(step->program);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      step->load(i, i == 2);
+      runner->step();
+    }
+    return testing_support::all_numbers(*step);
+  };
+  const auto first = numbers([](Program& program) { return eager_runner(program); });
+  EXPECT_EQ(first, numbers([](Program& program) { return eager_runner(program); }));
+  EXPECT_EQ(first, numbers(poisoning_runner));
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ModelInBf16,
+                         testing::Values("cifar10cnn", "mlp", "airbench", "resnet18"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST(ModelOnCpuAlone, ComputesInFp32AndBf16Only) {
+  const auto cpu = open_backend("cpu");
+  const auto bind = [&](Precision precision) {
+    StepOptions options;
+    options.precision = precision;
+    Program(model_step("mlp", 2, options_for(*cpu, options)), cpu);
+  };
+  EXPECT_THAT([&] { bind(Precision::fp16); },
+              testing::ThrowsMessage<DeviceError>(
+                  testing::HasSubstr("is f16; the CPU backend computes in fp32 and, with "
+                                     "AVX512_BF16 or AMX, in bf16; use --precision fp32 or bf16")));
+  EXPECT_THAT([&] { open_backend("cpu", {.tf32 = true}); },
+              testing::ThrowsMessage<DeviceError>(testing::HasSubstr("tf32 is a format of GPUs")));
+  if (bf16_isa() != Bf16Isa::none)
+    EXPECT_NO_THROW(bind(Precision::bf16));
+  else
+    EXPECT_THAT([&] { bind(Precision::bf16); },
+                testing::ThrowsMessage<DeviceError>(testing::HasSubstr(
+                    "is bf16, which needs the instructions AVX512_BF16 or AMX, and neither can be "
+                    "used here (" +
+                    cpu_isa_text() + "); use --precision fp32")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, ModelOnCpu, testing::Values("cifar10cnn", "mlp"),

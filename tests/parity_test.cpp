@@ -3,6 +3,7 @@
 // tests/golden/README.md says where the tolerances come from.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -60,7 +61,7 @@ double spread_of(const json& golden) {
 // gradient that is rounding noise: 2e-4 of the weights after ten steps, where exact algorithms stay
 // below 3e-7. So the weights themselves are held tightly without Winograd, and loosely with it.
 struct Way {
-  std::string model;
+  std::string golden;
   bool exact_math = true;
 };
 
@@ -69,13 +70,39 @@ Optimizer optimizer_of(const json& golden) {
     return {.kind = Optimizer::Kind::sgd,
             .momentum = golden.at("momentum"),
             .weight_decay = golden.at("weight_decay")};
-  return {
-      .beta1 = golden.at("betas")[0], .beta2 = golden.at("betas")[1], .epsilon = golden.at("eps")};
+  const bool decoupled = golden.at("kind") == "adamw";  // of matrices alone
+  return {.kind = decoupled ? Optimizer::Kind::adamw : Optimizer::Kind::adam,
+          .weight_decay = golden.at("weight_decay"),
+          .beta1 = golden.at("betas")[0],
+          .beta2 = golden.at("betas")[1],
+          .epsilon = golden.at("eps"),
+          .decays_vectors = !decoupled};
 }
 
 Shape image_of(const json& golden) {
   const json& image = golden.at("image");
   return {image[0].get<std::int64_t>(), image[1].get<std::int64_t>(), image[2].get<std::int64_t>()};
+}
+
+models::BuildOptions build_options_of(const json& golden, const models::Model& model) {
+  models::BuildOptions options{.batch = golden.at("batch")};
+  if (model.is_text()) {
+    options.settings =
+        models::resolve_settings(model, golden.at("settings").get<std::vector<std::string>>());
+    options.sequence = golden.at("sequence");
+    return options;
+  }
+  options.image = image_of(golden);
+  options.mean = golden.at("mean").get<std::vector<float>>();
+  options.std = golden.at("std").get<std::vector<float>>();
+  return options;
+}
+
+GoldenBatch batch_of(const json& golden, std::uint32_t step) {
+  if (golden.contains("image"))
+    return golden_batch(golden.at("seed"), step, golden.at("batch"), image_of(golden));
+  return golden_text(golden.at("seed"), step, golden.at("batch"), golden.at("sequence"),
+                     golden.at("vocabulary"));
 }
 
 class Parity : public testing::TestWithParam<Way> {
@@ -89,28 +116,26 @@ class Parity : public testing::TestWithParam<Way> {
       GTEST_SKIP() << error.what();
     }
     std::ifstream file(
-        testing_support::source_file("tests/golden/parity-" + GetParam().model + ".json"));
+        testing_support::source_file("tests/golden/parity-" + GetParam().golden + ".json"));
     golden_ = json::parse(file);
     const json& optimizer = golden_.at("optimizer");
     const StepOptions options{.optimizer = optimizer_of(optimizer),
                               .schedule = {.peak = optimizer.at("lr")}};
-    const models::BuildOptions build{.batch = golden_.at("batch"),
-                                     .image = image_of(golden_),
-                                     .mean = golden_.at("mean"),
-                                     .std = golden_.at("std")};
+    const models::Model& model = models::find(golden_.at("model").get<std::string>());
     in_double_ = backend->name() == "ref";
-    program_ =
-        std::make_unique<Program>(compile_step(models::build(models::find(GetParam().model), build),
-                                               options_for(*backend, options)),
-                                  backend);
+    program_ = std::make_unique<Program>(
+        compile_step(models::build(model, build_options_of(golden_, model)),
+                     options_for(*backend, options)),
+        backend);
     program_->store().initialize(golden_.at("seed"));
   }
 
   void expect_initial() const;
   void set_start();
   void step(std::uint32_t index) {
-    batch_ = golden_batch(golden_.at("seed"), index, golden_.at("batch"), image_of(golden_));
-    const std::array<const void*, 2> slots{batch_.images.data(), batch_.labels.data()};
+    batch_ = batch_of(golden_, index);
+    std::vector<const void*> slots;
+    for (const auto& input : batch_.inputs()) slots.push_back(input.data());
     program_->set_inputs(slots);
     eager_runner(*program_)->step();
   }
@@ -254,9 +279,9 @@ TEST_P(Parity, StepsAgreeWithPyTorch) {
   expect_final(initial);
 }
 
-// Plain loops in double take up to seconds per step: there the deep networks alone.
+// Plain loops in double take up to seconds per step: there the deep networks and those of text.
 std::vector<Way> ways() {
-  std::vector<Way> all{{"resnet18"}, {"resnet50"}};
+  std::vector<Way> all{{"resnet18"}, {"resnet50"}, {"gpt2-nano"}, {"gpt2-nano-tanh"}};
   if (testing_support::tested_backend() == std::string_view("ref")) return all;
   for (const char* model : {"cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "toynet"})
     all.push_back({model});
@@ -265,7 +290,9 @@ std::vector<Way> ways() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(ways()), [](const auto& of) {
-  return of.param.model + (of.param.exact_math ? "" : "_winograd");
+  std::string name = of.param.golden;
+  std::ranges::replace(name, '-', '_');
+  return name + (of.param.exact_math ? "" : "_winograd");
 });
 
 }  // namespace

@@ -47,8 +47,8 @@ class PrecisionSpread : public testing::TestWithParam<Model> {
 
   // Steps whose gradients overflow are repeated with a smaller loss scale.
   Training train(Precision precision, std::uint64_t seed) const {
-    const StepOptions options{.schedule = {.peak = GetParam().learning_rate},
-                              .precision = precision};
+    StepOptions options{.schedule = {.peak = GetParam().learning_rate}, .precision = precision};
+    if (tested_backend() == "cpu") options = options_for(*backend_, std::move(options));
     testing_support::Stepping step(testing_support::model_step(GetParam().name, rows, options),
                                    backend_);
     step.program.store().initialize(seed);
@@ -87,7 +87,7 @@ TEST_P(PrecisionSpread, HoldsTrainingIn16Bits) {
   }
   std::sort(seeds.begin(), seeds.end());
   const auto& [least, middle, most] = seeds;
-  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+  for (const Precision precision : testing_support::tested_16_bits()) {
     if (!testing_support::why_not(*backend_, precision).empty()) continue;
     const double loss = train(precision, middle.seed).last_loss;
     const std::string figures =
@@ -101,7 +101,8 @@ TEST_P(PrecisionSpread, HoldsTrainingIn16Bits) {
 
 // The convolutions of cifar10cnn take minutes in the emulated backend's plain loops.
 std::vector<Model> tested_models() {
-  if (tested_backend() == "cuda") return {{"mlp", 1e-4}, {"cifar10cnn", 1e-3}};
+  if (tested_backend() == "cuda" || tested_backend() == "cpu")
+    return {{"mlp", 1e-4}, {"cifar10cnn", 1e-3}};
   return {{"mlp", 1e-4}};
 }
 INSTANTIATE_TEST_SUITE_P(Models, PrecisionSpread, testing::ValuesIn(tested_models()),

@@ -43,7 +43,7 @@ warpstep_test(engine_test TIER host
           ${engine}/run/trainer_test.cpp ${engine}/run/decode_test.cpp
           ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
           ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
-          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp
+          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
@@ -70,6 +70,14 @@ endif()
 warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
+warpstep_test(gemm_bf16_test TIER cpu
+              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_bf16.cpp"
+                      "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"
+              LINK warpstep::engine OpenMP::OpenMP_CXX)
+set_target_properties(gemm_bf16_test PROPERTIES UNITY_BUILD OFF)
+warpstep_test(precision_spread_cpu_test TIER cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
+target_compile_definitions(precision_spread_cpu_test PRIVATE WARPSTEP_TESTED_BACKEND="cpu")
+add_dependencies(precision_spread_cpu_test warpstep_cpu)
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
@@ -90,7 +98,7 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda)
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
-  warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp
+  warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
                 LINK warpstep::models)
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-TILES = re.compile(r"<.*(avx2|avx512)::(whole_tile_of|product_tile|pixels_of|taps_tile)<.*>:$")
+TILES = re.compile(r"<.*(avx2|avx512|bf16)::(whole_tile_of|product_tile|pixels_of|taps_tile|dot_tile_of|amx_tile_of)<.*>:$")
+PRODUCT = re.compile(r"vfmadd|vdpbf16ps|tdpbf16ps")
+EXPECTED = ("avx2::whole_tile_of", "avx512::whole_tile_of", "bf16::dot_tile_of", "bf16::amx_tile_of")
 FEWEST_TILES = 100  # of all instruction sets and sizes: fewer means that the names above changed
 LEAST_PRODUCTS = 4  # in a loop that is judged
 
@@ -44,7 +46,7 @@ def innermost_loops(code):
 
 def spills(name, code):
     """Problems of one tile: stack operands in a loop of products, or no such loop."""
-    judged = [loop for loop in innermost_loops(code) if sum("vfmadd" in text for text in loop) >= LEAST_PRODUCTS]
+    judged = [loop for loop in innermost_loops(code) if sum(bool(PRODUCT.search(text)) for text in loop) >= LEAST_PRODUCTS]
     size = [int(n) for n in re.findall(r"<(\d+), (\d+)", name)[-1]]
     if not judged and size[0] * size[1] >= LEAST_PRODUCTS:
         return [f"{name} no loop of products found"]
@@ -58,21 +60,27 @@ def problems(disassembly):
     found = functions(disassembly)
     if len(found) < FEWEST_TILES:
         return [f"only {len(found)} tiles found, of at least {FEWEST_TILES}: have their names changed?"]
-    return [problem for name, code in found.items() for problem in spills(name, code)]
+    missing = [f"no {kind} found: has its name changed?" for kind in EXPECTED if not any(kind in name for name in found)]
+    return missing + [problem for name, code in found.items() for problem in spills(name, code)]
 
 
-def tile(loop, rows=4):
+def tile(loop, rows=4, kind="avx2::whole_tile_of"):
     lines = ["10: vxorps %xmm0,%xmm0,%xmm0", *[f"{20 + i:x}: {text}" for i, text in enumerate(loop)], "60: jne 14", "70: ret"]
-    return f"0000 <ns::avx2::whole_tile_of<{rows}, 2>(Tile const&)>:\n" + "\n".join(lines) + "\n"
+    return f"0000 <ns::{kind}<{rows}, 2>(Tile const&)>:\n" + "\n".join(lines) + "\n"
 
 
 def self_test():
     """Each planted fault must be found, and the clean tiles must pass."""
     product = "vfmadd231ps %ymm1,%ymm2,%ymm3"
-    clean = "".join(tile([product] * 4, rows=i) for i in range(FEWEST_TILES))
+    dots = "vdpbf16ps %zmm1,%zmm2,%zmm3"
+    others = (tile([product] * 4, kind="avx512::whole_tile_of") + tile([dots] * 4, kind="bf16::dot_tile_of") +
+              tile(["tdpbf16ps %tmm6,%tmm4,%tmm0"] * 4, rows=2, kind="bf16::amx_tile_of"))
+    clean = "".join(tile([product] * 4, rows=i) for i in range(FEWEST_TILES)) + others
     cases = [(clean, False),
              (clean + tile([*[product] * 4, "vmovaps %ymm3,0x20(%rsp)"], rows=777), True),
              (clean + tile(["nop"], rows=777), True),
+             (clean + tile([*[dots] * 4, "vmovaps %zmm3,0x40(%rsp)"], rows=777, kind="bf16::dot_tile_of"), True),
+             (clean.replace("amx_tile_of", "renamed"), True),
              (tile([product] * 4), True)]
     for text, faulty in cases:
         if bool(problems(text)) != faulty:

@@ -71,4 +71,33 @@ inline Graph residual(const Residual& options = {}) {
   return g;
 }
 
+// A language model without attention: tokens and positions, two residual blocks, a norm and a head
+// on the table of tokens or on one of its own.
+struct Language {
+  std::int64_t batch = 2, sequence = 8, vocabulary = 40, width = 24;
+  bool tied = true;
+};
+inline Graph language(const Language& options = {}) {
+  Graph g;
+  const Type tokens{DType::i32, {options.batch * options.sequence}};
+  const Tensor slot = g.input("tokens", tokens), order = g.input("order", tokens),
+               labels = g.input("labels", tokens);
+  const Tensor embedded = embed("wte", "wpe", slot, order,
+                                {.vocabulary = options.vocabulary,
+                                 .context = options.sequence + 2,
+                                 .sequence = options.sequence,
+                                 .width = options.width,
+                                 .deviation = 0.1});
+  Tensor x = embedded;
+  for (const std::string block : {"h.0", "h.1"}) {
+    Tensor y = linear(block + ".fc", layer_norm(block + ".ln", x), {.out = 2 * options.width});
+    x = add(x, linear(block + ".proj", gelu(y, {.tanh = true}), {.out = options.width}));
+  }
+  x = layer_norm("ln_f", x);
+  x = options.tied ? tied_head("lm_head", x, embedded)
+                   : linear("lm_head", x, {.out = options.vocabulary, .bias = false});
+  cross_entropy(x, labels);
+  return g;
+}
+
 }  // namespace warpstep::testing_support

@@ -46,6 +46,9 @@ TIERS = [
     Tier("cpu", ("cpu",)),
     # Code that works with this CPU's instruction set may be unsupported, or wrong, with that of another CPU.
     Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}),
+    # Products of bf16 with AVX512_BF16, where the tier cpu has used AMX.
+    Tier("cpu-avx512-bf16", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx512-bf16"},
+         tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
     Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
     Tier("plans", ("plans",), optional=True),
@@ -155,6 +158,11 @@ def has_avx512():
                ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 
 
+def has_amx():
+    """Whether products of bf16 run on AMX here, where the kernel permits it."""
+    return " amx_bf16 " in pathlib.Path("/proc/cpuinfo").read_text().replace("\n", " ")
+
+
 def why_not(tier, counts):
     """Why an optional tier cannot run here, or None."""
     if not tier.optional:
@@ -163,6 +171,8 @@ def why_not(tier, counts):
         return missing
     if tier.name == "cpu-avx2" and not has_avx512():
         return "this CPU has no AVX-512, so the tier cpu already ran with AVX2 or less"
+    if tier.name == "cpu-avx512-bf16" and not has_amx():
+        return "this CPU has no AMX, so the tier cpu already ran with AVX512_BF16, or without bf16"
     if sum(counts[label] for label in tier.labels) == 0:
         if tier.name in ("gpu", "plans") and not shutil.which("nvcc"):
             return "no CUDA toolkit (nvcc is not on PATH), so no CUDA code was built"

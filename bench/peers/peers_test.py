@@ -36,6 +36,18 @@ class Arguments(unittest.TestCase):
             for setting in settings:
                 pytorch_step.parse(["--device", device, "--settings", setting])
 
+    def test_models_of_text(self):
+        cpu = pytorch_step.parse(["--model", "gpt2-nano", "--batch", "12"])
+        self.assertEqual((cpu.sequence, cpu.image), (64, 0))
+        self.assertEqual(cpu.settings.split(","), pytorch_step.TEXT_CPU_SETTINGS)
+        cuda = pytorch_step.parse(["--model", "gpt2", "--device", "cuda", "--model-option", "layers=6", "context=256"])
+        self.assertEqual((cuda.sequence, cuda.model_option), (256, ["layers=6", "context=256"]))
+        self.assertEqual(cuda.settings.split(",")[-1], "graph-rows-fused-glibc")
+        self.assertEqual(pytorch_step.parse(["--model", "gpt2", "--sequence", "128"]).sequence, 128)
+        self.assertIn("mlp is no model of text", self.refusal("--model", "mlp", "--sequence", "64"))
+        for model, setting in (("gpt2", "eager-nchw-fused-keep"), ("mlp", "eager-rows-fused-keep")):
+            self.assertIn("theirs alone", self.refusal("--model", model, "--settings", setting))
+
     def test_refusals(self):
         self.assertIn("neither cpu nor cuda", self.refusal("--device", "tpu"))
         self.assertIn("neither cpu nor cuda", self.refusal("--device", "cuda:x"))
@@ -139,10 +151,11 @@ class Capture(unittest.TestCase):
 
 
 class Paths(unittest.TestCase):
-    def made(self, setting, precision, device):
-        torch = mock.MagicMock(name="torch")
-        args = types.SimpleNamespace(setting=setting, precision=precision, device=device, threads=2)
-        step = pytorch_child.Step(torch, args, mock.MagicMock(name="model"), "memory")
+    def made(self, setting, precision, device, sequence=0):
+        torch, model = mock.MagicMock(name="torch"), mock.MagicMock(name="model")
+        model.parameters.return_value = [types.SimpleNamespace(dim=lambda rank=rank: rank) for rank in (2, 1, 2)]
+        args = types.SimpleNamespace(setting=setting, precision=precision, device=device, threads=2, sequence=sequence)
+        step = pytorch_child.Step(torch, args, model, "memory")
         pytorch_child.set_up(torch, args)
         loss = step("x", "label")
         return torch, step, loss
@@ -176,6 +189,28 @@ class Paths(unittest.TestCase):
             # A loss in a graph's memory must be copied out before the next step is begun.
             self.assertEqual(torch.compiler.cudagraph_mark_step_begin.called, mode == "tune")
             self.assertEqual("clone" in repr(loss), mode == "tune")
+
+    def test_text(self):
+        """AdamW decays matrices alone, and gradients are clipped, unscaled, before its step."""
+        for precision in ("fp32", "fp16"):
+            torch, step, _ = self.made("graph-rows-fused-glibc", precision, "cuda", sequence=64)
+            torch.optim.Adam.assert_not_called()
+            groups, options = torch.optim.AdamW.call_args.args[0], torch.optim.AdamW.call_args.kwargs
+            self.assertEqual([(len(group["params"]), group["weight_decay"]) for group in groups], [(2, 0.1), (1, 0.0)])
+            self.assertEqual((options["betas"], options["fused"], options["capturable"]), ((0.9, 0.95), True, True))
+            clip = torch.nn.utils.clip_grad_norm_
+            self.assertEqual([len(call.args[0]) for call in clip.call_args_list], [3])
+            calls = [call[0] for call in torch.mock_calls]
+            self.assertEqual(precision == "fp16", any(call.endswith("unscale_") for call in calls))
+            if precision == "fp16":
+                before = [i for i, call in enumerate(calls) if call.endswith("unscale_")]
+                self.assertLess(before[0], calls.index("nn.utils.clip_grad_norm_"))
+            self.assertEqual(torch.nn.functional.cross_entropy.call_args.kwargs, {"ignore_index": -1})
+            # 16-bit steps take images as such, but tokens as they are.
+            for floats, dtype in ((True, torch.float16 if precision == "fp16" else "own"), (False, "own")):
+                x = mock.MagicMock(dtype="own", is_floating_point=lambda floats=floats: floats)
+                step.input(x, "cuda")
+                x.to.assert_called_once_with(device="cuda", dtype=dtype)
 
     def test_a_cpu_has_no_graphs(self):
         torch, _, loss = self.made("tune-nhwc-fused-keep", "fp32", "cpu")

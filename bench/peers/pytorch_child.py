@@ -12,6 +12,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCHES = 8  # step s trains on batch s % 8 of tests/golden/philox.py
+TEXT_OPTIMIZER = {"lr": 1e-4, "betas": (0.9, 0.95)}  # AdamW; with gradients clipped, as GPT-2 is trained
+WEIGHT_DECAY, CLIP_NORM = 0.1, 1.0
 EAGER_STEPS = 3  # of a captured step, before its capture: libraries load and tune, Adam makes its moments
 
 
@@ -24,20 +26,29 @@ class Step:
         self.kind = args.device.split(":")[0]
         mode, _, adam, _ = args.setting.split("-")
         self.copies = mode == "tune" and self.kind == "cuda"  # its outputs live in a graph's memory
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=adam == "fused" or None,
-                                          foreach=adam == "foreach" if adam != "fused" else None,
-                                          capturable=mode == "graph")
+        is_text = args.sequence > 0
+        self.clipped = list(model.parameters()) if is_text else []
+        self.optimizer = self.make_optimizer(model, is_text, fused=adam == "fused" or None,
+                                             foreach=adam == "foreach" if adam != "fused" else None,
+                                             capturable=mode == "graph")
         # With a fused Adam the scale and what overflowed stay on the device: step() and update() wait for nothing.
         self.scaler = torch.amp.GradScaler(self.kind) if args.precision == "fp16" else None
         self.loss_of = self.compiled(mode, model)
         self.memory = memory
+
+    def make_optimizer(self, model, is_text, **how):
+        if not is_text:
+            return self.torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        groups = [{"params": [p for p in model.parameters() if (p.dim() > 1) == decays], "weight_decay": decay}
+                  for decays, decay in ((True, WEIGHT_DECAY), (False, 0.0))]
+        return self.torch.optim.AdamW(groups, **TEXT_OPTIMIZER, **how)
 
     def compiled(self, mode, model):
         torch = self.torch
 
         def loss_of(x, label):
             with torch.autocast(self.kind, dtype=self.half) if self.half else contextlib.nullcontext():
-                return torch.nn.functional.cross_entropy(model(x), label)
+                return torch.nn.functional.cross_entropy(model(x), label, ignore_index=-1)
 
         if mode in ("eager", "graph"):
             return loss_of
@@ -46,7 +57,12 @@ class Step:
 
     def input(self, x, device):
         """What is copied to the device before the clock starts: 16-bit where the step computes so."""
-        return x.to(device=device, dtype=self.half or x.dtype).to(memory_format=self.memory)
+        dtype = self.half if self.half and x.is_floating_point() else x.dtype
+        return x.to(device=device, dtype=dtype).to(memory_format=self.memory)
+
+    def clip(self):
+        if self.clipped:
+            self.torch.nn.utils.clip_grad_norm_(self.clipped, CLIP_NORM)
 
     def __call__(self, x, label):
         if self.copies:
@@ -55,10 +71,14 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if self.scaler:
             self.scaler.scale(loss).backward()
+            if self.clipped:
+                self.scaler.unscale_(self.optimizer)
+            self.clip()
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
             loss.backward()
+            self.clip()
             self.optimizer.step()
         return loss.detach().clone() if self.copies else loss.detach()
 
@@ -112,8 +132,11 @@ def build_step(torch, models, args):
     mode, layout = args.setting.split("-")[:2]
     device = torch.device(args.device)
     memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
-    model = models.build(args.model, args.seed).to(device).to(memory_format=memory)
-    model.image = (args.image, args.image, model.image[2])
+    model = models.build(args.model, args.seed, args.model_option).to(device).to(memory_format=memory)
+    if args.sequence:
+        model.sequence = args.sequence
+    else:
+        model.image = (args.image, args.image, model.image[2])
     step = Step(torch, args, model, memory)
     batches = []
     for number in range(BATCHES):
@@ -160,9 +183,10 @@ def serve(torch, models, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("setting")
-    for option, kind in (("model", str), ("batch", int), ("image", int), ("seed", int), ("threads", int),
-                         ("device", str), ("precision", str)):
+    for option, kind in (("model", str), ("batch", int), ("image", int), ("sequence", int), ("seed", int),
+                         ("threads", int), ("device", str), ("precision", str)):
         parser.add_argument(f"--{option}", type=kind, required=True)
+    parser.add_argument("--model-option", nargs="*", default=[])
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests" / "golden"))
     import models

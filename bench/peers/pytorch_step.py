@@ -8,7 +8,7 @@
 A setting is MODE-LAYOUT-ADAM-MALLOC:
   eager | compile | tune   as written, torch.compile, torch.compile with max-autotune
   graph                    forward, backward and optimiser in one torch.cuda.CUDAGraph (only cuda)
-  nchw | nhwc              memory format of input and weights (nhwc: channels_last)
+  nchw | nhwc | rows       memory format of input and weights (nhwc: channels_last); rows: of text, which has none
   fused | foreach | plain  implementation of Adam
   keep | glibc             malloc that keeps its memory between steps, or glibc's defaults
 """
@@ -29,13 +29,17 @@ import alternate
 import gpu
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = (("eager", "compile", "tune", "graph"), ("nchw", "nhwc"), ("fused", "foreach", "plain"), ("keep", "glibc"))
+PARTS = (("eager", "compile", "tune", "graph"), ("nchw", "nhwc", "rows"), ("fused", "foreach", "plain"), ("keep", "glibc"))
 CPU_SETTINGS = ["eager-nchw-foreach-glibc", "eager-nchw-fused-keep", "eager-nhwc-fused-keep",
                 "compile-nchw-fused-keep", "compile-nhwc-fused-keep", "tune-nhwc-fused-keep"]
 CUDA_SETTINGS = ["eager-nhwc-fused-glibc", "compile-nhwc-fused-glibc", "tune-nhwc-fused-glibc",
                  "graph-nhwc-fused-glibc"]
-MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "resnet18", "resnet34", "resnet50"]
+TEXT_CPU_SETTINGS = ["eager-rows-foreach-glibc", "eager-rows-fused-keep", "compile-rows-fused-keep"]
+TEXT_CUDA_SETTINGS = [setting.replace("nhwc", "rows") for setting in CUDA_SETTINGS]
+MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "resnet18", "resnet34", "resnet50",
+          "gpt2", "gpt2-medium", "gpt2-nano"]
 OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "resnet18": 224, "resnet34": 224, "resnet50": 224}  # others 32
+OWN_CONTEXT = {"gpt2": 1024, "gpt2-medium": 1024, "gpt2-nano": 64}  # tokens
 COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
 EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
@@ -64,8 +68,9 @@ def start(args, name, command, env):
 
 def start_torch(args, setting, cache):
     command = [sys.executable, str(HERE / "pytorch_child.py"), setting]
-    for option in ("model", "batch", "image", "seed", "threads", "device", "precision"):
+    for option in ("model", "batch", "image", "sequence", "seed", "threads", "device", "precision"):
         command += [f"--{option}", str(getattr(args, option))]
+    command += ["--model-option", *args.model_option]
     env = {"OMP_NUM_THREADS": str(args.threads), "TORCHINDUCTOR_CACHE_DIR": cache,
            **(KEEP if setting.endswith("-keep") else {})}
     return start(args, setting, command, env)
@@ -85,10 +90,17 @@ def survey(args, cache):
           "|---|---|---|---|---|---|")
     for r in reports:
         ms = r["step_ms"]
-        print(f"| {r['name']} | {ms['median']:.4g} ms ({ms['p25']:.4g}-{ms['p75']:.4g}) "
+        print(f"| {r['name']} | {ms['median']:.4g} ms ({ms['p25']:.4g}-{ms['p75']:.4g}){tokens_per_s(args, r)} "
               f"| {r['step_cpu_ms']['median']:.4g} ms | {r['cores_busy']} "
               f"| {r['peak_rss_mb']:.0f} MB | {r['first_step_s']:.1f} s |", flush=True)
     return reports
+
+
+def tokens_per_s(args, report, separator=", "):
+    """Of a model of text; else nothing."""
+    if not args.sequence:
+        return ""
+    return f"{separator}{1e3 * args.batch * args.sequence / report['step_ms']['median']:,.0f} tokens/s"
 
 
 def against(args, setting, cache):
@@ -125,10 +137,12 @@ def row(args, result):
     first = f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s"
     return (
         f"| {result['date']} | {result['commit']} | {result['machine']}, {args.threads} threads "
-        f"| {args.model} step, batch {args.batch}, {args.precision}: {ratio['median']:.2f}x "
+        f"| {' '.join([args.model, *args.model_option])} step, batch {args.batch}"
+        f"{f' x {args.sequence}' if args.sequence else ''}, {args.precision}: {ratio['median']:.2f}x "
         f"(p25 {ratio['p25']:.2f}, p75 {ratio['p75']:.2f}) "
         f"PyTorch {theirs['about'].get('torch')} {theirs['name']}: "
-        f"{ours['step_ms']['median']:.4g} against {theirs['step_ms']['median']:.4g} ms; "
+        f"{ours['step_ms']['median']:.4g} against {theirs['step_ms']['median']:.4g} ms"
+        f"{tokens_per_s(args, ours)}{tokens_per_s(args, theirs, ' against ')}; "
         f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; {first}{disturbance(args, result)} "
         f"| {ratio['n']} x {args.steps} steps | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
 
@@ -147,6 +161,9 @@ def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="cifar10cnn", choices=MODELS)
     parser.add_argument("--image", type=int, help="height and width; else the model's own")
+    parser.add_argument("--model-option", nargs="+", default=[], metavar="NAME=VALUE",
+                        help="of a model of text, as of train")
+    parser.add_argument("--sequence", type=int, help="tokens of a row of text; else the model's context")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -165,17 +182,25 @@ def parse(arguments=None):
         parser.error(f"--device: '{args.device}' is neither cpu nor cuda nor cuda:N")
     if on_cpu and args.precision == "tf32":
         parser.error("--precision: tf32 is a matter of GPUs")
-    args.settings = args.settings or ",".join(CPU_SETTINGS if on_cpu else CUDA_SETTINGS)
+    is_text = args.model in OWN_CONTEXT
+    if not is_text and (args.sequence or args.model_option):
+        parser.error(f"--sequence, --model-option: {args.model} is no model of text")
+    args.settings = args.settings or ",".join((CPU_SETTINGS, TEXT_CPU_SETTINGS, CUDA_SETTINGS, TEXT_CUDA_SETTINGS)
+                                              [2 * (not on_cpu) + is_text])
     for setting in args.settings.split(","):
         words = setting.split("-")
         if len(words) != len(PARTS) or any(word not in part for word, part in zip(words, PARTS)):
             parser.error(f"--settings: '{setting}' is not {'-'.join('|'.join(part) for part in PARTS)}")
+        if (words[1] == "rows") != is_text:
+            parser.error(f"--settings: '{setting}': rows are the layout of models of text, and theirs alone")
         if words[0] == "graph" and (on_cpu or words[2] != "fused"):
             parser.error(f"--settings: '{setting}' needs a GPU and a fused Adam, which waits for nothing")
     if args.peer_cmd and not shutil.which(shlex.split(args.peer_cmd)[0]):
         parser.error(f"--peer-cmd: no program {shlex.split(args.peer_cmd)[0]}")
     args.steps = args.steps or (10 if on_cpu else 2000)
-    args.image = args.image or OWN_IMAGE.get(args.model, 32)
+    args.image = 0 if is_text else args.image or OWN_IMAGE.get(args.model, 32)
+    context = [option.removeprefix("context=") for option in args.model_option if option.startswith("context=")]
+    args.sequence = args.sequence or int(context[-1] if context else OWN_CONTEXT.get(args.model, 0))
     args.tolerance = args.tolerance or tolerance(args.precision)
     return args
 

@@ -179,23 +179,26 @@ NpyArray read_npy_header(const MappedFile& file) {
   return array;
 }
 
-void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,
-               std::span<const std::uint8_t> bytes) {
+std::string npy_beginning(StoredType type, std::span<const std::uint64_t> shape) {
   const auto found = std::ranges::find(types, type, [](const auto& entry) { return entry.second; });
-  std::uint64_t needed = 0;
-  if (found == types.end() || !size_of({type, {shape.begin(), shape.end()}, 0, 0}, needed) ||
-      needed != bytes.size())
-    fail<UsageError>("{}: {} bytes for the shape ({}) of {}", path, bytes.size(),
-                     fmt::join(shape, ", "), name(type));
+  if (found == types.end()) fail<UsageError>(".npy files of {} are not supported", name(type));
   std::string text =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", found->first,
                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   constexpr std::size_t head = 10;
   text.resize((head + text.size() + 1 + 63) / 64 * 64 - head - 1, ' ');  // data at a multiple of 64
   text += '\n';
-  const std::string begin = std::string(magic) + '\1' + '\0' +
-                            static_cast<char>(text.size() & 0xff) +
-                            static_cast<char>(text.size() >> 8) + text;
+  return std::string(magic) + '\1' + '\0' + static_cast<char>(text.size() & 0xff) +
+         static_cast<char>(text.size() >> 8) + text;
+}
+
+void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,
+               std::span<const std::uint8_t> bytes) {
+  const std::string begin = npy_beginning(type, shape);
+  std::uint64_t needed = 0;
+  if (!size_of({type, {shape.begin(), shape.end()}, 0, 0}, needed) || needed != bytes.size())
+    fail<UsageError>("{}: {} bytes for the shape ({}) of {}", path, bytes.size(),
+                     fmt::join(shape, ", "), name(type));
   const std::array parts = {std::as_bytes(std::span(begin)), std::as_bytes(bytes)};
   write_atomically(path, parts);
 }

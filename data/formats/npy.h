@@ -25,6 +25,10 @@ struct NpyArray {
 // orders, for Fortran order, and for data that is shorter or longer than the header says.
 NpyArray read_npy_header(const MappedFile& file);
 
+// The bytes before the elements, version 1: 128 for one extent below 2^60. UsageError for types
+// other than NpyArray's.
+std::string npy_beginning(StoredType type, std::span<const std::uint64_t> shape);
+
 // Writes version 1 under a temporary name and renames it. Throws DataError when it cannot be
 // written, UsageError for bytes that do not match the shape and for types other than NpyArray's.
 void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,

@@ -31,7 +31,9 @@ constexpr std::array formats{
     Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
 
 [[noreturn]] void nothing_found(const std::string& spec) {
-  if (has_tokens(spec)) fail<DataError>("{}: holds tokens, not images", spec);
+  if (has_tokens(spec))
+    fail<DataError>(
+        "{}: holds tokens, not images; train a language model on them, such as gpt2-nano", spec);
   std::vector<std::string> names;
   for (const Entry& entry : list_folder(spec)) {
     names.push_back(entry.folder ? entry.name + "/" : entry.name);

@@ -157,7 +157,7 @@ TEST(DataErrorPolicy, JudgesABrokenImageByItsWindowInEveryTier) {
   for (int epoch = 0; epoch < 24; ++epoch) {
     const Batch &a = decoded.next(), &b = mapped.next();
     EXPECT_TRUE(std::equal(images_of(a).begin(), images_of(a).end(), images_of(b).begin()));
-    EXPECT_TRUE(std::equal(a.labels.begin(), a.labels.end(), b.labels.begin()));
+    EXPECT_TRUE(std::equal(labels_of(a).begin(), labels_of(a).end(), labels_of(b).begin()));
   }
   EXPECT_EQ(decoded.bad_count(), mapped.bad_count());
   EXPECT_GT(decoded.bad_count(), 0U);

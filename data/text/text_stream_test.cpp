@@ -8,7 +8,7 @@
 namespace warpstep::data {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> pieces_of_bytes(std::string_view bytes) {
   const auto tokenizer = make_byte_tokenizer();

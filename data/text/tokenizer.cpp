@@ -105,9 +105,6 @@ class BytePairTokenizer final : public Tokenizer {
     return vocabulary_.tokens[static_cast<std::size_t>(id)];
   }
   std::optional<std::int32_t> end_of_text() const override { return vocabulary_.end_of_text; }
-  bool may_cut(std::string_view text, std::size_t i) const override {
-    return vocabulary_.merges.empty() || is_piece_cut(text, i);
-  }
   std::string json() const override { return json_of(vocabulary_); }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids,
@@ -196,9 +193,6 @@ class CharacterTokenizer final : public Tokenizer {
     if (id < 0 || id >= vocabulary())
       fail<DataError>("token {} is not in the vocabulary of {} characters", id, vocabulary());
     return texts_[static_cast<std::size_t>(id)];
-  }
-  bool may_cut(std::string_view text, std::size_t i) const override {
-    return (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
   }
   std::string json() const override { return json_of(std::span<const std::string>(texts_)); }
 

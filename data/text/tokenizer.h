@@ -52,8 +52,6 @@ class Tokenizer {
   std::string decode(std::span<const std::int32_t> ids) const;
   // <|endoftext|>, which separates documents.
   virtual std::optional<std::int32_t> end_of_text() const { return {}; }
-  // Whether the ids of a text cut before byte i, 0 < i < size, are those of the whole.
-  virtual bool may_cut(std::string_view text, std::size_t i) const = 0;
   // The content of tokenizer.json, in the format of Hugging Face's tokenizers.
   virtual std::string json() const = 0;
 };

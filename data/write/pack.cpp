@@ -1,8 +1,5 @@
 #include "data/write/pack.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -166,42 +163,6 @@ std::string class_lines(const Dataset& set) {
   return lines;
 }
 
-// A temporary folder next to `out`, renamed to it by commit(), else removed.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
-    if (!out_.has_filename()) out_ = out_.parent_path();  // "set/"
-    if (exists(out) && (!is_folder(out) || !fs::is_empty(out)))
-      fail<DataError>("{}: exists and is not an empty folder; name another one", out);
-    folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
-    fs::create_directories(out_.parent_path());
-    fs::remove_all(folder_);  // left by a killed process with the same number
-    fs::create_directory(folder_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!folder_.empty()) fs::remove_all(folder_, ignored);
-  }
-  std::string path() const { return folder_.string(); }
-  void commit() {
-    sync(folder_);
-    fs::rename(folder_, out_);  // also over an empty folder
-    folder_.clear();
-    sync(out_.parent_path());
-  }
-
- private:
-  // Syncs the names in a folder to disk. Some file systems refuse, which is not an error.
-  static void sync(const fs::path& folder) {
-    const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (descriptor.number() >= 0) ::fsync(descriptor.number());
-  }
-
-  fs::path out_, folder_;
-};
-
 // A worker's part: reads, converts and sums up one sample.
 Packed make_sample(const Dataset& set, std::uint64_t index, const PackOptions& options,
                    Scratch& scratch) {
@@ -269,7 +230,7 @@ PackSummary pack(const std::string& from, const std::string& out, const PackOpti
     sets.emplace_back(split, open(from, split));
     progress.all += sets.back().second->size();
   }
-  TemporaryFolder folder(out);
+  NewFolder folder(out);
   PackSummary summary;
   for (const auto& [split, set] : sets) {
     const auto sink = make_pack_sink(*set, fmt::format("{}/{}", folder.path(), name(split)),

@@ -15,6 +15,8 @@
 namespace warpstep::data {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t most_rows = std::uint64_t{1} << 40;  // reserves its digits in the header
 
@@ -25,7 +27,86 @@ constexpr std::uint64_t padding(std::uint64_t bytes) {
   return (tar_block_bytes - bytes % tar_block_bytes) % tar_block_bytes;
 }
 
+std::uint64_t bytes_of_columns(std::span<const SafetensorsStream::Column> columns) {
+  std::uint64_t all = 0;
+  for (const SafetensorsStream::Column& column : columns) {
+    std::uint64_t bytes = size_bytes(column.type);
+    for (const std::uint64_t extent : column.shape) bytes *= extent;
+    all += bytes;
+  }
+  return all;
+}
+
+// Syncs the names in a folder to disk. Some file systems refuse, which is not an error.
+void sync_folder(const fs::path& folder) {
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.number() >= 0) ::fsync(descriptor.number());
+}
+
 }  // namespace
+
+NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
+  if (!out_.has_filename()) out_ = out_.parent_path();  // "set/"
+  if (exists(out) && (!is_folder(out) || !fs::is_empty(out)))
+    fail<DataError>("{}: exists and is not an empty folder; name another one", out);
+  folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
+  fs::create_directories(out_.parent_path());
+  fs::remove_all(folder_);  // left by a killed process with the same number
+  fs::create_directory(folder_);
+}
+
+NewFolder::~NewFolder() {
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+}
+
+void NewFolder::commit() {
+  sync_folder(folder_);
+  fs::rename(folder_, out_);  // also over an empty folder
+  folder_.clear();
+  sync_folder(out_.parent_path());
+}
+
+StreamedFile::StreamedFile(std::string path, std::uint64_t begin)
+    : path_(std::move(path)),
+      begin_(begin),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+  if (file_.number() < 0) fail_with(errno);
+}
+
+void StreamedFile::fail_with(int error) const {
+  std::error_code ignored;
+  const auto space = fs::space(fs::path(path_).parent_path(), ignored);
+  fail<DataError>("{}: cannot be written: {} ({} bytes were written, {} are free on that disk)",
+                  path_, std::strerror(error), begin_ + appended_, ignored ? 0 : space.available);
+}
+
+void StreamedFile::put(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put =
+        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_with(errno);
+    offset += static_cast<std::uint64_t>(put);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+}
+
+void StreamedFile::append(std::span<const std::uint8_t> bytes) {
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  appended_ += bytes.size();
+  if (buffer_.size() >= buffer_bytes) flush();
+}
+
+void StreamedFile::flush() {
+  put(begin_ + appended_ - buffer_.size(), std::as_bytes(std::span(buffer_)));
+  buffer_.clear();
+}
+
+void StreamedFile::finish() {
+  flush();
+  if (::fsync(file_.number()) != 0 || file_.close() != 0) fail_with(errno);
+}
 
 SafetensorsStream::SafetensorsStream(std::string path, std::span<const Column> columns,
                                      std::string grown, std::vector<std::uint64_t> more_extents,
@@ -34,16 +115,9 @@ SafetensorsStream::SafetensorsStream(std::string path, std::span<const Column> c
       grown_(std::move(grown)),
       more_extents_(std::move(more_extents)),
       metadata_(std::move(metadata)),
-      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
-  if (file_.number() < 0) fail_with(errno);
-  header_bytes_ = beginning(columns, most_rows, 0).size();
-  data_begin_ = header_bytes_;
-  for (const Column& column : columns) {
-    std::uint64_t bytes = size_bytes(column.type);
-    for (const std::uint64_t extent : column.shape) bytes *= extent;
-    data_begin_ += bytes;
-  }
-}
+      header_bytes_(beginning(columns, most_rows, 0).size()),
+      data_begin_(header_bytes_ + bytes_of_columns(columns)),
+      file_(path_, data_begin_) {}
 
 std::string SafetensorsStream::beginning(std::span<const Column> columns, std::uint64_t rows,
                                          std::size_t least_bytes) const {
@@ -60,51 +134,21 @@ std::string SafetensorsStream::beginning(std::span<const Column> columns, std::u
   return safetensors_beginning(path_, tensors, metadata_, least_bytes);
 }
 
-void SafetensorsStream::fail_with(int error) const {
-  std::error_code ignored;
-  const auto space = std::filesystem::space(std::filesystem::path(path_).parent_path(), ignored);
-  fail<DataError>("{}: cannot be written: {} ({} bytes were written, {} are free on that disk)",
-                  path_, std::strerror(error), bytes(), ignored ? 0 : space.available);
-}
-
-void SafetensorsStream::put(std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put =
-        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_with(errno);
-    offset += static_cast<std::uint64_t>(put);
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-  }
-}
-
-void SafetensorsStream::append(std::span<const std::uint8_t> bytes) {
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  appended_ += bytes.size();
-  if (buffer_.size() >= buffer_bytes) flush();
-}
-
-void SafetensorsStream::flush() {
-  put(data_begin_ + appended_ - buffer_.size(), std::as_bytes(std::span(buffer_)));
-  buffer_.clear();
-}
-
 void SafetensorsStream::finish(std::span<const Column> columns) {
-  flush();
   std::uint64_t row_bytes = 1;
   for (const std::uint64_t extent : more_extents_) row_bytes *= extent;
-  const std::string header = beginning(columns, appended_ / row_bytes, header_bytes_);
-  if (header.size() != header_bytes_ || appended_ % row_bytes != 0)
+  const std::string header = beginning(columns, file_.appended() / row_bytes, header_bytes_);
+  if (header.size() != header_bytes_ || file_.appended() % row_bytes != 0)
     fail<UsageError>("{}: finish() has other columns than the constructor", path_);
-  put(0, std::as_bytes(std::span(header)));
+  file_.put(0, std::as_bytes(std::span(header)));
   std::uint64_t at = header_bytes_;
   for (const Column& column : columns) {
-    put(at, column.bytes);
+    file_.put(at, column.bytes);
     at += column.bytes.size();
   }
   if (at != data_begin_)
     fail<UsageError>("{}: finish() has other columns than the constructor", path_);
-  if (::fsync(file_.number()) != 0 || file_.close() != 0) fail_with(errno);
+  file_.finish();
 }
 
 TarWriter::TarWriter(std::string prefix, std::uint64_t most_bytes)

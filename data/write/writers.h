@@ -1,8 +1,9 @@
-// The files that `warpstep data pack` writes: safetensors whose last tensor grows while it is
-// written, and tar shards with their indices.
+// The files that `warpstep data pack` and `tokenize` write: a folder that appears when it is
+// complete, files that grow while they are written, tar shards with their indices.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,45 @@
 #include "engine/files/safetensors.h"
 
 namespace warpstep::data {
+
+// A temporary folder next to `out`, .NAME.tmp-PID, which commit() renames to it; without that it is
+// removed with its files. Throws DataError when `out` exists and is not an empty folder; other
+// failures are std::filesystem::filesystem_error.
+class NewFolder {
+ public:
+  explicit NewFolder(const std::string& out);
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder();
+  std::string path() const { return folder_.string(); }
+  void commit();
+
+ private:
+  std::filesystem::path out_, folder_;
+};
+
+// A new file whose beginning, of `begin` bytes, is written last. Complete only after finish().
+// Throws DataError with the path, the bytes and the free space.
+class StreamedFile {
+ public:
+  StreamedFile(std::string path, std::uint64_t begin);  // an error if it exists
+
+  void append(std::span<const std::uint8_t> bytes);  // after the beginning
+  std::uint64_t appended() const { return appended_; }
+  void put(std::uint64_t offset, std::span<const std::byte> bytes);
+  void finish();  // syncs the file to disk
+  const std::string& path() const { return path_; }
+
+ private:
+  void flush();
+  [[noreturn]] void fail_with(int error) const;
+
+  std::string path_;
+  std::uint64_t begin_ = 0;
+  std::uint64_t appended_ = 0;
+  Descriptor file_;
+  std::vector<std::uint8_t> buffer_;
+};
 
 // Small tensors that are kept in memory (columns), then one that is appended to. The file is
 // complete only after finish(): write it in a folder that is renamed afterwards. Throws DataError
@@ -33,7 +73,7 @@ class SafetensorsStream {
   SafetensorsStream(std::string path, std::span<const Column> columns, std::string grown,
                     std::vector<std::uint64_t> more_extents, Metadata metadata);
 
-  void append(std::span<const std::uint8_t> bytes);
+  void append(std::span<const std::uint8_t> bytes) { file_.append(bytes); }
   // The value must not be longer than in the constructor's metadata.
   void set_metadata(const std::string& key, std::string value) {
     metadata_[key] = std::move(value);
@@ -41,24 +81,19 @@ class SafetensorsStream {
   // Writes the header and the columns, which are those of the constructor with their content, and
   // syncs the file to disk.
   void finish(std::span<const Column> columns);
-  std::uint64_t bytes() const { return data_begin_ + appended_; }
+  std::uint64_t bytes() const { return data_begin_ + file_.appended(); }
 
  private:
   std::string beginning(std::span<const Column> columns, std::uint64_t rows,
                         std::size_t least_bytes) const;
-  void put(std::uint64_t offset, std::span<const std::byte> bytes);
-  void flush();
-  [[noreturn]] void fail_with(int error) const;
 
   std::string path_;
   std::string grown_;
   std::vector<std::uint64_t> more_extents_;
   Metadata metadata_;
-  Descriptor file_;
-  std::size_t header_bytes_ = 0;
-  std::uint64_t data_begin_ = 0;
-  std::uint64_t appended_ = 0;
-  std::vector<std::uint8_t> buffer_;
+  std::size_t header_bytes_;
+  std::uint64_t data_begin_;
+  StreamedFile file_;
 };
 
 // Shards PREFIX-000000.tar, PREFIX-000001.tar, ..., each with its .idx; a shard gets its name when

@@ -31,11 +31,29 @@ LanePlan plan_lanes(const Graph& graph, const Backend& backend,
   return wider > small_bytes && static_cast<double>(wider) > limit ? one : two;
 }
 
+namespace {
+
+// A gradient so far has the place of the gradient that it becomes.
+bool has_own_place(const Graph& graph, int id) {
+  const Value& value = graph.value(id);
+  return value.role != Role::gradient || value.parameter < 0 ||
+         graph.parameters[idx(value.parameter)].gradient == id;
+}
+
+// Calls visit(value) for the persistent values of a Store.
+template <class Visit>
+void for_each_kept(const Graph& graph, Visit visit) {
+  for (int id = 0; id < static_cast<int>(graph.values.size()); ++id)
+    if (is_persistent(graph.value(id).role) && has_own_place(graph, id)) visit(graph.value(id));
+}
+
+}  // namespace
+
 std::size_t persistent_bytes(const Graph& graph) {
   std::size_t bytes = 0;
-  for (const Value& value : graph.values)
-    if (is_persistent(value.role))
-      bytes += (value.layout.bytes + section_alignment - 1) / section_alignment * section_alignment;
+  for_each_kept(graph, [&](const Value& value) {
+    bytes += (value.layout.bytes + section_alignment - 1) / section_alignment * section_alignment;
+  });
   return bytes;
 }
 
@@ -83,8 +101,9 @@ std::string persistent_text(const Graph& graph) {
   std::string text;
   for (const auto& [role, plural] : kinds) {
     std::size_t bytes = 0;
-    for (const Value& value : graph.values)
+    for_each_kept(graph, [&](const Value& value) {
       if (value.role == role) bytes += value.layout.bytes;
+    });
     if (bytes > 0) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", plural, size(bytes));
   }
   if (graph.parameters.empty()) return text;

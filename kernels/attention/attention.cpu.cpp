@@ -17,6 +17,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
+#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -102,13 +103,8 @@ WARPSTEP_LOOP float largest_loop(const float* s, std::int64_t count, float large
 }
 const auto largest_of = vectorized<largest_loop>();
 
-// The exponential of x <= 0, exactly 0 where it would be below 2e-38.
-WARPSTEP_LOOP float decay(float x) {
-  return x < -87.0F ? 0.0F : exp_within_range(x);
-}
-
 WARPSTEP_LOOP void probabilities_loop(float* s, std::int64_t count, float largest) {
-  for (std::int64_t j = 0; j < count; ++j) s[j] = decay(s[j] - largest);
+  for (std::int64_t j = 0; j < count; ++j) s[j] = exp_within_range(s[j] - largest);
 }
 const auto probabilities = vectorized<probabilities_loop>();
 
@@ -131,7 +127,7 @@ const auto multiply_by = vectorized<multiply_loop>();
 WARPSTEP_LOOP void score_gradients_loop(float* s, float* d, std::int64_t count, float statistic,
                                         float mean) {
   for (std::int64_t j = 0; j < count; ++j) {
-    s[j] = decay(s[j] - statistic);
+    s[j] = exp_within_range(s[j] - statistic);
     d[j] = s[j] * (d[j] - mean);
   }
 }
@@ -141,7 +137,7 @@ const auto score_gradients = vectorized<score_gradients_loop>();
 WARPSTEP_LOOP void dropped_gradients_loop(float* s, float* d, const float* factors,
                                           std::int64_t count, float statistic, float mean) {
   for (std::int64_t j = 0; j < count; ++j) {
-    const float p = decay(s[j] - statistic);
+    const float p = exp_within_range(s[j] - statistic);
     d[j] = p * (factors[j] * d[j] - mean);
     s[j] = p * factors[j];
   }
@@ -231,6 +227,18 @@ class HeadKernel {
     return dropping_.factors(state, (task * rows_.length + i) * rows_.length + j, count, to);
   }
 
+  // Asks for row i of `parts` times C floats of the next head, while this one computes: its lines
+  // are in another page than those before and after them, so no hardware guesses them.
+  template <int writes>
+  void fetch_next(const float* from, std::int64_t task, std::int64_t i, std::int64_t parts) const {
+    if (task + 1 == rows_.tasks()) return;
+    const std::int64_t c = rows_.channels();
+    from += rows_.offset(task + 1, parts) + i * parts * c;
+    for (std::int64_t part = 0; part < parts; ++part)
+      for (std::int64_t d = 0; d < features(); d += group)
+        __builtin_prefetch(from + part * c + d, writes, 2);
+  }
+
   // Calls run(task, scratch) for every head of every sequence.
   template <class Run>
   void for_heads(void* workspace, std::int64_t floats, Run run) const {
@@ -292,6 +300,7 @@ class AttentionForward : HeadKernel {
                                scratch + keys_ + j * features(), scratch + scores_, score_row());
       for (std::int64_t r = 0; r < count; ++r) {
         normalize(pairs, r, normalizers, scratch);
+        if (j == 0) fetch_next<0>(as<float>(b.in[0]), task, i + r, 3);
         if (op_.dropout == 0) continue;
         const std::int64_t seen = pairs.visible(r);
         multiply_by(scratch + scores_ + r * score_row(),
@@ -319,11 +328,11 @@ class AttentionForward : HeadKernel {
     float* s = scratch + scores_ + r * score_row();
     const std::int64_t seen = pairs.visible(r), end = in_groups(seen);
     std::fill(s + seen, s + end, unseen);
-    std::fill(s + end, s + in_groups(pairs.keys), 0.0F);
     float &largest = normalizers.largest[idx(r)], &sum = normalizers.sum[idx(r)];
     const float before = largest;
     largest = largest_of(s, end, before);
     probabilities(s, end, largest);
+    std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
     if (sum > 0 && largest > before) {
       const float factor = std::exp(before - largest);
       float* sums = scratch + sums_ + r * padded();
@@ -421,6 +430,12 @@ class AttentionBackward : HeadKernel {
     const std::int64_t seen = pairs.visible(r), end = in_groups(seen);
     const float statistic = as<float>(b.in[3])[task * rows_.length + i + r];
     const float mean = scratch[means_ + i + r];
+    if (j == 0) {
+      fetch_next<0>(as<float>(b.in[1]), task, i + r, 3);
+      fetch_next<0>(as<float>(b.in[0]), task, i + r, 1);
+      fetch_next<0>(as<float>(b.in[2]), task, i + r, 1);
+      fetch_next<1>(as<float>(b.out[0]), task, i + r, 3);
+    }
     std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
     std::fill(d + seen, d + in_groups(pairs.keys), 0.0F);
     if (op_.dropout > 0) {
@@ -448,11 +463,11 @@ std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
-  return attention_kernel<AttentionForward>(op, operands.in_shape(0));
+  return widened(operands, attention_kernel<AttentionForward>(op, operands.in_shape(0)));
 }
 
 std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands& operands) {
-  return attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1));
+  return widened(operands, attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1)));
 }
 
 }  // namespace warpstep::cpu

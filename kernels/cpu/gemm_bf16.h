@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <type_traits>
 
 #include "engine/core/bf16.h"
@@ -31,32 +32,45 @@ class Bf16Product {
     std::int64_t count() const { return m * n * k; }
   };
   struct Part {
-    Range rows, columns, depth;
+    Range rows, panels, depth;  // rows: images, where they are read directly
     const Bf16 *a, *b, *bias;
     Bf16* c;
     float* sums;  // of all of c, where other parts have the rest of the depth; else null
     std::byte* scratch;
   };
-  // Where the scratch of a part has its pieces, in bytes.
+  // Where the scratch of a part has its pieces, in bytes: panels of b first.
   struct Scratch {
-    std::size_t strip, sums, lines, bytes;
+    std::size_t strip, lines, sums, bytes;
   };
+  struct Direct;
+  static std::shared_ptr<const Direct> direct_images(const Source& a, Shape shape);
   Parts choose_parts(int threads) const;
   bool reads_a_directly() const;
   Scratch scratch() const;
   std::int64_t row_block() const;
+  std::int64_t panel_count() const;
   std::int64_t tiles() const;
   void run_part(const Part& part) const;
-  void run_block(const Part& part, Range rows, Range columns, Range depth) const;
-  void pack_b(const Part& part, Range columns, Range depth) const;
+  void run_block(const Part& part, Range rows, Range panels, Range depth) const;
+  void run_images(const Part& part) const;
+  void pack_b(const Part& part, Range panels, std::span<const Range> depths) const;
+  // One range of the depth, of panels that have `all` of it.
+  void pack_rows_of_b(const Part& part, Range panels, Range depth, std::int64_t all,
+                      Bf16* to) const;
+  void pack_lines_of_b(const Part& part, Range panels, Range depth, std::int64_t all,
+                       Bf16* to) const;
   const Bf16* strip_of_a(const Part& part, Range rows, Range depth, std::int64_t& stride) const;
-  void finish(const Bf16* bias, Bf16* c, Range rows, Range columns, const float* sums,
+  std::array<Bf16*, 32> row_pointers(Bf16* c, Range rows) const;
+  void finish(const Bf16* bias, Bf16* const* c, std::int64_t rows, Range columns, const float* sums,
               std::int64_t apart, std::int64_t parts) const;
+  void add_parts(const Bf16* bias, Bf16* c, const float* sums) const;
 
   Shape shape_;
+  std::vector<Range> panels_;
+  std::shared_ptr<const Direct> direct_;
   std::shared_ptr<const Bf16Operand> a_, b_;
   PixelGrid grid_;
-  bool relu_, direct_a_;
+  bool relu_, reads_a_;
   Parts parts_;
 };
 

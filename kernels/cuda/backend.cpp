@@ -3,8 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "engine/core/error.h"
@@ -22,11 +22,14 @@ struct NoStream final : Stream {
   void wait() override {}
 };
 
+// Address space alone: pages come with their first use, and a listing uses few, so that a step for
+// a large GPU can be listed on a small machine.
 std::shared_ptr<std::byte> allocate_without_device(std::size_t bytes) {
-  void* memory =
-      std::calloc(std::max<std::size_t>(bytes, 1), 1);  // pages are allocated at their first use
-  if (!memory) fail<DeviceError>("cuda: cannot allocate {} bytes of memory", bytes);
-  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) fail<DeviceError>("cuda: cannot allocate {} bytes of memory", bytes);
+  return {static_cast<std::byte*>(memory), [size](std::byte* at) { ::munmap(at, size); }};
 }
 
 // The host has values as rows of the logical shape, floating-point numbers in f32; the device

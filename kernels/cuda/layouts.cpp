@@ -70,7 +70,8 @@ class LayoutPass {
     const int p = graph_.value(id).parameter;
     if (p < 0) return;
     for (std::size_t v = 0; v < graph_.values.size(); ++v)  // parts of the gradient
-      if (graph_.values[v].parameter == p && graph_.values[v].role == Role::activation)
+      if (graph_.values[v].parameter == p &&
+          (graph_.values[v].role == Role::activation || graph_.values[v].role == Role::gradient))
         store(static_cast<int>(v), fixed_[idx(id)] ? stored(id) : shape);
     if (fixed_[idx(id)]) return;
     const Parameter& parameter = graph_.parameters[idx(p)];
@@ -217,6 +218,57 @@ class LayoutPass {
       if (i < node.out.size()) store_like(node.out[i], node.in[1]);
     for (const std::size_t i : {1, 2})
       if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+  }
+
+  // Gamma and beta are padded like the rows; there is a mean and a deviation for each row.
+  void place(const LayerNorm& op, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    if (op.add) want(node, op.bias ? 3 : 2, stored(node.in[0]));
+    const Shape channels{stored(node.in[0]).back()};
+    for (int i = 1; i <= (op.bias ? 2 : 1); ++i) {
+      store_parameter(node.in[idx(i)], channels);
+      want(node, i, channels);
+    }
+    store_like(node.out[0], node.in[0]);
+    if (op.add) store_like(node.out[3], node.in[0]);
+  }
+  void place(const LayerNormGrad& op, Node& node) {
+    want(node, 1, padded(node.in[1]));
+    const Shape rows = stored(node.in[1]), channels{rows.back()};
+    want(node, 0, rows);
+    if (op.sum) want(node, 5, rows);
+    store_parameter(node.in[2], channels);
+    want(node, 2, channels);
+    store_like(node.out[0], node.in[1]);
+    for (std::size_t i = 1; i < node.out.size(); ++i)
+      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+  }
+
+  // Tables of tokens and positions are padded like their rows of x. The table of tokens may have
+  // more rows for a Linear that reads it, too, whichever comes first.
+  void place(const Embed&, Node& node) {
+    for (const int i : {2, 3}) {
+      const int id = node.in[idx(i)];
+      const Shape table{stored(id)[0], padded(id).back()};
+      store_parameter(id, table);
+      want(node, i, table);
+    }
+    store(node.out[0], padded(node.out[0]));
+  }
+  void place(const EmbedGrad& op, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    for (const int out : node.out)
+      if (graph_.value(out).parameter < 0) store(out, padded(out));
+    if (op.sum) want(node, 3, stored(node.out[0]));
+  }
+
+  void place(const Attention&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    store(node.out[0], padded(node.out[0]));
+  }
+  void place(const AttentionGrad&, Node& node) {
+    for (const int i : {0, 1, 2}) want(node, i, padded(node.in[idx(i)]));
+    store(node.out[0], padded(node.out[0]));
   }
 
   void place(const SoftmaxXent&, Node& node) {

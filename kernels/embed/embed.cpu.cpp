@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
+#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -53,16 +54,17 @@ const auto sum_listed = vectorized<sum_rows_loop<Listed>>();
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind(const Embed&, const Operands& operands) {
+std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
   const std::int64_t tokens = operands.out_shape()[0], width = operands.out_shape()[1],
-                     sequence = operands.in_shape(3)[0];
-  return host_kernel("vector loops", [tokens, width, sequence](const Buffers& b) {
+                     sequence = op.sequence;
+  auto kernel = host_kernel("vector loops", [tokens, width, sequence](const Buffers& b) {
     const auto* token = as<std::int32_t>(b.in[0]);
 #pragma omp parallel for schedule(static) if (tokens * width > large_embed)
     for (std::int64_t n = 0; n < tokens; ++n)
       add_row(as<float>(b.in[2]) + token[n] * width, as<float>(b.in[3]) + n % sequence * width,
               as<float>(b.out[0]) + n * width, width);
   });
+  return widened(operands, std::move(kernel));
 }
 
 // The adjoint.
@@ -70,9 +72,9 @@ std::unique_ptr<Kernel> bind(const Embed&, const Operands& operands) {
 namespace {
 
 // The list of numbers sorted by token, in chunks that depend on its length alone. A run, the
-// numbers of one token, may go on in the chunks after its first one. Each chunk has two rows of
+// numbers of one token, may continue in the chunks after its first one. Each chunk has two rows of
 // memory: `head`, the sum of a run that began before it, and `tail`, that of a run that begins in
-// it and goes on.
+// it and continues.
 struct TokenRuns {
   std::int64_t tokens, width;
   std::int64_t chunk = std::max<std::int64_t>(64, (tokens + 255) / 256);
@@ -127,7 +129,7 @@ void TableGradient::sum_chunk(std::int64_t k) const {
   }
 }
 
-// The run that begins in chunk k and goes on, if there is one: its tail and the heads after it.
+// The run that begins in chunk k and continues, if there is one: its tail and the heads after it.
 void TableGradient::join_tail(std::int64_t k) const {
   const std::int64_t last = runs.end(k) - 1;
   if (!joined(last + 1)) return;
@@ -172,7 +174,7 @@ void sum_positions(const float* d_x, std::int64_t tokens, std::int64_t sequence,
 std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
   const std::int64_t tokens = operands.in_shape(0)[0], width = operands.in_shape(0)[1];
   const TokenRuns runs{tokens, width};
-  return host_kernel(
+  auto kernel = host_kernel(
       "vector loops",
       [op, runs](const Buffers& b) {
         const TableGradient table{runs,
@@ -189,8 +191,11 @@ std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
 #pragma omp parallel for schedule(static) if (large)
         for (std::int64_t k = 0; k < runs.count; ++k) table.join_tail(k);
         sum_positions(table.d_x, runs.tokens, op.sequence, runs.width, as<float>(b.out[1]));
+        std::fill(as<float>(b.out[1]) + op.sequence * runs.width,
+                  as<float>(b.out[1]) + op.positions * runs.width, 0.0F);
       },
       runs.bytes());
+  return widened(operands, std::move(kernel));
 }
 
 }  // namespace warpstep::cpu

@@ -85,6 +85,10 @@ void add_layer_norm(List list) {
       add_residual(list, size, bias);
     }
   }
+  // Rows for every block of an adjoint more than once, and rows that no block holds.
+  add_grad(list, {"2200 rows of 8", 2200, 8}, true, false);
+  add_residual(list, {"2 rows of 6200", 2, 6200}, true);
+  add_grad(list, {"2 rows of 6200", 2, 6200}, false, false);
   // A variance from the mean of the squares has no digit left here. Not for a sum, which rounds by
   // 6e-5 itself.
   add_norm_of(list, {"mean 1e3, deviation 1, 1600 channels", 4, 1600, {Kind::around, 1e3}, false},

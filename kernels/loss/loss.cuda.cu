@@ -385,9 +385,9 @@ template <class T, int group, Form form>
 __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                                            : form == Form::mixed ? 4
                                                                  : 3)
-    softmax_xent_kernel(XentRows shape, const T* logits,
-                        const std::int32_t* __restrict__ labels, const RowPlan* __restrict__ plans,
-                        Criterion criterion, T* d_logits,  // may be the logits'
+    softmax_xent_kernel(XentRows shape, const T* logits, const std::int32_t* __restrict__ labels,
+                        const RowPlan* __restrict__ plans, Criterion criterion,
+                        T* d_logits,  // may be the logits'
                         const StepState* __restrict__ state, XentOut out) {
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_of_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
@@ -414,6 +414,9 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
     float total = 1;
     if (form == Form::general && label >= 0)
       total = (1 - criterion.smoothing) * weight_of(criterion, targets) + smooth;
+    // Gradients may replace logits: of the label and of class 0, which any lane may have read. A
+    // block has met in its reductions.
+    if constexpr (group != whole_block) __syncwarp();
     if (d_logits != nullptr)
       write_gradient<form>(row, of, targets, criterion, shape.classes, total, scale,
                            d_logits + offset);

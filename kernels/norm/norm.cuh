@@ -52,18 +52,6 @@ __device__ inline void walk(const NormRows& matrix, Load load, Use use) {
   }
 }
 
-// `width` floats of a channel vector, in loads of 16 bytes.
-template <int width>
-__device__ inline void load_quads(const float* from, float (&to)[width]) {
-#pragma unroll
-  for (int i = 0; i < width; i += 4) {
-    float quad[4];
-    load(from + i, quad);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) to[i + n] = quad[n];
-  }
-}
-
 // The row blocks' partial sums, which the last block of a column block adds: two floats per
 // channel.
 struct NormPartials {

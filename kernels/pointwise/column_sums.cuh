@@ -19,7 +19,19 @@ struct Place {
   unsigned column, row, columns, rows;
 };
 
-// Stores `width` floats, in words of 16 bytes.
+// Loads `width` floats, in words of 16 bytes.
+template <int width>
+__device__ inline void load_quads(const float* from, float (&to)[width]) {
+#pragma unroll
+  for (int i = 0; i < width; i += 4) {
+    float quad[4];
+    load(from + i, quad);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) to[i + n] = quad[n];
+  }
+}
+
+// Stores them.
 template <int width>
 __device__ inline void store_quads(float* to, const float (&from)[width]) {
 #pragma unroll

@@ -40,12 +40,38 @@ template <int lanes>
 struct Vector {
   typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
   typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(std::int32_t))));
+  typedef std::uint16_t Shorts __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
   typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
 };
 
 template <class V>
 inline __attribute__((always_inline)) void load(V& vector, const void* from) {
   std::memcpy(&vector, from, sizeof vector);
+}
+
+// Loads and stores positions. GCC 12 makes single instructions of the loops where the set has them,
+// but 50 of one __builtin_convertvector() for 16 bytes; two of them narrow well without AVX-512.
+template <int lanes>
+WARPSTEP_LOOP void load_positions(typename Vector<lanes>::Ints& positions,
+                                  const std::uint8_t* from) {
+  typename Vector<lanes>::Bytes bytes;
+  load(bytes, from);
+  std::int32_t wide[lanes];
+  for (int l = 0; l < lanes; ++l) wide[l] = bytes[l];
+  load(positions, wide);
+}
+template <int lanes>
+WARPSTEP_LOOP void store_positions(std::uint8_t* to,
+                                   const typename Vector<lanes>::Ints& positions) {
+  using V = Vector<lanes>;
+  typename V::Bytes bytes;
+  if constexpr (lanes > 8) {
+    for (int l = 0; l < lanes; ++l) bytes[l] = static_cast<std::uint8_t>(positions[l]);
+  } else {
+    const auto half = __builtin_convertvector(positions, typename V::Shorts);
+    bytes = __builtin_convertvector(half, typename V::Bytes);
+  }
+  std::memcpy(to, &bytes, sizeof bytes);
 }
 
 // The channel at which the vector after the one at `c` begins. The last one overlaps the one before
@@ -62,7 +88,6 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* in
                             std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
-  using Bytes = typename Vector<lanes>::Bytes;
   const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
   const std::int64_t h_begin = std::max<std::int64_t>(0, -h0),
                      h_end = std::min(window, p.height - h0);
@@ -86,9 +111,8 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* in
         at = positive ? at : Ints{} + std::int32_t{MaxPool::none};
         best = positive ? best : Floats{};
       }
-      const Bytes narrow = __builtin_convertvector(at, Bytes);
       store_stored(y + j * p.channels + c, best);
-      std::memcpy(index + j * p.channels + c, &narrow, sizeof narrow);
+      store_positions<lanes>(index + j * p.channels + c, at);
     }
   }
 }
@@ -100,15 +124,13 @@ WARPSTEP_LOOP void unpool_row(const Pooling& p, const T* d_y, const std::uint8_t
                               std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
-  using Bytes = typename Vector<lanes>::Bytes;
   const std::int64_t window = p.op.window;
   for (std::int64_t j = 0; j < p.out_width; ++j)
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
       Floats gradient;
-      Bytes narrow;
+      Ints at;
       load_stored(gradient, d_y + j * p.channels + c);
-      load(narrow, index + j * p.channels + c);
-      const Ints at = __builtin_convertvector(narrow, Ints);
+      load_positions<lanes>(at, index + j * p.channels + c);
       for (std::int64_t kh = 0; kh < window; ++kh)
         for (std::int64_t kw = 0; kw < window; ++kw) {
           const Floats out =
@@ -140,24 +162,27 @@ WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, 
                               const std::uint8_t* index, T* d_x, std::int64_t h) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
-  using Bytes = typename Vector<lanes>::Bytes;
-  const std::int64_t window = p.op.window, stride = p.op.stride;
-  for (std::int64_t w = 0; w < p.width; ++w)
+  const std::int64_t stride = p.op.stride, row_step = stride * p.op.window;
+  for (std::int64_t w = 0; w < p.width; ++w, d_x += p.channels) {
+    // Of the first window over the pixel: where it is, and the pixel's position in it.
+    const std::int64_t i0 = rows.begin, j0 = reach[w].begin, columns = reach[w].end - j0;
+    const std::int64_t first = i0 * p.out_row() + j0 * p.channels;
+    const std::int64_t position =
+        (h + p.op.padding - i0 * stride) * p.op.window + w + p.op.padding - j0 * stride;
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
       Floats sum{}, gradient;
-      Bytes narrow;
-      for (std::int64_t i = rows.begin; i < rows.end; ++i)
-        for (std::int64_t j = reach[w].begin; j < reach[w].end; ++j) {
-          const std::int64_t from = i * p.out_row() + j * p.channels + c;
+      Ints at;
+      for (std::int64_t i = 0; i < rows.end - i0; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          const std::int64_t from = first + i * p.out_row() + j * p.channels + c;
           load_stored(gradient, d_y + from);
-          load(narrow, index + from);
-          const auto position = static_cast<std::int32_t>((h + p.op.padding - i * stride) * window +
-                                                          w + p.op.padding - j * stride);
-          const Ints at = __builtin_convertvector(narrow, Ints);
-          sum += at == position ? gradient : Floats{};
+          load_positions<lanes>(at, index + from);
+          const auto here = static_cast<std::int32_t>(position - i * row_step - j * stride);
+          sum += at == here ? gradient : Floats{};
         }
-      store_stored(d_x + w * p.channels + c, sum);
+      store_stored(d_x + c, sum);
     }
+  }
 }
 
 template <class T, int lanes>

@@ -63,8 +63,10 @@ std::string verdict(const Session& session, const Analysis& analysis) {
                         label(static_cast<Category>(order[i]), breakdown));
   }
   const double rate = samples_per_second(session, breakdown);
-  return text +
-         (rate > 0 ? fmt::format("; {} samples/s in steps.", quantity(rate, Unit::count)) : ".");
+  const bool of_text = fields::text(session.loader, "encoding", "") == "tokens";
+  return text + (rate > 0 ? fmt::format("; {} {}/s in steps.", quantity(rate, Unit::count),
+                                        of_text ? "tokens" : "samples")
+                          : ".");
 }
 
 std::string outside_steps(const Session& session) {

@@ -34,6 +34,9 @@ TEST(Verdict, NamesTheLargestParts) {
   EXPECT_EQ(gain_text(example.session, example.analysis, example.analysis.findings.front()),
             "12.3 ms per step (1.41x), 4.81 s per epoch");
   EXPECT_EQ(verdict({}, {}), "No step was recorded.");
+  testing::Example text = testing::cpu_example();
+  text.session.loader["encoding"] = "tokens";
+  EXPECT_TRUE(verdict(text.session, text.analysis).ends_with("3,022 tokens/s in steps."));
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

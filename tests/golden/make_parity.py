@@ -1,6 +1,8 @@
-"""Writes parity-MODEL.json: some steps in PyTorch, in float64 (the truth) and in float32.
+"""Writes parity-NAME.json: some steps in PyTorch, in float64 (the truth) and in float32.
 
-    python tests/golden/make_parity.py [MODEL...]
+    python tests/golden/make_parity.py [NAME...]
+
+NAME is a model, or one of TEXTS.
 """
 import itertools
 import json
@@ -16,6 +18,8 @@ import models
 ADAM = {"kind": "adam", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
 # For networks with many batch norms: Adam divides by gradients that are rounding noise.
 SGD = {"kind": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}
+# An epsilon that noise does not reach: the gradient of the keys' biases is exactly 0.
+ADAMW = {"kind": "adamw", "lr": 1e-3, "betas": [0.9, 0.99], "eps": 1e-5, "weight_decay": 0.1}
 SIZES = {"batch": 128, "steps": 10, "samples": 64}
 # Of models whose step in plain loops takes seconds, or that have very many parameters.
 SMALLER = {
@@ -25,13 +29,46 @@ SMALLER = {
     "resnet18": {"batch": 2, "steps": 2, "samples": 16, "clear": 16},
     "resnet50": {"batch": 2, "steps": 2, "samples": 16, "clear": 12},
 }
+# Variants of models of text.
+TEXTS = {
+    "gpt2-nano": {"model": "gpt2-nano", "sequence": 32, "batch": 3, "steps": 5, "samples": 64,
+                  "settings": ["layers=2", "width=64", "context=32", "vocabulary=67"]},
+    "gpt2-nano-tanh": {"model": "gpt2-nano", "sequence": 20, "batch": 3, "steps": 5, "samples": 64,
+                       "settings": ["layers=2", "width=64", "context=32", "vocabulary=97", "gelu=tanh", "bias=yes"]},
+}
+
+
+def bias_start(label):
+    """What a bias, or the weight of a norm beside one, starts with, repeated to its end; None of another parameter.
+
+    With weights of 1, attention's scores would be a few hundredths, and GELU almost linear.
+    """
+    if label.endswith(".bias"):
+        return [0.125, -0.0625, 0.03125, -0.25, 0.1875]
+    return [4.0, 3.0, 3.5] if ".ln_" in label or label.startswith("ln_") else None
+
+
+def make(name, seed):
+    """The model with its initial weights."""
+    if name not in TEXTS:
+        return models.build(name, seed)
+    model = models.build(TEXTS[name]["model"], seed, TEXTS[name]["settings"])
+    model.sequence = TEXTS[name]["sequence"]
+    if "bias=yes" in TEXTS[name]["settings"]:
+        model.start = bias_start
+    return model
 
 
 def optimizer_of(name):
-    return SGD if name in SMALLER else ADAM
+    return ADAMW if name in TEXTS else SGD if name in SMALLER else ADAM
 
 
 def make_optimizer(options, parameters):
+    if options["kind"] == "adamw":  # decays matrices alone
+        groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": options["weight_decay"]},
+                  {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0}]
+        return torch.optim.AdamW(groups, lr=options["lr"], betas=tuple(options["betas"]), eps=options["eps"],
+                                 foreach=False, fused=False)
     if options["kind"] == "sgd":
         return torch.optim.SGD(parameters, lr=options["lr"], momentum=options["momentum"],
                                weight_decay=options["weight_decay"], foreach=False, fused=False)
@@ -40,7 +77,7 @@ def make_optimizer(options, parameters):
 
 
 def size_of(name, what):
-    return SMALLER.get(name, SIZES)[what]
+    return (SMALLER | TEXTS).get(name, SIZES)[what]
 
 
 class Decisions:
@@ -106,17 +143,17 @@ def seed_of(name):
 
 def train(name, seed, dtype, steps=None):
     """Losses, correct counts, margins, the first step's gradients, first and final values."""
-    model = models.build(name, seed)
+    model = make(name, seed)
     copy = lambda tensors: [t.detach().double().reshape(-1).numpy().copy() for t in tensors]
     out = {"losses": [], "correct": [], "margins": [], "initial": copy(model.parameters())}
-    models.set_start(name, model)
+    models.set_start(model)
     out["start"] = copy(model.parameters())
     model = model.to(dtype)
     optimizer = make_optimizer(optimizer_of(name), list(model.parameters()))
     for step in range(steps or size_of(name, "steps")):
         x, label = models.batch(model, seed, step, size_of(name, "batch"), dtype)
         logits = model(x)
-        loss = torch.nn.functional.cross_entropy(logits, label)
+        loss = torch.nn.functional.cross_entropy(logits, label, ignore_index=-1)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if step == 0:
@@ -142,13 +179,15 @@ def first_of(start):
     return [float(str(np.float32(v))) for v in (start[:8] if np.ptp(start) else start[:1])]
 
 
-def stride_of(shape, samples):
+def stride_of(name, shape):
     """For at most so many samples; without a factor in common with any extent, so that the
     samples fall on every row, column and channel in turn and not on one column alone."""
-    count = math.prod(shape)
+    count, samples = math.prod(shape), size_of(name, "samples")
     if len(shape) == 1:
         samples //= 2  # a vector has no layout to get wrong
     stride = max(1, -(-count // samples))
+    if name in TEXTS and len(shape) == 2:  # columns far apart: those of queries, keys and values differ
+        stride += (round(0.618 * shape[1]) - stride) % shape[1]
     while stride > 1 and math.gcd(stride, count) != 1:
         stride += 1
     return stride
@@ -162,13 +201,19 @@ def describe(truth, single, stride):
             "samples": [rounded(value) for value in truth[::stride]]}
 
 
+def input_of(name, model):
+    if name not in TEXTS:
+        return {"image": list(model.image), "mean": list(model.mean), "std": list(model.std)}
+    return {"sequence": model.sequence, "vocabulary": model.vocabulary, "settings": TEXTS[name]["settings"]}
+
+
 def golden(name):
     seed = seed_of(name)
     truth, single = train(name, seed, torch.float64), train(name, seed, torch.float32)
-    parameters = []
-    for i, (label, value) in enumerate(models.MODELS[name]().named_parameters()):
-        stride = stride_of(value.shape, size_of(name, "samples"))
-        initial, start = truth["initial"][i], models.start_of(name, label)
+    parameters, model = [], make(name, seed)
+    for i, (label, value) in enumerate(model.named_parameters()):
+        stride = stride_of(name, value.shape)
+        initial, start = truth["initial"][i], models.start_of(model, label)
         parameters.append({
             "name": label, "shape": list(value.shape), "stride": stride,
             "initial": {"norm": rounded(np.linalg.norm(initial)), "first": first_of(initial)},
@@ -179,15 +224,14 @@ def golden(name):
         })
     buffers = []
     for label, value in truth["buffers"].items():
-        stride = stride_of(value.shape, size_of(name, "samples"))
+        stride = stride_of(name, value.shape)
         buffers.append({"name": label, "stride": stride,
                         "final": describe(value, single["buffers"][label], stride)})
     spread = [abs(a - b) / a for a, b in zip(truth["losses"], single["losses"])]
-    model = models.MODELS[name]
     return {
-        "model": name, "seed": seed, "clear": SMALLER.get(name, {}).get("clear", 0), "batch": size_of(name, "batch"),
-        "steps": size_of(name, "steps"), "image": list(model.image),
-        "mean": list(model.mean), "std": list(model.std), "optimizer": optimizer_of(name),
+        "model": TEXTS[name]["model"] if name in TEXTS else name,
+        "seed": seed, "clear": SMALLER.get(name, {}).get("clear", 0), "batch": size_of(name, "batch"),
+        "steps": size_of(name, "steps"), **input_of(name, model), "optimizer": optimizer_of(name),
         "made_with": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__,
                       "python": sys.version.split()[0], "device": "cpu",
                       "capability": torch.backends.cpu.get_cpu_capability(),
@@ -216,7 +260,7 @@ def text(value, indent=""):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name in sys.argv[1:] or [name for name in models.MODELS if name != "resnet34"]:
+    for name in sys.argv[1:] or [*(name for name in models.MODELS if name != "resnet34"), *TEXTS]:
         path = pathlib.Path(__file__).parent / f"parity-{name}.json"
         made = golden(name)
         path.write_text(text(made) + "\n")

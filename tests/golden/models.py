@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import gpt2
 import philox
 
 
@@ -156,7 +157,7 @@ def torchvision_resnet(name, residual_norm, norm_bias):
     def make():
         import torchvision  # only these three models need it
         model = getattr(torchvision.models, name)(num_classes=10)
-        for field in ("image", "mean", "std"):
+        for field in ("image", "mean", "std", "start"):
             setattr(model, field, getattr(make, field))
         model.fan_out_init = True
         return model
@@ -182,29 +183,36 @@ MODELS = {"cifar10cnn": Cifar10Cnn, "mlp": Mlp, "mnist_cnn": MnistCnn, "airbench
           "resnet50": torchvision_resnet("resnet50", "bn3", 2.0)}
 
 
-def start_of(name, label):
+def make(name, settings=()):
+    return gpt2.make(name, settings) if name in gpt2.NAMED else MODELS[name]()
+
+
+def start_of(model, label):
     """The numbers that replace a parameter's initial values, in turn; None where those stay."""
-    rule = getattr(MODELS[name], "start", None)
+    rule = getattr(model, "start", None)
     return rule(label) if rule else None
 
 
-def set_start(name, model):
+def set_start(model):
     with torch.no_grad():
         for label, value in model.named_parameters():
-            if start := start_of(name, label):
+            if start := start_of(model, label):
                 value.copy_(torch.tensor(start).repeat(-(-value.numel() // len(start)))[:value.numel()])
 
 
-def build(name, seed):
+def build(name, seed, settings=()):
     """The model with the engine's initial weights, float32, contiguous."""
-    model = MODELS[name]()
+    model = make(name, settings)
     number = 0
     with torch.no_grad():
         for module in model.modules():
             for value in module.parameters(recurse=False):
                 shape = tuple(value.shape)
-                if isinstance(module, nn.BatchNorm2d):
+                if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
                     value.fill_(1.0 if value is module.weight else 0.0)
+                elif hasattr(module, "deviation"):
+                    value.copy_(torch.from_numpy(philox.normal_parameter(
+                        seed, number, shape, module.deviation if value is module.weight else 0.0)))
                 elif isinstance(module, nn.Conv2d) and getattr(model, "fan_out_init", False):
                     deviation = math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
                     value.copy_(torch.from_numpy(
@@ -225,7 +233,10 @@ def normalise(pixels, mean, std, dtype=torch.float32):
 
 
 def batch(model, seed, step, size, dtype=torch.float32):
-    """Images and labels of a step, for the model's class or object."""
+    """Images and labels of a step, or tokens and those that follow, for the model's class or object."""
+    if isinstance(model, gpt2.Gpt2):
+        tokens, label = philox.text(seed, step, size, model.sequence, model.vocabulary)
+        return torch.from_numpy(tokens), torch.from_numpy(label).reshape(-1)
     label = philox.labels(seed, step, size)
     pixels = philox.images(seed, step, label, *model.image)
     return normalise(pixels, model.mean, model.std, dtype), torch.from_numpy(label)

@@ -8,6 +8,7 @@ import numpy as np
 
 PARAMETERS, SYNTHETIC = 1, 4  # warpstep::Purpose
 LABELS = 1 << 40  # first index of the label draws, far beyond those of the pixels
+TOKENS = 1 << 41  # and of the draws of tokens
 
 
 def philox(counter, key):
@@ -42,12 +43,16 @@ def parameter(seed, number, shape, fan_in):
 
 def normal_parameter(seed, number, shape, deviation):
     """Normal by Box and Muller, two words for two numbers, in float64 and rounded once; float32."""
-    count = math.prod(shape)
-    words = draw(seed, PARAMETERS, number, np.arange((count + 3) // 4)).reshape(-1, 2)
-    u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
-    radius, angle = np.sqrt(-2 * np.log(1 - u[:, 0])), 2 * math.pi * u[:, 1]
-    pairs = deviation * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    return pairs.reshape(-1)[:count].astype(np.float32).reshape(shape)
+    count, piece = math.prod(shape), 1 << 18  # draws at a time: their arrays are 20 times as large as the result
+    values = np.empty((count + 3) // 4 * 4, np.float32)
+    for first in range(0, len(values) // 4, piece):
+        index = np.arange(first, min(first + piece, len(values) // 4))
+        words = draw(seed, PARAMETERS, number, index).reshape(-1, 2)
+        u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+        radius, angle = np.sqrt(-2 * np.log(1 - u[:, 0])), 2 * math.pi * u[:, 1]
+        pairs = deviation * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        values[4 * first:4 * (first + len(index))] = pairs.reshape(-1)
+    return values[:count].reshape(shape)
 
 
 def labels(seed, step, batch, classes=10):
@@ -68,6 +73,24 @@ def images(seed, step, label, height, width, channels):
     noise = words.astype("<u4").view(np.uint8).reshape(-1)[:count].reshape(shape) >> 1
     tint = 12 * ((label[:, None] + 3 * np.arange(channels)) % 10)
     return (noise + tint[:, None, None, :]).astype(np.uint8)
+
+
+def text(seed, step, batch, sequence, vocabulary):
+    """Tokens and labels, [batch, sequence] int64 each; labels are the tokens that follow, but for an eighth, -1.
+
+    Of a token's four words one chooses whether it succeeds the one before it, two choose another token, small ones
+    more often, and one removes it as a label: a model learns first how frequent tokens are, then what succeeds.
+    """
+    draws = draw(seed, SYNTHETIC, step, TOKENS + np.arange(batch * (sequence + 1), dtype=np.uint64))
+    words = draws.astype(np.uint64).reshape(batch, sequence + 1, 4)
+    shift = np.uint64(32)
+    below = np.uint64(1) + (words[..., 1] * np.uint64(vocabulary) >> shift)
+    found = (words[..., 0] * below >> shift).astype(np.int64)
+    for i in range(1, sequence + 1):
+        succeeds = words[:, i, 2] % 2 == 1
+        found[:, i] = np.where(succeeds, (found[:, i - 1] + 1) % vocabulary, found[:, i])
+    label = np.where(words[:, 1:, 3] % 8 == 0, -1, found[:, 1:])
+    return found[:, :-1], label
 
 
 def check():

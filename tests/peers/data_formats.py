@@ -3,12 +3,12 @@
 
 Run by hand, in a separate environment:
 
-    python3 -m venv peers && peers/bin/pip install webdataset numpy safetensors pillow
+    python3 -m venv peers && peers/bin/pip install webdataset numpy safetensors pillow tokenizers
     peers/bin/python tests/peers/data_formats.py build/release/bin/warpstep [FOLDER]
 
 Generates a small set, packs it, and reads the shards with webdataset and tarfile, the safetensors files
 with safetensors and NumPy; writes shards with webdataset and arrays with NumPy and has warpstep read
-them. With FOLDER, a folder of PNG and JPEG files, every image is decoded by warpstep and compared
+them. Tokenizes text and compares ids and merges with tokenizers. With FOLDER, a folder of PNG and JPEG files, every image is decoded by warpstep and compared
 with Pillow byte by byte. Exits 1 at the first difference.
 """
 import io
@@ -24,6 +24,7 @@ import safetensors
 import webdataset
 from PIL import Image
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 
 def run(program, *arguments, fails=False):
@@ -124,6 +125,35 @@ def check_npy(program, work, drawn):
     expect("warpstep reads NumPy's tokens", json.loads(run(program, "info", tokens, "--json"))["train"]["tokens"] == 1000)
 
 
+def check_tokens(program, work):
+    lines = ["It's the beginning, isn't it?  We'll see in 2026:\t\u6771\u4eac \u00e9\u00a0\u3000x \U0001F600!\n\n",
+             "the sea shells she sells by the sea shore; \u00abwords\u00bb and more words, \u0663 \u2167 \u00bd\n"]
+    text = "".join(lines[i * i % 7 % 2] + f"{i} " for i in range(2000))
+    (work / "text.txt").write_bytes(text.encode())
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = byte_level
+    theirs.train([str(work / "text.txt")], trainers.BpeTrainer(
+        vocab_size=399, min_frequency=2, initial_alphabet=byte_level.alphabet(), show_progress=False))
+    theirs.save(str(work / "theirs.json"))
+    for kind in ("bpe", "char", "byte", work / "theirs.json"):
+        out = work / f"tokens-{pathlib.Path(kind).stem}"
+        run(program, "tokenize", work / "text.txt", out, "--tokenizer", kind, "--vocab-size", 400, "--val-fraction", 0)
+        ours = Tokenizer.from_file(str(out / "tokenizer.json"))
+        ids = load_file(out / "train.safetensors")["token"].tolist()
+        expect(f"tokenizers reads the tokenizer {kind} and gives the same {len(ids)} ids", ours.encode(text).ids == ids)
+        expect("and the text", ours.decode(ids) == text)
+    merges = [json.loads(Tokenizer.from_file(str(path)).to_str())["model"]["merges"]
+              for path in (work / "tokens-bpe/tokenizer.json", work / "theirs.json")]
+    expect(f"tokenizers learns the same {len(merges[0])} merges", merges[0] == merges[1])
+    run(program, "tokenize", work / "text.txt", work / "tokens-npy", "--tokenizer", "byte", "--format", "npy")
+    expect("NumPy reads tokens", np.load(work / "tokens-npy/train.npy").astype(np.uint8).tobytes()
+           == text[:int(len(text) * 0.9)].encode())
+    run(program, "tokenize", work / "text.txt", work / "tokens-raw", "--tokenizer", "byte", "--format", "nanogpt")
+    expect("and those without a header", np.fromfile(work / "tokens-raw/val.bin", np.uint16).astype(np.uint8).tobytes()
+           == text[int(len(text) * 0.9):].encode())
+
+
 def check_pixels(program, work, folder):
     """Every image of a folder, as a set of one sample each, since they differ in size."""
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg"))
@@ -152,6 +182,7 @@ def main():
         check_their_shards(program, work, drawn)
         check_safetensors(program, work, drawn)
         check_npy(program, work, drawn)
+        check_tokens(program, work)
         for folder in sys.argv[2:]:
             check_pixels(program, work, pathlib.Path(folder))
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/core/cpu_isa.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -16,6 +17,30 @@ std::vector<std::string> kinds(const std::vector<Json>& lines) {
   std::vector<std::string> kinds;
   for (const Json& line : lines) kinds.push_back(line.at("kind").get<std::string>());
   return kinds;
+}
+
+// Where the CPU has bf16; where it has not, refuse_options_test and model_test hold the message.
+TEST(Train, InBf16OnTheCpu) {
+  if (bf16_isa() == Bf16Isa::none) GTEST_SKIP() << "no bf16 in " << cpu_isa_text();
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", out = folder / "runs/x";
+  const Ended made = run({"data", "make", data, "--train", "384", "--test", "128"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::vector<std::string> command{
+      "train",    "cifar10cnn", "--data", data,   "--device", "cpu", "--precision", "bf16",
+      "--epochs", "3",          "--lr",   "1e-3", "--batch",  "64",  "--out",       out};
+  const Ended ended = run(command);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Json summary = read_json(out + "/summary.json");
+  EXPECT_EQ(summary["steps"], 18);
+  std::vector<double> losses;
+  for (const Json& line : metrics(out))
+    if (line["kind"] == "epoch") losses.push_back(line["loss"].get<double>());
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_LT(losses[2], losses[0]);
+  const Ended again = run({"train", "--resume", out, "--epochs", "4", "--precision", "fp32"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("the run was in bf16 so far"));
 }
 
 TEST(Train, WritesARunThatEvalReproduces) {

@@ -224,7 +224,7 @@ Run declare_data_pack(Parser parser) {
   return [options] { return pack(*options); };
 }
 
-// warpstep data verify: decodes every sample and lists the broken ones.
+// warpstep data verify: reads every sample and lists the broken ones.
 
 struct Reader {
   data::Scratch scratch;
@@ -277,6 +277,7 @@ std::uint64_t verify_split(const Dataset& set) {
 }
 
 int verify(const std::string& spec) {
+  if (data::has_tokens(spec)) return verify_tokens(spec);
   std::uint64_t bad = 0;
   std::uint64_t all = 0;
   for (const auto& [split, set] : open_splits(spec)) {
@@ -289,8 +290,10 @@ int verify(const std::string& spec) {
 
 Run declare_data_verify(Parser parser) {
   auto spec = std::make_shared<std::string>();
-  parser.add(
-      {.name = "SPEC", .variable = spec.get(), .help = "folder of the data set", .required = true});
+  parser.add({.name = "SPEC",
+              .variable = spec.get(),
+              .help = "folder of the data set, or a file of tokens",
+              .required = true});
   parser.footer("Example:\n  warpstep data verify shapes");
   return [spec] { return verify(*spec); };
 }
@@ -343,8 +346,9 @@ Run declare_data(Parser parser) {
       parser,
       {{"make", "draw a small set of labelled PNG files to train on", declare_data_make},
        {"pack", "copy a set into few large files that are fast to read", declare_data_pack},
+       {"tokenize", "turn text into tokens for language models", declare_data_tokenize},
        {"info", "print kind, sizes, classes, mean and standard deviation", declare_data_info},
-       {"verify", "decode every sample and list the broken ones", declare_data_verify}});
+       {"verify", "read every sample and list the broken ones", declare_data_verify}});
 }
 
 const Command data_command("data", "make, pack, describe and check data sets", declare_data);

@@ -41,7 +41,7 @@ OptionGroup data_group() {
         Resume::never},
        {{.name = "--data",
          .help = "folder of the images (docs/data.md), or folder or file of the tokens "
-                 "(docs/text.md)"},
+                 "(docs/tokens.md)"},
         &O::data,
         with_data},
        {{.name = "--limit-batches",

@@ -252,7 +252,7 @@ void locate_data(const OptionJson& config, const std::string& file, const Parser
   if (const auto data = config.find("data"); data != config.end() && data->is_object())
     if (const auto found = data->find("folder"); found != data->end() && found->is_string())
       folder = found->get<std::string>();
-  if (data::is_folder(folder)) {
+  if (data::is_folder(folder) || data::exists(folder)) {  // tokens may be in one file
     if (data_folder(options) != folder) options.data = folder;
   } else if (!folder.empty() || (!options.data.empty() && !data::exists(options.data))) {
     fail<DataError>(

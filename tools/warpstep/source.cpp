@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "data/formats/cached.h"
+#include "data/io/file.h"
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
@@ -107,6 +108,8 @@ namespace {
 
 Source open_text(const RunOptions& options, const models::Model& model, data::Split split,
                  data::Split as) {
+  if (!data::exists(options.data))
+    fail<DataError>("--data {}: there is no such folder or file", options.data);
   if (!data::has_tokens(options.data))
     fail<UsageError>(
         "--data {}: {} is a model of text, but there are no tokens; `warpstep data tokenize` makes "
@@ -125,11 +128,22 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   return source;
 }
 
+// What a model of images would ignore.
+void refuse_text_options(const RunOptions& options, const models::Model& model) {
+  models::resolve_settings(model, options.model_option);
+  const char* given = options.sequence > 0     ? "--sequence"
+                      : options.val_split >= 0 ? "--val-split"
+                                               : nullptr;
+  if (given)
+    fail<UsageError>("{} is for models of text, and {} is one of images", given, model.name);
+}
+
 }  // namespace
 
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as) {
   if (model.is_text()) return open_text(options, model, split, as);
+  refuse_text_options(options, model);
   Source source;
   source.recipe = recipe_of(options, model, as);
   source.dataset = data::open(options.data, split,

@@ -126,8 +126,8 @@ void print_speed(const Json& summary) {
   const auto number = [&](const std::string& key) { return summary.at(key).get<double>(); };
   const Items items = summary.contains("tokens_per_second") ? Items::tokens : Items::images;
   const double speed = number(fmt::format("{}_per_second", name(items)));
-  print_result("  speed      {} {}/s, {:.2f} ms/step\n",
-               grouped(static_cast<std::int64_t>(speed)), name(items), number("step_ms"));
+  print_result("  speed      {} {}/s, {:.2f} ms/step\n", grouped(static_cast<std::int64_t>(speed)),
+               name(items), number("step_ms"));
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
   print_result("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",

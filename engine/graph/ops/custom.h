@@ -20,7 +20,8 @@ class NoAdjoint : public Error {
 // What every op of the engine states about itself, as virtual functions. Objects are immutable and
 // shared between graphs; attributes are their members. Values are plain on every backend: rows of
 // the logical shape, innermost axis last, nothing between. In a 16-bit precision activations,
-// parameters and their gradients arrive in 16 bits; scalars, losses and integers never do.
+// parameters and their gradients arrive in 16 bits, but as f32 on the cpu backend; scalars, losses
+// and integers never do.
 class CustomOp {
  public:
   virtual ~CustomOp();

@@ -1,7 +1,22 @@
-// The vector loops of a product of bf16, for AVX-512 with AVX512_BF16, and the tile of AMX: see
-// gemm_bf16.cpp. Strips of a are [rows][depth], panels of b [depth / 2][columns][2]; both have
-// `square` rows or columns, and a depth that is a multiple of it.
+// VDPBF16PS adds 32 products of bf16 to the 16 sums of a register, TDPBF16PS 8192 to the 256 of a
+// tile in 16 cycles: 16 times as many as AVX-512 does in float. Figures: bench/RECORDS.md.
+#include "kernels/cpu/bf16_loops.h"
 
+#include <immintrin.h>
+
+#include <utility>
+
+#include "engine/core/cpu_isa.h"
+#include "kernels/cpu/strided_tile.h"
+
+namespace warpstep::cpu {
+namespace {
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,fma,amx-tile,amx-bf16")
+namespace bf16 {
+
+constexpr int register_lanes = 16, tile_rows = 11;
 #include "kernels/cpu/vectors.inc"
 
 using Words = Floats<16>;  // 16 pairs of bf16, moved as they are
@@ -21,14 +36,13 @@ WARPSTEP_VECTOR void clear_line(Bf16* to, std::int64_t count) {
   }
 }
 
-// to[i * stride] = piece i, `count` elements long.
 inline void copy_pieces(const Bf16Piece* pieces, int rows, std::int64_t count, std::int64_t stride,
                         Bf16* to) {
   for (int i = 0; i < rows; ++i, to += stride) {
     const Bf16Piece& p = pieces[i];
-    clear_line(to, p.begin);
+    if (p.begin > 0) clear_line(to, p.begin);
     copy_line(p.from, p.end - p.begin, to + p.begin);
-    clear_line(to + p.end, count - p.end);
+    if (p.end < count) clear_line(to + p.end, count - p.end);
   }
 }
 
@@ -49,8 +63,6 @@ WARPSTEP_VECTOR __mmask16 first_columns(int count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
 }
 
-// A panel of b from lines of its columns: `padded` lines, of which those from the depth on are
-// zeros.
 inline void pair_lines(const Bf16* const* lines, int columns, std::int64_t padded, Bf16* to) {
   const __mmask16 left = first_columns(columns), right = first_columns(columns - 16);
   for (std::int64_t k = 0; k < padded; k += 2, to += 2 * square) {
@@ -59,7 +71,6 @@ inline void pair_lines(const Bf16* const* lines, int columns, std::int64_t padde
   }
 }
 
-// A strip of a from lines of its rows.
 inline void transpose_lines(const Bf16* const* lines, int rows, std::int64_t padded, Bf16* to) {
   for (std::int64_t k = 0; k < padded; k += 32)
     for (int i = 0; i < rows; i += 16) {
@@ -75,13 +86,12 @@ inline void transpose_lines(const Bf16* const* lines, int rows, std::int64_t pad
     }
 }
 
-// A panel of b from a strip: [columns][padded].
-inline void pair_rows(const Bf16* strip, std::int64_t padded, Bf16* to) {
+inline void pair_rows(const Bf16* rows, std::int64_t stride, std::int64_t padded, Bf16* to) {
   for (std::int64_t k = 0; k < padded; k += 32)
     for (int i = 0; i < square; i += 16) {
       Words words[16];
       unrolled<16>([&]<int r>() __attribute__((always_inline)) {
-        words[r] = load<16>(reinterpret_cast<const float*>(strip + (i + r) * padded + k));
+        words[r] = load<16>(reinterpret_cast<const float*>(rows + (i + r) * stride + k));
       });
       transpose<16>(words);
       unrolled<16>([&]<int p>() __attribute__((always_inline)) {
@@ -90,34 +100,39 @@ inline void pair_rows(const Bf16* strip, std::int64_t padded, Bf16* to) {
     }
 }
 
-// sums [rows, 16 * vectors] of a tile = (accumulate ? sums : 0) + a b, with AVX512_BF16.
+// sums [rows, 16 * vectors] of a tile = (accumulate ? sums : 0) + a b, with
+// AVX512_BF16.
 template <int rows, int vectors>
-__attribute__((noinline)) void dot_tile_of(const Bf16* a, std::int64_t stride, const Bf16* b,
-                                           std::int64_t depth, bool accumulate, float* sums) {
+__attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
+  float* sums = t.sums + first * square;
   __m512 sum[rows][vectors];
   unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
     unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
-      sum[i][j] = accumulate ? _mm512_loadu_ps(sums + i * square + 16 * j) : _mm512_setzero_ps();
+      sum[i][j] = t.accumulate ? _mm512_loadu_ps(sums + i * square + 16 * j) : _mm512_setzero_ps();
     });
   });
   constexpr int groups = (rows + 3) / 4;
-  const Bf16* from[groups];
-  unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] = a + 4 * g * stride; });
-  for (std::int64_t k = 0; k < depth; k += 2) {
-    __m512bh columns[vectors];
-    unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
-      columns[j] = (__m512bh)_mm512_loadu_ps(reinterpret_cast<const float*>(b) + 16 * j);
-    });
-    unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
-      float two;
-      __builtin_memcpy(&two, from[i / 4] + i % 4 * stride, sizeof two);
-      const auto pair = (__m512bh)_mm512_set1_ps(two);
+  const std::int64_t stride = t.stride;
+  const Bf16* b = t.b;
+  for (std::int64_t s = 0; s < t.steps; ++s) {
+    const Bf16 *a = t.a + first * stride + t.offsets[s], *from[groups];
+    unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] = a + 4 * g * stride; });
+    for (int k = 0; k < square; k += 2) {
+      __m512bh columns[vectors];
       unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
-        sum[i][j] = _mm512_dpbf16_ps(sum[i][j], pair, columns[j]);
+        columns[j] = (__m512bh)_mm512_loadu_ps(reinterpret_cast<const float*>(b) + 16 * j);
       });
-    });
-    unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] += 2; });
-    b += 2 * square;
+      unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
+        float two;
+        __builtin_memcpy(&two, from[i / 4] + i % 4 * stride, sizeof two);
+        const auto pair = (__m512bh)_mm512_set1_ps(two);
+        unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
+          sum[i][j] = _mm512_dpbf16_ps(sum[i][j], pair, columns[j]);
+        });
+      });
+      unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] += 2; });
+      b += 2 * square;
+    }
   }
   unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
     unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
@@ -127,7 +142,7 @@ __attribute__((noinline)) void dot_tile_of(const Bf16* a, std::int64_t stride, c
 }
 
 inline void dot_tiles(const Bf16Tile& t) {
-  typedef void (*Run)(const Bf16*, std::int64_t, const Bf16*, std::int64_t, bool, float*);
+  typedef void (*Run)(const Bf16Tile&, int);
 #define WARPSTEP_TILE(rows) \
   { dot_tile_of<rows, 1>, dot_tile_of<rows, 2> }
   static constexpr Run runs[tile_rows][2] = {WARPSTEP_TILE(1),  WARPSTEP_TILE(2), WARPSTEP_TILE(3),
@@ -138,13 +153,13 @@ inline void dot_tiles(const Bf16Tile& t) {
   const int parts = (t.rows + tile_rows - 1) / tile_rows;
   for (int p = 0; p < parts; ++p) {
     const int begin = t.rows * p / parts, end = t.rows * (p + 1) / parts;
-    runs[end - begin - 1][t.columns > 16](t.a + begin * t.stride, t.stride, t.b, t.depth,
-                                          t.accumulate, t.sums + begin * square);
+    runs[end - begin - 1][t.columns > 16](t, begin);
   }
 }
 
-// The same with AMX, in tiles of 16x16 sums: 0 and 1 of the upper rows, 2 and 3 of the lower ones.
-// Its rows beyond those of the product are computed, too, and not read.
+// The same with AMX, in tiles of 16x16 sums: 0 and 1 of the upper rows, 2
+// and 3 of the lower ones. Its rows beyond those of the product are
+// computed, too, and not read.
 template <int row_tiles, int column_tiles>
 __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
   constexpr bool lower = row_tiles == 2, right = column_tiles == 2;
@@ -162,8 +177,9 @@ __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
     if constexpr (lower) _tile_zero(2);
     if constexpr (lower && right) _tile_zero(3);
   }
-  const Bf16 *a = t.a, *a_lower = t.a + 16 * t.stride, *b = t.b;
-  for (std::int64_t k = 0; k < t.depth; k += 32) {
+  const Bf16* b = t.b;
+  for (std::int64_t s = 0; s < t.steps; ++s) {
+    const Bf16* a = t.a + t.offsets[s];
     _tile_loadd(4, a, a_bytes);
     _tile_loadd(6, b, row_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -172,12 +188,10 @@ __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (lower) {
-      _tile_loadd(5, a_lower, a_bytes);
+      _tile_loadd(5, a + 16 * t.stride, a_bytes);
       _tile_dpbf16ps(2, 5, 6);
     }
     if constexpr (lower && right) _tile_dpbf16ps(3, 5, 7);
-    a += 32;
-    a_lower += 32;
     b += 32 * square;
   }
   _tile_stored(0, t.sums, row_bytes);
@@ -211,27 +225,75 @@ inline void amx_end() {
 
 inline void no_configuration() {}
 
+// 16 numbers of bf16.
+WARPSTEP_VECTOR __m512 half_of(const Bf16* from, __mmask16 mask) {
+  const __m512i words = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, from));
+  return (__m512)_mm512_maskz_slli_epi32(mask, words, 16);
+}
+
 // The end of a tile: the sums of all parts, bias and relu, rounded to the rows of c.
-inline void finish_tile(const Bf16TileEnd& t) {
+template <bool several, bool biased, bool relu>
+__attribute__((noinline)) void finish_tile_of(const Bf16TileEnd& t) {
   const __mmask32 columns = ~__mmask32{0} >> (32 - t.columns);
-  const auto half_of = [&](const Bf16* from, int j) __attribute__((always_inline)) {
-    const auto mask = static_cast<__mmask16>(columns >> 16 * j);
-    return (__m512)_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + 16 * j)), 16);
-  };
-  __m512 bias[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-  if (t.bias)
-    for (int j = 0; j < 2; ++j) bias[j] = half_of(t.bias, j);
-  for (int i = 0; i < t.rows; ++i) {
+  __m512 bias[2];
+  unrolled<2>([&]<int j>() __attribute__((always_inline)) {
+    bias[j] = biased ? half_of(t.bias + 16 * j, static_cast<__mmask16>(columns >> 16 * j))
+                     : _mm512_setzero_ps();
+  });
+  const float* from = t.sums;
+  for (int i = 0; i < t.rows; ++i, from += square) {
+    Bf16* c = t.c[i];
+    if (!c) continue;
     __m512 sum[2];
-    for (int j = 0; j < 2; ++j) {
-      const float* from = t.sums + i * square + 16 * j;
-      sum[j] = _mm512_loadu_ps(from);
-      for (std::int64_t p = 1; p < t.parts; ++p)
-        sum[j] = _mm512_add_ps(sum[j], _mm512_loadu_ps(from + p * t.apart));
-      if (t.bias) sum[j] = _mm512_add_ps(sum[j], bias[j]);
-      if (t.relu) sum[j] = _mm512_max_ps(sum[j], _mm512_setzero_ps());
-    }
-    _mm512_mask_storeu_epi16(t.c[i], columns, (__m512i)_mm512_cvtne2ps_pbh(sum[1], sum[0]));
+    unrolled<2>([&]<int j>() __attribute__((always_inline)) {
+      sum[j] = _mm512_loadu_ps(from + 16 * j);
+      if constexpr (several)
+        for (std::int64_t p = 1; p < t.parts; ++p)
+          sum[j] = _mm512_add_ps(sum[j], _mm512_loadu_ps(from + p * t.apart + 16 * j));
+      if constexpr (biased) sum[j] = _mm512_add_ps(sum[j], bias[j]);
+      if constexpr (relu) sum[j] = _mm512_maskz_max_ps(0xFFFF, sum[j], _mm512_setzero_ps());
+    });
+    const auto rounded = (__m512i)_mm512_cvtne2ps_pbh(sum[1], sum[0]);
+    if (t.columns == square)
+      _mm512_storeu_si512(c + t.first, rounded);
+    else
+      _mm512_mask_storeu_epi16(c + t.first, columns, rounded);
   }
 }
+
+inline void finish_tile(const Bf16TileEnd& t) {
+  typedef void (*Run)(const Bf16TileEnd&);
+  static constexpr Run runs[2][2][2] = {
+      {{finish_tile_of<false, false, false>, finish_tile_of<false, false, true>},
+       {finish_tile_of<false, true, false>, finish_tile_of<false, true, true>}},
+      {{finish_tile_of<true, false, false>, finish_tile_of<true, false, true>},
+       {finish_tile_of<true, true, false>, finish_tile_of<true, true, true>}}};
+  runs[t.parts > 1][t.bias != nullptr][t.relu](t);
+}
+
+}  // namespace bf16
+#pragma GCC pop_options
+
+template <void (*begin)(), void (*multiply)(const Bf16Tile&), void (*end)()>
+constexpr Bf16Loops loops_of() {
+  return {.begin = begin,
+          .multiply = multiply,
+          .end = end,
+          .finish = bf16::finish_tile,
+          .copy_pieces = bf16::copy_pieces,
+          .clear_columns = bf16::clear_columns,
+          .pair_lines = bf16::pair_lines,
+          .pair_rows = bf16::pair_rows,
+          .transpose_lines = bf16::transpose_lines};
+}
+
+}  // namespace
+
+const Bf16Loops& bf16_loops() {
+  static constexpr Bf16Loops amx = loops_of<bf16::amx_begin, bf16::amx_tiles, bf16::amx_end>();
+  static constexpr Bf16Loops dot =
+      loops_of<bf16::no_configuration, bf16::dot_tiles, bf16::no_configuration>();
+  return bf16_isa() == Bf16Isa::amx ? amx : dot;
+}
+
+}  // namespace warpstep::cpu

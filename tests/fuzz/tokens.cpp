@@ -1,0 +1,65 @@
+// Token files of llm.c and nanoGPT: the tokens end where the file ends, and every way of reading
+// them agrees. What is written is read again.
+#include "data/formats/tokens.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "data/write/token_writer.h"
+#include "tests/fuzz/harness/target.h"
+
+namespace warpstep::fuzz {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+Ids all_of(const data::TokenSet& set) {
+  Ids ids(set.size());
+  set.read(0, ids);
+  return ids;
+}
+
+Bytes written(const Ids& ids, data::TokenFormat format, std::int64_t vocabulary) {
+  const std::string path = file_of("written.bin", {});
+  std::filesystem::remove(path);
+  data::TokenWriter writer(path, {format, vocabulary, "bpe"});
+  writer.append(ids);
+  writer.finish();
+  Bytes file;
+  data::read_into(file, path);
+  return file;
+}
+
+void run(Input input) {
+  const data::TokenOptions options{.io = data::Io::pread, .val_split = 0, .vocabulary = 1 << 20};
+  const data::TokenSet set = data::open_tokens(file_of("input.bin", input), options).train;
+  const bool has_header = set.format() == data::TokenFormat::llmc;
+  promise((has_header ? data::llmc_header_bytes : 0) + set.size() * size_bytes(set.type()) ==
+              input.size(),
+          "the tokens end where the file ends");
+  const Ids ids = all_of(set);
+  promise(set.largest() == static_cast<std::uint32_t>(*std::ranges::max_element(ids)),
+          "the largest id is one of them");
+  for (std::uint64_t i = 0; i < set.size(); i += 7)
+    promise(set.token(i) == static_cast<std::uint32_t>(ids[i]), "one token is read as all are");
+  const data::TokenSet half = set.part(set.size() / 2, set.size() - set.size() / 2);
+  promise(std::ranges::equal(all_of(half), std::span(ids).subspan(set.size() / 2)),
+          "a part has the tokens of the whole");
+  const std::int64_t vocabulary = set.type() == StoredType::u16 ? 65536 : 65537;
+  const Bytes again = written(ids, set.format(), vocabulary);
+  promise(all_of(data::open_tokens(file_of("again.bin", again), options).train) == ids,
+          "what is written is read again");
+}
+
+std::vector<Bytes> seeds() {
+  const Ids ids{0, 1, 50256, 65535, 7, 8, 9, 10, 11, 12, 13};
+  return {written(ids, data::TokenFormat::llmc, 65536),
+          written(ids, data::TokenFormat::llmc, 65537),
+          written(ids, data::TokenFormat::headless, 65536)};
+}
+
+const Registered target_{"tokens", run, seeds};
+
+}  // namespace
+}  // namespace warpstep::fuzz

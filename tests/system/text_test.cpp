@@ -1,0 +1,129 @@
+// Runs of a language model: their files and numbers, resumed bit for bit, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A text of 7 tokens in which every token follows from the one before it.
+void make_tokens(const std::string& file, std::size_t count) {
+  std::vector<std::uint16_t> tokens(count);
+  for (std::size_t i = 1; i < count; ++i)
+    tokens[i] = static_cast<std::uint16_t>((3 * tokens[i - 1] + 1) % 7);
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(tokens.data()),
+             static_cast<std::streamsize>(count * sizeof tokens[0]));
+}
+
+class Text : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(data_);
+    make_tokens(data_ + "/train.bin", 2000);
+    make_tokens(data_ + "/val.bin", 301);
+  }
+  std::vector<std::string> start(const std::string& out) const {
+    return {"train",          "gpt2-nano", "--data",      data_,      "--model-option", "layers=1",
+            "--model-option", "width=32",  "--sequence",  "16",       "--batch",        "8",
+            "--optimizer",    "adamw",     "--decay",     "matrices", "--weight-decay", "0.1",
+            "--lr",           "1e-2",      "--clip-norm", "1",        "--eval-every",   "10",
+            "--log-every",    "1",         "--device",    "cpu",      "--seed",         "5",
+            "--out",          out};
+  }
+  const TemporaryFolder folder_;
+  const std::string data_ = folder_ / "tokens", out_ = folder_ / "run";
+};
+
+TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
+  const Ended ended = run(with(start(out_), "--steps", "40"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("2,000 training and 301 validation tokens"),
+                               HasSubstr("perplexity"), HasSubstr("tokens/s")));
+  const Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["test"]["tokens"], 300);  // each but the first is a label once
+  const double loss = summary["test"]["loss"];
+  EXPECT_LT(loss, 0.5) << "of log 7 = 1.95 without learning";
+  EXPECT_NEAR(summary["test"]["perplexity"], std::exp(loss), 1e-9);
+  EXPECT_GT(summary["tokens_per_second"], 0);
+  std::vector<std::uint64_t> evaluated;
+  for (const Json& line : metrics(out_))
+    if (line["kind"] == "evaluation") evaluated.push_back(line["step"]);
+  // An epoch has 124 / 8 = 15 steps; 40 is the end.
+  EXPECT_THAT(evaluated, testing::ElementsAre(0, 10, 15, 20, 30, 40));
+
+  const Ended again = run({"eval", out_, "--json"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["loss"], loss);
+}
+
+TEST_F(Text, ResumesInMidEpochBitForBit) {
+  const std::string alone = folder_ / "alone";
+  ASSERT_EQ(run(with(start(alone), "--steps", "20")).exit_code, 0);
+  ASSERT_EQ(run(with(start(out_), "--steps", "7", "--keep-checkpoints", "0")).exit_code, 0);
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "20"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
+}
+
+TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
+  std::vector<std::string> arguments = start(out_);
+  *(std::ranges::find(arguments, "--data") + 1) = data_ + "/train.bin";
+  const Ended ended = run(with(arguments, "--val-split", "0.25", "--steps", "7"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("1,500 training and 500 validation tokens"));
+  const Ended resumed = run({"train", "--resume", out_, "--steps", "9"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const Ended evaluated = run({"eval", out_, "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
+}
+
+TEST_F(Text, RefusesWhatDoesNotFit) {
+  const auto refused = [&](const std::vector<std::string>& more, int code,
+                           const std::string& message) {
+    std::vector<std::string> arguments = start(out_);
+    const auto given = std::ranges::find(arguments, more[0]);
+    if (given != arguments.end() && more[0] != "--model-option")
+      *(given + 1) = more[1];
+    else
+      arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, code) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(message));
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  refused({"--model-option", "haeds=2"}, 2,
+          "gpt2-nano has no option 'haeds'; did you mean heads?; it has layers");
+  refused({"--model-option", "heads=5"}, 1, "a width of 32 cannot be split into 5 heads");
+  refused({"--model-option", "vocabulary=6"}, 2, "the data have 7 tokens");
+  refused({"--sequence", "65"}, 1, "longer than the context of 64");
+  refused({"--batch", "126"}, 2, "do not fill one batch of 126");
+  refused({"--windows", "all"}, 2, "there are shuffled, random and sequential");
+  make_set(folder_ / "images");
+  refused({"--data", folder_ / "images"}, 2, "gpt2-nano is a model of text");
+  const std::vector<std::string> images = short_run(folder_ / "images", out_);
+  for (const auto& [option, value, message] :
+       {std::array{"--model-option", "heads=2", "mlp has no options"},
+        std::array{"--sequence", "8", "--sequence is for models of text"}}) {
+    const Ended ended = run(with(images, option, value));
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
+  const Ended image = run(short_run(data_, out_));
+  EXPECT_EQ(image.exit_code, 1);
+  EXPECT_THAT(image.err, HasSubstr("holds tokens, not images"));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

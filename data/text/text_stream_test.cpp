@@ -10,9 +10,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> pieces_of_bytes(std::string_view bytes) {
+std::vector<std::string> pieces_of_bytes(std::string_view bytes, const std::string& stop = {}) {
   const auto tokenizer = make_byte_tokenizer();
-  TextStream stream(*tokenizer);
+  TextStream stream(*tokenizer, stop);
   std::vector<std::string> pieces;
   for (const char byte : bytes) pieces.push_back(stream.add(static_cast<unsigned char>(byte)));
   pieces.push_back(stream.rest());
@@ -38,6 +38,22 @@ TEST(TextStream, KeepsEveryByte) {
   std::string joined;
   for (const std::string& piece : pieces_of_bytes(all)) joined += piece;
   EXPECT_EQ(joined, all);
+}
+
+TEST(TextStream, EndsBeforeTheStopWithoutShowingAnyOfIt) {
+  EXPECT_THAT(pieces_of_bytes("ab\n\ncd", "\n\n"), ElementsAre("a", "b", "", "", "", "", ""));
+  EXPECT_THAT(pieces_of_bytes("a\nb", "\n\n"), ElementsAre("a", "", "\nb", ""));
+  EXPECT_THAT(pieces_of_bytes("xaab", "aab"), ElementsAre("x", "", "", "", ""));
+  EXPECT_THAT(pieces_of_bytes("aaab", "aab"), ElementsAre("", "", "a", "", ""));
+  EXPECT_THAT(pieces_of_bytes("aa", "aab"), ElementsAre("", "", "aa"));
+  // Bytes that can be printed have the ids from '!' on.
+  constexpr std::array<std::array<std::int32_t, 2>, 2> merges{
+      {{'x' - '!', 'S' - '!'}, {256, 'y' - '!'}}};
+  const auto words = make_byte_pair_tokenizer(byte_pair_vocabulary(merges));
+  TextStream within(*words, "S");  // inside of the token "xSy"
+  EXPECT_EQ(within.add(257), "x");
+  EXPECT_TRUE(within.stopped());
+  EXPECT_EQ(within.rest(), "");
 }
 
 TEST(TextStream, RefusesTokensOutsideOfTheVocabulary) {

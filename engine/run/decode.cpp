@@ -167,11 +167,12 @@ ContextWindow::ContextWindow(std::vector<std::int32_t> tokens, std::int64_t cont
     tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(context_));
 }
 
-void ContextWindow::append(std::int32_t token) {
+bool ContextWindow::append(std::int32_t token) {
   tokens_.push_back(token);
-  if (tokens_.size() <= context_) return;
+  if (tokens_.size() <= context_) return false;
   const std::size_t kept = std::max<std::size_t>(1, context_ / 2);
   tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(kept));
+  return true;
 }
 
 namespace {

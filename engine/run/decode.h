@@ -35,7 +35,7 @@ std::unique_ptr<NextToken> cached_sequence(Program& step, Program* several);
 class ContextWindow {
  public:
   ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context);
-  void append(std::int32_t token);
+  bool append(std::int32_t token);  // whether older tokens were forgotten
   std::span<const std::int32_t> tokens() const { return tokens_; }
 
  private:

@@ -77,13 +77,13 @@ TEST(ChooseToken, RefusesLogitsThatAreNotNumbers) {
 
 TEST(ContextWindow, ForgetsTheOlderHalfOfAFullContext) {
   ContextWindow window({1, 2, 3}, 4);
-  window.append(4);
+  EXPECT_FALSE(window.append(4));
   EXPECT_THAT(window.tokens(), ElementsAre(1, 2, 3, 4));
-  window.append(5);
+  EXPECT_TRUE(window.append(5));
   EXPECT_THAT(window.tokens(), ElementsAre(4, 5));
   EXPECT_THAT(ContextWindow({1, 2, 3, 4, 5}, 4).tokens(), ElementsAre(2, 3, 4, 5));
   ContextWindow one({7}, 1);
-  one.append(8);
+  EXPECT_TRUE(one.append(8));
   EXPECT_THAT(one.tokens(), ElementsAre(8));
 }
 

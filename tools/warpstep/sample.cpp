@@ -1,10 +1,11 @@
 // warpstep sample: text from the weights of a language model.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <charconv>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -15,18 +16,17 @@
 #include "data/text/tokenizer.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
-#include "engine/core/json_text.h"
+#include "engine/core/file.h"
 #include "engine/core/random.h"
-#include "engine/files/checkpoint.h"
 #include "engine/passes/decode.h"
 #include "engine/run/decode.h"
 #include "models/build.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
-#include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/subject.h"
 
 namespace warpstep::tools {
 namespace {
@@ -35,64 +35,36 @@ namespace fs = std::filesystem;
 
 struct SampleRequest {
   RunOptions options;
-  std::string run;
-  std::string checkpoint = "last";
-  StartWeights weights;
-  bool raw_weights = false;
+  SubjectRequest subject;
   std::string tokenizer;
-  std::string prompt;
-  std::string prompt_ids;
+  std::string prompt, prompt_file, prompt_ids;
   bool ids = false;
   std::uint64_t tokens = 200;
   std::uint64_t samples = 1;
   Sampling sampling{.temperature = 0.8, .top_k = 200};
   std::uint64_t seed = 0;
-  std::string stop_at = "end-of-text";
+  std::string stop;
+  bool ignore_end = false;
   bool no_cache = false;
 };
 
-// The weights of a language model, and what is known of its text.
-struct TextModel {
-  fs::path checkpoint;  // empty: weights of no run
-  RunOptions options;
-  std::int64_t context = 0;
-  std::int64_t vocabulary = 0;  // of the data; 0: unknown
-  fs::path tokenizer;           // empty: there is none
+// A language model's text: what its weights were trained on.
+struct Language {
+  std::int64_t context = 0;     // tokens
+  std::int64_t vocabulary = 0;  // tokens that the data has; 0: unknown
+  fs::path file;                // of the tokenizer; empty: none
+  std::unique_ptr<data::Tokenizer> tokenizer;
 };
 
-const models::Model& text_model(const std::string& name) {
-  const models::Model& model = models::find(name);
-  if (!model.is_text())
-    fail<UsageError>("{} is a model of images; sample continues texts, with a model such as gpt2",
-                     name);
-  return model;
-}
-
-// Next to the weights, where there is one.
-fs::path tokenizer_beside(const fs::path& weights) {
-  const fs::path file = weights.parent_path() / "tokenizer.json";
-  return fs::exists(file) ? file : fs::path();
-}
-
-TextModel named_model(const SampleRequest& request) {
-  const models::Model& model = text_model(request.run);
-  if (request.weights.file.empty())
-    fail<UsageError>("{} is a model, not a run; give its weights: --weights FILE", request.run);
-  TextModel named{.options = request.options};
-  named.options.model = model.name;
-  named.context = models::resolve_settings(model, request.options.model_option).whole("context");
-  named.tokenizer = tokenizer_beside(request.weights.file);
-  return named;
-}
-
-// What config.json says about the run's data.
-void read_data(const Json& config, const std::string& file, TextModel& model) {
-  const auto data = config.find("data");
-  if (data == config.end() || !data->is_object())
+// What config.json says about the data of a run.
+void read_data(const Subject& subject, Language& language) {
+  const std::string file = subject.checkpoint().string();
+  const auto data = subject.config().find("data");
+  if (data == subject.config().end() || !data->is_object())
     fail<DataError>("{}: its configuration is broken: it has no object 'data'", file);
   const auto whole = [&](const char* key) {
     const auto found = data->find(key);
-    if (found == data->end() || !found->is_number_unsigned() ||
+    if (found == data->end() || !found->is_number_unsigned() || found->get<std::uint64_t>() == 0 ||
         found->get<std::uint64_t>() > std::uint64_t{1} << 31)
       fail<DataError>("{}: its configuration is broken: its data have no '{}'", file, key);
     return found->get<std::int64_t>();
@@ -101,74 +73,77 @@ void read_data(const Json& config, const std::string& file, TextModel& model) {
     const auto found = data->find(key);
     return found != data->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  model.context = whole("sequence");
-  model.vocabulary = whole("vocabulary");
-  if (!model.tokenizer.empty() || text("tokenizer").empty()) return;
+  language.context = whole("sequence");
+  language.vocabulary = whole("vocabulary");
+  if (text("tokenizer").empty()) return;  // tokens that another program made
+  language.file = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
-  model.tokenizer = (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
+  if (!fs::exists(language.file))
+    language.file = (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
 }
 
-TextModel model_of(const Parser& parser, const SampleRequest& request) {
-  if (!fs::exists(request.run)) {
-    for (const models::Model& model : models::zoo())
-      if (model.name == request.run) return named_model(request);
-    fail<DataError>("{}: there is no such run directory, nor a checkpoint of that name",
-                    request.run);
-  }
-  TextModel model;
-  const bool is_file = fs::is_regular_file(request.run) && !parser.given("--checkpoint");
-  model.checkpoint =
-      is_file ? fs::path(request.run) : chosen_checkpoint(request.run, request.checkpoint);
-  const std::string file = model.checkpoint.string();
-  const auto config = parse_json<Json>(read_checkpoint_info(model.checkpoint).config_json);
-  model.options =
-      merged(parser, request.options, stored_options(config, file, parser, request.options),
-             {"run", "--checkpoint", "--weights", "--allow-missing", "--no-ema", "--tokenizer",
-              "--prompt", "--prompt-ids", "--ids", "--tokens", "--samples", "--temperature",
-              "--top-k", "--top-p", "--stop-at", "--no-cache"});
-  text_model(model.options.model);
-  model.tokenizer = tokenizer_beside(model.checkpoint);
-  read_data(config, file, model);
-  return model;
-}
-
-std::unique_ptr<data::Tokenizer> tokenizer_of(const SampleRequest& request, TextModel& model) {
-  if (!request.tokenizer.empty()) model.tokenizer = request.tokenizer;
-  if (model.tokenizer.empty()) return nullptr;
-  const bool needed = !request.ids || request.prompt_ids.empty() || !request.tokenizer.empty();
-  if (!fs::exists(model.tokenizer) && !needed) return nullptr;
-  if (!fs::exists(model.tokenizer))
+void load_tokenizer(const Parser& parser, const SampleRequest& request, Language& language) {
+  const bool needed = !request.ids || parser.given("--prompt") || parser.given("--prompt-file") ||
+                      !request.tokenizer.empty();
+  if (!request.tokenizer.empty()) language.file = request.tokenizer;
+  if (language.file.empty() && needed)
+    fail<UsageError>(
+        "no tokenizer is known for {}: name its tokenizer.json, --tokenizer FILE, or work with "
+        "numbers of tokens: --ids --prompt-ids 1,2,3",
+        request.subject.run);
+  if (language.file.empty() || (!needed && !fs::exists(language.file))) return;
+  if (!fs::exists(language.file))
     fail<DataError>("{}: there is no such tokenizer; name its place: --tokenizer FILE",
-                    model.tokenizer.string());
-  auto tokenizer = data::load_tokenizer(model.tokenizer.string());
-  if (model.vocabulary == 0) model.vocabulary = tokenizer->vocabulary();
-  if (tokenizer->vocabulary() != model.vocabulary)
-    fail<UsageError>("{}: has {} tokens, and the model's data {}: it belongs to other data",
-                     model.tokenizer.string(), tokenizer->vocabulary(), model.vocabulary);
-  return tokenizer;
+                    language.file.string());
+  language.tokenizer = data::load_tokenizer(language.file.string());
+  const std::int64_t size = language.tokenizer->vocabulary();
+  if (language.vocabulary == 0) language.vocabulary = size;
+  if (size != language.vocabulary)
+    fail<UsageError>(
+        "{}: has {} tokens, and the data that {} was trained on {}: it belongs to other data; name "
+        "the right one: --tokenizer FILE",
+        language.file.string(), size, request.subject.run, language.vocabulary);
 }
 
-// A loaded model, with the programs that it uses.
-class LanguageModel {
+Language language_of(const Parser& parser, const SampleRequest& request, const Subject& subject) {
+  const models::Model& model = models::find(subject.options.model);
+  if (!model.is_text())
+    fail<UsageError>(
+        "{}: {} is a model of images; sample continues texts, with a model such as "
+        "gpt2",
+        request.subject.run, model.name);
+  Language language;
+  if (subject.is_run()) {
+    read_data(subject, language);
+  } else {
+    language.context =
+        models::resolve_settings(model, subject.options.model_option).whole("context");
+    const fs::path beside = subject.file().parent_path() / "tokenizer.json";
+    if (fs::exists(beside)) language.file = beside;
+  }
+  load_tokenizer(parser, request, language);
+  return language;
+}
+
+// The programs that compute the next token, on one set of weights.
+class Network {
  public:
-  LanguageModel(const SampleRequest& request, const TextModel& model,
-                std::shared_ptr<Backend> backend)
-      : model_(model), backend_(std::move(backend)) {
-    if (request.no_cache) {
-      first_ = program(without_loss(graph(model.context)), nullptr);
+  Network(const RunOptions& options, const Language& language, std::shared_ptr<Backend> backend,
+          bool cached)
+      : options_(options), language_(language), backend_(std::move(backend)) {
+    const std::int64_t context = language.context;
+    if (!cached) {
+      first_ = program(without_loss(graph(context)), nullptr);
       next_ = whole_sequence(*first_);
-    } else {
-      first_ = program(for_decoding(graph(1), model.context), nullptr);
-      if (const std::int64_t at_once = std::gcd(model.context, most_at_once); at_once >= 8)
-        several_ = program(for_decoding(graph(at_once), model.context), first_->shared_store());
-      next_ = cached_sequence(*first_, several_.get());
+      return;
     }
-    if (request.weights.file.empty())
-      load_parameters(model.checkpoint, first_->store(), !request.raw_weights);
-    else
-      load_start_weights(request.weights, first_->store());
+    first_ = program(for_decoding(graph(1), context), nullptr);
+    if (const std::int64_t at_once = std::gcd(context, most_at_once); at_once >= 8)
+      several_ = program(for_decoding(graph(at_once), context), first_->shared_store());
+    next_ = cached_sequence(*first_, several_.get());
   }
 
+  Store& store() { return first_->store(); }
   NextToken& next() { return *next_; }
   std::int64_t vocabulary() const {
     return first_->graph().value(first_->graph().logits).type.shape.back();
@@ -179,26 +154,34 @@ class LanguageModel {
   static constexpr std::int64_t most_at_once = 64;
 
   Graph graph(std::int64_t sequence) const {
-    const models::Model& model = models::find(model_.options.model);
+    const models::Model& model = models::find(options_.model);
     models::BuildOptions build{.batch = 1};
-    build.loss.raw = model_.options.loss == "nll";
     build.uploaded = true;
-    build.settings = models::resolve_settings(model, model_.options.model_option);
+    build.settings = models::resolve_settings(model, options_.model_option);
     build.sequence = sequence;
-    build.vocabulary = model_.vocabulary;
+    build.vocabulary = language_.vocabulary;
     return models::build(model, build);
   }
   std::unique_ptr<Program> program(Graph graph, std::shared_ptr<Store> store) const {
-    StepOptions step{.training = false, .precision = parse_precision(model_.options.precision)};
-    step.no_fuse.insert(model_.options.no_fuse.begin(), model_.options.no_fuse.end());
+    StepOptions step{.training = false, .precision = parse_precision(options_.precision)};
+    step.no_fuse.insert(options_.no_fuse.begin(), options_.no_fuse.end());
     return std::make_unique<Program>(compile_step(std::move(graph), options_for(*backend_, step)),
                                      backend_, std::move(store));
   }
 
-  const TextModel& model_;
+  const RunOptions& options_;
+  const Language& language_;
   std::shared_ptr<Backend> backend_;
   std::unique_ptr<Program> first_, several_;
   std::unique_ptr<NextToken> next_;
+};
+
+// What a text begins with.
+struct Beginning {
+  std::vector<std::int32_t> tokens;
+  std::string text;    // printed before the model's
+  bool shown = true;   // else neither it nor its tokens are printed
+  std::string option;  // where it comes from, for messages
 };
 
 std::vector<std::int32_t> parse_ids(const std::string& text) {
@@ -215,60 +198,65 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
-// What texts without a prompt begin with; it is not printed.
-std::int32_t start_of_text(const data::Tokenizer* tokenizer) {
+// As nanoGPT and GPT-2's own program begin.
+Beginning begin_without_prompt(const data::Tokenizer* tokenizer) {
   if (!tokenizer)
     fail<UsageError>("no tokenizer is known: give the tokens to begin with: --prompt-ids 1,2,3");
-  if (tokenizer->end_of_text()) return *tokenizer->end_of_text();
-  try {
-    const std::vector<std::int32_t> line_end = tokenizer->encode("\n");
-    if (!line_end.empty()) return line_end.back();
-  } catch (const DataError&) {  // no such character
+  Beginning beginning{.shown = false, .option = "the beginning of a text"};
+  if (tokenizer->end_of_text()) {
+    beginning.tokens = {*tokenizer->end_of_text()};
+    return beginning;
   }
-  fail<UsageError>(
-      "the tokenizer has neither an end of text nor a line end to begin with; give a --prompt");
-}
-
-std::vector<std::int32_t> prompt_of(const SampleRequest& request,
-                                    const data::Tokenizer* tokenizer) {
-  if (!request.prompt_ids.empty() && !request.prompt.empty())
-    fail<UsageError>("--prompt and --prompt-ids do not go together");
-  if (!request.prompt_ids.empty()) return parse_ids(request.prompt_ids);
-  if (request.prompt.empty()) return {};
-  if (!tokenizer)
+  try {
+    beginning.tokens = tokenizer->encode("\n");
+  } catch (const DataError&) {  // no such character
     fail<UsageError>(
-        "--prompt: no tokenizer is known for this model; name one, --tokenizer FILE, or give token "
-        "ids: --prompt-ids 1,2,3");
-  data::EncodeScratch scratch{.source = "--prompt"};
-  std::vector<std::int32_t> ids;
-  tokenizer->encode(request.prompt, ids, scratch);
-  return ids;
+        "the tokenizer has neither an end of text nor a line end to begin with; give a --prompt");
+  }
+  return beginning;
 }
 
-void require_vocabulary(std::span<const std::int32_t> ids, std::int64_t vocabulary,
-                        const std::string& option) {
-  for (const std::int32_t id : ids)
+Beginning begin_with(std::string text, std::string option, const data::Tokenizer& tokenizer) {
+  if (text.empty())
+    fail<UsageError>("{}: is empty; leave it out, and the text begins as those of the data do",
+                     option);
+  data::EncodeScratch scratch{.source = option};
+  Beginning beginning{.text = std::move(text), .option = std::move(option)};
+  try {
+    tokenizer.encode(beginning.text, beginning.tokens, scratch);
+  } catch (const DataError& error) {
+    fail<UsageError>("{}; the model knows only what was in the data that it was trained on",
+                     error.what());
+  }
+  return beginning;
+}
+
+std::string read_prompt(const std::string& file) {
+  if (file != "-") return read_file(file);
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+Beginning beginning_of(const Parser& parser, const SampleRequest& request,
+                       const data::Tokenizer* tokenizer) {
+  const bool ids = parser.given("--prompt-ids"), file = parser.given("--prompt-file");
+  const bool text = parser.given("--prompt");
+  if (ids + file + text > 1)
+    fail<UsageError>("give only one of --prompt, --prompt-file and --prompt-ids");
+  if (text) return begin_with(request.prompt, "--prompt", *tokenizer);
+  if (file)
+    return begin_with(read_prompt(request.prompt_file), "--prompt-file " + request.prompt_file,
+                      *tokenizer);
+  if (!ids) return begin_without_prompt(tokenizer);
+  Beginning beginning{.tokens = parse_ids(request.prompt_ids), .option = "--prompt-ids"};
+  if (beginning.tokens.empty()) fail<UsageError>("--prompt-ids: is empty; give ids: 1,2,3");
+  return beginning;
+}
+
+void require_vocabulary(const Beginning& beginning, std::int64_t vocabulary) {
+  for (const std::int32_t id : beginning.tokens)
     if (id >= vocabulary)
-      fail<UsageError>("{}: there is no token {}, the vocabulary has {}", option, id, vocabulary);
-}
-
-// The token that ends a text.
-std::optional<std::int32_t> end_of(const SampleRequest& request, bool given,
-                                   const data::Tokenizer* tokenizer) {
-  if (request.stop_at == "none") return {};
-  if (request.stop_at != "end-of-text") return parse_ids(request.stop_at)[0];
-  if (tokenizer && tokenizer->end_of_text()) return tokenizer->end_of_text();
-  if (given)
-    fail<UsageError>(
-        "--stop-at end-of-text: the tokenizer has no such token; give its id, or none");
-  return {};
-}
-
-std::string stop_problem(const std::string& text) {
-  const bool is_id = !text.empty() && text.size() < 10 &&
-                     text.find_first_not_of("0123456789") == std::string::npos;
-  if (text == "none" || text == "end-of-text" || is_id) return {};
-  return "must be end-of-text, none or a token's id";
+      fail<UsageError>("{}: there is no token {}, the vocabulary has {}", beginning.option, id,
+                       vocabulary);
 }
 
 // Uniform in [0, 1), with 53 bits.
@@ -281,8 +269,17 @@ double uniform_number(std::uint64_t seed, std::uint64_t sample, std::uint64_t in
 // Prints tokens as they come, as text or as ids.
 class TokenPrinter {
  public:
-  explicit TokenPrinter(const data::Tokenizer* tokenizer) {
-    if (tokenizer) stream_.emplace(*tokenizer);
+  // Without a tokenizer ids.
+  TokenPrinter(const data::Tokenizer* tokenizer, const std::string& stop) {
+    if (tokenizer) stream_.emplace(*tokenizer, stop);
+  }
+  void begin(const Beginning& beginning) {
+    if (!beginning.shown) return;
+    if (stream_)
+      print_result("{}", beginning.text);
+    else
+      for (const std::int32_t token : beginning.tokens) add(token);
+    std::fflush(stdout);
   }
   void add(std::int32_t token) {
     if (stream_)
@@ -291,76 +288,103 @@ class TokenPrinter {
       print_result("{}{}", std::exchange(first_, false) ? "" : ",", token);
     std::fflush(stdout);
   }
-  void end() {
-    if (stream_) print_result("{}", stream_->rest());
-    print_result("\n");
+  // No more is wanted: the text has its stop, or nobody reads.
+  bool is_done() const {
+    return (stream_ && stream_->stopped()) || output::stdout_error != 0 || std::ferror(stdout);
   }
-  // Whether anyone reads.
-  static bool is_read() { return output::stdout_error == 0 && std::ferror(stdout) == 0; }
+  void end() { print_result("{}\n", stream_ ? stream_->rest() : ""); }
 
  private:
   std::optional<data::TextStream> stream_;
   bool first_ = true;
 };
 
-// What the steps took: those of the prompts, with each text's first token, and those after them.
+// What the steps took: those of the prompts, each with its text's first token, and the others.
 struct Spent {
-  std::uint64_t prompt_tokens = 0, prompt_ns = 0, tokens = 0, ns = 0;
+  std::uint64_t prompt_tokens = 0, prompt_ns = 0, tokens = 0, ns = 0, forgotten = 0;
 
-  void report() const {
-    const auto seconds = [](std::uint64_t time_ns) { return static_cast<double>(time_ns) * 1e-9; };
-    say("prompt: {} in {:.2f} s; then {} in {:.2f} s{}\n",
-        counted(static_cast<std::int64_t>(prompt_tokens), "token"), seconds(prompt_ns),
-        counted(static_cast<std::int64_t>(tokens), "token"), seconds(ns),
-        ns > 0 ? fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens) / seconds(ns)) : "");
+  void report(std::int64_t context) const {
+    constexpr double ms = 1e-6;
+    const double time_ms = static_cast<double>(ns) * ms;
+    const double count = static_cast<double>(tokens);
+    say("prompt: {} in {:.1f} ms", counted(static_cast<std::int64_t>(prompt_tokens), "token"),
+        static_cast<double>(prompt_ns) * ms);
+    if (tokens > 0)
+      say("; then {} in {:.0f} ms: {:.2f} ms/token, {:.1f} tokens/s",
+          counted(static_cast<std::int64_t>(tokens), "token"), time_ms, time_ms / count,
+          1e3 * count / time_ms);
+    if (forgotten > 0)
+      say("; the context of {} was full {}, and its older half forgotten",
+          counted(context, "token"), counted(static_cast<std::int64_t>(forgotten), "time"));
+    say("\n");
   }
 };
 
-// What each text begins and ends with.
-struct Ends {
-  std::vector<std::int32_t> begin;
-  bool is_prompt = true;  // else `begin` is not printed
+void write_text(const SampleRequest& request, const Language& language, const Beginning& beginning,
+                std::uint64_t sample, NextToken& next, Spent& spent) {
+  TokenPrinter printer(request.ids ? nullptr : language.tokenizer.get(), request.stop);
+  printer.begin(beginning);
   std::optional<std::int32_t> end;
-};
-
-void write_text(const SampleRequest& request, const Ends& ends, std::uint64_t sample,
-                NextToken& next, TokenPrinter& printer, Spent& spent) {
-  if (ends.is_prompt)
-    for (const std::int32_t token : ends.begin) printer.add(token);
-  spent.prompt_tokens += ends.begin.size();
-  ContextWindow window(ends.begin, next.context());
-  for (std::uint64_t i = 0; i < request.tokens && TokenPrinter::is_read(); ++i) {
+  if (language.tokenizer && !request.ignore_end) end = language.tokenizer->end_of_text();
+  ContextWindow window(beginning.tokens, next.context());
+  spent.prompt_tokens += window.tokens().size();
+  for (std::uint64_t i = 0; i < request.tokens && !printer.is_done(); ++i) {
     const std::uint64_t before = now_ns();
     const std::int32_t token = choose_token(next.logits_after(window.tokens()), request.sampling,
                                             uniform_number(request.seed, sample, i));
     (i == 0 ? spent.prompt_ns : spent.ns) += now_ns() - before;
     if (i > 0) ++spent.tokens;
-    if (token == ends.end) break;
+    if (token == end) break;
     printer.add(token);
-    window.append(token);
+    if (window.append(token)) ++spent.forgotten;
   }
   printer.end();
 }
 
+void announce(const SampleRequest& request, const Subject& subject, const Language& language,
+              const Beginning& beginning, const Device& device) {
+  const bool averaged =
+      subject.is_run() && request.subject.weights.file.empty() && subject.options.ema > 0;
+  say("{}: {}{}, context of {}, {}\n", subject.options.model, subject.file().string(),
+      !averaged                     ? ""
+      : request.subject.raw_weights ? " (not averaged)"
+                                    : " (averaged weights)",
+      counted(language.context, "token"),
+      language.tokenizer ? fmt::format("tokenizer {} of {} tokens ({})", language.tokenizer->name(),
+                                       language.vocabulary, language.file.string())
+                         : std::string("no tokenizer"));
+  say("device: {}, {}{}\n", device.backend->name(), device.backend->describe(),
+      device.why.empty() ? "" : "; " + device.why);
+  if (const auto size = static_cast<std::int64_t>(beginning.tokens.size()); size > language.context)
+    say("{}: has {} tokens; the model sees the last {}\n", beginning.option, grouped(size),
+        grouped(language.context));
+}
+
 int sample_texts(const Parser& parser, SampleRequest request) {
-  check_start_weights(request.weights, false);
-  TextModel model = model_of(parser, request);
-  const auto tokenizer = tokenizer_of(request, model);
-  Ends ends{.begin = prompt_of(request, tokenizer.get())};
-  ends.is_prompt = !ends.begin.empty();
-  if (!ends.is_prompt) ends.begin = {start_of_text(tokenizer.get())};
-  ends.end = end_of(request, parser.given("--stop-at"), tokenizer.get());
-  LanguageModel language(request, model, open_device(model.options).backend);
-  request.sampling.vocabulary = model.vocabulary > 0 ? model.vocabulary : language.vocabulary();
-  require_vocabulary(ends.begin, request.sampling.vocabulary,
-                     request.prompt_ids.empty() ? "--prompt" : "--prompt-ids");
+  if (request.ids && !request.stop.empty())
+    fail<UsageError>("--stop is searched in text; leave out --ids");
+  Subject subject(
+      parser, request.subject, request.options,
+      {"run", "--checkpoint", "--weights", "--allow-missing", "--no-ema", "--tokenizer", "--prompt",
+       "--prompt-file", "--prompt-ids", "--ids", "--tokens", "--samples", "--seed", "--temperature",
+       "--top-k", "--top-p", "--stop", "--ignore-end", "--no-cache"});
+  const Language language = language_of(parser, request, subject);
+  Beginning beginning = beginning_of(parser, request, language.tokenizer.get());
+  const Device device = open_device(subject.options);
+  Network network(subject.options, language, device.backend, !request.no_cache);
+  request.sampling.vocabulary =
+      language.vocabulary > 0 ? language.vocabulary : network.vocabulary();
+  require_vocabulary(beginning, request.sampling.vocabulary);
+  if (beginning.text.empty() && beginning.shown && !request.ids)
+    beginning.text = language.tokenizer->decode(beginning.tokens);
+  subject.load(network.store());
+  announce(request, subject, language, beginning, device);
   Spent spent;
-  for (std::uint64_t sample = 0; sample < request.samples && TokenPrinter::is_read(); ++sample) {
+  for (std::uint64_t sample = 0; sample < request.samples && output::stdout_error == 0; ++sample) {
     if (sample > 0 && !request.ids) print_result("---------------\n");
-    TokenPrinter printer(request.ids ? nullptr : tokenizer.get());
-    write_text(request, ends, sample, language.next(), printer, spent);
+    write_text(request, language, beginning, sample, network.next(), spent);
   }
-  spent.report();
+  spent.report(language.context);
   return done;
 }
 
@@ -370,6 +394,11 @@ void declare_text(const Parser& parser, SampleRequest& request) {
               .variable = &request.prompt,
               .help = "what the text begins with; without one it begins after an end of text, or "
                       "after a line end where the tokenizer has none",
+              .group = group});
+  parser.add({.name = "--prompt-file",
+              .variable = &request.prompt_file,
+              .help = "the same from a file, with all its bytes; -: from standard input",
+              .type = "FILE",
               .group = group});
   parser.add({.name = "--prompt-ids",
               .variable = &request.prompt_ids,
@@ -389,18 +418,20 @@ void declare_text(const Parser& parser, SampleRequest& request) {
   parser.add({.name = "--tokens",
               .variable = &request.tokens,
               .help = "most tokens of a text, after the prompt",
-              .check = whole_number(),
+              .check = whole_number(1),
               .group = group});
   parser.add({.name = "--samples",
               .variable = &request.samples,
               .help = "number of texts",
               .check = whole_number(1, 1'000'000'000),
               .group = group});
-  parser.add({.name = "--stop-at",
-              .variable = &request.stop_at,
-              .help = "token that ends a text: end-of-text, none or an id",
-              .check = {.problem = stop_problem},
-              .type = "end-of-text|none|N",
+  parser.add({.name = "--stop",
+              .variable = &request.stop,
+              .help = "end a text before this; it also ends at the tokenizer's end of text",
+              .group = group});
+  parser.add({.name = "--ignore-end",
+              .variable = &request.ignore_end,
+              .help = "continue after the tokenizer's end of text",
               .group = group});
 }
 
@@ -431,18 +462,7 @@ void declare_choice(const Parser& parser, SampleRequest& request) {
 
 Run declare_sample(Parser parser) {
   auto request = std::make_shared<SampleRequest>();
-  parser.add({.name = "run",
-              .variable = &request->run,
-              .help = "run directory of a language model, or a checkpoint of one; with --weights a "
-                      "model's name",
-              .required = true});
-  parser.add({.name = "--checkpoint",
-              .variable = &request->checkpoint,
-              .help = "checkpoint of the run directory: last, best or a file"});
-  declare_start_weights(parser, request->weights);
-  parser.add({.name = "--no-ema",
-              .variable = &request->raw_weights,
-              .help = "use the weights themselves even if the checkpoint has their average"});
+  declare_subject(parser, request->subject);
   parser.add({.name = "--no-cache",
               .variable = &request->no_cache,
               .help = "compute the whole sequence for each token: slower, to check the cache of "

@@ -232,8 +232,9 @@ Beginning begin_with(std::string text, std::string option, const data::Tokenizer
 }
 
 std::string read_prompt(const std::string& file) {
-  if (file != "-") return read_file(file);
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (!fs::exists(file)) fail<DataError>("--prompt-file {}: there is no such file", file);
+  return read_file(file);
 }
 
 Beginning beginning_of(const Parser& parser, const SampleRequest& request,
@@ -292,7 +293,10 @@ class TokenPrinter {
   bool is_done() const {
     return (stream_ && stream_->stopped()) || output::stdout_error != 0 || std::ferror(stdout);
   }
-  void end() { print_result("{}\n", stream_ ? stream_->rest() : ""); }
+  void end() {
+    print_result("{}\n", stream_ ? stream_->rest() : "");
+    std::fflush(stdout);
+  }
 
  private:
   std::optional<data::TextStream> stream_;

@@ -29,7 +29,8 @@ enum class Purpose : std::uint32_t {
   synthetic = 4,
   dropout = 5,
   mask = 6,
-  windows = 7
+  windows = 7,
+  sampling = 8
 };
 
 // Draw `index` of the sequence (seed, purpose, a): four independent 32-bit words.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,8 +10,6 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/core/json_text.h"
-#include "engine/files/checkpoint.h"
 #include "engine/files/safetensors.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
@@ -24,6 +21,7 @@
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/source.h"
+#include "tools/warpstep/subject.h"
 
 namespace warpstep::tools {
 namespace {
@@ -111,68 +109,23 @@ void write_logits(const std::filesystem::path& path, std::span<const float> logi
 
 struct EvalRequest {
   RunOptions options;
-  std::string run;
-  std::string checkpoint = "last";
-  StartWeights weights;
+  SubjectRequest subject;
   std::string logits;
   std::string split = "test";
   bool check_numerics = false;
-  bool raw_weights = false;
   bool json = false;
 };
 
-std::filesystem::path checkpoint_of(const Parser& parser, const EvalRequest& request) {
-  if (std::filesystem::is_regular_file(request.run) && !parser.given("--checkpoint"))
-    return request.run;
-  return chosen_checkpoint(request.run, request.checkpoint);
-}
-
-// The weights to evaluate, and the options.
-struct Subject {
-  std::filesystem::path checkpoint;  // empty: weights of no run
-  RunOptions options;
-};
-
-// A model given by name has no run, so all options must be given.
-Subject named_subject(const EvalRequest& request) {
-  Subject subject{{}, request.options};
-  subject.options.model = models::find(request.run).name;
-  if (subject.options.data.empty())
-    fail<UsageError>("which data? Give a folder with --data: {} is a model, not a run",
-                     request.run);
-  return subject;
-}
-
-// A run in progress removes its older checkpoints: if the chosen one disappears meanwhile, the
-// newest one is chosen again.
-template <class Read>
-auto of_checkpoint_that_stays(Subject& subject, const Parser& parser, const EvalRequest& request,
-                              const Read& read) {
-  constexpr int most_tries = 20;
-  for (int tries = 1;; ++tries) try {
-      return read();
-    } catch (const DataError&) {
-      if (tries == most_tries || std::filesystem::exists(subject.checkpoint)) throw;
-      subject.checkpoint = checkpoint_of(parser, request);
-    }
-}
-
 Subject subject_of(const Parser& parser, const EvalRequest& request) {
-  namespace fs = std::filesystem;
-  const auto named = [&](const models::Model& model) { return model.name == request.run; };
-  const bool weights = !request.weights.file.empty();
-  if (weights && (!fs::exists(request.run) || std::ranges::any_of(models::zoo(), named)))
-    return named_subject(request);
-  Subject subject{checkpoint_of(parser, request), {}};
-  const auto config = of_checkpoint_that_stays(subject, parser, request, [&] {
-    return parse_json<Json>(read_checkpoint_info(subject.checkpoint).config_json);
-  });
-  const std::string file = subject.checkpoint.string();
-  subject.options =
-      merged(parser, request.options, stored_options(config, file, parser, request.options),
-             {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
-              "--check-numerics", "--no-ema", "--json"});
-  locate_data(config, file, parser, subject.options);
+  Subject subject(parser, request.subject, request.options,
+                  {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
+                   "--check-numerics", "--no-ema", "--json"});
+  RunOptions& options = subject.options;
+  if (subject.is_run())
+    locate_data(subject.config(), subject.checkpoint().string(), parser, options);
+  else if (options.data.empty())
+    fail<UsageError>("which data? Give a folder with --data: {} is a model, not a run",
+                     options.model);
   return subject;
 }
 
@@ -183,16 +136,6 @@ void require_normalization(RunOptions& options, const Source& source) {
         "give the --mean and --std that these weights were trained with; torchvision's are --mean "
         "0.485 0.456 0.406 --std 0.229 0.224 0.225");
   resolve_normalization(options, source, source);
-}
-
-void load(Subject& subject, const Parser& parser, const EvalRequest& request, Store& store) {
-  store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
-  if (request.weights.file.empty())
-    of_checkpoint_that_stays(subject, parser, request, [&] {
-      load_parameters(subject.checkpoint, store, !request.raw_weights);
-    });
-  else
-    load_start_weights(request.weights, store);
 }
 
 Score score_of(Program& program, Source& source, const EvalRequest& request,
@@ -211,8 +154,8 @@ Score score_of(Program& program, Source& source, const EvalRequest& request,
 }
 
 void print(const EvalRequest& request, const Subject& subject, Items items, const Score& score) {
-  const std::string& weights = request.weights.file;
-  const std::string what = weights.empty() ? subject.checkpoint.string() : weights;
+  const std::string& weights = request.subject.weights.file;
+  const std::string what = subject.file().string();
   if (request.json) {
     Json result{{weights.empty() ? "checkpoint" : "weights", what},
                 {"data", subject.options.data},
@@ -235,7 +178,6 @@ void print(const EvalRequest& request, const Subject& subject, Items items, cons
 }
 
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
-  check_start_weights(request.weights, false);
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
   check_logits_path(request.logits, options);
@@ -243,14 +185,14 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
-  if (subject.checkpoint.empty()) require_normalization(options, source);
+  if (!subject.is_run()) require_normalization(options, source);
   if (source.is_text() && !request.logits.empty())
     fail<UsageError>("--logits is for models of images: those of text have {} numbers per token",
                      source.text->vocabulary);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   start_feeder(source, *program);
-  load(subject, parser, request, program->store());
+  subject.load(program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);
   if (!std::isfinite(score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");
@@ -260,18 +202,11 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
 
 Run declare_eval(Parser parser) {
   auto request = std::make_shared<EvalRequest>();
-  parser.add({.name = "run",
-              .variable = &request->run,
-              .help = "run directory, or a checkpoint of one; with --weights also a model's name",
-              .required = true});
-  parser.add({.name = "--checkpoint",
-              .variable = &request->checkpoint,
-              .help = "checkpoint of the run directory: last, best or a file"});
+  declare_subject(parser, request->subject);
   parser.add({.name = "--split",
               .variable = &request->split,
               .help = "split to evaluate",
               .check = one_of({"test", "train"})});
-  declare_start_weights(parser, request->weights);
   parser.add({.name = "--logits",
               .variable = &request->logits,
               .help = "write the logits and labels of all images to this safetensors file",
@@ -279,9 +214,6 @@ Run declare_eval(Parser parser) {
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,
               .help = check_numerics_help});
-  parser.add({.name = "--no-ema",
-              .variable = &request->raw_weights,
-              .help = "use the weights themselves even if the checkpoint has their average"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
   declare_run_options(parser, request->options, eval_only);
   parser.footer(

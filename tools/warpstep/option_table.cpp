@@ -19,6 +19,7 @@ constexpr unsigned in_train = train_only;
 constexpr unsigned with_data = train_only | eval_only;
 constexpr unsigned with_step = train_only | explain_only;
 constexpr unsigned in_all = train_only | eval_only | explain_only;
+constexpr unsigned and_sample = in_all | sample_only;
 
 std::string shuffle_meaning(const RunOptions& options) {
   const ShuffleChoice choice = parse_shuffle(options.shuffle);
@@ -172,7 +173,7 @@ OptionGroup model_group() {
                  "gpt2` lists them",
          .type = "NAME=VALUE"},
         &O::model_option,
-        in_all,
+        and_sample,
         Resume::never},
        {{.name = "--batch", .help = "images or sequences per step", .check = in_range(1, 1 << 20)},
         &O::batch,
@@ -182,10 +183,10 @@ OptionGroup model_group() {
          .help = "fp32, tf32, bf16 or fp16",
          .check = parsed_by([](const std::string& text) { parse_precision(text); })},
         &O::precision,
-        in_all},
+        and_sample},
        {{.name = "--no-fuse", .help = "disable the fusion of this name; may be repeated"},
         &O::no_fuse,
-        in_all},
+        and_sample},
        {{.name = "--recompute",
          .help = "do not keep the activations of the layers in this scope (layer1, layer1.0) "
                  "for the backward half, compute them again: less memory, more work; may be "
@@ -202,35 +203,35 @@ OptionGroup device_group() {
          .help = "where to compute: auto, cpu, cuda, cuda:N, or ref (slow, double precision)",
          .check = parsed_by(check_device)},
         &O::device,
-        in_all},
+        and_sample},
        {{.name = "--threads",
          .help = "CPU threads of the kernels; 0: all cores",
          .check = in_range(0, 4096)},
         &O::threads,
-        in_all},
+        and_sample},
        {{.name = "--exact-math", .help = "no algorithm that trades accuracy for speed (Winograd)"},
         &O::exact_math,
-        in_all},
+        and_sample},
        {{.name = "--deterministic",
          .help = "only algorithms that give the same bits every time; on the CPU all do, with "
                  "the same --threads"},
         &O::deterministic,
-        in_all},
+        and_sample},
        {{.name = "--autotune",
          .help = "CUDA: measure the libraries' algorithms instead of using their heuristics; "
                  "the choices are kept in the plan cache"},
         &O::autotune,
-        in_all},
+        and_sample},
        {{.name = "--workspace-mib",
          .help = "CUDA: largest workspace of one call, in MiB",
          .check = in_range(0, 1 << 16)},
         &O::workspace_mib,
-        in_all},
+        and_sample},
        {{.name = "--plan-cache",
          .help = "CUDA: folder for compiled plans and measured choices; auto: "
                  "$XDG_CACHE_HOME/warpstep or ~/.cache/warpstep; off: no cache"},
         &O::plan_cache,
-        in_all},
+        and_sample},
        {{.name = "--no-graph",
          .help = "CUDA: enqueue the calls of a step one by one, each in an nsys range, not as "
                  "one graph"},

@@ -92,7 +92,7 @@ struct RunOptions {
 };
 
 // Subcommands that have options of the table.
-enum Commands : unsigned { train_only = 1, eval_only = 2, explain_only = 4 };
+enum Commands : unsigned { train_only = 1, eval_only = 2, explain_only = 4, sample_only = 8 };
 
 // Declares the options of the table that a subcommand has.
 void declare_run_options(const Parser& parser, RunOptions& options, Commands command);

@@ -114,6 +114,8 @@ RunLock lock_new_run(const fs::path& run) {
 namespace {
 
 constexpr std::string_view metrics_name = "metrics.jsonl";
+// --overwrite only replaces it: a folder of tokens may be given by mistake, which has one too.
+constexpr std::string_view tokenizer_name = "tokenizer.json";
 
 bool is_one_of_ours(std::string_view name) {
   if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
@@ -128,8 +130,9 @@ bool is_one_of_ours(std::string_view name) {
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::size_t end = name.rfind(".tmp-");
-  return name.starts_with('.') && end != std::string::npos &&
-         is_one_of_ours(std::string_view(name).substr(1, end - 1));
+  if (!name.starts_with('.') || end == std::string::npos) return false;
+  const std::string_view finished = std::string_view(name).substr(1, end - 1);
+  return is_one_of_ours(finished) || finished == tokenizer_name;
 }
 
 // The files of a run; --overwrite removes only these.
@@ -334,6 +337,10 @@ void RunDirectory::on_evaluation(const EvaluationRecord& r) {
 
 void RunDirectory::write_config(const Json& config) const {
   write_atomically(path_ / "config.json", config.dump(2) + "\n");
+}
+
+void RunDirectory::write_tokenizer(const fs::path& from) const {
+  write_atomically(path_ / tokenizer_name, read_file(from));
 }
 
 void RunDirectory::write_summary(const Json& summary) {

@@ -1,5 +1,5 @@
-// The files of a run: config.json, metrics.jsonl, summary.json, bad_samples.jsonl, curves.png and
-// its checkpoints (checkpoint_files.h).
+// The files of a run: config.json, tokenizer.json, metrics.jsonl, summary.json, bad_samples.jsonl,
+// curves.png and its checkpoints (checkpoint_files.h).
 #pragma once
 
 #include <deque>
@@ -56,6 +56,8 @@ class RunDirectory final : public TrainObserver {
   // `log` also receives each record of metrics.jsonl, after it was written.
   void set_log(std::function<void(const Json&)> log) { log_ = std::move(log); }
   void write_config(const Json& config) const;
+  // A copy of the tokenizer of the data, with which `sample` reads and writes text.
+  void write_tokenizer(const std::filesystem::path& from) const;
   void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
   // Before a checkpoint is written, so that a power cut cannot leave it without its lines.

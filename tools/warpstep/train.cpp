@@ -277,6 +277,8 @@ int train(const Parser& parser, const TrainRequest& request) {
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
   if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
+  if (job.training.is_text() && job.training.text->tokenizer)
+    run.write_tokenizer(*job.training.text->tokenizer);
   announce(job);
   if (request.check_numerics) say("{}\n", slow_check);
   job.training.loader->seek(progress.next);

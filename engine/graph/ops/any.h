@@ -6,6 +6,7 @@
 #include "engine/graph/ops/attention.h"
 #include "engine/graph/ops/conv.h"
 #include "engine/graph/ops/custom.h"
+#include "engine/graph/ops/decode.h"
 #include "engine/graph/ops/dropout.h"
 #include "engine/graph/ops/embed.h"
 #include "engine/graph/ops/gelu.h"
@@ -39,6 +40,7 @@ namespace warpstep {
   OP(Gelu) OP(GeluGrad)                                                     \
   OP(Embed) OP(EmbedGrad) OP(LayerNorm) OP(LayerNormGrad)                   \
   OP(Attention) OP(AttentionGrad)                                           \
+  OP(EmbedAt) OP(CachedAttention)                                           \
   OP(LogSoftmax) OP(LogSoftmaxGrad) OP(Nll) OP(NllGrad) OP(Top1)            \
   OP(SoftmaxXent) OP(LossGrad)                                              \
   OP(Clock) OP(Update) OP(UpdateAll) OP(CheckGradients) OP(Accumulate)      \

@@ -1,0 +1,56 @@
+// Whose weights eval and sample compute with: a checkpoint's or a file's, with the options of the
+// run that made them.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "tools/warpstep/options.h"
+#include "tools/warpstep/session.h"
+
+namespace warpstep::tools {
+
+struct SubjectRequest {
+  std::string run;  // run directory, checkpoint, or with --weights a model's name
+  std::string checkpoint = "last";
+  StartWeights weights;
+  bool raw_weights = false;  // --no-ema
+};
+
+// Declares `run`, --checkpoint, --weights, --allow-missing and --no-ema.
+void declare_subject(const Parser& parser, SubjectRequest& request);
+
+class Subject {
+ public:
+  // Options given to `parser`, with their values in `typed`, replace those of the run; `handled`
+  // are those that the subcommand applies itself. Throws DataError and UsageError that name what is
+  // missing or does not go together.
+  Subject(const Parser& parser, const SubjectRequest& request, const RunOptions& typed,
+          std::initializer_list<std::string_view> handled);
+
+  RunOptions options;
+
+  bool is_run() const { return !checkpoint_.empty(); }  // else a model with weights from a file
+  const std::filesystem::path& checkpoint() const { return checkpoint_; }
+  const nlohmann::ordered_json& config() const { return *config_; }  // of a run
+  // The file with the weights.
+  std::filesystem::path file() const;
+  // Loads the parameters, or the average that the checkpoint has of them.
+  void load(Store& store);
+
+ private:
+  void of_checkpoint_that_stays(const std::function<void()>& read);
+  std::filesystem::path chosen() const;
+
+  SubjectRequest request_;
+  bool checkpoint_given_;
+  std::filesystem::path checkpoint_;
+  std::shared_ptr<const nlohmann::ordered_json> config_;
+};
+
+}  // namespace warpstep::tools

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <exception>
 #include <thread>
 #include <vector>
@@ -126,9 +127,13 @@ class Rendezvous {
 
 std::atomic<float> kept_sum;  // keeps the loops alive
 
-struct Interval {
-  std::uint64_t begin_ns = 0, end_ns = 0;
-};
+// Time in which another program had the core does not count.
+std::uint64_t own_cpu_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
 
 // Rounds of about trial_ns, on one thread.
 std::int64_t calibrated_rounds(const MultiplyAdds& loop) {
@@ -161,7 +166,7 @@ double measure_peak_flops(int threads, bool bf16, std::span<const int> cpus) {
   if (threads < 1) return 0;
   const MultiplyAdds loop = multiply_adds(bf16);
   const auto count = static_cast<std::size_t>(threads);
-  std::vector<std::vector<Interval>> times(trials, std::vector<Interval>(count));
+  std::vector<std::vector<std::uint64_t>> times(trials, std::vector<std::uint64_t>(count));
   Rendezvous all(threads);
   const std::int64_t rounds = calibrated_rounds(loop);
   const std::uint64_t begin_ns = now_ns();
@@ -170,9 +175,9 @@ double measure_peak_flops(int threads, bool bf16, std::span<const int> cpus) {
     for (auto& trial : times) {
       if (thread == 0 && now_ns() - begin_ns > most_ns && &trial != &times.front()) all.cancel();
       if (!all.meet()) return;
-      trial[thread].begin_ns = now_ns();
+      const std::uint64_t begin = own_cpu_ns();
       kept_sum = loop.run(1, rounds);
-      trial[thread].end_ns = now_ns();
+      trial[thread] = std::max<std::uint64_t>(1, own_cpu_ns() - begin);
     }
   };
   std::vector<std::thread> started;
@@ -184,14 +189,14 @@ double measure_peak_flops(int threads, bool bf16, std::span<const int> cpus) {
   }
   for (std::thread& thread : started) thread.join();
   if (started.size() < count) return 0;
-  std::uint64_t best_ns = ~std::uint64_t{0};
+  double best = 0;
   for (const auto& trial : times) {
-    if (trial.front().end_ns == 0) continue;  // cancelled before it began
-    const std::uint64_t begin = std::ranges::min(trial, {}, &Interval::begin_ns).begin_ns;
-    const std::uint64_t end = std::ranges::max(trial, {}, &Interval::end_ns).end_ns;
-    best_ns = std::min(best_ns, std::max<std::uint64_t>(1, end - begin));
+    double rate = 0;
+    for (const std::uint64_t ns : trial)
+      if (ns > 0) rate += loop.flops * static_cast<double>(rounds) * 1e9 / static_cast<double>(ns);
+    best = std::max(best, rate);
   }
-  return loop.flops * static_cast<double>(rounds) * threads * 1e9 / static_cast<double>(best_ns);
+  return best;
 }
 
 }  // namespace warpstep

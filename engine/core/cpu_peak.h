@@ -15,7 +15,8 @@ struct MultiplyAdds {
 MultiplyAdds multiply_adds(bool bf16);
 
 // FLOP/s of so many threads at once, thread i on cpus[i] where that exists: the best of seven runs
-// of 2 ms, about 25 ms in all. Other programs make it smaller. 0 if the threads cannot be started.
+// of 2 ms, about 25 ms in all, in the threads' own CPU time, so that other programs hardly change
+// it. 0 if the threads cannot be started.
 double measure_peak_flops(int threads, bool bf16, std::span<const int> cpus = {});
 
 }  // namespace warpstep

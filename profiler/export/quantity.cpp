@@ -20,10 +20,6 @@ double steps_per_epoch(const Session& session) {
       std::ranges::count_if(session.steps, [&](const Step& step) { return step.epoch == first; }));
 }
 
-std::string_view items(const Session& session) {
-  return fields::text(session.loader, "encoding") == "tokens" ? "tokens" : "samples";
-}
-
 double samples_per_second(const Session& session, const Breakdown& breakdown) {
   if (session.steps.empty() || breakdown.step_ns <= 0) return 0;
   double samples = 0;

@@ -15,9 +15,7 @@ std::vector<std::pair<std::string, std::string>> machine_facts(const Session& se
 
 // Per epoch, as the loader reports; else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);
-// What a run counts: "tokens" of text, else "samples".
-std::string_view items(const Session& session);
-// These per second over the counted steps; 0: not known.
+// items() per second over the counted steps; 0: not known.
 double samples_per_second(const Session& session, const Breakdown& breakdown);
 // Floating-point operations of the whole program in a step; 0: not known.
 double step_flops(const Work& work);

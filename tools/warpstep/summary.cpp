@@ -11,6 +11,7 @@
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/version.h"
+#include "profiler/analysis/table.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
@@ -146,10 +147,13 @@ double number_in(const Json& summary, const char* object, const char* key) {
 void print_compute(const Json& summary) {
   const double tflops = number_in(summary, "compute", "model_tflops_per_second");
   if (tflops <= 0) return;
-  std::string text = fmt::format("{:.3g} TFLOP/s of the model", tflops);
+  const auto rate = [](double of_tflops) {
+    return profiler::quantity(1e12 * of_tflops, profiler::Unit::per_second_flops);
+  };
+  std::string text = fmt::format("{} of the model", rate(tflops));
   if (const double mfu = number_in(summary, "compute", "mfu"); mfu > 0)
-    text += fmt::format(", {} of the peak of {:.3g} TFLOP/s (MFU)", percent(mfu),
-                        number_in(summary, "compute", "peak_tflops_per_second"));
+    text += fmt::format(", {} of the peak of {} (MFU)", percent(mfu),
+                        rate(number_in(summary, "compute", "peak_tflops_per_second")));
   if (const double floor = number_in(summary, "roofline", "floor_ms"); floor > 0)
     text += fmt::format("; the roofline's floor, {:.2f} ms, is {} of a step", floor,
                         percent(number_in(summary, "roofline", "share")));

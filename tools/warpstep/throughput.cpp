@@ -9,6 +9,7 @@
 
 #include "engine/core/cpu_isa.h"
 #include "engine/core/cpu_peak.h"
+#include "profiler/analysis/table.h"
 
 namespace warpstep::tools {
 namespace {
@@ -31,8 +32,12 @@ constexpr std::array data_sheets{
 
 double model_flops(const Graph& step) {
   double flops = 0;
-  for (const Node& node : step.nodes)
-    if (node.phase != Phase::update) flops += step.cost(node).flops;
+  for (const Node& node : step.nodes) {
+    if (node.phase == Phase::update) continue;
+    // One of its five products computes the scores again.
+    const double share = std::holds_alternative<AttentionGrad>(node.op) ? 4.0 / 5 : 1;
+    flops += share * step.cost(node).flops;
+  }
   return flops;
 }
 
@@ -66,9 +71,10 @@ double Throughput::utilisation(double step_seconds) const {
 
 std::string Throughput::text(double step_seconds) const {
   if (flops_per_step <= 0 || step_seconds <= 0) return {};
-  std::string text = fmt::format("{:.3g} TFLOP/s", 1e-12 * flops_per_step / step_seconds);
+  std::string text =
+      profiler::quantity(flops_per_step / step_seconds, profiler::Unit::per_second_flops);
   if (const double share = utilisation(step_seconds); share > 0)
-    text += fmt::format(" ({:.2g} % of peak)", 100 * share);
+    text += fmt::format(" ({:.{}f} % of peak)", 100 * share, share < 0.1 ? 1 : 0);
   return text;
 }
 

@@ -10,7 +10,8 @@
 namespace warpstep::tools {
 
 // The FLOPs of a step's forward and backward calls, a multiply-add counted as two. Updates do not
-// count, nor do activations that --recompute computes again: `step` must be compiled without it.
+// count, nor does what is computed again: attention's scores in its gradient, and what --recompute
+// drops: `step` must be compiled without it. Masked scores of causal attention do not count either.
 double model_flops(const Graph& step);
 
 struct Peak {
@@ -31,8 +32,7 @@ struct Throughput {
   // The share of the peak at this time per step: model FLOPs utilisation (MFU), as in Chowdhery et
   // al., "PaLM: scaling language modeling with pathways" (2022), appendix B. 0: not known.
   double utilisation(double step_seconds) const;
-  // "0.152 TFLOP/s (41 % of peak)"; without a known peak its first half; empty if there are no
-  // FLOPs.
+  // "152 GFLOP/s (41 % of peak)"; without a known peak its first half; empty if there are no FLOPs.
   std::string text(double step_seconds) const;
 };
 // {"model_flops_per_step", "model_tflops_per_second", and where the peak is known

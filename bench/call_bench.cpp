@@ -33,7 +33,7 @@ struct Options {
 
 void declare(CLI::App& app, Options& options) {
   app.add_option("--model", options.models, "of the zoo; may be given several times; all if not");
-  app.add_option("--image", options.image, "height and width, instead of the table's")
+  app.add_option("--image", options.image, "height and width of images, instead of the table's")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", options.batch, "instead of the table's")->check(CLI::PositiveNumber);
   app.add_option_function<std::string>(
@@ -69,7 +69,7 @@ std::vector<bench::ModelSize> wanted_sizes(const Options& options) {
     const bool wanted =
         names.empty() || std::find(names.begin(), names.end(), size.model->name) != names.end();
     if (!wanted) continue;
-    if (options.image > 0) size.image = options.image;
+    if (options.image > 0 && !size.model->is_text()) size.image = options.image;
     if (options.batch > 0) size.batch = options.batch;
     const bool known = std::any_of(sizes.begin(), sizes.end(), [&](const bench::ModelSize& other) {
       return other.name() == size.name();

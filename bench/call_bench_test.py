@@ -60,6 +60,17 @@ class CallBench(unittest.TestCase):
         product = next(call for call in model["calls"] if call["call"] == "fc1/linear")
         self.assertEqual((product["flops"], product["phase"]), (2.0 * 16 * 784 * 512, "forward"))
 
+    def test_models_of_text(self):
+        out = self.folder / "calls.json"
+        answer = bench("--model", "gpt2-nano", "--batch", "1", "--repetitions", "1", "--patience", "0", *LENIENT,
+                       "--out", str(out))
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        nano, large = json.loads(out.read_text())["models"]
+        self.assertEqual([(model["model"], model["sequence"], model["batch"]) for model in (nano, large)],
+                         [("gpt2-nano", 64, 1), ("gpt2-nano", 256, 1)])
+        calls = {call["call"].split("/")[-1] for call in nano["calls"]}
+        self.assertLessEqual({"embed", "attention", "attention.dgrad", "layer_norm", "gelu"}, calls)
+
     def test_a_slow_call_fails(self):
         out = self.folder / "calls.json"
         answer = bench(*SMALL, *STRICT, "--out", str(out))

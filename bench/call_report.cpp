@@ -182,8 +182,10 @@ nlohmann::json report_json(std::span<const JudgedModel> models) {
                        {"share", call.share},
                        {"bound", bound(call)},
                        {"verdict", name(call.verdict)}});
+    const bool is_text = model.size.model->is_text();
     list.push_back({{"model", model.size.model->name},
-                    {"image", model.size.image},
+                    is_text ? nlohmann::json::array({"sequence", model.size.sequence})
+                            : nlohmann::json::array({"image", model.size.image}),
                     {"batch", model.size.batch},
                     {"flops_per_s", model.roofs.flops_per_s},
                     {"bytes_per_s", model.roofs.bytes_per_s},

@@ -10,7 +10,6 @@
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
 #include "models/build.h"
-#include "tests/golden_batch.h"
 
 namespace warpstep::bench {
 namespace {
@@ -27,6 +26,17 @@ constexpr std::array<OtherSize, 4> other_sizes{{
     {"toynet", 256, 32},
 }};
 
+struct TextSize {
+  std::string_view model, settings;
+  std::int64_t sequence, batch;
+};
+// nanoGPT's recipes for a CPU and, with a smaller batch, for a GPU; and GPT-2 with a CPU's batch.
+constexpr std::array<TextSize, 3> text_sizes{{
+    {"gpt2-nano", "vocabulary=65", 64, 12},
+    {"gpt2-nano", "layers=6,heads=6,width=384,context=256,vocabulary=65", 256, 8},
+    {"gpt2", "", 256, 1},
+}};
+
 std::int64_t default_batch(std::int64_t image) {
   return image <= 64 ? 128 : 8;
 }
@@ -34,17 +44,30 @@ std::int64_t default_batch(std::int64_t image) {
 // Small enough that calls which are timed again and again do not change the network.
 constexpr double learning_rate = 1e-6;
 
-Graph training_step(const ModelSize& size, const Backend& backend, Precision precision) {
-  const Shape image{size.image, size.image, size.model->image[2]};
-  const StepOptions options =
-      options_for(backend, {.schedule = {.peak = learning_rate}, .precision = precision});
-  return compile_step(models::build(*size.model, {.batch = size.batch, .image = image}), options);
+models::BuildOptions build_options(const ModelSize& size) {
+  if (!size.model->is_text())
+    return {.batch = size.batch, .image = {size.image, size.image, size.model->image[2]}};
+  return {.batch = size.batch,
+          .settings = models::resolve_settings(*size.model, size.settings),
+          .sequence = size.sequence};
 }
 
-std::shared_ptr<std::byte> copy_of(const Backend& backend, std::span<const std::byte> bytes) {
-  std::shared_ptr<std::byte> memory = backend.allocate_host(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), memory.get());
-  return memory;
+GoldenBatch batch_of(const ModelSize& size, std::uint64_t seed) {
+  if (!size.model->is_text())
+    return golden_batch(seed, 0, size.batch, {size.image, size.image, size.model->image[2]});
+  const std::int64_t vocabulary = build_options(size).settings.whole("vocabulary");
+  return golden_text(seed, 0, size.batch, size.sequence,
+                     vocabulary > 0 ? vocabulary : models::gpt2_vocabulary);
+}
+
+Graph training_step(const ModelSize& size, const Backend& backend, Precision precision) {
+  StepOptions options{.schedule = {.peak = learning_rate}, .precision = precision};
+  if (size.model->is_text()) {
+    options.optimizer = {.kind = Optimizer::Kind::adamw, .decays_vectors = false};
+    options.update.clip_norm = 1;
+  }
+  return compile_step(models::build(*size.model, build_options(size)),
+                      options_for(backend, options));
 }
 
 // The inputs that a call overwrites: without them its second run would compute something else.
@@ -74,12 +97,18 @@ class Overwritten {
 }  // namespace
 
 std::string ModelSize::name() const {
-  return fmt::format("{}@{}", model->name, image);
+  return fmt::format("{}@{}", model->name, model->is_text() ? sequence : image);
 }
 
 std::vector<ModelSize> zoo_sizes() {
   std::vector<ModelSize> sizes;
   for (const models::Model& model : models::zoo()) {
+    for (const TextSize& text : text_sizes)
+      if (text.model == model.name)
+        sizes.push_back({.model = &model,
+                         .batch = text.batch,
+                         .sequence = text.sequence,
+                         .settings = models::assignments(text.settings)});
     if (model.is_text()) continue;
     const std::int64_t own = model.image[0];
     bool covers_own = false;
@@ -98,11 +127,9 @@ TimedStep::TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& back
     : program_(training_step(size, *backend, precision), backend) {
   constexpr std::uint64_t seed = 1;
   program_.store().initialize(seed);
-  const GoldenBatch batch =
-      golden_batch(seed, 0, size.batch, {size.image, size.image, size.model->image[2]});
-  images_ = copy_of(*backend, std::as_bytes(std::span(batch.images)));
-  labels_ = copy_of(*backend, std::as_bytes(std::span(batch.labels)));
-  const std::array<const void*, 2> slots{images_.get(), labels_.get()};
+  batch_ = batch_of(size, seed);
+  std::vector<const void*> slots;
+  for (const std::span<const std::byte> input : batch_.inputs()) slots.push_back(input.data());
   program_.set_inputs(slots);
   // Pages, caches of libraries, moments and running statistics.
   const std::unique_ptr<Runner> runner = eager_runner(program_);

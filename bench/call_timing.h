@@ -9,16 +9,20 @@
 #include "bench/cpu_roofs.h"
 #include "engine/run/program.h"
 #include "models/zoo.h"
+#include "tests/golden_batch.h"
 
 namespace warpstep::bench {
 
 struct ModelSize {
   const models::Model* model = nullptr;
-  std::int64_t image = 0, batch = 0;
+  std::int64_t image = 0, batch = 0;    // image: height and width
+  std::int64_t sequence = 0;            // of a model of text: tokens
+  std::vector<std::string> settings{};  // of a model of text: "layers=6"
 
-  std::string name() const;  // "resnet50@224"
+  std::string name() const;  // "resnet50@224", "gpt2@256"
 };
-// Every model of the zoo at its own image size; the residual networks also at 32x32.
+// Every model of images of the zoo at its own image size; the residual networks also at 32x32. And
+// the sizes of GPT-2 that are trained on CPUs.
 std::vector<ModelSize> zoo_sizes();
 
 struct TimedCall {
@@ -27,8 +31,9 @@ struct TimedCall {
   double seconds = 0;
 };
 
-// A training step with Adam on the cpu backend, as `warpstep train` runs it on images that its
-// loader has prepared. Parameters are initialised, images and labels those of the goldens.
+// A training step on the cpu backend, as `warpstep train` runs it on batches that its loader has
+// prepared: with Adam, of text with AdamW and clipped gradients. Parameters are initialised, the
+// batch is that of the goldens.
 class TimedStep {
  public:
   TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend, Precision precision);
@@ -45,7 +50,7 @@ class TimedStep {
   double median_s(const Call& call, int repetitions);
 
   Program program_;
-  std::shared_ptr<std::byte> images_, labels_;
+  GoldenBatch batch_;
   ColdCaches caches_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/core/clock.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/record.h"
 
@@ -39,6 +40,7 @@ std::thread start_thread(const std::string& name, std::function<void()> work) {
   try {
     return std::thread([name, work = std::move(work)] {
       record::name_thread(name);
+      run_on(thread_places().others);  // not on its creator's CPU, which may be one of the team's
       work();
     });
   } catch (const std::system_error& error) {

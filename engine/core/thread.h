@@ -11,8 +11,9 @@
 
 namespace warpstep {
 
-// Starts `work`, which must not throw, in a thread that handles no asynchronous signal. Profiles
-// show it as `name`. Throws Error when the system cannot start a thread.
+// Starts `work`, which must not throw, in a thread that handles no asynchronous signal and runs on
+// the CPUs of thread_places() (cpus.h). Profiles show it as `name`. Throws Error when the system
+// cannot start a thread.
 std::thread start_thread(const std::string& name, std::function<void()> work);
 
 // The same for an optional thread: returns why `thread` was not started; empty on success.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
 
@@ -63,6 +64,9 @@ void settle_team() {
 #pragma omp parallel
   {
     const sigset_t signals = asynchronous_signals();
+    const std::vector<int>& cpus = thread_places().team;
+    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+    if (thread < cpus.size()) run_on({&cpus[thread], 1});
     if (omp_get_thread_num() > 0) {
       pthread_sigmask(SIG_BLOCK, &signals, nullptr);
       flush_denormals();

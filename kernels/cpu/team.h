@@ -66,7 +66,8 @@ inline std::int64_t vector_lanes() {
 }
 
 // Starts the calling thread's team, unless it has one. From now on its other threads block
-// asynchronous signals (engine/core/thread.h) and flush denormals; changing that in every step
+// asynchronous signals (engine/core/thread.h) and flush denormals, and with a thread_places()
+// (engine/core/cpus.h) each runs on its own CPU; changing that in every step
 // would wake them, which costs 20 us if they sleep. Throws DeviceError if the system refuses the
 // threads: libgomp itself would end the program.
 void settle_team();

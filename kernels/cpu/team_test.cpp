@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/run/runner.h"
@@ -37,6 +38,25 @@ TEST(FloatingPointMode, OfAStepFlushesDenormalsAndEndsWithIt) {
   const std::vector<float> sums = program.read(sum.id);
   EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0.0F), 0.0F)
       << "of " << omp_get_max_threads() << " threads";
+}
+
+TEST(Team, RunsWhereItIsPlaced) {
+  const CpuSet all = allowed_cpus();
+  ASSERT_FALSE(all.empty());
+  const auto backend = open_backend("cpu");
+  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+  std::vector<int> team;  // the last CPU first; more threads than CPUs share them
+  for (std::size_t i = 0; i < threads; ++i) team.push_back(all[all.size() - 1 - i % all.size()]);
+  place_threads({.team = team, .others = all});
+  const auto stream = backend->make_stream();
+  std::vector<CpuSet> found(threads);
+#pragma omp parallel
+  {
+    found[static_cast<std::size_t>(omp_get_thread_num())] = allowed_cpus();
+    run_on(all);
+  }
+  place_threads({});
+  for (std::size_t i = 0; i < threads; ++i) EXPECT_EQ(found[i], CpuSet{team[i]}) << i;
 }
 
 }  // namespace

@@ -408,19 +408,44 @@ Comparison compared(const RunSeries& before, const RunSeries& after, double reso
   return found;
 }
 
+bool samples_counters(const Session& session) {
+  return !fields::text(fields::child(session.stamp, "profiler"), "counters").empty();
+}
+
+// What one run's recording did to it.
+void note_recording(const Session& before, const Session& after,
+                    std::vector<std::string>& warnings) {
+  if (samples_counters(before) != samples_counters(after))
+    warnings.push_back(
+        fmt::format("the GPU's clocks were locked by PM sampling in the run {} only: give "
+                    "--profile-counters to both or to none",
+                    samples_counters(before) ? "before" : "after"));
+  for (const auto& [run, which] : {std::pair{&before, "before"}, std::pair{&after, "after"}}) {
+    const std::uint64_t lost = run->losses.entries + run->losses.activities;
+    if (lost > 0)
+      warnings.push_back(fmt::format(
+          "the run {} lost {} records: sums of its calls may be too small", which, lost));
+  }
+}
+
 }  // namespace
 
 Comparison compare(const Session& before, const Session& after, const CompareOptions& options) {
-  std::vector<std::string> warnings = check_comparable(before, after, options.force);
+  Footing footing = compare_footing(before, after, options.force);
+  std::vector<std::string> warnings = std::exchange(footing.warnings, {});
+  note_recording(before, after, warnings);
   const bool windows = window_steps(before) >= least_steps && window_steps(after) >= least_steps;
   if (!windows)
     warnings.emplace_back(
         "not both runs have a window of 8 steps or more: compared by per-step totals, without "
         "calls");
   const bool on_host = before.computes_on_host() && after.computes_on_host();
-  return compared(series_of(before, windows), series_of(after, windows),
-                  on_host ? host_resolution_ns : device_resolution_ns, options,
-                  std::move(warnings));
+  Comparison found =
+      compared(series_of(before, windows), series_of(after, windows),
+               on_host ? host_resolution_ns : device_resolution_ns, options, std::move(warnings));
+  if (!footing.is_equal()) found.verdict = footing_verdict(footing) + " " + found.verdict;
+  found.footing = std::move(footing);
+  return found;
 }
 
 Comparison compare_halves(const Session& session, const CompareOptions& options) {

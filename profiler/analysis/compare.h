@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/analysis/footing.h"
 #include "profiler/analysis/table.h"
 #include "profiler/session/session.h"
 
@@ -26,13 +27,14 @@ struct Change {
 };
 
 struct Comparison {
-  std::vector<std::string> warnings;  // what differs in the stamps and may explain it
+  Footing footing;                    // what differs in the stamps
+  std::vector<std::string> warnings;  // of the measurement: too few steps, lost records, drift
   std::vector<Change> changes;        // "step" first, then parts, then calls: largest first
   // The step's change as a sum: significant parts, then the rest.
   std::vector<std::pair<std::string, double>> waterfall;
   double least_p =
       0.0005;           // tables show none below: 1 / resamples, the resolution of the bootstrap
-  std::string verdict;  // one sentence
+  std::string verdict;  // one sentence; before it one on an unequal footing
 };
 // Throws UsageError when devices, models or batches differ, unless forced, and when there are too
 // few steps.

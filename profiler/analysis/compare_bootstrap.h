@@ -1,11 +1,9 @@
-// The statistics of a comparison: whether two medians differ, and whether two runs are comparable.
+// The statistics of a comparison: whether two medians differ.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
-
-#include "profiler/session/session.h"
 
 namespace warpstep::profiler {
 
@@ -52,9 +50,5 @@ Difference median_difference(double observed, const std::vector<double>& before,
 // Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57 (1995): which of the
 // hypotheses are rejected.
 std::vector<bool> rejected(const std::vector<double>& p, double q);
-
-// Throws UsageError that names both sides when devices, models or batches differ and `force` is
-// false; else what differs in the stamps, one sentence each.
-std::vector<std::string> check_comparable(const Session& before, const Session& after, bool force);
 
 }  // namespace warpstep::profiler

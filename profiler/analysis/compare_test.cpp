@@ -164,8 +164,9 @@ TEST(Compare, RefusesWhatIsNotTheSameUnlessForced) {
               HasSubstr("device: one CPU before, another CPU after"));
   EXPECT_THAT(refusal([&] { compare(before, planned({.gpu = true}, 2)); }),
               HasSubstr("device: one CPU before, NVIDIA H200 after"));
-  EXPECT_THAT(compare(before, after, {.force = true}).warnings,
-              Contains("device: one CPU before, another CPU after"));
+  const Comparison forced = compare(before, after, {.force = true});
+  ASSERT_EQ(forced.footing.by_machine.size(), 1U) << "the CPU is named once";
+  EXPECT_EQ(forced.footing.by_machine[0].text(), "device: one CPU before, another CPU after");
 }
 
 TEST(Compare, WarnsOfWhatElseDiffers) {
@@ -174,11 +175,13 @@ TEST(Compare, WarnsOfWhatElseDiffers) {
   after.stamp["options"]["out"] = "elsewhere";
   after.stamp["gpus"] = Json::array({{{"driver", "580"}}});
   after.losses.entries = 3;
-  const std::vector<std::string> warnings = compare(before, after).warnings;
-  ASSERT_EQ(warnings.size(), 3U);
-  EXPECT_EQ(warnings[0], "precision: fp32 before, bf16 after");
-  EXPECT_THAT(warnings[1], HasSubstr("gpus: not recorded before"));
-  EXPECT_THAT(warnings[2], HasSubstr("lost 3 records"));
+  const Comparison found = compare(before, after);
+  EXPECT_THAT(found.warnings,
+              ElementsAre(HasSubstr("gpus: not recorded before"), HasSubstr("lost 3 records")));
+  ASSERT_EQ(found.footing.by_intent.size(), 1U);
+  EXPECT_EQ(found.footing.by_intent[0].text(), "precision: fp32 before, bf16 after");
+  EXPECT_TRUE(found.footing.is_equal()) << "nothing differs by machine";
+  EXPECT_THAT(found.verdict, Not(HasSubstr("footing")));
 }
 
 TEST(Compare, WarnsWhenOneRunOnlyHadItsClocksLocked) {

@@ -137,7 +137,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
     finding.gain_ns = facts.unless_waiting(gaps);
   } else {
     finding.flag = facts.larger_batch();
-    finding.advice = "use a larger batch: the same launches compute more images";
+    finding.advice = "use a larger batch: the same launches compute more samples";
     finding.gain_ns = facts.unless_waiting(gaps / 2);
   }
   findings.push_back(finding);
@@ -180,7 +180,7 @@ void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings)
   findings.push_back({.key = "tiny-batch",
                       .text = "The fixed cost per step is high.",
                       .evidence = "optimiser, and host time between calls: " + facts.of_step(fixed),
-                      .advice = "use a larger batch: it spreads the fixed cost over more images",
+                      .advice = "use a larger batch: it spreads the fixed cost over more samples",
                       .flag = facts.larger_batch(),
                       .gain_ns = facts.unless_waiting(fixed / 2)});
 }
@@ -197,7 +197,7 @@ void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
                       .evidence = fmt::format("kernels {}, host alone {}",
                                               quantity(facts.part(Category::kernel), Unit::ns),
                                               facts.of_step(overhead)),
-                      .advice = "use a larger batch: it spreads the host's work over more images",
+                      .advice = "use a larger batch: it spreads the host's work over more samples",
                       .flag = facts.larger_batch(),
                       .gain_ns = facts.unless_waiting(overhead / 2)});
 }
@@ -233,7 +233,7 @@ void find_communication(const Facts& facts, std::vector<Finding>& findings) {
       {.key = "communication",
        .text = "Devices wait for each other's gradients.",
        .evidence = facts.of_step(ns),
-       .advice = "use a larger batch: it exchanges the same gradients for more images",
+       .advice = "use a larger batch: it exchanges the same gradients for more samples",
        .flag = facts.larger_batch(),
        .gain_ns = facts.unless_waiting(ns / 2)});
 }
@@ -357,7 +357,7 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
       .text = "The step consists of many small kernels.",
       .evidence = fmt::format("{:.0f} kernels per step of {} on average", count,
                               quantity(ns / count, Unit::ns)),
-      .advice = "use a larger batch: the same kernels compute more images",
+      .advice = "use a larger batch: the same kernels compute more samples",
       .flag = facts.larger_batch(),
       .gain_ns = facts.unless_waiting(count * std::min(empty_kernel_ns, ns / count) / 2)};
   const Json& no_fuse = fields::child(facts.options, "no_fuse");

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -94,6 +95,10 @@ Table breakdown_table(const Analysis& analysis) {
   return table;
 }
 
+std::string_view items(const Session& session) {
+  return fields::text(session.loader, "encoding") == "tokens" ? "tokens" : "samples";
+}
+
 Table steps_table(const Session& session, const Analysis& analysis) {
   Table table{"steps",
               "Steps",
@@ -104,8 +109,9 @@ Table steps_table(const Session& session, const Analysis& analysis) {
     table.columns.push_back({fmt::format("{}_ns", name(static_cast<Category>(c))),
                              std::string(title(static_cast<Category>(c))), Unit::ns});
   for (const auto& column :
-       {Column{"samples", "samples", Unit::count}, Column{"loss", "loss"},
-        Column{"learning_rate", "learning rate"}, Column{"from_spans", "parts from"}})
+       {Column{std::string(items(session)), std::string(items(session)), Unit::count},
+        Column{"loss", "loss"}, Column{"learning_rate", "learning rate"},
+        Column{"from_spans", "parts from"}})
     table.columns.push_back(column);
   const std::size_t n = std::min(session.steps.size(), analysis.breakdown.steps.size());
   for (std::size_t i = 0; i < n; ++i) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
@@ -25,6 +26,9 @@ inline Cell known(double value) {
 inline Cell known(const std::string& value) {
   return value.empty() ? Cell() : Cell(value);
 }
+
+// What the steps of a run count: "tokens" of text, else "samples".
+std::string_view items(const Session& session);
 
 Table breakdown_table(const Analysis& analysis);
 Table steps_table(const Session& session, const Analysis& analysis);

@@ -63,6 +63,7 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
         fact("clocks agree within", quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
   if (!session.computes_on_host())
     html += fact("kernel time tied to a call", quantity(analysis.work.attributed, Unit::share));
+  for (const auto& [what, value] : machine_facts(session)) html += fact(what, value);
   html += "</dl>\n<p>" + escaped(basis(session, analysis.breakdown)) + "</p>\n";
   if (!trust.notes.empty()) {
     html += "<ul>\n";
@@ -166,7 +167,9 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   std::string cards;
   const double rate = samples_per_second(session, analysis.breakdown);
   if (rate > 0)
-    cards += card(quantity(rate, Unit::count), "Samples per second", "over whole steps");
+    cards += card(quantity(rate, Unit::count),
+                  items(session) == "tokens" ? "Tokens per second" : "Samples per second",
+                  "over whole steps");
   if (analysis.breakdown.step_ns > 0)
     cards +=
         card(quantity(analysis.breakdown.step_ns, Unit::ns), "Step time", "mean, including waits");
@@ -282,10 +285,21 @@ std::string intervals(const Comparison& comparison) {
        .table = table(data)});
 }
 
+std::string differences_part(std::string_view title,
+                             const std::vector<FootingDifference>& differences) {
+  if (differences.empty()) return "";
+  std::string html = fmt::format("<h3>{}</h3>\n<ul class=\"warnings\">\n", escaped(title));
+  for (const FootingDifference& difference : differences)
+    html += "<li>" + escaped(difference.text()) + "</li>\n";
+  return html + "</ul>\n";
+}
+
 }  // namespace
 
 std::string comparison_part(const Comparison& comparison) {
   std::string body = "<p class=\"diagnosis\">" + escaped(comparison.verdict) + "</p>\n";
+  body += differences_part("Differs by intent", comparison.footing.by_intent) +
+          differences_part("Differs by machine", comparison.footing.by_machine);
   if (!comparison.warnings.empty()) {
     body += "<ul class=\"warnings\">\n";
     for (const std::string& warning : comparison.warnings)

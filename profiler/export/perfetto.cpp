@@ -15,6 +15,7 @@
 
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/scope.h"
+#include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
 #include "profiler/export/launches.h"
 #include "profiler/export/perfetto_writer.h"
@@ -311,7 +312,7 @@ class Writer {
           .add("epoch", step.epoch)
           .add("loss", step.loss)
           .add("learning rate", step.learning_rate)
-          .add("samples", static_cast<std::uint64_t>(std::max<std::int64_t>(step.samples, 0)))
+          .add(items(session_), static_cast<std::uint64_t>(std::max<std::int64_t>(step.samples, 0)))
           .add("correct", static_cast<std::uint64_t>(std::max<std::int64_t>(step.correct, 0)))
           .add("data ns", step.data_ns)
           .add("copies ns", step.copies_ns)

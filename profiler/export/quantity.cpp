@@ -63,10 +63,9 @@ std::string verdict(const Session& session, const Analysis& analysis) {
                         label(static_cast<Category>(order[i]), breakdown));
   }
   const double rate = samples_per_second(session, breakdown);
-  const bool of_text = fields::text(session.loader, "encoding", "") == "tokens";
-  return text + (rate > 0 ? fmt::format("; {} {}/s in steps.", quantity(rate, Unit::count),
-                                        of_text ? "tokens" : "samples")
-                          : ".");
+  return text +
+         (rate > 0 ? fmt::format("; {} {}/s in steps.", quantity(rate, Unit::count), items(session))
+                   : ".");
 }
 
 std::string outside_steps(const Session& session) {
@@ -151,6 +150,68 @@ std::string trust_line(const Analysis& analysis) {
                         quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
   text += '.';
   return text;
+}
+
+namespace {
+
+// "performance at 800 to 3800 MHz (CPUs 0-3)", one after the other; or "not readable".
+std::string clocks_text(const Json& cpu) {
+  const Json& groups = fields::child(cpu, "clocks");
+  std::string text;
+  if (groups.is_array())
+    for (const Json& group : groups)
+      text += fmt::format("{}{} at {:.0f} to {:.0f} MHz (CPUs {})", text.empty() ? "" : ", ",
+                          fields::text(group, "governor", "governor not readable"),
+                          fields::number(group, "min_mhz"), fields::number(group, "max_mhz"),
+                          fields::text(group, "cpus"));
+  return text.empty() ? "not readable" : text;
+}
+
+std::string gpu_text(const Json& gpu) {
+  std::string text = fields::text(gpu, "name", "GPU");
+  const auto add = [&](const char* key, std::string_view format) {
+    if (const double value = fields::number(gpu, key); value > 0)
+      text += fmt::format(fmt::runtime(format), value);
+  };
+  if (const std::string driver = fields::text(gpu, "driver"); !driver.empty())
+    text += ", driver " + driver;
+  add("max_sm_clock_mhz", ", clock up to {:.0f} MHz");
+  add("application_sm_clock_mhz", " (set to {:.0f})");
+  add("power_limit_w", ", power limit {:.0f} W");
+  if (gpu.is_object() && gpu.contains("persistence"))
+    text += fields::flag(gpu, "persistence") ? ", persistence on" : ", persistence off";
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> machine_facts(const Session& session) {
+  const Json& stamp = session.stamp;
+  const Json& cpu = fields::child(stamp, "cpu");
+  const std::string model = fields::text(cpu, "model");
+  if (model.empty()) return {};
+  std::vector<std::pair<std::string, std::string>> facts{{"CPU", model}};
+  const auto add = [&](const char* what, std::string value) {
+    facts.emplace_back(what, value.empty() ? "not recorded" : std::move(value));
+  };
+  add("instruction set", fields::text(cpu, "instruction_set"));
+  add("clocks", clocks_text(cpu));
+  add("boost", fields::text(cpu, "boost", "not readable"));
+  add("SMT", fields::text(cpu, "smt", "not readable"));
+  add("allowed CPUs", fields::text(stamp, "affinity"));
+  const double quota = fields::number(fields::child(stamp, "cgroup"), "cpu_quota_cores");
+  add("CPU quota", quota > 0 ? fmt::format("{:.2f} cores", quota) : "none");
+  const Json& pinned = fields::child(stamp, "pinned");
+  const std::string team = fields::text(pinned, "team");
+  add("pinned", team.empty() || team == "none"
+                    ? team
+                    : fmt::format("{}, loader {}", team, fields::text(pinned, "others")));
+  if (const Json& load = fields::child(stamp, "load_average");
+      load.is_array() && !load.empty() && load[0].is_number())
+    add("load at the start", fmt::format("{:.2f}", load[0].get<double>()));
+  if (const Json& gpus = fields::child(stamp, "gpus"); gpus.is_array())
+    for (const Json& gpu : gpus) add("GPU", gpu_text(gpu));
+  return facts;
 }
 
 std::string_view label(Category category) {

@@ -3,14 +3,19 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "profiler/analysis/analysis.h"
 
 namespace warpstep::profiler {
+// What of the machine a measurement depends on, from the stamp: {"clocks", "performance at 800 to
+// 3800 MHz (CPUs 0-3)"}, ...; "not readable" where the kernel does not say. None in old sessions.
+std::vector<std::pair<std::string, std::string>> machine_facts(const Session& session);
 
 // Per epoch, as the loader reports; else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);
-// Samples per second over the counted steps; 0: not known.
+// items() per second over the counted steps; 0: not known.
 double samples_per_second(const Session& session, const Breakdown& breakdown);
 // Floating-point operations of the whole program in a step; 0: not known.
 double step_flops(const Work& work);

@@ -1,9 +1,12 @@
 #include "profiler/export/quantity.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 
+#include "profiler/analysis/tables.h"
+#include "profiler/export/export.h"
 #include "profiler/export/testing_analysis.h"
 #include "profiler/session/testing_builder.h"
 
@@ -37,6 +40,11 @@ TEST(Verdict, NamesTheLargestParts) {
   testing::Example text = testing::cpu_example();
   text.session.loader["encoding"] = "tokens";
   EXPECT_TRUE(verdict(text.session, text.analysis).ends_with("3,022 tokens/s in steps."));
+  const std::string page = html_report(text.session, text.analysis);
+  EXPECT_THAT(page, ::testing::HasSubstr("Tokens per second"));
+  EXPECT_THAT(page, ::testing::Not(::testing::HasSubstr("Samples per second")));
+  const Table steps = steps_table(text.session, text.analysis);
+  EXPECT_EQ(std::ranges::count(steps.columns, "tokens", &Column::key), 1);
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

@@ -214,6 +214,10 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
   text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted)) +
           findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
+  std::string machine;
+  for (const auto& [what, value] : machine_facts(session))
+    machine += fmt::format("{}{} {}", machine.empty() ? "" : "; ", what, value);
+  if (!machine.empty()) text += fmt::format("{}\n", wrapped("Machine: " + machine + ".", 0));
   for (const std::string& note : analysis.trust.notes)
     text += fmt::format("- {}\n", wrapped(sentence(note), 2));
   return text;

@@ -104,6 +104,7 @@ NvmlFunctions load_nvml(std::string* why) {
   load(library, nvml.temperature, "nvmlDeviceGetTemperature");
   load(library, nvml.clock, "nvmlDeviceGetClockInfo");
   load(library, nvml.max_clock, "nvmlDeviceGetMaxClockInfo");
+  load(library, nvml.application_clock, "nvmlDeviceGetApplicationsClock");
   load(library, nvml.throttle_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
   if (!nvml.throttle_reasons)  // the name before driver 535
     load(library, nvml.throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
@@ -176,6 +177,8 @@ std::vector<Nvml::Gpu> Nvml::describe() {
     gpu.power_limit_w = 1e-3 * checked(call(functions_.power_limit, device.handle, &value));
     gpu.sm_clock_mhz = checked(call(functions_.clock, device.handle, sm_domain, &value));
     gpu.memory_clock_mhz = checked(call(functions_.clock, device.handle, memory_domain, &value));
+    gpu.application_sm_clock_mhz =
+        checked(call(functions_.application_clock, device.handle, sm_domain, &value));
     gpu.max_sm_clock_mhz = checked(call(functions_.max_clock, device.handle, sm_domain, &value));
     gpu.max_memory_clock_mhz =
         checked(call(functions_.max_clock, device.handle, memory_domain, &value));

@@ -36,6 +36,7 @@ struct NvmlFunctions {
   int (*temperature)(Handle, int sensor, unsigned*) = nullptr;          // C; sensor 0: the chip
   int (*clock)(Handle, int domain, unsigned*) = nullptr;                // MHz; 1: SM, 2: memory
   int (*max_clock)(Handle, int domain, unsigned*) = nullptr;            // MHz
+  int (*application_clock)(Handle, int domain, unsigned*) = nullptr;    // MHz, as set
   int (*throttle_reasons)(Handle, unsigned long long*) = nullptr;       // bits
   OfUnsigned power_limit = nullptr;                                     // mW, as enforced
   OfUnsigned persistence = nullptr;                                     // 1: on
@@ -62,6 +63,7 @@ class Nvml {
     std::string name;
     double power_limit_w = 0;  // 0: unknown, also in the following
     unsigned sm_clock_mhz = 0, memory_clock_mhz = 0;
+    unsigned application_sm_clock_mhz = 0;  // not on all products
     unsigned max_sm_clock_mhz = 0, max_memory_clock_mhz = 0;
     int persistence = -1, ecc = -1;  // 1: on, 0: off, -1: unknown
   };

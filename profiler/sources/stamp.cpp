@@ -8,7 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "engine/core/cpus.h"
+#include "engine/core/error.h"
 #include "profiler/sources/sampler_nvml.h"
 #include "profiler/sources/sampler_proc.h"
 
@@ -154,21 +157,74 @@ std::size_t count_nodes(const path& folder) {
   return count;
 }
 
-Stamp cpu(const path& root) {
+constexpr const char* not_readable = "not readable";
+
+// A file with 0 or 1.
+std::string state_of(const path& file, std::string_view on) {
+  const std::string line = first_line(file);
+  if (line != "0" && line != "1") return not_readable;
+  return line == on ? "on" : "off";
+}
+
+CpuSet cpus_in(const std::string& affinity) try {
+  return parse_cpus(affinity);
+} catch (const UsageError&) {
+  return {};
+}
+
+// CPUs of one governor and range are one entry: a machine with hundreds has few.
+Stamp clocks(const path& root, const std::string& affinity) {
+  struct Group {
+    CpuSet cpus;
+    Stamp json, current = Stamp::array();
+  };
+  std::vector<Group> groups;
+  for (const int cpu : cpus_in(affinity)) {
+    const path scaling = root / fmt::format("sys/devices/system/cpu/cpu{}/cpufreq", cpu);
+    Stamp json = Stamp::object();
+    const auto put_mhz = [&](Stamp& to, const char* key, const char* file) {
+      const auto khz = parse_number(first_line(scaling / file));
+      if (khz) to[key] = static_cast<double>(*khz) / 1000;
+    };
+    put(json, "governor", first_line(scaling / "scaling_governor"));
+    put_mhz(json, "min_mhz", "scaling_min_freq");
+    put_mhz(json, "max_mhz", "scaling_max_freq");
+    if (json.empty()) continue;
+    auto group = std::ranges::find(groups, json, &Group::json);
+    if (group == groups.end()) group = groups.insert(group, {{}, json});
+    group->cpus.push_back(cpu);
+    Stamp now = Stamp::object();
+    put_mhz(now, "mhz", "scaling_cur_freq");
+    if (!now.empty()) group->current.push_back(now["mhz"]);
+  }
+  Stamp all = Stamp::array();
+  for (Group& group : groups) {
+    Stamp json{{"cpus", text_of_cpus(group.cpus)}};
+    json.update(group.json);
+    if (!group.current.empty()) json["current_mhz"] = std::move(group.current);
+    all.push_back(std::move(json));
+  }
+  return all;
+}
+
+Stamp cpu(const path& root, const std::string& affinity) {
   Stamp json = Stamp::object();
   const std::string info = read_text(root / "proc/cpuinfo").value_or("");
   put(json, "model", value_of(info, "model name", ':'));
   if (const std::size_t cores = count_lines(info, "processor")) json["cores"] = cores;
-  const path scaling = root / "sys/devices/system/cpu/cpu0/cpufreq";
-  put(json, "governor", first_line(scaling / "scaling_governor"));
+  const path cpus = root / "sys/devices/system/cpu";
   if (const auto mhz = parse_number<double>(value_of(info, "cpu MHz", ':')))
     json["frequency_mhz"] = *mhz;
-  else if (const auto khz = parse_number(first_line(scaling / "scaling_cur_freq")))
+  else if (const auto khz = parse_number(first_line(cpus / "cpu0/cpufreq/scaling_cur_freq")))
     json["frequency_mhz"] = static_cast<double>(*khz) / 1000;
-  if (const auto khz = parse_number(first_line(scaling / "cpuinfo_max_freq")))
-    json["max_frequency_mhz"] = static_cast<double>(*khz) / 1000;
   if (const std::size_t nodes = count_nodes(root / "sys/devices/system/node"))
     json["numa_nodes"] = nodes;
+  if (json.empty()) return json;
+  json["smt"] = state_of(cpus / "smt/active", "1");
+  json["boost"] = state_of(cpus / "intel_pstate/no_turbo", "0");
+  if (json["boost"] == not_readable) json["boost"] = state_of(cpus / "cpufreq/boost", "1");
+  const Stamp of_cpus = clocks(root, affinity);
+  json["clocks"] = of_cpus.empty() ? Stamp(not_readable) : of_cpus;
   return json;
 }
 
@@ -233,6 +289,7 @@ Stamp gpus(const NvmlFunctions& functions) {
       if (mhz > 0) json[key] = mhz;
     };
     put_clock("sm_clock_mhz", gpu.sm_clock_mhz);
+    put_clock("application_sm_clock_mhz", gpu.application_sm_clock_mhz);
     put_clock("max_sm_clock_mhz", gpu.max_sm_clock_mhz);
     put_clock("memory_clock_mhz", gpu.memory_clock_mhz);
     put_clock("max_memory_clock_mhz", gpu.max_memory_clock_mhz);
@@ -244,17 +301,18 @@ Stamp gpus(const NvmlFunctions& functions) {
 
 }  // namespace
 
-Stamp machine_stamp(const path& root) {
+Stamp machine_stamp(const path& root, const std::string& affinity) {
   std::string why;
   const bool real = root == "/";
-  return machine_stamp(root, real ? load_nvml(&why) : NvmlFunctions());
+  return machine_stamp(root, real ? load_nvml(&why) : NvmlFunctions(), affinity);
 }
 
-Stamp machine_stamp(const path& root, const NvmlFunctions& nvml) {
+Stamp machine_stamp(const path& root, const NvmlFunctions& nvml, const std::string& given) {
   Stamp json = Stamp::object();
-  put_part(json, "cpu", cpu(root));
   const std::string status = read_text(root / "proc/self/status").value_or("");
-  put(json, "affinity", value_of(status, "Cpus_allowed_list", ':'));
+  const std::string affinity = given.empty() ? value_of(status, "Cpus_allowed_list", ':') : given;
+  put_part(json, "cpu", cpu(root, affinity));
+  put(json, "affinity", affinity);
   put_part(json, "cgroup", control_group(root));
   put(json, "kernel", first_line(root / "proc/sys/kernel/osrelease"));
   put(json, "boot", first_line(root / "proc/sys/kernel/random/boot_id"));

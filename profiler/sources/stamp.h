@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 
 namespace warpstep::profiler {
 
@@ -24,17 +25,24 @@ ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/")
 
 struct NvmlFunctions;
 
-// {"cpu": {"model", "cores", "governor", "frequency_mhz", "max_frequency_mhz", "numa_nodes"},
+// {"cpu": {"model", "cores", "frequency_mhz", "numa_nodes", "smt": "on", "boost": "on",
+//  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]
+//  of the CPUs in `affinity`},
 //  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "memory_limit_bytes"}, "kernel",
 //  "boot": an id of the machine's start, "load_average": [of 1, 5 and 15 minutes],
 //  "transparent_huge_pages": "madvise",
 //  "libraries": {"libcudnn": "9.13.0", ...} of those loaded by now,
 //  "gpus": [{"name", "driver", "power_limit_w", "persistence": true, "sm_clock_mhz",
-//  "max_sm_clock_mhz", "memory_clock_mhz", "max_memory_clock_mhz", "ecc": true}, ...]}.
-// Values that cannot be read, and objects without values, are left out. `root` is / except in
+//  "application_sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "max_memory_clock_mhz",
+//  "ecc": true}, ...]}.
+// Values that cannot be read, and objects without values, are left out; but "smt", "boost" and
+// "clocks" are "not readable" then, as in most virtual machines. `root` is / except in
 // tests, where GPUs are not queried either.
-nlohmann::ordered_json machine_stamp(const std::filesystem::path& root = "/");
+// "affinity" is the process's, or `affinity` if given: of a process that has pinned threads since.
+nlohmann::ordered_json machine_stamp(const std::filesystem::path& root = "/",
+                                     const std::string& affinity = "");
 // The same with these functions instead of the driver's library.
-nlohmann::ordered_json machine_stamp(const std::filesystem::path& root, const NvmlFunctions& nvml);
+nlohmann::ordered_json machine_stamp(const std::filesystem::path& root, const NvmlFunctions& nvml,
+                                     const std::string& affinity = "");
 
 }  // namespace warpstep::profiler

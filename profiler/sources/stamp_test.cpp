@@ -18,6 +18,7 @@ using testing::Tree;
 
 void write_machine(Tree& tree) {
   const std::string scaling = "sys/devices/system/cpu/cpu0/cpufreq/";
+  const std::string other = "sys/devices/system/cpu/cpu4/cpufreq/";
   tree.write(
           "proc/cpuinfo",
           "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C\ncpu MHz\t: 2699.998\n\n"
@@ -34,7 +35,12 @@ void write_machine(Tree& tree) {
              "7f04-7f05 rw-p 00000000 00:00 0\n")
       .write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
       .write(scaling + "scaling_governor", "performance\n")
-      .write(scaling + "cpuinfo_max_freq", "3800000\n")
+      .write(scaling + "scaling_min_freq", "800000\n")
+      .write(scaling + "scaling_max_freq", "3800000\n")
+      .write(scaling + "scaling_cur_freq", "2700000\n")
+      .write(other + "scaling_governor", "powersave\n")
+      .write("sys/devices/system/cpu/smt/active", "1\n")
+      .write("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n")
       .write("sys/devices/system/node/node0/cpulist", "0\n")
       .write("sys/devices/system/node/node1/cpulist", "1\n")
       .write("sys/devices/system/node/nodes", "0-1\n");
@@ -47,8 +53,11 @@ TEST(MachineStamp, HasEverythingThatTheKernelReports) {
       .write("sys/fs/cgroup/cpu.max", "150000 100000\n")
       .write("sys/fs/cgroup/memory.max", "8589934592\n");
   EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({
-    "cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C", "cores": 2, "governor": "performance",
-            "frequency_mhz": 2699.998, "max_frequency_mhz": 3800.0, "numa_nodes": 2},
+    "cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C", "cores": 2,
+            "frequency_mhz": 2699.998, "numa_nodes": 2, "smt": "on", "boost": "off",
+            "clocks": [{"cpus": "0", "governor": "performance", "min_mhz": 800.0,
+                        "max_mhz": 3800.0, "current_mhz": [2700.0]},
+                       {"cpus": "4", "governor": "powersave"}]},
     "affinity": "0-1,4",
     "cgroup": {"cpu_quota_cores": 1.5, "memory_limit_bytes": 8589934592},
     "kernel": "6.1.0-28-cloud-amd64",
@@ -81,7 +90,9 @@ TEST(MachineStamp, LeavesOutInvalidValues) {
 TEST(MachineStamp, FindsTheFrequencyInEitherFile) {
   Tree tree;
   tree.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2450000\n");
-  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({"cpu": {"frequency_mhz": 2450.0}})"));
+  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({
+    "cpu": {"frequency_mhz": 2450.0, "smt": "not readable", "boost": "not readable",
+            "clocks": "not readable"}})"));
 }
 
 TEST(MachineStamp, DescribesGpus) {
@@ -91,8 +102,8 @@ TEST(MachineStamp, DescribesGpus) {
   const Json stamp = machine_stamp(tree.root(), FakeNvml::functions());
   const Json gpu = Json::parse(R"({
     "name": "NVIDIA H200", "driver": "580.65.06", "power_limit_w": 700.0, "persistence": true,
-    "sm_clock_mhz": 1755, "max_sm_clock_mhz": 1980, "memory_clock_mhz": 3201,
-    "max_memory_clock_mhz": 3202, "ecc": false})");
+    "sm_clock_mhz": 1755, "application_sm_clock_mhz": 1830, "max_sm_clock_mhz": 1980,
+    "memory_clock_mhz": 3201, "max_memory_clock_mhz": 3202, "ecc": false})");
   EXPECT_EQ(stamp, Json({{"gpus", {gpu, gpu}}}));
   EXPECT_EQ(FakeNvml::open, 0);
   FakeNvml::result = 15;

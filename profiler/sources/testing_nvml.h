@@ -59,6 +59,9 @@ struct FakeNvml {
     nvml.max_clock = [](Handle, int domain, unsigned* to) {
       return give(to, domain == 1 ? 1980U : 3202U);
     };
+    nvml.application_clock = [](Handle, int domain, unsigned* to) {
+      return give(to, domain == 1 ? 1830U : 3201U);
+    };
     nvml.throttle_reasons = [](Handle, unsigned long long* to) { return give(to, 4ULL); };
     nvml.power_limit = [](Handle, unsigned* to) { return give(to, 700'000U); };
     nvml.persistence = [](Handle, unsigned* to) { return give(to, 1U); };

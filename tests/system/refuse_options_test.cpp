@@ -70,6 +70,11 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
   for (const Case& c : std::vector<Case>{
            {{"--threads", "-1"}, "--threads: "},
            {{"--threads", "many"}, "--threads: "},
+           {{"--pin-cpus", "3-1"},
+            "--pin-cpus: '3-1' is no list of CPUs: '3-1' ends before it begins"},
+           {{"--pin-cpus", "8191"},
+            "--pin-cpus 8191: this process may not run on CPU 8191, only on"},
+           {{"--pin-cpus", "auto", "--threads", "4000"}, "4000 threads do not fit on CPU"},
            {{"--batch", "0"}, "--batch: Value 0 not in range 1 to 1048576"},
            {{"--batch", "193"}, "192 samples do not fill one batch of 193; use a smaller batch"},
            {{"--epochs", "-1"}, "--epochs: '-1' is not a whole number from 0 on"},

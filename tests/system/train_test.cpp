@@ -181,5 +181,37 @@ TEST(Train, OptionsMayComeFromAFile) {
   EXPECT_EQ(options["epochs"], 1) << "the command line wins";
 }
 
+// Where they run changes no bit, and the run says where that was.
+TEST(Train, WithPinnedThreadsGivesTheSameBits) {
+  const TemporaryFolder folder;
+  make_set(folder / "data");
+  const auto train = [&](const std::string& name, const std::string& cpus) {
+    const Ended ended = run(with(short_run(folder / "data", folder / name), "--pin-cpus", cpus));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended;
+  };
+  EXPECT_THAT(train("free", "none").err, Not(HasSubstr("pinned:")));
+  const Ended pinned = train("pinned", "auto");
+  EXPECT_THAT(pinned.err, HasSubstr("pinned: 1 thread on CPU "));
+  EXPECT_EQ(tensors(checkpoints(folder / "free").back()),
+            tensors(checkpoints(folder / "pinned").back()));
+  const Json summary = read_json(folder / "pinned/summary.json");
+  const Json config = read_json(folder / "pinned/config.json");
+  EXPECT_EQ(config["pinned"], summary["machine"]["pinned"]);
+  EXPECT_EQ(config["device"]["threads"], 1);
+  EXPECT_THAT(pinned.err, HasSubstr("on CPU " + config["pinned"]["team"].get<std::string>()));
+  EXPECT_EQ(read_json(folder / "free/config.json")["pinned"]["team"], "none");
+  // The whole affinity, although the thread that wrote this was pinned already.
+  EXPECT_EQ(summary["machine"]["affinity"],
+            read_json(folder / "free/summary.json")["machine"]["affinity"]);
+  const Json& compute = summary["compute"];
+  EXPECT_GT(compute["mfu"], 0);
+  EXPECT_NEAR(compute["mfu"].get<double>(),
+              compute["model_tflops_per_second"].get<double>() /
+                  compute["peak_tflops_per_second"].get<double>(),
+              1e-9);
+  EXPECT_THAT(pinned.out, HasSubstr("of the peak of"));
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

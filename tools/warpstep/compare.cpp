@@ -29,13 +29,35 @@ Json as_json(const profiler::Comparison& comparison) {
   Json waterfall = Json::array();
   for (const auto& [what, ns] : comparison.waterfall)
     waterfall.push_back({{"what", what}, {"change_ns", ns}});
+  const auto differences = [](const std::vector<profiler::FootingDifference>& list) {
+    Json all = Json::array();
+    for (const profiler::FootingDifference& difference : list)
+      all.push_back(
+          {{"what", difference.what}, {"before", difference.before}, {"after", difference.after}});
+    return all;
+  };
   return {{"verdict", comparison.verdict},
+          {"equal_footing", comparison.footing.is_equal()},
+          {"differs_by_intent", differences(comparison.footing.by_intent)},
+          {"differs_by_machine", differences(comparison.footing.by_machine)},
           {"warnings", comparison.warnings},
           {"changes", profiler::to_json(profiler::to_table(comparison))},
           {"waterfall", std::move(waterfall)}};
 }
 
+void print_differences(const char* title,
+                       const std::vector<profiler::FootingDifference>& differences) {
+  if (differences.empty()) return;
+  fmt::print("{}\n", title);
+  for (const profiler::FootingDifference& difference : differences)
+    fmt::print("  {}\n", difference.text());
+}
+
 void print(const profiler::Comparison& comparison) {
+  const profiler::Footing& footing = comparison.footing;
+  print_differences("Differs by intent:", footing.by_intent);
+  print_differences("Differs by machine:", footing.by_machine);
+  if (!footing.by_intent.empty() || !footing.by_machine.empty()) fmt::print("\n");
   fmt::print("{}\n\n{}", comparison.verdict, profiler::to_text(profiler::to_table(comparison)));
   for (const std::string& warning : comparison.warnings) fmt::print("- {}\n", warning);
 }

@@ -191,6 +191,9 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
                      source.text->vocabulary);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
+  pin_launching_thread(device);
+  if (const std::string pinned = device.pinning.text(); !pinned.empty())
+    say("pinned: {}\n", pinned);
   start_feeder(source, *program);
   subject.load(program->store());
   const Score score = score_of(*program, source, request, options.limit_batches);

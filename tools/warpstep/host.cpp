@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "engine/core/clock.h"
+#include "engine/core/cpu_isa.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
@@ -115,6 +116,13 @@ std::string or_unknown(std::string text) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json machine_record(const CpuSet& allowed) {
+  nlohmann::ordered_json record =
+      profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed));
+  record["cpu"]["instruction_set"] = cpu_isa_text();
+  return record;
+}
 
 Host host() {
   Host result;

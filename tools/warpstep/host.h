@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "engine/core/cpus.h"
 #include "engine/run/backend.h"
 
 namespace warpstep::tools {
@@ -16,6 +17,11 @@ namespace warpstep::tools {
 // empty if it cannot be measured.
 nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
                                      const std::string& precision);
+
+// What a measurement depends on: profiler::machine_stamp() with the instruction set in use,
+// {"cpu": {..., "instruction_set": "AVX-512 with AMX"}, ...}. `allowed`: the CPUs of the process
+// before it pinned its threads.
+nlohmann::ordered_json machine_record(const CpuSet& allowed);
 
 struct Host {
   std::string name;

@@ -8,6 +8,7 @@
 #include "models/plugin.h"
 #include "profiler/recorder/rank_clock.h"
 #include "profiler/recorder/recorder.h"
+#include "tools/warpstep/pinning.h"
 
 namespace warpstep::tools {
 namespace {
@@ -38,7 +39,7 @@ OptionGroup data_group() {
          .check = parsed_by([](const std::string& text) { models::load_plugin(text); }),
          .type = "FILE"},
         &O::plugin,
-        in_all},
+        and_sample},
        {{.name = "model",
          .help = "name of a model: cifar10cnn, resnet50, ...",
          .check = parsed_by([](const std::string& text) { models::find(text); })},
@@ -209,6 +210,12 @@ OptionGroup device_group() {
          .check = in_range(0, 4096)},
         &O::threads,
         and_sample},
+       {{.name = "--pin-cpus",
+         .help = "CPUs to pin threads to: auto (the compute threads one per core, the loader's on "
+                 "the rest), none, or a list as taskset's: 0-3,6",
+         .check = parsed_by(check_pin_cpus)},
+        &O::pin_cpus,
+        with_data},
        {{.name = "--exact-math", .help = "no algorithm that trades accuracy for speed (Winograd)"},
         &O::exact_math,
         and_sample},

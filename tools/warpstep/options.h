@@ -67,6 +67,7 @@ struct RunOptions {
   std::string memory = "none";
   std::string data_io = "mmap";
   int threads = 0;
+  std::string pin_cpus = "none";
   std::uint64_t seed = 0;
   bool exact_math = false;
   bool deterministic = false;

@@ -228,6 +228,7 @@ const Json& all_changed() {
                             {"seed", std::numeric_limits<std::uint64_t>::max()},
                             {"device", "cuda:1"},
                             {"threads", 2},
+                            {"pin_cpus", "0-1"},
                             {"exact_math", true},
                             {"deterministic", true},
                             {"autotune", true},

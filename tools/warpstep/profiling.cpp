@@ -15,7 +15,6 @@
 #include "engine/explain/explain.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
-#include "profiler/sources/stamp.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/say.h"
 
@@ -158,19 +157,22 @@ Profiling::~Profiling() {
   say("profile: a partial profile was saved; view it with: warpstep report {}\n", run_.string());
 }
 
-void Profiling::start(const fs::path& run, const Json& config, const Program& step,
-                      const Progress& progress, std::uint64_t steps_per_epoch) {
+void Profiling::start(const fs::path& run, const Json& config, const Json& machine,
+                      const Program& step, const Progress& progress,
+                      std::uint64_t steps_per_epoch) {
   run_ = run;
   if (level_ == profiler::Level::off) return;
   try {
-    begin(config, step, progress, steps_per_epoch);
+    Json stamp = config;
+    stamp.update(machine);
+    begin(std::move(stamp), step, progress, steps_per_epoch);
   } catch (const std::exception& error) {  // a failing profile must not end the run
     recorder_.reset();
     say("profile: nothing is recorded: {}\n", error.what());
   }
 }
 
-void Profiling::begin(const Json& config, const Program& step, const Progress& progress,
+void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
                       std::uint64_t steps_per_epoch) {
   const bool windows = level_ >= profiler::Level::spans;
   keep_earlier_session(run_ / "session.prof", progress.step);
@@ -185,9 +187,7 @@ void Profiling::begin(const Json& config, const Program& step, const Progress& p
       .counters = std::move(counters_),
       .samples_gpus = step.backend().name() == "cuda",
       .rank = rank_of(options_)});
-  Json stamp = config;
   if (const auto rank = rank_of(options_)) stamp["rank"] = rank->rank;
-  stamp.update(profiler::machine_stamp());
   stamp["host"]["name"] = host().name;
   stamp["profiler"] = {{"level", profiler::name(level_)},
                        {"schedule", windows ? options_.profile_schedule : "every step's parts"},
@@ -204,14 +204,23 @@ void Profiling::on_step(const StepRecord& record) {
   if (recorder_) recorder_->on_step(to_profiler_step(record), place_after(record));
 }
 
+Json Profiling::end_windows(const std::shared_ptr<Backend>& backend) {
+  if (!recorder_ || ended_) return Json::object();
+  ended_ = true;
+  recorder_->end_windows();  // everything after this belongs to no step
+  has_windows_ = recorder_->windows() > 0;
+  if (!has_windows_) return Json::object();
+  const Json peaks = measure_peaks(backend, options_.precision);
+  recorder_->set_peaks(peaks);
+  return peaks;
+}
+
 void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,
                        const Json& loading) {
   if (!recorder_) return;
   finished_ = true;
-  recorder_->end_windows();  // everything after this belongs to no step
+  end_windows(backend);
   recorder_->set_loader(loader_json(training, options_, loading));
-  has_windows_ = recorder_->windows() > 0;
-  if (has_windows_) recorder_->set_peaks(measure_peaks(backend, options_.precision));
   if (!has_windows_ && level_ >= profiler::Level::spans)
     recorder_->note(fmt::format("the run ended before the first window of --profile-schedule {}",
                                 options_.profile_schedule));

@@ -60,16 +60,22 @@ class Profiling final : public TrainObserver {
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
 
-  // The run begins in its directory. `config` is the content of config.json.
+  // The run begins in its directory. `config` is the content of config.json, `machine` is
+  // machine_record()'s.
   void start(const std::filesystem::path& run, const nlohmann::ordered_json& config,
-             const Program& step, const Progress& progress, std::uint64_t steps_per_epoch);
+             const nlohmann::ordered_json& machine, const Program& step, const Progress& progress,
+             std::uint64_t steps_per_epoch);
   void on_step(const StepRecord& record) override;
-  // The run is over: completes the session and, if it has windows, writes the report.
+  // The run is over: ends the windows and, if there are any, measures and records the device's
+  // peaks (measure_peaks); an empty object without windows. Called by finish() if it was not
+  // before.
+  nlohmann::ordered_json end_windows(const std::shared_ptr<Backend>& backend);
+  // Completes the session and, if it has windows, writes the report.
   void finish(const Source& training, const std::shared_ptr<Backend>& backend,
               const nlohmann::ordered_json& loading);
 
  private:
-  void begin(const nlohmann::ordered_json& config, const Program& step, const Progress& progress,
+  void begin(nlohmann::ordered_json stamp, const Program& step, const Progress& progress,
              std::uint64_t steps_per_epoch);
   void print() const;
 
@@ -80,6 +86,7 @@ class Profiling final : public TrainObserver {
   std::filesystem::path run_;
   std::unique_ptr<profiler::Recorder> recorder_;  // null: off
   bool has_windows_ = false;
+  bool ended_ = false;
   bool finished_ = false;
 };
 

@@ -66,10 +66,12 @@ std::string quality_text(const Score& score, Items items, int width) {
   return fmt::format("perplexity {:>{}}", fmt::format("{:.4g}", std::exp(score.loss())), width);
 }
 
-ProgressLine::ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items)
+ProgressLine::ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items,
+                           Throughput throughput)
     : epochs_(epochs),
       total_steps_(total_steps),
       items_(items),
+      throughput_(std::move(throughput)),
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() {
@@ -91,13 +93,14 @@ void ProgressLine::on_step(const StepRecord& r) {
   last_shown_ns_ = now;
   const double step_seconds =
       static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
+  const std::string compute = throughput_.text(step_seconds);
   const std::string line = fmt::format(
-      "epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {} left", r.epoch,
+      "epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {}{} left", r.epoch,
       epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
       loss_text(r.epoch_score.loss()), quality_text(r.epoch_score, items_),
       r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
       grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
-      name(items_),
+      name(items_), compute.empty() ? "" : compute + "  ",
       clock_text(step_seconds *
                  static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
   if (terminal_)

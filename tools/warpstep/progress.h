@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/run/trainer.h"
+#include "tools/warpstep/throughput.h"
 
 namespace warpstep::tools {
 
@@ -20,7 +21,7 @@ std::string quality_text(const Score& score, Items items, int width = 0);
 class ProgressLine final : public TrainObserver {
  public:
   // total_steps: of the whole run, for the remaining time.
-  ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items);
+  ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items, Throughput throughput);
   ~ProgressLine() override;
 
   void on_step(const StepRecord& record) override;
@@ -32,6 +33,7 @@ class ProgressLine final : public TrainObserver {
 
   std::uint64_t epochs_, total_steps_;
   Items items_;
+  Throughput throughput_;
   bool terminal_;
   bool shown_ = false;
   std::uint64_t first_step_ = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -85,21 +86,45 @@ void warn_of_unused_cache(const std::filesystem::path& folder) {
     std::fputs(fmt::format("warpstep: the plan cache is not used: {}\n", problem).c_str(), stderr);
 }
 
+// The number in "AVX-512, 2 threads"; 0 without one.
+int threads_in(const std::string& description) {
+  const std::size_t end = description.rfind(" thread");
+  const std::size_t space = end == std::string::npos ? end : description.rfind(' ', end - 1);
+  int threads = 0;
+  if (space != std::string::npos)
+    std::from_chars(description.data() + space + 1, description.data() + end, threads);
+  return threads;
+}
+
 }  // namespace
 
 Device open_device(const RunOptions& options) {
-  const BackendOptions backend = backend_options(options);
-  const auto open = [&](const std::string& device) -> Device {
-    auto opened = open_backend(device, backend);
-    if (device.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
-    return {std::move(opened), ""};
+  BackendOptions backend = backend_options(options);
+  const AvailableCpus available = available_cpus();
+  const auto open = [&](const std::string& name) -> Device {
+    const bool has_team = name == "cpu";
+    Device device{.allowed = available.allowed};
+    if (options.pin_cpus != "none")
+      device.pinning = choose_pinning(options.pin_cpus, has_team ? options.threads : 1, available);
+    if (has_team && device.pinning.threads() > 0) backend.threads = device.pinning.threads();
+    device.backend = open_backend(name, backend);
+    place_threads(device.pinning.places);
+    if (has_team) device.threads = threads_in(device.backend->describe());
+    if (name.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
+    return device;
   };
   if (options.device != "auto") return open(options.device);
   try {
     return open("cuda");
   } catch (const DeviceError& error) {
-    return {open_backend("cpu", backend), error.what()};
+    Device device = open("cpu");
+    device.why = error.what();
+    return device;
   }
+}
+
+void pin_launching_thread(const Device& device) {
+  if (device.backend->name() != "cpu") run_on(device.pinning.places.team);
 }
 
 namespace {
@@ -262,13 +287,18 @@ std::string recompute_line(const std::vector<std::string>& scopes, Graph without
                      before > 0 ? 100 * (flops(program.graph()) / before - 1) : 0);
 }
 
+Graph graph_without_recompute(const RunOptions& options, const Source& source,
+                              const Backend& backend) {
+  RunOptions without = options;
+  without.recompute.clear();
+  return training_graph(without, source, backend, {});
+}
+
 std::string recompute_line(const RunOptions& options, const Source& source,
                            const Program& program) {
   if (options.recompute.empty()) return {};
-  RunOptions without = options;
-  without.recompute.clear();
-  return recompute_line(options.recompute, training_graph(without, source, program.backend(), {}),
-                        program);
+  return recompute_line(options.recompute,
+                        graph_without_recompute(options, source, program.backend()), program);
 }
 
 }  // namespace warpstep::tools

@@ -9,6 +9,7 @@
 #include "engine/run/program.h"
 #include "engine/run/store.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/pinning.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
@@ -31,9 +32,17 @@ nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& st
 struct Device {
   std::shared_ptr<Backend> backend;
   std::string why;  // for `auto`: why not a better device; otherwise empty
+  CpuSet allowed;   // the process's CPUs before it pinned threads
+  Pinning pinning;
+  int threads = 0;  // of the CPU backend's team; 0 on other devices
 };
-// Opens --device; `auto` uses CUDA if it works, otherwise the CPU.
+// Opens --device; `auto` uses CUDA if it works, otherwise the CPU. Decides by --pin-cpus where the
+// threads run that start from now on.
 Device open_device(const RunOptions& options);
+
+// Off the CPU the thread that launches steps is the team; the CPU backend places its own. Call it
+// when all programs exist: threads of a driver's own would inherit its CPU.
+void pin_launching_thread(const Device& device);
 
 // The training step; the parameters are initialised from --seed.
 std::unique_ptr<Program> training_program(const RunOptions& options, const Source& source,
@@ -43,6 +52,10 @@ std::unique_ptr<Program> training_program(const RunOptions& options, const Sourc
 std::unique_ptr<Program> evaluation_program(const RunOptions& options, const Source& source,
                                             std::shared_ptr<Backend> backend,
                                             std::shared_ptr<Store> store);
+
+// The graph of the same training step without --recompute: what the model itself computes.
+Graph graph_without_recompute(const RunOptions& options, const Source& source,
+                              const Backend& backend);
 
 // A training step with its evaluation.
 struct Programs {

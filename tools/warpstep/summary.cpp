@@ -11,6 +11,7 @@
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/version.h"
+#include "profiler/analysis/table.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
@@ -20,8 +21,9 @@
 namespace warpstep::tools {
 namespace {
 
-constexpr std::array speed_keys{"images_per_second", "tokens_per_second", "step_ms",
-                                "step_time_share"};
+constexpr std::array speed_keys{
+    "images_per_second", "tokens_per_second", "step_ms", "step_time_share",
+    "compute",           "roofline",          "machine"};
 constexpr std::array step_parts{"data", "copies", "kernels", "cpu", "other"};
 
 double share(std::uint64_t part, const StepTimes& times) {
@@ -30,15 +32,14 @@ double share(std::uint64_t part, const StepTimes& times) {
 
 Json speed_json(const Totals& totals) {
   const StepTimes& times = totals.times;
-  return {
-      {fmt::format("{}_per_second", name(totals.items)), per_second(totals.count, times)},
-      {"step_ms", static_cast<double>(times.total_ns()) * 1e-6 / static_cast<double>(totals.steps)},
-      {"step_time_share",
-       {{"data", share(times.data_ns, times)},
-        {"copies", share(times.copies_ns, times)},
-        {"kernels", share(times.kernels_ns, times)},
-        {"cpu", share(times.cpu_ns, times)},
-        {"other", share(times.other_ns, times)}}}};
+  return {{fmt::format("{}_per_second", name(totals.items)), per_second(totals.count, times)},
+          {"step_ms", 1e3 * totals.step_seconds()},
+          {"step_time_share",
+           {{"data", share(times.data_ns, times)},
+            {"copies", share(times.copies_ns, times)},
+            {"kernels", share(times.kernels_ns, times)},
+            {"cpu", share(times.cpu_ns, times)},
+            {"other", share(times.other_ns, times)}}}};
 }
 
 Json stages_json(const std::vector<data::StageTime>& stages) {
@@ -54,6 +55,8 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
   const Host machine = host();
   Json json{{"options", options}};
   json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
+  if (device.threads > 0) json["device"]["threads"] = device.threads;
+  json["pinned"] = device.pinning;
   json["data"] = data;
   json["loader"] = {{"workers", training.loader->workers()},
                     {"memory_bound_bytes", training.loader->memory().total()},
@@ -86,6 +89,8 @@ Json earlier_summary(const std::filesystem::path& run) try {
   if (!(has("images_per_second", is_number) || has("tokens_per_second", is_number)) ||
       !has("step_ms", is_number) || !has("step_time_share", is_share))
     for (const char* key : speed_keys) summary.erase(key);
+  for (const char* key : {"compute", "roofline", "machine"})
+    if (!has(key, [](const Json& value) { return value.is_object(); })) summary.erase(key);
   if (!has("loading", [](const Json& value) { return value.is_object(); }))
     summary.erase("loading");
   if (!has("bad_rows", is_whole)) summary.erase("bad_rows");
@@ -94,8 +99,15 @@ Json earlier_summary(const std::filesystem::path& run) try {
   return Json::object();
 }
 
-Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const Json& last_epoch, const std::filesystem::path& checkpoint,
+Json machine_json(const Json& record) {
+  Json json = Json::object();
+  for (const char* key : {"cpu", "affinity", "cgroup", "kernel", "load_average", "gpus"})
+    if (record.contains(key)) json[key] = record.at(key);
+  return json;
+}
+
+Json summary_json(const Totals& totals, const Throughput& throughput, const Progress& progress,
+                  Outcome outcome, const Json& last_epoch, const std::filesystem::path& checkpoint,
                   const std::filesystem::path& run) {
   Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
             {"epochs", progress.next.epoch},
@@ -111,6 +123,8 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
     json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
   if (totals.steps > 0) {
     json.update(speed_json(totals));
+    if (const Json compute = to_compute_json(throughput, totals.step_seconds()); !compute.empty())
+      json["compute"] = compute;
   } else {
     const Json earlier = earlier_summary(run);
     for (const char* key : speed_keys)
@@ -122,12 +136,37 @@ Json summary_json(const Totals& totals, const Progress& progress, Outcome outcom
 
 namespace {
 
+// Fields of an earlier process's summary may be missing.
+double number_in(const Json& summary, const char* object, const char* key) {
+  const auto found = summary.find(object);
+  if (found == summary.end() || !found->is_object()) return 0;
+  const auto value = found->find(key);
+  return value == found->end() || !value->is_number() ? 0 : value->get<double>();
+}
+
+void print_compute(const Json& summary) {
+  const double tflops = number_in(summary, "compute", "model_tflops_per_second");
+  if (tflops <= 0) return;
+  const auto rate = [](double of_tflops) {
+    return profiler::quantity(1e12 * of_tflops, profiler::Unit::per_second_flops);
+  };
+  std::string text = fmt::format("{} of the model", rate(tflops));
+  if (const double mfu = number_in(summary, "compute", "mfu"); mfu > 0)
+    text += fmt::format(", {} of the peak of {} (MFU)", percent(mfu),
+                        rate(number_in(summary, "compute", "peak_tflops_per_second")));
+  if (const double floor = number_in(summary, "roofline", "floor_ms"); floor > 0)
+    text += fmt::format("; the roofline's floor, {:.2f} ms, is {} of a step", floor,
+                        percent(number_in(summary, "roofline", "share")));
+  print_result("  compute    {}\n", text);
+}
+
 void print_speed(const Json& summary) {
   const auto number = [&](const std::string& key) { return summary.at(key).get<double>(); };
   const Items items = summary.contains("tokens_per_second") ? Items::tokens : Items::images;
   const double speed = number(fmt::format("{}_per_second", name(items)));
   print_result("  speed      {} {}/s, {:.2f} ms/step\n", grouped(static_cast<std::int64_t>(speed)),
                name(items), number("step_ms"));
+  print_compute(summary);
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
   print_result("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",

@@ -27,6 +27,11 @@ class Totals final : public TrainObserver {
   StepTimes times;
   std::int64_t count = 0;  // images or tokens
   std::uint64_t steps = 0;
+
+  double step_seconds() const {
+    return steps == 0 ? 0
+                      : static_cast<double>(times.total_ns()) * 1e-9 / static_cast<double>(steps);
+  }
 };
 
 // The content of config.json; `data` is data_json()'s.
@@ -37,10 +42,14 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
 // missing or broken.
 Json earlier_summary(const std::filesystem::path& run);
 
-// `run` has the earlier summary; its speed is kept if this process has trained no step.
-Json summary_json(const Totals& totals, const Progress& progress, Outcome outcome,
-                  const Json& last_epoch, const std::filesystem::path& checkpoint,
+// `run` has the earlier summary; its speed is kept if this process has trained no step. "compute"
+// is to_compute_json()'s.
+Json summary_json(const Totals& totals, const Throughput& throughput, const Progress& progress,
+                  Outcome outcome, const Json& last_epoch, const std::filesystem::path& checkpoint,
                   const std::filesystem::path& run);
+
+// The parts of machine_record() that a comparison of speeds needs, for summary.json.
+Json machine_json(const Json& record);
 
 // Loader statistics: workers by stage, the ring, the copies to the device.
 Json loading_json(const Source& training);

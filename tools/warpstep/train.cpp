@@ -91,6 +91,7 @@ struct Job {
   Device device;
   Json data;  // of config.json
   std::uint64_t run_steps = 0;
+  Throughput throughput;
   std::unique_ptr<Program> step, evaluation;
   Source training, test;  // end first: their threads copy for the programs' steps
 };
@@ -117,8 +118,18 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
       fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);
   job.step = std::move(programs.step);
   job.evaluation = std::move(programs.evaluation);
+  pin_launching_thread(job.device);
   job.options = std::move(options);
   return job;
+}
+
+Throughput throughput_of(const Job& job) {
+  const RunOptions& options = job.options;
+  const double flops =
+      options.recompute.empty()
+          ? model_flops(job.step->graph())
+          : model_flops(graph_without_recompute(options, job.training, *job.device.backend));
+  return {flops, arithmetic_peak(job.device, options.precision)};
 }
 
 Items items_of(const Source& source) {
@@ -137,6 +148,8 @@ void announce(const Job& job) {
     for (const std::string& warning : training.text->warnings) say("{}\n", warning);
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
+  if (const std::string pinned = job.device.pinning.text(); !pinned.empty())
+    say("pinned: {}\n", pinned);
   say("data: {}\n", describe(job.training));
   if (!job.options.recompute.empty())
     say("{}\n", recompute_line(job.options, job.training, *job.step));
@@ -189,7 +202,7 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
 fs::path run_job(Job& job, bool check_numerics, const Observers& observers, const Json& config,
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
-  ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training));
+  ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training), job.throughput);
   RunDirectory& run = observers.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
@@ -228,9 +241,15 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
 
 // Saves everything before printing any of it.
 void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSampleLog& bad,
-              const Json& summary) {
+              const Totals& totals, Json& summary) {
   bad.close();
   run.write_summary(summary);
+  const Json roofline = roofline_json(job.step->graph(), profiling.end_windows(job.device.backend),
+                                      job.options.precision, totals.step_seconds());
+  if (!roofline.empty()) {
+    summary["roofline"] = roofline;
+    run.write_summary(summary);
+  }
   run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
   print_result("  {}\n", diagnosis(job.training));
@@ -281,6 +300,8 @@ int train(const Parser& parser, const TrainRequest& request) {
     run.write_tokenizer(*job.training.text->tokenizer);
   announce(job);
   if (request.check_numerics) say("{}\n", slow_check);
+  const Json machine = machine_record(job.device.allowed);
+  job.throughput = throughput_of(job);
   job.training.loader->seek(progress.next);
   start_feeder(job.training, *job.step);
   start_feeder(job.test, *job.evaluation);
@@ -288,7 +309,7 @@ int train(const Parser& parser, const TrainRequest& request) {
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
   const std::uint64_t limit = job.options.limit_batches;
   if (progress.step < job.run_steps)
-    profiling.start(run.path(), config, *job.step, progress,
+    profiling.start(run.path(), config, machine, *job.step, progress,
                     limit ? std::min(limit, epoch_steps) : epoch_steps);
   const auto tensorboard = open_tensorboard(job, run, progress);
   Totals totals(items);
@@ -297,15 +318,20 @@ int train(const Parser& parser, const TrainRequest& request) {
   fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},
                                 config, stop_requested, progress, outcome);
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
-  Json summary = summary_json(totals, progress, outcome, run.last_epoch(), checkpoint, run.path());
+  Json summary = summary_json(totals, job.throughput, progress, outcome, run.last_epoch(),
+                              checkpoint, run.path());
   if (job.options.keep_best && best.best()) summary["best"] = best.json();
+  if (totals.steps > 0) {
+    summary["machine"] = machine_json(machine);
+    summary["machine"]["pinned"] = job.device.pinning;
+  }
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   if (totals.steps == 0)  // keep the measurements of an earlier process
     for (const Json earlier = earlier_summary(run.path());
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
-  conclude(job, profiling, run, bad, summary);
+  conclude(job, profiling, run, bad, totals, summary);
   if (outcome == Outcome::finished) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;

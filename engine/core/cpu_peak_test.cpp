@@ -1,0 +1,22 @@
+#include "engine/core/cpu_peak.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/core/cpu_isa.h"
+
+namespace warpstep {
+namespace {
+
+TEST(CpuPeak, IsThatOfAnyCpu) {
+  EXPECT_EQ(measure_peak_flops(0, false), 0);
+  const double one = measure_peak_flops(1, false);
+  EXPECT_GT(one, 1e8);
+  EXPECT_LT(one, 1e13);
+  const CpuIsa isa = cpu_isa();
+  const double lanes = isa == CpuIsa::avx512 ? 16 : isa == CpuIsa::avx2 ? 8 : 4;
+  EXPECT_EQ(multiply_adds(false).flops, 2 * 12 * lanes);
+  EXPECT_EQ(multiply_adds(false).run(1, 100), 13.0F) << "ones: of twelve chains, the first twice";
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -1,0 +1,45 @@
+// The machine's CPUs (hardware threads): sets of them, which share a core, and on which of them the
+// threads of this process run.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace warpstep {
+
+using CpuSet = std::vector<int>;  // ascending, without duplicates
+
+// Reads "0-3,6", also "0-10:2" (every second one), as taskset does. Throws UsageError for any other
+// text, and for CPUs from 8192 on.
+CpuSet parse_cpus(std::string_view text);
+// "0-3,6" of any order of these numbers; "none" of none.
+std::string text_of_cpus(std::span<const int> cpus);
+
+// The CPUs that the calling thread may run on: its affinity mask within the container's cpuset,
+// less those that are offline. Empty if the kernel does not say.
+CpuSet allowed_cpus();
+// Restricts the calling thread to these CPUs. False, and no change, if the kernel refuses or `cpus`
+// is empty.
+bool run_on(std::span<const int> cpus);
+
+// `cpus` in the order in which threads that compute should take them: one CPU of each core, package
+// by package, then each core's second one (SMT), and so on. Without a topology in
+// root/sys/devices/system/cpu each CPU counts as a core.
+std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root = "/");
+
+// Where the process's threads run. Threads are started in many places (the backend's team, the
+// loader, the feeder, the profiler) and a new one inherits its creator's CPUs, so one place decides
+// for all.
+struct ThreadPlaces {
+  std::vector<int> team;  // thread i of the team that computes runs on team[i] only; empty: not
+                          // pinned
+  CpuSet others;          // those that start_thread() starts; empty: as their creator
+};
+// For all threads that start from now on. Not thread-safe: call it before there are any.
+void place_threads(ThreadPlaces places);
+const ThreadPlaces& thread_places();
+
+}  // namespace warpstep

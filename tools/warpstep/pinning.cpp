@@ -1,0 +1,87 @@
+#include "tools/warpstep/pinning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "profiler/sources/stamp.h"
+
+namespace warpstep::tools {
+namespace {
+
+CpuSet difference_of(const CpuSet& all, CpuSet without) {
+  std::ranges::sort(without);
+  CpuSet rest;
+  std::ranges::set_difference(all, without, std::back_inserter(rest));
+  return rest;
+}
+
+CpuSet listed(const std::string& text, const CpuSet& allowed) {
+  CpuSet cpus = parse_cpus(text);
+  const CpuSet missing = difference_of(cpus, allowed);
+  if (!missing.empty())
+    fail<UsageError>(
+        "--pin-cpus {}: this process may not run on CPU {}, only on {} (its affinity mask and the "
+        "container's CPUs, as far as they are online); choose among these, or --pin-cpus auto or "
+        "none",
+        text, text_of_cpus(missing), text_of_cpus(allowed));
+  return cpus;
+}
+
+}  // namespace
+
+std::string Pinning::text() const {
+  if (places.team.empty()) return {};
+  const auto on = [](const std::vector<int>& cpus) {
+    return fmt::format("CPU{} {}", cpus.size() == 1 ? "" : "s", text_of_cpus(cpus));
+  };
+  return fmt::format("{} thread{} on {}, loader on {}{}", threads(), threads() == 1 ? "" : "s",
+                     on(places.team), shares ? "the same " : "", on(places.others));
+}
+
+void to_json(nlohmann::ordered_json& json, const Pinning& pinning) {
+  json = {{"team", text_of_cpus(pinning.places.team)},
+          {"others", text_of_cpus(pinning.places.others)}};
+}
+
+AvailableCpus available_cpus() {
+  return {allowed_cpus(), profiler::control_group_limits().cpu_cores};
+}
+
+void check_pin_cpus(const std::string& text) {
+  if (text != "auto" && text != "none") parse_cpus(text);
+}
+
+Pinning choose_pinning(const std::string& text, int threads, const AvailableCpus& available,
+                       const std::filesystem::path& root) {
+  if (text == "none") return {};
+  const bool is_list = text != "auto";
+  const CpuSet cpus = is_list ? listed(text, available.allowed) : available.allowed;
+  if (cpus.empty())
+    fail<UsageError>("--pin-cpus {}: the kernel does not say which CPUs there are; use none", text);
+  std::vector<int> team = by_core(cpus, root);
+  std::string limit;
+  if (!is_list && available.quota && *available.quota < static_cast<double>(team.size())) {
+    team.resize(static_cast<std::size_t>(std::max(1.0, std::ceil(*available.quota))));
+    limit = fmt::format(", of which the control group's quota of {:.2f} cores allows {}",
+                        *available.quota, team.size());
+  }
+  if (threads > static_cast<int>(team.size()))
+    fail<UsageError>(
+        "--pin-cpus {}: {} threads do not fit on CPU{} {}{}; use --threads {}, {}--pin-cpus none",
+        text, threads, cpus.size() == 1 ? "" : "s", text_of_cpus(cpus), limit, team.size(),
+        is_list         ? "more CPUs or "
+        : limit.empty() ? "or "
+                        : "a list of CPUs or ");
+  if (threads > 0) team.resize(static_cast<std::size_t>(threads));
+  Pinning pinning{.places = {.team = team, .others = difference_of(cpus, team)}};
+  pinning.shares = pinning.places.others.empty();
+  if (pinning.shares) pinning.places.others = cpus;
+  return pinning;
+}
+
+}  // namespace warpstep::tools

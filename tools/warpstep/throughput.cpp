@@ -1,0 +1,107 @@
+#include "tools/warpstep/throughput.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "engine/core/cpu_isa.h"
+#include "engine/core/cpu_peak.h"
+#include "profiler/analysis/table.h"
+
+namespace warpstep::tools {
+namespace {
+
+// NVIDIA's data sheets: TFLOP/s of dense matrix products with fp32 sums.
+struct DataSheet {
+  std::string_view product;  // the beginning of the device's name
+  double bits16, tf32, fp32;
+};
+constexpr std::array data_sheets{
+    DataSheet{"NVIDIA A100", 312, 156, 19.5},
+    DataSheet{"NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9},
+    DataSheet{"NVIDIA H100 PCIe", 756, 378, 51},
+    DataSheet{"NVIDIA H200 (", 989.4, 494.7, 66.9},  // not the NVL, which is slower
+    DataSheet{"NVIDIA L40S", 362, 183, 91.6},
+    DataSheet{"NVIDIA L4 (", 121, 60, 30.3},
+};
+
+}  // namespace
+
+double model_flops(const Graph& step) {
+  double flops = 0;
+  for (const Node& node : step.nodes) {
+    if (node.phase == Phase::update) continue;
+    // One of its five products computes the scores again.
+    const double share = std::holds_alternative<AttentionGrad>(node.op) ? 4.0 / 5 : 1;
+    flops += share * step.cost(node).flops;
+  }
+  return flops;
+}
+
+Peak data_sheet_peak(const std::string& name, const std::string& precision) {
+  for (const DataSheet& sheet : data_sheets) {
+    if (!name.starts_with(sheet.product)) continue;
+    const double tflops = precision == "fp32"   ? sheet.fp32
+                          : precision == "tf32" ? sheet.tf32
+                                                : sheet.bits16;
+    return {1e12 * tflops,
+            fmt::format("data sheet of {}, {}", name.substr(0, name.find(" (")), precision)};
+  }
+  return {};
+}
+
+Peak arithmetic_peak(const Device& device, const std::string& precision) {
+  if (device.backend->name() == "cuda")
+    return data_sheet_peak(device.backend->describe(), precision);
+  if (device.threads == 0) return {};  // the ref backend
+  const bool bf16 = precision == "bf16";
+  return {measure_peak_flops(device.threads, bf16, device.pinning.places.team),
+          fmt::format("measured: multiply-adds of {}, {} thread{}",
+                      bf16 ? name(bf16_isa()) : name(cpu_isa()), device.threads,
+                      device.threads == 1 ? "" : "s")};
+}
+
+double Throughput::utilisation(double step_seconds) const {
+  if (peak.flops_per_second <= 0 || step_seconds <= 0) return 0;
+  return flops_per_step / step_seconds / peak.flops_per_second;
+}
+
+std::string Throughput::text(double step_seconds) const {
+  if (flops_per_step <= 0 || step_seconds <= 0) return {};
+  std::string text =
+      profiler::quantity(flops_per_step / step_seconds, profiler::Unit::per_second_flops);
+  if (const double share = utilisation(step_seconds); share > 0)
+    text += fmt::format(" ({:.{}f} % of peak)", 100 * share, share < 0.1 ? 1 : 0);
+  return text;
+}
+
+nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds) {
+  auto json = nlohmann::ordered_json::object();
+  if (throughput.flops_per_step <= 0 || step_seconds <= 0) return json;
+  json["model_flops_per_step"] = throughput.flops_per_step;
+  json["model_tflops_per_second"] = 1e-12 * throughput.flops_per_step / step_seconds;
+  if (const double share = throughput.utilisation(step_seconds); share > 0)
+    json.update({{"peak_tflops_per_second", 1e-12 * throughput.peak.flops_per_second},
+                 {"peak_source", throughput.peak.source},
+                 {"mfu", share}});
+  return json;
+}
+
+nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_json& peaks,
+                                     const std::string& precision, double step_seconds) {
+  if (!peaks.contains("flops_per_second") || step_seconds <= 0)
+    return nlohmann::ordered_json::object();
+  const double flops_per_second = peaks["flops_per_second"].at(precision);
+  const double bytes_per_second = peaks["bytes_per_second"];
+  double floor = 0;
+  for (const Node& node : step.nodes) {
+    const Cost cost = step.cost(node);
+    floor += std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+  }
+  return {{"floor_ms", 1e3 * floor}, {"share", floor / step_seconds}};
+}
+
+}  // namespace warpstep::tools

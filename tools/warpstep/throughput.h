@@ -1,0 +1,48 @@
+// How fast a run computes: the model's FLOP/s, and their share of the device's arithmetic peak.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "engine/graph/graph.h"
+#include "tools/warpstep/session.h"
+
+namespace warpstep::tools {
+
+// The FLOPs of a step's forward and backward calls, a multiply-add counted as two. Updates do not
+// count, nor does what is computed again: attention's scores in its gradient, and what --recompute
+// drops: `step` must be compiled without it. Masked scores of causal attention do not count either.
+double model_flops(const Graph& step);
+
+struct Peak {
+  double flops_per_second = 0;  // 0: not known
+  std::string source;           // "measured: AVX-512, 2 threads", "data sheet of NVIDIA H200, bf16"
+};
+// The arithmetic peak of the device in this precision. On a CPU it is measured, in about 25 ms,
+// with the threads and CPUs of the run (engine/core/cpu_peak.h); of a GPU it is the data sheet's
+// for matrix products without sparsity, if the product is one of those listed.
+Peak arithmetic_peak(const Device& device, const std::string& precision);
+// `name` as the CUDA backend describes its device: "NVIDIA H200 (sm_90, ...".
+Peak data_sheet_peak(const std::string& name, const std::string& precision);
+
+struct Throughput {
+  double flops_per_step = 0;
+  Peak peak;
+
+  // The share of the peak at this time per step: model FLOPs utilisation (MFU), as in Chowdhery et
+  // al., "PaLM: scaling language modeling with pathways" (2022), appendix B. 0: not known.
+  double utilisation(double step_seconds) const;
+  // "152 GFLOP/s (41 % of peak)"; without a known peak its first half; empty if there are no FLOPs.
+  std::string text(double step_seconds) const;
+};
+// {"model_flops_per_step", "model_tflops_per_second", and where the peak is known
+// "peak_tflops_per_second", "peak_source", "mfu"}; empty if there are no FLOPs.
+nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds);
+
+// The roofline: the least time of a step, call by call the longer of its FLOPs at one peak and its
+// bytes at the other, from measure_peaks(). {"floor_ms", "share": of the step's time}; empty
+// without peaks.
+nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_json& peaks,
+                                     const std::string& precision, double step_seconds);
+
+}  // namespace warpstep::tools

@@ -75,6 +75,11 @@ Settings resolve_settings(const Model& model, std::span<const std::string> assig
   return {model.name, settings_of(model), both};
 }
 
+const WeightRules& weight_rules_of(const Model& model) {
+  static const WeightRules none;
+  return model.text_logits == gpt2 ? gpt2_weight_rules() : none;
+}
+
 std::span<const Model> zoo() {
   return all;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/graph/layers.h"
+#include "models/huggingface.h"
 #include "models/settings.h"
 
 namespace warpstep::models {
@@ -34,6 +35,9 @@ struct Model {
 std::span<const Setting> settings_of(const Model& model);
 // With the model's own settings, then `assigned`: "heads=12". Throws UsageError.
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
+
+// How other programs name and store its weights.
+const WeightRules& weight_rules_of(const Model& model);
 
 std::span<const Model> zoo();
 const Model& find(std::string_view name);  // UsageError with the nearest name

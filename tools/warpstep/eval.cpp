@@ -18,6 +18,7 @@
 #include "engine/run/runner.h"
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
@@ -178,6 +179,7 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
 
 // Measuring it on other images than the training images would be a silent mistake.
 void require_normalization(RunOptions& options, const Source& source) {
+  if (source.is_text()) return;
   if (options.mean.empty() && options.std.empty() && source.recipe.normalizes())
     fail<UsageError>(
         "give the --mean and --std that these weights were trained with; torchvision's are --mean "
@@ -186,13 +188,16 @@ void require_normalization(RunOptions& options, const Source& source) {
 }
 
 void load(Subject& subject, const Parser& parser, const EvalRequest& request, Store& store) {
-  store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
+  if (request.weights.allow_missing)
+    store.initialize(0);
+  else
+    store.initialize_buffers();  // some are in no file: the loss's class weights
   if (request.weights.file.empty())
     of_checkpoint_that_stays(subject, parser, request, [&] {
       load_parameters(subject.checkpoint, store, !request.raw_weights);
     });
   else
-    load_start_weights(request.weights, store);
+    load_start_weights(request.weights, subject.options.model, store);
 }
 
 Score score_of(Program& program, Source& source, const EvalRequest& request,
@@ -238,6 +243,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   check_start_weights(request.weights, false);
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
+  adopt_config_beside(request.weights, options);
   check_logits_path(request.logits, options);
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/graph/layers.h"
+#include "models/huggingface.h"
 #include "models/settings.h"
 
 namespace warpstep::models {
@@ -40,6 +41,9 @@ inline std::span<const Setting> settings_of(const Model& model) {
 }
 // With the model's own settings, then `assigned`: "heads=12". Throws UsageError.
 Settings resolve_settings(const Model& model, std::span<const std::string> assigned = {});
+
+// How other programs name and store its weights.
+const WeightRules& weight_rules_of(const Model& model);
 
 const std::deque<Model>& zoo();
 void add_model(const Model& model);        // with a name of its own

@@ -53,7 +53,8 @@ warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHa
           ${engine}/run/feeder_test.cpp
   LINK warpstep::engine)
 
-warpstep_test(weights_test TIER host SOURCES ${engine}/files/weights_test.cpp LINK warpstep::models warpstep::data)
+warpstep_test(weights_test TIER host SOURCES ${engine}/files/weights_test.cpp huggingface_test.cpp
+              LINK warpstep::models warpstep::data)
 add_dependencies(weights_test warpstep_ref)
 
 find_package(OpenMP REQUIRED)

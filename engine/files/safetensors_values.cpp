@@ -198,7 +198,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Move {
-  const StoredTensor* from = nullptr;
+  const StoredTensor* from = nullptr;  // null: zeros
   StoredTensor to;
 };
 
@@ -239,6 +239,22 @@ std::size_t rename(std::vector<Move>& moves, const std::pair<std::string, std::s
   return renamed;
 }
 
+// The average of a tensor in a checkpoint, null if there is none of its type and shape.
+const StoredTensor* average_of(const SafetensorsFile& file, const StoredTensor& tensor) {
+  const StoredTensor* average = file.find(fmt::format("{}{}", average_prefix, tensor.name));
+  return average && average->type == tensor.type && average->shape == tensor.shape ? average
+                                                                                   : nullptr;
+}
+
+void add_zeros(const ConvertOptions& options, std::vector<Move>& moves) {
+  for (StoredTensor zeros : options.zeros) {
+    zeros.type = options.type.value_or(StoredType::f32);
+    zeros.bytes = size_bytes(zeros.type);
+    for (const std::uint64_t extent : zeros.shape) zeros.bytes *= extent;
+    moves.push_back({nullptr, zeros});
+  }
+}
+
 // The tensors to write; wide elements first, so that all of them are aligned.
 std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& options,
                        ConvertReport& report) {
@@ -250,6 +266,10 @@ std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& option
       continue;
     }
     Move& move = moves.emplace_back(Move{&tensor, tensor});
+    if (const StoredTensor* average = average_of(file, tensor); options.use_average && average) {
+      move.from = average;
+      ++report.averaged;
+    }
     if (!options.type || !is_float(tensor.type) || tensor.type == *options.type) continue;
     move.to.type = *options.type;
     move.to.bytes = tensor.bytes / size_bytes(tensor.type) * size_bytes(*options.type);
@@ -258,6 +278,7 @@ std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& option
   if (!options.strip_prefix.empty())
     report.stripped = strip(moves, options.strip_prefix, file.path());
   for (const auto& rule : options.renames) report.renamed += rename(moves, rule, file.path());
+  add_zeros(options, moves);
   std::ranges::stable_sort(moves, std::greater<>(),
                            [](const Move& move) { return size_bytes(move.to.type); });
   report.tensors = moves.size();
@@ -315,7 +336,9 @@ ConvertReport convert_safetensors(const fs::path& in, const fs::path& out,
   written.write(beginning);
   for (const Move& move : moves) {
     // F32 is always read as numbers, even if it stays F32: it may have a checksum to verify.
-    if (move.to.type == move.from->type && move.to.type != StoredType::f32)
+    if (!move.from)
+      written.write(std::vector<std::byte>(move.to.bytes));
+    else if (move.to.type == move.from->type && move.to.type != StoredType::f32)
       copy_bytes(file, *move.from, written);
     else
       report.infinite += write_values(file, move, written);

@@ -183,6 +183,27 @@ TEST_F(TensorFile, ACheckpointBecomesAStateDict) {
             (Metadata{{"author", "me"}, {"format", "pt"}, {"warpstep.model", "toy"}}));
 }
 
+TEST_F(TensorFile, AveragesReplaceTheirWeightsAndZerosAreAdded) {
+  const std::vector<float> weight{1, 2}, average{3, 4}, other{5};
+  write_safetensors(
+      path_, std::vector<TensorToStore>{
+                 {"fc.weight", StoredType::f32, {2}, std::as_bytes(std::span(weight))},
+                 {"head.weight", StoredType::f32, {1}, std::as_bytes(std::span(other))},
+                 {"ema.fc.weight", StoredType::f32, {2}, std::as_bytes(std::span(average))}});
+  const std::vector<StoredTensor> zeros{{"fc.bias", StoredType::f32, {3}, 0, 0}};
+  const ConvertReport report = convert_safetensors(
+      path_, out_,
+      {.type = StoredType::f16, .drop_optimizer = true, .use_average = true, .zeros = zeros});
+  EXPECT_EQ(report.averaged, 1U);
+  EXPECT_EQ(report.tensors, 3U);
+  EXPECT_EQ(values(out_, "fc.weight"), average);
+  EXPECT_EQ(values(out_, "head.weight"), other);
+  EXPECT_EQ(values(out_, "fc.bias"), std::vector<float>(3, 0));
+  EXPECT_EQ(SafetensorsFile(out_).at("fc.bias").type, StoredType::f16);
+  convert_safetensors(path_, out_, {.drop_optimizer = true});
+  EXPECT_EQ(values(out_, "fc.weight"), weight);
+}
+
 TEST_F(TensorFile, WithoutOptionsTheBytesStay) {
   put_checkpoint();
   convert_safetensors(path_, out_, {});

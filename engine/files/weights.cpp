@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -19,13 +18,12 @@ constexpr std::string_view batch_count = "num_batches_tracked";
 constexpr std::size_t most_listed = 10;        // names of one kind in a message
 constexpr std::size_t longest_compared = 200;  // characters; a file may have names of megabytes
 
-// Prefixes that wrappers add to every name of a state_dict.
-constexpr std::array<std::string_view, 2> wrappers{"module.", "_orig_mod."};
-
-struct Found {
-  const StateTensor* wanted = nullptr;
-  const StoredTensor* tensor = nullptr;
-};
+// What every PyTorch module may have: prefixes of wrappers, and the counts of batch norms.
+const WeightRules& common_rules() {
+  static const WeightRules rules{.prefixes = {"module.", "_orig_mod."},
+                                 .ignored = {std::string(batch_count)}};
+  return rules;
+}
 
 // Whether `name` is `last` or ends in it after a dot.
 bool ends_in(std::string_view name, std::string_view last) {
@@ -34,75 +32,191 @@ bool ends_in(std::string_view name, std::string_view last) {
   return name.empty() || name.back() == '.';
 }
 
-bool is_ignored(std::string_view name) {
-  return ends_in(name, batch_count) || name.starts_with(optimizer_prefix) ||
-         name.starts_with(average_prefix);
+bool ends_in_one(std::string_view name, const std::vector<std::string>& parts) {
+  return std::ranges::any_of(parts, [&](const std::string& part) { return ends_in(name, part); });
 }
 
-bool all_begin_with(const SafetensorsFile& file, std::string_view prefix) {
-  return !file.tensors().empty() &&
-         std::ranges::all_of(file.tensors(), [&](const StoredTensor& tensor) {
-           return tensor.name.starts_with(prefix);
-         });
+// What makes it no weight; empty if nothing does.
+std::string ignored_kind(std::string_view name, const WeightRules& rules) {
+  for (const WeightRules* each : {&common_rules(), &rules})
+    for (const std::string& part : each->ignored)
+      if (ends_in(name, part)) return part;
+  for (const std::string_view prefix : {optimizer_prefix, average_prefix})
+    if (name.starts_with(prefix)) return fmt::format("{}*", prefix);
+  return {};
 }
 
-// A model whose own names begin with a wrapper's prefix keeps them.
-std::string common_prefix(const SafetensorsFile& file, std::span<const StateTensor> state) {
-  std::string prefix;
+// The name of the model's tensor that this is another name of; empty if it is none.
+std::string tied_to(std::string_view name, const WeightRules& rules) {
+  const auto found =
+      std::ranges::find(rules.tied, name, &std::pair<std::string, std::string>::first);
+  return found == rules.tied.end() ? std::string() : found->second;
+}
+
+// A tensor of the file under the model's name.
+struct Named {
+  std::string_view name;
+  const StoredTensor* tensor = nullptr;
+};
+
+bool all_begin_with(const std::vector<Named>& tensors, std::string_view prefix,
+                    const WeightRules& rules) {
+  bool some = false;
+  for (const Named& named : tensors) {
+    const bool begins = named.name.starts_with(prefix);
+    if (!begins && tied_to(named.name, rules).empty()) return false;
+    some |= begins;
+  }
+  return some;
+}
+
+// Strips the prefixes. A model whose own names begin with one keeps them.
+std::vector<Named> named_tensors(const SafetensorsFile& file, std::span<const StateTensor> state,
+                                 const WeightRules& rules, std::string& stripped) {
+  std::vector<Named> tensors;
+  for (const StoredTensor& tensor : file.tensors()) tensors.push_back({tensor.name, &tensor});
+  std::vector<std::string> prefixes = common_rules().prefixes;
+  prefixes.insert(prefixes.end(), rules.prefixes.begin(), rules.prefixes.end());
   for (bool longer = true; longer;) {
     longer = false;
-    for (const std::string_view wrapper : wrappers) {
-      const std::string tried = prefix + std::string(wrapper);
-      const bool own = std::ranges::any_of(
-          state, [&](const StateTensor& tensor) { return tensor.name.starts_with(tried); });
-      if (own || !all_begin_with(file, tried)) continue;
-      prefix = tried;
+    for (const std::string& prefix : prefixes) {
+      const bool own = std::ranges::any_of(state, [&](const StateTensor& tensor) {
+        return tensor.name.starts_with(stripped + prefix);
+      });
+      if (own || !all_begin_with(tensors, prefix, rules)) continue;
+      for (Named& named : tensors)
+        if (named.name.starts_with(prefix)) named.name.remove_prefix(prefix.size());
+      stripped += prefix;
       longer = true;
     }
   }
-  return prefix;
+  return tensors;
 }
 
-bool fits(const StoredTensor& tensor, const Shape& shape) {
-  return is_float(tensor.type) &&
-         std::ranges::equal(tensor.shape, shape.extents(), [](std::uint64_t a, std::int64_t b) {
-           return a == static_cast<std::uint64_t>(b);
-         });
+std::vector<std::uint64_t> extents_of(const Shape& shape, bool transposed) {
+  std::vector<std::uint64_t> extents{shape.extents().begin(), shape.extents().end()};
+  if (transposed) std::ranges::reverse(extents);
+  return extents;
 }
 
-// Assigns the file's tensors to the model's, and lists those without a partner.
-std::vector<Found> match(const SafetensorsFile& file, std::span<const StateTensor> state,
-                         LoadReport& report) {
-  report.path = file.path().string();
-  report.wanted = state.size();
-  report.prefix = common_prefix(file, state);
-  std::vector<Found> found;
-  std::set<std::string_view> names;
-  for (const StateTensor& wanted : state) {
-    names.insert(wanted.name);
-    const StoredTensor* tensor = file.find(report.prefix + wanted.name);
+struct Found {
+  const StateTensor* wanted = nullptr;
+  const StoredTensor* tensor = nullptr;
+  bool transposed = false;
+};
+
+bool fits(const StoredTensor& tensor, const Shape& shape, bool transposed) {
+  return is_float(tensor.type) && tensor.shape == extents_of(shape, transposed);
+}
+
+// Assigns the tensors of a file to those of a model, and lists the ones without a partner.
+class Match {
+ public:
+  Match(const SafetensorsFile& file, std::span<const StateTensor> state, const WeightRules& rules,
+        LoadReport& report)
+      : file_(file), state_(state), rules_(rules), report_(report) {
+    report.path = file.path().string();
+    report.wanted = state.size();
+    tensors_ = named_tensors(file, state, rules, report.prefix);
+    for (const Named& named : tensors_) by_name_.emplace(named.name, named.tensor);
+  }
+
+  std::vector<Found> run() {
+    const bool transposed = is_transposed();
+    std::set<std::string_view> names;
+    for (const StateTensor& wanted : state_) {
+      names.insert(wanted.name);
+      add(wanted, transposed && ends_in_one(wanted.name, rules_.transposed));
+    }
+    for (const Named& named : tensors_)
+      if (!names.contains(named.name)) add_other(named);
+    return std::move(found_);
+  }
+
+ private:
+  const StoredTensor* find(std::string_view name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? nullptr : found->second;
+  }
+
+  bool is_transposed() const {
+    std::size_t plain = 0, reversed = 0;
+    for (const StateTensor& wanted : state_) {
+      const StoredTensor* tensor = find(wanted.name);
+      if (!tensor || wanted.shape.rank() != 2 || wanted.shape[0] == wanted.shape[1] ||
+          !ends_in_one(wanted.name, rules_.transposed))
+        continue;
+      plain += fits(*tensor, wanted.shape, false) ? 1 : 0;
+      reversed += fits(*tensor, wanted.shape, true) ? 1 : 0;
+    }
+    return plain == 0 && reversed > 0;
+  }
+
+  void add(const StateTensor& wanted, bool transposed) {
+    const StoredTensor* tensor = find(wanted.name);
     if (!tensor)
-      report.missing.push_back(wanted.name);
-    else if (!fits(*tensor, wanted.shape))
-      report.unfit.push_back({wanted.name, tensor->type, tensor->shape, wanted.shape});
+      report_.missing.push_back(wanted.name);
+    else if (fits(*tensor, wanted.shape, transposed))
+      found_.push_back({&wanted, tensor, transposed});
     else
-      found.push_back({&wanted, tensor});
+      add_unfit(wanted, *tensor);
   }
-  for (const StoredTensor& tensor : file.tensors()) {
-    const std::string_view name = std::string_view(tensor.name).substr(report.prefix.size());
-    if (names.contains(name)) continue;
-    if (is_ignored(name))
-      ++report.ignored;
-    else
-      report.unexpected.emplace_back(name);
+
+  void add_unfit(const StateTensor& wanted, const StoredTensor& tensor) {
+    report_.unfit.push_back({wanted.name, tensor.type, tensor.shape, wanted.shape});
+    for (const WeightRules::Extent& extent : rules_.extents)
+      if (extent.tensor == wanted.name && tensor.shape.size() == idx(wanted.shape.rank()) &&
+          tensor.shape[extent.axis] != extents_of(wanted.shape, false)[extent.axis])
+        report_.extents.push_back(fmt::format("{}={}", extent.option, tensor.shape[extent.axis]));
   }
-  return found;
+
+  void add_other(const Named& named) {
+    const std::string partner = tied_to(named.name, rules_);
+    if (const StoredTensor* tensor = partner.empty() ? nullptr : find(partner)) {
+      auto& list = same_values(*named.tensor, *tensor) ? report_.tied : report_.untied;
+      list.push_back(fmt::format("{} {} {}", named.name,
+                                 &list == &report_.tied ? "equals" : "differs from", partner));
+    } else if (const std::string kind = ignored_kind(named.name, rules_); !kind.empty()) {
+      ++report_.ignored;
+      report_.ignored_kinds.insert(kind);
+    } else {
+      report_.unexpected.emplace_back(named.name);
+    }
+  }
+
+  // NaN equals itself here: the values are compared as they are stored.
+  bool same_values(const StoredTensor& a, const StoredTensor& b) const {
+    if (a.shape != b.shape) return false;
+    const std::vector<float> left = read_values(file_, a), right = read_values(file_, b);
+    return std::ranges::equal(std::as_bytes(std::span(left)), std::as_bytes(std::span(right)));
+  }
+
+  const SafetensorsFile& file_;
+  std::span<const StateTensor> state_;
+  const WeightRules& rules_;
+  LoadReport& report_;
+  std::vector<Named> tensors_;
+  std::map<std::string_view, const StoredTensor*> by_name_;
+  std::vector<Found> found_;
+};
+
+std::vector<float> transpose(const std::vector<float>& values, std::size_t rows) {
+  const std::size_t columns = rows == 0 ? 0 : values.size() / rows;
+  std::vector<float> result(values.size());
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0; column < columns; ++column)
+      result[column * rows + row] = values[row * columns + column];
+  return result;
 }
 
 void load(const SafetensorsFile& file, const Found& found, Store& store, LoadReport& report) {
-  const std::vector<float> values = read_values(file, *found.tensor);
+  std::vector<float> values = read_values(file, *found.tensor);
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
     report.not_finite.push_back(found.wanted->name);
+  if (found.transposed) {
+    values = transpose(values, found.tensor->shape[0]);
+    ++report.transposed;
+  }
   write(store, *found.wanted, values);
   ++report.loaded;
   report.elements += static_cast<std::int64_t>(values.size());
@@ -185,7 +299,7 @@ LoadReport load_weights(const std::filesystem::path& path, Store& store,
   const SafetensorsFile file(path);
   LoadReport report;
   const std::vector<StateTensor> state = state_of(store);
-  const std::vector<Found> found = match(file, state, report);
+  const std::vector<Found> found = Match(file, state, options.rules, report).run();
   if (found.empty() || (!options.allow_missing && !report.is_whole()))
     fail<DataError>("{}: weights of another model: {} of its {} tensors fit; {}{}", report.path,
                     found.size(), report.wanted, report.problems(),
@@ -215,6 +329,11 @@ std::string LoadReport::problems() const {
   if (!unfit.empty())
     parts.push_back(
         fmt::format("{} of another shape or type: {}", unfit.size(), listed(unfit, text_of)));
+  for (const std::string& text : untied)
+    parts.push_back(fmt::format("{}, but they are one tensor in the model", text));
+  if (!extents.empty())
+    parts.push_back(
+        fmt::format("the file has --model-option {}", fmt::join(extents, " --model-option ")));
   if (!foreign.empty())
     parts.push_back(
         fmt::format("the file's names begin with {0}: `warpstep weights convert {1} "
@@ -232,12 +351,16 @@ std::vector<std::string> LoadReport::lines() const {
     lines.push_back(fmt::format("  left as initialised: {}", listed(unfit, text_of)));
   if (!unexpected.empty())
     lines.push_back(fmt::format("  only in the file: {}", listed(unexpected)));
+  if (!untied.empty()) lines.push_back(fmt::format("  not loaded: {}", fmt::join(untied, ", ")));
   std::vector<std::string> notes;
   if (!prefix.empty()) notes.push_back(fmt::format("stripped {} from all names", prefix));
   for (const auto& [type, count] : converted)
     notes.push_back(fmt::format("converted {} tensors of {} to F32", count, name(type)));
   if (ignored > 0)
-    notes.push_back(fmt::format("ignored {} tensors: num_batches_tracked, optimizer.*", ignored));
+    notes.push_back(fmt::format("ignored {} tensors: {}", ignored, fmt::join(ignored_kinds, ", ")));
+  if (transposed > 0)
+    notes.push_back(fmt::format("transposed {} matrices that the file has [out,in]", transposed));
+  notes.insert(notes.end(), tied.begin(), tied.end());
   if (!notes.empty()) lines.push_back(fmt::format("  {}", fmt::join(notes, "; ")));
   if (!not_finite.empty())
     lines.push_back(fmt::format("  WARNING: infinite values or NaN in {}", listed(not_finite)));

@@ -4,10 +4,12 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/files/safetensors.h"
+#include "engine/files/weight_rules.h"
 #include "engine/run/store.h"
 
 namespace warpstep {
@@ -28,6 +30,8 @@ struct LoadOptions {
   // none fits is an error anyway.
   bool allow_missing = false;
   std::string fix{};  // advice at the end of the error if the file does not fit
+  // Of the model, besides those of every PyTorch module.
+  WeightRules rules{};
 };
 
 // A tensor of the file whose type or shape differs from the model's tensor of that name.
@@ -46,12 +50,19 @@ struct LoadReport {
   std::vector<std::string> missing;     // in the file; names of the model
   std::vector<std::string> unexpected;  // in the model; names of the file, without the prefix
   std::vector<UnfitTensor> unfit;       // neither loaded nor missing
+  std::vector<std::string> untied;      // tied names of the file whose values differ
+  std::vector<std::string> extents;     // assignments of options that fit the file: "vocabulary=8"
   std::map<StoredType, int> converted;  // tensors that were not F32
   std::string prefix;                   // of all names in the file, stripped
-  std::size_t ignored = 0;              // num_batches_tracked and tensors of an optimiser
+  std::size_t ignored = 0;              // tensors that are no weights, or an optimiser's
+  std::set<std::string> ignored_kinds;  // of them: the rules' parts of names, "optimizer.*"
+  std::vector<std::string> tied;        // names of the file: "lm_head.weight equals wte.weight"
+  std::size_t transposed = 0;           // matrices that the file has the other way round
   std::vector<std::string> not_finite;  // loaded tensors with infinite values or NaN
 
-  bool is_whole() const { return missing.empty() && unexpected.empty() && unfit.empty(); }
+  bool is_whole() const {
+    return missing.empty() && unexpected.empty() && unfit.empty() && untied.empty();
+  }
   // A summary: one line for the loaded tensors, and one line per kind of problem or conversion.
   std::vector<std::string> lines() const;
   // Everything that does not fit, in one line, at most ten names of each kind.
@@ -59,9 +70,9 @@ struct LoadReport {
 };
 
 // Loads tensors of F32, F16, BF16 and F64, in any order; `module.` or `_orig_mod.` before all names
-// (DistributedDataParallel, torch.compile) is stripped. Throws DataError naming everything that is
-// missing, unexpected or of another shape, before anything is loaded; and for a tensor that fails
-// its checksum.
+// (DistributedDataParallel, torch.compile) is stripped, and the rules of the model apply. Throws
+// DataError naming everything that is missing, unexpected, of another shape or not tied, before
+// anything is loaded; and for a tensor that fails its checksum.
 LoadReport load_weights(const std::filesystem::path& path, Store& store,
                         const LoadOptions& options = {});
 

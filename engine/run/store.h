@@ -55,8 +55,9 @@ class Store {
   void fix_layouts(Graph& graph) const;
 
   // Sets every parameter and buffer to its `initial`; an element is a function of (seed, parameter,
-  // element in PyTorch's order). Stores the seed in the state.
+  // element in PyTorch's order), whatever the number of threads. Stores the seed in the state.
   void initialize(std::uint64_t seed);
+  void initialize_buffers();  // only these: for parameters that a file has
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;

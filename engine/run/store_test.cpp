@@ -139,6 +139,38 @@ TEST(Initialize, DrawsInPyTorchsOrder) {
     ASSERT_EQ(weight[e], (2 * uniform(draw(7, Purpose::parameters, 0, e / 4)[e % 4]) - 1) * bound);
 }
 
+// Large enough for several threads, in extents that no square of the transposition divides.
+TEST(Initialize, IsTheSameForAnyNumberOfThreads) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {2, 3, 3, 131}});
+  const Tensor h = conv("conv", x, {.out = 130});
+  const Tensor y = linear("first", flatten(h), {.out = 137});
+  cross_entropy(linear("fc", y, {.out = 1031}, {.transposed = true}),
+                g.input("labels", {DType::i32, {2}}));
+  StepOptions options;
+  options.training = false;
+  Program program(compile_step(std::move(g), options), open_backend("ref"));
+  program.store().initialize(9);
+  for (const std::size_t p : {0U, 4U}) {
+    const Shape shape = program.store().torch_shape(p);
+    const std::vector<float> values = program.store().read(p);
+    const auto bound =
+        static_cast<float>(1 / std::sqrt(p == 0 ? 131 * 9.0 : static_cast<double>(shape[0])));
+    for (std::size_t e = 0; e < values.size(); ++e) {
+      const auto words = draw(9, Purpose::parameters, static_cast<std::uint32_t>(p), e / 4);
+      ASSERT_EQ(values[e], (2 * uniform(words[e % 4]) - 1) * bound) << p << ' ' << e;
+    }
+    // [O,I,H,W] is stored as [O,H,W,I], and the transposed [in,out] as [out,in].
+    const std::int64_t outer = p == 0 ? 130 : 1, in = p == 0 ? 131 : 137,
+                       columns = p == 0 ? 9 : 1031;
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t r = 0; r < in; ++r)
+        for (std::int64_t c = 0; c < columns; ++c)
+          ASSERT_EQ(stored(program, p)[(o * columns + c) * in + r],
+                    static_cast<double>(values[idx((o * in + r) * columns + c)]));
+  }
+}
+
 // torch.nn.Conv2d and Linear: uniform in +-1 / sqrt(fan_in), whose variance is 1 / (3 fan_in).
 TEST(Initialize, HasPyTorchsDistribution) {
   Program program(model_step("cifar10cnn", 1), open_backend("ref"));

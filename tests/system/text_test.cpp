@@ -77,6 +77,38 @@ TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
   EXPECT_EQ(Json::parse(again.out)["loss"], loss);
 }
 
+TEST_F(Text, GoesToTransformersAndBack) {
+  const std::string folder = folder_ / "exported";
+  ASSERT_EQ(run(with(start(out_), "--steps", "10", "--ema", "0.9")).exit_code, 0);
+  const Ended exported = run({"weights", "export", out_, folder});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(exported.out, AllOf(HasSubstr("model.safetensors: 16 tensors, "),
+                                  HasSubstr("average"), HasSubstr("7 of them biases of zeros")));
+  EXPECT_THAT(exported.err, HasSubstr("no tokenizer.json"));
+  const Json config = read_json(folder + "/config.json");
+  EXPECT_EQ(config["n_layer"], 1);
+  EXPECT_EQ(config["n_embd"], 32);
+  EXPECT_EQ(config["vocab_size"], 7);
+  // config.json beside the weights replaces the layers and width of gpt2.
+  const std::vector<std::string> eval{
+      "eval",   "gpt2",       "--weights", folder + "/model.safetensors",
+      "--data", data_,        "--batch",   "8",
+      "--json", "--sequence", "16",        "--device",
+      "cpu"};
+  const Ended theirs = run(eval), ours = run({"eval", out_, "--json"});
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  EXPECT_THAT(theirs.err,
+              HasSubstr("config.json: --model-option bias=yes --model-option gelu=erf"));
+  EXPECT_EQ(Json::parse(theirs.out)["loss"], Json::parse(ours.out)["loss"]);
+
+  const Ended other = run(with(eval, "--model-option", "heads=2"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("--model-option heads=2: "), HasSubstr("has heads=4")));
+  const Ended again = run({"weights", "export", out_, folder});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("not an empty folder"));
+}
+
 TEST_F(Text, ResumesInMidEpochBitForBit) {
   const std::string alone = folder_ / "alone";
   ASSERT_EQ(run(with(start(alone), "--steps", "20")).exit_code, 0);

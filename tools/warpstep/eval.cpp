@@ -15,6 +15,7 @@
 #include "engine/run/runner.h"
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
@@ -131,6 +132,7 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
 
 // Measuring it on other images than the training images would be a silent mistake.
 void require_normalization(RunOptions& options, const Source& source) {
+  if (source.is_text()) return;
   if (options.mean.empty() && options.std.empty() && source.recipe.normalizes())
     fail<UsageError>(
         "give the --mean and --std that these weights were trained with; torchvision's are --mean "

@@ -51,12 +51,14 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
         "run to use others");
 }
 
-nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store) {
+nlohmann::ordered_json load_start_weights(const StartWeights& weights, const std::string& model,
+                                          Store& store) {
   if (weights.file.empty()) return nullptr;
   const LoadReport report =
       load_weights(weights.file, store,
                    {.allow_missing = weights.allow_missing,
-                    .fix = "--allow-missing loads what fits and leaves the rest as initialised"});
+                    .fix = "--allow-missing loads what fits and leaves the rest as initialised",
+                    .rules = models::weight_rules_of(models::find(model))});
   for (const std::string& line : report.lines()) say("{}\n", line);
   return {{"file", std::filesystem::absolute(weights.file).string()},
           {"loaded", report.loaded},

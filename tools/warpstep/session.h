@@ -25,9 +25,10 @@ void declare_start_weights(const Parser& parser, StartWeights& weights, const ch
 // UsageError for --allow-missing without --weights, and for --weights with --resume.
 void check_start_weights(const StartWeights& weights, bool resumes);
 
-// Loads the file, if one is given, and prints what was loaded to stderr. Returns the record for
-// config.json; null without weights.
-nlohmann::ordered_json load_start_weights(const StartWeights& weights, Store& store);
+// Loads the file, if one is given, into `model`'s store and prints what was loaded to stderr.
+// Returns the record for config.json; null without weights.
+nlohmann::ordered_json load_start_weights(const StartWeights& weights, const std::string& model,
+                                          Store& store);
 
 struct Device {
   std::shared_ptr<Backend> backend;

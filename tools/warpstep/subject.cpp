@@ -8,6 +8,7 @@
 #include "engine/files/checkpoint.h"
 #include "models/zoo.h"
 #include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/huggingface.h"
 
 namespace warpstep::tools {
 
@@ -38,6 +39,7 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
     options.model = models::find(request.run).name;
     if (!weights)
       fail<UsageError>("{} is a model, not a run; give its weights: --weights FILE", request.run);
+    adopt_config_beside(request.weights, options);
     return;
   }
   checkpoint_ = chosen();
@@ -47,6 +49,7 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
   });
   const std::string file = checkpoint_.string();
   options = merged(parser, typed, stored_options(*config_, file, parser, typed), handled);
+  adopt_config_beside(request.weights, options);
 }
 
 fs::path Subject::file() const {
@@ -54,11 +57,14 @@ fs::path Subject::file() const {
 }
 
 void Subject::load(Store& store) {
-  store.initialize(0);  // buffers that no checkpoint has: the loss's class weights
+  if (request_.weights.allow_missing)
+    store.initialize(0);
+  else
+    store.initialize_buffers();  // some are in no file: the loss's class weights
   if (request_.weights.file.empty())
     of_checkpoint_that_stays([&] { load_parameters(checkpoint_, store, !request_.raw_weights); });
   else
-    load_start_weights(request_.weights, store);
+    load_start_weights(request_.weights, options.model, store);
 }
 
 fs::path Subject::chosen() const {

@@ -15,6 +15,7 @@
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/line_file.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
@@ -270,10 +271,11 @@ int train(const Parser& parser, const TrainRequest& request) {
   }
   RunOptions options = resolve_options(parser, request, resumed);
   check_start_weights(request.weights, resumed.has_value());
+  adopt_config_beside(request.weights, options);
   check_profile_options(options);  // refuse before doing anything
   Profiling profiling(options);
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
-  Json weights = load_start_weights(request.weights, job.step->store());
+  Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
   if (resumed) weights = resumed->config->value("weights", Json());
   Progress progress;
   if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());

@@ -1,4 +1,4 @@
-// warpstep weights: describes safetensors files and converts them.
+// warpstep weights: describes safetensors files and converts them; export is in huggingface.cpp.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +12,7 @@
 #include "engine/core/error.h"
 #include "engine/files/safetensors_values.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -234,7 +235,9 @@ Run declare_weights(Parser parser) {
   return declare_group(parser, {{"info", "print names, shapes and statistics of a file's tensors",
                                  declare_weights_info},
                                 {"convert", "change names or precision, or leave the optimiser out",
-                                 declare_weights_convert}});
+                                 declare_weights_convert},
+                                {"export", "write a language model for Hugging Face's transformers",
+                                 declare_weights_export}});
 }
 
 const Command weights_command("weights", "look into safetensors files and convert them",

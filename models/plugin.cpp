@@ -16,8 +16,8 @@ void add(const Model& model, const std::string& path) {
   const auto known = paths.find(model.name);
   if (known != paths.end() && known->second == path) return;
   if (std::ranges::find(zoo(), model.name, &Model::name) != zoo().end())
-    fail<DataError>("--plugin {}: its model '{}' has the name of one of {}; rename it", path,
-                    model.name, known == paths.end() ? "Warpstep's own" : known->second);
+    fail<UsageError>("--plugin {}: its model '{}' has the name of one of {}; rename it", path,
+                     model.name, known == paths.end() ? "Warpstep's own" : known->second);
   paths.emplace(model.name, path);
   add_model(model);
 }
@@ -26,18 +26,19 @@ void add(const Model& model, const std::string& path) {
 
 void load_plugin(const std::filesystem::path& file) {
   const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
-  if (!std::filesystem::exists(path))
-    fail<DataError>("--plugin {}: there is no such file", path.string());
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    fail<UsageError>("--plugin {}: there is no such file", path.string());
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail<DataError>("--plugin {}: it does not load: {}", path.string(), dlerror());
+  if (!library) fail<UsageError>("--plugin {}: it does not load: {}", path.string(), dlerror());
   const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(library, "warpstep_plugin"));
   if (!entry)
-    fail<DataError>(
+    fail<UsageError>(
         "--plugin {}: this library has no WARPSTEP_PLUGIN(...) (models/plugin.h): it is no plugin",
         path.string());
   const Plugin& plugin = *entry();
   if (plugin.interface != plugin_interface())
-    fail<DataError>(
+    fail<UsageError>(
         "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those "
         "of this one ({}, commit {})",
         path.string(), version(), commit());

@@ -25,7 +25,7 @@ struct Plugin {
 };
 
 // Adds the plugin's models to the zoo; a file that is loaded already adds nothing. Not while other
-// threads use the zoo. Throws DataError naming the file: one that does not load, is no plugin, was
+// threads use the zoo. Throws UsageError naming the file: one that does not load, is no plugin, was
 // compiled for another Warpstep, or has a model whose name is taken.
 void load_plugin(const std::filesystem::path& file);
 

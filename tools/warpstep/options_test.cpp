@@ -245,6 +245,7 @@ const Json& all_changed() {
                             {"keep_checkpoints", 0},
                             {"keep_best", false},
                             {"tensorboard", true},
+                            {"plugin", WARPSTEP_BINARY_DIR "/lib/naive_loss.so"},
                             {"out", "run"}};
   return changed;
 }

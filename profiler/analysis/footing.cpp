@@ -15,6 +15,7 @@ constexpr const char* not_recorded = "not recorded";
 
 std::string value_text(const Json& value) {
   if (value.is_null()) return not_recorded;
+  if (value == "" || value == Json::array()) return "none";
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

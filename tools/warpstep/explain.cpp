@@ -11,6 +11,7 @@
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/throughput.h"
 
 namespace warpstep::tools {
 namespace {
@@ -104,7 +105,10 @@ int explain_model(const ExplainOptions& options) {
   } else if (options.plans) {
     fmt::print("{}\non {}\n\n{}", title, program.backend().describe(), explain_plans(program));
   } else {
-    fmt::print("{}\n{}\n{}", title, explain(program), explain_fusions(graph, step));
+    const std::string floor =
+        floor_line(program.graph(), program.backend().describe(), options.run.precision);
+    fmt::print("{}\n{}{}\n{}", title, explain(program), floor.empty() ? "" : "\n" + floor,
+               explain_fusions(graph, step));
   }
   return done;
 }

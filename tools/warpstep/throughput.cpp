@@ -14,19 +14,36 @@
 namespace warpstep::tools {
 namespace {
 
-// NVIDIA's data sheets: TFLOP/s of dense matrix products with fp32 sums.
+// NVIDIA's data sheets: TFLOP/s of dense matrix products with fp32 sums, and GB/s of memory, 0
+// where products of one name differ in it.
 struct DataSheet {
   std::string_view product;  // the beginning of the device's name
-  double bits16, tf32, fp32;
+  double bits16, tf32, fp32, bandwidth;
 };
 constexpr std::array data_sheets{
-    DataSheet{"NVIDIA A100", 312, 156, 19.5},
-    DataSheet{"NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9},
-    DataSheet{"NVIDIA H100 PCIe", 756, 378, 51},
-    DataSheet{"NVIDIA H200 (", 989.4, 494.7, 66.9},  // not the NVL, which is slower
-    DataSheet{"NVIDIA L40S", 362, 183, 91.6},
-    DataSheet{"NVIDIA L4 (", 121, 60, 30.3},
+    DataSheet{"NVIDIA A100", 312, 156, 19.5, 0},
+    DataSheet{"NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 3350},
+    DataSheet{"NVIDIA H100 PCIe", 756, 378, 51, 2000},
+    DataSheet{"NVIDIA H200 (", 989.4, 494.7, 66.9, 4800},  // not the NVL, which is slower
+    DataSheet{"NVIDIA L40S", 362, 183, 91.6, 864},
+    DataSheet{"NVIDIA L4 (", 121, 60, 30.3, 300},
 };
+
+const DataSheet* data_sheet_of(const std::string& device) {
+  const auto found = std::ranges::find_if(
+      data_sheets, [&](const DataSheet& sheet) { return device.starts_with(sheet.product); });
+  return found == data_sheets.end() ? nullptr : &*found;
+}
+
+// The roofline's time of a step, in seconds.
+double floor_of(const Graph& step, double flops_per_second, double bytes_per_second) {
+  double floor = 0;
+  for (const Node& node : step.nodes) {
+    const Cost cost = step.cost(node);
+    floor += std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+  }
+  return floor;
+}
 
 }  // namespace
 
@@ -42,15 +59,26 @@ double model_flops(const Graph& step) {
 }
 
 Peak data_sheet_peak(const std::string& name, const std::string& precision) {
-  for (const DataSheet& sheet : data_sheets) {
-    if (!name.starts_with(sheet.product)) continue;
-    const double tflops = precision == "fp32"   ? sheet.fp32
-                          : precision == "tf32" ? sheet.tf32
-                                                : sheet.bits16;
-    return {1e12 * tflops,
-            fmt::format("data sheet of {}, {}", name.substr(0, name.find(" (")), precision)};
-  }
-  return {};
+  const DataSheet* const sheet = data_sheet_of(name);
+  if (!sheet) return {};
+  const double tflops = precision == "fp32"   ? sheet->fp32
+                        : precision == "tf32" ? sheet->tf32
+                                              : sheet->bits16;
+  return {1e12 * tflops,
+          fmt::format("data sheet of {}, {}", name.substr(0, name.find(" (")), precision)};
+}
+
+std::string floor_line(const Graph& step, const std::string& device, const std::string& precision) {
+  const DataSheet* const sheet = data_sheet_of(device);
+  if (!sheet || sheet->bandwidth <= 0) return {};
+  const Peak peak = data_sheet_peak(device, precision);
+  const double floor = floor_of(step, peak.flops_per_second, 1e9 * sheet->bandwidth);
+  return fmt::format(
+      "floor       {}: each call at the longer of its FLOPs at {:.0f} TFLOP/s and its bytes at "
+      "{:.1f} "
+      "TB/s ({})\n",
+      profiler::quantity(1e9 * floor, profiler::Unit::ns), 1e-12 * peak.flops_per_second,
+      1e-3 * sheet->bandwidth, peak.source);
 }
 
 Peak arithmetic_peak(const Device& device, const std::string& precision) {
@@ -96,11 +124,7 @@ nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_
     return nlohmann::ordered_json::object();
   const double flops_per_second = peaks["flops_per_second"].at(precision);
   const double bytes_per_second = peaks["bytes_per_second"];
-  double floor = 0;
-  for (const Node& node : step.nodes) {
-    const Cost cost = step.cost(node);
-    floor += std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
-  }
+  const double floor = floor_of(step, flops_per_second, bytes_per_second);
   return {{"floor_ms", 1e3 * floor}, {"share", floor / step_seconds}};
 }
 

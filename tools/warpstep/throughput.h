@@ -25,6 +25,10 @@ Peak arithmetic_peak(const Device& device, const std::string& precision);
 // `name` as the CUDA backend describes its device: "NVIDIA H200 (sm_90, ...".
 Peak data_sheet_peak(const std::string& name, const std::string& precision);
 
+// "floor  75.2 ms: each call at the longer of ...", the least time of a step by the data sheet of
+// this GPU, named as for data_sheet_peak(); empty for devices that are not listed.
+std::string floor_line(const Graph& step, const std::string& device, const std::string& precision);
+
 struct Throughput {
   double flops_per_step = 0;
   Peak peak;

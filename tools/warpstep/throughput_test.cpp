@@ -6,6 +6,7 @@
 
 #include "models/build.h"
 #include "models/zoo.h"
+#include "profiler/analysis/table.h"
 
 namespace warpstep::tools {
 namespace {
@@ -66,6 +67,20 @@ TEST(Throughput, OfAGpuIsComparedWithItsDataSheet) {
   EXPECT_EQ(data_sheet_peak("NVIDIA L40S (sm_89", "fp32").flops_per_second, 91.6e12);
   EXPECT_EQ(data_sheet_peak("NVIDIA H200 NVL (sm_90", "bf16").flops_per_second, 0);
   EXPECT_EQ(data_sheet_peak("NVIDIA GeForce RTX 9999 (sm_190", "bf16").flops_per_second, 0);
+}
+
+TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
+  const Graph step = step_of("mlp");
+  const nlohmann::ordered_json peaks{{"flops_per_second", {{"bf16", 989.4e12}}},
+                                     {"bytes_per_second", 4.8e12}};
+  const double ms = roofline_json(step, peaks, "bf16", 1)["floor_ms"];
+  const std::string line = floor_line(step, "NVIDIA H200 (sm_90, 132 SMs", "bf16");
+  EXPECT_TRUE(line.starts_with("floor") &&
+              line.find(profiler::quantity(1e6 * ms, profiler::Unit::ns) + ": each call") !=
+                  line.npos)
+      << line;
+  EXPECT_EQ(floor_line(step, "NVIDIA A100-SXM4-80GB (sm_80", "bf16"), "") << "of 40 or 80 GB";
+  EXPECT_EQ(floor_line(step, "AVX-512, 2 threads", "fp32"), "");
 }
 
 TEST(Roofline, AddsUpTheFloorsOfTheCalls) {

@@ -8,6 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/random.h"
+#include "engine/run/runner.h"
 
 namespace warpstep::bench {
 namespace {
@@ -94,6 +95,8 @@ void Rotation::launch() {
 }
 
 double Rotation::run() {
+  // As in a step: on a CPU denormals are flushed, which some loops would otherwise meet.
+  const StepScope scope(trials_[0]->program().backend());
   const auto begin = SteadyClock::now();
   for (int i = 0; i < launches_; ++i) launch();
   stream_->wait();

@@ -57,13 +57,15 @@ Graph build_text(const Model& model, const BuildOptions& options) {
   const Settings settings =
       options.settings.text().empty() ? resolve_settings(model) : options.settings;
   const std::int64_t of_data = options.vocabulary > 0 ? options.vocabulary : gpt2_vocabulary;
-  const std::int64_t own = settings.whole("vocabulary");
+  const std::int64_t own = settings.whole_or("vocabulary", 0);
   if (own > 0 && own < options.vocabulary)
     fail<UsageError>(
         "--model-option vocabulary={}: the data have {} tokens; use at least as many, or leave the "
         "option out",
         own, options.vocabulary);
-  const std::int64_t sequence = options.sequence > 0 ? options.sequence : settings.whole("context");
+  const std::int64_t sequence =
+      options.sequence > 0 ? options.sequence : settings.whole_or("context", 0);
+  if (sequence == 0) fail<UsageError>("{}: give the --sequence; it has no context", model.name);
   const Type tokens{DType::i32, {options.batch * sequence}};
   const Role role = options.uploaded ? Role::resident : Role::input;
   Graph graph;

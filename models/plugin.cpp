@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/core/error.h"
 #include "engine/core/version.h"
@@ -42,6 +43,11 @@ void load_plugin(const std::filesystem::path& file) {
         "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those "
         "of this one ({}, commit {})",
         path.string(), version(), commit());
+  std::set<std::string_view> names;
+  for (const Model& model : plugin.models)
+    if (!names.insert(model.name).second)
+      fail<UsageError>("--plugin {}: two of its models are called '{}'; rename one", path.string(),
+                       model.name);
   for (const Model& model : plugin.models) add(model, path.string());
 }
 

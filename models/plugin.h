@@ -9,9 +9,15 @@
 namespace warpstep::models {
 
 // Differs between builds whose headers describe models and graphs differently: a plugin must be
-// compiled with the headers of the Warpstep that loads it.
+// compiled with the headers of the Warpstep that loads it. What it mixes are the sizes of what is
+// exchanged and the names of all ops in their order.
 constexpr std::uint64_t plugin_interface() {
-  std::uint64_t mixed = 1;  // counts changes that sizes do not show
+  std::uint64_t mixed = 1;  // counts changes that show in neither, as in an enumeration
+#define WARPSTEP_MIX_NAME(Op)   \
+  for (const char letter : #Op) \
+    mixed = mixed * 1099511628211ULL + static_cast<unsigned char>(letter);
+  WARPSTEP_EACH_OP(WARPSTEP_MIX_NAME)
+#undef WARPSTEP_MIX_NAME
   for (const std::size_t size :
        {sizeof(Model), sizeof(Tokens), sizeof(Settings), sizeof(Graph), sizeof(Node), sizeof(Value),
         sizeof(AnyOp), std::variant_size_v<AnyOp>, sizeof(Parameter)})

@@ -29,6 +29,12 @@ class Settings {
            std::span<const std::string> assignments);
 
   std::int64_t whole(std::string_view name) const;
+  // `otherwise` if the table has no setting of this name.
+  std::int64_t whole_or(std::string_view name, std::int64_t otherwise) const {
+    for (const Setting& setting : table_)
+      if (setting.name == name) return whole(name);
+    return otherwise;
+  }
   double share(std::string_view name) const;
   const std::string& word(std::string_view name) const;
   // "layers=12 heads=12 ...", all of them.

@@ -2,6 +2,8 @@
 // in Warpstep's own files, and conversion of whole files. Large tensors are read in pieces.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -77,6 +79,13 @@ struct ConvertReport {
   std::uint64_t bytes = 0;     // of the written file
   std::uint64_t infinite = 0;  // values that were finite and are beyond the new type's range
 };
+
+// For a person, if ConvertReport::infinite is above 0; `type`: "f16".
+inline std::string infinite_warning(std::uint64_t infinite, std::string_view type) {
+  return fmt::format(
+      "warning: {} value{} beyond the range of {} became infinite; bf16 has the range of f32",
+      infinite, infinite == 1 ? "" : "s", type);
+}
 
 // Writes the tensors of `in` to `out` with other names or another precision: atomically, with one
 // piece of a tensor in memory at a time, in the order of `in` but wide elements first. Of

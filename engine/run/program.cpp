@@ -52,7 +52,7 @@ void Program::allocate() {
 
 void Program::enqueue(std::size_t index) {
   const Call& call = calls_[index];
-  if (!runs(index)) return;
+  if (!runs(index)) return;  // never the last call, which is the report
   if (lanes_.lane[idx(call.node)] == 0) {
     wait_for_lane(call.node);
     call.kernel->enqueue(*stream_, call.buffers());

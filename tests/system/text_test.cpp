@@ -75,6 +75,9 @@ TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
   const Ended again = run({"eval", out_, "--json"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(Json::parse(again.out)["loss"], loss);
+  const std::vector<std::string> listing{"explain", "gpt2-nano", "--device", "ref", "--batch", "1"};
+  EXPECT_THAT(run(with(listing, "--stats-every", "5")).out,
+              AllOf(HasSubstr("h.0/activation_statistics"), HasSubstr("/update_statistics adam")));
 }
 
 TEST_F(Text, GoesToTransformersAndBack) {
@@ -104,6 +107,16 @@ TEST_F(Text, GoesToTransformersAndBack) {
   const Ended other = run(with(eval, "--model-option", "heads=2"));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr("--model-option heads=2: "), HasSubstr("has heads=4")));
+  // A tokenizer of other data, which would give tokens that the model does not have.
+  std::ofstream(folder_ / "text") << "some text\n";
+  ASSERT_EQ(run({"data", "tokenize", folder_ / "text", folder_ / "bytes", "--tokenizer", "byte"})
+                .exit_code,
+            0);
+  std::filesystem::copy_file(folder_ / "bytes/tokenizer.json", out_ + "/tokenizer.json");
+  const Ended foreign = run({"weights", "export", out_, folder_ / "foreign"});
+  EXPECT_EQ(foreign.exit_code, 1);
+  EXPECT_THAT(foreign.err, HasSubstr("tokens, and the model has 7: it is not the tokenizer"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "foreign"));
   const Ended again = run({"weights", "export", out_, folder});
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("not an empty folder"));

@@ -61,6 +61,7 @@ StepOptions step_options(const ExplainOptions& options, const models::Model& mod
   step.precision = parse_precision(options.run.precision);
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
   step.recompute = options.run.recompute;
+  step.statistics = options.run.stats_every > 0;
   return options_for(backend, step);
 }
 

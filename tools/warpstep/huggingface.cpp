@@ -59,8 +59,11 @@ struct Trained {
   std::string tokenizer;  // path of tokenizer.json; empty: none
 };
 
-// Beside the run's tokens, whose absolute path is the only one that holds in any folder.
-std::string tokenizer_of(const OrderedJson& config) {
+// The run's own copy, or beside its tokens, whose absolute path is the only one that holds in any
+// folder.
+std::string tokenizer_of(const fs::path& checkpoint, const OrderedJson& config) {
+  const fs::path own = checkpoint.parent_path() / "tokenizer.json";
+  if (fs::exists(own)) return own.string();
   const auto data = config.find("data");
   if (data == config.end() || !data->is_object() || !data->contains("tokenizer")) return {};
   const auto place = data->find("folder");
@@ -75,20 +78,20 @@ Trained open_trained(const ExportRequest& request) {
                            ? fs::path(request.run)
                            : chosen_checkpoint(request.run, request.checkpoint);
   const CheckpointInfo info = read_checkpoint_info(trained.checkpoint);
-  const models::Model& model = models::find(info.model);
-  if (!model.is_text())
-    fail<UsageError>(
-        "{}: transformers have no model like {}; for PyTorch: warpstep weights convert {} OUT "
-        "--drop-optimizer",
-        trained.checkpoint.string(), info.model, trained.checkpoint.string());
   const auto config = parse_json<OrderedJson>(info.config_json);
   Parser nothing_given;
   RunOptions options;
   declare_run_options(nothing_given, options, eval_only);
   const RunOptions stored =
       stored_options(config, trained.checkpoint.string(), nothing_given, options);
+  const models::Model& model = models::find(info.model);  // one of a plugin is loaded by now
+  if (model.table != models::gpt2_settings)
+    fail<UsageError>(
+        "{}: transformers have no model like {}; for PyTorch: warpstep weights convert {} OUT "
+        "--drop-optimizer",
+        trained.checkpoint.string(), info.model, trained.checkpoint.string());
   trained.settings = models::resolve_settings(model, stored.model_option);
-  trained.tokenizer = tokenizer_of(config);
+  trained.tokenizer = tokenizer_of(trained.checkpoint, config);
   return trained;
 }
 
@@ -105,20 +108,32 @@ std::vector<StoredTensor> missing_biases(const SafetensorsFile& file) {
   return zeros;
 }
 
-// Copies the run's tokenizer; returns its token for the end of a text.
-std::optional<std::int64_t> export_tokenizer(const Trained& trained, const fs::path& folder) {
+// The run's tokenizer; null, with a message, if it has none. Throws DataError for one with more
+// tokens than the model.
+std::unique_ptr<data::Tokenizer> tokenizer_for(const Trained& trained, std::int64_t vocabulary) {
   if (trained.tokenizer.empty() || !fs::exists(trained.tokenizer)) {
     say("{}\n", trained.tokenizer.empty()
                     ? "the run's data have no tokenizer.json: none is written"
                     : trained.tokenizer + ": is gone, so no tokenizer is written");
-    return {};
+    return nullptr;
   }
-  const auto tokenizer = data::load_tokenizer(trained.tokenizer);
-  data::save_tokenizer(*tokenizer, (folder / "tokenizer.json").string());
+  auto tokenizer = data::load_tokenizer(trained.tokenizer);
+  if (tokenizer->vocabulary() > vocabulary)
+    fail<DataError>(
+        "{}: has {} tokens, and the model has {}: it is not the tokenizer that the run was trained "
+        "with; put that one there, or remove the file to export none",
+        trained.tokenizer, tokenizer->vocabulary(), vocabulary);
+  return tokenizer;
+}
+
+// Writes it for transformers; returns its token for the end of a text.
+std::optional<std::int64_t> export_tokenizer(const data::Tokenizer& tokenizer,
+                                             const Trained& trained, const fs::path& folder) {
+  data::save_tokenizer(tokenizer, (folder / "tokenizer.json").string());
   OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                      {"model_max_length", trained.settings.whole("context")},
                      {"clean_up_tokenization_spaces", false}};
-  const std::optional<std::int32_t> end = tokenizer->end_of_text();
+  const std::optional<std::int32_t> end = tokenizer.end_of_text();
   if (end)
     for (const char* key : {"bos_token", "eos_token", "unk_token"})
       config[key] = data::end_of_text_name;
@@ -136,14 +151,17 @@ int export_weights(const ExportRequest& request) {
       .drop_optimizer = true, .use_average = !request.raw_weights, .zeros = missing_biases(file)};
   if (request.type == "f16") options.type = StoredType::f16;
   if (request.type == "bf16") options.type = StoredType::bf16;
-  fs::create_directories(folder);
-  const std::optional<std::int64_t> end = export_tokenizer(trained, folder);
   const std::vector<std::uint64_t>& table = file.at("wte.weight").shape;
   const auto vocabulary = table.empty() ? 0 : static_cast<std::int64_t>(table[0]);
-  write_atomically(folder / "config.json",
-                   models::huggingface_config(trained.settings, vocabulary, end));
+  const auto tokenizer = tokenizer_for(trained, vocabulary);
+  fs::create_directories(folder);
+  // First what may fail: an export that ended there can be repeated.
   const ConvertReport report =
       convert_safetensors(trained.checkpoint, folder / "model.safetensors", options);
+  const std::optional<std::int64_t> end =
+      tokenizer ? export_tokenizer(*tokenizer, trained, folder) : std::nullopt;
+  write_atomically(folder / "config.json",
+                   models::huggingface_config(trained.settings, vocabulary, end));
   fmt::print("{}: {}, {} bytes{}{}\n", (folder / "model.safetensors").string(),
              counted(static_cast<std::int64_t>(report.tensors), "tensor"),
              grouped(static_cast<std::int64_t>(report.bytes)),
@@ -151,6 +169,7 @@ int export_weights(const ExportRequest& request) {
              options.zeros.empty()
                  ? ""
                  : fmt::format(", {} of them biases of zeros", options.zeros.size()));
+  if (report.infinite > 0) say("{}\n", infinite_warning(report.infinite, request.type));
   return done;
 }
 

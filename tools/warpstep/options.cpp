@@ -152,6 +152,11 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
   std::visit(
       [&](auto field) {
         std::string wrong;
+        if (name == "--plugin" &&
+            parser.given(name)) {  // the run's own would be loaded to check it
+          options.*field = typed.*field;
+          return;
+        }
         if (!is_of_kind(value, options.*field))
           wrong = fmt::format("it is {}, not {}", brief(value), kind_of(options.*field));
         else if (value != OptionJson(defaults.*field))

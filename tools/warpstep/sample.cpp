@@ -374,6 +374,7 @@ int sample_texts(const Parser& parser, SampleRequest request) {
        "--top-k", "--top-p", "--stop", "--ignore-end", "--no-cache"});
   const Language language = language_of(parser, request, subject);
   Beginning beginning = beginning_of(parser, request, language.tokenizer.get());
+  subject.options.pin_cpus = "none";  // of the training
   const Device device = open_device(subject.options);
   Network network(subject.options, language, device.backend, !request.no_cache);
   request.sampling.vocabulary =

@@ -9,6 +9,7 @@
 
 #include "engine/core/cpu_isa.h"
 #include "engine/core/cpu_peak.h"
+#include "engine/core/cpus.h"
 #include "profiler/analysis/table.h"
 
 namespace warpstep::tools {
@@ -39,6 +40,7 @@ const DataSheet* data_sheet_of(const std::string& device) {
 double floor_of(const Graph& step, double flops_per_second, double bytes_per_second) {
   double floor = 0;
   for (const Node& node : step.nodes) {
+    if (is_measure(node.op)) continue;  // most steps leave it out
     const Cost cost = step.cost(node);
     floor += std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
   }
@@ -50,7 +52,7 @@ double floor_of(const Graph& step, double flops_per_second, double bytes_per_sec
 double model_flops(const Graph& step) {
   double flops = 0;
   for (const Node& node : step.nodes) {
-    if (node.phase == Phase::update) continue;
+    if (node.phase == Phase::update || is_measure(node.op)) continue;
     // One of its five products computes the scores again.
     const double share = std::holds_alternative<AttentionGrad>(node.op) ? 4.0 / 5 : 1;
     flops += share * step.cost(node).flops;
@@ -86,10 +88,12 @@ Peak arithmetic_peak(const Device& device, const std::string& precision) {
     return data_sheet_peak(device.backend->describe(), precision);
   if (device.threads == 0) return {};  // the ref backend
   const bool bf16 = precision == "bf16";
-  return {measure_peak_flops(device.threads, bf16, device.pinning.places.team),
+  // More threads than CPUs share them: each thread's own CPU time would count a CPU twice.
+  const int cpus = device.pinning.places.team.empty() ? static_cast<int>(allowed_cpus().size()) : 0;
+  const int threads = cpus > 0 ? std::min(device.threads, cpus) : device.threads;
+  return {measure_peak_flops(threads, bf16, device.pinning.places.team),
           fmt::format("measured: multiply-adds of {}, {} thread{}",
-                      bf16 ? name(bf16_isa()) : name(cpu_isa()), device.threads,
-                      device.threads == 1 ? "" : "s")};
+                      bf16 ? name(bf16_isa()) : name(cpu_isa()), threads, threads == 1 ? "" : "s")};
 }
 
 double Throughput::utilisation(double step_seconds) const {

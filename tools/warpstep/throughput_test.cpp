@@ -44,6 +44,17 @@ TEST(Throughput, OfTextLeavesOutWhatIsComputedAgain) {
   EXPECT_LT(model_flops(step), 1.025 * products);
 }
 
+TEST(Throughput, LeavesOutCallsThatFewStepsRun) {
+  StepOptions options;
+  options.statistics = true;
+  const Graph measured = compile_step(models::build(models::find("mlp"), {.batch = 16}), options);
+  const Graph plain = step_of("mlp");
+  EXPECT_GT(measured.nodes.size(), plain.nodes.size());
+  EXPECT_EQ(model_flops(measured), model_flops(plain));
+  const std::string device = "NVIDIA H200 (sm_90";
+  EXPECT_EQ(floor_line(measured, device, "bf16"), floor_line(plain, device, "bf16"));
+}
+
 TEST(Throughput, IsSaidWithItsPeakIfThatIsKnown) {
   const Throughput known{3e9, {1e12, "measured"}};
   EXPECT_EQ(known.text(0.01), "300 GFLOP/s (30 % of peak)");

@@ -52,10 +52,7 @@ int convert(const Request& request) {
   add(report.renamed, "renamed");
   add(report.dropped, "of the optimiser left out");
   fmt::print("{}: {}\n", request.out, fmt::join(parts, ", "));
-  if (report.infinite > 0)
-    say("warning: {} are beyond the range of {} and became infinite; bf16 has the range of "
-        "f32\n",
-        counted(static_cast<std::int64_t>(report.infinite), "value"), request.type);
+  if (report.infinite > 0) say("{}\n", infinite_warning(report.infinite, request.type));
   return done;
 }
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """tools/track, and docs/sweeps/tune.py, with stubs in place of the packages that they import."""
+import contextlib
 import fcntl
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -158,6 +160,23 @@ class Files(Folder):
             self.assertEqual(count + len(events.read()), 2)
         self.assertEqual(track.Events(self.run_directory).read()[1], track.Record("system", 8, 6.5, {"system/cpu": 0.25}))
 
+    def test_leaves_out_damaged_events(self):
+        (self.run_directory / "events.out.tfevents.1.host").write_bytes(event(1, 1, system_cpu=1.0))
+        second = self.run_directory / "events.out.tfevents.2.host"
+        damaged = [b"\x80", field(1, 1, b"123"), field(2, 2, b"7"), field(5, 0, b"\1"), field(5, 2, field(1, 2, field(2, 0, b"\1"))),
+                   field(1, 1, struct.pack("<d", float("nan"))) + field(5, 2, field(1, 2, field(1, 2, b"a") + field(2, 5, bytes(4))))]
+        with open(second, "wb") as file:
+            for message in damaged:
+                file.write(struct.pack("<QI", len(message), 0) + message + bytes(4))
+            file.write(event(2, 2, system_cpu=1.0))
+        events, said = track.Events(self.run_directory), io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual([record.step for record in events.read()], [1, 2])
+            self.assertEqual(events.read(), [])
+        lines = said.getvalue().splitlines()
+        self.assertEqual(len(lines), len(damaged), lines)
+        self.assertIn(f"{second}: left out the record at byte 17", lines[1])
+
     def test_a_run_trains_while_its_lock_is_held(self):
         self.assertFalse(track.trains(self.run_directory))
         lock = self.run_directory / ".lock"
@@ -228,6 +247,79 @@ class Wandb(Folder):
             process.stderr.read()
         self.assertEqual(self.steps(), [10, 20, 30, 40, 50])
         self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "interrupted", "steps": 50}]])
+
+    def test_trains_in_place_of_an_earlier_run(self):
+        self.config(lr=1)
+        self.write(*(line("step", n, loss=n) for n in (1, 2, 3)))
+        self.summary()
+        self.track()
+        # In place of warpstep train --overwrite: slow to begin.
+        trainer = self.folder / "trainer.py"
+        trainer.write_text(f"""
+import os, pathlib, time
+os.chdir({str(self.run_directory)!r})
+time.sleep(0.5)
+for path in pathlib.Path().iterdir():
+    path.unlink()
+time.sleep(0.2)
+pathlib.Path("config.json").write_text('{{"options": {{"lr": 2}}}}')
+pathlib.Path("metrics.jsonl").write_text({line("step", 1, loss=7)!r})
+pathlib.Path("summary.json").write_text('{{"outcome": "finished", "steps": 1}}')
+""")
+        self.track("--", sys.executable, trainer, "--overwrite")
+        first, second = self.calls("init")
+        self.assertNotEqual(first[2], second[2])
+        self.assertEqual(second[5], {"options": {"lr": 2}})
+        self.assertEqual(self.calls("log")[3:], [["log", 0, {"step": 1, "_timestamp": 1001, "train/loss": 7}]])
+        self.assertEqual(json.loads((self.run_directory / "track-wandb.json").read_text())["id"], second[2])
+        said = self.track("--", sys.executable, "-c", "raise SystemExit(2)", code=2)
+        self.assertIn("no run began here", said)
+        self.assertEqual(len(self.calls("init")), 2)
+
+    def test_follows_a_run_into_the_one_that_replaces_it(self):
+        def wait(process, steps):
+            end = time.monotonic() + 30
+            while self.steps() != steps:
+                if time.monotonic() > end:
+                    process.kill()
+                    self.fail(f"sent: {self.steps()}")
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+        (self.run_directory / ".lock").write_text("process 1 on elsewhere, since then")
+        self.config(lr=1)
+        self.write(*(line("step", n, loss=n) for n in (1, 2, 3)))
+        with subprocess.Popen(self.command("--follow"), env=self.environment) as process:
+            wait(process, [1, 2, 3])
+            for name in ("track-wandb.json", "metrics.jsonl", "config.json"):
+                (self.run_directory / name).unlink()
+                time.sleep(0.1)
+            self.config(lr=2)
+            self.write(line("step", 1, loss=7))
+            wait(process, [1, 2, 3, 1])
+            self.config(lr=3)  # resumed
+            self.write(line("step", 2, loss=7))
+            wait(process, [1, 2, 3, 1, 2])
+            self.summary(steps=2)
+            (self.run_directory / ".lock").unlink()
+            self.assertEqual(process.wait(30), 0)
+        first, second = self.calls("init")
+        self.assertNotEqual(first[2], second[2])
+        self.assertEqual(second[5], {"options": {"lr": 2}})
+        self.assertEqual([call[1] for call in self.calls("log")], [0, 1, 2, 0, 1])
+        self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "replaced"}],
+                                                ["finish", 0, {"outcome": "finished", "steps": 2}]])
+        self.assertEqual(json.loads((self.run_directory / "track-wandb.json").read_text())["id"], second[2])
+
+    def test_ctrl_c_before_the_run_begins(self):
+        (self.folder / "wandb.py").write_text(WANDB + "print('imported', flush=True)")
+        with subprocess.Popen(self.command("--follow"), env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            process.stdout.readline()
+            time.sleep(0.3)  # it waits now
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, said)
+        self.assertEqual(said, f"tools/track: {self.run_directory}: stopped before a run began here\n")
 
     def test_trains_and_passes_signals_and_the_exit_code(self):
         # In place of warpstep: refuses a folder that is not empty, saves on SIGINT and exits with 130.
@@ -309,12 +401,18 @@ class Trial:
         self.loss = loss
     def should_prune(self): return self.loss > 5
 class Study:
-    asked = 0
-    best_trial = types.SimpleNamespace(number=0, value=0, params={})
+    asked, completed = 0, []
+    @property
+    def best_trial(self):
+        if not self.completed: raise ValueError("No trials are completed yet.")
+        return min(self.completed, key=lambda trial: trial.value)
     def ask(self):
         Study.asked += 1
         return Trial(Study.asked - 1)
-    def tell(self, trial, value=None, state="COMPLETE"): call("tell", trial.number, value, state)
+    def tell(self, trial, value=None, state="COMPLETE"):
+        call("tell", trial.number, value, state)
+        if state == "COMPLETE":
+            self.completed.append(types.SimpleNamespace(number=trial.number, value=value, params={}))
 def create_study(**options): return Study()
 trial = types.SimpleNamespace(TrialState=types.SimpleNamespace(PRUNED="PRUNED", FAIL="FAIL"))
 samplers = types.SimpleNamespace(TPESampler=lambda seed: None)
@@ -323,8 +421,20 @@ pruners = types.SimpleNamespace(MedianPruner=lambda n_startup_trials: None)
 
 
 class Tune(Folder):
-    def test_prunes_a_run_by_its_evaluations(self):
+    def tune(self, trials, *command, code=0):
         (self.folder / "optuna.py").write_text(OPTUNA)
+        program = ROOT / "docs" / "sweeps" / "tune.py"
+        ran = subprocess.run([sys.executable, "-B", program, self.folder / "study", "--trials", f"{trials}", "--", *command],
+                             env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(ran.returncode, code, ran.stderr)
+        return ran
+
+    def test_without_a_completed_trial(self):
+        ran = self.tune(1, sys.executable, "-c", "raise SystemExit(1)", code=1)
+        self.assertEqual(self.calls("tell"), [["tell", 0, None, "FAIL"]])
+        self.assertEqual(ran.stderr, f"tune.py: no trial completed: see {self.folder}/study/trial-*.log\n")
+
+    def test_prunes_a_run_by_its_evaluations(self):
         trainer = self.folder / "trainer.py"
         trainer.write_text("""
 import json, pathlib, signal, sys, time
@@ -339,15 +449,12 @@ with open(out / "metrics.jsonl", "w") as file:
         file.flush()
 time.sleep(60 if option("--lr") == "9" else 0)
 """)
-        program = ROOT / "docs" / "sweeps" / "tune.py"
-        ran = subprocess.run([sys.executable, "-B", program, self.folder / "study", "--trials", "2", "--",
-                              sys.executable, trainer], env=self.environment, capture_output=True, text=True, timeout=60,
-                             check=False)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        ran = self.tune(2, sys.executable, trainer)
         self.assertEqual([call for call in self.calls() if call[1] == 0],
                          [["report", 0, 1, 1], ["report", 0, 2, 1], ["tell", 0, 1, "COMPLETE"]])
         self.assertEqual(self.calls("tell")[1:], [["tell", 1, None, "PRUNED"]])
         self.assertIn("trial 1: pruned after", ran.stdout)
+        self.assertIn("best: trial 0, loss 1.0000", ran.stdout)
 
 
 if __name__ == "__main__":

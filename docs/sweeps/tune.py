@@ -94,7 +94,11 @@ def main(arguments):
         except KeyboardInterrupt:  # the run got the signal from the terminal, too, and saves
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return 130
-    best = study.best_trial
+    try:
+        best = study.best_trial
+    except ValueError:  # Optuna's, if there is none
+        print(f"tune.py: no trial completed: see {options.runs}/trial-*.log", file=sys.stderr)
+        return 1
     print(f"best: trial {best.number}, loss {best.value:.4f}: {best.params}")
     return 0
 

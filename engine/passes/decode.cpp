@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "engine/passes/schedule.h"
 
 namespace warpstep {
 namespace {
@@ -44,6 +45,7 @@ Graph without_loss(Graph graph) {
   if (graph.logits < 0) fail<ShapeError>("a graph without logits gives nothing but its loss");
   graph.loss = graph.correct = -1;
   std::erase_if(graph.nodes, [](const Node& node) { return node.phase == Phase::loss; });
+  graph = schedule(std::move(graph));  // a model's own loss is in the forward half
   drop_unread_inputs(graph);
   return graph;
 }

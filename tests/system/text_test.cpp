@@ -161,6 +161,12 @@ TEST_F(Text, TrainsAModelOfAPlugin) {
     for (const Json& line : metrics(at)) all.push_back(line["loss"]);
     return all;
   };
+  const auto sampled = [](const std::string& at) {
+    return run({"sample", at, "--device", "cpu", "--prompt-ids", "1,2", "--ids", "--tokens", "4",
+                "--temperature", "0"});
+  };
+  ASSERT_EQ(sampled(out_).exit_code, 0) << sampled(out_).err;
+  EXPECT_EQ(sampled(out_).out, sampled(alone).out);
   // The evaluation in which the first run ended is one more.
   std::vector<double> of_naive = losses(out_);
   of_naive.erase(of_naive.begin() + 3);

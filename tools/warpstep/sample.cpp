@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
@@ -132,8 +133,14 @@ class Network {
           bool cached)
       : options_(options), language_(language), backend_(std::move(backend)) {
     const std::int64_t context = language.context;
+    Graph whole = without_loss(graph(context));
+    if (cached && has_own_ops(whole)) {
+      say("the model has ops of a plugin, which may read other tokens: computing without the "
+          "cache\n");
+      cached = false;
+    }
     if (!cached) {
-      first_ = program(without_loss(graph(context)), nullptr);
+      first_ = program(std::move(whole), nullptr);
       next_ = whole_sequence(*first_);
       return;
     }
@@ -152,6 +159,12 @@ class Network {
  private:
   // Tokens of a prompt, or of the half that a full context begins again with.
   static constexpr std::int64_t most_at_once = 64;
+
+  static bool has_own_ops(const Graph& graph) {
+    return std::ranges::any_of(graph.nodes, [](const Node& node) {
+      return std::holds_alternative<Custom>(node.op) || std::holds_alternative<Conv>(node.op);
+    });
+  }
 
   Graph graph(std::int64_t sequence) const {
     const models::Model& model = models::find(options_.model);

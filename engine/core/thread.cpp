@@ -38,9 +38,11 @@ std::thread start_thread(const std::string& name, std::function<void()> work) {
   // A new thread inherits its creator's mask; setting its own would be too late.
   const SignalsBlocked blocked;
   try {
-    return std::thread([name, work = std::move(work)] {
+    // Not on its creator's CPU, which may be one of the team's. Read here: the places change while
+    // the thread for signals runs, and in the thread that creates all others.
+    return std::thread([name, others = thread_places().others, work = std::move(work)] {
       record::name_thread(name);
-      run_on(thread_places().others);  // not on its creator's CPU, which may be one of the team's
+      run_on(others);
       work();
     });
   } catch (const std::system_error& error) {

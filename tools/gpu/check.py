@@ -19,8 +19,8 @@ import results
 import steps
 from steps import Step
 
-TESTS = {"kernels_cuda_test": 600, "op_cuda_test": 1800, "model_cuda_test": 900, "parity_cuda_test": 600,
-         "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: time limit in seconds
+TESTS = {"kernels_cuda_test": 600, "op_cuda_test": 1800, "model_cuda_test": 900, "statistics_cuda_test": 600,
+         "parity_cuda_test": 600, "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: time limit in seconds
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 
 

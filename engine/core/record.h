@@ -25,7 +25,7 @@ enum class Kind : std::uint16_t {
   sync,      // a thread waits for the device
   host_api,  // a library's or driver's function
   sample,    // a loader worker makes a row; arg: its ticket, batch * rows + row
-  stage,     // a stage of a sample: "read", "decode", ...
+  stage,     // a stage of a sample: "read" (arg: bytes), "decode", ...
   idle,      // a loader worker has nothing to do
   copy,      // between host and device, as the host sees it; arg: bytes
   mark,      // an instant; the name defines arg
@@ -108,9 +108,10 @@ inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
   if (is_on()) detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
 // Records a span that ends now; returns its length in ns.
-inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns) noexcept {
+inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns,
+                                std::uint64_t arg = 0) noexcept {
   const std::uint64_t end_ns = now_ns();
-  note(name, begin_ns, end_ns);
+  note(name, begin_ns, end_ns, arg);
   return end_ns - begin_ns;
 }
 // Records an instant or a counter's value.

@@ -9,6 +9,7 @@
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
+#include "profiler/analysis/stall.h"
 #include "profiler/analysis/table.h"
 #include "profiler/analysis/work.h"
 
@@ -31,6 +32,8 @@ struct Finding {
   std::string advice;    // "use --workers 6"
   std::string flag;      // the option to change: "--workers 6"; may be empty
   double gain_ns = 0;    // per step, expected; 0: not known
+  // The range that holds it, where it cannot be told more exactly; else both 0.
+  double gain_least_ns = 0, gain_most_ns = 0;
 };
 
 struct Analysis {

@@ -385,11 +385,14 @@ Table findings_table(const Analysis& analysis) {
                {"evidence", "evidence"},
                {"advice", "advice"},
                {"flag", "option"},
-               {"gain_ns", "gain per step", Unit::ns}},
+               {"gain_ns", "gain per step", Unit::ns},
+               {"gain_least_ns", "at least", Unit::ns},
+               {"gain_most_ns", "at most", Unit::ns}},
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
-                          known(finding.flag), known(finding.gain_ns)});
+                          known(finding.flag), known(finding.gain_ns), known(finding.gain_least_ns),
+                          known(finding.gain_most_ns)});
   return table;
 }
 

@@ -103,6 +103,9 @@ std::string nothing_found(const Session& session, const Analysis& analysis) {
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
+  if (finding.gain_most_ns > 0)
+    return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
+                       quantity(finding.gain_most_ns, Unit::ns));
   std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
   if (left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);

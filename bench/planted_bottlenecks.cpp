@@ -1,12 +1,12 @@
 // Runs with planted bottlenecks: does the profiler name them, and does its advice give the step
 // time that it predicts?
 #include "bench/planted_run.h"
+#include "engine/core/cpus.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -21,7 +21,7 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = allowed_cores();
   return {
       {"a slow disk", {.read_us = 400, .step_us = 1500}, "slow-disk"},
       {"a slow transform", {.transform_us = 400, .step_us = 1500}, "slow-transform"},

@@ -7,6 +7,7 @@
 
 #include "data/load/loader.h"
 #include "engine/core/clock.h"
+#include "engine/core/cpus.h"
 #include "engine/core/record.h"
 #include "engine/explain/explain.h"
 #include "engine/passes/compile.h"
@@ -139,7 +140,7 @@ profiler::Json loader_json(const Plant& plant, const data::Loader& loader) {
           {"format", "PNG folder"},
           {"normalize", "device"},
           {"steps_per_epoch", loader.steps_per_epoch()},
-          {"cores", std::max(1U, std::thread::hardware_concurrency())},
+          {"cores", allowed_cores()},
           {"kernel_threads", plant.threads},
           {"can_pack", true}};
 }

@@ -12,6 +12,7 @@
 
 #include "data/load/image_batches.h"
 #include "engine/core/clock.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
 
@@ -49,7 +50,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
 int most_workers(const LoaderOptions& options, const BatchMaker& maker) {
   if (options.workers > 0) return options.workers;
   if (maker.is_light()) return 1;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = allowed_cores();
   return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
 }
 

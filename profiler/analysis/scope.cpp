@@ -299,7 +299,7 @@ int usable_cores(const Session& session) {
   double count = fields::number(session.loader, "cores");
   if (count <= 0) count = fields::number(fields::child(session.stamp, "cpu"), "cores");
   const double quota = fields::number(fields::child(session.stamp, "cgroup"), "cpu_quota_cores");
-  if (quota > 0 && (count <= 0 || quota < count)) count = std::max(1.0, std::floor(quota));
+  if (quota > 0 && (count <= 0 || quota < count)) count = std::max(1.0, std::ceil(quota));
   return static_cast<int>(std::clamp(count, 0.0, 4096.0));
 }
 

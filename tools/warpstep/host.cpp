@@ -1,13 +1,11 @@
 #include "tools/warpstep/host.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -90,16 +88,6 @@ std::string text_of(const char* path) {
   return profiler::read_text(path).value_or("");
 }
 
-int allowed_cores(int of_machine, const std::optional<double>& quota) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  int cores =
-      sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : of_machine;
-  // A quota counts as its cores, rounded up.
-  if (quota && *quota < cores) cores = std::max(1, static_cast<int>(std::ceil(*quota)));
-  return cores;
-}
-
 std::string vector_instructions(const std::string& cpuinfo) {
   const std::string flags =
       fmt::format(" {} {} ", value_of(cpuinfo, "flags", ':'), value_of(cpuinfo, "Features", ':'));
@@ -135,7 +123,7 @@ Host host() {
   result.cpu = or_unknown(value_of(cpuinfo, "model name", ':'));
   result.vector_instructions = vector_instructions(cpuinfo);
   result.cores_of_machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  result.cores = allowed_cores(result.cores_of_machine, limits.cpu_cores);
+  result.cores = allowed_cores();
   const std::string total = value_of(text_of("/proc/meminfo"), "MemTotal", ':');  // "16384 kB"
   std::string_view fields = total;
   result.memory_of_machine_bytes =

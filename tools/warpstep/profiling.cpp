@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/record.h"
@@ -80,7 +81,7 @@ int ordinal_of(const std::string& device) {
 }
 
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = allowed_cores();
   const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},

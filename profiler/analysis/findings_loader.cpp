@@ -111,8 +111,13 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
 std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model) {
   if (facts.option("tier") != "decoded" || setting(facts, "encoding") == "pixels")
     return std::nullopt;
-  const double budget = fields::number(facts.session.loader, "host_budget_bytes"),
-               bytes = fields::number(facts.session.loader, "decoded_bytes");
+  const Json& loader = facts.session.loader;
+  const double epoch = fields::number(loader, "steps_per_epoch"),
+               given = fields::number(facts.options, "steps"),
+               planned = given > 0 ? given : epoch * fields::number(facts.options, "epochs");
+  if (planned > 0 && planned < 2 * epoch) return std::nullopt;  // it would hardly be read again
+  const double budget = fields::number(loader, "host_budget_bytes"),
+               bytes = fields::number(loader, "decoded_bytes");
   if (budget > 0 && bytes > budget) return std::nullopt;
   const LoaderView& view = facts.analysis.loader;
   return RemedyChoice{

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/analysis/contention.h"
+
 namespace warpstep::profiler {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr double fits_within = 0.005;                            // a calibratio
 constexpr double nice_weight = 335.0 / 1024;
 
 // Times of workers differ by chance; of a slow one by more.
-constexpr double least_slowness = 1.5;
+constexpr double uneven_from = 1.5;
 
 int kernel_threads(const View& source, int cores) {
   const Session& session = source.session;
@@ -44,6 +46,9 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
                .kernel_threads = kernel_threads(source, view.cores),
                .worker_weight = nice_weight,
                .ns_per_byte = view.source.ns_per_byte} {
+  const Contention found = contention(source);
+  if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
+  if (found.others_share) setting_.others = std::clamp(*found.others_share, 0.0, 1.0) * view.cores;
   for (const std::size_t i : source.counted) {
     const Step& step = source.session.steps[i];
     const std::uint64_t all = step.end_ns - step.begin_ns;
@@ -57,7 +62,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
 
 void LoaderModel::take_samples() {
   for (const WorkerRow& worker : view_.by_worker)
-    setting_.slowness.push_back(worker.slowness >= least_slowness ? worker.slowness : 1);
+    setting_.slowness.push_back(worker.slowness >= uneven_from ? worker.slowness : 1);
   for (const SampleTime& sample : view_.samples) {
     const double slowness =
         sample.worker < setting_.slowness.size() ? setting_.slowness[sample.worker] : 1;

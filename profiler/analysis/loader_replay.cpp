@@ -14,6 +14,7 @@ struct Worker {
   Phase phase = Phase::idle;
   double left = 0;      // ns, or bytes while it transfers
   double slowness = 1;  // of every phase
+  double began = 0;     // its sample
   std::size_t sample = 0, batch = 0;
 };
 
@@ -49,7 +50,8 @@ class Simulation {
     const auto counted = static_cast<double>(steps_ - first_counted_);
     result_.step_ns = (now_ - counted_from_) / counted;
     result_.wait_ns = waited_ / counted;
-    result_.busy_ns = busy_ / counted;
+    if (made_ > 0)
+      result_.busy_ns = making_ns_ / static_cast<double>(made_) * static_cast<double>(batch_);
     return std::move(result_);
   }
 
@@ -57,7 +59,7 @@ class Simulation {
   void take_batch() {
     if (taken_ == first_counted_) {
       counted_from_ = now_ - wait_;
-      waited_ = busy_ = 0;
+      waited_ = 0;
     }
     result_.waits_ns.push_back(static_cast<std::uint64_t>(wait_));
     waited_ += wait_;
@@ -73,6 +75,7 @@ class Simulation {
     if (batch >= prefetch_ + taken_ || batch >= unfinished_.size()) return false;
     worker.batch = batch;
     worker.sample = claimed_++ % samples_.size();
+    worker.began = now_;
     enter(worker, Phase::latency);
     return true;
   }
@@ -85,10 +88,13 @@ class Simulation {
     auto next = static_cast<std::size_t>(phase);
     while (next < parts.size() && parts[next] <= 0) ++next;
     worker.phase = static_cast<Phase>(next);
-    if (worker.phase == Phase::idle)
-      --unfinished_[worker.batch];
-    else
+    if (worker.phase != Phase::idle) {
       worker.left = parts[next] * worker.slowness;
+      return;
+    }
+    --unfinished_[worker.batch];
+    making_ns_ += now_ - worker.began;
+    ++made_;
   }
 
   struct Rates {
@@ -103,10 +109,12 @@ class Simulation {
     if (setting_.ns_per_byte > 0)
       rates.transfer = 1 / (setting_.ns_per_byte * std::max(1.0, in(Phase::transfer)));
     const double making = in(Phase::cpu), threads = computes_ ? setting_.kernel_threads : 0;
-    if (setting_.cores <= 0 || making + threads <= setting_.cores) return rates;
-    const double share = setting_.cores / (threads + making * setting_.worker_weight);
-    if (threads > 0) rates.kernels = std::min(1.0, share);
-    if (making > 0) rates.cpu = std::min(1.0, (setting_.cores - threads * rates.kernels) / making);
+    const double wanting = threads + setting_.others;
+    if (setting_.cores <= 0 || making + wanting <= setting_.cores) return rates;
+    const double share =
+        std::min(1.0, setting_.cores / (wanting + making * setting_.worker_weight));
+    if (threads > 0) rates.kernels = share;  // a device needs no core
+    if (making > 0) rates.cpu = std::min(1.0, (setting_.cores - wanting * share) / making);
     return rates;
   }
 
@@ -116,14 +124,11 @@ class Simulation {
     const std::array<double, 3> of_phase{1, rate.transfer, rate.cpu};
     double until = std::numeric_limits<double>::infinity();
     if (computes_) until = left_of_step_ / rate.kernels;
-    std::size_t working = 0;
     for (const Worker& worker : workers_) {
       if (worker.phase == Phase::idle) continue;
-      ++working;
       until = std::min(until, worker.left / of_phase[static_cast<std::size_t>(worker.phase)]);
     }
     now_ += until;
-    busy_ += until * static_cast<double>(working);
     if (!computes_) wait_ += until;
     constexpr double rounding = 1e-6;  // ns, or bytes
     for (Worker& worker : workers_) {
@@ -149,7 +154,9 @@ class Simulation {
   std::size_t taken_ = 0;                // batches
   bool computes_ = false;
   double now_ = 0, left_of_step_ = 0, wait_ = 0;
-  double counted_from_ = 0, waited_ = 0, busy_ = 0;
+  double counted_from_ = 0, waited_ = 0;
+  double making_ns_ = 0;  // of all samples that were made
+  std::size_t made_ = 0;
   ReplayResult result_;
 };
 

@@ -26,6 +26,7 @@ struct ReplaySetting {
   double cores = 0;                // 0: no limit
   int kernel_threads = 0;          // that the step wants cores for; 0: a device computes it
   double worker_weight = 1;        // of a worker where a thread of kernels has 1
+  double others = 0;               // threads of other programs that always want a core, of weight 1
   double ns_per_byte = 0;          // of the source, for all readers together; 0: no limit
   std::vector<double> slowness{};  // by worker: how often as long it takes; 1 for all others
 };

@@ -97,6 +97,7 @@ SourceFit fit_source(std::span<const ReadTime> reads) {
   fit.latency_ns = m.y;
   if (m.x <= 0) return fit;  // bytes were not recorded
   const double most = m.y / m.x;
+  fit.limit_ns_per_byte = most;
   const double variance = m.xx - m.x * m.x;
   double slope = 0, error = most;
   if (variance > 1e-6 * m.xx) {

@@ -26,12 +26,13 @@ struct SourceFit {
   double latency_ns = 0;
   double ns_per_byte = 0;
   double least_ns_per_byte = 0, most_ns_per_byte = 0;  // three standard errors
-  double bytes_per_s = 0;                              // while at least one read was in progress
-  double readers = 0;                                  // at once, while any
-  double bandwidth_share = 0;  // of the blocked time, of 1: what the shared bandwidth explains
+  double limit_ns_per_byte = 0;  // what would explain all of the blocked time; 0: no bytes known
+  double bytes_per_s = 0;        // while at least one read was in progress
+  double readers = 0;            // at once, while any
+  double bandwidth_share = 0;    // of the blocked time, of 1: what the shared bandwidth explains
 
   bool tells_apart() const {  // latency and bandwidth
-    return most_ns_per_byte <= 0 || most_ns_per_byte - least_ns_per_byte <= 0.5 * most_ns_per_byte;
+    return most_ns_per_byte - least_ns_per_byte <= 0.5 * limit_ns_per_byte;
   }
 };
 SourceFit fit_source(std::span<const ReadTime> reads);

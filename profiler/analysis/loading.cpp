@@ -15,6 +15,7 @@
 
 #include "engine/core/text.h"
 #include "profiler/analysis/compare_bootstrap.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -224,21 +225,15 @@ std::vector<std::size_t> ranked(const std::vector<std::string>& stages) {
   return order;
 }
 
-struct Contention {
-  bool knows_delay = false;
-  double delay_ns(const std::string&) const { return 0; }
-};
-Contention contention_of(const View&) {
-  return {};
-}
-
 // Of the time that a worker's samples were off a core, the share in which it waited for one.
 double delayed_share(const Collected& all, const Contention& contention, std::size_t worker) {
   double off = 0;
   for (const Made& made : all.made)
     if (made.time.worker == worker) off += made.off_ns;
-  const double delay = contention.delay_ns(all.rows[worker].thread);
-  return off > 0 ? std::clamp(delay / off, 0.0, 1.0) : 0;
+  const auto thread =
+      std::ranges::find(contention.workers, all.rows[worker].thread, &ThreadTime::thread);
+  if (off <= 0 || thread == contention.workers.end()) return 0;
+  return std::clamp(thread->delay_ns * contention.seconds / off, 0.0, 1.0);
 }
 
 // Of reads in a session that does not have the CPU time of samples.
@@ -251,10 +246,10 @@ double assumed_off_share(const View& source) {
 
 // The parts of each sample's time, and the reads.
 void take_parts(const View& source, Collected& all, LoaderView& view) {
-  const Contention contention = contention_of(source);
+  const Contention contention = profiler::contention(source);
   std::vector<double> delayed;
   for (std::size_t worker = 0; worker < all.rows.size(); ++worker)
-    delayed.push_back(contention.knows_delay ? delayed_share(all, contention, worker) : -1);
+    delayed.push_back(contention.has_delays ? delayed_share(all, contention, worker) : -1);
   const double assumed_off = assumed_off_share(source);
   std::vector<ReadTime> reads;
   for (Made& made : all.made) {

@@ -110,7 +110,7 @@ Bound find_bound(const LoaderView& view, const Stall& stall, const View& source)
   if (reads && disk.count > 0 && disk.mean >= 50) return Bound::io;
   if (view.cpu_share >= 0.8) return Bound::cpu;
   if (reads && view.cpu_share > 0 && view.cpu_share <= 0.5) return Bound::io;
-  if (!reads && !stall.stage.empty()) return Bound::cpu;
+  if (!reads && !stall.stage.empty() && view.cpu_share == 0) return Bound::cpu;
   // Reading that the disk has no part in copies from the page cache.
   return disk.count > 0 && disk.mean < 10 ? Bound::cpu : Bound::unknown;
 }
@@ -166,10 +166,11 @@ void try_stage(const LoaderModel& model, const LoaderView& view, Stall& stall) {
         .wait_ns;
   };
   double hiding = 0.01, waiting = 1;  // shares of the stage's time that are left
-  if (wait(hiding) >= least_share * model.free_step_ns()) return;
+  const double none = 0.002 * model.free_step_ns();
+  if (wait(hiding) >= none) return;
   for (int tries = 0; tries < 8; ++tries) {
     const double middle = (hiding + waiting) / 2;
-    (wait(middle) < least_share * model.free_step_ns() ? hiding : waiting) = middle;
+    (wait(middle) < none ? hiding : waiting) = middle;
   }
   stall.stage_speedup_needed = 1 / hiding;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "profiler/analysis/scope.h"
+#include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"

@@ -188,9 +188,10 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
   if (!analysis.findings.empty()) {
     const Finding& finding = analysis.findings.front();
     const std::string gain = gain_text(session, analysis, finding);
-    best =
-        fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(sentence(finding.advice)),
-                    gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
+    // The advice alone may refer to its problem: "Write them to a faster disk".
+    best = fmt::format("<p class=\"next\"><b>Do next:</b> {} {}{}</p>\n",
+                       prose(sentence(finding.text)), prose(sentence(finding.advice)),
+                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
   if (const std::string outside = outside_steps(session); !outside.empty())
     best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;

@@ -331,7 +331,7 @@ std::string loss_chart(const Session& session) {
   for (const auto& [x, loss] : means)
     points.push_back({x, base - (loss - low) / (high - low) * (base - top)});
   const auto label = [](double loss) { return fmt::format("{:.3g}", loss); };
-  return chart({.id = "loss",
+  return chart({.id = "run-loss",
                 .title = "The whole run: loss",
                 .summary = fmt::format("Training loss from step {} to {}: {} at first, {} at last.",
                                        steps.front().step, steps.back().step,
@@ -380,7 +380,7 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
   body += text(0, base + 16, fmt::format("step {}", steps.front().step), "tick");
   body += text(1, base + 16, fmt::format("{}", steps.back().step), "tick");
   return chart(
-      {.id = "run",
+      {.id = "run-steps",
        .title = "The whole run: step times",
        .summary = fmt::format("Step time from step {} to {}, median {}.", steps.front().step,
                               steps.back().step, quantity(middle(lengths), Unit::ns)),

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 
 namespace warpstep::profiler {
@@ -31,6 +32,15 @@ std::string module_path(std::string_view layer, std::size_t depth) {
     path.append(path.empty() ? "" : ".").append(part);
   }
   return path;
+}
+
+std::vector<std::string> call_modules(const Session& session, std::size_t depth) {
+  std::vector<std::string> modules;
+  const Json& calls = fields::child(session.program, "calls");
+  if (calls.is_array())
+    for (const Json& call : calls)
+      modules.push_back(module_path(fields::text(call, "layer"), depth));
+  return modules;
 }
 
 namespace {

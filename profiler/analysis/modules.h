@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/table.h"
 #include "profiler/analysis/work.h"
+#include "profiler/session/session.h"
 
 namespace warpstep::profiler {
 
@@ -41,6 +42,9 @@ std::vector<ModuleRow> by_time(const std::vector<ModuleRow>& modules);
 std::vector<std::string_view> module_parts(std::string_view layer);
 // The first `depth` of them as a path: "layer1.0" of "layer1.0.conv1" for 2.
 std::string module_path(std::string_view layer, std::size_t depth);
+// The module of each call of the session's program, by the call's index: rows for a comparison of
+// modules. "": of no layer. Empty for a session without a program.
+std::vector<std::string> call_modules(const Session& session, std::size_t depth);
 
 Table modules_table(const Work& work);
 

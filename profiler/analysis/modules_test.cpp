@@ -102,5 +102,15 @@ TEST(Modules, HaveNoMoreLevelsThanARecursionCanTake) {
   EXPECT_EQ(module_path("fc", 2), "fc");
 }
 
+TEST(Modules, GroupTheCallsOfASessionsProgram) {
+  Session session;
+  EXPECT_TRUE(call_modules(session, 1).empty());
+  session.program = {
+      {"calls",
+       {{{"layer", "h.0.attn"}}, {{"layer", "h.1.mlp"}}, {{"layer", "ln_f"}}, {{"op", 3}}}}};
+  EXPECT_THAT(call_modules(session, 1), ElementsAre("h", "h", "ln_f", ""));
+  EXPECT_THAT(call_modules(session, 2), ElementsAre("h.0", "h.1", "ln_f", ""));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -52,8 +52,8 @@ Analysis analyse(const Session& session);
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
 Trust find_trust(const View& view, const Breakdown& breakdown);
 
-// Every table of the report: "breakdown", "steps", "layers", "calls", "ops", "kernels", "host",
-// "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".
+// Every table of the report: "breakdown", "steps", "modules", "layers", "calls", "ops", "kernels",
+// "host", "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".
 std::vector<Table> tables(const Session& session, const Analysis& analysis);
 
 }  // namespace warpstep::profiler

@@ -84,6 +84,7 @@ ProgramCall call_of(const Json& json) {
                    .op = fields::text(json, "op"),
                    .implementation = fields::text(json, "implementation"),
                    .phase = phase_of(json),
+                   .source = fields::text(json, "source"),
                    .flops = std::max(0.0, fields::number(json, "flops")),
                    .bytes = std::max(0.0, fields::number(json, "bytes"))};
   const Json& in = fields::child(json, "in");

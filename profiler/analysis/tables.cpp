@@ -6,6 +6,7 @@
 #include <map>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/modules.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -55,19 +56,13 @@ std::string peaks_text(const Peaks& peaks) {
 
 // In this order below.
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
-  return {breakdown_table(analysis),
-          steps_table(session, analysis),
-          layers_table(analysis),
-          calls_table(analysis),
-          ops_table(analysis),
-          kernels_table(analysis),
-          host_table(analysis),
-          memory_table(analysis),
-          loader_table(analysis),
-          stalls_table(analysis),
-          critical_path_table(analysis),
-          findings_table(analysis),
-          devices_table(session, analysis),
+  return {breakdown_table(analysis),    steps_table(session, analysis),
+          modules_table(analysis.work), layers_table(analysis),
+          calls_table(analysis),        ops_table(analysis),
+          kernels_table(analysis),      host_table(analysis),
+          memory_table(analysis),       loader_table(analysis),
+          stalls_table(analysis),       critical_path_table(analysis),
+          findings_table(analysis),     devices_table(session, analysis),
           samples_table(session)};
 }
 
@@ -169,6 +164,7 @@ Table calls_table(const Analysis& analysis) {
                {"phase", "phase"},
                {"inputs", "inputs"},
                {"implementation", "implementation"},
+               {"source", "line of the model"},
                {"count", "runs", Unit::count},
                {"ns", "median", Unit::ns},
                {"p95_ns", "95th percentile", Unit::ns},
@@ -193,6 +189,7 @@ Table calls_table(const Analysis& analysis) {
                           known(row.phase),
                           known(row.inputs),
                           known(row.implementation),
+                          known(row.source),
                           cell(row.count),
                           row.ns,
                           row.p95_ns,

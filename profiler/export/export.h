@@ -38,7 +38,11 @@ std::string html_report(const Session& session, const Analysis& analysis);
 // With a section of what changed since another run, unless null.
 std::string html_report(const Session& session, const Analysis& analysis,
                         const Comparison* comparison);
-// The summary of a run: breakdown, the ten longest, three findings.
-std::string terminal_report(const Session& session, const Analysis& analysis);
+struct TerminalOptions {
+  int depth = 1;  // of the tree of modules; 0: without it
+};
+// The summary of a run: breakdown, the tree of modules, the ten longest calls, three findings.
+std::string terminal_report(const Session& session, const Analysis& analysis,
+                            const TerminalOptions& options = {});
 
 }  // namespace warpstep::profiler

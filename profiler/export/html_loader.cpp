@@ -153,8 +153,9 @@ std::string wait_curve(const Curve& curve) {
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
-                .body = line("l-main", points, base) + body + marks,
-                .table = table(data)});
+                .body = body + line("l-main", points, base) + marks,
+                .table = table(data),
+                .has_gutter = true});
 }
 
 std::string queue_chart(const LoaderView& view) {
@@ -183,10 +184,11 @@ std::string queue_chart(const LoaderView& view) {
                                        "taken.",
                                        view.queue_depth),
                 .height = static_cast<int>(base) + 20,
-                .body = grid_line(top, fmt::format("{} ready", most)) +
+                .body = grid_line(top, fmt::format("{} ready", most)) + grid_line(base, "0") +
                         area("queue", points, base, base) + text(0, base + 16, "0", "tick") +
                         text(1, base + 16, quantity(range, Unit::ns), "tick"),
-                .table = table(data)});
+                .table = table(data),
+                .has_gutter = true});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "profiler/analysis/energy.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
@@ -135,22 +136,71 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
 
 }  // namespace
 
+namespace {
+
+std::string joules_text(double joules) {
+  return joules >= 0.9995 ? fmt::format("{:.3g} J", joules)
+                          : fmt::format("{:.3g} mJ", joules * 1000);
+}
+
+std::string energy_cards(const View& view) {
+  std::string cards;
+  for (const EnergyRow& row : energy_per_step(view))
+    cards += card(joules_text(row.joules), "Energy per step",
+                  fmt::format("{}: {:.3g} W on average, sampled", row.source, row.watts));
+  return cards;
+}
+
+// Of the whole process, loader included.
+std::string cores_card(const View& view) {
+  const MetricLevel level = metric_level(view, "process cpu %");
+  const int allowed = usable_cores(view.session);
+  if (level.count == 0 || allowed <= 0) return "";
+  const double used = level.mean / 100;
+  return card(fmt::format("{:.2f} of {}", used, allowed), "Cores used",
+              "of the cores allowed, by all threads of the process", used / allowed);
+}
+
+// The figures to know first: time, throughput, waiting, and what the best advice would gain.
+std::string key_cards(const Session& session, const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
+  if (breakdown.step_ns <= 0) return "";
+  std::string cards = card(quantity(breakdown.step_ns, Unit::ns), "Step time", "mean");
+  if (const double rate = samples_per_second(session, breakdown); rate > 0)
+    cards += card(quantity(rate, Unit::count),
+                  items(session) == "tokens" ? "Tokens per second" : "Samples per second",
+                  "over whole steps");
+  const double waits = breakdown.mean[static_cast<std::size_t>(Category::data)];
+  cards += card(quantity(waits / breakdown.step_ns, Unit::share), "Waiting for data",
+                quantity(waits, Unit::ns) + " per step", waits / breakdown.step_ns);
+  if (!analysis.findings.empty() && analysis.findings.front().gain_ns > 0)
+    cards += card(quantity(analysis.findings.front().gain_ns, Unit::ns), "Best advice saves",
+                  analysis.findings.front().flag.empty()
+                      ? "per step"
+                      : "per step: " + analysis.findings.front().flag);
+  return "<ul class=\"cards major\">\n" + cards + "</ul>\n";
+}
+
+}  // namespace
+
 std::string verdict_part(const Session& session, const Analysis& analysis) {
   std::string best;
   if (!analysis.findings.empty()) {
     const Finding& finding = analysis.findings.front();
     const std::string gain = gain_text(session, analysis, finding);
-    best =
-        fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(sentence(finding.advice)),
-                    gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
+    // The advice alone may refer to its problem: "Write them to a faster disk".
+    best = fmt::format("<p class=\"next\"><b>Do next:</b> {} {}{}</p>\n",
+                       prose(sentence(finding.text)), prose(sentence(finding.advice)),
+                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
   if (const std::string outside = outside_steps(session); !outside.empty())
     best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
-      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}"
+      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}{}"
       "</div>\n{}</section>\n",
-      prose(verdict(session, analysis)), best, mean_part(analysis), trust_box(session, analysis));
+      prose(verdict(session, analysis)), key_cards(session, analysis), best, mean_part(analysis),
+      trust_box(session, analysis));
 }
 
 std::string findings_part(const Session& session, const Analysis& analysis) {
@@ -166,14 +216,6 @@ std::string findings_part(const Session& session, const Analysis& analysis) {
 
 std::string cards_part(const Session& session, const Analysis& analysis) {
   std::string cards;
-  const double rate = samples_per_second(session, analysis.breakdown);
-  if (rate > 0)
-    cards += card(quantity(rate, Unit::count),
-                  items(session) == "tokens" ? "Tokens per second" : "Samples per second",
-                  "over whole steps");
-  if (analysis.breakdown.step_ns > 0)
-    cards +=
-        card(quantity(analysis.breakdown.step_ns, Unit::ns), "Step time", "mean, including waits");
   const double flops = step_flops(analysis.work);
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
@@ -184,6 +226,8 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
     cards += card(quantity(share, Unit::share), "Share of peak",
                   fmt::format(fmt::runtime(note), quantity(peak, Unit::per_second_flops)), share);
   }
+  const View view(session);
+  cards += cores_card(view) + energy_cards(view);
   std::string about;
   if (session.computes_on_host())
     about =
@@ -330,7 +374,9 @@ std::string policy() {
 struct Entry {
   std::string_view id, title;
 };
-constexpr std::array<Entry, 12> contents{{{"steps", "Steps"},
+constexpr std::array<Entry, 13> contents{{{"verdict", "Top"},
+                                          {"comparison", "Comparison"},
+                                          {"steps", "Steps"},
                                           {"findings", "What to do"},
                                           {"figures", "Figures"},
                                           {"layers", "Layers"},
@@ -340,7 +386,6 @@ constexpr std::array<Entry, 12> contents{{{"steps", "Steps"},
                                           {"memory", "Memory"},
                                           {"machine", "Machine"},
                                           {"path", "Critical path"},
-                                          {"comparison", "Comparison"},
                                           {"stamp", "Environment"}}};
 
 // Links to the sections that the page has.
@@ -354,12 +399,13 @@ std::string navigation(const std::string& body) {
 
 std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
-  return html::verdict_part(session, analysis) + html::steps_part(session, analysis) +
-         html::findings_part(session, analysis) + html::cards_part(session, analysis) +
-         html::layers_part(analysis) + html::kernels_part(analysis) + html::ops_part(analysis) +
-         html::loader_part(analysis) + html::memory_part(analysis) +
-         html::machine_part(session, analysis) + html::path_part(analysis) +
-         (comparison ? html::comparison_part(*comparison) : "") + html::stamp_part(session);
+  return html::verdict_part(session, analysis) +
+         (comparison ? html::comparison_part(*comparison) : "") +
+         html::steps_part(session, analysis) + html::findings_part(session, analysis) +
+         html::cards_part(session, analysis) + html::layers_part(session, analysis) +
+         html::kernels_part(analysis) + html::ops_part(analysis) + html::loader_part(analysis) +
+         html::memory_part(analysis) + html::machine_part(session, analysis) +
+         html::path_part(analysis) + html::stamp_part(session);
 }
 
 }  // namespace
@@ -379,7 +425,7 @@ std::string html_report(const Session& session, const Analysis& analysis,
   page += fmt::format(
       "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n{}"
       "<header>\n<div class=\"top\"><h1>{}</h1>\n<button type=\"button\" id=\"theme\" hidden>Dark "
-      "or light</button></div>\n{}</header>\n<main id=\"main\">\n{}</main>\n<footer><p>Written by "
+      "or light</button></div>\n</header>\n{}<main id=\"main\">\n{}</main>\n<footer><p>Written by "
       "warpstep report. This page fetches nothing and sends nothing.</p></footer>\n<script>",
       html::page::patterns, title, navigation(body), body);
   page += html::page::script;

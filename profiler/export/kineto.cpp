@@ -95,7 +95,9 @@ std::string call_args(const Session& session, std::uint64_t call) {
     shapes.push_back(*shape);
     types.push_back(torch_type(dtype->get_ref<const std::string&>()));
   }
-  return fmt::format("\"Input Dims\": {}, \"Input type\": {}", spaced(shapes), spaced(types));
+  const std::string source = fields::text((*calls)[call], "source");
+  return fmt::format("\"Input Dims\": {}, \"Input type\": {}", spaced(shapes), spaced(types)) +
+         (source.empty() ? source : fmt::format(", \"source\": {}", json_quoted(source)));
 }
 
 std::string work_args(const Session& session, const Activity& activity, std::uint64_t correlation) {

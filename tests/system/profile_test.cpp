@@ -69,6 +69,13 @@ TEST_F(Profile, ReportsPartsThatAddUpAndCallsOfEveryRecordedStep) {
   EXPECT_EQ(tables["steps"].size(), 12U);
   ASSERT_FALSE(tables["calls"].empty());
   for (const Json& row : tables["calls"]) EXPECT_EQ(row["count"], 4) << row;
+  ASSERT_FALSE(tables["modules"].empty());
+  EXPECT_NEAR(tables["modules"][0]["calls"].get<double>(),
+              static_cast<double>(tables["calls"].size()), 1e-9);
+  const auto has_line = [](const Json& row) {
+    return row["path"] == "fc1" && row["source"] == "models/mlp.cpp:6";
+  };
+  EXPECT_TRUE(std::ranges::any_of(tables["modules"], has_line)) << tables["modules"];
   EXPECT_FALSE(tables["loader"].empty());
   EXPECT_FALSE(tables["memory"].empty());
   EXPECT_FALSE(tables["samples"].empty());

@@ -158,6 +158,24 @@ class SpaceBuilder {
     }
   }
 
+  // xprof takes the steps of a GPU from its plane, where they would else begin with their first
+  // kernel. Its groups are the roots of add_steps(), numbered from 0.
+  void add_device_steps(Plane& plane) const {
+    constexpr std::uint32_t line = 2'000'000'000;  // no stream's
+    plane.name_line(line, "Steps");
+    std::uint64_t group = 0;
+    for (const Step& step : session_.steps) {
+      if (!session_.windows.empty() && !in_complete_window(session_, step)) continue;
+      plane.add(line, step.begin_ns, step.end_ns, std::to_string(step.step),
+                plane.number("group_id", group++));
+    }
+  }
+
+  // "MemcpyHtoD (Pinned -> Device)": xprof knows copies by names without a space.
+  static std::string device_title(const std::string& name) {
+    return name.starts_with("Memcpy ") ? "Memcpy" + name.substr(7) : name;
+  }
+
   // Without spans the parts of a step are known, but not their order: one after the other.
   void add_parts(const Step& step) {
     std::uint64_t begin = step.begin_ns;
@@ -213,6 +231,7 @@ class SpaceBuilder {
     plane.set("compute_cap_minor", device.compute_minor);
     plane.set("core_count", device.multiprocessors);
     plane.set("memory_size", device.total_memory);
+    add_device_steps(plane);
     for (std::size_t i = 0; i < session_.activities.size(); ++i) {
       const Activity& activity = session_.activities[i];
       if (plan_.correlations[i] == 0 || activity.device != device.id) continue;
@@ -227,8 +246,8 @@ class SpaceBuilder {
             fmt::format("regs:{} static_shared:{} dynamic_shared:{} grid:{} block:{}",
                         activity.registers, activity.smem_static, activity.smem_dynamic,
                         fmt::join(activity.grid, ","), fmt::join(activity.block, ","))));
-      plane.add(stream, activity.start_ns, activity.end_ns, activity_name(session_, activity),
-                std::move(stats));
+      plane.add(stream, activity.start_ns, activity.end_ns,
+                device_title(activity_name(session_, activity)), std::move(stats));
     }
     return plane.finish(facts_.base_ns, wall_ns);
   }

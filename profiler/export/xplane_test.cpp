@@ -80,7 +80,13 @@ TEST(XPlane, HasTheWorkOfADeviceWithItsLaunches) {
     for (const XEvent& event : events)
       if (event.stats.contains("correlation_id")) ++launches[event.stats.at("correlation_id")];
   std::size_t work = 0;
-  for (const auto& [name, events] : lines_of(planes[0]))
+  auto lines = lines_of(planes[0]);
+  ASSERT_THAT(lines["Steps"], SizeIs(1));
+  EXPECT_EQ(lines["Steps"][0].stats.at("group_id"), 0U);
+  EXPECT_EQ(lines["Steps"][0].duration_ps, 1'000'000'000U);
+  EXPECT_EQ(lines["Stream #13"][0].name, "MemcpyHtoD (Pinned -> Device)");
+  lines.erase("Steps");
+  for (const auto& [name, events] : lines)
     for (const XEvent& event : events) {
       EXPECT_EQ(launches[event.stats.at("correlation_id")], 1) << name << ": " << event.name;
       ++work;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens `warpstep export --xplane` with xprof and compares its step times and its input share with ours.
 
-Run by hand, in a separate environment, on runs on the CPU:
+Run by hand, in a separate environment, on runs or session files:
 
     python3 -m venv peer && peer/bin/pip install xprof
     peer/bin/python tests/peers/xprof_profile.py build/release/bin/warpstep RUN...
@@ -61,17 +61,20 @@ def compare(warpstep, run, folder):
                                    (step["dur"] + 0.001) / 1000)
         off = max(off, abs(table[number]["ns"] / 1e6 - mine[f"train {number}"][1]))
     expect("our table of steps and the trace: longest difference, ms", off, 0.0, 2e-6)
+    copies = [e for e in slices if e["cat"] == "gpu_memcpy" and "HtoD" in e["name"]]
+    if any(e["cat"] == "kernel" for e in slices):
+        return compare_gpu(file, slices, copies, [whole for _, whole in mine.values()])
     for page in ("overview_page", "input_pipeline_analyzer"):
         found = table_with(tool(file, page), "infeedTimeMs")
         theirs = rows(found)
-        expect(f"{page}: steps, without the first and the last, which it leaves out",
-               [row["stepnum"] for row in theirs], list(mine)[1:-1])
+        names = [row["stepnum"] for row in theirs]  # of longer runs it leaves out the first and the last
+        expect(f"{page}: {len(names)} of {len(mine)} steps", names, list(mine) if len(names) == len(mine) else list(mine)[1:-1])
         total = lambda row: sum(v for k, v in row.items() if k.endswith("TimeMs") and k != "stepTimeMs")
         expect(f"{page}: longest difference of a step, ms",
                max(abs(total(row) - mine[row["stepnum"]][1]) for row in theirs), 0.0, 2e-5)
         expect(f"{page}: longest difference of its input time, ms",
                max(abs(row["infeedTimeMs"] - mine[row["stepnum"]][0]) for row in theirs), 0.0, 2e-5)
-        shown = list(mine.values())[1:-1]
+        shown = [mine[name] for name in names]
         share = 100 * sum(wait for wait, _ in shown) / sum(whole for _, whole in shown)
         said = float(re.search(r"([0-9.]+)% of the total step time", found["p"]["input_conclusion"])[1])
         expect(f"{page}: input share, %, rounded", said, share, 0.0501)
@@ -95,6 +98,23 @@ def compare(warpstep, run, folder):
            if name not in theirs or theirs[name][0] != count or abs(theirs[name][1] - us) > 0.02]
     expect(f"op stats: calls by name and time, of {len(calls)}", off, [])
     expect("the trace viewer has events", len(xprof.xspace_to_tool_data([str(file)], "trace_viewer", {})[0]) > 1000, True)
+
+
+def compare_gpu(file, slices, copies, steps):
+    """Of a GPU xprof takes the steps from the device: copies are its input, waits for data "all others"."""
+    theirs = rows(table_with(tool(file, "overview_page"), "infeedTimeMs"))
+    total = lambda row: sum(v for k, v in row.items() if k.endswith("TimeMs") and k != "stepTimeMs")
+    expect("steps", len(theirs), len(steps))
+    expect("longest difference of a step, ms", max(abs(total(row) - ms) for row, ms in zip(theirs, steps)), 0.0, 2e-6)
+    expect("input of all steps, ms", sum(row["infeedTimeMs"] for row in theirs),
+           sum(e["dur"] for e in copies) / 1000, 1e-6)
+    calls = collections.Counter()
+    for e in slices:
+        calls[e["name"]] += (e["cat"] == "kernel") * round(e["dur"] * 1000)
+    kernels = collections.Counter()
+    for row in rows(tool(file, "kernel_stats")):
+        kernels[row["kernel_name"]] += round(row["total_duration_us"] * 1000)
+    expect("kernel stats, ns by name", dict(kernels), {k: v for k, v in calls.items() if v})
 
 
 def main():

@@ -115,7 +115,7 @@ TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   const Ended same = run({"compare", out(), out(), "--json"});
   ASSERT_EQ(same.exit_code, 0) << same.err;
   const Json comparison = Json::parse(same.out);
-  for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], "no");
+  for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], false);
 }
 
 TEST_F(Profile, RefusesToCompareDifferentWork) {

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "engine/core/text.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/scope.h"
 
@@ -349,17 +350,33 @@ double busy_workers(const LoaderView& view) {
   return step > 0 ? std::min<double>(view.workers, view.work_ns / step) : 0;
 }
 
-// What limits workers: the CPU when their CPU time is near their wall time. Without that figure the
-// process's CPU time bounds it from above; where the host computes, kernels are part of that.
+// Of the workers' work, the share in which they ran or were ready to: the rest they slept, as for a
+// disk. A worker that waits for a core has little CPU time, too.
+double ready_share(const LoaderView& view, const Contention& lost) {
+  double busy = 0;
+  for (const WorkerRow& row : view.by_worker) busy += row.samples > 0 ? row.busy : 0;
+  if (busy <= 0 || view.workers < 1) return view.cpu_share;
+  return view.cpu_share + lost.worker_delay_ns() * 1e-9 * view.workers / busy;
+}
+
+// What limits workers: the CPU when the time that they ran or waited for a core is near their wall
+// time. Without that figure the process's CPU time bounds it from above; where the host computes,
+// kernels are part of that. Programs that have the cores lower both: then only a disk that is busy
+// tells.
 Bound find_bound(const LoaderView& view, const Stall& stall, const View& source) {
   if (view.work_ns <= 0) return Bound::unknown;
-  if (view.cpu_share >= 0.8) return Bound::cpu;
-  if (view.cpu_share > 0 && view.cpu_share <= 0.5) return Bound::io;
+  const Contention lost = contention(source);
+  const double ready = ready_share(view, lost);
+  if (ready >= 0.8) return Bound::cpu;
+  const bool contended =
+      lost.others_share.value_or(0) >= 0.25 || lost.throttled_share.value_or(0) > 0;
+  if (view.cpu_share > 0 && ready <= 0.5 && (lost.has_delays || !contended)) return Bound::io;
   const MetricLevel process = metric_level(source, "process cpu %");
   const MetricLevel disk = metric_level(source, "disk busy %");
   const bool reads = stall.stage == "read";
   if (reads && disk.count > 0 && disk.mean >= 50) return Bound::io;
-  if (process.count > 0 && process.mean / 100 < 0.5 * busy_workers(view)) return Bound::io;
+  if (!contended && process.count > 0 && process.mean / 100 < 0.5 * busy_workers(view))
+    return Bound::io;
   if (!reads && !stall.stage.empty()) return Bound::cpu;
   // Reading that the disk has no part in copies from the page cache.
   return disk.count > 0 && disk.mean < 10 ? Bound::cpu : Bound::unknown;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -121,7 +122,8 @@ inline void mark(const Name& name, std::uint64_t arg = 0) noexcept {
   detail::push({now, now, arg, name.id(), name.kind()});
 }
 
-// Names the calling thread, for the system's tools (first 15 characters) and for the profiler.
+// Names the calling thread with a text that is not empty, for the system's tools (first 15
+// characters) and for the profiler.
 void name_thread(const std::string& name);
 
 // ---- The profiler's side: only one reader at a time.
@@ -134,6 +136,8 @@ struct Thread {
   std::string name;
 };
 std::vector<Thread> threads();  // all that ever recorded an entry
+// The running threads that have a name, by gettid(), whether or not they recorded anything.
+std::map<std::uint32_t, std::string> named_threads();
 
 struct NameInfo {
   std::string text;

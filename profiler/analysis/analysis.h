@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/critical_path.h"
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
@@ -21,6 +22,9 @@ struct Trust {
   double overhead_ns = 0;     // per step: the cost of recording, by its own calibration
   double overhead_share = 0;  // of 1
   std::uint64_t clock_error_ns = 0;
+  // Something took cores or memory from the run: other programs, a quota, reclaim. Its times are
+  // right, but not those of this machine at rest.
+  bool is_disturbed = false;
   std::vector<std::string> notes;  // anything not recorded, and why; throttling; incomplete windows
 };
 
@@ -38,6 +42,7 @@ struct Finding {
 
 struct Analysis {
   Breakdown breakdown;
+  Contention contention;
   std::vector<DeviceMetrics> devices;
   Work work;
   MemoryTimeline memory;

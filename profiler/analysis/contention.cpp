@@ -20,9 +20,9 @@ constexpr std::string_view delay_suffix = " run delay %", on_cpu_suffix = " on c
 
 // The sampled metrics with the time that each value stands for: a rate covers the time since the
 // sample before it.
-class Sampled {
+class SampledRates {
  public:
-  explicit Sampled(const Session& session) {
+  explicit SampledRates(const Session& session) {
     std::vector<std::uint64_t> times;
     for (const Sample& sample : session.samples) {
       const std::string& name = session.name(sample.name);
@@ -30,7 +30,7 @@ class Sampled {
       values_[name].push_back(&sample);
       if (times.empty() || times.back() != sample.at_ns) times.push_back(sample.at_ns);
     }
-    for (std::size_t i = 1; i < times.size(); ++i) before_[times[i]] = times[i - 1];
+    for (std::size_t i = 0; i < times.size(); ++i) before_[times[i]] = i > 0 ? times[i - 1] : 0;
   }
 
   const auto& values() const { return values_; }
@@ -73,10 +73,9 @@ class Sampled {
     const auto before = before_.find(at_ns);
     if (before == before_.end()) return 0;
     std::uint64_t ns = 0;
-    for (const Interval& one : within) {
-      const std::uint64_t begin = std::max(one.begin_ns, before->second);
-      ns += std::max(std::min(one.end_ns, at_ns), begin) - begin;
-    }
+    auto one = std::ranges::upper_bound(within, before->second, {}, &Interval::end_ns);
+    for (; one != within.end() && one->begin_ns < at_ns; ++one)
+      ns += std::min(one->end_ns, at_ns) - std::max(one->begin_ns, before->second);
     return static_cast<double>(ns);
   }
 
@@ -104,7 +103,7 @@ std::vector<Interval> widened(std::vector<Interval> within) {
   return merged(std::move(within));
 }
 
-void take_cores(const View& view, const Sampled& sampled, const std::vector<Interval>& within,
+void take_cores(const View& view, const SampledRates& sampled, const std::vector<Interval>& within,
                 Contention& found) {
   const Json& stamp = view.session.stamp;
   found.cores = usable_cores(view.session);
@@ -148,8 +147,8 @@ void take_cores(const View& view, const Sampled& sampled, const std::vector<Inte
       *periods > 0 ? std::min(1.0, found.throttled_periods_per_s / *periods) : 0;
 }
 
-void take_threads(const View& view, const Sampled& sampled, const std::vector<Interval>& within,
-                  Contention& found) {
+void take_threads(const View& view, const SampledRates& sampled,
+                  const std::vector<Interval>& within, Contention& found) {
   const double ns = sampled.covered_ns(within);
   if (ns <= 0) return;
   for (const auto& [name, samples] : sampled.values()) {
@@ -177,7 +176,8 @@ void take_threads(const View& view, const Sampled& sampled, const std::vector<In
   });
 }
 
-void take_memory(const Sampled& sampled, const std::vector<Interval>& within, Contention& found) {
+void take_memory(const SampledRates& sampled, const std::vector<Interval>& within,
+                 Contention& found) {
   found.switches_per_s = sampled.mean("involuntary switches/s", within);
   found.major_faults_per_s = sampled.mean("major faults/s", within);
   found.reclaimed_pages_per_s = sampled.mean("reclaimed pages/s", within);
@@ -212,6 +212,31 @@ double Contention::kernels_delay_ns() const {
   return std::max(trainer ? trainer->delay_ns : 0, kernels ? kernels->delay_ns : 0);
 }
 
+bool is_short_of_memory(const Contention& found) {
+  constexpr double least_pressure = 0.05, least_swapped = 10, least_faults = 50;  // per second
+  const bool limited = found.limit_hits_per_s.value_or(0) > 0;
+  return found.memory_pressure.value_or(0) >= least_pressure ||
+         found.swapped_pages_per_s.value_or(0) >= least_swapped ||
+         (limited && found.major_faults_per_s.value_or(0) >= least_faults);
+}
+
+WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint64_t>& stage_ns,
+                         std::uint64_t idle_ns, const Contention& found) {
+  WorkerParts parts{.stage_ns = {stage_ns.begin(), stage_ns.end()},
+                    .idle_ns = static_cast<double>(idle_ns)};
+  double stages = std::accumulate(parts.stage_ns.begin(), parts.stage_ns.end(), 0.0);
+  parts.other_ns = std::max(0.0, found.window_ns - stages - parts.idle_ns);
+  const auto time = std::ranges::find(found.workers, thread, &ThreadTime::thread);
+  if (time == found.workers.end()) return parts;
+  const double delay = std::min(time->delay_ns * 1e-9 * found.window_ns, parts.other_ns + stages);
+  const double between = std::min(delay, parts.other_ns);
+  parts.other_ns -= between;
+  parts.core_wait_ns = delay;
+  if (stages > 0)
+    for (double& ns : parts.stage_ns) ns *= 1 - (delay - between) / stages;
+  return parts;
+}
+
 std::vector<std::uint64_t> core_waits(const View& view) {
   const Session& session = view.session;
   std::vector<std::uint64_t> waits;
@@ -229,8 +254,9 @@ std::vector<std::uint64_t> core_waits(const View& view) {
 
 Contention contention(const View& view) {
   Contention found;
-  const Sampled sampled(view.session);
+  const SampledRates sampled(view.session);
   const std::vector<Interval> within = windows_of(view);
+  found.window_ns = static_cast<double>(total_ns(within));
   found.seconds = sampled.covered_ns(within) * 1e-9;
   take_cores(view, sampled, within, found);
   take_threads(view, sampled, within, found);

@@ -23,7 +23,8 @@ struct ThreadTime {
 // Figures are means over the windows' time (the counted steps where there are none), weighted by
 // time; optional ones are empty where the system does not say.
 struct Contention {
-  double seconds = 0;  // that the samples below cover; 0: nothing was sampled
+  double seconds = 0;    // that the samples below cover; 0: nothing was sampled
+  double window_ns = 0;  // of the windows, whether or not they were sampled
 
   // Cores. `cores` is what all defaults use: affinity and quota (rounded up); 0: not known.
   int cores = 0;
@@ -59,9 +60,25 @@ struct Contention {
 };
 Contention contention(const View& view);
 
+// Whether the kernel reclaimed or read back pages that the run needs: pressure of 5 % of the time,
+// 10 swapped pages or, with a limit that was hit, 50 major faults a second.
+bool is_short_of_memory(const Contention& found);
+
 // The run delay of the trainer's thread in each recorded step (View::recorded), which it reads at
 // the step's end; at most the step's time. Empty: not recorded.
 std::vector<std::uint64_t> core_waits(const View& view);
+
+// What a worker's time in the windows went to; the parts add up to it. The kernel counts a worker's
+// run delay, but not when: it is taken out of the time between samples, which no span shows, then
+// out of the stages in proportion, so that of one stage it is an average.
+struct WorkerParts {
+  std::vector<double> stage_ns;  // by LoaderView::stages
+  double idle_ns = 0;
+  double core_wait_ns = 0;
+  double other_ns = 0;  // between samples, and between the stages of one
+};
+WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint64_t>& stage_ns,
+                         std::uint64_t idle_ns, const Contention& found);
 
 // Whether a name is one of the training loader's threads.
 bool is_worker(const std::string& thread);

@@ -51,7 +51,8 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_small_kernels,   find_slow_observers,  find_slow_checkpoints,
                              find_long_evaluation, find_oversubscribed,  find_full_memory,
                              find_throttling,      find_low_utilization, find_slow_layer,
-                             find_many_calls};
+                             find_many_calls,      find_other_programs,  find_cpu_quota,
+                             find_narrow_affinity, find_short_memory};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

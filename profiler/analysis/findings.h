@@ -74,6 +74,11 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
+// findings_contention.cpp: the cores and the memory that the process was not given.
+void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
+void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
+void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
+void find_short_memory(const Facts& facts, std::vector<Finding>& findings);
 
 struct RemedyChoice {
   std::string flag, advice;

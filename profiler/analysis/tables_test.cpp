@@ -74,6 +74,7 @@ TEST(Tables, ShowABreakdownThatAddsUp) {
             "DataLoader            200 us             22.2 %\n"
             "Sync wait               0 ns              0.0 %\n"
             "CPU                  70.0 us              7.8 %\n"
+            "Core wait               0 ns              0.0 %\n"
             "Other                 210 us             23.3 %\n"
             "Total                 900 us            100.0 %\n");
   EXPECT_THAT(t.note, HasSubstr("4 steps, from spans"));

@@ -238,7 +238,15 @@ bool is_one_cpu(const std::string& name) {
   return name.starts_with("cpu ") && name.size() > 5 && name[4] >= '0' && name[4] <= '9';
 }
 
-// By name in the order of the first samples; "cpu 0 %", "cpu 1 %", ... share a chart.
+// CPUs share a chart, and so do threads. Empty: no chart, as it is the base of another figure.
+std::string chart_of(const std::string& name) {
+  if (is_one_cpu(name)) return "each cpu %";
+  for (const char* const of : {" run delay %", " on cpu %"})
+    if (name.ends_with(of)) return std::string("each thread") + of;
+  return name == "kernels threads" || name == "cpu periods/s" ? "" : name;
+}
+
+// By name in the order of the first samples.
 std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
   std::vector<std::pair<std::string, Metric>> metrics;
   std::map<std::uint32_t, std::pair<std::size_t, std::size_t>> places;  // metric, line
@@ -246,7 +254,8 @@ std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
     auto place = places.find(sample.name);
     if (place == places.end()) {
       const std::string& name = session.name(sample.name);
-      const std::string shown = is_one_cpu(name) ? "each cpu %" : name;
+      const std::string shown = chart_of(name);
+      if (shown.empty()) continue;
       auto metric = std::ranges::find(metrics, shown, &std::pair<std::string, Metric>::first);
       if (metric == metrics.end())
         metric = metrics.insert(metrics.end(), {shown, {title_of(shown), {}}});

@@ -52,7 +52,8 @@ std::string losses_text(const Losses& losses) {
 
 std::string trust_box(const Session& session, const Analysis& analysis) {
   const Trust& trust = analysis.trust;
-  const bool is_sound = !lost_something(trust.losses) && trust.overhead_share < 0.01;
+  const bool is_sound =
+      !lost_something(trust.losses) && trust.overhead_share < 0.01 && !trust.is_disturbed;
   std::string html = fmt::format(
       "<aside class=\"trust\" aria-labelledby=\"trust-title\">\n<h2 id=\"trust-title\">How far to "
       "trust this <span class=\"{}\">{}</span></h2>\n<dl class=\"facts\">\n",

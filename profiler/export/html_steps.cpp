@@ -403,7 +403,7 @@ std::size_t typical_step(const Lanes& lanes) {
 
 std::string category_class(Category category) {
   constexpr const char* names[] = {"c-kernel", "c-copy", "c-memset", "c-communication", "c-runtime",
-                                   "c-data",   "c-sync", "c-cpu",    "c-other"};
+                                   "c-data",   "c-sync", "c-cpu",    "c-core",          "c-other"};
   return names[static_cast<std::size_t>(category)];
 }
 

@@ -152,6 +152,7 @@ std::string trust_line(const Analysis& analysis) {
     text += fmt::format("; clocks agree within {}",
                         quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
   text += '.';
+  if (trust.is_disturbed) text += " The machine was not at rest: take the times with care.";
   return text;
 }
 
@@ -227,6 +228,7 @@ std::string_view label(Category category) {
     case Category::data: return "loader wait";
     case Category::sync: return "device sync";
     case Category::cpu: return "CPU";
+    case Category::core_wait: return "core wait";
     case Category::other: return "idle, other";
   }
   return "";

@@ -16,6 +16,7 @@
 #include "engine/core/text.h"
 #include "profiler/recorder/session_thread.h"
 #include "profiler/recorder/trigger.h"
+#include "profiler/sources/sampler_cores.h"
 #include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
@@ -174,6 +175,7 @@ struct Recorder::Parts {
   bool first_epoch = true;
   std::uint64_t windows = 0;
   bool over = false;  // no more windows
+  RunDelay delay;     // of the thread that trains
   bool finished = false;
   // Recording on demand.
   std::mutex mutex;
@@ -217,9 +219,17 @@ struct Recorder::Parts {
   }
 
   void open_window(std::uint64_t first_step, std::uint64_t begin_ns) {
+    delay.since_last();
     window = Window{first_step, first_step, begin_ns, begin_ns, tracing ? std::uint64_t{1} : 0, 0};
     recording = true;
     session.open(*window);
+  }
+
+  // What a step lost while the trainer's thread had no core, noted at its begin.
+  void note_delay(const Step& step) {
+    static const record::Name name{"core wait ns", record::Kind::counter};
+    if (!window) return;
+    if (const auto ns = delay.since_last()) record::note(name, step.begin_ns, step.begin_ns, *ns);
   }
 
   void close_window(std::uint64_t last_step, std::uint64_t end_ns) {
@@ -345,6 +355,7 @@ void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
   if (parts.over) return;
   parts.session.add(step);
+  parts.note_delay(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)

@@ -157,6 +157,8 @@ void SessionThread::write(const Additions& additions) {
   writer_->write(Chunk::steps, additions.steps);
   write_samples();
   gather_entries();
+  // Rates over a window are exact where samples were taken at its begin and its end.
+  if (sampler_ && !additions.events.empty()) sampler_->look();
   for (const Event& event : additions.events) {
     if (!event.closed) {
       window_ = event.window;

@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "engine/core/text.h"
-#include "profiler/analysis/compare_bootstrap.h"
+#include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 

@@ -90,8 +90,14 @@ TEST_F(Profile, ExportsFilesThatItsCheckAndOtherProgramsRead) {
   ASSERT_EQ(traces.size(), 1U);
   const Ended checked = run({"check-trace", traces[0].string()});
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
-  for (const char* kind : {"perfetto", "tensorboard", "tables"})
+  for (const char* kind :
+       {"perfetto", "tensorboard", "tensorboard/system", "xplane/plugins/profile", "tables"})
     EXPECT_FALSE(fs::is_empty(out() + "/trace/" + kind)) << kind;
+  EXPECT_GT(fs::file_size(out() + "/trace/memory/snapshot.pickle"), 1000U);
+  const Ended as_device = run({"export", out(), "--kineto", "--cpu-as-device"});
+  EXPECT_EQ(as_device.exit_code, 0) << as_device.err;
+  const Ended again = run({"check-trace", traces[0].string()});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
 }
 
 TEST_F(Profile, KeepsExportsAndPagesOfOneDirectoryApart) {

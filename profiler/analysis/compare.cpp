@@ -256,7 +256,7 @@ Comparison compare(const std::vector<ComparedRun>& before, const std::vector<Com
   Comparison found = compared(sides, options, std::move(warnings));
   found.footing = std::move(footing);
   found.scores = score_changes(before, after);
-  found.verdict = verdict_of(found);
+  word(found);
   return found;
 }
 
@@ -281,7 +281,7 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
   within.between_runs = 0;  // the halves are one run
   Comparison found = compared(sides, within, {});
   found.is_halves = true;
-  found.verdict = verdict_of(found);
+  word(found);
   return found;
 }
 

@@ -68,7 +68,9 @@ struct Comparison {
   double smallest_change = 0;    // of a step that these runs can show, as a share of it
   bool is_halves = false;        // of one run
   double may_be_machine_ns = 0;  // of the step's change: other programs, lower clocks
-  std::string verdict;           // the whole; the smallest change is named first
+  std::string basis;             // what these runs can show, and what makes them unequal
+  std::string headline;          // the step, and what it is most of
+  std::string verdict;           // both
 };
 // Throws UsageError when devices, models or batches differ, unless forced, and when there are too
 // few steps.
@@ -80,7 +82,7 @@ Comparison compare_halves(const Session& session, const CompareOptions& options 
 
 std::vector<ScoreChange> score_changes(const std::vector<ComparedRun>& before,
                                        const std::vector<ComparedRun>& after);
-std::string verdict_of(const Comparison& comparison);
+void word(Comparison& comparison);           // the verdict and its parts
 std::string title_of(const Change& change);  // "conv1/conv forward"
 Table to_table(const Comparison& comparison);
 Table scores_table(const Comparison& comparison);

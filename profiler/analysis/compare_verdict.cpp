@@ -92,11 +92,12 @@ std::string title_of(const Change& change) {
   return is_said ? change.what : change.what + " " + change.phase;
 }
 
-std::string verdict_of(const Comparison& found) {
-  std::string text = power_text(found);
+void word(Comparison& found) {
+  found.basis = power_text(found);
   for (const std::string& part : {footing_verdict(found.footing), work_text(found.footing)})
-    if (!part.empty()) text += " " + part;
-  return text + " " + step_text(found) + part_text(found) + ".";
+    if (!part.empty()) found.basis += " " + part;
+  found.headline = step_text(found) + part_text(found) + ".";
+  found.verdict = found.basis + " " + found.headline;
 }
 
 RunScore score_of(const Session& session) {

@@ -97,6 +97,15 @@ TEST(HtmlReport, HasEverySection) {
   EXPECT_THAT(all[3], HasSubstr("No step was recorded"));
 }
 
+TEST(HtmlReport, OpensWithTheComparison) {
+  const std::string page = pages()[2];
+  EXPECT_THAT(page, HasSubstr("<title>Before and after: "));
+  EXPECT_THAT(page, HasSubstr("<h1>Before and after: "));
+  EXPECT_LT(page.find("<section id=\"comparison\""), page.find("<section id=\"run-after\""));
+  EXPECT_LT(page.find("<section id=\"run-after\""), page.find("<section id=\"verdict\""));
+  EXPECT_THAT(pages()[0], Not(HasSubstr("Before and after")));
+}
+
 TEST(HtmlReport, ShowsTheGpusCountersWhereTheyWereSampled) {
   const auto card = [](const char* title) {
     return HasSubstr("<span class=\"what\">" + std::string(title) + "</span>");

@@ -36,9 +36,24 @@ constexpr std::array schedule_keys{
     ScheduleKey{"repeat", &ProfileSchedule::repeat},
     ScheduleKey{"skip_first_wait", &ProfileSchedule::skip_first_wait}};
 constexpr const char* known_keys =
-    "skip_first, wait, warmup, active, repeat, skip_first_wait (each =NUMBER) and per=run|epoch";
+    "skip_first, wait, warmup, active, repeat, skip_first_wait (each =NUMBER), active=SECONDSs and "
+    "per=run|epoch";
 // Larger than any run, and sums of several do not overflow.
 constexpr std::uint64_t max_schedule_value = 1'000'000'000'000;
+constexpr std::uint64_t max_active_seconds = 86400;
+constexpr std::uint64_t ns_per_second = 1'000'000'000;
+
+// "active=5s": true if it is of this form.
+bool set_active_time(ProfileSchedule& schedule, std::string_view part, std::string_view value) {
+  if (!value.ends_with('s')) return false;
+  const auto seconds = parse_number(value.substr(0, value.size() - 1));
+  if (!seconds || *seconds == 0 || *seconds > max_active_seconds)
+    fail<UsageError>("profile schedule: '{}' needs whole seconds from 1 to {}, such as active=3s",
+                     part, max_active_seconds);
+  schedule.active_ns = *seconds * ns_per_second;
+  schedule.active = most_timed_steps;
+  return true;
+}
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -54,6 +69,10 @@ void set_key(ProfileSchedule& schedule, std::string_view part, std::string_view 
       fail<UsageError>("profile schedule: '{}' is neither per=run nor per=epoch", part);
     schedule.per_epoch = value == "epoch";
     return;
+  }
+  if (key == "active") {
+    if (set_active_time(schedule, part, value)) return;
+    schedule.active_ns = 0;
   }
   for (const ScheduleKey& one : schedule_keys)
     if (key == one.name) {
@@ -94,6 +113,7 @@ std::string_view name(Level level) {
 
 ProfileSchedule parse_schedule(const std::string& text) {
   ProfileSchedule schedule;
+  set_active_time(schedule, "", "3s");
   std::set<std::string, std::less<>> seen;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -122,7 +142,9 @@ std::string to_text(const ProfileSchedule& schedule) {
   std::string text;
   for (const ScheduleKey& key : schedule_keys)
     if (key.value != &ProfileSchedule::skip_first_wait || schedule.skip_first_wait != 0)
-      text += fmt::format("{}={},", key.name, schedule.*key.value);
+      text += key.value == &ProfileSchedule::active && schedule.active_ns != 0
+                  ? fmt::format("active={}s,", schedule.active_ns / ns_per_second)
+                  : fmt::format("{}={},", key.name, schedule.*key.value);
   return text + (schedule.per_epoch ? "per=epoch" : "per=run");
 }
 
@@ -263,8 +285,22 @@ struct Recorder::Parts {
     over = true;
   }
 
+  // The first window of a schedule by time: the step that begins at `begin_ns` is its last if the
+  // time ends in it or before. All windows are as long then.
+  void settle_active(std::uint64_t next_step, std::uint64_t begin_ns) {
+    ProfileSchedule& schedule = options.schedule;
+    if (schedule.active_ns == 0 || !window || demanded_until) return;
+    const std::uint64_t done = next_step - window->first_step;
+    if (done == 0 || done + 1 < least_timed_steps) return;
+    const std::uint64_t ns = begin_ns - window->begin_ns;
+    if (ns + ns / done < schedule.active_ns && done + 1 < most_timed_steps) return;
+    schedule.active = done + 1;
+    schedule.active_ns = 0;
+  }
+
   // Switches sources and windows for the next step.
   void prepare(const StepPlace& next, std::uint64_t next_step, std::uint64_t begin_ns) {
+    settle_active(next_step, begin_ns);
     const Action coming = current = action(next, 0);
     const Action ahead = action(next, options.steps_in_flight);
     const bool records = coming == Action::record || coming == Action::record_and_save;

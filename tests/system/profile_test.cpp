@@ -124,6 +124,33 @@ TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], false);
 }
 
+TEST_F(Profile, RepeatsARunForAComparison) {
+  const std::string other = *folder_ / "repeated";
+  const Ended ended = run(with(short_run(data(), other), "--repeat", "2"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("2 runs in " + other));
+  const Ended compared = run({"compare", out(), "--against", other, "--json"});
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const Json comparison = Json::parse(compared.out);
+  EXPECT_EQ(comparison["runs"]["after"], 2);
+  EXPECT_TRUE(comparison["step_changed"].is_boolean());
+  EXPECT_EQ(comparison["scores"][0]["what"], "validation accuracy");
+  EXPECT_EQ(comparison["scores"][0]["before"], comparison["scores"][0]["after"]) << "one seed";
+  const Ended refused = run({"train", "--resume", other + "/1", "--repeat", "2", "--epochs", "9"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("does not go with --resume"));
+}
+
+TEST_F(Profile, EndsAllRunsWhenInterrupted) {
+  const std::string other = *folder_ / "stopped";
+  Program program(with(changed(short_run(data(), other), "--epochs", "100000"), "--repeat", "3"));
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(other + "/1/metrics.jsonl"); }));
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait().exit_code, 130);
+  EXPECT_TRUE(fs::exists(other + "/1/summary.json")) << "the run has saved";
+  EXPECT_FALSE(fs::exists(other + "/2"));
+}
+
 TEST_F(Profile, RefusesToCompareDifferentWork) {
   const std::string other = *folder_ / "other";
   const Ended ended = run(changed(short_run(data(), other), "--batch", "16"));

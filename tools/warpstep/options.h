@@ -79,7 +79,7 @@ struct RunOptions {
   std::vector<std::string> recompute;
   std::vector<double> mean, std;  // empty: measured on the training images
   std::string profile = "steps";
-  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";
+  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=3s,repeat=1,per=run";
   std::string profile_raw;
   std::string profile_rank;
   bool profile_counters = false;

@@ -112,6 +112,23 @@ void note_contention(const Contention& lost, Trust& trust) {
     note("memory was short: the kernel had to reclaim pages for the run");
 }
 
+// Calls that compute faster than the measured peak say that it is too low, unless they need fewer
+// operations than are counted, as Winograd's convolutions. Bytes say nothing: caches are faster
+// than memory.
+void note_peaks(const Work& work, Trust& trust) {
+  constexpr double above_peak = 1.1;  // a large product differs from the measured one by less
+  const double peak = work.peaks.flops_per_second;
+  const auto above = std::ranges::count_if(work.calls, [&](const CallRow& call) {
+    return peak > 0 && call.flops_per_second > above_peak * peak &&
+           call.implementation.find("winograd") == std::string::npos;
+  });
+  if (above == 0) return;
+  trust.notes.push_back(many(static_cast<std::uint64_t>(above), "call") +
+                        " computed faster than the measured peak: that was measured while the "
+                        "machine was busy, and shares of it are too large");
+  trust.is_disturbed = true;
+}
+
 }  // namespace
 
 Trust find_trust(const View& view, const Breakdown& breakdown) {
@@ -150,6 +167,7 @@ Analysis analyse(const Session& session) {
   analysis.stall = diagnose(analysis.loader, view);
   analysis.path = critical_path(view);
   analysis.trust = find_trust(view, analysis.breakdown);
+  note_peaks(analysis.work, analysis.trust);
   analysis.findings = find_findings(view, analysis);
   return analysis;
 }

@@ -56,6 +56,14 @@ std::string with_delays(std::string evidence, const Contention& lost) {
   return delays.empty() ? evidence : evidence + "; " + delays;
 }
 
+// How much of the trainer's waiting for a core was the quota's, of 1: while it is throttled nobody
+// else's programs matter.
+double share_of_quota(const Contention& lost) {
+  const double delay = lost.trainer ? lost.trainer->delay_ns : 0;
+  if (lost.throttled_share.value_or(0) < often_throttled) return 0;
+  return delay > 0 ? std::min(1.0, lost.throttled_ns / delay) : 1;
+}
+
 // Fewer threads than now, if that many cores are free; 0: no such number.
 int fewer_threads(const Facts& facts, double free_cores) {
   const int now = kernel_threads(facts), fits = static_cast<int>(std::floor(free_cores + 0.25));
@@ -80,7 +88,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
       .advice =
           "stop them, or run where cores are free; figures of this run are not those of a "
           "quiet machine",
-      .gain_ns = facts.part(Category::core_wait)};
+      .gain_ns = facts.part(Category::core_wait) * (1 - share_of_quota(lost))};
   if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - others))) {
     finding.flag = fmt::format("--threads {}", fits);
     finding.advice +=
@@ -105,7 +113,7 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
                                        : ""),
           lost),
       .advice = "raise the quota (docker --cpus, Kubernetes limits.cpu, cpu.max)",
-      .gain_ns = facts.part(Category::core_wait)};
+      .gain_ns = facts.part(Category::core_wait) * share_of_quota(lost)};
   // A thread more than the quota has cores spends it faster, and then all stop.
   if (const int fits = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)))) {
     finding.flag = fmt::format("--threads {}", fits);

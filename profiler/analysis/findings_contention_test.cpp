@@ -59,6 +59,10 @@ TEST(FindCpuQuota, WhereItStopsTheRun) {
   EXPECT_THAT(finding->evidence,
               HasSubstr("throttled in 3 of 60 periods (5.0 %), the quota is 0.25 cores of 2"));
   EXPECT_EQ(finding->flag, "--threads 1");
+  lost.throttled_ns = 4e7;  // of the trainer's 5e7
+  EXPECT_NEAR(c.finding("cpu-quota")->gain_ns, 1.6e5, 1);
+  lost.others_share = 0.25;
+  EXPECT_NEAR(c.finding("other-programs")->gain_ns, 0.4e5, 1);
   lost.others_share = 0.2;  // the delay is the quota's
   EXPECT_FALSE(c.finding("other-programs"));
   c.builder.raw().loader["kernel_threads"] = 1;

@@ -132,6 +132,26 @@ TEST(Trust, TellsOfAQuotaAndOfShortMemory) {
   EXPECT_TRUE(trust_of(memory).is_disturbed);
 }
 
+TEST(Trust, TellsOfCallsAboveTheMeasuredPeak) {
+  for (const char* const implementation : {"gemm", "winograd 4x4, AVX2"}) {
+    SessionBuilder builder = quiet();
+    builder.raw().program["calls"] = Json::array({Json::object(),
+                                                  {{"title", "c"},
+                                                   {"op", "linear"},
+                                                   {"implementation", implementation},
+                                                   {"flops", 1e6},
+                                                   {"bytes", 0}}});
+    builder.raw().peaks = {{"flops_per_second", {{"fp32", 1e12}}}, {"bytes_per_second", 1e9}};
+    const bool is_too_fast = std::string(implementation) == "gemm";  // 1 us of peak in 0.5 us
+    const Trust trust = analyse(builder.build()).trust;
+    EXPECT_EQ(trust.is_disturbed, is_too_fast);
+    if (is_too_fast) {
+      EXPECT_THAT(trust.notes,
+                  Contains(HasSubstr("1 call computed faster than the measured peak")));
+    }
+  }
+}
+
 TEST(Trust, CopesWithAnEmptySession) {
   const Trust trust = find_trust(Session{}, Breakdown{});
   EXPECT_EQ(trust.overhead_share, 0);

@@ -195,7 +195,8 @@ std::string calls_text(const Work& work, double steps) {
                   [](const CallRow* call) { return call->of_peak > 1; }))
     text += wrapped(
                 "Above 100 %: an algorithm that needs fewer operations than are counted "
-                "(Winograd), or a peak that was measured while the machine was busy.",
+                "(Winograd), data in a cache, or a peak that was measured while the machine was "
+                "busy.",
                 0) +
             "\n";
   return text;

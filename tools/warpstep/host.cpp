@@ -18,6 +18,8 @@
 #include "engine/run/runner.h"
 #include "profiler/sources/sampler_proc.h"
 #include "profiler/sources/stamp.h"
+#include "tools/warpstep/fitting.h"
+#include "tools/warpstep/peaks.h"
 
 namespace warpstep::tools {
 namespace {
@@ -57,24 +59,31 @@ nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
                                      const std::string& precision) {
   // Large enough to fill the device, and takes some ten milliseconds.
   const bool is_device = backend->steps_in_flight() > 0;
-  const std::int64_t n = is_device ? 8192 : 1024;
-  const std::int64_t count = std::int64_t{1} << (is_device ? 28 : 24);
+  const PeakSizes sizes = is_device ? PeakSizes{.product = 8192, .stream = std::int64_t{1} << 28}
+                                    : host_peak_sizes(free_bytes(*backend));
+  const std::int64_t n = sizes.product, count = sizes.stream;
+  nlohmann::ordered_json peaks = nlohmann::ordered_json::object();
   try {
-    Graph product;
-    const Tensor x = product.input("x", {DType::f32, {n, n}}, Role::resident);
-    product.logits = linear("peak", x, {.out = n}).id;
-    const double product_seconds = best_seconds(std::move(product), backend, precision);
-    Graph stream;
-    const Tensor y = stream.input("y", {DType::f32, {count / 1024, 1024}}, Role::resident);
-    stream.logits = relu(y).id;
-    const double stream_seconds = best_seconds(std::move(stream), backend, "fp32");
-    const double flops =
-        2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-    return {{"flops_per_second", {{precision, flops / product_seconds}}},
-            {"bytes_per_second", 8.0 * static_cast<double>(count) / stream_seconds},
-            {"how", fmt::format("a {0} x {0} matrix product in {1} and a relu of {2} MiB, the best "
-                                "of several runs",
-                                n, precision, count >> 18)}};
+    if (n > 0) {
+      Graph product;
+      const Tensor x = product.input("x", {DType::f32, {n, n}}, Role::resident);
+      product.logits = linear("peak", x, {.out = n}).id;
+      const double seconds = best_seconds(std::move(product), backend, precision);
+      const double side = static_cast<double>(n);
+      peaks["flops_per_second"] = {{precision, 2.0 * side * side * side / seconds}};
+      peaks["how"] = fmt::format("a {0} x {0} matrix product in {1}", n, precision);
+    }
+    if (n > 0 && count > 0) {
+      Graph stream;
+      const Tensor y = stream.input("y", {DType::f32, {count / 1024, 1024}}, Role::resident);
+      stream.logits = relu(y).id;
+      const double seconds = best_seconds(std::move(stream), backend, "fp32");
+      peaks["bytes_per_second"] = 8.0 * static_cast<double>(count) / seconds;
+      peaks["how"] = fmt::format(
+          "a {0} x {0} matrix product in {1} and a relu of {2} MiB, the best of several runs", n,
+          precision, count >> 18);
+    }
+    return peaks;
   } catch (const std::exception&) {
     return nlohmann::ordered_json::object();  // a device without the memory: no roofline
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -146,6 +147,8 @@ void settle_length(const Parser& parser, bool resumed, RunOptions& options);
 std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
 
 // Values of the engine; all throw UsageError for options that do not go together.
+// Of this user, for what a machine is measured for once: by --plan-cache; empty: none.
+std::filesystem::path cache_folder(const RunOptions& options);
 BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
 Optimizer optimizer_of(const RunOptions& options);
 UpdateOptions update_options(const RunOptions& options);

@@ -17,6 +17,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/peaks.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -213,7 +214,13 @@ Json Profiling::end_windows(const std::shared_ptr<Backend>& backend) {
   recorder_->end_windows();  // everything after this belongs to no step
   has_windows_ = recorder_->windows() > 0;
   if (!has_windows_) return Json::object();
-  const Json peaks = measure_peaks(backend, options_.precision);
+  const Json peaks = with_best_peaks(measure_peaks(backend, options_.precision),
+                                     fmt::format("{}, {}", host().cpu, backend->describe()),
+                                     cache_folder(options_));
+  if (!peaks.contains("bytes_per_second"))
+    recorder_->note(
+        "the peak of this machine was not measured: too little memory is free, so calls have no "
+        "share of it");
   recorder_->set_peaks(peaks);
   return peaks;
 }

@@ -33,14 +33,24 @@ class ProfileCommand : public testing::Test {
 
 TEST_F(ProfileCommand, PrintsTheJobsAnswer) {
   profiler::TriggerListener job([](const profiler::TriggerRequest& request) {
-    return fmt::format("{} steps, deep {}", request.steps, request.deep);
+    return fmt::format("recording {} steps, deep {}", request.steps, request.deep);
   });
   ASSERT_EQ(job.why(), "");
-  EXPECT_EQ(run(own_).text, "8 steps, deep false\n");
-  EXPECT_EQ(run(own_ + " --steps 3 --deep").text, "3 steps, deep true\n");
+  EXPECT_EQ(run(own_).text, "recording 8 steps, deep false\n");
+  EXPECT_EQ(run(own_ + " --steps 3 --deep").text, "recording 3 steps, deep true\n");
   const auto json = nlohmann::json::parse(run(own_ + " --json").text);
-  EXPECT_EQ(json.at("answer"), "8 steps, deep false");
+  EXPECT_EQ(json.at("answer"), "recording 8 steps, deep false");
   EXPECT_EQ(json.at("pid"), ::getpid());
+}
+
+// For scripts, which read the exit code.
+TEST_F(ProfileCommand, FailsWhenTheJobRefuses) {
+  profiler::TriggerListener job([](const profiler::TriggerRequest&) { return "busy: a window"; });
+  const Result plain = run(own_), json = run(own_ + " --json");
+  EXPECT_EQ(plain.code, 1);
+  EXPECT_EQ(plain.text, "busy: a window\n");
+  EXPECT_EQ(json.code, 1);
+  EXPECT_EQ(nlohmann::json::parse(json.text).at("accepted"), false);
 }
 
 TEST_F(ProfileCommand, ListsJobs) {

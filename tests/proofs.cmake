@@ -48,7 +48,8 @@ warpstep_test(engine_test TIER host
 add_dependencies(engine_test warpstep_ref)
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
-  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/thread_test.cpp
+  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp
+          ${engine}/core/thread_test.cpp
           ${engine}/core/cpus_test.cpp ${engine}/core/cpu_peak_test.cpp
           ${engine}/run/feeder_test.cpp
   LINK warpstep::engine)

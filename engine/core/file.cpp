@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/phase.h"
 
 namespace warpstep {
 namespace {
@@ -187,6 +188,8 @@ void AtomicFile::fail_with(int error, std::string_view doing) const {
 }
 
 void AtomicFile::write(std::span<const std::byte> part) {
+  static const record::Name name{"write"};
+  const record::PhasePart time(name);
   while (!part.empty()) {
     const ssize_t put = ::write(descriptor_, part.data(), std::min(part.size(), max_request_bytes));
     if (put < 0 && errno == EINTR) continue;
@@ -197,6 +200,8 @@ void AtomicFile::write(std::span<const std::byte> part) {
 }
 
 void AtomicFile::commit() {
+  static const record::Name name{"fsync"};
+  const record::PhasePart time(name);
   if (sync(descriptor_) != 0) fail_with(errno, "flush to the disk");
   // After EINTR, Linux has closed the file; its bytes are on the disk.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_with(errno, "close");

@@ -8,6 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "engine/core/phase.h"
 #include "engine/files/safetensors.h"
 #include "engine/files/safetensors_values.h"
 #include "engine/files/weights.h"
@@ -180,19 +181,26 @@ std::uint64_t as_count(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+// Reads all tensors of a checkpoint from the store.
+void gather(const Store& store, Optimizer::Kind optimizer, const std::int64_t& steps, Kept& kept) {
+  static const record::Name name{"gather"};
+  const record::PhasePart time(name);
+  const std::vector<StateTensor> state = state_of(store);
+  add_batch_counts(state, steps, kept);
+  for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
+  for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
+  if (store.section_bytes(Section::average) > 0)
+    add_section(store, optimizer, Section::average, kept);
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info) {
   const auto steps = static_cast<std::int64_t>(progress.step);
-  const std::vector<StateTensor> state = state_of(store);
   Kept kept;
-  add_batch_counts(state, steps, kept);
-  for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
-  for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
-  if (store.section_bytes(Section::average) > 0)
-    add_section(store, optimizer, Section::average, kept);
+  gather(store, optimizer, steps, kept);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},

@@ -4,11 +4,19 @@
 #include <array>
 
 #include "engine/core/error.h"
+#include "engine/core/phase.h"
 
 namespace warpstep {
 namespace {
 
 constexpr std::size_t most_inputs = 8;  // of a step
+
+const record::Name data_name{"loader wait"}, kernels_name{"kernels"};
+
+const Batch& next_batch(BatchSource& source) {
+  const record::PhasePart time(data_name);
+  return source.next();
+}
 
 }  // namespace
 
@@ -35,7 +43,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
   Score total;
   for (std::uint64_t i = 0; i < batches; ++i) {
     if (stop) return std::nullopt;
-    const Batch& batch = source.next();
+    const Batch& batch = next_batch(source);
+    const record::PhasePart time(kernels_name);
     give_batch(program, batch);
     runner->step();
     total += Score{static_cast<double>(program.loss()) * static_cast<double>(batch.count),

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/phase.h"
 #include "engine/core/record.h"
 #include "engine/passes/precision.h"
 
@@ -16,7 +18,8 @@ using record::Kind;
 
 const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
     report_name{"read back", Kind::sync}, observers_name{"observers"},
-    evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"};
+    evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"}, steps_name{"steps"},
+    first_batch_name{"first batch"};
 
 Clock clock_of(const Graph& graph) {
   for (const Node& node : graph.nodes)
@@ -89,6 +92,7 @@ void Trainer::begin(const Progress& progress) {
 // Runs steps to the next one after which the epoch or the run ends or a checkpoint is due, or until
 // *stop; waits for all of them. The first step's time begins here.
 void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
+  const record::Phase phase(steps_name, progress.step + 1);
   last_step_end_ns_ = now_ns();
   observed_ns_ = 0;
   saved_ = false;
@@ -107,6 +111,9 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
 }
 
 void Trainer::launch(std::uint64_t step) {
+  // All of taking the batch is waiting, as in the span: also where it was ready and only taking it
+  // lasted, because this thread did not have the CPU.
+  const std::uint64_t asked = now_ns();
   const Batch& batch = next_batch();
   const std::uint64_t begin = now_ns();
   {
@@ -116,7 +123,7 @@ void Trainer::launch(std::uint64_t step) {
     parts_.runner->step();
   }
   const std::uint64_t mark = parts_.step.stream().mark();
-  flights_.push_back({mark, batch.count, batch.wait_ns, batch.copy_wait_ns, now_ns() - begin,
+  flights_.push_back({mark, batch.count, begin - asked, batch.copy_wait_ns, now_ns() - begin,
                       parts_.step.measures()});
 }
 
@@ -124,6 +131,8 @@ const Batch& Trainer::next_batch() {
   const Position position = parts_.data.position();
   const record::Span span(wait_name,
                           position.epoch * parts_.data.steps_per_epoch() + position.step);
+  if (std::exchange(has_batch_, true)) return parts_.data.next();
+  const record::Phase phase(first_batch_name);
   return parts_.data.next();
 }
 
@@ -217,6 +226,7 @@ void Trainer::end_epoch(Progress& progress) {
 
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
+  const record::Phase phase(evaluation_name, progress.step);
   const std::uint64_t begin = now_ns();
   const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
   if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
@@ -237,6 +247,7 @@ void Trainer::save(const Progress& progress) {
   saved_ = true;
   if (!parts_.save) return;
   const record::Span span(checkpoint_name);
+  const record::Phase phase(checkpoint_name, progress.step);
   const std::filesystem::path path = parts_.save(progress);
   for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
 }

@@ -162,6 +162,7 @@ class Trainer {
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
   std::vector<Flight> flights_;  // oldest first
+  bool has_batch_ = false;       // the first one has been taken
   bool scales_loss_ = false;
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress

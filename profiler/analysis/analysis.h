@@ -12,6 +12,7 @@
 #include "profiler/analysis/memory.h"
 #include "profiler/analysis/stall.h"
 #include "profiler/analysis/table.h"
+#include "profiler/analysis/whole_run.h"
 #include "profiler/analysis/work.h"
 
 namespace warpstep::profiler {
@@ -38,6 +39,10 @@ struct Finding {
   double gain_ns = 0;    // per step, expected; 0: not known
   // The range that holds it, where it cannot be told more exactly; else both 0.
   double gain_least_ns = 0, gain_most_ns = 0;
+  // Of the whole run, expected. find_findings() computes it from gain_ns; rules about time outside
+  // of steps set it instead, and gain_ns becomes its share per step.
+  double run_gain_ns = 0;
+  bool outside_steps = false;
 };
 
 struct Analysis {
@@ -49,7 +54,8 @@ struct Analysis {
   LoaderView loader;
   Stall stall;
   CriticalPath path;
-  std::vector<Finding> findings;  // largest gain first
+  WholeRun run;
+  std::vector<Finding> findings;  // largest gain of the run first
   Trust trust;
 };
 Analysis analyse(const Session& session);
@@ -57,8 +63,9 @@ Analysis analyse(const Session& session);
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
 Trust find_trust(const View& view, const Breakdown& breakdown);
 
-// Every table of the report: "breakdown", "steps", "modules", "layers", "calls", "ops", "kernels",
-// "host", "memory", "loader", "stalls", "critical_path", "findings", "devices", "samples".
+// Every table of the report: "whole_run", "breakdown", "steps", "modules", "layers", "calls",
+// "ops", "kernels", "host", "memory", "loader", "stalls", "critical_path", "findings", "devices",
+// "samples".
 std::vector<Table> tables(const Session& session, const Analysis& analysis);
 
 }  // namespace warpstep::profiler

@@ -40,6 +40,40 @@ double Facts::range_ns(std::string_view name) const {
   return sum / steps;
 }
 
+std::string Facts::of_run(double ns) const {
+  return fmt::format("{} of {} ({} of the run)", quantity(ns, Unit::ns),
+                     quantity(run_ns(), Unit::ns), quantity(ns / run_ns(), Unit::share));
+}
+
+double Facts::run_steps() const {
+  return std::max(1.0, analysis.run.steps > 0 ? analysis.run.steps : steps);
+}
+
+double Facts::run_ns() const {
+  return analysis.run.wall_ns > 0 ? analysis.run.wall_ns : run_steps() * step_ns;
+}
+
+double Facts::outside_ns(std::string_view name) const {
+  if (const RunPart* part = analysis.run.part(name); part != nullptr) return part->ns;
+  return range_ns(name) * run_steps();  // an older session: as in its windows
+}
+
+namespace {
+
+// What is within steps saves at most all of each; what is outside of them at most the run.
+void settle_gains(const Facts& facts, Finding& finding) {
+  if (finding.outside_steps) {
+    finding.run_gain_ns = std::clamp(finding.run_gain_ns, 0.0, facts.run_ns());
+    finding.gain_ns = finding.run_gain_ns / facts.run_steps();
+    return;
+  }
+  for (double* gain : {&finding.gain_ns, &finding.gain_least_ns, &finding.gain_most_ns})
+    *gain = std::clamp(*gain, 0.0, facts.step_ns);
+  finding.run_gain_ns = finding.gain_ns * facts.run_steps();
+}
+
+}  // namespace
+
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   // torch_tb_profiler's seven are among them: data-wait, communication, low-utilization,
   // tensor-cores, memory-high; its two of DataParallel have nothing to apply to.
@@ -57,18 +91,17 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (const FindingRule rule : rules) rule(facts, findings);
+  for (Finding& finding : findings) settle_gains(facts, finding);
   // Leave out findings whose gain is known to be small.
-  constexpr double least_gain = 0.005;  // of a step
+  constexpr double least_gain = 0.005;  // of a step, or of the run
   std::erase_if(findings, [&](const Finding& finding) {
-    return finding.gain_ns > 0 && finding.gain_ns < least_gain * facts.step_ns;
+    const double all = finding.outside_steps ? facts.run_ns() : facts.step_ns;
+    const double gain = finding.outside_steps ? finding.run_gain_ns : finding.gain_ns;
+    return gain > 0 && gain < least_gain * all;
   });
-  for (Finding& finding : findings) {
-    finding.gain_ns = std::clamp(finding.gain_ns, 0.0, facts.step_ns);
-    finding.gain_least_ns = std::clamp(finding.gain_least_ns, 0.0, facts.step_ns);
-    finding.gain_most_ns = std::clamp(finding.gain_most_ns, 0.0, facts.step_ns);
-  }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.gain_ns > b.gain_ns; });
+  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    return a.run_gain_ns > b.run_gain_ns;
+  });
   return findings;
 }
 

@@ -42,6 +42,11 @@ struct Facts {
   // Of Kind::range spans of this name in the windows, ns per step.
   double range_ns(std::string_view name) const;
   std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms per step (35.3 %)"
+  double run_steps() const;              // that this process trained, at least 1
+  double run_ns() const;                 // wall time
+  // A phase between steps, in the whole run.
+  double outside_ns(std::string_view name) const;
+  std::string of_run(double ns) const;  // "1.2 s of 3.4 s (35.3 % of the run)"
 };
 
 using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
@@ -72,6 +77,7 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
 void find_throttling(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
+// findings_run.cpp: the run outside of its steps.
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
 // findings_contention.cpp: the cores and the memory that the process was not given.

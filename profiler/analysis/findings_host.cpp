@@ -17,10 +17,8 @@ namespace {
 constexpr double full_cpu = 95;       // %, of all cores
 constexpr double crowded_cpu = 80;    // likewise, where more threads compute than there are cores
 constexpr double full_memory = 0.90;  // of it: torch_tb_profiler's
-constexpr double least_throttled = 0.10;    // of the samples
-constexpr double least_observers = 0.05;    // of a step
-constexpr double least_checkpoints = 0.05;  // of a step, by the mean over the windows
-constexpr double least_evaluation = 0.25;   // of the windows' time
+constexpr double least_throttled = 0.10;  // of the samples
+constexpr double least_observers = 0.05;  // of a step
 constexpr std::int64_t seldom_logged = 1000;
 
 struct Memory {
@@ -50,6 +48,13 @@ Memory host_memory(const Facts& facts) {
   return {used.most, used.most + left.mean, "the host"};
 }
 
+// Of kernels whose `threads` equal shares are computed by fewer `cores` in rounds: the time in
+// which the last round leaves cores idle.
+double uneven_share(int threads, int cores) {
+  const double each = static_cast<double>(threads) / cores;
+  return 1 - each / std::ceil(each);
+}
+
 }  // namespace
 
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
@@ -76,12 +81,20 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   if (threads > all) {
     finding.flag = fmt::format("--threads {}", all);
     finding.advice = fmt::format("use {}: more threads than cores gain nothing", finding.flag);
+    finding.gain_ns = facts.part(Category::kernel) * uneven_share(threads, all);
   } else if (view.work_ns > 0 && enough < view.workers) {
     finding.flag = fmt::format("--workers {}", enough);
     finding.advice = fmt::format("use {}: this many workers keep up with the step", finding.flag);
+    finding.gain_ns =
+        std::max(0.0, predicted_gain(LoaderModel(view, facts.view, false), {.workers = enough}));
   } else if (view.workers > 0 && 4 * view.workers <= all) {
-    // A step's threads wait for the slowest of them, which shares its core with a worker.
+    // A step's threads wait for the slowest of them, which has half of its core while a worker is
+    // busy there. Fewer threads have more to do each.
     finding.flag = fmt::format("--threads {}", all - view.workers);
+    const double busy =
+        view.step_ns > 0 ? std::min(1.0, view.work_ns / view.step_ns / view.workers) : 0;
+    finding.gain_ns = std::max(
+        0.0, facts.part(Category::kernel) * (1 - (1 - busy / 2) * all / (all - view.workers)));
     finding.advice =
         fmt::format("use {}: it leaves cores to the workers; kernels wait for their slowest thread",
                     finding.flag);
@@ -142,34 +155,6 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice = fmt::format("log less often: {}", finding.flag);
   }
   findings.push_back(finding);
-}
-
-void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
-  const double ns = facts.range_ns("checkpoint");
-  if (ns <= least_checkpoints * facts.step_ns) return;
-  Finding finding{.key = "slow-checkpoints",
-                  .text = "Writing checkpoints is a significant part of the run.",
-                  .evidence = fmt::format("{} per step, besides its own {}", quantity(ns, Unit::ns),
-                                          quantity(facts.step_ns, Unit::ns)),
-                  .advice = "write them to a faster disk; one per epoch is always written"};
-  const std::int64_t every = fields::whole(facts.options, "checkpoint_every");
-  if (every > 0) {
-    finding.flag = fmt::format("--checkpoint-every {}", 4 * every);
-    finding.advice = fmt::format("write them less often: {}", finding.flag);
-  }
-  findings.push_back(finding);
-}
-
-void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
-  const double ns = facts.range_ns("evaluation") * facts.steps;
-  const auto all = static_cast<double>(facts.view.windows_ns());
-  if (all <= 0 || ns <= least_evaluation * all) return;
-  findings.push_back(
-      {.key = "long-evaluation",
-       .text = "Evaluation takes much of the run.",
-       .evidence = fmt::format("{} of {} recorded ({})", quantity(ns, Unit::ns),
-                               quantity(all, Unit::ns), quantity(ns / all, Unit::share)),
-       .advice = "use a smaller test split; training speed is unaffected"});
 }
 
 }  // namespace warpstep::profiler

@@ -101,8 +101,8 @@ TEST(HostFindings, SlowCheckpoints) {
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "");  // each epoch's alone
   c.options()["checkpoint_every"] = 50;
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--checkpoint-every 200");
-  // They lie between steps: no step gets shorter.
-  EXPECT_EQ(c.finding("slow-checkpoints")->gain_ns, 0);
+  // Three quarters of 51 us per step, though no step itself gets shorter.
+  EXPECT_NEAR(c.finding("slow-checkpoints")->gain_ns, 38'250, 1);
 }
 
 TEST(HostFindings, LongEvaluation) {

@@ -56,14 +56,13 @@ std::string peaks_text(const Peaks& peaks) {
 
 // In this order below.
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
-  return {breakdown_table(analysis),    steps_table(session, analysis),
-          modules_table(analysis.work), layers_table(analysis),
-          calls_table(analysis),        ops_table(analysis),
-          kernels_table(analysis),      host_table(analysis),
-          memory_table(analysis),       loader_table(analysis),
-          stalls_table(analysis),       critical_path_table(analysis),
-          findings_table(analysis),     devices_table(session, analysis),
-          samples_table(session)};
+  return {
+      run_table(analysis.run),       breakdown_table(analysis), steps_table(session, analysis),
+      modules_table(analysis.work),  layers_table(analysis),    calls_table(analysis),
+      ops_table(analysis),           kernels_table(analysis),   host_table(analysis),
+      memory_table(analysis),        loader_table(analysis),    stalls_table(analysis),
+      critical_path_table(analysis), findings_table(analysis),  devices_table(session, analysis),
+      samples_table(session)};
 }
 
 Table breakdown_table(const Analysis& analysis) {
@@ -376,7 +375,7 @@ Table critical_path_table(const Analysis& analysis) {
 Table findings_table(const Analysis& analysis) {
   Table table{"findings",
               "What to do next",
-              "Largest expected gain first.",
+              "Largest expected gain of the run first.",
               {{"key", "finding"},
                {"text", "problem"},
                {"evidence", "evidence"},
@@ -384,12 +383,13 @@ Table findings_table(const Analysis& analysis) {
                {"flag", "option"},
                {"gain_ns", "gain per step", Unit::ns},
                {"gain_least_ns", "at least", Unit::ns},
-               {"gain_most_ns", "at most", Unit::ns}},
+               {"gain_most_ns", "at most", Unit::ns},
+               {"run_gain_ns", "gain of the run", Unit::ns}},
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
                           known(finding.flag), known(finding.gain_ns), known(finding.gain_least_ns),
-                          known(finding.gain_most_ns)});
+                          known(finding.gain_most_ns), known(finding.run_gain_ns)});
   return table;
 }
 

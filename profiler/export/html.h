@@ -113,6 +113,7 @@ namespace warpstep::profiler::html {
 
 std::string verdict_part(const Session& session, const Analysis& analysis);
 std::string mean_part(const Analysis& analysis);
+std::string run_part(const Analysis& analysis);
 std::string steps_part(const Session& session, const Analysis& analysis);
 std::string findings_part(const Session& session, const Analysis& analysis);
 std::string cards_part(const Session& session, const Analysis& analysis);

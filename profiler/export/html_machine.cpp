@@ -416,15 +416,19 @@ std::string edges_chart(const CriticalPath& path) {
 
 }  // namespace
 
+// From the run's phases; from spans where a session has none.
 std::vector<RunMark> run_marks_of(const Session& session) {
   constexpr std::size_t most = 200;
   std::vector<RunMark> marks;
-  for (const Span& span : session.spans) {
-    if (session.kind(span) != Kind::range || marks.size() == most) continue;
-    const std::string& name = session.name(span.name);
-    if (name == "evaluation" || name == "checkpoint")
-      marks.push_back({{span.begin_ns, span.end_ns}, name == "evaluation"});
-  }
+  const auto add = [&](const auto& entry) {
+    const std::string& name = session.name(entry.name);
+    if (marks.size() < most && (name == "evaluation" || name == "checkpoint"))
+      marks.push_back({{entry.begin_ns, entry.end_ns}, name == "evaluation"});
+  };
+  for (const Phase& phase : session.phases) add(phase);
+  if (session.phases.empty())
+    for (const Span& span : session.spans)
+      if (session.kind(span) == Kind::range) add(span);
   std::ranges::stable_sort(marks, {}, [](const RunMark& mark) { return mark.time.begin_ns; });
   return marks;
 }

@@ -76,16 +76,27 @@ std::string trust_box(const Session& session, const Analysis& analysis) {
   return html + "</aside>\n";
 }
 
+// Of gain_text(), without what is shown before it.
+std::string without_epoch(const std::string& gain) {
+  const std::size_t epoch = gain.find(", ");
+  const std::size_t run = gain.find(", ", epoch + 1);
+  return gain.substr(0, epoch) + (run == gain.npos ? "" : gain.substr(run));
+}
+std::string of_run(const std::string& gain) {
+  const std::size_t run = gain.find(", ");
+  return run == gain.npos ? "" : gain.substr(run + 2);
+}
+
 std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
   std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
                                  escaped(finding.key), prose(sentence(finding.text)));
   const std::string gain = gain_text(session, analysis, finding);
-  const double epoch = steps_per_epoch(session) * finding.gain_ns;
+  const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
   if (!gain.empty())
     html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
                         escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
                                 (epoch > 0 ? " per epoch" : " per step")),
-                        epoch > 0 ? prose(gain.substr(0, gain.find(", "))) : "");
+                        prose(epoch > 0 ? without_epoch(gain) : of_run(gain)));
   else
     html += "<p class=\"gain\"><span>gain not known</span></p>\n";
   html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(sentence(finding.evidence)),
@@ -194,8 +205,8 @@ std::string verdict_part(const Session& session, const Analysis& analysis) {
                        prose(sentence(finding.text)), prose(sentence(finding.advice)),
                        gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
-  if (const std::string outside = outside_steps(session); !outside.empty())
-    best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;
+  const std::string outside = analysis.run.has_phases ? "" : outside_steps(session);
+  if (!outside.empty()) best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
       "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}{}"
@@ -262,9 +273,10 @@ std::string policy() {
 struct Entry {
   std::string_view id, title;
 };
-constexpr std::array<Entry, 14> contents{{{"comparison", "Comparison"},
+constexpr std::array<Entry, 15> contents{{{"comparison", "Comparison"},
                                           {"run-after", "The run after"},
                                           {"verdict", "Top"},
+                                          {"run", "Whole run"},
                                           {"steps", "Steps"},
                                           {"findings", "What to do"},
                                           {"figures", "Figures"},
@@ -289,12 +301,12 @@ std::string navigation(const std::string& body) {
 std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
   return (comparison ? html::comparison_part(*comparison) : "") +
-         html::verdict_part(session, analysis) + html::steps_part(session, analysis) +
-         html::findings_part(session, analysis) + html::cards_part(session, analysis) +
-         html::layers_part(session, analysis) + html::kernels_part(analysis) +
-         html::ops_part(analysis) + html::loader_part(analysis) + html::memory_part(analysis) +
-         html::machine_part(session, analysis) + html::path_part(analysis) +
-         html::stamp_part(session);
+         html::verdict_part(session, analysis) + html::run_part(analysis) +
+         html::steps_part(session, analysis) + html::findings_part(session, analysis) +
+         html::cards_part(session, analysis) + html::layers_part(session, analysis) +
+         html::kernels_part(analysis) + html::ops_part(analysis) + html::loader_part(analysis) +
+         html::memory_part(analysis) + html::machine_part(session, analysis) +
+         html::path_part(analysis) + html::stamp_part(session);
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ std::vector<ChunkAt> record_chunks(const std::string& file) {
   ChunkAt chunk;
   for (; chunk.at < file.size(); chunk.at += sizeof chunk.header + chunk.header.bytes) {
     std::memcpy(&chunk.header, file.data() + chunk.at, sizeof chunk.header);
-    if (chunk.header.record_bytes > 1) chunks.push_back(chunk);
+    const auto type = static_cast<Chunk>(chunk.header.type);
+    const bool is_list = type == Chunk::names || type == Chunk::threads;  // JSON
+    if (chunk.header.record_bytes > 1 && !is_list) chunks.push_back(chunk);
   }
   return chunks;
 }

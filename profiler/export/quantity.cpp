@@ -103,14 +103,20 @@ std::string nothing_found(const Session& session, const Analysis& analysis) {
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
-  if (finding.gain_most_ns > 0)
+  if (finding.gain_most_ns > 0)  // a range
     return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
                        quantity(finding.gain_most_ns, Unit::ns));
   std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
-  if (left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
-  const double epoch = steps_per_epoch(session) * finding.gain_ns;
-  return epoch > 0 ? fmt::format("{}, {} per epoch", text, quantity(epoch, Unit::ns)) : text;
+  if (!finding.outside_steps && left > 0)
+    text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
+  const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
+  if (epoch > 0) text += fmt::format(", {} per epoch", quantity(epoch, Unit::ns));
+  const WholeRun& run = analysis.run;
+  if (run.has_phases && run.wall_ns > 0)
+    text +=
+        fmt::format(", {} of this run", quantity(finding.run_gain_ns / run.wall_ns, Unit::share));
+  return text;
 }
 
 std::string sentence(std::string text) {

@@ -29,7 +29,8 @@ std::string outside_steps(const Session& session);
 bool has_call_times(const Work& work);
 // Instead of findings: none are needed, or what they come from was not recorded.
 std::string nothing_found(const Session& session, const Analysis& analysis);
-// What the best finding gains: "12.3 ms per step (1.43x), 4.80 s per epoch"; empty when not known.
+// What a finding gains: "12.3 ms per step (1.43x), 4.80 s per epoch, 31.0 % of this run"; empty
+// when not known.
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
 // With a capital and a full stop, where it has none.
 std::string sentence(std::string text);

@@ -145,6 +145,40 @@ std::string modules_text(const Work& work, int depth) {
   return text;
 }
 
+// The phases of the run; those of less than 0.5 % are one row.
+std::string run_text(const WholeRun& run) {
+  constexpr double least = 0.005;
+  std::string text =
+      fmt::format("\nWhere the run's wall time went ({}", quantity(run.wall_ns, Unit::ns));
+  if (run.first_step_ns > 0)
+    text +=
+        fmt::format("; the first step was done after {}", quantity(run.first_step_ns, Unit::ns));
+  text += ")\n";
+  std::string few;
+  double few_ns = 0;
+  const auto row = [&](const std::string& name, double ns, int indent) {
+    const double share = ns / run.wall_ns;
+    text += fmt::format("  {:<14} {:>9} {:>7}  {}\n",
+                        std::string(static_cast<std::size_t>(indent), ' ') + name,
+                        quantity(ns, Unit::ns), quantity(share, Unit::share), blocks(share, 40));
+  };
+  for (const RunPart& part : run.parts) {
+    if (part.ns < least * run.wall_ns) {
+      few += (few.empty() ? "" : ", ") + part.name;
+      few_ns += part.ns;
+      continue;
+    }
+    row(part.name, part.ns, 0);
+    for (const RunPart& within : part.parts)
+      if (within.ns >= least * run.wall_ns) row(within.name, within.ns, 2);
+  }
+  if (few_ns > 0) {
+    row("the rest", few_ns, 0);
+    text += fmt::format("    {}\n", wrapped("The rest: " + few + ".", 4));
+  }
+  return text;
+}
+
 // Calls by what they compute, for steps of so many alike that the longest say little.
 std::string ops_text(const Work& work, double steps) {
   std::vector<const OpRow*> ops;
@@ -262,7 +296,9 @@ std::string terminal_report(const Session& session, const Analysis& analysis,
   std::string text = fmt::format("{}\n{}\n\n", wrapped(run_title(session), 0),
                                  wrapped(verdict(session, analysis), 0));
   if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis);
-  if (const std::string outside = outside_steps(session); !outside.empty())
+  if (analysis.run.has_phases)
+    text += run_text(analysis.run);
+  else if (const std::string outside = outside_steps(session); !outside.empty())
     text += fmt::format("  {}\n", wrapped(outside, 2));
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
   text += modules_text(analysis.work, options.depth);

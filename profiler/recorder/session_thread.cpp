@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/clock.h"
+#include "engine/core/phase.h"
 #include "engine/core/record.h"
 #include "engine/core/thread.h"
 
@@ -39,6 +40,12 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
 
 SessionThread::~SessionThread() {
   finish();
+  if (!writer_) return;
+  try {
+    write_phases();
+    writer_->close();
+  } catch (const std::exception&) {  // the report has been written without them
+  }
 }
 
 void SessionThread::add(const Step& step) {
@@ -132,7 +139,7 @@ void SessionThread::run() {
       if (last && writer_) {
         write_samples();
         writer_->write(Chunk::losses, std::vector{losses_});
-        writer_->close();
+        writer_->flush();
       }
     } catch (const std::exception& error) {
       record::keep_entries(false);
@@ -156,6 +163,7 @@ void SessionThread::write(const Additions& additions) {
   writer_->write(Chunk::peer_clocks, additions.peer_clocks);
   writer_->write(Chunk::steps, additions.steps);
   write_samples();
+  write_phases();
   gather_entries();
   // Rates over a window are exact where samples were taken at its begin and its end.
   if (sampler_ && !additions.events.empty()) sampler_->look();
@@ -186,14 +194,14 @@ void SessionThread::gather_entries() {
 // Names come before the records that use them: the file of a killed process must be readable.
 void SessionThread::write_names() {
   const std::vector<record::NameInfo> names = record::names(names_);
-  if (!names.empty()) writer_->write(Chunk::names, names_json(names));
+  if (!names.empty()) writer_->write_list(Chunk::names, names_, names_json(names));
   names_ += names.size();
   const std::vector<record::Thread> threads = record::threads();
   if (threads.size() == threads_) return;
   std::vector<Thread> more;
   for (std::size_t i = threads_; i < threads.size(); ++i)
     more.push_back({threads[i].system, threads[i].name});
-  writer_->write(Chunk::threads, threads_json(more));
+  writer_->write_list(Chunk::threads, threads_, threads_json(more));
   threads_ = threads.size();
 }
 
@@ -226,6 +234,13 @@ void SessionThread::write_closed(const Window& window, const Traced& traced) {
   writer_->write(Chunk::windows, std::vector{window});
   const std::lock_guard lock(mutex_);
   notes_.insert(notes_.end(), traced.notes.begin(), traced.notes.end());
+}
+
+void SessionThread::write_phases() {
+  const std::vector<Phase> phases = record::take_phases();
+  if (phases.empty()) return;
+  write_names();
+  writer_->write(Chunk::phases, phases);
 }
 
 void SessionThread::write_samples() {

@@ -37,7 +37,8 @@ class SessionThread {
   void wake();            // entries are recorded from now on
   bool is_alive() const;  // whether additions will be written
 
-  // Writes everything and ends the thread; later additions do nothing.
+  // Writes everything and ends the thread; later additions do nothing. The destructor adds the
+  // phases that end after that.
   void finish();
 
   std::vector<std::string> notes() const;
@@ -66,6 +67,7 @@ class SessionThread {
   void write_names();
   void write_closed(const Window& window, const Traced& traced);
   void write_samples();
+  void write_phases();
 
   std::unique_ptr<Sampler> sampler_;
   std::optional<SessionWriter> writer_;  // none after a failure

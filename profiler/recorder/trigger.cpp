@@ -395,6 +395,10 @@ std::string trigger(pid_t job, const TriggerRequest& request) {
               client_patience.count());
 }
 
+bool is_accepted(std::string_view answer) {
+  return answer.starts_with("recording ") || answer.starts_with("kept ");
+}
+
 std::vector<pid_t> listening_jobs() {
   std::set<pid_t> jobs;
   for (const path& folder : folders_to_ask(::geteuid()))

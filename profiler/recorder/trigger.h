@@ -106,6 +106,8 @@ class TriggerListener {
 // does not listen, or it belongs to somebody else; the message lists the jobs that listen. Error
 // without an answer within 5 s.
 std::string trigger(pid_t job, const TriggerRequest& request);
+// Whether a job's answer says that it records; else it says why not.
+bool is_accepted(std::string_view answer);
 std::vector<pid_t> listening_jobs();  // of the calling user
 
 }  // namespace warpstep::profiler

@@ -27,6 +27,10 @@ class SessionChecker {
     for (const Activity& activity : session_.activities) check_activity(activity);
     for (const Sample& sample : session_.samples) require_name("a sample", sample.name);
     for (const Device& device : session_.devices) require_name("a device", device.name);
+    for (const Phase& phase : session_.phases) {
+      require_order("a phase", phase.begin_ns, phase.end_ns);
+      require_name("a phase", phase.name);
+    }
     for (const Window& window : session_.windows)
       require_order("a window", window.begin_ns, window.end_ns);
   }
@@ -48,6 +52,7 @@ class SessionChecker {
     }
     for (const Sample& sample : session_.samples) require_time("a sample", sample.at_ns);
     for (const Window& window : session_.windows) require_time("a window", window.end_ns);
+    for (const Phase& phase : session_.phases) require_time("a phase", phase.end_ns);
     for (const ClockReading& clock : session_.clocks) {
       require_time("a reading of the clocks", clock.monotonic_ns);
       if (clock.realtime_ns >= std::uint64_t{1} << 63)
@@ -136,6 +141,10 @@ void finish_session(Session& session, const std::string& path) {
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   std::stable_sort(session.samples.begin(), session.samples.end(),
                    [](const Sample& a, const Sample& b) { return a.at_ns < b.at_ns; });
+  std::stable_sort(session.phases.begin(), session.phases.end(),
+                   [](const Phase& a, const Phase& b) {
+                     return std::tuple(a.begin_ns, a.depth) < std::tuple(b.begin_ns, b.depth);
+                   });
   SessionChecker(session, path).run();
 }
 

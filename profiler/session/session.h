@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/core/phase.h"
 #include "engine/core/record.h"
 
 namespace warpstep::profiler {
@@ -147,7 +148,8 @@ struct Thread {
 };
 
 using record::Kind;
-using Name = record::NameInfo;  // text and kind
+using Name = record::NameInfo;     // text and kind
+using Phase = record::PhaseEntry;  // of the run: start, an evaluation, ...; at every level but off
 
 struct Session {
   // Objects; empty if the run did not record them:
@@ -168,6 +170,7 @@ struct Session {
   std::vector<ClockReading> clocks;
   std::vector<GraphNode> graph_nodes;
   std::vector<PeerClock> peer_clocks;  // in order; empty for rank 0
+  std::vector<Phase> phases;           // by begin, those around others first
   Losses losses;
 
   const std::string& name(std::uint32_t id) const { return names[id].text; }

@@ -47,6 +47,9 @@ namespace {
 
 constexpr std::uint64_t max_records = std::uint64_t{1} << 28;
 constexpr int max_json_depth = 64;
+// A chunk of names or threads has this plus the number of its first one as the size of a record.
+constexpr std::uint32_t first_number = 2;
+constexpr std::uint32_t most_names = 1U << 20;
 constexpr std::size_t npos = std::string_view::npos;
 
 // The text with invalid UTF-8 replaced, which JSON could not hold.
@@ -94,7 +97,6 @@ class SessionReader {
     if (checksum(std::as_bytes(std::span(payload))) == header->payload_crc) {
       take(*header, payload);
     } else {
-      if (next_id_ == 0) fail<DataError>("{}: its header is damaged", path_);
       lose(1, static_cast<Chunk>(header->type));
       lost_.damaged_bytes += sizeof *header + payload.size();
     }
@@ -123,8 +125,8 @@ class SessionReader {
 
   // The chunk here has no valid header: continues at the next one, or else at `otherwise`.
   bool skip_to(std::size_t later, std::size_t otherwise) {
-    if (next_id_ == 0)
-      fail<DataError>("{}: no valid chunk at byte {}; the file is damaged", path_, at_);
+    if (next_id_ == 0 && later == npos)
+      fail<DataError>("{}: is not a session file of warpstep, or nothing of it is intact", path_);
     const std::size_t to = later == npos ? otherwise : later;
     if (later == npos) lose(1, std::nullopt);  // else the next chunk's number gives the count
     lost_.damaged_bytes += to - at_;
@@ -132,9 +134,10 @@ class SessionReader {
     return true;
   }
 
-  // Names and threads are numbered through all chunks: after a lost one, later numbers are unknown.
+  // Names and threads are numbered through all chunks: after a lost one, the numbers of later ones
+  // are unknown in old files, whose chunks do not have them. The first chunk is the file's header.
   void lose(std::uint64_t chunks, std::optional<Chunk> type) {
-    if (next_id_ == 0) fail<DataError>("{}: its header is missing; the file is damaged", path_);
+    if (next_id_ == 0 && chunks == 1) type = Chunk::header;
     lost_.damaged_chunks += chunks;
     lost_names_ = lost_names_ || !type || type == Chunk::names;
     lost_threads_ = lost_threads_ || !type || type == Chunk::threads;
@@ -146,17 +149,20 @@ class SessionReader {
       lost_.damaged_records += std::erase_if(records, is_lost);
     };
     const auto unnamed = [this](const auto& record) {
-      return record.name >= session_.names.size();
+      return record.name >= session_.names.size() ||
+             (record.name < is_gap_.size() && is_gap_[record.name]);
     };
     if (lost_names_) {
       drop(session_.devices, unnamed);
       drop(session_.spans, unnamed);
       drop(session_.activities, unnamed);
       drop(session_.samples, unnamed);
+      drop(session_.phases, unnamed);
     }
     if (lost_threads_)
-      drop(session_.spans,
-           [this](const Span& span) { return span.thread >= session_.threads.size(); });
+      drop(session_.spans, [this](const Span& span) {
+        return span.thread >= session_.threads.size() || session_.threads[span.thread].name.empty();
+      });
     if (lost_devices_ || lost_names_)
       drop(session_.activities,
            [this](const Activity& activity) { return !has_device(session_, activity); });
@@ -172,9 +178,19 @@ class SessionReader {
       case Chunk::loader: session_.loader = parse(payload); return;
       case Chunk::peaks: session_.peaks = parse(payload); return;
       case Chunk::note: session_.notes.push_back(readable(payload)); return;
-      case Chunk::names: return lost_names_ ? lose(1, Chunk::names) : take_names(parse(payload));
+      case Chunk::names:
+        if (lost_names_ && !has_first(header)) return lose(1, Chunk::names);
+        if (lost_names_ && first_of(header) > session_.names.size()) {
+          is_gap_.resize(session_.names.size());
+          is_gap_.resize(first_of(header), true);
+          session_.names.resize(first_of(header));
+        }
+        return take_names(parse(payload));
       case Chunk::threads:
-        return lost_threads_ ? lose(1, Chunk::threads) : take_threads(parse(payload));
+        if (lost_threads_ && !has_first(header)) return lose(1, Chunk::threads);
+        if (lost_threads_ && first_of(header) > session_.threads.size())
+          session_.threads.resize(first_of(header));
+        return take_threads(parse(payload));
       case Chunk::devices: return records(header, payload, session_.devices);
       case Chunk::steps: return records(header, payload, session_.steps);
       case Chunk::windows: return records(header, payload, session_.windows);
@@ -184,6 +200,7 @@ class SessionReader {
       case Chunk::clocks: return records(header, payload, session_.clocks);
       case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
       case Chunk::peer_clocks: return records(header, payload, session_.peer_clocks);
+      case Chunk::phases: return records(header, payload, session_.phases);
       case Chunk::losses: {
         std::vector<Losses> losses;
         records(header, payload, losses);
@@ -192,6 +209,13 @@ class SessionReader {
       }
     }
     // Other types are from a later version and are skipped.
+  }
+
+  static bool has_first(const ChunkHeader& header) {
+    return header.record_bytes >= first_number && header.record_bytes - first_number < most_names;
+  }
+  static std::size_t first_of(const ChunkHeader& header) {
+    return header.record_bytes - first_number;
   }
 
   Json parse(std::string_view text) const {
@@ -266,6 +290,7 @@ class SessionReader {
   std::size_t at_ = 0;
   std::uint32_t next_id_ = 0;
   Losses lost_;
+  std::vector<bool> is_gap_;  // names in lost chunks
   bool lost_names_ = false, lost_threads_ = false, lost_devices_ = false;
   Session session_;
 };
@@ -294,6 +319,14 @@ SessionWriter::~SessionWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
+void SessionWriter::flush() {
+  if (file_ < 0) return;
+  // Network file systems report lost bytes when any descriptor of the file is closed.
+  if (const int copy = ::dup(file_); copy >= 0 && ::close(copy) != 0 && errno != EINTR)
+    fail<DataError>("{}: cannot flush it ({}); its end may be missing", path_.string(),
+                    std::strerror(errno));
+}
+
 void SessionWriter::close() {
   // After EINTR, Linux has closed the file.
   if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0 && errno != EINTR)
@@ -303,6 +336,12 @@ void SessionWriter::close() {
 
 void SessionWriter::write(Chunk type, const Json& json) {
   write(type, std::string_view(json.dump()));
+}
+
+void SessionWriter::write_list(Chunk type, std::size_t first, const Json& json) {
+  const std::string text = json.dump();
+  append(type, first_number + std::min<std::size_t>(first, most_names), text.size(),
+         std::as_bytes(std::span(text)));
 }
 
 void SessionWriter::write(Chunk type, std::string_view text) {
@@ -348,8 +387,8 @@ void SessionWriter::write(const Session& session) {
   object(Chunk::loader, session.loader);
   object(Chunk::peaks, session.peaks);
   for (const std::string& note : session.notes) write(Chunk::note, std::string_view(note));
-  write(Chunk::names, names_json(session.names));
-  write(Chunk::threads, threads_json(session.threads));
+  write_list(Chunk::names, 0, names_json(session.names));
+  write_list(Chunk::threads, 0, threads_json(session.threads));
   write(Chunk::devices, session.devices);
   write(Chunk::steps, session.steps);
   write(Chunk::windows, session.windows);
@@ -359,6 +398,7 @@ void SessionWriter::write(const Session& session) {
   write(Chunk::clocks, session.clocks);
   write(Chunk::graph_nodes, session.graph_nodes);
   write(Chunk::peer_clocks, session.peer_clocks);
+  write(Chunk::phases, session.phases);
   write(Chunk::losses, std::vector{session.losses});
 }
 

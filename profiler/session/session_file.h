@@ -53,6 +53,7 @@ enum class Chunk : std::uint32_t {
   graph_nodes,  // records
   losses,       // a record; the last one counts
   peer_clocks,  // records
+  phases = 32,  // records
 };
 
 Json names_json(std::span<const Name> names);
@@ -70,6 +71,8 @@ class SessionWriter {
   // earlier chunks stay readable, and this writer accepts no more.
   void write(Chunk type, const Json& json);
   void write(Chunk type, std::string_view text);
+  // Names or threads, of which `first` were written before.
+  void write_list(Chunk type, std::size_t first, const Json& json);
   template <class Record>
   void write(Chunk type, std::span<const Record> records) {
     static_assert(std::is_trivially_copyable_v<Record>);
@@ -80,7 +83,9 @@ class SessionWriter {
     write(type, std::span<const Record>(records));
   }
 
-  // Ends writing. Throws DataError if the system reports only now that bytes were lost.
+  // Throws DataError if the system reports only now that bytes were lost.
+  void flush();
+  // Ends writing; throws as flush() does.
   void close();
 
   // Writes a session from memory.

@@ -50,12 +50,13 @@ int list(const ProfileOptions& options) {
 
 int ask(const ProfileOptions& options) {
   const std::string answer = profiler::trigger(options.job, options.request);
+  const bool accepted = profiler::is_accepted(answer);
   if (options.json)
-    fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}}.dump(
+    fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}, {"accepted", accepted}}.dump(
                            2, ' ', false, Json::error_handler_t::replace));
   else
     fmt::print("{}\n", answer);
-  return done;
+  return accepted ? done : failed;  // it is busy, or cannot write
 }
 
 Run declare_profile(Parser parser) {

@@ -118,6 +118,19 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
   return json;
 }
 
+// Why a schedule recorded nothing.
+std::string why_no_window(const std::string& text, std::uint64_t steps_per_epoch) {
+  const profiler::ProfileSchedule schedule = profiler::parse_schedule(text);
+  const std::uint64_t before = schedule.skip_first + schedule.wait + schedule.warmup;
+  if (schedule.per_epoch && steps_per_epoch <= before)
+    return fmt::format(
+        "nothing was recorded: each epoch has {} steps, and --profile-schedule {} begins its "
+        "window after {} of them (skip_first={} + wait={} + warmup={}); use smaller numbers, or "
+        "per=run",
+        steps_per_epoch, text, before, schedule.skip_first, schedule.wait, schedule.warmup);
+  return fmt::format("the run ended before the first window of --profile-schedule {}", text);
+}
+
 }  // namespace
 
 void check_profile_options(const RunOptions& options) {
@@ -155,6 +168,7 @@ Profiling::Profiling(const RunOptions& options)
 }
 
 Profiling::~Profiling() {
+  ending_.reset();  // before the recorder ends its file
   if (!recorder_ || finished_) return;
   recorder_->note("the run ended by an error");
   recorder_->finish();
@@ -179,6 +193,7 @@ void Profiling::start(const fs::path& run, const Json& config, const Json& machi
 void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
                       std::uint64_t steps_per_epoch) {
   const bool windows = level_ >= profiler::Level::spans;
+  steps_per_epoch_ = steps_per_epoch;
   keep_earlier_session(run_ / "session.prof", progress.step);
   const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
   const std::string counters = counters_.sampling ? counters_.sampling->what() : "";
@@ -204,6 +219,11 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
   recorder_->begin(progress.step + 1, {progress.next.step, steps_per_epoch});
 }
 
+void Profiling::trained() {
+  static const record::Name name{"end"};
+  ending_.emplace(name);
+}
+
 void Profiling::on_step(const StepRecord& record) {
   if (recorder_) recorder_->on_step(to_profiler_step(record), place_after(record));
 }
@@ -214,6 +234,8 @@ Json Profiling::end_windows(const std::shared_ptr<Backend>& backend) {
   recorder_->end_windows();  // everything after this belongs to no step
   has_windows_ = recorder_->windows() > 0;
   if (!has_windows_) return Json::object();
+  static const record::Name name{"measuring peaks"};
+  const record::PhasePart time(name);
   const Json peaks = with_best_peaks(measure_peaks(backend, options_.precision),
                                      fmt::format("{}, {}", host().cpu, backend->describe()),
                                      cache_folder(options_));
@@ -232,8 +254,9 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
   end_windows(backend);
   recorder_->set_loader(loader_json(training, options_, loading));
   if (!has_windows_ && level_ >= profiler::Level::spans)
-    recorder_->note(fmt::format("the run ended before the first window of --profile-schedule {}",
-                                options_.profile_schedule));
+    recorder_->note(why_no_window(options_.profile_schedule, steps_per_epoch_));
+  static const record::Name name{"report"};
+  ending_.emplace(name);
   recorder_->finish();
   for (const std::string& note : recorder_->notes()) say("profile: {}\n", note);
   try {

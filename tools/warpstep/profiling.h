@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "engine/core/phase.h"
 #include "engine/run/program.h"
 #include "engine/run/trainer.h"
 #include "profiler/recorder/recorder.h"
@@ -66,6 +68,9 @@ class Profiling final : public TrainObserver {
              const nlohmann::ordered_json& machine, const Program& step, const Progress& progress,
              std::uint64_t steps_per_epoch);
   void on_step(const StepRecord& record) override;
+  // Steps, evaluations and checkpoints are over: the phase "end" begins here. What comes after
+  // finish() has read the session is the phase "report", which ends with this object.
+  void trained();
   // The run is over: ends the windows and, if there are any, measures and records the device's
   // peaks (measure_peaks); an empty object without windows. Called by finish() if it was not
   // before.
@@ -85,6 +90,8 @@ class Profiling final : public TrainObserver {
   profiler::OpenedPmSampling counters_;
   std::filesystem::path run_;
   std::unique_ptr<profiler::Recorder> recorder_;  // null: off
+  std::optional<record::Phase> ending_;
+  std::uint64_t steps_per_epoch_ = 0;
   bool has_windows_ = false;
   bool ended_ = false;
   bool finished_ = false;

@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
+#include "engine/core/phase.h"
 #include "engine/core/version.h"
 #include "profiler/analysis/table.h"
 #include "tools/warpstep/command.h"
@@ -23,7 +24,7 @@ namespace {
 
 constexpr std::array speed_keys{
     "images_per_second", "tokens_per_second", "step_ms", "step_time_share",
-    "compute",           "roofline",          "machine"};
+    "compute",           "roofline",          "machine", "time_to_first_step_s"};
 constexpr std::array step_parts{"data", "copies", "kernels", "cpu", "other"};
 
 double share(std::uint64_t part, const StepTimes& times) {
@@ -123,6 +124,8 @@ Json summary_json(const Totals& totals, const Throughput& throughput, const Prog
     json["training"] = {{"accuracy", last_epoch.at("accuracy")}, {"loss", last_epoch.at("loss")}};
   if (totals.steps > 0) {
     json.update(speed_json(totals));
+    json["time_to_first_step_s"] =
+        static_cast<double>(totals.first_step_end_ns - record::process_start_ns()) * 1e-9;
     if (const Json compute = to_compute_json(throughput, totals.step_seconds()); !compute.empty())
       json["compute"] = compute;
   } else {
@@ -167,6 +170,9 @@ void print_speed(const Json& summary) {
   print_result("  speed      {} {}/s, {:.2f} ms/step\n", grouped(static_cast<std::int64_t>(speed)),
                name(items), number("step_ms"));
   print_compute(summary);
+  if (const auto first = summary.find("time_to_first_step_s");
+      first != summary.end() && first->is_number())
+    print_result("  start      the first step was done after {:.2f} s\n", first->get<double>());
   const Json& shares = summary.at("step_time_share");
   const auto part = [&](const char* key) { return percent(shares[key].get<double>()); };
   print_result("  step time  {} waiting for data, {} for copies, {} kernels, {} CPU, {} other\n",

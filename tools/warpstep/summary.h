@@ -18,6 +18,7 @@ class Totals final : public TrainObserver {
  public:
   explicit Totals(Items of) : items(of) {}
   void on_step(const StepRecord& r) override {
+    if (steps == 0) first_step_end_ns = r.end_ns;
     times += r.times;
     count += r.score.count;
     ++steps;
@@ -27,6 +28,7 @@ class Totals final : public TrainObserver {
   StepTimes times;
   std::int64_t count = 0;  // images or tokens
   std::uint64_t steps = 0;
+  std::uint64_t first_step_end_ns = 0;
 
   double step_seconds() const {
     return steps == 0 ? 0

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/phase.h"
 #include "engine/core/thread.h"
 #include "engine/core/version.h"
 #include "engine/files/checkpoint.h"
@@ -99,28 +100,44 @@ struct Job {
   Source training, test;  // end first: their threads copy for the programs' steps
 };
 
+// The phases of a run before it trains; those of training are the Trainer's.
+const record::Name start_name{"start"}, device_name{"device"}, indexing_name{"data indexing"},
+    statistics_name{"statistics"}, loader_name{"loader start"}, program_name{"program"},
+    set_up_name{"set-up"};
+
 Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
   Job job;
   const models::Model& model = models::find(options.model);
   if (options.lr < 0) options.lr = model.learning_rate;
-  job.device = open_device(options);
+  const auto timed = [](const record::Name& name, const auto& work) {
+    const record::Phase phase(name);
+    work();
+  };
+  timed(device_name, [&] { job.device = open_device(options); });
   const std::uint64_t free = free_bytes(*job.device.backend);
-  job.training = open_source(options, model, data::Split::train, data::Split::train);
-  job.test = open_source(options, model, data::Split::test, data::Split::test);
-  job.data = data_json(options, job.training, job.test);
-  if (resumed && !allow_changed_data) require_same_data(*resumed, job.data, job.training, job.test);
-  resolve_normalization(options, job.training, job.test);
-  start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
-  start_loader(job.test, options, data::Split::test, job.device.backend, 0);
+  timed(indexing_name, [&] {
+    job.training = open_source(options, model, data::Split::train, data::Split::train);
+    job.test = open_source(options, model, data::Split::test, data::Split::test);
+    job.data = data_json(options, job.training, job.test);
+    if (resumed && !allow_changed_data)
+      require_same_data(*resumed, job.data, job.training, job.test);
+  });
+  timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });
+  timed(loader_name, [&] {
+    start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
+    start_loader(job.test, options, data::Split::test, job.device.backend, 0);
+  });
   require_memory(options, job.training, job.test);
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
   job.run_steps = total_steps(options, epoch_steps);
   const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
                                         static_cast<std::int64_t>(epoch_steps));
-  Programs programs =
-      fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);
-  job.step = std::move(programs.step);
-  job.evaluation = std::move(programs.evaluation);
+  timed(program_name, [&] {
+    Programs programs =
+        fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);
+    job.step = std::move(programs.step);
+    job.evaluation = std::move(programs.evaluation);
+  });
   pin_launching_thread(job.device);
   job.options = std::move(options);
   return job;
@@ -210,8 +227,12 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
-    run.sync_metrics();
-    observers.bad.sync();
+    {
+      static const record::Name name{"fsync"};
+      const record::PhasePart time(name);
+      run.sync_metrics();
+      observers.bad.sync();
+    }
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, config.dump()});
     if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
@@ -264,6 +285,7 @@ int train(const Parser& parser, const TrainRequest& request) {
   // Before any other thread, and to the end of the process: a signal after everything is saved must
   // not change the exit code to that of a killed run.
   static SignalThread& signals = *new SignalThread;
+  record::Phase starting(start_name, 0, record::process_start_ns());
   RunLock lock;
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) {
@@ -283,7 +305,9 @@ int train(const Parser& parser, const TrainRequest& request) {
     return train_repeatedly(request.repeat, options.out, stop_requested);
   }
   Profiling profiling(options);
+  starting.end();
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
+  record::Phase setting_up(set_up_name);
   Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
   if (resumed) weights = resumed->config->value("weights", Json());
   Progress progress;
@@ -326,8 +350,10 @@ int train(const Parser& parser, const TrainRequest& request) {
   Totals totals(items);
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
   Outcome outcome = Outcome::finished;
+  setting_up.end();
   fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},
                                 config, stop_requested, progress, outcome);
+  profiling.trained();
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
   Json summary = summary_json(totals, job.throughput, progress, outcome, run.last_epoch(),
                               checkpoint, run.path());

@@ -1,0 +1,126 @@
+#include "profiler/analysis/whole_run.h"
+
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/testing_findings.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::Case;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::SessionBuilder;
+
+// Times in us.
+void add(SessionBuilder& builder, const char* name, double begin, double end, std::uint64_t arg = 0,
+         std::uint32_t depth = 0, double us = 0) {
+  builder.raw().phases.push_back({SessionBuilder::at(begin), SessionBuilder::at(end),
+                                  static_cast<std::uint64_t>(1000 * (us > 0 ? us : end - begin)),
+                                  arg, builder.name(Kind::range, name), depth});
+}
+
+std::vector<std::pair<std::string, double>> in_us(const std::vector<RunPart>& parts) {
+  std::vector<std::pair<std::string, double>> all;
+  for (const RunPart& part : parts) all.emplace_back(part.name, part.ns / 1000);
+  return all;
+}
+
+// Start 100, steps with the wait for the first batch, a checkpoint of three parts, a gap, an end.
+SessionBuilder a_run() {
+  SessionBuilder builder;
+  builder.step(1, 120, 200).step(2, 200, 300);
+  add(builder, "start", 0, 100);
+  add(builder, "first batch", 120, 150, 0, 1);
+  add(builder, "steps", 120, 300, 1);
+  add(builder, "gather", 300, 340, 2, 1, 30);
+  add(builder, "write", 310, 350, 2, 1, 20);
+  add(builder, "checkpoint", 300, 400, 2);
+  add(builder, "end", 450, 500);
+  return builder;
+}
+
+TEST(WholeRun, PartsAddUpToTheWallTime) {
+  const WholeRun run = whole_run(a_run().build());
+  EXPECT_EQ(run.wall_ns, 500e3);
+  EXPECT_EQ(run.first_step_ns, 200e3);
+  using P = std::pair<std::string, double>;
+  EXPECT_THAT(in_us(run.parts), ElementsAre(P("start", 100), P("first batch", 30), P("steps", 150),
+                                            P("checkpoint", 100), P("end", 50), P("other", 70)));
+  double sum = 0;
+  for (const RunPart& part : run.parts) sum += part.ns;
+  EXPECT_EQ(sum, run.wall_ns);
+  EXPECT_THAT(in_us(run.part("checkpoint")->parts),
+              ElementsAre(P("gather", 30), P("write", 20), P("other", 50)));
+  EXPECT_EQ(run_table(run).rows.size(), 9U);
+}
+
+TEST(WholeRun, OfAKilledRunHasTheStepsAfterItsLastPhase) {
+  SessionBuilder builder;
+  add(builder, "start", 0, 100);
+  builder.step(1, 100, 200).step(2, 200, 320).sample("cpu %", 350, 1);
+  const WholeRun run = whole_run(builder.build());
+  EXPECT_EQ(run.wall_ns, 350e3);
+  EXPECT_EQ(run.part("steps")->ns, 220e3);
+  EXPECT_EQ(run.part("other")->ns, 30e3);
+}
+
+TEST(WholeRun, OfASessionWithoutPhasesIsItsStepsAndTheRest) {
+  SessionBuilder builder;
+  builder.step(1, 0, 100).step(2, 200, 300);
+  const WholeRun run = whole_run(builder.build());
+  EXPECT_FALSE(run.has_phases);
+  EXPECT_EQ(run.wall_ns, 300e3);
+  EXPECT_EQ(run.part("other")->ns, 100e3);
+  EXPECT_EQ(whole_run({}).wall_ns, 0);
+}
+
+// Ten steps of 1 ms, and a checkpoint of 5 ms after every second one.
+Case checkpointed() {
+  Case c(false);
+  for (std::uint64_t step = 2; step <= 10; step += 2)
+    add(c.builder, "checkpoint", 20'000 + 6000.0 * static_cast<double>(step),
+        25'000 + 6000.0 * static_cast<double>(step), step);
+  c.options()["checkpoint_every"] = 2;
+  c.analysis.run = {.wall_ns = 40e6,
+                    .has_phases = true,
+                    .parts = {{"steps", 10e6, 1, {}},
+                              {"checkpoint", 25e6, 5, {{"fsync", 24e6, 5, {}}}},
+                              {"other", 5e6, 1, {}}},
+                    .steps = 10};
+  return c;
+}
+
+// Of the checkpoints at 2, 4, 6, 8 and 10, those at 8 and, at the end, 10 are left.
+TEST(WholeRun, AdviceIsOrderedByTheGainOfTheRun) {
+  Case c = checkpointed();
+  for (int i = 0; i < 10; ++i) c.builder.span(Kind::range, "observers", 1000 * i, 1000 * i + 900);
+  const std::vector<Finding> findings = c.findings();
+  ASSERT_GE(findings.size(), 2U);
+  EXPECT_EQ(findings[0].key, "slow-checkpoints");
+  EXPECT_DOUBLE_EQ(findings[0].run_gain_ns, 25e6 * 3 / 5);
+  EXPECT_DOUBLE_EQ(findings[0].gain_ns, 1.5e6);  // more than a step
+  EXPECT_EQ(findings[0].flag, "--checkpoint-every 8");
+  EXPECT_THAT(findings[0].evidence, HasSubstr("5.00 ms each: 24.0 ms fsync"));
+  EXPECT_EQ(findings[1].key, "slow-observers");
+  EXPECT_DOUBLE_EQ(findings[1].run_gain_ns, 10 * findings[1].gain_ns);
+}
+
+TEST(WholeRun, CheckpointsOfEpochsGainByAFasterDisk) {
+  Case c = checkpointed();
+  c.options()["checkpoint_every"] = 0;
+  EXPECT_DOUBLE_EQ(c.finding("slow-checkpoints")->run_gain_ns, 12e6);
+  EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
+}
+
+TEST(WholeRun, EvaluationsGain) {
+  Case c = checkpointed();
+  c.analysis.run.parts[1].name = "evaluation";
+  ASSERT_TRUE(c.finding("long-evaluation"));
+  EXPECT_DOUBLE_EQ(c.finding("long-evaluation")->run_gain_ns, 12.5e6);
+  c.options()["eval_every"] = 5;
+  EXPECT_EQ(c.finding("long-evaluation")->flag, "--eval-every 20");
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -58,8 +58,13 @@ Scoped test_row(const Row& row, const Sides& sides, double step_ns, const Compar
   const double own_ns = row_level(row);
   Prior prior{row_sd(own_ns, step_ns, options), options.prior_runs};
   if (options.between_runs == 0) prior.freedom = static_cast<int>(row.runs.front().size()) - 1;
-  const Bias bias{own_ns * std::max(0.0, sides.lost_after - sides.lost_before),
-                  own_ns * std::max(0.0, sides.lost_before - sides.lost_after)};
+  // Several runs a side show themselves what an equal load does to them; one run does not.
+  const bool is_pair = sides.runs.size() == 2;
+  const auto share = [&](double own, double other) {
+    return std::clamp(is_pair ? own : own - other, 0.0, 1.0);
+  };
+  const Bias bias{own_ns * share(sides.lost_after, sides.lost_before),
+                  own_ns * share(sides.lost_before, sides.lost_after)};
   const Difference found =
       difference_of_runs({row.runs.begin(), middle}, {middle, row.runs.end()}, prior, bias);
   Scoped tested{.change = {.what = row.what, .phase = row.phase}, .scope = row.scope};
@@ -225,8 +230,8 @@ void find_disturbances(const std::vector<const Session*>& runs, Sides& sides,
   warnings.push_back(fmt::format(
       "other programs used {:.2f} cores before and {:.2f} after; they or lower clocks may have "
       "cost up to {} of a step before and {} after",
-      others[0], others[1], quantity(sides.lost_before, Unit::share),
-      quantity(sides.lost_after, Unit::share)));
+      others[0], others[1], quantity(std::min(1.0, sides.lost_before), Unit::share),
+      quantity(std::min(1.0, sides.lost_after), Unit::share)));
 }
 
 }  // namespace

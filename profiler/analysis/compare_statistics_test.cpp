@@ -95,7 +95,7 @@ TEST(CompareStatistics, EqualRunsSeldomDiffer) {
 
 TEST(CompareStatistics, ThreeRunsASideShowThreePercent) {
   EXPECT_GE(share_found(3, 3, 0.91, 3),
-            0.945);  // 95.6 % in 40,000 trials; a standard error of 0.5 %
+            0.945);  // 95.6 % in 400,000 trials; a standard error of 0.5 %
   EXPECT_GE(share_found(3, 3, 0.9, -3), 0.95);
   EXPECT_LE(share_found(1, 1, 0.91, 3), 0.6) << "which one run a side does not";
 }

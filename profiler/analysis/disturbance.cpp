@@ -46,7 +46,7 @@ Disturbance disturbance_of(const Session& session) {
   const double busy = found.cores * all->second / 100;
   found.others = std::max(0.0, busy - own->second / 100);
   const double idle = std::max(0.0, found.cores - busy);
-  found.lost = std::clamp(found.others - idle, 0.0, 1.0);
+  found.lost = std::max(0.0, found.others - idle);
   return found;
 }
 
@@ -59,7 +59,7 @@ std::vector<double> lost_shares(const std::vector<Disturbance>& runs) {
     double slowest = 1;
     for (const auto& [name, mhz] : run.clocks_mhz)
       if (highest[name] > 0) slowest = std::min(slowest, mhz / highest[name]);
-    shares.push_back(1 - (1 - run.lost) * slowest);
+    shares.push_back(run.lost + 1 - slowest);
   }
   return shares;
 }

@@ -14,7 +14,7 @@ struct Disturbance {
   double others = 0;  // cores that other programs used, the mean while the run stepped
   // The share of the steps' time that others may have cost: their cores less the idle ones. A step
   // whose threads wait for each other loses what the most disturbed of them does: at most all of a
-  // core that is shared.
+  // core that is shared. Above 1 if others want more than a core.
   double lost = 0;
   std::map<std::string, double> clocks_mhz;  // of each GPU's multiprocessors, mean
 };

@@ -34,7 +34,7 @@ TEST(Disturbance, IsWhatOtherProgramsUseBeyondIdleCores) {
   EXPECT_DOUBLE_EQ(beside.lost, 0);
   const Disturbance among = disturbance_of(sampled(95, 340));  // 0.4 cores of others, 0.2 idle
   EXPECT_NEAR(among.lost, 0.2, 1e-9);
-  EXPECT_DOUBLE_EQ(disturbance_of(sampled(100, 100)).lost, 1) << "at most all of a step";
+  EXPECT_DOUBLE_EQ(disturbance_of(sampled(100, 100)).lost, 3) << "three cores";
   EXPECT_DOUBLE_EQ(disturbance_of(Session{}).lost, 0);
 }
 

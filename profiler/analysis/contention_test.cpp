@@ -6,7 +6,7 @@
 #include <random>
 
 #include "profiler/analysis/breakdown.h"
-#include "profiler/analysis/loading.h"
+#include "profiler/analysis/stall.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
@@ -188,7 +188,7 @@ Stall slow_workers(double delay_percent, double others) {
 TEST(WorkersBound, IsNoDiskWhereTheyWaitForACore) {
   EXPECT_EQ(slow_workers(0, 0).bound, Bound::io);
   EXPECT_EQ(slow_workers(30, 0).bound, Bound::io);
-  EXPECT_EQ(slow_workers(80, 80).bound, Bound::cpu);
+  EXPECT_EQ(slow_workers(80, 80).bound, Bound::core);
 }
 
 }  // namespace

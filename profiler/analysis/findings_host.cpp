@@ -85,8 +85,7 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   } else if (view.work_ns > 0 && enough < view.workers) {
     finding.flag = fmt::format("--workers {}", enough);
     finding.advice = fmt::format("use {}: this many workers keep up with the step", finding.flag);
-    finding.gain_ns =
-        std::max(0.0, predicted_gain(LoaderModel(view, facts.view, false), {.workers = enough}));
+    finding.gain_ns = std::max(0.0, LoaderModel(view, facts.view).gain({.workers = enough}).ns);
   } else if (view.workers > 0 && 4 * view.workers <= all) {
     // A step's threads wait for the slowest of them, which has half of its core while a worker is
     // busy there. Fewer threads have more to do each.

@@ -8,12 +8,12 @@
 namespace warpstep::profiler {
 namespace {
 
-enum class Phase : std::uint8_t { latency, transfer, cpu, idle };
+enum class Need : std::uint8_t { latency, transfer, core, none };
 
 struct Worker {
-  Phase phase = Phase::idle;
+  Need need = Need::none;
   double left = 0;      // ns, or bytes while it transfers
-  double slowness = 1;  // of every phase
+  double slowness = 1;  // of all that it does
   double began = 0;     // its sample
   std::size_t sample = 0, batch = 0;
 };
@@ -41,9 +41,9 @@ class Simulation {
       if (!computes_ && unfinished_[taken_] == 0) take_batch();
       bool working = computes_;
       for (Worker& worker : workers_) {
-        while (worker.phase == Phase::idle && claim(worker)) {
+        while (worker.need == Need::none && claim(worker)) {
         }
-        working |= worker.phase != Phase::idle;
+        working |= worker.need != Need::none;
       }
       if (working) advance();
     }
@@ -76,19 +76,19 @@ class Simulation {
     worker.batch = batch;
     worker.sample = claimed_++ % samples_.size();
     worker.began = now_;
-    enter(worker, Phase::latency);
+    enter(worker, Need::latency);
     return true;
   }
 
-  // Enters the phase, or the next one that takes time.
-  void enter(Worker& worker, Phase phase) {
+  // The sample needs this next, or what follows it and takes time.
+  void enter(Worker& worker, Need need) {
     const SampleWork& work = samples_[worker.sample];
     const std::array<double, 3> parts{work.latency_ns, setting_.ns_per_byte > 0 ? work.bytes : 0,
                                       work.cpu_ns};
-    auto next = static_cast<std::size_t>(phase);
+    auto next = static_cast<std::size_t>(need);
     while (next < parts.size() && parts[next] <= 0) ++next;
-    worker.phase = static_cast<Phase>(next);
-    if (worker.phase != Phase::idle) {
+    worker.need = static_cast<Need>(next);
+    if (worker.need != Need::none) {
       worker.left = parts[next] * worker.slowness;
       return;
     }
@@ -102,13 +102,13 @@ class Simulation {
   };
 
   Rates rates() const {
-    const auto in = [&](Phase phase) {
-      return static_cast<double>(std::ranges::count(workers_, phase, &Worker::phase));
+    const auto in = [&](Need need) {
+      return static_cast<double>(std::ranges::count(workers_, need, &Worker::need));
     };
     Rates rates;
     if (setting_.ns_per_byte > 0)
-      rates.transfer = 1 / (setting_.ns_per_byte * std::max(1.0, in(Phase::transfer)));
-    const double making = in(Phase::cpu), threads = computes_ ? setting_.kernel_threads : 0;
+      rates.transfer = 1 / (setting_.ns_per_byte * std::max(1.0, in(Need::transfer)));
+    const double making = in(Need::core), threads = computes_ ? setting_.kernel_threads : 0;
     const double wanting = threads + setting_.others;
     if (setting_.cores <= 0 || making + wanting <= setting_.cores) return rates;
     const double share =
@@ -121,21 +121,21 @@ class Simulation {
   // To the next event.
   void advance() {
     const Rates rate = rates();
-    const std::array<double, 3> of_phase{1, rate.transfer, rate.cpu};
+    const std::array<double, 3> of_need{1, rate.transfer, rate.cpu};
     double until = std::numeric_limits<double>::infinity();
     if (computes_) until = left_of_step_ / rate.kernels;
     for (const Worker& worker : workers_) {
-      if (worker.phase == Phase::idle) continue;
-      until = std::min(until, worker.left / of_phase[static_cast<std::size_t>(worker.phase)]);
+      if (worker.need == Need::none) continue;
+      until = std::min(until, worker.left / of_need[static_cast<std::size_t>(worker.need)]);
     }
     now_ += until;
     if (!computes_) wait_ += until;
     constexpr double rounding = 1e-6;  // ns, or bytes
     for (Worker& worker : workers_) {
-      if (worker.phase == Phase::idle) continue;
-      worker.left -= until * of_phase[static_cast<std::size_t>(worker.phase)];
+      if (worker.need == Need::none) continue;
+      worker.left -= until * of_need[static_cast<std::size_t>(worker.need)];
       if (worker.left <= rounding)
-        enter(worker, static_cast<Phase>(static_cast<int>(worker.phase) + 1));
+        enter(worker, static_cast<Need>(static_cast<int>(worker.need) + 1));
     }
     if (!computes_) return;
     left_of_step_ -= until * rate.kernels;

@@ -425,7 +425,7 @@ std::vector<RunMark> run_marks_of(const Session& session) {
     if (marks.size() < most && (name == "evaluation" || name == "checkpoint"))
       marks.push_back({{entry.begin_ns, entry.end_ns}, name == "evaluation"});
   };
-  for (const Phase& phase : session.phases) add(phase);
+  for (const auto& phase : session.phases) add(phase);
   if (session.phases.empty())
     for (const Span& span : session.spans)
       if (session.kind(span) == Kind::range) add(span);

@@ -72,7 +72,8 @@ TEST(XPlane, HasStepsWaitsOpsAndTheLoadersWork) {
 }
 
 TEST(XPlane, HasTheWorkOfADeviceWithItsLaunches) {
-  const auto planes = planes_of(xplane_space(device_session(1).build()));
+  const std::string space = xplane_space(device_session(1).build());
+  const auto planes = planes_of(space);
   ASSERT_THAT(planes, SizeIs(2));
   EXPECT_EQ(planes[0].text(2), "/device:GPU:0");
   std::map<std::uint64_t, int> launches;

@@ -184,7 +184,7 @@ class Bench:
             out = self.scratch / "followed"
             shutil.rmtree(out, ignore_errors=True)
             self.warpstep(*shlex.split(match[1]), out, *shlex.split(match[3]))
-            return options, out
+            return join(options, ["--data-io", "pread"]), out  # a mapping's reads cannot be slowed from outside
         return None
 
 
@@ -201,19 +201,16 @@ def flat(options):
     return [part for name, value in options.items() for part in ([name] if value is None else [name, value])]
 
 
-def rows(tables, name):
-    table = tables[name]
-    return table if isinstance(table, list) else table["rows"]
-
-
 def step_ns(tables):
-    """Mean time per step, with what lies between steps where the report has it."""
-    return sum(part["ns"] for part in rows(tables, "parts") if part["part"] != "step")
+    """Mean time per step, with its share of evaluations and checkpoints."""
+    outside = sum(part["ns"] for part in tables["whole_run"]
+                  if part["part"] in ("evaluation", "checkpoint") and not part["of"])
+    return sum(part["ns"] for part in tables["breakdown"] if part["category"] != "Total") + outside / max(1, len(tables["steps"]))
 
 
 def judge(plant, tables):
     """(whether cause and remedy are named, the finding)."""
-    found = rows(tables, "findings")
+    found = tables["findings"]
     if not plant.findings:
         worst = max((finding["gain_ns"] or 0 for finding in found), default=0)
         return worst < 0.1 * step_ns(tables), None
@@ -235,7 +232,7 @@ def try_plant(bench, plant):
     named, finding = judge(plant, before)
     text = f"| {plant.name} | {plant.what} | {'yes' if named else 'NO'} | "
     if finding is None:
-        others = ", ".join(found["key"] for found in rows(before, "findings")[:3])
+        others = ", ".join(found["key"] for found in before["findings"][:3])
         return text + f"{'nothing found' if named else others} | | |", named, None
     flag = finding["flag"] or ""
     text += f"{finding['key']}: {flag or finding['advice'][:40]} | "

@@ -37,7 +37,7 @@ struct Finding {
   std::string advice;    // "use --workers 6"
   std::string flag;      // the option to change: "--workers 6"; may be empty
   double gain_ns = 0;    // per step, expected; 0: not known
-  // The range that holds it, where it cannot be told more exactly; else both 0.
+  // The range that holds it, where it cannot be given more exactly; else both 0.
   double gain_least_ns = 0, gain_most_ns = 0;
   // Of the whole run, expected. find_findings() computes it from gain_ns; rules about time outside
   // of steps set it instead, and gain_ns becomes its share per step.

@@ -133,7 +133,7 @@ void try_workers(const LoaderModel& model, Stall& stall) {
   const auto best = std::find_if(steps.begin(), steps.end(),
                                  [&](double step) { return step <= 1.01 * shortest; });
   stall.best_workers = static_cast<int>(best - steps.begin()) + 1;
-  // As gains are told: what the replay saves, from what was measured.
+  // As gains are: what the replay saves, taken from what was measured.
   const double off = model.unexplained_ns();
   stall.step_with_best_ns = *best + off;
   stall.step_with_them_ns =

@@ -99,7 +99,8 @@ TEST(XPlane, HasTheWorkOfADeviceWithItsLaunches) {
 TEST(XPlane, ARunThatRecordedStepsAloneHasTheirParts) {
   SessionBuilder builder;
   builder.step(1, 0, 10, 3, 5, 1);
-  auto lines = lines_of(planes_of(xplane_space(builder.build()))[0]);
+  const std::string space = xplane_space(builder.build());
+  auto lines = lines_of(planes_of(space)[0]);
   std::vector<std::string> names;
   for (const XEvent& event : lines["main"]) names.push_back(event.name);
   EXPECT_THAT(names, ElementsAre("train", "IteratorGetNext", "kernels", "cpu"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/contention.h"
 
 namespace warpstep::profiler {
@@ -94,6 +95,9 @@ void LoaderModel::calibrate() {
     scale(steps_ns_, step);
     scale(cpu_ns_, work);
   }
+  std::vector<double> all_ns;
+  for (std::size_t i = 0; i < cpu_ns_.size(); ++i) all_ns.push_back(cpu_ns_[i] + blocked_ns_[i]);
+  usual_ns_ = median(std::move(all_ns));
   for (const double step : steps_ns_) free_step_ns_ += step / static_cast<double>(steps_ns_.size());
   as_it_was_ = predict({});
 }
@@ -126,14 +130,14 @@ Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double
   if (remedy.even_workers) setting.slowness.clear();
   setting.ns_per_byte = ns_per_byte;
   std::vector<SampleWork> samples(cpu_ns_.size());
-  for (std::size_t i = 0; i < samples.size(); ++i)
-    samples[i] = {
-        .latency_ns =
-            remedy.latency * std::max(0.0, blocked_ns_[i] - ns_per_byte * readers_[i] * bytes_[i]),
-        .bytes =
-            remedy.bytes *
-            std::min(bytes_[i], ns_per_byte > 0 ? blocked_ns_[i] / (ns_per_byte * readers_[i]) : 0),
-        .cpu_ns = remedy.cpu * cpu_ns_[i]};
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const double blocked = blocked_ns_[i], shared = ns_per_byte * readers_[i] * bytes_[i],
+                 all = blocked + cpu_ns_[i],
+                 usual = remedy.even_samples && all > usual_ns_ ? usual_ns_ / all : 1;
+    samples[i] = {.latency_ns = usual * remedy.latency * std::max(0.0, blocked - shared),
+                  .bytes = remedy.bytes * bytes_[i] * (shared > blocked ? blocked / shared : 1),
+                  .cpu_ns = usual * remedy.cpu * cpu_ns_[i]};
+  }
   const ReplayResult result = replay(samples, steps_ns_, setting, steps_);
   if (busy_ns != nullptr) *busy_ns = result.busy_ns;
   return {.step_ns = result.step_ns,

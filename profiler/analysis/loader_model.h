@@ -20,6 +20,7 @@ struct Remedy {
   double latency = 1;
   double bytes = 1;           // through the source
   bool even_workers = false;  // all as fast as the fastest
+  bool even_samples = false;  // none takes longer than the usual one
 };
 
 // Per step. The range is what the recorded reads leave open: latency or bandwidth.
@@ -64,6 +65,7 @@ class LoaderModel {
   ReplaySetting setting_;                                      // as it ran
   std::size_t steps_ = 0;                                      // to replay
   double free_step_ns_ = 0;
+  double usual_ns_ = 0;  // of a sample: the median
   Predicted as_it_was_;
 };
 

@@ -12,24 +12,29 @@ constexpr double trimmed = 0.02;    // of the reads: the longest
 constexpr double errors = 3;        // of the range; reads that follow each other are alike
 constexpr std::size_t fewest = 16;  // reads that a fit needs
 
-struct Means {
-  double x = 0, y = 0, xx = 0, xy = 0;
-  std::size_t count = 0;
+// Of y over x: by least squares.
+struct Slope {
+  double value = 0;
+  double error = 0;  // of it: so many standard errors
+  bool is_known = false;
 };
 
-// Of x = readers * bytes and y = blocked time.
-Means means_of(std::span<const ReadTime> reads, double longest) {
-  Means m;
+// `x` of each read; reads that were blocked for longer than `longest` are left out.
+template <class Value>
+Slope slope_of(std::span<const ReadTime> reads, double longest, Value x) {
+  double n = 0, mean_x = 0, mean_y = 0;
+  for (const ReadTime& read : reads)
+    if (read.blocked_ns <= longest) n += 1, mean_x += x(read), mean_y += read.blocked_ns;
+  mean_x /= n, mean_y /= n;
+  double xx = 0, xy = 0, yy = 0;
   for (const ReadTime& read : reads) {
     if (read.blocked_ns > longest) continue;
-    const double x = read.readers * read.bytes, y = read.blocked_ns;
-    ++m.count;
-    m.x += x, m.y += y, m.xx += x * x, m.xy += x * y;
+    const double dx = x(read) - mean_x, dy = read.blocked_ns - mean_y;
+    xx += dx * dx, xy += dx * dy, yy += dy * dy;
   }
-  if (m.count == 0) return m;
-  const auto n = static_cast<double>(m.count);
-  m.x /= n, m.y /= n, m.xx /= n, m.xy /= n;
-  return m;
+  if (n < 3 || xx < 1e-6 * n * mean_x * mean_x) return {};
+  const double slope = xy / xx;
+  return {slope, errors * std::sqrt(std::max(0.0, yy - slope * xy) / (n - 2) / xx), true};
 }
 
 double longest_kept(std::span<const ReadTime> reads) {
@@ -92,32 +97,30 @@ SourceFit fit_source(std::span<const ReadTime> reads) {
   if (reads.size() < fewest) return fit;
   add_rates(reads, fit);
   const double longest = longest_kept(reads);
-  const Means m = means_of(reads, longest);
-  if (m.y <= 0) return fit;
-  fit.latency_ns = m.y;
-  if (m.x <= 0) return fit;  // bytes were not recorded
-  const double most = m.y / m.x;
-  fit.limit_ns_per_byte = most;
-  const double variance = m.xx - m.x * m.x;
-  double slope = 0, error = most;
-  if (variance > 1e-6 * m.xx) {
-    slope = (m.xy - m.x * m.y) / variance;
-    double squares = 0;
-    for (const ReadTime& read : reads) {
-      if (read.blocked_ns > longest) continue;
-      const double off = read.blocked_ns - m.y - slope * (read.readers * read.bytes - m.x);
-      squares += off * off;
-    }
-    const auto n = static_cast<double>(m.count);
-    error = errors * std::sqrt(squares / (n - 2) / (n * variance));
-  } else {
-    slope = most / 2;
+  double count = 0, bytes = 0, readers = 0, blocked = 0;
+  for (const ReadTime& read : reads) {
+    if (read.blocked_ns > longest) continue;
+    count += 1, bytes += read.bytes, readers += read.readers, blocked += read.blocked_ns;
   }
-  fit.ns_per_byte = std::clamp(slope, 0.0, most);
-  fit.least_ns_per_byte = std::clamp(slope - error, 0.0, most);
-  fit.most_ns_per_byte = std::clamp(slope + error, 0.0, most);
-  fit.latency_ns = m.y - fit.ns_per_byte * m.x;
-  fit.bandwidth_share = fit.ns_per_byte * m.x / m.y;
+  bytes /= count, readers /= count, blocked /= count;
+  fit.latency_ns = blocked;
+  if (blocked <= 0 || bytes <= 0) return fit;  // bytes were not recorded
+  fit.limit_ns_per_byte = blocked / (readers * bytes);
+  // One more reader takes as much longer as a mean read needs of the bandwidth. So does a larger
+  // file, where readers take turns; where they share, as many times longer as there are readers:
+  // the limit is below that.
+  Slope by_readers = slope_of(reads, longest, [](const ReadTime& read) { return read.readers; });
+  by_readers.value /= bytes, by_readers.error /= bytes;
+  const Slope by_size = slope_of(reads, longest, [](const ReadTime& read) { return read.bytes; });
+  Slope best{fit.limit_ns_per_byte / 2, fit.limit_ns_per_byte, false};
+  for (const Slope& slope : {by_readers, by_size})
+    if (slope.is_known && slope.error < best.error) best = slope;
+  const auto possible = [&](double ns) { return std::clamp(ns, 0.0, fit.limit_ns_per_byte); };
+  fit.ns_per_byte = possible(best.value);
+  fit.least_ns_per_byte = possible(best.value - best.error);
+  fit.most_ns_per_byte = possible(best.value + best.error);
+  fit.bandwidth_share = fit.ns_per_byte / fit.limit_ns_per_byte;
+  fit.latency_ns = blocked * (1 - fit.bandwidth_share);
   return fit;
 }
 

@@ -19,13 +19,14 @@ struct ReadTime {
 // Sets `readers` of each.
 void count_readers(std::vector<ReadTime>& reads);
 
-// blocked = latency + readers * bytes * ns_per_byte, by least squares with both parts at least 0,
-// without the 2 % of the reads that took longest. With one reader and files of equal size the parts
-// cannot be told apart: the range of ns_per_byte says so.
+// blocked = latency + readers * bytes * ns_per_byte: from how much longer reads take with more
+// readers, or with more bytes, whichever is known better; without the 2 % that took longest. With
+// one reader and files of equal size the parts cannot be told apart: the range of ns_per_byte says
+// so.
 struct SourceFit {
   double latency_ns = 0;
   double ns_per_byte = 0;
-  double least_ns_per_byte = 0, most_ns_per_byte = 0;  // three standard errors
+  double least_ns_per_byte = 0, most_ns_per_byte = 0;  // three standard errors of it
   double limit_ns_per_byte = 0;  // what would explain all of the blocked time; 0: no bytes known
   double bytes_per_s = 0;        // while at least one read was in progress
   double readers = 0;            // at once, while any

@@ -312,6 +312,8 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
 
 namespace {
 
+constexpr double most_few = 0.05;  // of the samples: what few are
+
 // "24.1 MB/s with 1.9 reads at once".
 std::string source_text(const Facts& facts) {
   const SourceFit& source = facts.analysis.loader.source;
@@ -330,6 +332,8 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
   if (!stall.is_stalled || stall.bound != Bound::io || view.work_ns <= 0) return;
+  // find_slow_samples() reports it.
+  if (view.service.share_of_all <= most_few && view.service.beyond_share >= 0.5) return;
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
   Finding finding{
       .key = shared ? "low-bandwidth" : "slow-disk",
@@ -365,7 +369,6 @@ namespace {
 
 constexpr double least_slowness = 2;    // of a worker, in the fastest
 constexpr double least_few_time = 0.2;  // of the workers' time
-constexpr double most_few = 0.05;       // of the samples
 
 // "a.png 31.2 ms, b.png 30.1 ms"; "" where the loader did not report them.
 std::string slowest_text(const Session& session) {

@@ -194,8 +194,9 @@ class Collector {
       all_.rows[row_].busy += static_cast<double>(ns);
     } else if (name == "read" && !all_.made.empty()) {
       ReadTime& read = all_.made.back().read;
-      if (read.bytes == 0) read.begin_ns = span.begin_ns;
-      read.end_ns = read.begin_ns + static_cast<std::uint64_t>(all_.made.back().read_ns()) + ns;
+      const std::uint64_t before_ns = read.end_ns - read.begin_ns;
+      if (before_ns == 0) read.begin_ns = span.begin_ns;
+      read.end_ns = read.begin_ns + before_ns + ns;
       read.bytes += static_cast<double>(span.arg);
     }
   }

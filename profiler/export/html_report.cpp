@@ -87,18 +87,23 @@ std::string of_run(const std::string& gain) {
   return run == gain.npos ? "" : gain.substr(run + 2);
 }
 
-std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
-  std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
-                                 escaped(finding.key), prose(sentence(finding.text)));
+// What it saves: a range as it is, else per epoch first where the run has epochs.
+std::string gain_html(const Session& session, const Analysis& analysis, const Finding& finding) {
   const std::string gain = gain_text(session, analysis, finding);
+  if (gain.empty()) return "<span>gain not known</span>";
+  if (finding.gain_most_ns > 0) return fmt::format("<b>saves {}</b>", escaped(gain));
   const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
-  if (!gain.empty())
-    html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
-                        escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
-                                (epoch > 0 ? " per epoch" : " per step")),
-                        prose(epoch > 0 ? without_epoch(gain) : of_run(gain)));
-  else
-    html += "<p class=\"gain\"><span>gain not known</span></p>\n";
+  if (epoch > 0)
+    return fmt::format("<b>saves {} per epoch</b> {}", escaped(quantity(epoch, Unit::ns)),
+                       prose(without_epoch(gain)));
+  return fmt::format("<b>saves {} per step</b> {}", escaped(quantity(finding.gain_ns, Unit::ns)),
+                     prose(of_run(gain)));
+}
+
+std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
+  std::string html = fmt::format(
+      "<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n<p class=\"gain\">{}</p>\n",
+      escaped(finding.key), prose(sentence(finding.text)), gain_html(session, analysis, finding));
   html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(sentence(finding.evidence)),
                       prose(sentence(finding.advice)));
   if (!finding.flag.empty())
@@ -186,7 +191,9 @@ std::string key_cards(const Session& session, const Analysis& analysis) {
   cards += card(quantity(waits / breakdown.step_ns, Unit::share), "Waiting for data",
                 quantity(waits, Unit::ns) + " per step", waits / breakdown.step_ns);
   if (!analysis.findings.empty() && analysis.findings.front().gain_ns > 0)
-    cards += card(quantity(analysis.findings.front().gain_ns, Unit::ns), "Best advice saves",
+    cards += card((analysis.findings.front().gain_most_ns > 0 ? "about " : "") +
+                      quantity(analysis.findings.front().gain_ns, Unit::ns),
+                  "Best advice saves",
                   analysis.findings.front().flag.empty()
                       ? "per step"
                       : "per step: " + analysis.findings.front().flag);

@@ -35,14 +35,14 @@ double longest_delay(const Contention& lost) {
   return most;
 }
 
-// "the trainer's thread waited 35.0 % of its time for a core, the kernels' others 31.0 %, ...".
+// "waiting for a core: the trainer's thread 35.0 % of the time, the kernels' other threads ...".
 std::string delays_text(const Contention& lost) {
   std::string text;
   const auto add = [&](const char* what, double ns) {
-    text += fmt::format("{}{} {} of the time", text.empty() ? "" : ", ", what,
+    text += fmt::format("{}{} {} of the time", text.empty() ? "waiting for a core: " : ", ", what,
                         quantity(std::min(1.0, ns * 1e-9), Unit::share));
   };
-  if (lost.trainer) add("for a core waited: the trainer's thread", lost.trainer->delay_ns);
+  if (lost.trainer) add("the trainer's thread", lost.trainer->delay_ns);
   if (lost.kernels) add("the kernels' other threads", lost.kernels->delay_ns);
   if (!lost.workers.empty()) add("the loader's workers", lost.worker_delay_ns());
   if (lost.switches_per_s)
@@ -82,7 +82,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "other-programs",
       .text = "Other programs take the cores that this run needs.",
-      .evidence = with_delays(fmt::format("they took {} of {}", quantity(others, Unit::share),
+      .evidence = with_delays(fmt::format("{} of {} taken by others", quantity(others, Unit::share),
                                           counted(lost.affinity_cores, "core")),
                               lost),
       .advice =

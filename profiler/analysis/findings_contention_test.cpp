@@ -27,7 +27,7 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   lost.others_share = 0.10;
   const auto finding = c.finding("other-programs");
   ASSERT_TRUE(finding);
-  EXPECT_THAT(finding->evidence, HasSubstr("they took 10.0 % of 2 cores"));
+  EXPECT_THAT(finding->evidence, HasSubstr("10.0 % of 2 cores taken by others"));
   EXPECT_THAT(finding->evidence, HasSubstr("the trainer's thread 5.0 % of the time"));
   EXPECT_EQ(finding->gain_ns, 2e5);
   EXPECT_EQ(finding->flag, "");  // both cores are mostly free

@@ -104,10 +104,10 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
   else
     advice += stores_pixels(facts) ? "it stores pixels, and reading is a copy"
                                    : "of seekable JPEG only a crop is decoded";
-  // How much of a read's latency was opening and closing its file is not known.
-  Remedy without = packed(facts);
-  if (is_loose(facts)) without.latency = 0;
-  const Gain some = model.gain(packed(facts)), all = model.gain(without);
+  // How much of a read's latency was opening its file is not known: all of it goes, or none.
+  Remedy without = packed(facts), with = packed(facts);
+  if (is_loose(facts)) without.latency = 0, with.latency = 1;
+  const Gain some = model.gain(with), all = model.gain(without);
   return RemedyChoice{*command,
                       advice,
                       {.ns = (some.ns + all.ns) / 2,
@@ -347,7 +347,7 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderModel model(view, facts.view);
   std::vector<RemedyChoice> choices;
   for (std::optional<RemedyChoice> choice : {pack(facts, model), keep_decoded(facts, model)})
-    if (choice && choice->gain.least_ns >= least_gain * facts.step_ns)
+    if (choice && choice->gain.ns >= least_gain * facts.step_ns)
       choices.push_back(std::move(*choice));
   std::ranges::stable_sort(choices, std::ranges::greater{},
                            [](const RemedyChoice& choice) { return choice.gain.ns; });

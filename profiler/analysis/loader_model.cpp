@@ -32,6 +32,15 @@ int kernel_threads(const View& source, int cores) {
   return std::max(1, given > 0 ? given : cores);
 }
 
+// A thread that waits for a core delays the others of its team at their next barrier: at most the
+// sum of their waits, where they wait at different times. Other programs have their part of it.
+double core_wait_ns(const Contention& found, double step_ns) {
+  double per_second = 0;
+  if (found.trainer) per_second += found.trainer->delay_ns;
+  if (found.kernels) per_second += found.kernels->threads * found.kernels->delay_ns;
+  return std::min(0.5, (1 - found.others_share.value_or(0)) * per_second / 1e9) * step_ns;
+}
+
 void scale(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
@@ -49,6 +58,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
                .ns_per_byte = view.source.ns_per_byte} {
   const Contention found = contention(source);
   if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
+  core_wait_ns_ = core_wait_ns(found, view.step_ns + view.wait_ns);
   if (found.others_share) setting_.others = std::clamp(*found.others_share, 0.0, 1.0) * view.cores;
   for (const std::size_t i : source.counted) {
     const Step& step = source.session.steps[i];
@@ -163,6 +173,13 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
   const double now = as_it_was_.step_ns, off = unexplained_ns();
   Gain gain{
       .ns = now - then.step_ns, .least_ns = now - then.most_ns, .most_ns = now - then.least_ns};
+  if (computes_on_host()) {
+    double before_ns = 0, after_ns = 0;
+    replayed({}, setting_.ns_per_byte, &before_ns);
+    replayed(remedy, setting_.ns_per_byte, &after_ns);
+    if (before_ns > after_ns) gain.most_ns += core_wait_ns_ * (1 - after_ns / before_ns);
+    gain.ns = (gain.least_ns + gain.most_ns) / 2;
+  }
   if (fits()) return gain;
   // What is not explained may go with the wait, or stay.
   gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);

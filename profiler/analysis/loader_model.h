@@ -31,7 +31,9 @@ struct Predicted {
 };
 
 // What a remedy saves per step. Where replay and measurement of the run as it was differ by more
-// than 10 % of the step, the range spans gains against either.
+// than 10 % of the step, the range spans gains against either. Kernels on the host waited for cores
+// while workers had them, which the replay shows only as far as shares of the cores explain it: the
+// range reaches to all of that wait, as far as the remedy takes work from the workers.
 struct Gain {
   double ns = 0;
   double least_ns = 0, most_ns = 0;
@@ -65,7 +67,8 @@ class LoaderModel {
   ReplaySetting setting_;                                      // as it ran
   std::size_t steps_ = 0;                                      // to replay
   double free_step_ns_ = 0;
-  double usual_ns_ = 0;  // of a sample: the median
+  double usual_ns_ = 0;      // of a sample: the median
+  double core_wait_ns_ = 0;  // of the kernels' threads, in a step
   Predicted as_it_was_;
 };
 

@@ -25,9 +25,9 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
 }
 
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
-          const LossScaling& scaling, std::int64_t accumulate) {
+          const LossScaling& scaling, std::int64_t accumulate, const Replica& replica) {
   state.begin_ns = now_ns();
-  clock_tick(state, schedule, beta1, beta2, scaling, accumulate);
+  clock_tick(state, schedule, beta1, beta2, scaling, accumulate, replica);
 }
 
 StepReport report_of(float loss, std::int32_t correct, const StepState& state) {

@@ -44,6 +44,12 @@ struct LossScaling {
   bool operator==(const LossScaling&) const = default;
 };
 
+// Which of the data-parallel processes of a job a step runs in.
+struct Replica {
+  std::int64_t ranks = 1, rank = 0;
+  bool operator==(const Replica&) const = default;
+};
+
 struct StepState {
   std::int64_t step = 0;     // begun so far: in the first step it is 1 once the clock has ticked
   std::int64_t skipped = 0;  // updates before this one that were left out: a gradient overflowed
@@ -60,6 +66,9 @@ struct StepState {
   float gradient_norm = 0;      // global L2 norm of the step's gradients, where it is computed
   std::int32_t micro_step = 0;  // of gradient accumulation, from 0
   std::uint32_t update = 1;     // 0: this step only accumulates
+  // The steps of all ranks counted in turn, from 1, as one process would make them that accumulates
+  // over as many: random draws of a step are named by it.
+  std::int64_t draw = 0;
 };
 
 // What the host learns of a step, some steps late, without waiting for the device: the last call of
@@ -84,6 +93,7 @@ StepReport report_of(float loss, std::int32_t correct, const StepState& state);
 // one and computes what depends on it. Every `accumulate` steps share an update, which happens in
 // the last of them: learning rate, corrections and loss scale change from update to update alone.
 void tick(StepState& state, const Schedule& schedule, double beta1, double beta2,
-          const LossScaling& scaling = {}, std::int64_t accumulate = 1);
+          const LossScaling& scaling = {}, std::int64_t accumulate = 1,
+          const Replica& replica = {});
 
 }  // namespace warpstep

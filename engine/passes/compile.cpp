@@ -17,7 +17,9 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = differentiate(std::move(graph));
     graph = fuse(std::move(graph), FuseStage::backward, fusion);
     graph = recompute(std::move(graph), options.recompute);
-    graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, options.update);
+    UpdateOptions update = options.update;
+    update.sums_in_f32 = update.replica.ranks > 1 && options.precision != Precision::fp32;
+    graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, update);
     graph = fuse(std::move(graph), FuseStage::updates, fusion);
     if (options.update.average_decay > 0)
       graph = add_average(std::move(graph), options.update.average_decay);

@@ -9,6 +9,8 @@ namespace warpstep {
 struct UpdateOptions {
   double clip_norm = 0;         // largest L2 norm of all gradients together; 0: any
   std::int64_t accumulate = 1;  // steps whose gradients make one update
+  Replica replica = {};         // of a data-parallel job: gradients are means over all ranks
+  bool sums_in_f32 = false;     // keeps sums of gradients beside them even of a single step
   double average_decay = 0;     // of the average of the weights, below 1; 0: there is none
 };
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/dist/communicator.h"
 #include "engine/graph/graph.h"
 #include "engine/passes/compile.h"
 
@@ -60,6 +61,7 @@ class Kernel {
 
 struct BackendOptions {
   int threads = 0;          // CPU threads of the kernels; 0: all this process may run on
+  std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
   // For the CUDA backend only.
   int device = 0;              // ordinal

@@ -1,6 +1,7 @@
 #include "engine/run/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -19,7 +20,7 @@ using record::Kind;
 const record::Name wait_name{"wait for data", Kind::wait}, step_name{"step"},
     report_name{"read back", Kind::sync}, observers_name{"observers"},
     evaluation_name{"evaluation"}, checkpoint_name{"checkpoint"}, steps_name{"steps"},
-    first_batch_name{"first batch"};
+    first_batch_name{"first batch"}, agree_name{"all_reduce scores"};
 
 Clock clock_of(const Graph& graph) {
   for (const Node& node : graph.nodes)
@@ -61,7 +62,7 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
 // so a run that was stopped before or during an evaluation makes it when it continues.
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
   begin(progress);
-  while (!stop) {
+  while (!stops(stop)) {
     if (evaluation_due(progress) && !evaluate_now(progress, stop)) break;
     if (!saved_ && progress.step > 0) save(progress);
     if (finished(progress)) return Outcome::finished;
@@ -105,12 +106,13 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
     due = epoch_ends(launched) || finished(launched) || save_due(launched) ||
           evaluation_step(launched);
     const std::size_t most = due ? 0 : most_in_flight();
-    while (flights_.size() > most) land(progress);
-  } while (!due && !stop);
-  while (!flights_.empty()) land(progress);
+    while (flights_.size() > most) land(progress, stop);
+  } while (!due && !stops(stop));
+  while (!flights_.empty()) land(progress, stop);
 }
 
 void Trainer::launch(std::uint64_t step) {
+  if (parts_.communicator) parts_.communicator->set_place(fmt::format("in step {}", step));
   // All of taking the batch is waiting, as in the span: also where it was ready and only taking it
   // lasted, because this thread did not have the CPU.
   const std::uint64_t asked = now_ns();
@@ -137,14 +139,14 @@ const Batch& Trainer::next_batch() {
 }
 
 // Waits for the oldest step in flight, and records and reports its results.
-void Trainer::land(Progress& progress) {
+void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   const Flight flight = flights_.front();
   {
     const record::Span span(report_name);
     parts_.step.stream().wait_for(flight.mark);
   }
   flights_.erase(flights_.begin());
-  const StepRecord record = record_of(progress, flight);
+  const StepRecord record = record_of(progress, flight, stop);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
   require_sound(record, scales_loss_, skipped_in_a_row_);
   last_step_end_ns_ = record.end_ns;
@@ -154,15 +156,37 @@ void Trainer::land(Progress& progress) {
   progress.epoch_score = record.epoch_score;
   epoch_.times += record.times;
   ++epoch_.steps;
-  epoch_.count += flight.count;
+  epoch_.count += parts_.communicator ? record.score.count : flight.count;
   const record::Span span(observers_name);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
   observed_ns_ = now_ns() - last_step_end_ns_;
 }
 
-StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) const {
+bool Trainer::stops(const std::atomic<bool>& stop) const {
+  return parts_.communicator ? agreed_to_stop_ : stop.load();
+}
+
+void Trainer::combine(std::span<double> sums, const std::atomic<bool>& stop) {
+  if (!parts_.communicator) return;
+  const record::Span span(agree_name);
+  std::vector<double> all(sums.begin(), sums.end());
+  all.push_back(stop ? 1 : 0);
+  parts_.communicator->sum(std::span(all));
+  if (all.back() > 0) agreed_to_stop_ = true;
+  std::copy_n(all.begin(), sums.size(), sums.begin());
+}
+
+StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
+                              const std::atomic<bool>& stop) {
   const std::int64_t at = first_step_ + static_cast<std::int64_t>(progress.step) + 1;
-  const StepReport report = parts_.step.store().report(at);
+  StepReport report = parts_.step.store().report(at);
+  std::array<double, 3> sums{static_cast<double>(report.loss) * static_cast<double>(flight.count),
+                             static_cast<double>(report.correct),
+                             static_cast<double>(flight.count)};
+  if (parts_.communicator) {
+    combine(sums, stop);
+    report.loss = static_cast<float>(sums[0] / sums[2]);
+  }
   StepRecord record{.step = progress.step + 1,
                     .epoch = progress.next.epoch + 1,
                     .step_in_epoch = progress.next.step + 1,
@@ -181,8 +205,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight) co
                     .begin_ns = last_step_end_ns_,
                     .end_ns = std::max(now_ns(), last_step_end_ns_)};
   if (std::isfinite(report.loss))  // a skipped step with an infinite or NaN loss counts in no score
-    record.score = {static_cast<double>(report.loss) * static_cast<double>(flight.count),
-                    report.correct, flight.count};
+    record.score = {sums[0], std::llround(sums[1]), std::llround(sums[2])};
   record.epoch_score += record.score;
   record.times = times_of(record, report, flight);
   return record;
@@ -224,6 +247,16 @@ void Trainer::end_epoch(Progress& progress) {
     parts_.data.seek(progress.next);  // an epoch cut short by limit_batches
 }
 
+// Each rank has statistics of its own batches; those of rank 0 are saved.
+void Trainer::share_buffers() {
+  Store& store = parts_.evaluation->store();
+  for (std::size_t b = 0; b < store.buffers().size(); ++b) {
+    std::vector<float> values = store.read_buffer(b);
+    parts_.communicator->broadcast(std::as_writable_bytes(std::span(values)));
+    store.write_buffer(b, values);
+  }
+}
+
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
@@ -231,10 +264,21 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
   if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
     take_average(trained, parts_.evaluation->store());
-  const std::optional<Score> score =
-      evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches, stop,
-                     parts_.evaluation_runner);
+  const std::atomic<bool> never{false};  // ranks stop together, and only between evaluations
+  std::optional<Score> score;
+  if (parts_.communicator) {
+    parts_.communicator->set_place(fmt::format("in the evaluation after step {}", progress.step));
+    share_buffers();
+  }
+  score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
+                         parts_.communicator ? never : stop, parts_.evaluation_runner);
   if (!score) return false;
+  if (parts_.communicator) {
+    std::array<double, 3> sums{score->loss_sum, static_cast<double>(score->correct),
+                               static_cast<double>(score->count)};
+    combine(sums, stop);
+    score = Score{sums[0], std::llround(sums[1]), std::llround(sums[2])};
+  }
   const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin};
   require_sound(record);
   progress.evaluation = record;

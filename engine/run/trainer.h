@@ -117,6 +117,9 @@ class Trainer {
     // wrote.
     std::function<std::filesystem::path(const Progress&)> save;
     Runner* evaluation_runner = nullptr;  // null: eager
+    // Of a data-parallel job: scores are those of all ranks, all stop after the same step, and
+    // evaluations use rank 0's buffers. `data` and `evaluation_data` are this rank's shares.
+    Communicator* communicator = nullptr;
   };
 
   Trainer(Parts parts, const TrainOptions& options);
@@ -140,12 +143,17 @@ class Trainer {
   void begin(const Progress& progress);
   void train(Progress& progress, const std::atomic<bool>& stop);
   void launch(std::uint64_t step);
+  bool stops(const std::atomic<bool>& stop) const;
+  // Sums over the ranks; whether one of them is to stop. Nothing without other ranks.
+  void combine(std::span<double> sums, const std::atomic<bool>& stop);
   const Batch& next_batch();
-  void land(Progress& progress);
-  StepRecord record_of(const Progress& progress, const Flight& flight) const;
+  void land(Progress& progress, const std::atomic<bool>& stop);
+  StepRecord record_of(const Progress& progress, const Flight& flight,
+                       const std::atomic<bool>& stop);
   StepTimes times_of(const StepRecord& record, const StepReport& report,
                      const Flight& flight) const;
   void end_epoch(Progress& progress);
+  void share_buffers();
   bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: abandoned
   void save(const Progress& progress);
 
@@ -170,6 +178,7 @@ class Trainer {
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;
+  bool agreed_to_stop_ = false;    // all ranks, after the same step
   std::uint64_t observed_ns_ = 0;  // in observers since the last step's end
 };
 

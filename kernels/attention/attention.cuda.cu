@@ -45,7 +45,7 @@ __device__ inline float drop_factor(const Heads& h, const StepState* state, unsi
   if (state == nullptr) return 1;
   const std::uint64_t e = (std::uint64_t{task} * h.length + i) * h.length + j;
   const uint4 words =
-      random_words(static_cast<unsigned>(e / 4), static_cast<unsigned>(state->step), h.layer,
+      random_words(static_cast<unsigned>(e / 4), static_cast<unsigned>(state->draw), h.layer,
                    static_cast<unsigned>(Purpose::dropout), static_cast<unsigned>(state->seed),
                    static_cast<unsigned>(state->seed >> 32));
   const unsigned low = (e & 1) != 0 ? words.y : words.x, high = (e & 1) != 0 ? words.w : words.z;

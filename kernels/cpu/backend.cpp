@@ -53,6 +53,7 @@ class Cpu final : public Backend {
  public:
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
+    context_.communicator = options.communicator;
     // Kernels divide their work when they are bound, so the number of threads is set once.
     // OpenMP's own default knows the affinity mask, not the quota of a control group.
     if (options.threads > 0)

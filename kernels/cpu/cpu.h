@@ -8,6 +8,7 @@ namespace warpstep::cpu {
 
 struct Context {
   bool exact_math = false;
+  std::shared_ptr<Communicator> communicator;  // null outside of a data-parallel job
 };
 
 struct Operands : warpstep::Operands {

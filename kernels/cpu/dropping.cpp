@@ -38,7 +38,7 @@ const auto philox_all = vectorized<philox_all_loop>();
 void draw_all(const StepState& state, std::uint32_t layer, std::int64_t first, Words& words) {
   for (std::int64_t i = 0; i < draws; ++i) {
     const std::uint64_t index =
-        static_cast<std::uint64_t>(state.step) << 32 | static_cast<std::uint64_t>(first / 4 + i);
+        static_cast<std::uint64_t>(state.draw) << 32 | static_cast<std::uint64_t>(first / 4 + i);
     words.lane[0][i] = static_cast<std::uint32_t>(index);
     words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
     words.lane[2][i] = layer;

@@ -24,7 +24,7 @@ struct Drop {
 };
 
 __device__ inline uint4 draw_four(const Drop& drop, const StepState& state, std::uint64_t element) {
-  return random_words(static_cast<unsigned>(element / 4), static_cast<unsigned>(state.step),
+  return random_words(static_cast<unsigned>(element / 4), static_cast<unsigned>(state.draw),
                       drop.layer, static_cast<unsigned>(Purpose::dropout),
                       static_cast<unsigned>(state.seed), static_cast<unsigned>(state.seed >> 32));
 }

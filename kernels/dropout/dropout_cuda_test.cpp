@@ -19,7 +19,7 @@ class DropoutCuda : public ::testing::TestWithParam<DType> {
 
 StepState state_of(std::int64_t step, std::uint64_t seed) {
   StepState state;
-  state.step = step;
+  state.draw = step;
   state.seed = seed;
   return state;
 }
@@ -27,7 +27,7 @@ StepState state_of(std::int64_t step, std::uint64_t seed) {
 // The rule of engine/graph/ops/dropout.h.
 bool is_kept(const DropoutShape& s, const StepState& state, std::uint64_t e) {
   const auto words = draw(state.seed, Purpose::dropout, s.layer,
-                          static_cast<std::uint64_t>(state.step) << 32 | e / 4);
+                          static_cast<std::uint64_t>(state.draw) << 32 | e / 4);
   return static_cast<double>(uniform(words[e % 4])) >= s.rate;
 }
 
@@ -37,7 +37,7 @@ TEST_P(DropoutCuda, DropsNotANumber) {
   const DropoutShape shape{.rows = 64, .columns = 8, .stored = 8, .rate = 1.0 / 3, .layer = 70000};
   for (const StepState& state :
        {state_of(5, 11), state_of(123456, 0xfedcba9876543210), state_of((1LL << 31) + 5, 1)}) {
-    SCOPED_TRACE(state.step);
+    SCOPED_TRACE(state.draw);
     const Floats x(dtype(), std::vector<float>(512, std::nanf("")));
     const Array<StepState> device(std::vector<StepState>{state});
     const Floats y(dtype(), 512);

@@ -136,7 +136,8 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate);
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate,
+         op.replica);
   });
 }
 
@@ -243,6 +244,21 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
       });
     });
   });
+}
+
+// A listing binds it without a communicator.
+std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
+  const std::shared_ptr<Communicator>& communicator = operands.context.communicator;
+  const int ranks = communicator ? communicator->world().size : 1;
+  const auto share = static_cast<float>(1.0 / static_cast<double>(op.ranks));
+  return host_kernel(
+      "ordered exchange",
+      [op, ranks, share, count = section_elements(operands.graph), communicator](const Buffers& b) {
+        if (ranks != op.ranks)
+          fail<Error>("the step was compiled for {} ranks, and the job has {}", op.ranks, ranks);
+        if (ranks > 1 && updates(*as<StepState>(b.in[0])))
+          communicator->sum(std::span(as<float>(b.in[1]), idx(count)), share);
+      });
 }
 
 std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {

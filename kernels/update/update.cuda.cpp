@@ -32,8 +32,8 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return launch_kernel("clock", [op](const Buffers& b, CudaStream& s) {
-    clock(op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate, as<StepState>(b.in[0]),
-          s.handle());
+    clock(op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate, op.replica,
+          as<StepState>(b.in[0]), s.handle());
   });
 }
 
@@ -71,6 +71,15 @@ std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands)
                         count, dtype, op.clip_norm, s.handle());
       },
       check_gradients_workspace(count, dtype));
+}
+
+std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands&) {
+  if (op.ranks > 1)
+    fail<DeviceError>(
+        "cuda: gradients of {} ranks cannot be summed on GPUs; train with --device cpu, or on one "
+        "GPU",
+        op.ranks);
+  return launch_kernel("nothing", [](const Buffers&, CudaStream&) {});
 }
 
 std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {

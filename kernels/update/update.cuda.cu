@@ -29,9 +29,9 @@ __device__ inline double clock_cos_pi(double x) {
 
 __global__ void __launch_bounds__(1)
     clock_kernel(Schedule schedule, double beta1, double beta2, LossScaling scaling,
-                 std::int64_t accumulate, StepState* state) {
+                 std::int64_t accumulate, Replica replica, StepState* state) {
   state->begin_ns = device_time_ns();
-  clock_tick(*state, schedule, beta1, beta2, scaling, accumulate);
+  clock_tick(*state, schedule, beta1, beta2, scaling, accumulate, replica);
 }
 
 // The host may read the report as soon as its step number has changed, so that is written last.
@@ -124,9 +124,9 @@ void launch_update(const UpdateRule& rule, const UpdateBuffers& buffers, std::in
 }  // namespace
 
 void clock(const Schedule& schedule, double beta1, double beta2, const LossScaling& scaling,
-           std::int64_t accumulate, StepState* state, cudaStream_t stream) {
+           std::int64_t accumulate, const Replica& replica, StepState* state, cudaStream_t stream) {
   launch("clock", clock_kernel, {.grid = 1, .block = 1, .stream = stream}, schedule, beta1, beta2,
-         scaling, accumulate, state);
+         scaling, accumulate, replica, state);
 }
 
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,

@@ -17,7 +17,7 @@ namespace warpstep::cuda {
 
 // One thread: advances the state to the next step, as tick() does.
 void clock(const Schedule& schedule, double beta1, double beta2, const LossScaling& scaling,
-           std::int64_t accumulate, StepState* state, cudaStream_t stream);
+           std::int64_t accumulate, const Replica& replica, StepState* state, cudaStream_t stream);
 
 // Sets state->overflow to 1 if any of `count` gradients is infinite or NaN; else, in a step that
 // updates, sets gradient_norm, and with clip_norm above 0 gradient_factor. Reads 2 bytes per 16-bit

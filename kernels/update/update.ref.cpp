@@ -58,7 +58,8 @@ void update(const Update& op, const Buffers& b, std::int64_t count, DType copied
 
 std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
   return host_kernel("clock", [op](const Buffers& b) {
-    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate);
+    tick(*as<StepState>(b.in[0]), op.schedule, op.beta1, op.beta2, op.scaling, op.accumulate,
+         op.replica);
   });
 }
 
@@ -129,6 +130,14 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
         sum = (first ? 0 : sum) + as<double>(b.in[p])[i] / static_cast<double>(op.steps);
       }
   });
+}
+
+// The reference computes the means of a world of one rank: there is nothing to do.
+std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands&) {
+  if (op.ranks > 1)
+    fail<DeviceError>("the ref backend trains in one process; use --device cpu for {} ranks",
+                      op.ranks);
+  return host_kernel("nothing", [](const Buffers&) {});
 }
 
 std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {

@@ -142,7 +142,7 @@ TEST(ClockCuda, TicksAsTheHost) {
     const Array<StepState> state(std::vector<StepState>{expected});
     for (int step = 0; step < 25; ++step) {
       tick(expected, schedule, 0.9, 0.999, scaling);
-      clock(schedule, 0.9, 0.999, scaling, 1, state.data(), nullptr);
+      clock(schedule, 0.9, 0.999, scaling, 1, {}, state.data(), nullptr);
       const StepState actual = state.value();
       EXPECT_EQ(actual.step, expected.step);
       EXPECT_FLOAT_EQ(actual.learning_rate, expected.learning_rate);

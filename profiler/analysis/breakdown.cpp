@@ -61,7 +61,10 @@ class Collector {
     if (options_.tb_compatible)
       add(tb_category(kind), span.begin_ns, is_of_tb(kind) ? span.end_ns : span.begin_ns);
     else if (kind == Kind::call && session_.computes_on_host())
-      add(Category::kernel, span.begin_ns, span.end_ns);
+      add(is_communication(session_.name(span.name)) ? Category::communication : Category::kernel,
+          span.begin_ns, span.end_ns);
+    else if (span.thread == trainer_ && is_communication(session_.name(span.name)))
+      add(Category::communication, span.begin_ns, span.end_ns);
     else if (span.thread == trainer_)
       add(category(kind), span.begin_ns, span.end_ns);
   }
@@ -98,7 +101,7 @@ class Collector {
 }  // namespace
 
 bool is_communication(std::string_view kernel) {
-  return kernel.starts_with("nccl");
+  return kernel.starts_with("nccl") || kernel.find("all_reduce") != std::string_view::npos;
 }
 
 ByCategory by_category(const View& view, const BreakdownOptions& options) {

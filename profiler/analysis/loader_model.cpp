@@ -177,7 +177,9 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     double before_ns = 0, after_ns = 0;
     replayed({}, setting_.ns_per_byte, &before_ns);
     replayed(remedy, setting_.ns_per_byte, &after_ns);
-    if (before_ns > after_ns) gain.most_ns += core_wait_ns_ * (1 - after_ns / before_ns);
+    const double work = before_ns > 0 ? after_ns / before_ns : 1;
+    const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
+    gain.most_ns += core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
   if (fits()) return gain;

@@ -33,7 +33,8 @@ struct Predicted {
 // What a remedy saves per step. Where replay and measurement of the run as it was differ by more
 // than 10 % of the step, the range spans gains against either. Kernels on the host waited for cores
 // while workers had them, which the replay shows only as far as shares of the cores explain it: the
-// range reaches to all of that wait, as far as the remedy takes work from the workers.
+// range reaches to all of that wait, as far as the remedy takes work from the workers or keeps the
+// kernels' threads from falling asleep in waits for data.
 struct Gain {
   double ns = 0;
   double least_ns = 0, most_ns = 0;

@@ -16,7 +16,7 @@ MAY_INCLUDE = {
 # The rooms of a folder, from the bottom up: a room includes itself and those before it, so the order is the path of a
 # step, of a batch and of a span.
 ROOMS = {
-    "engine": ("core", "graph", "passes", "run", "files", "explain"),
+    "engine": ("core", "dist", "graph", "passes", "run", "files", "explain"),
     "data": ("io", "decode", "text", "formats", "transforms", "load", "write"),
     "profiler": ("session", "sources", "recorder", "analysis", "export"),
 }

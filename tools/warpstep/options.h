@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/load/token_batches.h"
+#include "engine/dist/communicator.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
 #include "engine/passes/update.h"
@@ -91,6 +93,10 @@ struct RunOptions {
   bool keep_best = true;
   bool tensorboard = false;
   std::string out;
+
+  // Not an option: the ranks of a data-parallel job (ranks_of_job.h); null outside of one.
+  std::shared_ptr<Communicator> communicator;
+  World world() const { return communicator ? communicator->world() : World{}; }
 };
 
 // Subcommands that have options of the table.

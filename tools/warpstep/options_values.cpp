@@ -102,6 +102,7 @@ BackendOptions backend_options(const RunOptions& o) {
         "without a plan cache no choice is kept; name a folder with --plan-cache, or leave out "
         "--autotune");
   return {.threads = o.threads,
+          .communicator = o.communicator,
           .exact_math = o.exact_math,
           .tf32 = parse_precision(o.precision) == Precision::tf32,
           .deterministic = o.deterministic,
@@ -123,7 +124,10 @@ LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
 }
 
 UpdateOptions update_options(const RunOptions& o) {
-  return {.clip_norm = o.clip_norm, .accumulate = o.accumulate, .average_decay = o.ema};
+  return {.clip_norm = o.clip_norm,
+          .accumulate = o.accumulate,
+          .replica = {o.world().size, o.world().rank},
+          .average_decay = o.ema};
 }
 
 Optimizer optimizer_of(const RunOptions& o) {

@@ -13,6 +13,9 @@ namespace output {
 // The errno of the first failed print_result(); 0: none.
 inline int stdout_error = 0;
 
+// Ranks but the first of a data-parallel job say nothing but errors.
+inline bool is_quiet = false;
+
 // Whether all of it was written. fmt::print() would throw.
 template <class... Args>
 bool put(std::FILE* file, fmt::format_string<Args...> format, Args&&... args) noexcept {
@@ -30,13 +33,14 @@ bool put(std::FILE* file, fmt::format_string<Args...> format, Args&&... args) no
 // away, only the text is lost.
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) noexcept {
-  output::put(stderr, format, std::forward<Args>(args)...);
+  if (!output::is_quiet) output::put(stderr, format, std::forward<Args>(args)...);
 }
 
 // Results on stdout that the command has also saved: it continues without a reader. The program
 // reports the failure at its end, see command.cpp.
 template <class... Args>
 void print_result(fmt::format_string<Args...> format, Args&&... args) noexcept {
+  if (output::is_quiet) return;
   errno = 0;
   if (!output::put(stdout, format, std::forward<Args>(args)...) && output::stdout_error == 0)
     output::stdout_error = errno;

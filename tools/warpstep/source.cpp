@@ -231,6 +231,8 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
   data::LoaderOptions with;
   with.batch = options.batch;
+  with.world = static_cast<std::uint32_t>(options.world().size);
+  with.rank = static_cast<std::uint32_t>(options.world().rank);
   with.workers = options.workers;
   with.start_workers = first_workers(device);
   with.prefetch = options.prefetch;

@@ -21,6 +21,7 @@
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/repeat.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
@@ -42,6 +43,7 @@ struct TrainRequest {
   bool allow_changed_data = false;
   bool check_numerics = false;
   std::uint64_t repeat = 1;
+  JobOptions job;
 };
 
 std::string default_out(const std::string& model) {
@@ -63,7 +65,7 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
                        resumed->run.string());
     options = merged(parser, request.options, resumed->options,
                      {"--resume", "--allow-changed-data", "--weights", "--allow-missing",
-                      "--check-numerics", "--repeat"});
+                      "--check-numerics", "--repeat", "--dist", "--dist-timeout"});
     locate_data(*resumed->config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
@@ -227,6 +229,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
+    if (job.options.world().rank > 0) return last_checkpoint;  // rank 0 writes it
     {
       static const record::Name name{"fsync"};
       const record::PhasePart time(name);
@@ -248,7 +251,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                    runner.get(),
                    {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
                    save,
-                   evaluation_runner.get()},
+                   evaluation_runner.get(),
+                   job.options.communicator.get()},
                   {.epochs = job.options.epochs,
                    .max_steps = job.options.steps,
                    .limit_batches = job.options.limit_batches,
@@ -259,6 +263,14 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
     fail<NumericError>("{}{}", error.what(), after_divergence(run, check_numerics));
+  } catch (const RankError& error) {
+    const std::vector<fs::path> saved = checkpoints(run.path());
+    fail<RankError>(
+        "{}; {}", error.what(),
+        saved.empty()
+            ? "no checkpoint was saved before"
+            : fmt::format("the last checkpoint saved is {}; start the job again with --resume {}",
+                          saved.back().string(), run.path().string()));
   }
   return last_checkpoint;
 }
@@ -280,16 +292,15 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 
-int train(const Parser& parser, const TrainRequest& request) {
-  static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
-  // Before any other thread, and to the end of the process: a signal after everything is saved must
-  // not change the exit code to that of a killed run.
-  static SignalThread& signals = *new SignalThread;
+// `ranks`: of a data-parallel job; null outside of one.
+int train_here(const Parser& parser, const TrainRequest& request, SignalThread& signals,
+               std::atomic<bool>& stop_requested, const std::shared_ptr<Communicator>& ranks) {
+  const bool leads = !ranks || ranks->world().rank == 0;  // and so has the run's files
   record::Phase starting(start_name, 0, record::process_start_ns());
   RunLock lock;
   std::optional<Resumed> resumed;
   if (!request.resume.empty()) {
-    if (fs::is_directory(run_of(request.resume)))
+    if (leads && fs::is_directory(run_of(request.resume)))
       lock = RunLock(run_of(request.resume));  // the files read next must not change
     resumed = find_resumed(request.resume, parser, request.options);
   }
@@ -297,7 +308,9 @@ int train(const Parser& parser, const TrainRequest& request) {
   check_start_weights(request.weights, resumed.has_value());
   adopt_config_beside(request.weights, options);
   check_profile_options(options);  // refuse before doing anything
+  if (ranks) take_place(ranks, options);
   if (request.repeat > 1) {
+    if (ranks) fail<UsageError>("--repeat {} does not go with several ranks", request.repeat);
     if (resumed)
       fail<UsageError>("--repeat {} does not go with --resume, which continues one run",
                        request.repeat);
@@ -318,15 +331,20 @@ int train(const Parser& parser, const TrainRequest& request) {
     return done;
   }
   signals.stop_with(stop_requested);
-  if (!resumed) lock = lock_new_run(job.options.out);
-  RunDirectory run = resumed ? RunDirectory::reopen(job.options.out, progress)
-                             : RunDirectory::create(job.options.out, request.overwrite);
+  if (ranks) require_alike(*ranks, job.options, job.data);  // and all have read the checkpoint
+  if (!leads) meet(*ranks);                                 // rank 0 has made the directory
+  if (ranks) job.options.out = directory_of(job.options.out, ranks->world());
+  if (leads && !resumed) lock = lock_new_run(job.options.out);
+  RunDirectory run = resumed && leads
+                         ? RunDirectory::reopen(job.options.out, progress)
+                         : RunDirectory::create(job.options.out, request.overwrite || !leads);
+  if (ranks && leads) meet(*ranks);
   const Items items = items_of(job.training);
   run.set_items(items);
-  BestCheckpoint best =
-      resumed ? BestCheckpoint::reopen(job.options.out, progress.step, job.options.keep_best, items)
-              : BestCheckpoint(job.options.out, items);
-  if (resumed) run.prune_checkpoints(job.options.keep_checkpoints, best.waiting());
+  BestCheckpoint best = resumed && leads ? BestCheckpoint::reopen(job.options.out, progress.step,
+                                                                  job.options.keep_best, items)
+                                         : BestCheckpoint(job.options.out, items);
+  if (resumed && leads) run.prune_checkpoints(job.options.keep_checkpoints, best.waiting());
   run.set_log_every(job.options.log_every);
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
   if (!weights.is_null()) config["weights"] = weights;
@@ -374,6 +392,24 @@ int train(const Parser& parser, const TrainRequest& request) {
   return interrupted;
 }
 
+int train(const Parser& parser, const TrainRequest& request) {
+  static std::atomic<bool> stop_requested{false};  // outlives the thread that sets it
+  // Before any other thread, and to the end of the process: a signal after everything is saved must
+  // not change the exit code to that of a killed run.
+  static SignalThread& signals = *new SignalThread;
+  const std::shared_ptr<Communicator> ranks = join_job(request.job, stop_requested);
+  if (!ranks) return train_here(parser, request, signals, stop_requested, ranks);
+  try {
+    return train_here(parser, request, signals, stop_requested, ranks);
+  } catch (const UsageError& error) {
+    end_job(*ranks, error.what(), usage);
+  } catch (const std::bad_alloc&) {
+    end_job(*ranks, "out of memory; a smaller --batch needs less", failed);
+  } catch (const std::exception& error) {
+    end_job(*ranks, error.what(), failed);
+  }
+}
+
 Run declare_train(Parser parser) {
   auto request = std::make_shared<TrainRequest>();
   declare_run_options(parser, request->options, train_only);
@@ -398,6 +434,18 @@ Run declare_train(Parser parser) {
               .help = "train this many times with the same seed, into OUT/1, OUT/2, ..., for "
                       "warpstep compare",
               .check = whole_number(1, 1000),
+              .group = group});
+  parser.add({.name = "--dist",
+              .variable = &request->job.dist,
+              .help =
+                  "ranks of a data-parallel job, each with batches of its own: auto (those that "
+                  "mpirun or srun started), mpi, none; docs/distributed.md",
+              .check = one_of({"auto", "mpi", "none"}),
+              .group = group});
+  parser.add({.name = "--dist-timeout",
+              .variable = &request->job.timeout_seconds,
+              .help = "seconds that a rank waits for another before the job ends",
+              .check = whole_number(1, 86'400),
               .group = group});
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,

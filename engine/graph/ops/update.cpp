@@ -124,6 +124,17 @@ std::string text(const Accumulate& op) {
   return fmt::format("{} steps", op.steps);
 }
 
+Types infer(const AllReduce& op, const Types& in) {
+  require_inputs(op.name, in, 2, std::numeric_limits<std::size_t>::max());
+  return {};
+}
+Cost cost(const AllReduce& op, const Types& in, const Types&) {
+  return {0, 2 * bytes_of(in), static_cast<double>(op.ranks)};
+}
+std::string text(const AllReduce& op) {
+  return fmt::format("mean of {} ranks", op.ranks);
+}
+
 Types infer(const LarsScale& op, const Types& in) {
   require_pairs(op.name, in);
   return {};

@@ -38,6 +38,7 @@ struct Clock {
   double beta2 = 0;
   LossScaling scaling;
   std::int64_t accumulate = 1;  // steps per update
+  Replica replica;
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);
@@ -105,6 +106,21 @@ struct Accumulate {
 Types infer(const Accumulate& op, const Types& in);
 Cost cost(const Accumulate& op, const Types& in, const Types& out);
 std::string text(const Accumulate& op);
+
+// state, gradients...: the gradients of an update become, in place, the mean over the ranks of a
+// data-parallel job (engine/dist/communicator.h), added in the order of the ranks; nothing in a
+// step that only accumulates. All lie in one section of the store, f32. The ranks are those of the
+// communicator that the backend was opened with.
+struct AllReduce {
+  static constexpr std::string_view name = "all_reduce";
+  static constexpr OpTraits traits{
+      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  std::int64_t ranks = 1;
+  bool operator==(const AllReduce&) const = default;
+};
+Types infer(const AllReduce& op, const Types& in);
+Cost cost(const AllReduce& op, const Types& in, const Types& out);
+std::string text(const AllReduce& op);
 
 // state, then parameter, gradient of each parameter: layer-wise adaptive rates (You, Gitman and
 // Ginsburg, "Large batch training of convolutional networks", 2017, in the form of a scaled

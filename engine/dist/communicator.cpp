@@ -1,0 +1,196 @@
+#include "engine/dist/communicator.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+namespace warpstep {
+
+Transport::~Transport() = default;
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Of all ranks' values that are exchanged at a time: scratch memory is bounded by it, and what is
+// summed is still in a cache.
+constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+constexpr std::size_t block = 1024;  // values that are summed at a time
+
+// A rank that computes is waited for with a free core: it may be on this one.
+constexpr auto spin_for = std::chrono::microseconds(100);
+constexpr auto sleep_for = std::chrono::microseconds(50);
+
+// The part of a piece that rank `rank` sums.
+template <class T>
+std::span<T> part_of(std::span<T> piece, int rank, int size) {
+  const auto at = [&](int r) {
+    return piece.size() * static_cast<std::size_t>(r) / static_cast<std::size_t>(size);
+  };
+  return piece.subspan(at(rank), at(rank + 1) - at(rank));
+}
+
+template <class T>
+Transport::Message message(int peer, std::span<T> values) {
+  return {peer, std::as_writable_bytes(values)};
+}
+
+}  // namespace
+
+Communicator::Communicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options)
+    : transport_(std::move(transport)), options_(options), world_(transport_->world()) {}
+
+void Communicator::sum(std::span<float> values, float share) {
+  sum_all(values, share);
+}
+void Communicator::sum(std::span<double> values, double share) {
+  sum_all(values, share);
+}
+
+template <class T>
+void Communicator::sum_all(std::span<T> values, T share) {
+  constexpr std::size_t most = piece_bytes / sizeof(T);
+  for (std::size_t begin = 0; begin < values.size(); begin += most)
+    sum_piece(values.subspan(begin, std::min(most, values.size() - begin)), share);
+}
+
+// Each rank receives its part of the piece from all others, sums it, and sends it to all.
+template <class T>
+void Communicator::sum_piece(std::span<T> piece, T share) {
+  const std::span<T> own = part_of(piece, world_.rank, world_.size);
+  scratch_.resize(
+      std::max(scratch_.size(), own.size_bytes() * static_cast<std::size_t>(world_.size)));
+  std::vector<const T*> terms;
+  std::vector<Transport::Message> sends, receives;
+  for (int rank = 0; rank < world_.size; ++rank) {
+    if (rank == world_.rank) {
+      terms.push_back(own.data());
+      continue;
+    }
+    auto* arrived =
+        reinterpret_cast<T*>(scratch_.data()) + static_cast<std::size_t>(rank) * own.size();
+    terms.push_back(arrived);
+    receives.push_back(message(rank, std::span(arrived, own.size())));
+    sends.push_back(message(rank, part_of(piece, rank, world_.size)));
+  }
+  exchange(sends, receives);
+  for (std::size_t begin = 0; begin < own.size(); begin += block) {
+    const std::size_t count = std::min(block, own.size() - begin);
+    std::array<T, block> sum{};
+    for (const T* term : terms)
+      for (std::size_t i = 0; i < count; ++i) sum[i] += share * term[begin + i];
+    std::copy_n(sum.data(), count, own.data() + begin);
+  }
+  sends.clear();
+  receives.clear();
+  for (int rank = 0; rank < world_.size; ++rank)
+    if (rank != world_.rank) {
+      sends.push_back(message(rank, own));
+      receives.push_back(message(rank, part_of(piece, rank, world_.size)));
+    }
+  exchange(sends, receives);
+}
+
+void Communicator::broadcast(std::span<std::byte> bytes) {
+  constexpr std::size_t most = std::size_t{1} << 30;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += most) {
+    const std::span<std::byte> piece = bytes.subspan(begin, std::min(most, bytes.size() - begin));
+    std::vector<Transport::Message> sends, receives;
+    if (world_.rank != 0) receives.push_back({0, piece});
+    for (int rank = 1; world_.rank == 0 && rank < world_.size; ++rank)
+      sends.push_back({rank, piece});
+    exchange(sends, receives);
+  }
+}
+
+std::vector<std::string> Communicator::gather(std::string_view mine) {
+  const auto size = static_cast<std::size_t>(world_.size);
+  const auto to_all = [&](auto bytes_of_rank, std::span<std::byte> own) {
+    std::vector<Transport::Message> sends, receives;
+    for (int rank = 0; rank < world_.size; ++rank)
+      if (rank != world_.rank) {
+        sends.push_back({rank, own});
+        receives.push_back({rank, bytes_of_rank(static_cast<std::size_t>(rank))});
+      }
+    exchange(sends, receives);
+  };
+  std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(size, length);
+  to_all([&](std::size_t rank) { return std::as_writable_bytes(std::span(&lengths[rank], 1)); },
+         std::as_writable_bytes(std::span(&length, 1)));
+  std::string own(mine);
+  std::vector<std::string> texts(size, own);
+  for (std::size_t rank = 0; rank < size; ++rank) texts[rank].resize(lengths[rank]);
+  to_all([&](std::size_t rank) { return std::as_writable_bytes(std::span(texts[rank])); },
+         std::as_writable_bytes(std::span(own)));
+  return texts;
+}
+
+void Communicator::abort(int code) {
+  transport_->abort(code);
+  std::_Exit(code);
+}
+
+void Communicator::exchange(std::span<const Transport::Message> sends,
+                            std::span<const Transport::Message> receives) {
+  transport_->start(sends, receives);
+  const auto since = SteadyClock::now();
+  while (!transport_->done()) await(since);
+}
+
+// Called again and again while a rank waits.
+void Communicator::await(SteadyClock::time_point since) const {
+  const auto waited = SteadyClock::now() - since;
+  if (waited < spin_for) {
+    sched_yield();
+    return;
+  }
+  const bool stopped = options_.stop != nullptr && *options_.stop;
+  if (waited > (stopped ? options_.patience : options_.timeout)) {
+    const std::vector<int> silent = transport_->silent_peers();
+    fail<RankError>("waited {:.1f} s {} for rank{} {}, which did not answer{}",
+                    std::chrono::duration<double>(waited).count(), place_,
+                    silent.size() == 1 ? "" : "s", fmt::join(silent, ", "),
+                    stopped ? ", and the job was told to end" : "");
+  }
+  std::this_thread::sleep_for(sleep_for);
+}
+
+std::string launcher() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text ? std::atoi(text) : 0;
+  };
+  return number("OMPI_COMM_WORLD_SIZE") > 1 || number("PMI_SIZE") > 1 ||
+                 (std::getenv("PMIX_RANK") && number("SLURM_NTASKS") > 1)
+             ? "mpi"
+             : "";
+}
+
+std::unique_ptr<Transport> open_mpi() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(&open_mpi), &self) == 0) self.dli_fname = "";
+  const auto path = std::filesystem::path(self.dli_fname).parent_path() / "libwarpstep_mpi.so";
+  if (!std::filesystem::exists(path))
+    fail<RankError>(
+        "this process was started as a rank of an MPI job, but Warpstep was built without MPI ({} "
+        "not found): install Open MPI's headers (libopenmpi-dev) and build again, or give --dist "
+        "none to train in this process alone",
+        path.string());
+  // Open MPI loads components that look for its symbols in the program.
+  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!module) fail<RankError>("{} does not load: {}", path.filename().string(), dlerror());
+  const auto entry = reinterpret_cast<Transport* (*)()>(dlsym(module, "warpstep_transport"));
+  if (!entry) fail<RankError>("{} has no transport: {}", path.string(), dlerror());
+  return std::unique_ptr<Transport>(entry());
+}
+
+}  // namespace warpstep

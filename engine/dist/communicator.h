@@ -1,0 +1,101 @@
+// The processes of a data-parallel job, the ranks, and what they exchange: sums of gradients and of
+// scores, and short texts. All ranks call the same functions in the same order, from the thread
+// that trains.
+//
+// Sums are added in the order of the ranks, starting from +0, whatever the transport: the same bits
+// on every rank and in every run, and the bits of one process that accumulates as many steps
+// (graph/ops/update.h: Accumulate).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/error.h"
+
+namespace warpstep {
+
+// Another rank of the job failed, left or does not answer.
+struct RankError : Error {
+  using Error::Error;
+};
+
+struct World {
+  int size = 1, rank = 0;
+  int local_size = 1, local_rank = 0;  // among the ranks on this machine
+};
+
+// How bytes get to other ranks; a module implements it. Errors of the transport are RankErrors.
+class Transport {
+ public:
+  struct Message {
+    int peer = 0;
+    std::span<std::byte> bytes;  // at most 1 GiB
+  };
+
+  virtual ~Transport();
+  virtual World world() const = 0;
+  virtual std::string describe() const = 0;  // "Open MPI 4.1.4"
+  // Starts all at once; the bytes must stay until done() was true. Messages between two ranks
+  // arrive in the order in which they were started.
+  virtual void start(std::span<const Message> sends, std::span<const Message> receives) = 0;
+  virtual bool done() = 0;                            // never waits
+  virtual std::vector<int> silent_peers() const = 0;  // of messages that did not arrive yet
+  [[noreturn]] virtual void abort(int code) = 0;      // ends all ranks
+};
+
+struct CommunicatorOptions {
+  std::chrono::milliseconds timeout{600'000};  // how long a rank is waited for
+  // Set by a signal. A launcher that ends a job because a rank died also sends one: whoever waits
+  // for that rank then waits no longer than `patience`.
+  const std::atomic<bool>* stop = nullptr;
+  std::chrono::milliseconds patience{500};
+};
+
+class Communicator {
+ public:
+  explicit Communicator(std::unique_ptr<Transport> transport,
+                        const CommunicatorOptions& options = {});
+
+  const World& world() const { return world_; }
+  std::string describe() const { return transport_->describe(); }
+  // What this rank does now, for the message of one that waits in vain: "in step 200".
+  void set_place(std::string place) { place_ = std::move(place); }
+
+  // values[i] becomes the sum over ranks of share * values[i].
+  void sum(std::span<float> values, float share = 1);
+  void sum(std::span<double> values, double share = 1);
+  void broadcast(std::span<std::byte> bytes);              // rank 0's
+  std::vector<std::string> gather(std::string_view mine);  // of all ranks, to all
+  [[noreturn]] void abort(int code);
+
+ private:
+  template <class T>
+  void sum_all(std::span<T> values, T share);
+  template <class T>
+  void sum_piece(std::span<T> piece, T share);
+  void exchange(std::span<const Transport::Message> sends,
+                std::span<const Transport::Message> receives);
+  void await(std::chrono::steady_clock::time_point since) const;
+
+  std::unique_ptr<Transport> transport_;
+  CommunicatorOptions options_;
+  World world_;
+  std::string place_ = "before the first step";
+  std::vector<std::byte> scratch_;
+};
+
+// The launcher that started this process as a rank, by its environment: "mpi" (mpirun, or srun with
+// PMI), or "" for a process of its own.
+std::string launcher();
+
+// Joins the job through libwarpstep_mpi.so. Throws RankError when the module is missing or does not
+// load. Call it once, before the first step.
+std::unique_ptr<Transport> open_mpi();
+
+}  // namespace warpstep

@@ -1,0 +1,172 @@
+#include "engine/dist/communicator.h"
+
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+namespace warpstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The ranks of a job as threads of this process.
+class Mailboxes {
+ public:
+  void send(int from, int to, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    queues_[{from, to}].emplace_back(bytes.begin(), bytes.end());
+  }
+  bool take(int from, int to, std::span<std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    auto& queue = queues_[{from, to}];
+    if (queue.empty()) return false;
+    EXPECT_EQ(queue.front().size(), bytes.size());
+    std::ranges::copy(queue.front(), bytes.begin());
+    queue.pop_front();
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> queues_;
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(Mailboxes& mail, int size, int rank)
+      : mail_(mail), world_{size, rank, size, rank} {}
+  World world() const override { return world_; }
+  std::string describe() const override { return "threads"; }
+  void start(std::span<const Message> sends, std::span<const Message> receives) override {
+    for (const Message& message : sends)
+      if (!message.bytes.empty()) mail_.send(world_.rank, message.peer, message.bytes);
+    awaited_.clear();
+    for (const Message& message : receives)
+      if (!message.bytes.empty()) awaited_.push_back(message);
+  }
+  bool done() override {
+    std::erase_if(awaited_, [this](const Message& message) {
+      return mail_.take(message.peer, world_.rank, message.bytes);
+    });
+    return awaited_.empty();
+  }
+  std::vector<int> silent_peers() const override {
+    std::vector<int> peers;
+    for (const Message& message : awaited_) peers.push_back(message.peer);
+    return peers;
+  }
+  [[noreturn]] void abort(int code) override { std::_Exit(code); }
+
+ private:
+  Mailboxes& mail_;
+  World world_;
+  std::vector<Message> awaited_;
+};
+
+// Runs `work` as each rank; rethrows what the first of them threw.
+template <class Work>
+void as_ranks(int size, Work work, const CommunicatorOptions& options = {}) {
+  Mailboxes mail;
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator communicator(std::make_unique<ThreadTransport>(mail, size, rank), options);
+        work(communicator);
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+std::vector<float> values_of(int rank, std::size_t count) {
+  std::mt19937 generator(static_cast<unsigned>(7 + rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+class CommunicatorSums : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+
+// The third size takes more than one piece, and its parts are uneven.
+INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorSums,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::Values(0, 1, 7, 1'100'003)));
+
+TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
+  const auto [size, count] = GetParam();
+  const auto share = static_cast<float>(1.0 / size);
+  std::vector<float> expected(count, 0.0F);
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<float> values = values_of(rank, count);
+    for (std::size_t i = 0; i < count; ++i) expected[i] += share * values[i];
+  }
+  as_ranks(size, [&](Communicator& communicator) {
+    std::vector<float> values = values_of(communicator.world().rank, count);
+    communicator.sum(std::span(values), share);
+    EXPECT_EQ(std::memcmp(values.data(), expected.data(), count * sizeof(float)), 0);
+  });
+}
+
+TEST(Communicator, AddsZerosOfEitherSignToPlusZero) {
+  as_ranks(2, [](Communicator& communicator) {
+    std::vector<double> values{-0.0, -0.0};
+    communicator.sum(std::span(values));
+    EXPECT_FALSE(std::signbit(values[0]) || std::signbit(values[1]));
+  });
+}
+
+TEST(Communicator, GathersTextsAndBroadcastsTheFirst) {
+  as_ranks(3, [](Communicator& communicator) {
+    const int rank = communicator.world().rank;
+    EXPECT_THAT(communicator.gather(std::string(static_cast<std::size_t>(rank), 'x')),
+                ElementsAre("", "x", "xx"));
+    std::vector<float> values{static_cast<float>(rank), 2};
+    communicator.broadcast(std::as_writable_bytes(std::span(values)));
+    EXPECT_THAT(values, ElementsAre(0, 2));
+  });
+}
+
+std::string error_of_rank_0(const CommunicatorOptions& options) {
+  try {
+    as_ranks(
+        3,
+        [](Communicator& communicator) {
+          communicator.set_place("in step 7");
+          if (communicator.world().rank == 1) return;  // has left
+          std::vector<double> values(3, 1.0);
+          communicator.sum(std::span(values));
+        },
+        options);
+  } catch (const RankError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Communicator, NamesTheRankThatDoesNotAnswer) {
+  EXPECT_THAT(error_of_rank_0({.timeout = std::chrono::milliseconds(50)}),
+              AllOf(HasSubstr("in step 7 for rank 1, which did not answer"),
+                    Not(HasSubstr("told to end"))));
+}
+
+TEST(Communicator, WaitsNoLongerWhenTheJobIsToEnd) {
+  const std::atomic<bool> stop{true};
+  EXPECT_THAT(error_of_rank_0({.stop = &stop, .patience = std::chrono::milliseconds(20)}),
+              HasSubstr("the job was told to end"));
+}
+
+}  // namespace
+}  // namespace warpstep

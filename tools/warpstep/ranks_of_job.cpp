@@ -1,0 +1,99 @@
+#include "tools/warpstep/ranks_of_job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine/core/cpus.h"
+#include "engine/core/version.h"
+#include "tools/warpstep/say.h"
+
+namespace warpstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// How many ranks run on exactly this rank's CPUs: launchers may give each its own.
+int ranks_on_same_cpus(Communicator& communicator) {
+  const std::string mine = host_name() + " " + text_of_cpus(available_cpus().allowed);
+  const std::vector<std::string> all = communicator.gather(mine);
+  return static_cast<int>(std::ranges::count(all, mine));
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop) {
+  if (options.dist == "none" || (options.dist == "auto" && launcher().empty())) return nullptr;
+  auto communicator = std::make_shared<Communicator>(
+      open_mpi(),
+      CommunicatorOptions{.timeout = std::chrono::seconds(options.timeout_seconds), .stop = &stop});
+  const World& world = communicator->world();
+  if (world.size == 1) return nullptr;
+  output::is_quiet = world.rank > 0;
+  say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,
+      communicator->describe());
+  return communicator;
+}
+
+void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options) {
+  options.out = communicator->gather(options.out).front();
+  const int cores = std::max(1, allowed_cores() / ranks_on_same_cpus(*communicator));
+  if (options.threads == 0) options.threads = cores;
+  if (options.workers == 0) options.workers = std::clamp(cores - 1, 1, 8);
+  options.communicator = std::move(communicator);
+}
+
+void require_alike(Communicator& communicator, const RunOptions& options, const Json& data) {
+  RunOptions shared = options;  // may differ between machines
+  shared.threads = shared.workers = 0;
+  shared.data.clear();
+  shared.pin_cpus = shared.plan_cache = shared.profile_rank = shared.profile_raw = {};
+  Json facts{{"version", fmt::format("{} ({})", version(), commit())}, {"options", shared}};
+  for (const auto& [key, value] : data.items())  // copies have other paths and times
+    if (key.find("fingerprint") != std::string::npos || key.find("samples") != std::string::npos ||
+        key == "classes" || key == "tokens")
+      facts["data"][key] = value;
+  const std::vector<std::string> all = communicator.gather(facts.dump());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const Json flat = Json::parse(all[0]).flatten(), other = Json::parse(all[rank]).flatten();
+    for (const auto& [key, value] : flat.items())
+      if (!other.contains(key) || other.at(key) != value)
+        fail<UsageError>(
+            "rank {} differs from rank 0 in {}: {} instead of {}; start all ranks of one version "
+            "with the same options and the same data",
+            rank, key.substr(1), other.contains(key) ? other.at(key).dump() : "nothing",
+            value.dump());
+    fail<UsageError>("rank {} has options or data that rank 0 lacks", rank);
+  }
+}
+
+void meet(Communicator& communicator) {
+  communicator.gather("");
+}
+
+std::string directory_of(const std::string& out, const World& world) {
+  return world.rank == 0 ? out : fmt::format("{}/ranks/{}", out, world.rank);
+}
+
+void end_job(Communicator& communicator, const std::string& error, int code) {
+  // What is wrong with all ranks is said once: rank 0 ends the others before they report it.
+  const int rank = communicator.world().rank;
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  output::put(stderr, "warpstep train: rank {}: {}\n", rank, error);
+  std::fflush(stderr);
+  communicator.abort(code);
+}
+
+}  // namespace warpstep::tools

@@ -159,7 +159,7 @@ void Communicator::await(SteadyClock::time_point since) const {
     fail<RankError>("waited {:.1f} s {} for rank{} {}, which did not answer{}",
                     std::chrono::duration<double>(waited).count(), place_,
                     silent.size() == 1 ? "" : "s", fmt::join(silent, ", "),
-                    stopped ? ", and the job was told to end" : "");
+                    stopped ? ", and the job is to end" : "");
   }
   std::this_thread::sleep_for(sleep_for);
 }

@@ -51,8 +51,8 @@ class Transport {
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{600'000};  // how long a rank is waited for
-  // Set by a signal. A launcher that ends a job because a rank died also sends one: whoever waits
-  // for that rank then waits no longer than `patience`.
+  // Set by a signal. A launcher that ends a job because a rank died also sends one: a rank that
+  // waits for that rank then waits no longer than `patience`.
   const std::atomic<bool>* stop = nullptr;
   std::chrono::milliseconds patience{500};
 };

@@ -157,15 +157,15 @@ std::string error_of_rank_0(const CommunicatorOptions& options) {
 }
 
 TEST(Communicator, NamesTheRankThatDoesNotAnswer) {
-  EXPECT_THAT(error_of_rank_0({.timeout = std::chrono::milliseconds(50)}),
-              AllOf(HasSubstr("in step 7 for rank 1, which did not answer"),
-                    Not(HasSubstr("told to end"))));
+  EXPECT_THAT(
+      error_of_rank_0({.timeout = std::chrono::milliseconds(50)}),
+      AllOf(HasSubstr("in step 7 for rank 1, which did not answer"), Not(HasSubstr("is to end"))));
 }
 
 TEST(Communicator, WaitsNoLongerWhenTheJobIsToEnd) {
   const std::atomic<bool> stop{true};
   EXPECT_THAT(error_of_rank_0({.stop = &stop, .patience = std::chrono::milliseconds(20)}),
-              HasSubstr("the job was told to end"));
+              HasSubstr("the job is to end"));
 }
 
 }  // namespace

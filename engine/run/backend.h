@@ -60,7 +60,7 @@ class Kernel {
 };
 
 struct BackendOptions {
-  int threads = 0;          // CPU threads of the kernels; 0: all this process may run on
+  int threads = 0;  // CPU threads of the kernels; 0: all this process may run on
   std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
   // For the CUDA backend only.

@@ -51,6 +51,9 @@ def library_rule(path, folder, header):
     elif header.startswith(TEST_LIBRARIES):
         if folder not in FREE and not is_test(path):
             return f"<{header}> is for tests and benchmarks", "move this code to X_test.cpp, tests/ or bench/"
+    elif header == "mpi.h":
+        if not path.startswith("engine/dist/mpi/"):
+            return "<mpi.h> belongs to the module of MPI", "include it only in engine/dist/mpi/"
     elif folder in SMALL:
         standard = "/" not in header and "." not in header
         if not (standard or SYSTEM.fullmatch(header) or header.startswith(SMALL_LIBRARIES)):
@@ -133,6 +136,7 @@ PLANTED = [
     ("data/io/a.h", '#include "data/load/loader.h"\n', "data/io/ comes before data/load/"),
     ("profiler/analysis/a.cpp", '#include "profiler/export/html.h"\n', "comes before profiler/export/"),
     ("engine/a.cpp", '#include "engine/core/error.h"\n', "engine/a.cpp is in no room of engine/"),
+    ("engine/dist/a.cpp", "#include <mpi.h>\n", "<mpi.h> belongs to the module of MPI"),
     ("engine/run/a.cpp", '#include "engine/error.h"\n', "engine/error.h is in no room"),
 ]
 CLEAN = [

@@ -59,11 +59,12 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
   shared.threads = shared.workers = 0;
   shared.data.clear();
   shared.pin_cpus = shared.plan_cache = shared.profile_rank = shared.profile_raw = {};
-  Json facts{{"version", fmt::format("{} ({})", version(), commit())}, {"options", shared}};
+  Json facts{{"version", fmt::format("{} ({})", version(), commit())}};
   for (const auto& [key, value] : data.items())  // copies have other paths and times
-    if (key.find("fingerprint") != std::string::npos || key.find("samples") != std::string::npos ||
-        key == "classes" || key == "tokens")
+    if (key.find("fingerprint") != std::string::npos || key.find("content") != std::string::npos ||
+        key.ends_with("images") || key == "classes" || key == "tokens")
       facts["data"][key] = value;
+  facts["options"] = shared;  // behind the data, of which some follow
   const std::vector<std::string> all = communicator.gather(facts.dump());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Data-parallel jobs under mpirun: the bits of one process, and what is said when a rank fails.
+
+    python3 tests/ranks_test.py build/release/bin/warpstep
+
+Exit code 77 where mpirun is not installed.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+
+
+def tensors(run):
+    """Of the newest checkpoint: bytes by name, moments of the optimiser included."""
+    data = max(run.glob("checkpoint-*.safetensors")).read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__")
+    return {name: data[begin + one["data_offsets"][0]:begin + one["data_offsets"][1]] for name, one in header.items()}
+
+
+class Jobs:
+    def __init__(self, warpstep, folder):
+        self.warpstep, self.folder = warpstep, folder
+        self.data("data", 320)
+        os.environ["TMPDIR"] = str(folder)  # Open MPI's session files
+
+    def data(self, name, images):
+        subprocess.run([self.warpstep, "data", "make", self.folder / name, "--train", str(images), "--test", "50"],
+                       check=True, capture_output=True)
+
+    def command(self, out, *options, data="data"):
+        return [self.warpstep, "train", "mlp", "--data", self.folder / data, "--device", "cpu", "--batch", "8", "--threads",
+                "1", "--profile", "off", "--out", self.folder / out, *options]
+
+    def start(self, *parts):
+        return subprocess.Popen([*MPIRUN, *parts], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                text=True)
+
+
+def equal_bits(jobs):
+    for ranks in (2, 3):
+        job = jobs.start("-np", str(ranks), *jobs.command(f"ranks-{ranks}", "--steps", "12", "--epochs", "9"))
+        said = job.communicate(timeout=120)[1]
+        assert job.returncode == 0, said
+        alone = jobs.command(f"alone-{ranks}", "--steps", str(12 * ranks), "--epochs", "9", "--accumulate", str(ranks))
+        subprocess.run([*alone, "--dist", "none"], check=True, capture_output=True, timeout=120)
+        assert tensors(jobs.folder / f"ranks-{ranks}") == tensors(jobs.folder / f"alone-{ranks}"), f"{ranks} ranks differ"
+        lines = [[json.loads(line) for line in (jobs.folder / f"{run}-{ranks}/metrics.jsonl").read_text().splitlines()]
+                 for run in ("ranks", "alone")]
+        accuracies = [[line["accuracy"] for line in of if line["kind"] == "evaluation"] for of in lines]
+        assert accuracies[0] == accuracies[1], f"the evaluations of {ranks} ranks differ: {accuracies}"
+
+
+def killed(jobs):
+    """A rank that dies ends the job within seconds; the others say where they were; the run continues."""
+    out = jobs.folder / "killed"
+    job = jobs.start("-np", "2", *jobs.command("killed", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20"))
+    until = time.monotonic() + 60
+    while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
+        time.sleep(0.05)
+    ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(name) == job.pid]
+    assert len(ranks) == 2, ranks
+    begin = time.monotonic()
+    os.kill(max(ranks), signal.SIGKILL)
+    said = job.communicate(timeout=60)[1]
+    assert time.monotonic() - begin < 20, "a job with a dead rank ran on"
+    assert job.returncode != 0
+    assert "which did not answer" in said and "the last checkpoint saved is" in said, said
+    step = max(int(path.stem.split("-")[1]) for path in out.glob("checkpoint-*.safetensors"))
+    job = jobs.start("-np", "2", jobs.warpstep, "train", "--resume", out, "--steps", str(step + 5))
+    said = job.communicate(timeout=120)[1]
+    assert job.returncode == 0, said
+
+
+def parent_of(process):
+    try:
+        return int(pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return -1
+
+
+def unequal(jobs):
+    jobs.data("other", 328)
+    parts = [*jobs.command("unequal", "--steps", "5")]
+    other = [*jobs.command("unequal", "--steps", "5", data="other")]
+    job = jobs.start("-np", "1", *parts, ":", "-np", "1", *other)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 2 and "rank 1 differs from rank 0 in data/" in said, (job.returncode, said)
+
+
+def main():
+    if not shutil.which("mpirun"):
+        print("mpirun was not found: apt-get install openmpi-bin")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(sys.argv[1], pathlib.Path(folder))
+        for test in (equal_bits, killed, unequal):
+            test(jobs)
+            print(f"{test.__name__}: passed", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -66,9 +66,9 @@ bool add_listener(const Listener& listener);
 void remove_listener(const Listener& listener);
 
 namespace detail {
-// Bit 0: entries are kept. Bits 8 and up: the number of listeners.
+// Bit 0: entries are kept, bit 1: also the details. Bits 8 and up: the number of listeners.
 extern std::atomic<std::uint32_t> mode;
-constexpr std::uint32_t keeps = 1;
+constexpr std::uint32_t keeps = 1, keeps_details = 2;
 void push(const Entry& entry) noexcept;
 void notify_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept;
 void notify_end(Kind kind) noexcept;
@@ -78,6 +78,15 @@ void notify_end(Kind kind) noexcept;
 inline bool is_on() {
   return (detail::mode.load(std::memory_order_relaxed) & detail::keeps) != 0;
 }
+// Also those of the kinds call, sample and stage: hundreds per step.
+inline bool has_details() {
+  return (detail::mode.load(std::memory_order_relaxed) & detail::keeps_details) != 0;
+}
+constexpr bool is_detail(Kind kind) {
+  return kind == Kind::call || kind == Kind::sample || kind == Kind::stage;
+}
+// A detail that lasted this long is kept anyway: it may be why a step was slow.
+inline constexpr std::uint64_t long_detail_ns = 200'000;
 
 // Records the time from its construction to the end of its scope.
 class Span {
@@ -105,7 +114,9 @@ class Span {
 // Records a span that has ended.
 inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
                  std::uint64_t arg = 0) noexcept {
-  if (is_on()) detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
+  if (!is_on()) return;
+  if (is_detail(name.kind()) && !has_details() && end_ns - begin_ns < long_detail_ns) return;
+  detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
 // Records a span that ends now; returns its length in ns.
 inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns) noexcept {
@@ -125,7 +136,19 @@ void name_thread(const std::string& name);
 
 // ---- The profiler's side: only one reader at a time.
 
-void keep_entries(bool on);
+// A thread's ring overwrites its oldest entries, and is read in two ways: drain() takes all entries
+// from the moment at which keep(Keep::all) began, and counts those it came too late for; copy()
+// takes the newest and leaves them there.
+enum class Keep : std::uint8_t {
+  nothing,
+  coarse,    // without details, but for long ones
+  detailed,  // all, for copy()
+  all,       // all, for drain()
+};
+void keep(Keep what);
+inline void keep_entries(bool on) {
+  keep(on ? Keep::all : Keep::nothing);
+}
 
 struct Thread {
   std::uint32_t id = 0;      // counted from 0 in the order of their first entries
@@ -143,8 +166,15 @@ std::vector<NameInfo> names(std::size_t from = 0);  // by id
 // Passes on all entries since the last call; those of one thread come in the order in which they
 // ended.
 void drain(const std::function<void(std::uint32_t thread, std::span<const Entry>)>& take);
-// Entries lost so far because their thread's ring was full.
+// Entries lost so far because drain() came too late.
 std::uint64_t dropped();
+// Passes on the entries that end after `since_ns` and are still in the rings; from any thread, also
+// while others record. Returns when the oldest entry ended that all threads' rings still have:
+// `since_ns` if nothing after it was overwritten.
+std::uint64_t copy(std::uint64_t since_ns,
+                   const std::function<void(std::uint32_t thread, std::span<const Entry>)>& take);
+// Entries recorded so far, by all threads.
+std::uint64_t recorded();
 
 constexpr std::size_t ring_entries = std::size_t{1} << 14;  // 512 KiB per thread
 

@@ -133,6 +133,7 @@ Analysis analyse(const Session& session) {
   analysis.stall = diagnose(analysis.loader, view);
   analysis.path = critical_path(view);
   analysis.run = whole_run(session);
+  analysis.slow_steps = slow_steps(session);
   analysis.trust = find_trust(view, analysis.breakdown);
   analysis.findings = find_findings(view, analysis);
   return analysis;

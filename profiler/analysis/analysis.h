@@ -9,6 +9,7 @@
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
+#include "profiler/analysis/slow_steps.h"
 #include "profiler/analysis/table.h"
 #include "profiler/analysis/whole_run.h"
 #include "profiler/analysis/work.h"
@@ -47,6 +48,7 @@ struct Analysis {
   Stall stall;
   CriticalPath path;
   WholeRun run;
+  std::vector<SlowStep> slow_steps;
   std::vector<Finding> findings;  // largest gain of the run first
   Trust trust;
 };

@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/core/record.h"
 #include "engine/core/text.h"
+#include "profiler/recorder/flight.h"
 #include "profiler/recorder/session_thread.h"
 #include "profiler/recorder/trigger.h"
 #include "profiler/sources/sampler_proc.h"
@@ -157,7 +158,8 @@ struct Recorder::Parts {
       : options(std::move(with)),
         session(options.path, options.samples ? std::make_unique<Sampler>(
                                                     SamplerOptions{.gpu = options.samples_gpus})
-                                              : nullptr) {}
+                                              : nullptr),
+        flight(options.span_ns) {}
 
   RecorderOptions options;
   SessionThread session;
@@ -172,9 +174,12 @@ struct Recorder::Parts {
   std::uint64_t seen = 0;              // completed steps of this process
   std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
   bool first_epoch = true;
-  std::uint64_t windows = 0;
+  std::atomic<std::uint64_t> windows{0};
   bool over = false;  // no more windows
   bool finished = false;
+  // Without a window: guarded by `mutex`, as what follows.
+  Flight flight;
+  std::uint64_t written_until_ns = 0;  // by windows, and by what was asked for
   // Recording on demand.
   std::mutex mutex;
   std::optional<TriggerRequest> request;
@@ -212,8 +217,25 @@ struct Recorder::Parts {
     if (to && counts) options.counters.sampling->begin();
     if (!to && counting) options.counters.sampling->end(0, 0);
     counting = to && counts;
-    record::keep_entries(to);
-    if (to) session.wake();
+    if (to)
+      record::keep(record::Keep::all);
+    else
+      keep_past();
+    session.collect(to);
+  }
+
+  // Outside of windows rings keep what they have room for.
+  void keep_past() const {
+    if (over || !session.is_alive()) return record::keep(record::Keep::nothing);
+    record::keep(flight.wants_details() ? record::Keep::detailed : record::Keep::coarse);
+  }
+
+  void fly(const Step& step) {
+    const std::lock_guard lock(mutex);
+    const bool had_details = flight.wants_details();
+    flight.on_step(step, record::recorded);
+    if (const auto slow = flight.take_slow()) session.keep(*slow);
+    if (!on && had_details != flight.wants_details()) keep_past();
   }
 
   void open_window(std::uint64_t first_step, std::uint64_t begin_ns) {
@@ -238,6 +260,8 @@ struct Recorder::Parts {
     turn(false);
     recording = false;
     ++windows;
+    const std::lock_guard lock(mutex);
+    written_until_ns = end_ns;
   }
 
   // Keeps the complete steps of an open window when the run ends.
@@ -249,8 +273,13 @@ struct Recorder::Parts {
       close_window(last_step, last_end_ns);
     }
     window.reset();
-    turn(false);
     over = true;
+    turn(false);
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto slow = flight.take_slow(true)) session.keep(*slow);
+    }
+    keep_past();  // no more
   }
 
   // Switches sources and windows for the next step.
@@ -271,6 +300,7 @@ struct Recorder::Parts {
     if (request || demanded_until || recording)
       return "busy: a window is being recorded; try again when it is complete";
     if (!session.is_alive()) return "refused: the session of this run cannot be written";
+    if (wanted.last_ms > 0) return keep_last(wanted.last_ms);
     if (wanted.steps == 0) return "refused: --steps must be at least 1";
     request = wanted;
     return "recording " + std::to_string(wanted.steps) + " steps from about step " +
@@ -279,6 +309,42 @@ struct Recorder::Parts {
            (wanted.deep && !options.trace.trace
                 ? "; without GPU activities, because the run was not started with --profile deep"
                 : "");
+  }
+
+  // With `mutex` locked, in the listener's thread.
+  std::string keep_last(std::uint64_t last_ms) {
+    if (over) return "refused: the run has ended";
+    const std::uint64_t now = now_ns(), asked_ns = last_ms * 1'000'000;
+    const std::uint64_t from = std::max(now - std::min(now, asked_ns), written_until_ns);
+    std::vector<Span> spans;
+    const std::uint64_t complete =
+        record::copy(from, [&](std::uint32_t thread, std::span<const record::Entry> entries) {
+          for (const record::Entry& entry : entries)
+            if (entry.begin_ns >= from)
+              spans.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
+        });
+    std::erase_if(spans, [&](const Span& span) { return span.begin_ns < complete; });
+    const std::vector<Window> kept = flight.windows(complete, last_end_ns);
+    if (spans.empty() || kept.empty())
+      return "refused: nothing was recorded since " +
+             std::string(written_until_ns > 0 ? "the last window" : "the run began");
+    std::uint64_t steps = 0;
+    for (const Window& window : kept) steps += window.last_step - window.first_step + 1;
+    session.keep({.begin_ns = complete,
+                  .end_ns = now,
+                  .first_step = kept.front().first_step,
+                  .last_step = kept.back().last_step,
+                  .asked_ns = asked_ns},
+                 kept, std::move(spans));
+    windows += kept.size();
+    written_until_ns = now;
+    return fmt::format(
+        "kept the last {} of the {} asked for{}: steps {}-{}, {} of them with all "
+        "their calls, in {}",
+        quantity(static_cast<double>(now - complete), Unit::ns),
+        quantity(static_cast<double>(asked_ns), Unit::ns),
+        complete > from ? " (the rings hold no more)" : "", kept.front().first_step,
+        kept.back().last_step, steps, options.path.string());
   }
 
   void take_request() {
@@ -338,6 +404,7 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
     parts.last_step = step - 1;
   }
   parts.session.add(read_clocks());
+  parts.keep_past();
   parts.prepare(first, step, now_ns());
 }
 
@@ -345,6 +412,7 @@ void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
   if (parts.over) return;
   parts.session.add(step);
+  parts.fly(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)

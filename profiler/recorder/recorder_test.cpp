@@ -178,6 +178,31 @@ TEST(Recorder, KeepsEarlierDataWhenTheDiskIsFull) {
   EXPECT_NO_THROW(run.session());
 }
 
+// At level steps, without a window: what happened before the request.
+TEST(Recorder, KeepsThePastOnDemand) {
+  const std::filesystem::path path = testing::own_folder() / "past.prof";
+  Recorder recorder({.path = path, .samples = false});
+  recorder.begin(1, {0, 100});
+  std::uint64_t end = now_ns();
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    Step step{.step = i, .epoch = 1, .begin_ns = end};
+    { const record::Span span(work, i); }
+    step.end_ns = end = now_ns();
+    step.other_ns = step.end_ns - step.begin_ns;
+    recorder.on_step(step, {i, 100});
+  }
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 60'000}), HasSubstr("steps 1-8, 8 of them"));
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 60'000}), HasSubstr("refused: nothing"));
+  recorder.finish();
+  const Session session = read_session(path);
+  EXPECT_THAT(spanned(session), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  ASSERT_EQ(session.windows.size(), 1U);
+  EXPECT_EQ(session.windows[0].past, 1U);
+  ASSERT_EQ(session.kept.size(), 1U);
+  EXPECT_EQ(session.kept[0].asked_ns, 60'000'000'000U);
+  EXPECT_FALSE(record::is_on());
+}
+
 TEST(Recorder, RecordsOnDemand) {
   const auto path = testing::own_folder() / "demand.prof";
   Recorder recorder({.level = Level::steps, .schedule = {}, .path = path, .samples = false});

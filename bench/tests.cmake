@@ -15,10 +15,9 @@ bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" 
 add_dependencies(tier_cpu warpstep_bench call_bench step_peer)
 add_dependencies(tier_host loader_bench warpstep)
 # Only the bottleneck that also shows on a busy machine; the others, and the predictions, need an idle one.
-add_test(NAME bench/planted_bottlenecks COMMAND planted_bottlenecks --only slow-disk --names-only
-         --out "${CMAKE_CURRENT_BINARY_DIR}")
-set_tests_properties(bench/planted_bottlenecks PROPERTIES LABELS cpu TIMEOUT 300)
-add_dependencies(tier_cpu planted_bottlenecks)
+bench_test(planted_bottlenecks cpu planted_bottlenecks.py --warpstep "$<TARGET_FILE:warpstep>" --only slow-open
+           --no-follow --steps 60)
+add_dependencies(tier_cpu warpstep)
 
 # The GPU path on the emulated device: captures, rotation, reports, every dtype. Its times are meaningless.
 if(TARGET warpstep_cuda_emulated)

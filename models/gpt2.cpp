@@ -48,8 +48,8 @@ Tensor gpt2(const Tokens& in, const Settings& settings) {
   const LinearForm joins{.deviation = deviation / std::sqrt(2 * static_cast<double>(layers)),
                          .transposed = true};
   const auto drop = [&](Tensor x) { return dropped > 0 ? dropout(x, dropped) : x; };
-  const auto norm = [&](const std::string& name, Tensor x) {
-    return layer_norm(name, x, {.bias = bias});
+  const auto norm = [&](const std::string& name, Tensor x, Where where = Where::current()) {
+    return layer_norm(name, x, {.bias = bias}, where);
   };
 
   const Tensor embedded = embed("wte", "wpe", in.tokens, in.order,

@@ -14,9 +14,10 @@ namespace {
 
 using Stages = std::array<int, 4>;  // blocks in each
 
-Tensor conv_bn(const std::string& conv_name, const std::string& norm_name, Tensor x, Conv op) {
+Tensor conv_bn(const std::string& conv_name, const std::string& norm_name, Tensor x, Conv op,
+               Where where = Where::current()) {
   op.bias = false;
-  return batch_norm(norm_name, conv(conv_name, x, op, ConvInit::kaiming_fan_out));
+  return batch_norm(norm_name, conv(conv_name, x, op, ConvInit::kaiming_fan_out, where), {}, where);
 }
 
 // The input, brought to the block's output shape where it has another.

@@ -12,6 +12,7 @@
 namespace warpstep::data {
 namespace {
 
+const record::Name read_name{"read", record::Kind::stage};
 const record::Name decode_name{"decode", record::Kind::stage};
 
 void copy_window(std::span<const std::uint8_t> image, const Shape& shape, const Window& window,
@@ -41,6 +42,11 @@ Scratch::Scratch() = default;
 Scratch::~Scratch() = default;
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
+
+void Scratch::note_read(std::uint64_t begin_ns, std::uint64_t count) {
+  read_ns += record::note_since(read_name, begin_ns, count);
+  bytes_read += count;
+}
 
 Shape decoded_shape(const Sample& sample, const std::string& name) {
   switch (sample.encoding) {

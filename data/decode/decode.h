@@ -37,6 +37,9 @@ struct Scratch {
   std::uint64_t bytes_read = 0;
   std::uint64_t read_ns = 0;    // reading the encoded bytes
   std::uint64_t decode_ns = 0;  // turning them into pixels
+
+  // Counts and records bytes that were read from `begin_ns` until now.
+  void note_read(std::uint64_t begin_ns, std::uint64_t count);
 };
 
 // Shape [height, width, channels] of a sample, from its header. Throws DataError that names

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "data/io/file.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -149,7 +149,7 @@ std::span<const std::uint8_t> CachedDataset::all_pixels() const {
 }
 
 void CachedDataset::decode_all(int workers) {
-  if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (workers <= 0) workers = allowed_cores();
   std::vector<Scratch> scratches(static_cast<std::size_t>(workers));
   std::mutex mutex;
   std::map<std::uint64_t, std::string> broken;

@@ -17,8 +17,6 @@
 namespace warpstep::data {
 namespace {
 
-const record::Name read_name{"read", record::Kind::stage};
-
 class ImageFolder : public Dataset {
  public:
   ImageFolder(std::string path, LabelledFolder folder)
@@ -72,8 +70,7 @@ class ImageFolder : public Dataset {
       read_into(scratch.bytes, name(index), max_encoded_bytes);
       bytes = scratch.bytes;
     }
-    scratch.read_ns += record::note_since(read_name, begin);
-    scratch.bytes_read += bytes.size();
+    scratch.note_read(begin, bytes.size());
     return {bytes, encoding_of(bytes, file.name), {}};
   }
 

@@ -9,12 +9,26 @@
 #include "data/decode/image.h"
 #include "data/formats/cached.h"
 #include "data/io/file.h"
+#include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
 namespace {
 
 constexpr std::uint64_t max_array_classes = 65536;
+
+// A view of a mapped file takes no time: its pages are read when they are used.
+std::span<const std::uint8_t> read_from(const MappedFile& file, std::uint64_t offset,
+                                        std::uint64_t bytes, Scratch& scratch) {
+  if (file.is_mapped()) {
+    scratch.bytes_read += bytes;
+    return file.view(offset, bytes, scratch.bytes);
+  }
+  const std::uint64_t begin = now_ns();
+  const auto view = file.view(offset, bytes, scratch.bytes);
+  scratch.note_read(begin, bytes);
+  return view;
+}
 
 template <class Integer>
 std::vector<std::int32_t> convert(std::span<const std::uint8_t> bytes, const std::string& where) {
@@ -112,8 +126,7 @@ std::string MappedImages::name(std::uint64_t index) const {
 }
 
 Sample MappedImages::fetch(std::uint64_t index, Scratch& scratch) const {
-  scratch.bytes_read += image_bytes_;
-  return {parts_.file->view(parts_.offset + index * image_bytes_, image_bytes_, scratch.bytes),
+  return {read_from(*parts_.file, parts_.offset + index * image_bytes_, image_bytes_, scratch),
           Encoding::pixels, parts_.shape};
 }
 
@@ -192,8 +205,7 @@ std::string PackedSamples::name(std::uint64_t index) const {
 
 Sample PackedSamples::fetch(std::uint64_t index, Scratch& scratch) const {
   const auto bytes =
-      file_of(index).view(parts_.offsets[index], parts_.lengths[index], scratch.bytes);
-  scratch.bytes_read += bytes.size();
+      read_from(file_of(index), parts_.offsets[index], parts_.lengths[index], scratch);
   return {bytes, encoding_of(bytes, parts_.jpeg ? ".jpg" : ".png"), {}};
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "data/formats/many.h"
 #include "data/formats/tar.h"
 #include "data/io/file.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -180,7 +180,7 @@ std::vector<std::string> shard_paths(const std::string& spec, Split split) {
 
 std::vector<Shard> read_shards(const std::vector<std::string>& paths) {
   std::vector<Shard> shards(paths.size());
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto cores = static_cast<std::size_t>(allowed_cores());
   parallel_for(paths.size(), static_cast<int>(std::min(cores, paths.size())),
                [&](int, std::uint64_t i) { shards[i] = read_shard(paths[i]); });
   return shards;

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
 
@@ -101,7 +102,7 @@ class Hash {
 // cores). The first exception ends the loop and is rethrown here.
 inline void parallel_for(std::uint64_t count, int workers,
                          const std::function<void(int, std::uint64_t)>& work) {
-  if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (workers <= 0) workers = allowed_cores();
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   std::exception_ptr error;

@@ -121,6 +121,28 @@ struct BadSample {
   bool fatal = false;   // ends the run under every policy
 };
 
+// The samples that took longest. One thread adds; any may read.
+class SlowestSamples {
+ public:
+  struct Sample {
+    std::uint64_t ns = 0;
+    std::uint64_t index = 0;  // in the data set
+  };
+  static constexpr std::size_t most = 8;
+
+  void add(std::uint64_t ns, std::uint64_t index) {
+    if (ns > least_ns_) insert({ns, index});
+  }
+  std::vector<Sample> list() const;  // the slowest first
+
+ private:
+  void insert(const Sample& sample);
+
+  std::uint64_t least_ns_ = 0;  // of the adding thread: faster samples are not kept
+  mutable std::mutex mutex_;
+  std::vector<Sample> samples_;  // in descending order
+};
+
 // Times of one worker. Only that worker writes them.
 struct WorkerTimes {
   std::atomic<std::uint64_t> wait_ns{0}, read_ns{0}, decode_ns{0}, resize_ns{0}, pixels_ns{0},
@@ -140,6 +162,7 @@ struct MakerState {
   std::vector<std::uint32_t> counts;        // for sorting tokens
   std::uint64_t epoch = ~std::uint64_t{0};  // when the set was last checked for changes
   WorkerTimes times;
+  SlowestSamples slowest;
   std::vector<std::uint64_t> transforms_ns;
 };
 
@@ -149,9 +172,10 @@ class BatchMaker {
  public:
   virtual ~BatchMaker() = default;
 
-  virtual std::string path() const = 0;         // of the data, for messages
-  virtual std::string sample_text() const = 0;  // "images of 32x32x3", for messages
-  virtual std::uint64_t samples() const = 0;    // in an epoch, before the tail policy
+  virtual std::string path() const = 0;                     // of the data, for messages
+  virtual std::string name(std::uint64_t index) const = 0;  // of a sample: its file, or its place
+  virtual std::string sample_text() const = 0;              // "images of 32x32x3", for messages
+  virtual std::uint64_t samples() const = 0;                // in an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::size_t slot_bytes() const = 0;           // a multiple of 64
   virtual std::int64_t claim() const = 0;               // rows that a worker makes at a time

@@ -217,7 +217,9 @@ void ImageBatches::fill(Position position, std::int64_t begin, std::int64_t end,
       index = order.at(place_of(position, row));
       hint(position, row, order);
       try {
+        const std::uint64_t from = now_ns();
         make_row(index, position, row, slot, state);
+        state.slowest.add(now_ns() - from, index);
       } catch (const DataError& error) {
         bad.push_back(bad_sample(index, position, row, error.what()));
         if (options_.errors == DataErrors::fail) break;

@@ -50,6 +50,7 @@ class ImageBatches final : public BatchMaker {
   ImageBatches(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
 
   std::string path() const override { return dataset_->path(); }
+  std::string name(std::uint64_t index) const override { return dataset_->name(index); }
   std::string sample_text() const override { return "images of " + shape_.text(); }
   std::uint64_t samples() const override { return dataset_->size(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }

@@ -12,6 +12,7 @@
 
 #include "data/load/image_batches.h"
 #include "engine/core/clock.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
 
@@ -49,7 +50,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
 int most_workers(const LoaderOptions& options, const BatchMaker& maker) {
   if (options.workers > 0) return options.workers;
   if (maker.is_light()) return 1;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = allowed_cores();
   return std::max(options.start_workers, std::clamp(cores - 1, 1, most_tuned_workers));
 }
 
@@ -201,10 +202,14 @@ void Loader::work(std::uint32_t worker) {
 
 const Batch& Loader::next() {
   release_old_batches();
+  // Of those that are ready the trainer has some already. None is left where it must wait.
+  const std::uint32_t ready =
+      ring_->ready_count() - static_cast<std::uint32_t>(next_ - oldest_held_);
+  record::mark(depth_name_, ready);
   const std::uint64_t wait_ns = wait_for(next_);
   const Slot& slot = slot_of(next_);
   accept(slot);
-  note_taken(slot, wait_ns);
+  note_taken(slot, wait_ns, ready);
   batch_.position = position_of(next_);
   batch_.inputs.clear();
   batch_.slot = slot.bytes;
@@ -260,10 +265,8 @@ void Loader::seek(Position position) {
   start(batch);
 }
 
-void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
+void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns, std::uint32_t ready) {
   const std::uint64_t now = now_ns();
-  const std::uint32_t ready = ring_->ready_count();
-  record::mark(depth_name_, ready);
   std::uint64_t step_ns = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -275,7 +278,8 @@ void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns) {
     if (taken_ == 1) first_taken_ns_ = now;
   }
   if (options_.workers > 0 || states_.size() == 1 || step_ns == 0) return;
-  if (!tuner_.observe({wait_ns, step_ns, ready == ring_->slots()})) return;
+  const auto held = static_cast<std::uint32_t>(next_ - oldest_held_);
+  if (!tuner_.observe({wait_ns, step_ns, ready + held == ring_->slots()})) return;
   ring_->set_active(static_cast<std::uint32_t>(tuner_.active()));
   const std::lock_guard lock(mutex_);
   active_ = tuner_.active();
@@ -307,6 +311,20 @@ MemoryBound Loader::bound() const {
           .dataset = maker_->data_bytes()};
 }
 
+std::vector<SlowSample> Loader::slowest() const {
+  std::vector<SlowestSamples::Sample> all;
+  for (const auto& state : states_) {
+    const auto of_worker = state->slowest.list();
+    all.insert(all.end(), of_worker.begin(), of_worker.end());
+  }
+  std::ranges::sort(all, std::ranges::greater{}, &SlowestSamples::Sample::ns);
+  if (all.size() > SlowestSamples::most) all.resize(SlowestSamples::most);
+  std::vector<SlowSample> named;
+  for (const SlowestSamples::Sample& sample : all)
+    named.push_back({maker_->name(sample.index), sample.ns});
+  return named;
+}
+
 LoaderStats Loader::stats() const {
   LoaderStats stats;
   for (const auto& state : states_) {
@@ -324,6 +342,7 @@ LoaderStats Loader::stats() const {
     }
     stats.workers.push_back(std::move(worker));
   }
+  stats.slowest = slowest();
   stats.prefetch = options_.prefetch;
   const std::lock_guard lock(mutex_);
   stats.batches = taken_;
@@ -414,6 +433,24 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
   if (waits < 1 || longest == order.end()) return text + "; loading overlaps with computing";
   return text + fmt::format("; bottleneck: {}: {}", longest->name,
                             advice(stats, *longest, encoding, most_workers));
+}
+
+}  // namespace warpstep::data
+
+namespace warpstep::data {
+
+std::vector<SlowestSamples::Sample> SlowestSamples::list() const {
+  const std::lock_guard lock(mutex_);
+  return samples_;
+}
+
+void SlowestSamples::insert(const Sample& sample) {
+  const std::lock_guard lock(mutex_);
+  const auto at =
+      std::ranges::upper_bound(samples_, sample.ns, std::ranges::greater{}, &Sample::ns);
+  samples_.insert(at, sample);
+  if (samples_.size() > most) samples_.pop_back();
+  if (samples_.size() == most) least_ns_ = samples_.back().ns;
 }
 
 }  // namespace warpstep::data

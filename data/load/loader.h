@@ -36,6 +36,11 @@ struct WorkerStats {
   std::uint64_t bytes = 0;  // read, before decoding
 };
 
+struct SlowSample {
+  std::string name;  // its file, or its place in one
+  std::uint64_t ns = 0;
+};
+
 struct LoaderStats {  // since the loader was made
   std::vector<WorkerStats> workers;
   std::vector<StageTime> stages;  // sums over the workers
@@ -45,10 +50,11 @@ struct LoaderStats {  // since the loader was made
   std::uint64_t trainer_wait_ns = 0;  // sum over next()
   std::uint64_t first_taken_ns = 0;   // steady clock; 0 before the first
   std::uint64_t last_taken_ns = 0;
-  double mean_ready = 0;             // batches ready when one was taken
+  double mean_ready = 0;             // batches ready when the trainer came for one
   int prefetch = 0;                  // batches in the ring
   int active = 0;                    // workers that are not parked
   std::size_t bad = 0;               // rows that could not be decoded
+  std::vector<SlowSample> slowest;   // of all workers, the slowest first
   std::vector<BatchTiming> timings;  // of the last batches taken, oldest first
 
   std::uint64_t stage_ns(const std::string& name) const;  // 0 when there is none
@@ -117,6 +123,7 @@ class Loader : public BatchSource {
   Slot& slot_of(std::uint64_t batch) { return slots_[batch % slots_.size()]; }
   std::size_t slot_bytes() const { return slots_.size() * maker_->slot_bytes(); }
   MemoryBound bound() const;
+  std::vector<SlowSample> slowest() const;
   void allocate_slots();
   void start(std::uint64_t batch);
   void stop();
@@ -124,7 +131,7 @@ class Loader : public BatchSource {
   void release_old_batches();
   std::uint64_t wait_for(std::uint64_t batch) const;
   void accept(const Slot& slot);
-  void note_taken(const Slot& slot, std::uint64_t wait_ns);
+  void note_taken(const Slot& slot, std::uint64_t wait_ns, std::uint32_t ready);
 
   LoaderOptions options_;
   std::unique_ptr<BatchMaker> maker_;
@@ -142,7 +149,7 @@ class Loader : public BatchSource {
   Batch batch_;
   Tuner tuner_;
   record::Name ready_name_;           // arg: the batch
-  record::Name depth_name_;           // arg: batches ready when one is taken
+  record::Name depth_name_;           // arg: batches ready when the trainer comes for one
   mutable std::mutex mutex_;          // of all members below
   std::vector<BatchTiming> timings_;  // a ring of the last ones
   std::uint64_t taken_ = 0;

@@ -103,6 +103,10 @@ std::uint64_t TokenBatches::worker_bytes() const {
          static_cast<std::uint64_t>(sequence_ + 1) * 2 * sizeof(std::int32_t);
 }
 
+std::string TokenBatches::name(std::uint64_t index) const {
+  return fmt::format("{}, window {}", path(), index);
+}
+
 std::uint64_t TokenBatches::place_of(Position position, std::int64_t row) const {
   return position.step * global_batch_ +
          static_cast<std::uint64_t>(options_.rank) * static_cast<std::uint64_t>(options_.batch) +
@@ -128,6 +132,9 @@ void TokenBatches::fill(Position position, std::int64_t begin, std::int64_t end,
     const auto row_tokens = tokens.subspan(first, length),
                row_labels = labels.subspan(first, length);
     const std::uint64_t place = place_of(position, row);
+    const record::Span span(spans::sample, (position.epoch * steps_per_epoch() + position.step) *
+                                                   static_cast<std::uint64_t>(options_.batch) +
+                                               static_cast<std::uint64_t>(row));
     try {
       if (state.epoch != position.epoch) {
         tokens_.check_unchanged();
@@ -155,7 +162,6 @@ void TokenBatches::fill(Position position, std::int64_t begin, std::int64_t end,
 
 void TokenBatches::fill_row(std::uint64_t start, std::span<std::int32_t> tokens,
                             std::span<std::int32_t> labels, MakerState& state) const {
-  const record::Span span(spans::sample, start);
   const std::size_t count = std::min<std::uint64_t>(tokens.size(), tokens_.size() - 1 - start);
   state.tokens.resize(count + 1);
   tokens_.read(start, state.tokens);

@@ -50,6 +50,7 @@ class TokenBatches final : public BatchMaker {
   TokenBatches(TokenSet tokens, const WindowOptions& windows, const LoaderOptions& options);
 
   std::string path() const override { return tokens_.path(); }
+  std::string name(std::uint64_t index) const override;
   std::string sample_text() const override;
   std::uint64_t samples() const override { return starts_.count(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }

@@ -4,9 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <thread>
 
 #include "data/io/file.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -41,7 +41,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
   }
   int workers = options.workers;
-  if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (workers <= 0) workers = allowed_cores();
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
   const std::uint64_t samples = std::min(dataset.size(), most);
   std::vector<Sums> sums(static_cast<std::size_t>(workers));

@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "data/io/file.h"
 #include "data/write/writers.h"
 #include "engine/core/checksum.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 
@@ -198,9 +198,7 @@ struct PackProgress {
 
 void pack_split(const Dataset& set, PackSink& sink, const PackOptions& options,
                 PackProgress& progress, PackSummary& summary) {
-  const int workers = options.workers > 0
-                          ? options.workers
-                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int workers = options.workers > 0 ? options.workers : allowed_cores();
   std::vector<Scratch> scratches(static_cast<std::size_t>(workers));
   ordered_for<Packed>(
       set.size(), workers,

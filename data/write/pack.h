@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "data/formats/dataset.h"
+#include "engine/core/cpus.h"
 
 namespace warpstep::data {
 
@@ -28,7 +29,7 @@ void ordered_for(std::uint64_t count, int workers, const Make& make, const Take&
     std::optional<Result> result;
     std::exception_ptr error;
   };
-  if (workers <= 0) workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (workers <= 0) workers = allowed_cores();
   const std::uint64_t room = 4 * static_cast<std::uint64_t>(workers);
   std::vector<std::optional<Outcome>> outcomes(room);  // of index i at i % room
   std::mutex mutex;

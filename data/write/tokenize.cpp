@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "data/text/pieces.h"
@@ -16,6 +15,7 @@
 #include "data/write/pack.h"
 #include "data/write/token_writer.h"
 #include "data/write/writers.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 
@@ -241,9 +241,7 @@ class Encoder {
     if (options.end_of_text && !tokenizer.end_of_text())
       fail<UsageError>("--end-of-text: the tokenizer '{}' has no token {}; leave it out",
                        tokenizer.name(), end_of_text_name);
-    workers_ = options.workers > 0
-                   ? options.workers
-                   : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    workers_ = options.workers > 0 ? options.workers : allowed_cores();
     scratches_.resize(static_cast<std::size_t>(workers_));
   }
 

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 
+#include "engine/core/control_group.h"
 #include "engine/core/error.h"
 
 namespace warpstep {
@@ -131,6 +134,20 @@ CpuSet allowed_cpus() {
   return cpus;
 }
 
+int cores_within(std::size_t cpus, std::optional<double> quota) {
+  double cores = static_cast<double>(std::max<std::size_t>(1, cpus));
+  if (quota) cores = std::min(cores, std::max(1.0, std::ceil(*quota)));
+  return static_cast<int>(cores);
+}
+
+int allowed_cores() {
+  static const int cores = [] {
+    const std::size_t cpus = allowed_cpus().size();
+    return cores_within(cpus > 0 ? cpus : std::thread::hardware_concurrency(), cpu_quota());
+  }();
+  return cores;
+}
+
 bool run_on(std::span<const int> cpus) {
   if (cpus.empty()) return false;
   const AffinityMask mask;
@@ -157,6 +174,7 @@ std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root) 
 }
 
 void place_threads(ThreadPlaces places) {
+  allowed_cores();  // of the process, not of the CPU to which the calling thread is pinned
   mutable_places() = std::move(places);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,14 @@ std::string text_of_cpus(std::span<const int> cpus);
 // The CPUs that the calling thread may run on: its affinity mask within the container's cpuset,
 // less those that are offline. Empty if the kernel does not say.
 CpuSet allowed_cpus();
+// How many cores a process may use that may run on `cpus` CPUs and has this quota of CPU time, in
+// cores: the fewer of both, the quota rounded up; at least 1.
+int cores_within(std::size_t cpus, std::optional<double> quota);
+// The cores that this process may use: its affinity mask and its control groups' quota. Every
+// default that counts cores takes this one. It is read once, before place_threads() narrows the
+// mask of threads.
+int allowed_cores();
+
 // Restricts the calling thread to these CPUs. False, and no change, if the kernel refuses or `cpus`
 // is empty.
 bool run_on(std::span<const int> cpus);

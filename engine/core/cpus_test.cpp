@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/core/thread.h"
@@ -90,6 +92,37 @@ TEST(CpusByCore, DoWithoutATopology) {
   EXPECT_THAT(by_core({4, 7}, "/no/such/folder"), ElementsAre(4, 7));
   some.cpu(3, 0, "odd\n");
   EXPECT_THAT(by_core({0, 2, 3}, some.root()), ElementsAre(0, 2, 3));
+}
+
+TEST(Cores, AreWithinAffinityAndQuota) {
+  EXPECT_EQ(cores_within(8, std::nullopt), 8);
+  EXPECT_EQ(cores_within(8, 1.5), 2);  // a quota counts as its cores, rounded up
+  EXPECT_EQ(cores_within(8, 0.25), 1);
+  EXPECT_EQ(cores_within(1, 4.0), 1);
+  EXPECT_EQ(cores_within(0, std::nullopt), 1);
+}
+
+TEST(Cores, AreTheProcesssAndNotTheCallersCpu) {
+  const int cores = allowed_cores();
+  EXPECT_LE(cores, static_cast<int>(allowed_cpus().size()));
+  int found = 0;
+  std::thread([&] {
+    const CpuSet all = allowed_cpus();
+    run_on({all.data(), 1});
+    found = allowed_cores();
+  }).join();
+  EXPECT_EQ(found, cores);
+}
+
+// The default of every thread count follows from it, so a process is started for it.
+TEST(Cores, OfAProcessWithOneCpuAreOne) {
+  const CpuSet all = allowed_cpus();
+  EXPECT_EXIT(
+      {
+        run_on({all.data(), 1});
+        std::_Exit(cores_within(allowed_cpus().size(), std::nullopt));
+      },
+      testing::ExitedWithCode(1), "");
 }
 
 TEST(ThreadPlaces, HoldsForStartedThreads) {

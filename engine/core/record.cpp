@@ -61,7 +61,8 @@ struct Registry {
   std::map<std::pair<std::string, Kind>, std::uint32_t> ids;
   std::vector<NameInfo> names;
   std::vector<Thread> threads;
-  std::vector<std::unique_ptr<Ring>> rings;  // of running threads, or with unread entries
+  std::map<std::uint32_t, std::string> named;  // running threads by gettid()
+  std::vector<std::unique_ptr<Ring>> rings;    // of running threads, or with unread entries
   std::vector<std::unique_ptr<Ring>> spare;
   std::uint64_t dropped = 0;
   std::uint64_t recorded = 0;  // by rings that were given back
@@ -80,6 +81,11 @@ struct Place {
   Ring* ring = nullptr;
   std::string name;
   ~Place() {
+    if (!name.empty()) {
+      Registry& all = registry();
+      const std::lock_guard lock(all.mutex);
+      all.named.erase(static_cast<std::uint32_t>(::gettid()));
+    }
     if (ring) ring->abandoned.store(true, std::memory_order_release);
     ring = nullptr;
   }
@@ -233,10 +239,10 @@ void remove_listener(const Listener& listener) {
 void name_thread(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   place.name = name;
-  if (!place.ring) return;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.threads[place.ring->thread].name = name;
+  all.named[static_cast<std::uint32_t>(::gettid())] = name;
+  if (place.ring) all.threads[place.ring->thread].name = name;
 }
 
 void keep(Keep what) {
@@ -265,6 +271,12 @@ std::vector<Thread> threads() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   return all.threads;
+}
+
+std::map<std::uint32_t, std::string> named_threads() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  return all.named;
 }
 
 std::vector<NameInfo> names(std::size_t from) {

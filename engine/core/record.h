@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,7 @@ enum class Kind : std::uint16_t {
   sync,      // a thread waits for the device
   host_api,  // a library's or driver's function
   sample,    // a loader worker makes a row; arg: its ticket, batch * rows + row
-  stage,     // a stage of a sample: "read", "decode", ...
+  stage,     // a stage of a sample: "read" (arg: bytes), "decode", ...
   idle,      // a loader worker has nothing to do
   copy,      // between host and device, as the host sees it; arg: bytes
   mark,      // an instant; the name defines arg
@@ -119,9 +120,10 @@ inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
   detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
 // Records a span that ends now; returns its length in ns.
-inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns) noexcept {
+inline std::uint64_t note_since(const Name& name, std::uint64_t begin_ns,
+                                std::uint64_t arg = 0) noexcept {
   const std::uint64_t end_ns = now_ns();
-  note(name, begin_ns, end_ns);
+  note(name, begin_ns, end_ns, arg);
   return end_ns - begin_ns;
 }
 // Records an instant or a counter's value.
@@ -131,7 +133,8 @@ inline void mark(const Name& name, std::uint64_t arg = 0) noexcept {
   detail::push({now, now, arg, name.id(), name.kind()});
 }
 
-// Names the calling thread, for the system's tools (first 15 characters) and for the profiler.
+// Names the calling thread with a text that is not empty, for the system's tools (first 15
+// characters) and for the profiler.
 void name_thread(const std::string& name);
 
 // ---- The profiler's side: only one reader at a time.
@@ -156,6 +159,8 @@ struct Thread {
   std::string name;
 };
 std::vector<Thread> threads();  // all that ever recorded an entry
+// The running threads that have a name, by gettid(), whether or not they recorded anything.
+std::map<std::uint32_t, std::string> named_threads();
 
 struct NameInfo {
   std::string text;

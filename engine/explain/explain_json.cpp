@@ -3,6 +3,7 @@
 
 #include "engine/explain/explain.h"
 #include "engine/explain/facts.h"
+#include "engine/graph/model_line.h"
 
 namespace warpstep {
 namespace {
@@ -26,6 +27,7 @@ nlohmann::json call_json(const Program& program, const Call& call) {
                       {"op", name(node.op)},
                       {"layer", node.scope},
                       {"phase", name(call.phase)},
+                      {"source", model_line(node)},
                       {"attributes", text(node.op)},
                       {"in", in},
                       {"out", out},

@@ -4,16 +4,11 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/graph/model_line.h"
 #include "engine/graph/step_state.h"
 
 namespace warpstep {
 namespace {
-
-std::string_view file_name(Where where) {
-  const std::string_view path = where.file_name();
-  const auto folder = path.rfind('/', path.rfind('/') - 1);
-  return folder == std::string_view::npos ? path : path.substr(folder + 1);
-}
 
 Role output_role(const Type& type) {
   if (type.shape.rank() == 0) return Role::statistic;
@@ -110,6 +105,17 @@ Tensor Graph::step_state() {
   return {this, state};
 }
 
+std::string model_line(Where where) {
+  const std::string_view path = where.file_name();
+  const auto folder = path.rfind('/', path.rfind('/') - 1);
+  return fmt::format("{}:{}", folder == path.npos ? path : path.substr(folder + 1), where.line());
+}
+
+std::string model_line(const Node& node) {
+  const bool is_of_model = node.phase != Phase::update && node.where.line() != 0;
+  return is_of_model ? model_line(node.where) : std::string();
+}
+
 std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
                                   std::string scope, Where where) {
   Node node{.op = std::move(op),
@@ -123,7 +129,7 @@ std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tenso
   try {
     out = infer(node.op, types(node.in));
   } catch (const ShapeError& error) {
-    fail<ShapeError>("{}:{} {}: {}", file_name(where), where.line(), node.title(), error.what());
+    fail<ShapeError>("{} {}: {}", model_line(where), node.title(), error.what());
   }
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < out.size(); ++i) {

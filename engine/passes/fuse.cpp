@@ -183,12 +183,8 @@ void fuse_updates(Graph& graph, const FuseOptions&) {
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateAll op{update->optimizer};
       if (all.empty() || std::get<UpdateAll>(all.back().op) != op)
-        all.push_back({.op = op,
-                       .in = {},
-                       .out = {},
-                       .scope = "",
-                       .phase = Phase::update,
-                       .where = Where::current()});
+        all.push_back(
+            {.op = op, .in = {}, .out = {}, .scope = "", .phase = Phase::update, .where = {}});
       all.back().in.insert(all.back().in.end(), node.in.begin(), node.in.end());
     }
   std::erase_if(graph.nodes,

@@ -55,7 +55,7 @@ Node node_of(AnyOp op, std::vector<int> in, const std::string& scope, Phase phas
           .out = {},
           .scope = scope,
           .phase = phase,
-          .where = Where::current()};
+          .where = {}};
 }
 
 void insert(Graph& graph, std::vector<Insertion> insertions) {

@@ -68,7 +68,7 @@ Node check_gradients(const Graph& graph, double clip_norm) {
              .out = {},
              .scope = "",
              .phase = Phase::update,
-             .where = Where::current()};
+             .where = {}};
   for (const std::size_t p : graph.section_order())
     check.in.push_back(summed_gradient(graph.parameters[p]));
   return check;

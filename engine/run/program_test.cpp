@@ -181,6 +181,9 @@ TEST(Explain, HasTheSameNumbersInJson) {
     EXPECT_EQ(json["calls"][i]["number"], i + 1);
     flops += program.calls()[i].cost.flops;
   }
+  EXPECT_THAT(json["calls"][1]["source"].get<std::string>(),
+              ::testing::MatchesRegex("models/[a-z0-9]+.cpp:[0-9]+"));
+  EXPECT_EQ(json["calls"].back()["source"], "") << "the step's report is of no line of a model";
   EXPECT_DOUBLE_EQ(json["totals"]["step"]["flops"].get<double>(), flops);
   EXPECT_EQ(json["totals"]["parameters"], 4311754);
   EXPECT_EQ(json["memory"]["arena_bytes"], program.plan().arena_bytes);

@@ -9,6 +9,7 @@
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/record.h"
+#include "engine/graph/model_line.h"
 #include "engine/passes/precision.h"
 
 namespace warpstep {
@@ -214,12 +215,8 @@ std::vector<int> written_by(const Node& node, const Graph& graph) {
   return written;
 }
 
-std::string model_line(const Node& node) {
-  if (node.phase == Phase::update) return {};  // belongs to no line of a model
-  const std::string_view path = node.where.file_name();
-  const auto folder = path.rfind('/', path.rfind('/') - 1);
-  return fmt::format(", {}:{}", folder == path.npos ? path : path.substr(folder + 1),
-                     node.where.line());
+std::string after_comma(const std::string& text) {
+  return text.empty() ? text : ", " + text;
 }
 
 class Numerics final : public Runner {
@@ -276,9 +273,9 @@ class Numerics final : public Runner {
   [[noreturn]] void blame(const Call& call, int id, const NumberKinds& kinds) {
     const Node& node = graph_.nodes[idx(call.node)];
     fail<NumericError>("{}: {} ({}{}; {} of {}) wrote {}: {}; {}", moment(0), call.title,
-                       name(call.phase), model_line(node), call.kernel->implementation(),
-                       program_.backend().name(), graph_.value(id).name, text(kinds),
-                       origin(node, graph_.value(id)));
+                       name(call.phase), after_comma(model_line(node)),
+                       call.kernel->implementation(), program_.backend().name(),
+                       graph_.value(id).name, text(kinds), origin(node, graph_.value(id)));
   }
 
   // Whether the call produced the numbers in `bad` or received them. Of an update's many inputs

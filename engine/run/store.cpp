@@ -6,6 +6,7 @@
 #include <numbers>
 #include <ranges>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
 #include "engine/core/thread.h"
@@ -20,7 +21,7 @@ namespace {
 template <class Work>
 void in_parallel(std::int64_t count, std::int64_t elements, const Work& work) {
   constexpr std::int64_t least_elements = 1 << 16;  // worth a thread's start: some 0.1 ms of copies
-  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::int64_t cores = allowed_cores();
   const std::int64_t shares =
       std::clamp<std::int64_t>(count * elements / least_elements, 1, std::min(cores, count + 1));
   const auto end_of = [&](std::int64_t share) { return count * (share + 1) / shares; };

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/core/bf16.h"
 #include "engine/core/cpu_isa.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
@@ -52,7 +54,11 @@ class Cpu final : public Backend {
   explicit Cpu(const BackendOptions& options) {
     context_.exact_math = options.exact_math;
     // Kernels divide their work when they are bound, so the number of threads is set once.
-    if (options.threads > 0) omp_set_num_threads(options.threads);
+    // OpenMP's own default knows the affinity mask, not the quota of a control group.
+    if (options.threads > 0)
+      omp_set_num_threads(options.threads);
+    else if (std::getenv("OMP_NUM_THREADS") == nullptr)
+      omp_set_num_threads(std::min(omp_get_max_threads(), allowed_cores()));
   }
 
   std::string_view name() const override { return "cpu"; }

@@ -12,6 +12,7 @@
 
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
+#include "engine/core/record.h"
 #include "engine/core/thread.h"
 
 namespace warpstep::cpu {
@@ -68,6 +69,11 @@ void settle_team() {
     const auto thread = static_cast<std::size_t>(omp_get_thread_num());
     if (thread < cpus.size()) run_on({&cpus[thread], 1});
     if (omp_get_thread_num() > 0) {
+      thread_local const bool named = [] {
+        record::name_thread("kernels " + std::to_string(omp_get_thread_num()));
+        return true;
+      }();
+      static_cast<void>(named);
       pthread_sigmask(SIG_BLOCK, &signals, nullptr);
       flush_denormals();
     }

@@ -82,19 +82,51 @@ void note_counters(const Session& session, std::vector<std::string>& notes) {
         what));
 }
 
-void note_machine(const View& view, std::vector<std::string>& notes) {
-  const Session& session = view.session;
+void note_gpus(const Session& session, std::vector<std::string>& notes) {
   for (const Throttle& gpu : throttled(session))
     notes.push_back(fmt::format("GPU {} throttled its clocks in {} of the samples ({})", gpu.gpu,
                                 quantity(gpu.share, Unit::share), gpu.why));
-  const MetricLevel cpu = metric_level(view, "cpu %");
-  const MetricLevel own = metric_level(view, "process cpu %");
-  const int cores = usable_cores(session);
-  if (cpu.count == 0 || own.count == 0 || cores < 1) return;
-  const double others = cpu.mean / 100 - own.mean / 100 / cores;
-  if (others >= 0.25)
-    notes.push_back(
-        fmt::format("other programs used {} of the CPU", quantity(others, Unit::share)));
+}
+
+// From a tenth on others lengthen a step by up to as much: ten times what equal runs differ by on a
+// quiet machine (1 %).
+constexpr double least_others = 0.10;     // of the allowed cores
+constexpr double least_throttled = 0.01;  // of the periods
+constexpr double least_pressure = 0.01;   // of the time
+
+void note_contention(const Contention& lost, Trust& trust) {
+  const auto note = [&](std::string text) {
+    trust.notes.push_back(std::move(text));
+    trust.is_disturbed = true;
+  };
+  if (lost.others_share.value_or(0) >= least_others)
+    note(fmt::format("other programs used {} of the CPU",
+                     quantity(*lost.others_share, Unit::share)));
+  if (lost.throttled_share.value_or(0) >= least_throttled)
+    note(fmt::format("the CPU quota stopped the run in {} of its periods",
+                     quantity(*lost.throttled_share, Unit::share)));
+  if (lost.memory_pressure.value_or(0) >= least_pressure)
+    note(fmt::format("memory was short: something waited for it {} of the time",
+                     quantity(*lost.memory_pressure, Unit::share)));
+  else if (is_short_of_memory(lost))
+    note("memory was short: the kernel had to reclaim pages for the run");
+}
+
+// Calls that compute faster than the measured peak say that it is too low, unless they need fewer
+// operations than are counted, as Winograd's convolutions. Bytes say nothing: caches are faster
+// than memory.
+void note_peaks(const Work& work, Trust& trust) {
+  constexpr double above_peak = 1.1;  // a large product differs from the measured one by less
+  const double peak = work.peaks.flops_per_second;
+  const auto above = std::ranges::count_if(work.calls, [&](const CallRow& call) {
+    return peak > 0 && call.flops_per_second > above_peak * peak &&
+           call.implementation.find("winograd") == std::string::npos;
+  });
+  if (above == 0) return;
+  trust.notes.push_back(many(static_cast<std::uint64_t>(above), "call") +
+                        " computed faster than the measured peak: that was measured while the "
+                        "machine was busy, and shares of it are too large");
+  trust.is_disturbed = true;
 }
 
 }  // namespace
@@ -118,7 +150,8 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
         fmt::format("host and device times may be off by {} against each other",
                     quantity(static_cast<double>(trust.clock_error_ns), Unit::ns)));
   note_counters(session, trust.notes);
-  note_machine(view, trust.notes);
+  note_gpus(session, trust.notes);
+  note_contention(contention(view), trust);
   return trust;
 }
 
@@ -126,6 +159,7 @@ Analysis analyse(const Session& session) {
   const View view(session);
   Analysis analysis;
   analysis.breakdown = break_down(view);
+  analysis.contention = contention(view);
   analysis.devices = device_metrics(view);
   analysis.work = find_work(view);
   analysis.memory = memory_timeline(session);
@@ -135,6 +169,7 @@ Analysis analyse(const Session& session) {
   analysis.run = whole_run(session);
   analysis.slow_steps = slow_steps(session);
   analysis.trust = find_trust(view, analysis.breakdown);
+  note_peaks(analysis.work, analysis.trust);
   analysis.findings = find_findings(view, analysis);
   return analysis;
 }

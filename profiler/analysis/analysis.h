@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/critical_path.h"
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
 #include "profiler/analysis/slow_steps.h"
+#include "profiler/analysis/stall.h"
 #include "profiler/analysis/table.h"
 #include "profiler/analysis/whole_run.h"
 #include "profiler/analysis/work.h"
@@ -22,6 +24,9 @@ struct Trust {
   double overhead_ns = 0;     // per step: the cost of recording, by its own calibration
   double overhead_share = 0;  // of 1
   std::uint64_t clock_error_ns = 0;
+  // Something took cores or memory from the run: other programs, a quota, reclaim. Its times are
+  // right, but not those of this machine at rest.
+  bool is_disturbed = false;
   std::vector<std::string> notes;  // anything not recorded, and why; throttling; incomplete windows
 };
 
@@ -33,6 +38,8 @@ struct Finding {
   std::string advice;    // "use --workers 6"
   std::string flag;      // the option to change: "--workers 6"; may be empty
   double gain_ns = 0;    // per step, expected; 0: not known
+  // The range that holds it, where it cannot be given more exactly; else both 0.
+  double gain_least_ns = 0, gain_most_ns = 0;
   // Of the whole run, expected. find_findings() computes it from gain_ns; rules about time outside
   // of steps set it instead, and gain_ns becomes its share per step.
   double run_gain_ns = 0;
@@ -41,6 +48,7 @@ struct Finding {
 
 struct Analysis {
   Breakdown breakdown;
+  Contention contention;
   std::vector<DeviceMetrics> devices;
   Work work;
   MemoryTimeline memory;
@@ -57,8 +65,8 @@ Analysis analyse(const Session& session);
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
 Trust find_trust(const View& view, const Breakdown& breakdown);
 
-// Every table of the report: "whole_run", "breakdown", "steps", "layers", "calls", "ops",
-// "kernels", "host", "memory", "loader", "stalls", "critical_path", "findings", "devices",
+// Every table of the report: "whole_run", "breakdown", "steps", "modules", "layers", "calls",
+// "ops", "kernels", "host", "memory", "loader", "stalls", "critical_path", "findings", "devices",
 // "samples".
 std::vector<Table> tables(const Session& session, const Analysis& analysis);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -115,6 +116,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, categories> 
     {"data", "DataLoader"},
     {"sync", "Sync wait"},
     {"cpu", "CPU"},
+    {"core_wait", "Core wait"},
     {"other", "Other"},
 }};
 
@@ -152,6 +154,45 @@ std::vector<Parts> sweep(std::span<const Interval> steps,
   }
   credit(steps, rest, static_cast<std::size_t>(Category::other), parts);
   return parts;
+}
+
+namespace {
+
+// Takes up to `ns` out of these categories, in proportion; the largest pays what rounding leaves.
+std::uint64_t take_from(Parts& parts, std::span<const Category> from, std::uint64_t ns) {
+  const auto at = [&](Category c) -> std::uint64_t& { return parts[static_cast<std::size_t>(c)]; };
+  std::uint64_t all = 0;
+  Category largest = from.front();
+  for (const Category c : from) {
+    all += at(c);
+    if (at(c) > at(largest)) largest = c;
+  }
+  ns = std::min(ns, all);
+  if (ns == 0) return 0;
+  const double share = static_cast<double>(ns) / static_cast<double>(all);
+  std::uint64_t taken = 0;
+  for (const Category c : from) {
+    if (c == largest) continue;
+    const auto part =
+        std::min(static_cast<std::uint64_t>(share * static_cast<double>(at(c))), ns - taken);
+    at(c) -= part;
+    taken += part;
+  }
+  // Rounding down leaves the largest less than one ns for each of the others.
+  const std::uint64_t rest = std::min(ns - taken, at(largest));
+  at(largest) -= rest;
+  return taken + rest;
+}
+
+}  // namespace
+
+void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host) {
+  constexpr std::array awake{Category::kernel, Category::runtime, Category::cpu, Category::other};
+  constexpr std::array asleep{Category::data, Category::sync};
+  const std::span<const Category> running(awake);
+  std::uint64_t taken = take_from(parts, computes_on_host ? running : running.subspan(1), ns);
+  taken += take_from(parts, asleep, ns - taken);
+  parts[static_cast<std::size_t>(Category::core_wait)] += taken;
 }
 
 namespace {
@@ -202,10 +243,13 @@ Breakdown break_down(const View& view, const BreakdownOptions& options) {
 
   if (!recorded.empty()) {
     const std::vector<Parts> parts = sweep(times, by_category(view, options));
+    const std::vector<std::uint64_t> waits =
+        options.tb_compatible ? std::vector<std::uint64_t>() : core_waits(view);
     for (std::size_t i = 0; i < recorded.size(); ++i) {
       StepParts& step = breakdown.steps[recorded[i]];
       step.time = times[i];
       step.parts = parts[i];
+      if (!waits.empty()) take_core_wait(step.parts, waits[i], session.computes_on_host());
       step.from_spans = true;
     }
   }

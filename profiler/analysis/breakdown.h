@@ -23,9 +23,12 @@ enum class Category : std::uint8_t {
   data,     // the trainer waits for the loader
   sync,     // it waits for the device
   cpu,      // it computes: layers' host code, observers
-  other,    // none of these: idle, launch gaps
+  // It was ready to run and had no core. No span shows when: the kernel counts it per step. It is
+  // taken out of what the thread did awake, in proportion, then out of its waits.
+  core_wait,
+  other,  // none of these: idle, launch gaps
 };
-inline constexpr std::size_t categories = 9;
+inline constexpr std::size_t categories = 10;
 std::string_view name(Category category);   // "kernel", "copy", ..., as CSV has it
 std::string_view title(Category category);  // "Kernel", "Memcpy", ...: torch_tb_profiler's
 
@@ -35,6 +38,10 @@ using Parts = std::array<std::uint64_t, categories>;  // ns by Category
 // exactly.
 std::vector<Parts> sweep(std::span<const Interval> steps,
                          const std::array<std::vector<Interval>, categories>& by_category);
+
+// Moves `ns` of what the trainer's thread did into core_wait; the sum stays. Kernels are its work
+// where the host computes.
+void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host);
 
 struct StepParts {
   std::uint64_t step = 0;

@@ -51,12 +51,15 @@ struct Facts {
 
 using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
 
-// findings_host.cpp: the loader, the machine, and the trainer's own thread.
+// findings_loader.cpp.
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_disk(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_reads(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_worker(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_samples(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_transform(const Facts& facts, std::vector<Finding>& findings);
 void find_loader_contention(const Facts& facts, std::vector<Finding>& findings);
-// findings_device.cpp: a device that waits, or is waited for; kernels that could be shorter.
+// findings_host.cpp: the machine, and the trainer's own thread; findings_device.cpp: a device that
+// waits, or is waited for; kernels that could be shorter.
 void find_copies(const Facts& facts, std::vector<Finding>& findings);
 void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings);
 void find_launch_bound(const Facts& facts, std::vector<Finding>& findings);
@@ -77,10 +80,15 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
 // findings_run.cpp: the run outside of its steps.
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
+// findings_contention.cpp: the cores and the memory that the process was not given.
+void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
+void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
+void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
+void find_short_memory(const Facts& facts, std::vector<Finding>& findings);
 
 struct RemedyChoice {
   std::string flag, advice;
-  double gain_ns = 0;  // per step, by the model
+  Gain gain;  // per step, by the model
 };
 
 // The share of a stage's time that is left; measured on small PNG and large JPEG files, rounded
@@ -89,9 +97,6 @@ constexpr double packed_read = 0.25;     // loose files against packed ones in a
 constexpr double decoded_decode = 0.05;  // PNG against a copy of pixels: 0.02 to 0.04
 constexpr double seekable_decode = 0.5;  // crops of seekable JPEG against all of it: 0.21 to 0.47
 constexpr double bytes_pixels = 0.3;     // making numbers on the CPU against copying bytes: 0.29
-
-double stage_share(const LoaderView& view, const std::string& stage);  // of the work, of 1
-double predicted_gain(const LoaderModel& model, const Remedy& remedy);
 
 bool is_loose(const Facts& facts);  // each sample is a file
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or

@@ -95,14 +95,14 @@ TEST(HostFindings, SlowObservers) {
 }
 
 TEST(HostFindings, SlowCheckpoints) {
-  EXPECT_FALSE(with_range("checkpoint", 50).finding("slow-checkpoints"));
-  Case c = with_range("checkpoint", 51);
+  EXPECT_FALSE(with_range("checkpoint", 100).finding("slow-checkpoints"));
+  Case c = with_range("checkpoint", 101);
   ASSERT_TRUE(c.finding("slow-checkpoints"));
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "");  // each epoch's alone
   c.options()["checkpoint_every"] = 50;
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--checkpoint-every 200");
-  // Three quarters of 51 us per step, though no step itself gets shorter.
-  EXPECT_NEAR(c.finding("slow-checkpoints")->gain_ns, 38'250, 1);
+  // Three quarters of 101 us per step, though no step itself gets shorter.
+  EXPECT_NEAR(c.finding("slow-checkpoints")->gain_ns, 75'750, 1);
 }
 
 TEST(HostFindings, LongEvaluation) {

@@ -10,10 +10,10 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr double least_checkpoints = 0.05;  // of the run
-constexpr double least_evaluation = 0.25;   // of the run
-constexpr std::int64_t rarer = 4;           // as often as the advice says: a quarter
-constexpr double faster_disk = 0.5;         // of the time on a disk, on one twice as fast
+constexpr double least_checkpoints = 0.1;  // of the run
+constexpr double least_evaluation = 0.25;  // of the run
+constexpr std::int64_t rarer = 4;          // as often as the advice says: a quarter
+constexpr double faster_disk = 0.5;        // of the time on a disk, on one twice as fast
 
 // The share of a phase's repetitions that are left when those every `every` steps become `rarer`
 // times as rare. Those at the ends of epochs and of the run stay.

@@ -166,8 +166,11 @@ TEST(Findings, ASlowDiskIsToldAsOne) {
       if (finding.key == "slow-disk") return finding;
     return Finding{};
   };
-  EXPECT_EQ(slow().flag, "warpstep data pack shapes shapes-packed --decode");
+  EXPECT_EQ(slow().flag, "--tier mapped");  // from the second epoch on nothing is read
   EXPECT_GT(slow().gain_ns, 0);
+  builder.raw().loader["steps_per_epoch"] = 40;
+  builder.raw().stamp["options"]["epochs"] = 1;
+  EXPECT_EQ(slow().flag, "warpstep data pack shapes shapes-packed --decode");
   EXPECT_THAT(slow().evidence, HasSubstr("disk busy 50.0 %"));
   builder.raw().loader["encoding"] = "pixels";
   EXPECT_EQ(slow().flag, "--shuffle window");
@@ -252,6 +255,75 @@ TEST(Findings, NoneOfASessionThatSaysNothing) {
   c.builder.raw().stamp = Json::array();
   c.builder.raw().loader = "odd";
   EXPECT_THAT(c.findings(), IsEmpty());
+}
+
+TEST(Findings, MoreReadersDoNotHelpAFullLink) {
+  // Equal files through 10 MB/s that two workers share: 8000 bytes take each of them 1.6 ms.
+  const testing::LoaderCase link{.workers = 2,
+                                 .cores = 8,
+                                 .batch = 16,
+                                 .steps = 40,
+                                 .step_us = 2'000,
+                                 .stages = {{"read", 1'600}, {"decode", 20}},
+                                 .tier = "auto",
+                                 .has_cpu = true,
+                                 .bytes = 8000};
+  SessionBuilder builder = testing::loader_session(link);
+  // What one reader takes alone: half.
+  for (int i = 0; i < 100; ++i) {
+    const double at = 1'200'000 + 2'000.0 * i;
+    builder.span(Kind::stage, "read", at, at + 800, 1, 8000);
+    builder.span(Kind::sample, "sample", at, at + 820, 1, 640 + static_cast<std::uint64_t>(i));
+    builder.span(Kind::counter, "worker cpu ns", at + 820, at + 820, 1, 20'000);
+  }
+  builder.raw().windows[0].end_ns += 1'000'000'000;
+  builder.raw().loader["samples"] = 1000;
+  builder.raw().loader["decoded_bytes"] = 12'000'000;  // more than the files
+  const std::vector<Finding> findings = found(builder.build());
+  const auto slow = std::ranges::find(findings, "low-bandwidth", &Finding::key);
+  ASSERT_NE(slow, findings.end());
+  EXPECT_EQ(slow->flag, "");  // neither workers nor pixels, which are more bytes
+  EXPECT_THAT(slow->evidence, HasSubstr("MB/s with"));
+}
+
+TEST(Findings, ASlowWorkerIsNamed) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0").thread(5001, "loader 1");
+  double at[2] = {0, 0};
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const std::uint32_t worker = at[1] < at[0] ? 1 : 0;
+    const double us = worker == 1 ? 2'000 : 200;
+    builder.span(Kind::sample, "sample", at[worker], at[worker] + us, worker + 1, i);
+    builder.span(Kind::stage, "decode", at[worker], at[worker] + us, worker + 1);
+    at[worker] += us;
+  }
+  const double step = at[0] / 50;
+  for (int i = 0; i < 50; ++i)
+    builder.step(static_cast<std::uint64_t>(i + 1), step * i, step * (i + 1), 50, step - 60);
+  builder.window(1, 50, 0, at[0]);
+  builder.raw().loader = {{"batch", 4}, {"prefetch", 3}, {"cores", 8}};
+  const std::vector<Finding> findings = found(builder.build());
+  const auto slow = std::ranges::find(findings, "slow-worker", &Finding::key);
+  ASSERT_NE(slow, findings.end());
+  EXPECT_THAT(slow->text, HasSubstr("loader 1"));
+  EXPECT_THAT(slow->evidence, HasSubstr("10 times"));
+}
+
+TEST(Findings, FewSlowSamplesAreNamed) {
+  testing::LoaderCase tail{.workers = 1,
+                           .batch = 8,
+                           .steps = 200,
+                           .step_us = 2'000,
+                           .stages = {{"decode", 200}},
+                           .scale = [](int batch) { return batch % 25 == 3 ? 15.0 : 1.0; }};
+  SessionBuilder builder = testing::loader_session(tail);
+  builder.raw().loader["slowest_samples"] = {{{"name", "huge.png"}, {"ns", 3'000'000}}};
+  const std::vector<Finding> findings = found(builder.build());
+  const auto slow = std::ranges::find(findings, "slow-samples", &Finding::key);
+  ASSERT_NE(slow, findings.end());
+  EXPECT_THAT(slow->evidence, HasSubstr("huge.png 3.00 ms"));
+  tail.scale = [](int) { return 1.0; };
+  EXPECT_THAT(keys(found(testing::loader_session(tail).build())), Not(Contains("slow-samples")));
 }
 
 }  // namespace

@@ -1,19 +1,27 @@
 #include "profiler/analysis/loader_model.h"
 
 #include <algorithm>
-#include <functional>
-#include <vector>
+#include <cmath>
 
-#include "profiler/analysis/loading.h"
-#include "profiler/analysis/scope.h"
+#include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/contention.h"
 
 namespace warpstep::profiler {
 namespace {
 
-// A replay costs a heap operation per sample: 40 settings of this many take about 0.1 s.
-constexpr std::size_t most_samples = 60'000;
-constexpr std::size_t least_replayed = 64, most_replayed = 1024;
-constexpr int most_for_disk = 64;  // workers
+// A replay costs some operations per sample and worker: 90 settings of this many take 0.2 s.
+constexpr std::size_t most_samples = 8'000;
+constexpr std::size_t least_replayed = 48, most_replayed = 400;  // steps
+constexpr int most_for_reads = 64;                               // workers
+constexpr double misfit = 0.1;                                   // of the step
+constexpr double fits_within = 0.005;                            // a calibration is done
+
+// A worker's nice value is 5 above that of the threads that compute: Linux's scheduler weighs it
+// 335 where they have 1024 (sched_prio_to_weight).
+constexpr double nice_weight = 335.0 / 1024;
+
+// Times of workers differ by chance; of a slow one by more.
+constexpr double uneven_from = 1.5;
 
 int kernel_threads(const View& source, int cores) {
   const Session& session = source.session;
@@ -24,150 +32,143 @@ int kernel_threads(const View& source, int cores) {
   return std::max(1, given > 0 ? given : cores);
 }
 
-std::vector<std::uint64_t> scaled(const std::vector<std::uint64_t>& times, double scale) {
-  std::vector<std::uint64_t> result;
-  result.reserve(times.size());
-  for (const std::uint64_t time : times)
-    result.push_back(static_cast<std::uint64_t>(static_cast<double>(time) * scale));
-  return result;
+void scale(std::vector<double>& values, double factor) {
+  for (double& value : values) value *= factor;
 }
 
 }  // namespace
 
-LoaderModel::LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk)
-    : service_ns_(view.service_ns),
-      batch_(std::max<std::int64_t>(1, view.batch)),
-      workers_(std::max(1, view.workers)),
-      prefetch_(view.prefetch > 0 ? view.prefetch : 3),
-      cores_(view.cores),
-      threads_(kernel_threads(source, view.cores)),
-      waits_for_disk_(waits_for_disk),
-      step_ns_(view.step_ns),
-      wait_ns_(view.wait_ns) {
-  if (service_ns_.empty() && view.work_ns > 0)
-    service_ns_ = {static_cast<std::uint64_t>(view.work_ns / static_cast<double>(batch_))};
+LoaderModel::LoaderModel(const LoaderView& view, const View& source)
+    : view_(view),
+      setting_{.workers = std::max(1, view.workers),
+               .prefetch = std::max(1, (view.prefetch > 0 ? view.prefetch : 3) - 1),
+               .batch = std::max<std::int64_t>(1, view.batch),
+               .cores = static_cast<double>(view.cores),
+               .kernel_threads = kernel_threads(source, view.cores),
+               .worker_weight = nice_weight,
+               .ns_per_byte = view.source.ns_per_byte} {
+  const Contention found = contention(source);
+  if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
+  if (found.others_share) setting_.others = std::clamp(*found.others_share, 0.0, 1.0) * view.cores;
   for (const std::size_t i : source.counted) {
     const Step& step = source.session.steps[i];
     const std::uint64_t all = step.end_ns - step.begin_ns;
-    steps_ns_.push_back(all - std::min(all, step.data_ns));
+    steps_ns_.push_back(static_cast<double>(all - std::min(all, step.data_ns)));
   }
-  steps_ =
-      std::clamp(most_samples / static_cast<std::size_t>(batch_), least_replayed, most_replayed);
-  // While it is too slow, the loader works all the time: its time is its share of the cores.
-  const double r = share(workers_);
-  const bool is_too_slow = wait_ns_ > 0.02 * step_ns_;
-  const double alone = running(workers_) / workers_;
-  const double speed = is_too_slow ? (r * step_ns_ + alone * wait_ns_) / measured_step_ns() : r;
-  w_ = view.work_ns * speed;
-  if (threads_ == 0 || waits_for_disk_) {
-    s_ = step_ns_;
-  } else {
-    s_ =
-        is_too_slow ? step_ns_ * r : std::max(step_ns_ * r, step_ns_ - w_ / workers_ * (1 / r - 1));
+  steps_ = std::clamp(most_samples / static_cast<std::size_t>(setting_.batch), least_replayed,
+                      most_replayed);
+  take_samples();
+  calibrate();
+}
+
+void LoaderModel::take_samples() {
+  for (const WorkerRow& worker : view_.by_worker)
+    setting_.slowness.push_back(worker.slowness >= uneven_from ? worker.slowness : 1);
+  for (const SampleTime& sample : view_.samples) {
+    const double slowness =
+        sample.worker < setting_.slowness.size() ? setting_.slowness[sample.worker] : 1;
+    // Where the system does not say what kept a thread off its core, a wait for a core is part of
+    // what calibrate() scales.
+    const double cpu = view_.knows_cpu ? sample.cpu_ns : sample.cpu_ns + sample.delay_ns;
+    cpu_ns_.push_back(cpu / slowness);
+    blocked_ns_.push_back(sample.blocked_ns / slowness);
+    bytes_.push_back(sample.bytes);
+    readers_.push_back(sample.readers);
   }
+  if (!cpu_ns_.empty() || view_.work_ns <= 0) return;
+  const auto batch = static_cast<double>(setting_.batch);
+  cpu_ns_ = {(view_.work_ns - view_.blocked_ns) / batch};
+  blocked_ns_ = {view_.blocked_ns / batch};
+  bytes_ = {0};
+  readers_ = {1};
 }
 
-double LoaderModel::share(int workers) const {
-  if (waits_for_disk_ || cores_ < 1) return 1;
-  return std::min(1.0, static_cast<double>(cores_) / (threads_ + workers));
+void LoaderModel::calibrate() {
+  const bool shares_cores = computes_on_host();
+  for (int tries = 0; tries < 8; ++tries) {
+    double busy_ns = 0;
+    const Predicted now = replayed({}, setting_.ns_per_byte, &busy_ns);
+    const double own = now.step_ns - now.wait_ns;
+    const double step = shares_cores && own > 0 ? view_.step_ns / own : 1;
+    const double work = !view_.knows_cpu && busy_ns > 0 ? view_.work_ns / busy_ns : 1;
+    if (std::abs(step - 1) < fits_within && std::abs(work - 1) < fits_within) break;
+    scale(steps_ns_, step);
+    scale(cpu_ns_, work);
+  }
+  std::vector<double> all_ns;
+  for (std::size_t i = 0; i < cpu_ns_.size(); ++i) all_ns.push_back(cpu_ns_[i] + blocked_ns_[i]);
+  usual_ns_ = median(std::move(all_ns));
+  for (const double step : steps_ns_) free_step_ns_ += step / static_cast<double>(steps_ns_.size());
+  as_it_was_ = predict({});
 }
 
-double LoaderModel::running(int workers) const {
-  return waits_for_disk_ || cores_ < 1 ? workers : std::min(workers, cores_);
+double LoaderModel::work_ns() const {
+  double sum = 0;
+  for (std::size_t i = 0; i < cpu_ns_.size(); ++i) sum += cpu_ns_[i] + blocked_ns_[i];
+  return cpu_ns_.empty()
+             ? 0
+             : sum / static_cast<double>(cpu_ns_.size()) * static_cast<double>(setting_.batch);
 }
 
-double LoaderModel::work_hidden() const {
-  return workers_ * s_ * (threads_ > 0 ? 1 : share(workers_));
+bool LoaderModel::fits() const {
+  return std::abs(unexplained_ns()) <= misfit * measured_step_ns();
 }
 
 int LoaderModel::most_workers() const {
-  if (waits_for_disk_) return std::min(most_for_disk, std::max(8, 4 * std::max(1, cores_)));
-  if (cores_ < 1) return std::max(8, 2 * workers_);
-  return std::max(1, threads_ > 0 ? cores_ : cores_ - 1);
+  const int cores = view_.cores;
+  // Workers that are blocked in reads leave their cores to others.
+  if (view_.blocked_ns > 0.2 * view_.work_ns)
+    return std::min(most_for_reads, std::max(8, 4 * std::max(1, cores)));
+  if (cores < 1) return std::max(8, 2 * setting_.workers);
+  return std::max(1, computes_on_host() ? cores : cores - 1);
 }
 
-Scales LoaderModel::scales(int workers, double work_scale) const {
-  const auto at = [&](int k, double w) {
-    const double r = share(k);
-    const double slowed = threads_ > 0 ? s_ / r : s_;  // a device's step is not
-    const double missing = w - k * r * slowed;
-    if (missing > 0) return Scales{slowed, k * (slowed + missing / running(k)) / w};
-    return Scales{threads_ > 0 ? s_ + w / k * (1 / r - 1) : s_, 1 / r};
-  };
-  const Scales now = at(workers_, w_), then = at(workers, w_ * work_scale);
-  Scales result{.step = now.step > 0 ? then.step / now.step : 1,
-                .service = now.service > 0 ? then.service / now.service : 1};
-  result.service *= work_scale;
-  return result;
+Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns) const {
+  ReplaySetting setting = setting_;
+  if (remedy.workers > 0) setting.workers = remedy.workers;
+  if (remedy.prefetch > 0) setting.prefetch = std::max(1, remedy.prefetch - 1);
+  if (remedy.even_workers) setting.slowness.clear();
+  setting.ns_per_byte = ns_per_byte;
+  std::vector<SampleWork> samples(cpu_ns_.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const double blocked = blocked_ns_[i], shared = ns_per_byte * readers_[i] * bytes_[i],
+                 all = blocked + cpu_ns_[i],
+                 usual = remedy.even_samples && all > usual_ns_ ? usual_ns_ / all : 1;
+    samples[i] = {.latency_ns = usual * remedy.latency * std::max(0.0, blocked - shared),
+                  .bytes = remedy.bytes * bytes_[i] * (shared > blocked ? blocked / shared : 1),
+                  .cpu_ns = usual * remedy.cpu * cpu_ns_[i]};
+  }
+  const ReplayResult result = replay(samples, steps_ns_, setting, steps_);
+  if (busy_ns != nullptr) *busy_ns = result.busy_ns;
+  return {.step_ns = result.step_ns,
+          .wait_ns = result.wait_ns,
+          .least_ns = result.step_ns,
+          .most_ns = result.step_ns};
 }
 
 Predicted LoaderModel::predict(const Remedy& remedy) const {
-  const int workers = remedy.workers > 0 ? remedy.workers : workers_;
-  const int prefetch = remedy.prefetch > 0 ? remedy.prefetch : prefetch_;
-  const Scales change = scales(workers, remedy.work_scale);
-  const ReplayResult played = replay(
-      service_ns_, batch_, scaled(steps_ns_, change.step),
-      {.workers = workers, .prefetch = std::max(1, prefetch - 1), .stage_scale = change.service},
-      steps_);
-  return {.step_ns = step_ns_ * change.step + played.mean_wait_ns, .wait_ns = played.mean_wait_ns};
+  Predicted predicted = replayed(remedy, setting_.ns_per_byte);
+  if (view_.blocked_ns < 0.05 * view_.work_ns || view_.source.most_ns_per_byte <= 0)
+    return predicted;
+  for (const double ns : {view_.source.least_ns_per_byte, view_.source.most_ns_per_byte}) {
+    const double step_ns = replayed(remedy, ns).step_ns;
+    predicted.least_ns = std::min(predicted.least_ns, step_ns);
+    predicted.most_ns = std::max(predicted.most_ns, step_ns);
+  }
+  return predicted;
 }
 
-namespace {
-
-// Workers by the time at which they are free, the earliest first.
-class Workers {
- public:
-  explicit Workers(std::size_t count) : free_(count, 0.0) {}
-
-  // Gives each sample to the first free worker, none before `gate`; returns when the last is done.
-  template <class NextService>
-  double make(std::size_t samples, double gate, NextService next_service) {
-    for (double& at : free_) at = std::max(at, gate);
-    // Raising the early ones to the gate keeps the order of the others, but not of the heap.
-    std::make_heap(free_.begin(), free_.end(), std::greater<>());
-    double end = 0;
-    for (std::size_t i = 0; i < samples; ++i) {
-      std::pop_heap(free_.begin(), free_.end(), std::greater<>());
-      free_.back() += next_service();
-      end = std::max(end, free_.back());
-      std::push_heap(free_.begin(), free_.end(), std::greater<>());
-    }
-    return end;
-  }
-
- private:
-  std::vector<double> free_;
-};
-
-}  // namespace
-
-ReplayResult replay(const std::vector<std::uint64_t>& service_ns, std::int64_t batch,
-                    const std::vector<std::uint64_t>& steps_ns, const ReplaySetting& setting,
-                    std::size_t steps) {
-  ReplayResult result;
-  if (service_ns.empty() || steps_ns.empty() || batch < 1) return result;
-  const std::size_t prefetch = static_cast<std::size_t>(std::max(1, setting.prefetch));
-  const int count = std::max(1, setting.workers);
-  const double slow =
-      setting.stage_scale *
-      (setting.cores > 0 && count > setting.cores ? static_cast<double>(count) / setting.cores : 1);
-  Workers workers(static_cast<std::size_t>(count));
-  std::vector<double> taken(steps, 0.0);
-  std::size_t sample = 0;
-  double now = 0, sum = 0;
-  for (std::size_t b = 0; b < steps; ++b) {
-    const double ready = workers.make(
-        static_cast<std::size_t>(batch), b >= prefetch ? taken[b - prefetch] : 0.0,
-        [&] { return static_cast<double>(service_ns[sample++ % service_ns.size()]) * slow; });
-    const double wait = std::max(0.0, ready - now);
-    result.waits_ns.push_back(static_cast<std::uint64_t>(wait));
-    if (b >= prefetch) sum += wait;
-    now += wait;
-    taken[b] = now;
-    now += static_cast<double>(steps_ns[b % steps_ns.size()]);
-  }
-  if (steps > prefetch) result.mean_wait_ns = sum / static_cast<double>(steps - prefetch);
-  return result;
+Gain LoaderModel::gain(const Remedy& remedy) const {
+  const Predicted then = predict(remedy);
+  const double now = as_it_was_.step_ns, off = unexplained_ns();
+  Gain gain{
+      .ns = now - then.step_ns, .least_ns = now - then.most_ns, .most_ns = now - then.least_ns};
+  if (fits()) return gain;
+  // What is not explained may go with the wait, or stay.
+  gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
+  gain.most_ns = std::max(gain.most_ns, gain.most_ns + off);
+  gain.ns = (gain.least_ns + gain.most_ns) / 2;
+  return gain;
 }
 
 }  // namespace warpstep::profiler

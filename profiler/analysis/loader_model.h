@@ -1,63 +1,72 @@
-// Predicts the step under other settings of the loader.
+// Predicts the step under other settings of the loader: the recorded work of every sample is
+// replayed (loader_replay.h) with other numbers of workers, another queue, or less work.
 //
-// Where the host computes, workers and the kernels' threads share its cores. While a step runs, T
-// threads of kernels and k workers want C cores, and each gets r = min(1, C / (T + k)) of one;
-// while the trainer waits for data, the kernels' threads sleep and min(k, C) workers run at full
-// speed. With a step of S alone on its cores and W of work per batch:
-//   loader too slow (W > k S): the step takes S / r, then (W - k S) / min(k, C) of waiting;
-//   loader fast enough (W <= k S): no waiting, but workers are about for W / (k r) of the step,
-//   which takes S + (W / k) (1 / r - 1).
-// With T = C the sum is (C S + W) / C: every core is busy all of the time, and workers beyond that
-// gain nothing. S and W are found by solving the same for what was measured. Workers that wait for
-// a disk take no core: r = 1, any k runs. A device's step does not slow; its loader has min(k, C).
+// What is not measured is found by replaying the run as it was: the step on free cores so that the
+// replayed step without its wait takes as long as the measured one; where the CPU time of workers
+// was not recorded, also the work per sample, so that the workers are as busy as they were. What
+// remains between replay and measurement is not explained, and no number is promised then.
 #pragma once
 
+#include "profiler/analysis/loader_replay.h"
 #include "profiler/analysis/loading.h"
 
 namespace warpstep::profiler {
 
-// Factors on the recorded times.
-struct Scales {
-  double step = 1;     // of each step without its wait
-  double service = 1;  // of each sample's service time
-};
-
 struct Remedy {
-  int workers = 0;        // 0: as it was
-  int prefetch = 0;       // the option's value: the trainer's batch is one of them; 0: as it was
-  double work_scale = 1;  // of the work per batch
+  int workers = 0;   // 0: as it was
+  int prefetch = 0;  // the option's value: the trainer's batch is one of them; 0: as it was
+  // Factors on the work per sample.
+  double cpu = 1;
+  double latency = 1;
+  double bytes = 1;           // through the source
+  bool even_workers = false;  // all as fast as the fastest
+  bool even_samples = false;  // none takes longer than the usual one
 };
 
+// Per step. The range is what the recorded reads leave open: latency or bandwidth.
 struct Predicted {
   double step_ns = 0;  // all of it
   double wait_ns = 0;
+  double least_ns = 0, most_ns = 0;  // of the step
+};
+
+// What a remedy saves per step. Where replay and measurement of the run as it was differ by more
+// than 10 % of the step, the range spans gains against either.
+struct Gain {
+  double ns = 0;
+  double least_ns = 0, most_ns = 0;
 };
 
 class LoaderModel {
  public:
-  LoaderModel(const LoaderView& view, const View& source, bool waits_for_disk);
+  // Both must outlive it.
+  LoaderModel(const LoaderView& view, const View& source);
 
-  // Replays the recorded times under a remedy.
   Predicted predict(const Remedy& remedy) const;
-  Scales scales(int workers, double work_scale) const;
+  Gain gain(const Remedy& remedy) const;
 
-  double measured_step_ns() const { return step_ns_ + wait_ns_; }
-  double free_step_ns() const { return s_; }  // with all cores to itself
-  double work_ns() const { return w_; }       // of a batch, alone on its cores
-  double work_hidden() const;                 // of it, that the workers there are do during a step
+  double measured_step_ns() const { return view_.step_ns + view_.wait_ns; }
+  double free_step_ns() const { return free_step_ns_; }  // with all cores to itself
+  double work_ns() const;                                // of a batch, alone on its cores
+  const Predicted& as_it_was() const { return as_it_was_; }
+  double unexplained_ns() const { return measured_step_ns() - as_it_was_.step_ns; }  // of the step
+  bool fits() const;         // to within 10 % of the step
   int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
-  bool computes_on_host() const { return threads_ > 0; }
+  bool computes_on_host() const { return setting_.kernel_threads > 0; }
 
  private:
-  double share(int workers) const;    // r
-  double running(int workers) const;  // at once while nothing else runs
+  void take_samples();
+  void calibrate();
+  Predicted replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns = nullptr) const;
 
-  std::vector<std::uint64_t> service_ns_, steps_ns_;
-  std::int64_t batch_ = 1;
-  int workers_ = 1, prefetch_ = 2, cores_ = 0, threads_ = 0;
-  bool waits_for_disk_ = false;
-  double step_ns_ = 0, wait_ns_ = 0, s_ = 0, w_ = 0;
-  std::size_t steps_ = 0;
+  const LoaderView& view_;
+  std::vector<double> steps_ns_;                               // on free cores, without their waits
+  std::vector<double> cpu_ns_, blocked_ns_, bytes_, readers_;  // by sample
+  ReplaySetting setting_;                                      // as it ran
+  std::size_t steps_ = 0;                                      // to replay
+  double free_step_ns_ = 0;
+  double usual_ns_ = 0;  // of a sample: the median
+  Predicted as_it_was_;
 };
 
 }  // namespace warpstep::profiler

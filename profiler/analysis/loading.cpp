@@ -10,10 +10,12 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
 #include <tuple>
 
 #include "engine/core/text.h"
-#include "profiler/analysis/loader_model.h"
+#include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -22,6 +24,7 @@ namespace {
 constexpr std::size_t longest = 128;
 constexpr double one_in_p = 0.9;  // of all waiting
 constexpr double least = 0.02;    // of a step: what counts as a stall
+constexpr double most_of = 0.7;   // of a sum: what few parts may have
 
 }  // namespace
 
@@ -55,10 +58,29 @@ int rank_of(const std::string& stage) {
   return stage == "pixels" ? 11 : stage == "copy" ? 12 : 10;
 }
 
+// By the sums that a loader keeps: CPU time over time of the workers' work; 0: not known.
+double counted_cpu_share(const Session& session) {
+  double work = 0;
+  for (const auto& [name, value] : fields::child(session.loader, "stages_ns").items())
+    if (name != "wait" && value.is_number()) work += value.get<double>();
+  return work > 0 ? std::clamp(fields::number(session.loader, "cpu_ns") / work, 0.0, 1.0) : 0;
+}
+
+// A sample as its spans have it.
+struct Made {
+  SampleTime time;
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  ReadTime read;      // all of the sample's reads; none: no time
+  double off_ns = 0;  // not on a core
+
+  double read_ns() const { return static_cast<double>(read.end_ns - read.begin_ns); }
+};
+
 struct Collected {
-  std::vector<std::string> stages;                               // as first met
-  std::vector<WorkerRow> rows;                                   // of threads that loaded
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> samples;  // ticket, service time
+  std::vector<std::string> stages;  // as first met
+  std::vector<WorkerRow> rows;      // of threads that loaded
+  std::vector<Made> made;
+  bool knows_cpu = true;  // of each sample
 
   std::size_t stage(const std::string& name) {
     const auto at = std::find(stages.begin(), stages.end(), name);
@@ -74,12 +96,18 @@ void add_stage(Collected& all, WorkerRow& row, const std::string& name, std::uin
   row.stage_ns[stage] += ns;
 }
 
+bool is_cpu_counter(const Session& session, const Span& span) {
+  return session.kind(span) == Kind::counter && session.name(span.name) == "worker cpu ns";
+}
+
 // By thread, then by begin, a sample before its first stage even when that is all of it.
 std::vector<Span> loader_spans(const Session& session) {
   std::vector<Span> spans;
   for (const Span& span : session.spans) {
     const Kind kind = session.kind(span);
-    if (kind != Kind::sample && kind != Kind::stage && kind != Kind::idle) continue;
+    if (kind != Kind::sample && kind != Kind::stage && kind != Kind::idle &&
+        !is_cpu_counter(session, span))
+      continue;
     // The loader of an evaluation may make its first batches meanwhile.
     if (!session.threads[span.thread].name.starts_with("test loader")) spans.push_back(span);
   }
@@ -99,36 +127,93 @@ std::uint64_t within_windows(const View& view, const Span& span) {
   return ns;
 }
 
-Collected collect(const View& source) {
-  const Session& session = source.session;
-  Collected all;
-  std::map<std::uint32_t, std::size_t> row_of_thread;
-  const std::vector<Span> spans = loader_spans(session);
-  const Span* sample = nullptr;
-  for (const Span& span : spans) {
-    const Kind kind = session.kind(span);
-    const auto [at, is_new] = row_of_thread.try_emplace(span.thread, all.rows.size());
+// Gives the CPU time of a worker's claim to its samples: what it was off a core first to their
+// reads, the rest to all of their time.
+void share_cpu(std::span<Made> claim, double cpu_ns) {
+  double wall = 0, reading = 0;
+  for (const Made& made : claim) {
+    wall += static_cast<double>(made.end_ns - made.begin_ns);
+    reading += made.read_ns();
+  }
+  if (wall <= 0) return;
+  const double off = std::max(0.0, wall - cpu_ns);
+  const double in_reads = std::min(off, reading), elsewhere = off - in_reads;
+  for (Made& made : claim) {
+    const double time = static_cast<double>(made.end_ns - made.begin_ns);
+    const double rest = wall > reading ? (time - made.read_ns()) / (wall - reading) : 0;
+    made.off_ns = elsewhere * rest + (reading > 0 ? in_reads * made.read_ns() / reading : 0);
+  }
+}
+
+// The spans of one thread after the other.
+class Collector {
+ public:
+  Collector(const View& source, Collected& all) : source_(source), all_(all) {}
+
+  void add(const Span& span) {
+    const Session& session = source_.session;
+    const auto [at, is_new] = row_of_thread_.try_emplace(span.thread, all_.rows.size());
     if (is_new) {
-      all.rows.push_back({.thread = session.threads[span.thread].name});
-      sample = nullptr;
+      all_.rows.push_back({.thread = session.threads[span.thread].name});
+      sample_ = nullptr;
+      claim_ = all_.made.size();
     }
-    WorkerRow& row = all.rows[at->second];
+    row_ = at->second;
+    const Kind kind = session.kind(span);
+    if (kind == Kind::sample) add_sample(span);
+    if (kind == Kind::stage) add_stage_of(span);
+    if (kind == Kind::idle) all_.rows[row_].idle_ns += within_windows(source_, span);
+    if (kind != Kind::counter) return;
+    share_cpu(std::span(all_.made).subspan(claim_), static_cast<double>(span.arg));
+    counted_ += all_.made.size() - claim_;
+    claim_ = all_.made.size();
+  }
+
+  std::size_t counted() const { return counted_; }  // samples whose CPU time is known
+
+ private:
+  void add_sample(const Span& span) {
+    sample_ = &span;
+    if (!source_.in_windows(span.begin_ns)) return;
+    WorkerRow& row = all_.rows[row_];
+    ++row.samples;
+    row.busy += static_cast<double>(span.end_ns - span.begin_ns);
+    all_.made.push_back({.time = {.ticket = span.arg, .worker = row_},
+                         .begin_ns = span.begin_ns,
+                         .end_ns = span.end_ns,
+                         .read = {.begin_ns = span.begin_ns, .end_ns = span.begin_ns}});
+  }
+
+  void add_stage_of(const Span& span) {
     const std::uint64_t ns = span.end_ns - span.begin_ns;
-    if (kind == Kind::sample) {
-      sample = &span;
-      if (!source.in_windows(span.begin_ns)) continue;
-      ++row.samples;
-      row.busy += static_cast<double>(ns);
-      all.samples.emplace_back(span.arg, ns);
-    } else if (kind == Kind::stage) {
-      const bool is_within = sample != nullptr && span.end_ns <= sample->end_ns;
-      if (!source.in_windows(is_within ? sample->begin_ns : span.begin_ns)) continue;
-      add_stage(all, row, session.name(span.name), ns);
-      if (!is_within) row.busy += static_cast<double>(ns);
-    } else {
-      row.idle_ns += within_windows(source, span);
+    const bool is_within = sample_ != nullptr && span.end_ns <= sample_->end_ns;
+    if (!source_.in_windows(is_within ? sample_->begin_ns : span.begin_ns)) return;
+    const std::string& name = source_.session.name(span.name);
+    add_stage(all_, all_.rows[row_], name, ns);
+    if (!is_within) {
+      all_.rows[row_].busy += static_cast<double>(ns);
+    } else if (name == "read" && !all_.made.empty()) {
+      ReadTime& read = all_.made.back().read;
+      const std::uint64_t before_ns = read.end_ns - read.begin_ns;
+      if (before_ns == 0) read.begin_ns = span.begin_ns;
+      read.end_ns = read.begin_ns + before_ns + ns;
+      read.bytes += static_cast<double>(span.arg);
     }
   }
+
+  const View& source_;
+  Collected& all_;
+  std::map<std::uint32_t, std::size_t> row_of_thread_;
+  std::size_t row_ = 0, claim_ = 0, counted_ = 0;
+  const Span* sample_ = nullptr;
+};
+
+Collected collect(const View& source) {
+  Collected all;
+  Collector collector(source, all);
+  const std::vector<Span> spans = loader_spans(source.session);
+  for (const Span& span : spans) collector.add(span);
+  all.knows_cpu = collector.counted() > 0 && 10 * collector.counted() >= 9 * all.made.size();
   return all;
 }
 
@@ -141,28 +226,120 @@ std::vector<std::size_t> ranked(const std::vector<std::string>& stages) {
   return order;
 }
 
+// Of the time that a worker's samples were off a core, the share in which it waited for one.
+double delayed_share(const Collected& all, const Contention& contention, std::size_t worker) {
+  double off = 0;
+  for (const Made& made : all.made)
+    if (made.time.worker == worker) off += made.off_ns;
+  const auto thread =
+      std::ranges::find(contention.workers, all.rows[worker].thread, &ThreadTime::thread);
+  if (off <= 0 || thread == contention.workers.end()) return 0;
+  return std::clamp(thread->delay_ns * contention.seconds / off, 0.0, 1.0);
+}
+
+// Of reads in a session that does not have the CPU time of samples.
+double assumed_off_share(const View& source) {
+  const double cpu = counted_cpu_share(source.session);
+  if (cpu > 0) return 1 - cpu;
+  const MetricLevel disk = metric_level(source, "disk busy %");
+  return disk.count > 0 && disk.mean >= 50 ? 1 : 0;
+}
+
+// The parts of each sample's time, and the reads.
+void take_parts(const View& source, Collected& all, LoaderView& view) {
+  const Contention contention = profiler::contention(source);
+  std::vector<double> delayed;
+  for (std::size_t worker = 0; worker < all.rows.size(); ++worker)
+    delayed.push_back(contention.has_delays ? delayed_share(all, contention, worker) : -1);
+  const double assumed_off = assumed_off_share(source);
+  std::vector<ReadTime> reads;
+  for (Made& made : all.made) {
+    SampleTime& time = made.time;
+    const auto wall = static_cast<double>(made.end_ns - made.begin_ns);
+    const double share = delayed[time.worker];
+    // Without the system's account of run queues: a thread that is off its core while it reads is
+    // blocked, else it waits for a core.
+    if (!all.knows_cpu) made.off_ns = std::min(made.read_ns(), wall * assumed_off);
+    time.blocked_ns =
+        share >= 0 ? made.off_ns * (1 - share) : std::min(made.off_ns, made.read_ns());
+    time.delay_ns = made.off_ns - time.blocked_ns;
+    time.cpu_ns = wall - made.off_ns;
+    time.bytes = made.read.bytes;
+    made.read.blocked_ns = time.blocked_ns;
+    reads.push_back(made.read);
+  }
+  count_readers(reads);
+  view.source = fit_source(reads);
+  const double batches = static_cast<double>(all.made.size()) / static_cast<double>(view.batch);
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    SampleTime& time = all.made[i].time;
+    time.readers = reads[i].readers;
+    view.cpu_ns += time.cpu_ns / batches;
+    view.blocked_ns += time.blocked_ns / batches;
+    view.delay_ns += time.delay_ns / batches;
+  }
+}
+
 // In the order of tickets from the first whole batch on.
 void take_samples(Collected& all, LoaderView& view) {
-  std::sort(all.samples.begin(), all.samples.end());
+  std::ranges::stable_sort(all.made, {}, [](const Made& made) { return made.time.ticket; });
   const auto batch = static_cast<std::uint64_t>(view.batch);
-  auto from = std::find_if(all.samples.begin(), all.samples.end(),
-                           [&](const auto& sample) { return sample.first % batch == 0; });
-  if (all.samples.end() - from < view.batch) from = all.samples.begin();
-  for (; from != all.samples.end(); ++from) view.service_ns.push_back(from->second);
+  auto from = std::find_if(all.made.begin(), all.made.end(),
+                           [&](const Made& made) { return made.time.ticket % batch == 0; });
+  if (all.made.end() - from < view.batch) from = all.made.begin();
+  for (; from != all.made.end(); ++from) {
+    view.service_ns.push_back(from->end_ns - from->begin_ns);
+    view.samples.push_back(from->time);
+  }
+}
+
+// Only of workers with enough samples to say.
+void take_slowness(const Collected& all, LoaderView& view) {
+  constexpr std::size_t enough = 8;
+  std::vector<double> medians;
+  for (std::size_t worker = 0; worker < all.rows.size(); ++worker) {
+    std::vector<double> times;
+    for (const Made& made : all.made)
+      if (made.time.worker == worker)
+        times.push_back(static_cast<double>(made.end_ns - made.begin_ns));
+    medians.push_back(times.size() < enough ? 0 : median(std::move(times)));
+  }
+  double fastest = 0;
+  for (const double time : medians)
+    if (time > 0 && (fastest == 0 || time < fastest)) fastest = time;
+  for (std::size_t worker = 0; worker < medians.size(); ++worker)
+    if (medians[worker] > 0) view.by_worker[worker].slowness = medians[worker] / fastest;
+}
+
+// Of the time of samples beyond their median's.
+Concentration tail_of(const std::vector<std::uint64_t>& service_ns) {
+  std::vector<double> beyond(service_ns.begin(), service_ns.end());
+  const double usual = median(beyond);
+  double sum = 0, all = 0;
+  for (double& ns : beyond) {
+    all += ns;
+    ns = std::max(0.0, ns - usual);
+    sum += ns;
+  }
+  if (all <= 0) return {};
+  Concentration tail = concentration(std::move(beyond));
+  tail.beyond_share = sum / all;
+  return tail;
 }
 
 void take_spans(const View& source, LoaderView& view) {
   Collected all = collect(source);
-  if (all.samples.empty() || view.batch < 1) return;
+  if (all.made.empty() || view.batch < 1) return;
   view.has_spans = true;
+  view.knows_cpu = all.knows_cpu;
   const double windows = static_cast<double>(source.windows_ns());
-  const double batches = static_cast<double>(all.samples.size()) / static_cast<double>(view.batch);
+  const double batches = static_cast<double>(all.made.size()) / static_cast<double>(view.batch);
   double busy = 0;
   int workers = 0;
   const std::vector<std::size_t> order = ranked(all.stages);
   view.stage_ns.assign(order.size(), 0.0);
   for (const std::size_t stage : order) view.stages.push_back(all.stages[stage]);
-  for (WorkerRow& row : all.rows) {
+  for (WorkerRow row : all.rows) {
     row.stage_ns.resize(order.size());
     std::vector<std::uint64_t> in_order;
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -177,7 +354,10 @@ void take_spans(const View& source, LoaderView& view) {
   }
   view.work_ns = busy / batches;
   view.workers = workers;
+  take_slowness(all, view);
+  take_parts(source, all, view);
   take_samples(all, view);
+  view.service = tail_of(view.service_ns);
 }
 
 // The sums that a loader keeps at every level: a mean over the run.
@@ -198,30 +378,17 @@ void take_counters(const Session& session, LoaderView& view) {
   }
 }
 
-// Workers record the CPU time of each claim.
-double recorded_cpu_ns(const View& source) {
-  const Session& session = source.session;
-  double sum = 0;
-  for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::counter && session.name(span.name) == "worker cpu ns" &&
-        !session.threads[span.thread].name.starts_with("test loader") &&
-        source.in_windows(span.begin_ns))
-      sum += static_cast<double>(span.arg);
-  return sum;
-}
-
 void take_cpu(const View& source, LoaderView& view) {
-  const Session& session = source.session;
-  double work = 0, cpu = recorded_cpu_ns(source);
-  if (view.has_spans && cpu > 0) {
-    for (const WorkerRow& row : view.by_worker)
-      work += row.busy * static_cast<double>(source.windows_ns());
-  } else {
-    cpu = fields::number(session.loader, "cpu_ns");
-    for (const auto& [name, value] : fields::child(session.loader, "stages_ns").items())
-      if (name != "wait" && value.is_number()) work += value.get<double>();
+  if (view.knows_cpu) {
+    view.cpu_share = std::clamp(view.cpu_ns / view.work_ns, 0.0, 1.0);
+    return;
   }
-  if (work > 0) view.cpu_share = std::clamp(cpu / work, 0.0, 1.0);
+  view.cpu_share = counted_cpu_share(source.session);
+  if (view.has_spans || view.cpu_share <= 0) return;
+  const auto read = std::ranges::find(view.stages, "read");
+  if (read == view.stages.end()) return;
+  view.blocked_ns = std::min(view.stage_ns[static_cast<std::size_t>(read - view.stages.begin())],
+                             (1 - view.cpu_share) * view.work_ns);
 }
 
 void take_queue(const View& source, LoaderView& view) {
@@ -249,6 +416,7 @@ void take_steps(const View& source, LoaderView& view) {
     view.step_ns += static_cast<double>(all - wait) / static_cast<double>(counted.size());
   }
   view.stall_period = stall_period(view.waits_ns, view.step_ns);
+  view.waiting = concentration({view.waits_ns.begin(), view.waits_ns.end()});
 }
 
 }  // namespace
@@ -279,180 +447,27 @@ LoaderView loader_view(const View& source) {
   return view;
 }
 
-namespace {
-
-std::string_view bound_text(Bound bound) {
-  return bound == Bound::cpu ? ", CPU-bound" : bound == Bound::io ? ", I/O-bound" : "";
+Concentration concentration(std::vector<double> parts) {
+  double all = 0;
+  for (const double part : parts) all += part;
+  if (all <= 0) return {};
+  std::ranges::sort(parts, std::ranges::greater{});
+  double sum = 0;
+  std::size_t count = 0;
+  while (sum < most_of * all) sum += parts[count++];
+  return {.share_of_all = static_cast<double>(count) / static_cast<double>(parts.size()),
+          .share_of_sum = sum / all};
 }
 
-// Both parts in the unit of the whole: "12.3 of 41.0 ms".
-std::string part_text(double part, double whole) {
-  const bool in_ms = whole >= 1e6;
-  const double unit = in_ms ? 1e6 : 1e3;
-  return fmt::format("{:.1f} of {:.1f} {}", part / unit, whole / unit, in_ms ? "ms" : "us");
-}
-
-std::string workers_text(const LoaderView& view, const Stall& stall) {
-  const std::string now = counted(view.workers, "worker");
-  if (stall.workers_needed > view.workers)
-    return fmt::format("; {} would hide it (step {}, {:.2f}x)",
-                       counted(stall.workers_needed, "worker"),
-                       quantity(stall.step_with_them_ns, Unit::ns), stall.speedup);
-  const std::string on = view.cores > 0 ? " on " + counted(view.cores, "core") : "";
-  if (stall.best_workers > view.workers && stall.speedup > 1.02)
-    return fmt::format(
-        "; no number of workers hides it{}, but {} would shorten it (step {}, {:.2f}x)", on,
-        counted(stall.best_workers, "worker"), quantity(stall.step_with_best_ns, Unit::ns),
-        stall.speedup);
-  return fmt::format("; more than {} would not help{}", now, on);
-}
-
-std::string rest_text(const LoaderView& view, const Stall& stall) {
-  std::string text;
-  if (view.stall_period > 0)
-    text += fmt::format("; all waiting is in one step of {}", view.stall_period);
-  if (stall.prefetch_needed > 0)
-    text += fmt::format("; a prefetch of {} hides it", stall.prefetch_needed);
-  if (stall.stage_speedup_needed > 1)
-    text += fmt::format("; staying at {}, {} must get {:.2f}x faster",
-                        counted(view.workers, "worker"), stall.stage, stall.stage_speedup_needed);
-  if (std::abs(stall.predicted_wait_ns - stall.wait_ns) > 0.2 * stall.wait_ns)
-    text +=
-        fmt::format("; model and measurement disagree ({} and {}): treat the prediction with care",
-                    quantity(stall.predicted_wait_ns, Unit::ns), quantity(stall.wait_ns, Unit::ns));
-  return text;
-}
-
-}  // namespace
-
-std::string stall_text(const LoaderView& view, const Stall& stall) {
-  if (stall.step_ns <= 0) return "too few steps for loader statistics";
-  std::string text = fmt::format("steps {}-{}: waited {} ({}) for the loader", stall.first_step,
-                                 stall.last_step, part_text(stall.wait_ns, stall.step_ns),
-                                 quantity(stall.wait_ns / stall.step_ns, Unit::share));
-  if (view.work_ns <= 0) return text + "; its workers were not recorded.";
-  if (!stall.stage.empty())
-    text += fmt::format("; {} is {} of {} worker time per batch{}", stall.stage,
-                        quantity(stall.stage_share, Unit::share), quantity(view.work_ns, Unit::ns),
-                        bound_text(stall.bound));
-  if (!stall.is_stalled) return text + "; loading overlaps with computing.";
-  return text + workers_text(view, stall) + rest_text(view, stall) + ".";
-}
-
-namespace {
-
-constexpr double least_share = 0.02;  // of a step: less waiting is no stall
-constexpr int longest_curve = 64;
-
-double busy_workers(const LoaderView& view) {
-  const double step = view.step_ns + view.wait_ns;
-  return step > 0 ? std::min<double>(view.workers, view.work_ns / step) : 0;
-}
-
-// What limits workers: the CPU when their CPU time is near their wall time. Without that figure the
-// process's CPU time bounds it from above; where the host computes, kernels are part of that.
-Bound find_bound(const LoaderView& view, const Stall& stall, const View& source) {
-  if (view.work_ns <= 0) return Bound::unknown;
-  if (view.cpu_share >= 0.8) return Bound::cpu;
-  if (view.cpu_share > 0 && view.cpu_share <= 0.5) return Bound::io;
-  const MetricLevel process = metric_level(source, "process cpu %");
-  const MetricLevel disk = metric_level(source, "disk busy %");
-  const bool reads = stall.stage == "read";
-  if (reads && disk.count > 0 && disk.mean >= 50) return Bound::io;
-  if (process.count > 0 && process.mean / 100 < 0.5 * busy_workers(view)) return Bound::io;
-  if (!reads && !stall.stage.empty()) return Bound::cpu;
-  // Reading that the disk has no part in copies from the page cache.
-  return disk.count > 0 && disk.mean < 10 ? Bound::cpu : Bound::unknown;
-}
-
-bool hides(const LoaderModel& model, const Predicted& predicted) {
-  return predicted.wait_ns < least_share * model.free_step_ns() &&
-         predicted.step_ns <= (1 + least_share) * model.free_step_ns();
-}
-
-void try_workers(const LoaderModel& model, Stall& stall) {
-  const int most = std::min(model.most_workers(), longest_curve);
-  std::vector<double> steps;
-  for (int k = 1; k <= most; ++k) {
-    const Predicted predicted = model.predict({.workers = k});
-    stall.wait_by_workers_ns.push_back(predicted.wait_ns);
-    steps.push_back(predicted.step_ns);
-    if (stall.workers_needed == 0 && hides(model, predicted)) stall.workers_needed = k;
+double cpu_share_of(const LoaderView& view, const std::string& stage) {
+  double all = 0, own = 0;
+  for (std::size_t i = 0; i < view.stages.size(); ++i) {
+    const double ns = view.stages[i] == "read" ? std::max(0.0, view.stage_ns[i] - view.blocked_ns)
+                                               : view.stage_ns[i];
+    all += ns;
+    if (view.stages[i] == stage) own = ns;
   }
-  const double shortest = *std::min_element(steps.begin(), steps.end());
-  const auto best = std::find_if(steps.begin(), steps.end(),
-                                 [&](double step) { return step <= 1.01 * shortest; });
-  stall.best_workers = static_cast<int>(best - steps.begin()) + 1;
-  stall.step_with_best_ns = *best;
-  stall.step_with_them_ns =
-      stall.workers_needed > 0 ? steps[static_cast<std::size_t>(stall.workers_needed - 1)] : *best;
-  if (stall.step_with_them_ns > 0) stall.speedup = stall.step_ns / stall.step_with_them_ns;
-}
-
-void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall) {
-  constexpr std::array<int, 8> values{2, 3, 4, 6, 8, 16, 32, 64};
-  for (const int prefetch : values) {
-    const Predicted predicted = model.predict({.prefetch = prefetch});
-    stall.wait_by_prefetch_ns.emplace_back(prefetch, predicted.wait_ns);
-    if (stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
-    if (predicted.wait_ns >= least_share * model.free_step_ns()) continue;
-    stall.prefetch_needed = prefetch;
-    stall.step_with_prefetch_ns = predicted.step_ns;
-  }
-}
-
-// From the means first, which the replay may find too little: then twice the way to none at all.
-void try_stage(const LoaderModel& model, Stall& stall) {
-  const double part = stall.stage_share;
-  if (part <= 0) return;
-  const double surplus = 1 - model.work_hidden() / model.work_ns();  // of the work
-  double left = std::min(1.0, 1 - surplus / part);                   // of the stage
-  const auto wait = [&](double of_stage) {
-    return model.predict({.work_scale = 1 - part * (1 - of_stage)}).wait_ns;
-  };
-  for (int tries = 0; left > 0.01 && tries < 12; ++tries, left *= 0.8) {
-    if (wait(left) >= least_share * model.free_step_ns()) continue;
-    stall.stage_speedup_needed = 1 / left;
-    return;
-  }
-}
-
-void find_stage(const LoaderView& view, Stall& stall) {
-  const auto longest = std::max_element(view.stage_ns.begin(), view.stage_ns.end());
-  if (longest == view.stage_ns.end() || *longest <= 0 || view.work_ns <= 0) return;
-  stall.stage = view.stages[static_cast<std::size_t>(longest - view.stage_ns.begin())];
-  stall.stage_share = std::min(1.0, *longest / view.work_ns);
-}
-
-}  // namespace
-
-Stall diagnose(const LoaderView& view, const View& source) {
-  Stall stall;
-  const Session& session = source.session;
-  const std::vector<std::size_t>& counted = source.counted;
-  if (!counted.empty()) {
-    stall.first_step = session.steps[counted.front()].step;
-    stall.last_step = session.steps[counted.back()].step;
-  }
-  // A run's first step always waits for the first batch: alone it says nothing about the loader.
-  if (source.recorded.size() == 0 && session.steps.size() < 2) {
-    stall.text = stall_text(view, stall);
-    return stall;
-  }
-  stall.wait_ns = view.wait_ns;
-  stall.step_ns = view.step_ns + view.wait_ns;
-  stall.is_stalled = stall.step_ns > 0 && stall.wait_ns >= least_share * stall.step_ns;
-  find_stage(view, stall);
-  stall.bound = find_bound(view, stall, source);
-  if (view.work_ns > 0 && stall.step_ns > 0) {
-    const LoaderModel model(view, source, stall.bound == Bound::io);
-    stall.predicted_wait_ns = model.predict({}).wait_ns;
-    try_workers(model, stall);
-    try_prefetch(model, view, stall);
-    if (stall.is_stalled) try_stage(model, stall);
-  }
-  stall.text = stall_text(view, stall);
-  return stall;
+  return all > 0 ? own / all : 0;
 }
 
 }  // namespace warpstep::profiler

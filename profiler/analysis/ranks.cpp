@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/core/error.h"
-#include "profiler/analysis/compare_bootstrap.h"
+#include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 

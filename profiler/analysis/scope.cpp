@@ -84,6 +84,7 @@ ProgramCall call_of(const Json& json) {
                    .op = fields::text(json, "op"),
                    .implementation = fields::text(json, "implementation"),
                    .phase = phase_of(json),
+                   .source = fields::text(json, "source"),
                    .flops = std::max(0.0, fields::number(json, "flops")),
                    .bytes = std::max(0.0, fields::number(json, "bytes"))};
   const Json& in = fields::child(json, "in");
@@ -299,7 +300,7 @@ int usable_cores(const Session& session) {
   double count = fields::number(session.loader, "cores");
   if (count <= 0) count = fields::number(fields::child(session.stamp, "cpu"), "cores");
   const double quota = fields::number(fields::child(session.stamp, "cgroup"), "cpu_quota_cores");
-  if (quota > 0 && (count <= 0 || quota < count)) count = std::max(1.0, std::floor(quota));
+  if (quota > 0 && (count <= 0 || quota < count)) count = std::max(1.0, std::ceil(quota));
   return static_cast<int>(std::clamp(count, 0.0, 4096.0));
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/modules.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -55,21 +56,14 @@ std::string peaks_text(const Peaks& peaks) {
 
 // In this order below.
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
-  return {run_table(analysis.run),
-          slow_steps_table(analysis.slow_steps),
-          breakdown_table(analysis),
-          steps_table(session, analysis),
-          layers_table(analysis),
-          calls_table(analysis),
-          ops_table(analysis),
-          kernels_table(analysis),
-          host_table(analysis),
-          memory_table(analysis),
-          loader_table(analysis),
-          stalls_table(analysis),
-          critical_path_table(analysis),
-          findings_table(analysis),
-          devices_table(session, analysis),
+  return {run_table(analysis.run),      slow_steps_table(analysis.slow_steps),
+          breakdown_table(analysis),    steps_table(session, analysis),
+          modules_table(analysis.work), layers_table(analysis),
+          calls_table(analysis),        ops_table(analysis),
+          kernels_table(analysis),      host_table(analysis),
+          memory_table(analysis),       loader_table(analysis),
+          stalls_table(analysis),       critical_path_table(analysis),
+          findings_table(analysis),     devices_table(session, analysis),
           samples_table(session)};
 }
 
@@ -171,6 +165,7 @@ Table calls_table(const Analysis& analysis) {
                {"phase", "phase"},
                {"inputs", "inputs"},
                {"implementation", "implementation"},
+               {"source", "line of the model"},
                {"count", "runs", Unit::count},
                {"ns", "median", Unit::ns},
                {"p95_ns", "95th percentile", Unit::ns},
@@ -195,6 +190,7 @@ Table calls_table(const Analysis& analysis) {
                           known(row.phase),
                           known(row.inputs),
                           known(row.implementation),
+                          known(row.source),
                           cell(row.count),
                           row.ns,
                           row.p95_ns,
@@ -388,11 +384,14 @@ Table findings_table(const Analysis& analysis) {
                {"advice", "advice"},
                {"flag", "option"},
                {"gain_ns", "gain per step", Unit::ns},
+               {"gain_least_ns", "at least", Unit::ns},
+               {"gain_most_ns", "at most", Unit::ns},
                {"run_gain_ns", "gain of the run", Unit::ns}},
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
-                          known(finding.flag), known(finding.gain_ns), known(finding.run_gain_ns)});
+                          known(finding.flag), known(finding.gain_ns), known(finding.gain_least_ns),
+                          known(finding.gain_most_ns), known(finding.run_gain_ns)});
   return table;
 }
 

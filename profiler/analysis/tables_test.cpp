@@ -50,9 +50,9 @@ void expect_sound(const std::vector<Table>& all) {
     for (const auto& row : t.rows) EXPECT_EQ(row.size(), t.columns.size()) << t.key;
     EXPECT_EQ(to_json(t).size(), t.rows.size());
   }
-  EXPECT_THAT(keys, ElementsAre("whole_run", "slow_steps", "breakdown", "steps", "layers", "calls",
-                                "ops", "kernels", "host", "memory", "loader", "stalls",
-                                "critical_path", "findings", "devices", "samples"));
+  EXPECT_THAT(keys, ElementsAre("whole_run", "slow_steps", "breakdown", "steps", "modules",
+                                "layers", "calls", "ops", "kernels", "host", "memory", "loader",
+                                "stalls", "critical_path", "findings", "devices", "samples"));
 }
 
 TEST(Tables, AreAllThereEvenForNothing) {
@@ -74,6 +74,7 @@ TEST(Tables, ShowABreakdownThatAddsUp) {
             "DataLoader            200 us             22.2 %\n"
             "Sync wait               0 ns              0.0 %\n"
             "CPU                  70.0 us              7.8 %\n"
+            "Core wait               0 ns              0.0 %\n"
             "Other                 210 us             23.3 %\n"
             "Total                 900 us            100.0 %\n");
   EXPECT_THAT(t.note, HasSubstr("4 steps, from spans"));

@@ -12,7 +12,9 @@ namespace warpstep::profiler::testing {
 struct Planned {
   int calls = 10, steps = 60, windows = 1;
   double call_us = 500, noise = 0.015;  // lognormal
+  double small_us = 0;                  // of the third call; 0: like the others
   double slower = 1;                    // of the third call
+  double speed = 1;                     // all times by this
   double wait_us = 0;
   bool gpu = false;
 };
@@ -44,8 +46,8 @@ inline Session planned(const Planned& plan, std::uint32_t seed) {
     double kernels = 0;
     now += plan.wait_us;
     for (int c = 0; c < plan.calls; ++c) {
-      const double us =
-          plan.call_us * (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
+      const double us = plan.speed * (c == 2 && plan.small_us > 0 ? plan.small_us : plan.call_us) *
+                        (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
       const auto call = static_cast<std::uint32_t>(c);
       if (plan.gpu) {
         builder.launch(begin + 1, begin + 2, What::kernel, "k", now, now + us, 7, call + 1);

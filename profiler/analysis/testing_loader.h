@@ -18,6 +18,8 @@ struct LoaderCase {
   std::vector<std::pair<std::string, double>> stages{{"read", 2'050}, {"decode", 14'555}};  // us
   std::string encoding = "png", normalize = "device", tier = "decoded";
   bool can_pack = true;
+  bool has_cpu = false;     // the CPU time of each sample is recorded: all stages but "read"
+  std::uint64_t bytes = 0;  // of each read
   // Of batch b's samples, all stages.
   std::function<double(int batch)> scale = [](int) { return 1.0; };
 };
@@ -52,19 +54,24 @@ inline SessionBuilder loader_session(const LoaderCase& c) {
       if (gate > *first) builder.span(Kind::idle, "idle", *first, gate, thread);
       const double begin = std::max(*first, gate);
       double at = begin;
+      double cpu_us = 0;
       for (const auto& [name, us] : c.stages) {
-        builder.span(Kind::stage, name, at, at + us * c.scale(b), thread);
+        builder.span(Kind::stage, name, at, at + us * c.scale(b), thread, c.bytes);
         at += us * c.scale(b);
+        if (name != "read") cpu_us += us * c.scale(b);
       }
       builder.span(Kind::sample, "sample", begin, at, thread,
                    static_cast<std::uint64_t>(b * c.batch + row));
+      if (c.has_cpu)
+        builder.span(Kind::counter, "worker cpu ns", at, at, thread,
+                     static_cast<std::uint64_t>(1000 * cpu_us));
       *first = at;
       ready = std::max(ready, at);
     }
     const double begin = now, wait = std::max(0.0, ready - now);
     builder.span(Kind::wait, "wait for data", begin, begin + wait, 0,
                  static_cast<std::uint64_t>(b));
-    builder.span(Kind::counter, "batches ready", begin + wait, begin + wait, 0, 1);
+    builder.span(Kind::counter, "batches ready", begin, begin, 0, wait > 0 ? 0 : 1);
     now += wait;
     taken.push_back(now);
     now += c.step_us;

@@ -108,11 +108,48 @@ TEST(Trust, TellsOfThrottlingButNotOfIdleness) {
 TEST(Trust, TellsOfOtherPrograms) {
   SessionBuilder builder = quiet();
   builder.raw().stamp["cpu"]["cores"] = 4;
-  builder.sample("cpu %", 50, 74).sample("process cpu %", 50, 200);
+  builder.sample("cpu %", 50, 59).sample("process cpu %", 50, 200);
   EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("other programs"))));
+  EXPECT_FALSE(trust_of(builder).is_disturbed);
   builder.raw().samples.clear();
-  builder.sample("cpu %", 50, 75).sample("process cpu %", 50, 200);
-  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 25.0 %")));
+  builder.sample("cpu %", 50, 60).sample("process cpu %", 50, 200);
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 10.0 %")));
+  EXPECT_TRUE(trust_of(builder).is_disturbed);
+}
+
+TEST(Trust, TellsOfAQuotaAndOfShortMemory) {
+  SessionBuilder builder = quiet();
+  builder.sample("cpu periods/s", 50, 10).sample("cpu throttled periods/s", 50, 0.09);
+  builder.sample("memory pressure %", 50, 0.9);
+  EXPECT_FALSE(trust_of(builder).is_disturbed);
+  SessionBuilder quota = quiet();
+  quota.sample("cpu periods/s", 50, 10).sample("cpu throttled periods/s", 50, 0.1);
+  EXPECT_THAT(trust_of(quota).notes, Contains(HasSubstr("quota stopped the run in 1.0 %")));
+  EXPECT_TRUE(trust_of(quota).is_disturbed);
+  SessionBuilder memory = quiet();
+  memory.sample("memory pressure %", 50, 1);
+  EXPECT_THAT(trust_of(memory).notes, Contains(HasSubstr("waited for it 1.0 %")));
+  EXPECT_TRUE(trust_of(memory).is_disturbed);
+}
+
+TEST(Trust, TellsOfCallsAboveTheMeasuredPeak) {
+  for (const char* const implementation : {"gemm", "winograd 4x4, AVX2"}) {
+    SessionBuilder builder = quiet();
+    builder.raw().program["calls"] = Json::array({Json::object(),
+                                                  {{"title", "c"},
+                                                   {"op", "linear"},
+                                                   {"implementation", implementation},
+                                                   {"flops", 1e6},
+                                                   {"bytes", 0}}});
+    builder.raw().peaks = {{"flops_per_second", {{"fp32", 1e12}}}, {"bytes_per_second", 1e9}};
+    const bool is_too_fast = std::string(implementation) == "gemm";  // 1 us of peak in 0.5 us
+    const Trust trust = analyse(builder.build()).trust;
+    EXPECT_EQ(trust.is_disturbed, is_too_fast);
+    if (is_too_fast) {
+      EXPECT_THAT(trust.notes,
+                  Contains(HasSubstr("1 call computed faster than the measured peak")));
+    }
+  }
 }
 
 TEST(Trust, CopesWithAnEmptySession) {

@@ -258,6 +258,7 @@ CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& ti
               .op = call.op,
               .phase = call.phase,
               .implementation = call.implementation,
+              .source = call.source,
               .inputs = call.inputs,
               .flops = call.flops,
               .bytes = call.bytes};
@@ -547,6 +548,7 @@ Work find_work(const View& view) {
   work.ops = op_rows(work.calls, view.recorded);
   work.kernels = kernel_rows(view, calls);
   work.host = host_rows(view);
+  work.steps = view.recorded.size();
   double of_calls = 0;
   for (const CallTimes& call : times.calls) of_calls += static_cast<double>(call.kernels_ns);
   work.attributed = ratio(of_calls, of_calls + static_cast<double>(times.others.kernels_ns));

@@ -39,6 +39,7 @@ struct CallRow {
   int call = -1;
   std::string title, layer, op, phase;  // phase: forward, loss, data_grad, weight_grad, update
   std::string implementation;
+  std::string source;          // line of the model: "models/mlp.cpp:6"; may be empty
   std::string inputs;          // "f32 128x32x32x3, f32 8x3x3x3"
   std::uint64_t count = 0;     // runs in the windows
   std::uint64_t total_ns = 0;  // of them: kernels' time, on the host the call's own
@@ -95,6 +96,7 @@ struct Work {
   std::vector<KernelRow> kernels;
   std::vector<HostRow> host;
   double attributed = 0;  // of 1: of the device's kernel time
+  std::size_t steps = 0;  // recorded ones, which the totals are over
 };
 Work find_work(const View& view);
 

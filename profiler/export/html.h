@@ -10,6 +10,7 @@
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compare.h"
+#include "profiler/analysis/intervals.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/table.h"
 #include "profiler/session/session.h"
@@ -28,9 +29,10 @@ std::string policy_source(std::string_view sha256_hex);
 constexpr std::size_t table_rows = 500;  // of one table in the page; what is more is said so
 
 struct TableStyle {
-  bool titled = false;  // with a heading; those of a chart are named by it
-  bool filter = false;  // a field that narrows the rows
-  int code = -1;        // this column holds names from code
+  bool titled = false;           // with a heading; those of a chart are named by it
+  bool filter = false;           // a field that narrows the rows
+  int code = -1;                 // this column holds names from code
+  std::string_view sorted = {};  // key of the column that the rows are sorted by, largest first
 };
 // With a caption, scopes, and the keys and base units for sorting and CSV.
 std::string table(const Table& data, const TableStyle& style = {});
@@ -47,7 +49,7 @@ std::string bar(std::string_view css, double x, double y, double width, double h
 // that nothing leaves the chart.
 std::string text(double x, double y, std::string_view content, std::string_view css = "",
                  std::string_view anchor = {});
-// A line across the chart with its value above it at the left.
+// A line across the chart with its value left of it, in the gutter of a Chart that has one.
 std::string grid_line(double y, std::string_view label);
 std::string vertical(std::string_view css, double x, double top, double bottom);
 
@@ -70,9 +72,19 @@ struct Chart {
   std::string legend;           // HTML below the title
   std::string table;            // the same numbers
   bool is_interactive = false;  // it has links or is changed by the script
+  bool has_gutter = false;      // room at the left for the values of grid lines
 };
 std::string chart(const Chart& chart);
 std::string legend_item(std::string_view css, std::string_view label);
+
+// What a run did besides its steps, for charts over its time.
+struct RunMark {
+  Interval time;
+  bool is_evaluation = false;  // else a checkpoint
+};
+std::vector<RunMark> run_marks_of(const Session& session);  // at most 200, in order
+// Items of a legend for windows and for the marks that the session has.
+std::string marks_legend(const Session& session);
 
 // Ticks at 1, 2 or 5 times a power of ten from 0 to at most `high`: `count` to twice as many.
 std::vector<double> ticks(double high, int count = 3);
@@ -105,7 +117,9 @@ std::string run_part(const Analysis& analysis);
 std::string steps_part(const Session& session, const Analysis& analysis);
 std::string findings_part(const Session& session, const Analysis& analysis);
 std::string cards_part(const Session& session, const Analysis& analysis);
-std::string layers_part(const Analysis& analysis);
+std::string layers_part(const Session& session, const Analysis& analysis);
+// The tree of modules as nested rows that fold; empty if no call has a time.
+std::string modules_tree(const Work& work);
 std::string roofline(const Work& work);
 std::string kernels_part(const Analysis& analysis);
 std::string ops_part(const Analysis& analysis);

@@ -112,8 +112,8 @@ std::string policy_source(std::string_view sha256_hex) {
 std::string section(std::string_view id, std::string_view title, const std::string& lead,
                     const std::string& body) {
   return fmt::format(
-      "<section id=\"{0}\" aria-labelledby=\"{0}-title\">\n<h2 id=\"{0}-title\">{1}</h2>\n{2}{3}"
-      "</section>\n",
+      "<section id=\"{0}\" aria-labelledby=\"{0}-title\">\n<details class=\"fold\" open>"
+      "<summary><h2 id=\"{0}-title\">{1}</h2></summary>\n{2}{3}</details></section>\n",
       id, escaped(title), lead.empty() ? "" : fmt::format("<p class=\"lead\">{}</p>\n", lead),
       body);
 }
@@ -179,11 +179,13 @@ std::string row_html(const Table& data, const std::vector<Cell>& row,
   return html + "</tr>\n";
 }
 
-std::string head(const Table& data, const std::vector<bool>& numbers) {
+std::string head(const Table& data, const std::vector<bool>& numbers, std::string_view sorted) {
   std::string html = "<thead><tr>";
   for (std::size_t i = 0; i < data.columns.size(); ++i)
-    html += fmt::format("<th scope=\"col\" data-k=\"{}\"{}>{}</th>", escaped(data.columns[i].key),
-                        numbers[i] ? " class=\"n\"" : "", escaped(data.columns[i].title));
+    html += fmt::format("<th scope=\"col\" data-k=\"{}\"{}{}>{}</th>", escaped(data.columns[i].key),
+                        numbers[i] ? " class=\"n\"" : "",
+                        data.columns[i].key == sorted ? " aria-sort=\"descending\"" : "",
+                        escaped(data.columns[i].title));
   return html + "</tr></thead>\n";
 }
 
@@ -218,8 +220,8 @@ std::string table(const Table& data, const TableStyle& style) {
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}, table\">\n<table "
       "data-key=\"{1}\"{5}><caption{2}><b>{0}</b>{3}</caption>\n{4}<tbody>\n",
       title, escaped(data.key), style.titled ? " class=\"hidden\"" : "",
-      style.titled || note.empty() ? "" : fmt::format(" {}", escaped(note)), head(data, numbers),
-      has_long(data, style.code) ? " class=\"long\"" : "");
+      style.titled || note.empty() ? "" : fmt::format(" {}", escaped(note)),
+      head(data, numbers, style.sorted), has_long(data, style.code) ? " class=\"long\"" : "");
   for (std::size_t i = 0; i < std::min(data.rows.size(), table_rows); ++i)
     html += row_html(data, data.rows[i], numbers, style.code);
   return html + "</tbody></table>\n</div>\n</div>\n";
@@ -279,7 +281,10 @@ std::string text(double x, double y, std::string_view content, std::string_view 
 std::string grid_line(double y, std::string_view label) {
   return fmt::format("<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{0}\" y2=\"{0}\"/>",
                      number(y)) +
-         text(0, y - 3, label, "tick", "start");
+         (label.empty() ? ""
+                        : fmt::format("<text class=\"tick\" x=\"0\" y=\"{}\" dx=\"-6\" "
+                                      "text-anchor=\"end\">{}</text>",
+                                      number(y + 4), escaped(label)));
 }
 
 std::string vertical(std::string_view css, double x, double top, double bottom) {
@@ -312,15 +317,15 @@ std::string legend_item(std::string_view css, std::string_view label) {
 }
 
 std::string chart(const Chart& chart) {
-  std::string html = fmt::format("<figure class=\"chart\" id=\"{}\">\n<figcaption><h3>{}</h3>",
-                                 chart.id, escaped(chart.title));
+  std::string html = fmt::format("<figure class=\"chart{}\" id=\"{}\">\n<figcaption><h3>{}</h3>",
+                                 chart.has_gutter ? " gutter" : "", chart.id, escaped(chart.title));
   if (!chart.legend.empty()) html += "<div class=\"legend\">" + chart.legend + "</div>";
   html += fmt::format(
       "</figcaption>\n<svg class=\"plot\" role=\"{0}\" aria-labelledby=\"{1}-t {1}-d\" "
       "width=\"100%\" height=\"{2}\"><title id=\"{1}-t\">{3}</title><desc id=\"{1}-d\">{4}</desc>"
       "\n{5}</svg>\n",
       chart.is_interactive ? "group" : "img", chart.id, chart.height, escaped(chart.title),
-      escaped(chart.summary), chart.body);
+      escaped(chart.summary), chart.body, chart.has_gutter ? " gutter" : "");
   return html + "<details class=\"data\"><summary>Numbers</summary>\n" + chart.table +
          "</details>\n</figure>\n";
 }
@@ -501,7 +506,8 @@ std::string roofline(const Work& work) {
                 .height = static_cast<int>(height),
                 .body = Plot(work, calls).body(),
                 .legend = legend,
-                .table = table(points_table(calls))});
+                .table = table(points_table(calls)),
+                .has_gutter = true});
 }
 
 }  // namespace warpstep::profiler::html

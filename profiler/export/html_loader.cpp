@@ -15,40 +15,45 @@ namespace {
 constexpr std::size_t histogram_bins = 32;
 constexpr std::size_t queue_points = 600;
 
-// Rows are workers, columns stages and idling; darker is more of the worker's time.
+// Rows are workers, columns stages, idling, waiting for a core, and what is in none of them; darker
+// is more of the worker's time.
 std::string heat_map(const Analysis& analysis) {
   const LoaderView& view = analysis.loader;
   if (view.by_worker.empty()) return "";
   constexpr int row_height = 30, first = 22;
-  const double columns = static_cast<double>(view.stages.size() + 2);
+  std::vector<std::string> titles = view.stages;
+  for (const char* const rest : {"idle", "no core", "other"}) titles.emplace_back(rest);
+  const double columns = static_cast<double>(titles.size() + 1);
   std::string body;
-  for (std::size_t i = 0; i <= view.stages.size(); ++i)
-    body += text((static_cast<double>(i) + 1.5) / columns, 14,
-                 i < view.stages.size() ? view.stages[i] : "idle", "tick", "middle");
+  for (std::size_t i = 0; i < titles.size(); ++i)
+    body += text((static_cast<double>(i) + 1.5) / columns, 14, titles[i], "tick", "middle");
   for (std::size_t row = 0; row < view.by_worker.size(); ++row) {
     const WorkerRow& worker = view.by_worker[row];
     const double y = first + static_cast<double>(row) * row_height;
-    std::vector<std::uint64_t> ns = worker.stage_ns;
-    ns.resize(view.stages.size());
-    ns.push_back(worker.idle_ns);
+    std::vector<std::uint64_t> stages = worker.stage_ns;
+    stages.resize(view.stages.size());
+    const WorkerParts parts =
+        worker_parts(worker.thread, stages, worker.idle_ns, analysis.contention);
+    std::vector<double> ns = parts.stage_ns;
+    ns.insert(ns.end(), {parts.idle_ns, parts.core_wait_ns, parts.other_ns});
     double sum = 0;
-    for (const std::uint64_t part : ns) sum += static_cast<double>(part);
+    for (const double part : ns) sum += part;
     body += text(0, y + 19, worker.thread, "lane", "start");
     for (std::size_t i = 0; i < ns.size() && sum > 0; ++i) {
-      const double share = static_cast<double>(ns[i]) / sum;
+      const double share = ns[i] / sum;
       const int level = static_cast<int>(std::min(share * 5, 4.0));
       const double x = (static_cast<double>(i) + 1) / columns;
-      body += bar(
-          fmt::format("heat h{}", level), x, y, 1 / columns, row_height,
-          fmt::format("{}, {}: {}", worker.thread, i < view.stages.size() ? view.stages[i] : "idle",
-                      quantity(static_cast<double>(ns[i]), Unit::ns)));
+      body += bar(fmt::format("heat h{}", level), x, y, 1 / columns, row_height,
+                  fmt::format("{}, {}: {}", worker.thread, titles[i], quantity(ns[i], Unit::ns)));
       body += text(x + 0.5 / columns, y + 19, fmt::format("{:.0f} %", share * 100),
                    fmt::format("heat-text h{}", level), "middle");
     }
   }
   return chart({.id = "workers",
                 .title = "What each worker's time goes to",
-                .summary = "A row per worker, a column per stage; the share of the worker's time.",
+                .summary = "A row per worker, a column per stage; the share of the worker's time. "
+                           "\"No core\": it was ready to run and waited for one, by the kernel's "
+                           "count; of one stage that is an average.",
                 .height = first + row_height * static_cast<int>(view.by_worker.size()),
                 .body = body,
                 .table = table(loader_table(analysis))});
@@ -153,8 +158,9 @@ std::string wait_curve(const Curve& curve) {
                 .title = curve.title,
                 .summary = "Replayed with the recorded times of samples and steps.",
                 .height = static_cast<int>(base) + 22,
-                .body = line("l-main", points, base) + body + marks,
-                .table = table(data)});
+                .body = body + line("l-main", points, base) + marks,
+                .table = table(data),
+                .has_gutter = true});
 }
 
 std::string queue_chart(const LoaderView& view) {
@@ -183,10 +189,11 @@ std::string queue_chart(const LoaderView& view) {
                                        "taken.",
                                        view.queue_depth),
                 .height = static_cast<int>(base) + 20,
-                .body = grid_line(top, fmt::format("{} ready", most)) +
+                .body = grid_line(top, fmt::format("{} ready", most)) + grid_line(base, "0") +
                         area("queue", points, base, base) + text(0, base + 16, "0", "tick") +
                         text(1, base + 16, quantity(range, Unit::ns), "tick"),
-                .table = table(data)});
+                .table = table(data),
+                .has_gutter = true});
 }
 
 }  // namespace

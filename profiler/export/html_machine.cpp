@@ -178,7 +178,8 @@ std::string memory_chart(const MemoryTimeline& memory) {
        .height = static_cast<int>(memory_base) + 22,
        .body = body,
        .legend = legend,
-       .table = table(curve_table(memory))});
+       .table = table(curve_table(memory)),
+       .has_gutter = true});
 }
 
 }  // namespace
@@ -197,7 +198,7 @@ std::string memory_part(const Analysis& analysis) {
   std::string body = memory_chart(memory);
   const Table owners = memory_table(analysis);
   if (!owners.rows.empty())
-    body += table(with_columns(owners, {"name", "layer", "kind", "bytes", "first_call", "last_call",
+    body += table(with_columns(owners, {"name", "bytes", "kind", "layer", "first_call", "last_call",
                                         "at_peak"}),
                   {.titled = true, .filter = true, .code = 0});
   return section("memory", "Memory", lead, body);
@@ -237,7 +238,15 @@ bool is_one_cpu(const std::string& name) {
   return name.starts_with("cpu ") && name.size() > 5 && name[4] >= '0' && name[4] <= '9';
 }
 
-// By name in the order of the first samples; "cpu 0 %", "cpu 1 %", ... share a chart.
+// CPUs share a chart, and so do threads. Empty: no chart, as it is the base of another figure.
+std::string chart_of(const std::string& name) {
+  if (is_one_cpu(name)) return "each cpu %";
+  for (const char* const of : {" run delay %", " on cpu %"})
+    if (name.ends_with(of)) return std::string("each thread") + of;
+  return name == "kernels threads" || name == "cpu periods/s" ? "" : name;
+}
+
+// By name in the order of the first samples.
 std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
   std::vector<std::pair<std::string, Metric>> metrics;
   std::map<std::uint32_t, std::pair<std::size_t, std::size_t>> places;  // metric, line
@@ -245,7 +254,8 @@ std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
     auto place = places.find(sample.name);
     if (place == places.end()) {
       const std::string& name = session.name(sample.name);
-      const std::string shown = is_one_cpu(name) ? "each cpu %" : name;
+      const std::string shown = chart_of(name);
+      if (shown.empty()) continue;
       auto metric = std::ranges::find(metrics, shown, &std::pair<std::string, Metric>::first);
       if (metric == metrics.end())
         metric = metrics.insert(metrics.end(), {shown, {title_of(shown), {}}});
@@ -270,7 +280,7 @@ std::pair<double, double> scale_of(const std::string& name, const Metric& metric
       low = std::min(low, value);
       high = std::max(high, value);
     }
-  if (name.ends_with(" %") && high <= 100) return {0, 100};
+  if (name.ends_with(" %")) return {0, std::max(high, 100.0)};
   if (low < 0.7 * high) low = 0;
   if (high > low) return {low, high};
   return high > 0 ? std::pair{0.0, high} : std::pair{high, high + 1};  // it never changed
@@ -288,8 +298,33 @@ Table metric_table(const std::string& name, const Metric& metric, double first) 
   return table;
 }
 
+bool is_zero(const Metric& metric) {
+  return std::ranges::all_of(metric.lines, [](const auto& line) {
+    return std::ranges::all_of(line, [](const auto& at) { return at.second == 0; });
+  });
+}
+
+// Windows, evaluations and checkpoints behind a curve over the run's time.
+std::string time_marks(const Session& session, double first, double range) {
+  const auto across = [&](std::uint64_t ns) {
+    return std::clamp((static_cast<double>(ns) - first) / range, 0.0, 1.0);
+  };
+  std::string html;
+  const auto add = [&](const char* css, const Interval& time, const char* what) {
+    const double begin = across(time.begin_ns), end = across(time.end_ns);
+    if (end > begin)
+      html += bar(css, begin, lane_top, std::max(end - begin, 0.003), lane_height - lane_top, what);
+  };
+  for (const Window& window : session.windows)
+    add("window", {window.begin_ns, window.end_ns}, "steps recorded with spans");
+  for (const RunMark& mark : run_marks_of(session))
+    add(mark.is_evaluation ? "evaluation" : "checkpoint", mark.time,
+        mark.is_evaluation ? "evaluation" : "checkpoint");
+  return html;
+}
+
 std::string small_chart(const std::string& name, const Metric& metric, double first, double range,
-                        int number) {
+                        int number, const std::string& marks) {
   const auto [low, high] = scale_of(name, metric);
   std::string body;
   double sum = 0, most = -1e300;
@@ -306,6 +341,9 @@ std::string small_chart(const std::string& name, const Metric& metric, double fi
             {(line[i].first - first) / range,
              lane_height - (line[i].second - low) / (high - low) * (lane_height - lane_top)});
     }
+    if (points.size() == 1)
+      body += fmt::format("<circle class=\"dot\" cx=\"{}\" cy=\"{:.1f}\" r=\"3\"/>",
+                          percent(points[0].x), points[0].y);
     body += html::line(metric.lines.size() > 1 ? "l-one" : "l-main", points, lane_height);
   }
   const std::string mean =
@@ -314,12 +352,12 @@ std::string small_chart(const std::string& name, const Metric& metric, double fi
                 .title = metric.title,
                 .summary = fmt::format("mean {}, highest {}", mean, value_text(name, most)),
                 .height = static_cast<int>(lane_height) + 16,
-                .body = body + grid_line(lane_top, value_text(name, high)) +
-                        grid_line(lane_height, "") +
-                        text(0, lane_height + 13, value_text(name, low), "tick", "start"),
+                .body = marks + body + grid_line(lane_top, value_text(name, high)) +
+                        grid_line(lane_height, value_text(name, low)),
                 .legend = fmt::format("<span>mean {}, highest {}</span>", escaped(mean),
                                       escaped(value_text(name, most))),
-                .table = table(metric_table(name, metric, first))});
+                .table = table(metric_table(name, metric, first)),
+                .has_gutter = true});
 }
 
 std::string device_timeline(const DeviceMetrics& device) {
@@ -340,8 +378,9 @@ std::string device_timeline(const DeviceMetrics& device) {
                 .summary = fmt::format("The share of each {} in which some kernel ran.",
                                        quantity(static_cast<double>(device.bucket_ns), Unit::ns)),
                 .height = static_cast<int>(lane_height) + 2,
-                .body = body + grid_line(lane_top, "100 %") + grid_line(lane_height, ""),
-                .table = table(data)});
+                .body = body + grid_line(lane_top, "100 %") + grid_line(lane_height, "0"),
+                .table = table(data),
+                .has_gutter = true});
 }
 
 std::string edges_chart(const CriticalPath& path) {
@@ -377,6 +416,34 @@ std::string edges_chart(const CriticalPath& path) {
 
 }  // namespace
 
+// From the run's phases; from spans where a session has none.
+std::vector<RunMark> run_marks_of(const Session& session) {
+  constexpr std::size_t most = 200;
+  std::vector<RunMark> marks;
+  const auto add = [&](const auto& entry) {
+    const std::string& name = session.name(entry.name);
+    if (marks.size() < most && (name == "evaluation" || name == "checkpoint"))
+      marks.push_back({{entry.begin_ns, entry.end_ns}, name == "evaluation"});
+  };
+  for (const auto& phase : session.phases) add(phase);
+  if (session.phases.empty())
+    for (const Span& span : session.spans)
+      if (session.kind(span) == Kind::range) add(span);
+  std::ranges::stable_sort(marks, {}, [](const RunMark& mark) { return mark.time.begin_ns; });
+  return marks;
+}
+
+std::string marks_legend(const Session& session) {
+  const std::vector<RunMark> marks = run_marks_of(session);
+  std::string html;
+  if (!session.windows.empty()) html += legend_item("window", "recorded with spans");
+  if (std::ranges::any_of(marks, &RunMark::is_evaluation))
+    html += legend_item("evaluation", "evaluation");
+  if (!std::ranges::all_of(marks, &RunMark::is_evaluation))
+    html += legend_item("checkpoint", "checkpoint");
+  return html;
+}
+
 std::string bound_class(const std::string& bound) {
   if (bound == "kernel") return category_class(Category::kernel);
   if (bound == "launch") return category_class(Category::runtime);
@@ -393,10 +460,21 @@ std::string machine_part(const Session& session, const Analysis& analysis) {
   if (!session.samples.empty()) {
     const double first = static_cast<double>(session.samples.front().at_ns);
     const double range = std::max(static_cast<double>(session.samples.back().at_ns) - first, 1.0);
+    const std::string marks = time_marks(session, first, range);
+    std::string zeros;
     int number = 0;
-    for (const auto& [name, metric] : metrics)
-      body += small_chart(name, metric, first, range, ++number);
-    body = fmt::format("<div class=\"grid\">\n{}</div>\n", body);
+    for (const auto& [name, metric] : metrics) {
+      if (is_zero(metric))
+        zeros += (zeros.empty() ? "" : ", ") + metric.title;
+      else
+        body += small_chart(name, metric, first, range, ++number, marks);
+    }
+    const std::string legend = marks_legend(session);
+    body = (legend.empty() ? "" : fmt::format("<div class=\"legend\">{}</div>\n", legend)) +
+           fmt::format("<div class=\"grid\">\n{}</div>\n", body);
+    if (!zeros.empty())
+      body += fmt::format("<p class=\"note\">0 during the whole run, without a chart: {}.</p>\n",
+                          escaped(zeros));
     return section("machine", "The machine",
                    prose(fmt::format("Sampled over {}; all charts share that time.",
                                      quantity(range, Unit::ns))),

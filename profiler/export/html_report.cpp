@@ -1,12 +1,14 @@
 // The whole page, with its first screen (the verdict, how far to trust it, what to do next) and the
-// comparison of two runs.
+// order of all sections.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "profiler/analysis/energy.h"
 #include "profiler/analysis/scope.h"
+#include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
@@ -50,7 +52,8 @@ std::string losses_text(const Losses& losses) {
 
 std::string trust_box(const Session& session, const Analysis& analysis) {
   const Trust& trust = analysis.trust;
-  const bool is_sound = !lost_something(trust.losses) && trust.overhead_share < 0.01;
+  const bool is_sound =
+      !lost_something(trust.losses) && trust.overhead_share < 0.01 && !trust.is_disturbed;
   std::string html = fmt::format(
       "<aside class=\"trust\" aria-labelledby=\"trust-title\">\n<h2 id=\"trust-title\">How far to "
       "trust this <span class=\"{}\">{}</span></h2>\n<dl class=\"facts\">\n",
@@ -84,18 +87,23 @@ std::string of_run(const std::string& gain) {
   return run == gain.npos ? "" : gain.substr(run + 2);
 }
 
-std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
-  std::string html = fmt::format("<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n",
-                                 escaped(finding.key), prose(sentence(finding.text)));
+// What it saves: a range as it is, else per epoch first where the run has epochs.
+std::string gain_html(const Session& session, const Analysis& analysis, const Finding& finding) {
   const std::string gain = gain_text(session, analysis, finding);
+  if (gain.empty()) return "<span>gain not known</span>";
+  if (finding.gain_most_ns > 0) return fmt::format("<b>saves {}</b>", escaped(gain));
   const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
-  if (!gain.empty())
-    html += fmt::format("<p class=\"gain\"><b>{}</b> {}</p>\n",
-                        escaped("saves " + quantity(epoch > 0 ? epoch : finding.gain_ns, Unit::ns) +
-                                (epoch > 0 ? " per epoch" : " per step")),
-                        prose(epoch > 0 ? without_epoch(gain) : of_run(gain)));
-  else
-    html += "<p class=\"gain\"><span>gain not known</span></p>\n";
+  if (epoch > 0)
+    return fmt::format("<b>saves {} per epoch</b> {}", escaped(quantity(epoch, Unit::ns)),
+                       prose(without_epoch(gain)));
+  return fmt::format("<b>saves {} per step</b> {}", escaped(quantity(finding.gain_ns, Unit::ns)),
+                     prose(of_run(gain)));
+}
+
+std::string finding_html(const Session& session, const Analysis& analysis, const Finding& finding) {
+  std::string html = fmt::format(
+      "<li class=\"finding\" data-key=\"{}\">\n<h3>{}</h3>\n<p class=\"gain\">{}</p>\n",
+      escaped(finding.key), prose(sentence(finding.text)), gain_html(session, analysis, finding));
   html += fmt::format("<p>{}</p>\n<p class=\"advice\">{}</p>\n", prose(sentence(finding.evidence)),
                       prose(sentence(finding.advice)));
   if (!finding.flag.empty())
@@ -145,22 +153,73 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
 
 }  // namespace
 
+namespace {
+
+std::string joules_text(double joules) {
+  return joules >= 0.9995 ? fmt::format("{:.3g} J", joules)
+                          : fmt::format("{:.3g} mJ", joules * 1000);
+}
+
+std::string energy_cards(const View& view) {
+  std::string cards;
+  for (const EnergyRow& row : energy_per_step(view))
+    cards += card(joules_text(row.joules), "Energy per step",
+                  fmt::format("{}: {:.3g} W on average, sampled", row.source, row.watts));
+  return cards;
+}
+
+// Of the whole process, loader included.
+std::string cores_card(const View& view) {
+  const MetricLevel level = metric_level(view, "process cpu %");
+  const int allowed = usable_cores(view.session);
+  if (level.count == 0 || allowed <= 0) return "";
+  const double used = level.mean / 100;
+  return card(fmt::format("{:.2f} of {}", used, allowed), "Cores used",
+              "of the cores allowed, by all threads of the process", used / allowed);
+}
+
+// The figures to know first: time, throughput, waiting, and what the best advice would gain.
+std::string key_cards(const Session& session, const Analysis& analysis) {
+  const Breakdown& breakdown = analysis.breakdown;
+  if (breakdown.step_ns <= 0) return "";
+  std::string cards = card(quantity(breakdown.step_ns, Unit::ns), "Step time", "mean");
+  if (const double rate = samples_per_second(session, breakdown); rate > 0)
+    cards += card(quantity(rate, Unit::count),
+                  items(session) == "tokens" ? "Tokens per second" : "Samples per second",
+                  "over whole steps");
+  const double waits = breakdown.mean[static_cast<std::size_t>(Category::data)];
+  cards += card(quantity(waits / breakdown.step_ns, Unit::share), "Waiting for data",
+                quantity(waits, Unit::ns) + " per step", waits / breakdown.step_ns);
+  if (!analysis.findings.empty() && analysis.findings.front().gain_ns > 0)
+    cards += card((analysis.findings.front().gain_most_ns > 0 ? "about " : "") +
+                      quantity(analysis.findings.front().gain_ns, Unit::ns),
+                  "Best advice saves",
+                  analysis.findings.front().flag.empty()
+                      ? "per step"
+                      : "per step: " + analysis.findings.front().flag);
+  return "<ul class=\"cards major\">\n" + cards + "</ul>\n";
+}
+
+}  // namespace
+
 std::string verdict_part(const Session& session, const Analysis& analysis) {
   std::string best;
   if (!analysis.findings.empty()) {
     const Finding& finding = analysis.findings.front();
     const std::string gain = gain_text(session, analysis, finding);
-    best =
-        fmt::format("<p class=\"next\"><b>Do next:</b> {}{}</p>\n", prose(sentence(finding.advice)),
-                    gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
+    // The advice alone may refer to its problem: "Write them to a faster disk".
+    best = fmt::format("<p class=\"next\"><b>Do next:</b> {} {}{}</p>\n",
+                       prose(sentence(finding.text)), prose(sentence(finding.advice)),
+                       gain.empty() ? "" : fmt::format(" <span>Saves {}.</span>", prose(gain)));
   }
   const std::string outside = analysis.run.has_phases ? "" : outside_steps(session);
   if (!outside.empty()) best = fmt::format("<p class=\"note\">{}</p>\n", prose(outside)) + best;
   return fmt::format(
       "<section id=\"verdict\" aria-labelledby=\"verdict-title\" class=\"first\">\n<div>\n"
-      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}"
+      "<h2 id=\"verdict-title\" class=\"hidden\">Verdict</h2>\n<p class=\"verdict\">{}</p>\n{}{}{}"
       "</div>\n{}</section>\n",
-      prose(verdict(session, analysis)), best, mean_part(analysis), trust_box(session, analysis));
+      prose(verdict(session, analysis)), key_cards(session, analysis), best, mean_part(analysis),
+      trust_box(session, analysis));
 }
 
 std::string findings_part(const Session& session, const Analysis& analysis) {
@@ -176,14 +235,6 @@ std::string findings_part(const Session& session, const Analysis& analysis) {
 
 std::string cards_part(const Session& session, const Analysis& analysis) {
   std::string cards;
-  const double rate = samples_per_second(session, analysis.breakdown);
-  if (rate > 0)
-    cards += card(quantity(rate, Unit::count),
-                  items(session) == "tokens" ? "Tokens per second" : "Samples per second",
-                  "over whole steps");
-  if (analysis.breakdown.step_ns > 0)
-    cards +=
-        card(quantity(analysis.breakdown.step_ns, Unit::ns), "Step time", "mean, including waits");
   const double flops = step_flops(analysis.work);
   const double peak = analysis.work.peaks.flops_per_second;
   if (flops > 0 && peak > 0 && analysis.breakdown.step_ns > 0) {
@@ -194,6 +245,8 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
     cards += card(quantity(share, Unit::share), "Share of peak",
                   fmt::format(fmt::runtime(note), quantity(peak, Unit::per_second_flops)), share);
   }
+  const View view(session);
+  cards += cores_card(view) + energy_cards(view);
   std::string about;
   if (session.computes_on_host())
     about =
@@ -208,119 +261,6 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
   for (const DeviceMetrics& device : analysis.devices) cards += measured_cards(analysis, device);
   return section("figures", "Key figures", "",
                  "<ul class=\"cards\">\n" + cards + "</ul>\n" + about);
-}
-
-namespace {
-
-std::string signed_time(double ns) {
-  return fmt::format("{}{}", ns > 0 ? "+" : "", quantity(ns, Unit::ns));
-}
-
-// Each part's change starts where the one before ended.
-std::string waterfall(const Comparison& comparison) {
-  if (comparison.waterfall.empty()) return "";
-  constexpr int row_height = 40;
-  double low = 0, high = 0, sum = 0;
-  for (const auto& [what, ns] : comparison.waterfall) {
-    sum += ns;
-    low = std::min(low, sum);
-    high = std::max(high, sum);
-  }
-  const double range = std::max(high - low, 1.0);
-  const auto across = [&](double ns) { return (ns - low) / range; };
-  Table data{.key = "waterfall",
-             .title = "The step's change as a sum",
-             .columns = {{"what", "what"}, {"change_ns", "change", Unit::ns}}};
-  std::string body;
-  double at = 0;
-  int y = 0;
-  for (const auto& [what, ns] : comparison.waterfall) {
-    const double begin = std::min(at, at + ns);
-    body += text(0, y + 14, fmt::format("{} {}", what, signed_time(ns)), "lane", "start");
-    body += bar(ns > 0 ? "slower" : "faster", across(begin), y + 19,
-                std::max(std::abs(ns) / range, 0.002), 14);
-    at += ns;
-    y += row_height;
-    data.rows.push_back({what, ns});
-  }
-  return chart({.id = "waterfall",
-                .title = fmt::format("Together: {} per step", signed_time(sum)),
-                .summary = "A bar per part, each from where the one before ended.",
-                .height = y,
-                .body = vertical("l-mark", across(0), 0, y) + body,
-                .legend = legend_item("slower", "slower") + legend_item("faster", "faster"),
-                .table = table(data)});
-}
-
-std::string intervals(const Comparison& comparison) {
-  std::vector<const Change*> significant;
-  for (const Change& change : comparison.changes)
-    if (change.is_significant) significant.push_back(&change);
-  if (significant.empty()) return "";
-  constexpr int row_height = 38;
-  double low = 0, high = 0;
-  for (const Change* change : significant) {
-    low = std::min(low, change->low);
-    high = std::max(high, change->high);
-  }
-  const double range = std::max(high - low, 1.0) * 1.04;
-  const auto across = [&](double ns) { return 0.02 + (ns - low) / range; };
-  std::string body =
-      vertical("l-mark", across(0), 0, row_height * static_cast<double>(significant.size()));
-  Table data{.key = "significant",
-             .title = "Significant changes",
-             .columns = {{"what", "what"},
-                         {"change_ns", "change", Unit::ns},
-                         {"low_ns", "95 % from", Unit::ns},
-                         {"high_ns", "to", Unit::ns}}};
-  int y = 0;
-  for (const Change* change : significant) {
-    const double ns = change->after_ns - change->before_ns;
-    const char* css = ns > 0 ? "slower" : "faster";
-    body += text(0, y + 14,
-                 fmt::format("{}{}{}: {}", change->what, change->phase.empty() ? "" : ", ",
-                             change->phase, signed_time(ns)),
-                 "lane", "start");
-    body += bar(css, across(change->low), y + 23, (change->high - change->low) / range, 4);
-    body += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"6\"/>", css,
-                        percent(across(ns)), y + 25);
-    y += row_height;
-    data.rows.push_back({change->what, ns, change->low, change->high});
-  }
-  return chart(
-      {.id = "intervals",
-       .title = "Changes with their 95 % intervals",
-       .summary = "A dot per change, a line for its interval; right of the mark is slower.",
-       .height = y,
-       .body = body,
-       .table = table(data)});
-}
-
-std::string differences_part(std::string_view title,
-                             const std::vector<FootingDifference>& differences) {
-  if (differences.empty()) return "";
-  std::string html = fmt::format("<h3>{}</h3>\n<ul class=\"warnings\">\n", escaped(title));
-  for (const FootingDifference& difference : differences)
-    html += "<li>" + escaped(difference.text()) + "</li>\n";
-  return html + "</ul>\n";
-}
-
-}  // namespace
-
-std::string comparison_part(const Comparison& comparison) {
-  std::string body = "<p class=\"diagnosis\">" + escaped(comparison.verdict) + "</p>\n";
-  body += differences_part("Differs by intent", comparison.footing.by_intent) +
-          differences_part("Differs by machine", comparison.footing.by_machine);
-  if (!comparison.warnings.empty()) {
-    body += "<ul class=\"warnings\">\n";
-    for (const std::string& warning : comparison.warnings)
-      body += "<li>" + escaped(warning) + "</li>\n";
-    body += "</ul>\n";
-  }
-  body += waterfall(comparison) + intervals(comparison);
-  if (!comparison.changes.empty())
-    body += table(with_columns(to_table(comparison)), {.titled = true, .filter = true, .code = 0});
-  return section("comparison", "Against the run before", "", body);
 }
 
 }  // namespace warpstep::profiler::html
@@ -340,7 +280,10 @@ std::string policy() {
 struct Entry {
   std::string_view id, title;
 };
-constexpr std::array<Entry, 13> contents{{{"run", "Whole run"},
+constexpr std::array<Entry, 15> contents{{{"comparison", "Comparison"},
+                                          {"run-after", "The run after"},
+                                          {"verdict", "Top"},
+                                          {"run", "Whole run"},
                                           {"steps", "Steps"},
                                           {"findings", "What to do"},
                                           {"figures", "Figures"},
@@ -351,7 +294,6 @@ constexpr std::array<Entry, 13> contents{{{"run", "Whole run"},
                                           {"memory", "Memory"},
                                           {"machine", "Machine"},
                                           {"path", "Critical path"},
-                                          {"comparison", "Comparison"},
                                           {"stamp", "Environment"}}};
 
 // Links to the sections that the page has.
@@ -365,33 +307,36 @@ std::string navigation(const std::string& body) {
 
 std::string sections(const Session& session, const Analysis& analysis,
                      const Comparison* comparison) {
-  return html::verdict_part(session, analysis) + html::run_part(analysis) +
+  return (comparison ? html::comparison_part(*comparison) : "") +
+         html::verdict_part(session, analysis) + html::run_part(analysis) +
          html::steps_part(session, analysis) + html::findings_part(session, analysis) +
-         html::cards_part(session, analysis) + html::layers_part(analysis) +
+         html::cards_part(session, analysis) + html::layers_part(session, analysis) +
          html::kernels_part(analysis) + html::ops_part(analysis) + html::loader_part(analysis) +
          html::memory_part(analysis) + html::machine_part(session, analysis) +
-         html::path_part(analysis) + (comparison ? html::comparison_part(*comparison) : "") +
-         html::stamp_part(session);
+         html::path_part(analysis) + html::stamp_part(session);
 }
 
 }  // namespace
 
 std::string html_report(const Session& session, const Analysis& analysis,
                         const Comparison* comparison) {
-  const std::string title = html::escaped(run_title(session));
+  const std::string run = html::escaped(run_title(session));
+  const std::string title =
+      comparison ? (comparison->is_halves ? "Odd and even steps: " : "Before and after: ") + run
+                 : run;
   const std::string body = sections(session, analysis, comparison);
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}: where its steps' time "
-      "went</title>\n<style>",
-      policy(), title);
+      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}{}</title>\n"
+      "<style>",
+      policy(), title, comparison ? "" : ": where its steps' time went");
   page += html::page::style;
   page += fmt::format(
       "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n{}"
       "<header>\n<div class=\"top\"><h1>{}</h1>\n<button type=\"button\" id=\"theme\" hidden>Dark "
-      "or light</button></div>\n{}</header>\n<main id=\"main\">\n{}</main>\n<footer><p>Written by "
+      "or light</button></div>\n</header>\n{}<main id=\"main\">\n{}</main>\n<footer><p>Written by "
       "warpstep report. This page fetches nothing and sends nothing.</p></footer>\n<script>",
       html::page::patterns, title, navigation(body), body);
   page += html::page::script;

@@ -33,38 +33,78 @@ std::string peaks_lead(const Work& work) {
 
 }  // namespace
 
-// The page shows times per run; JSON and CSV have the sum.
+namespace {
+
+// The rows by this column, the largest first and those without a number last.
+Table sorted_by(Table data, std::string_view key) {
+  const auto column = std::ranges::find(data.columns, key, &Column::key);
+  if (column == data.columns.end()) return data;
+  const auto at = static_cast<std::size_t>(column - data.columns.begin());
+  const auto value = [at](const std::vector<Cell>& row) {
+    const auto* number = std::get_if<double>(&row[at]);
+    return number ? *number : -1;
+  };
+  std::ranges::stable_sort(data.rows, std::ranges::greater(), value);
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"in the order of the program", "longest first"},
+        {"In the order of the program", "Longest first"}})
+    if (const std::size_t found = data.note.find(from); found != std::string::npos)
+      data.note.replace(found, from.size(), to);
+  return data;
+}
+
+std::string not_recorded(const Session& session) {
+  return session.computes_on_host()
+             ? "<p class=\"note\">The times of layers and calls were not recorded: train with "
+               "<code>--profile spans</code>.</p>\n"
+             : "<p class=\"note\">The times of layers, calls and kernels were not recorded: train "
+               "with <code>--profile deep</code>.</p>\n";
+}
+
+}  // namespace
+
+// The page shows times per run; JSON and CSV have the sum, and 0 for what did not run.
 Table with_host_time_per_run(Table calls) {
   const auto column = [&](std::string_view key) {
     return static_cast<std::size_t>(std::ranges::find(calls.columns, key, &Column::key) -
                                     calls.columns.begin());
   };
   const std::size_t host = column("host_ns"), count = column("count");
+  const std::size_t times[] = {column("ns"), column("p95_ns"), column("share")};
   calls.columns[host].title = "enqueuing";
   for (auto& row : calls.rows) {
     const auto* sum = std::get_if<std::int64_t>(&row[host]);
     const auto* runs = std::get_if<std::int64_t>(&row[count]);
+    if (runs && *runs == 0)
+      for (const std::size_t time : times) row[time] = {};
     if (sum && runs && *runs > 0)
       row[host] = static_cast<double>(*sum) / static_cast<double>(*runs);
   }
   return calls;
 }
 
-std::string layers_part(const Analysis& analysis) {
+std::string layers_part(const Session& session, const Analysis& analysis) {
   const Work& work = analysis.work;
   if (work.calls.empty() && work.layers.empty()) return "";
-  std::string body =
-      table(on_page(layers_table(analysis),
-                    {"layer", "ns", "share", "forward_ns", "data_grad_ns", "weight_grad_ns",
-                     "update_ns", "flops", "flops_per_second", "of_peak"}),
-            {.titled = true, .code = 0});
+  if (!has_call_times(work))
+    return section("layers", "Layers and calls", "", not_recorded(session));
+  std::string body = modules_tree(work);
+  body += "<details class=\"more\"><summary>Layers as a table, with gradients apart</summary>\n" +
+          table(sorted_by(
+                    on_page(layers_table(analysis),
+                            {"layer", "ns", "share", "forward_ns", "data_grad_ns", "weight_grad_ns",
+                             "update_ns", "flops", "flops_per_second", "of_peak"}),
+                    "ns"),
+                {.titled = true, .filter = true, .code = 0, .sorted = "ns"}) +
+          "</details>\n";
   if (any_above(work.calls, &CallRow::flops) && any_above(work.calls, &CallRow::bytes))
     body += roofline(work);
-  body += table(
-      on_page(with_host_time_per_run(calls_table(analysis)),
-              {"title", "phase", "ns", "p95_ns", "share", "host_ns", "flops_per_second",
-               "bytes_per_second", "of_peak", "bound", "tensor_cores", "inputs", "implementation"}),
-      {.titled = true, .filter = true, .code = 0});
+  body += table(sorted_by(on_page(with_host_time_per_run(calls_table(analysis)),
+                                  {"title", "phase", "ns", "p95_ns", "share", "host_ns",
+                                   "flops_per_second", "bytes_per_second", "of_peak", "bound",
+                                   "tensor_cores", "inputs", "implementation", "source", "call"}),
+                          "ns"),
+                {.titled = true, .filter = true, .code = 0, .sorted = "ns"});
   return section("layers", "Layers and calls", peaks_lead(work), body);
 }
 
@@ -77,7 +117,8 @@ std::string kernels_part(const Analysis& analysis) {
 
 std::string ops_part(const Analysis& analysis) {
   std::string body;
-  if (!analysis.work.ops.empty()) body += table(on_page(ops_table(analysis)), {.titled = true});
+  if (!analysis.work.ops.empty() && has_call_times(analysis.work))
+    body += table(on_page(ops_table(analysis)), {.titled = true});
   if (!analysis.work.host.empty())
     body += table(on_page(host_table(analysis)), {.titled = true, .filter = true, .code = 0});
   return body.empty() ? "" : section("ops", "Operations and host functions", "", body);
@@ -223,24 +264,99 @@ std::string strip_chart(const Session& session, const Analysis& analysis,
                               quantity(std::ranges::max(lengths), Unit::ns),
                               has_lanes ? " Choose one to see its lanes." : ""),
        .height = static_cast<int>(base) + 20,
-       .body = bars + body,
+       .body = body + bars,
        .legend = legend,
        .table = table(strip_table(session, analysis, steps)),
-       .is_interactive = true});
+       .is_interactive = true,
+       .has_gutter = true});
+}
+
+// Step times and losses share their axis: the steps of the run, in buckets.
+struct RunAxis {
+  std::size_t bucket = 1;  // steps in a point
+  double first = 0, range = 1;
+  double x(std::uint64_t step) const {
+    return std::clamp((static_cast<double>(step) - first) / range, 0.0, 1.0);
+  }
+};
+
+RunAxis run_axis(std::uint64_t first, std::uint64_t last, std::size_t steps) {
+  return {.bucket = std::max<std::size_t>(1, (steps + overview_points - 1) / overview_points),
+          .first = static_cast<double>(first),
+          .range = std::max(static_cast<double>(last) - static_cast<double>(first), 1.0)};
+}
+
+// Windows that were recorded with spans; evaluations and checkpoints lie between two steps.
+std::string run_marks(const Session& session, const RunAxis& axis, double top, double base) {
+  std::string html;
+  for (const Window& window : session.windows) {
+    const double x = axis.x(window.first_step);
+    html += bar(
+        "window", x, top, std::max(axis.x(window.last_step) - x, 0.004), base - top,
+        fmt::format("recorded with spans: steps {} to {}", window.first_step, window.last_step));
+  }
+  for (const RunMark& mark : run_marks_of(session)) {
+    const auto after =
+        std::ranges::lower_bound(session.steps, mark.time.end_ns, {}, &Step::begin_ns);
+    const std::uint64_t step =
+        after == session.steps.end() ? session.steps.back().step : after->step;
+    html += vertical(mark.is_evaluation ? "l-evaluation" : "l-checkpoint", axis.x(step), top, base);
+  }
+  return html;
+}
+
+std::string loss_chart(const Session& session) {
+  const std::vector<Step>& steps = session.steps;
+  const auto is_known = [](const Step& step) { return std::isfinite(step.loss) && step.loss != 0; };
+  if (std::ranges::count_if(steps, is_known) < 3) return "";
+  const RunAxis axis = run_axis(steps.front().step, steps.back().step, steps.size());
+  Table data{.key = "losses",
+             .title = "Loss",
+             .columns = {{"first_step", "from step"}, {"loss", "mean loss"}}};
+  std::vector<std::pair<double, double>> means;
+  for (std::size_t i = 0; i < steps.size(); i += axis.bucket) {
+    double sum = 0, count = 0;
+    for (std::size_t k = i; k < std::min(i + axis.bucket, steps.size()); ++k)
+      if (is_known(steps[k])) sum += steps[k].loss, ++count;
+    if (count == 0) continue;
+    means.emplace_back(axis.x(steps[i].step), sum / count);
+    data.rows.push_back({static_cast<std::int64_t>(steps[i].step), sum / count});
+  }
+  constexpr double base = 90, top = 16;
+  double low = 1e300, high = -1e300;
+  for (const auto& [x, loss] : means) low = std::min(low, loss), high = std::max(high, loss);
+  if (low > 0 && low < 0.7 * high) low = 0;
+  if (high <= low) high = low + 1;
+  std::vector<Point> points;
+  for (const auto& [x, loss] : means)
+    points.push_back({x, base - (loss - low) / (high - low) * (base - top)});
+  const auto label = [](double loss) { return fmt::format("{:.3g}", loss); };
+  return chart({.id = "run-loss",
+                .title = "The whole run: loss",
+                .summary = fmt::format("Training loss from step {} to {}: {} at first, {} at last.",
+                                       steps.front().step, steps.back().step,
+                                       label(means.front().second), label(means.back().second)),
+                .height = static_cast<int>(base) + 20,
+                .body = run_marks(session, axis, top, base) + grid_line(top, label(high)) +
+                        grid_line(base, label(low)) + line("l-main", points, base) +
+                        text(0, base + 16, fmt::format("step {}", steps.front().step), "tick") +
+                        text(1, base + 16, fmt::format("{}", steps.back().step), "tick"),
+                .legend = fmt::format("<span>last {}</span>", label(means.back().second)),
+                .table = table(data),
+                .has_gutter = true});
 }
 
 // The whole run, when it is longer than the strip: the slowest and the median of some neighbours.
 std::string run_chart(const Session& session, const Breakdown& breakdown, std::size_t in_strip) {
   const std::vector<StepParts>& steps = breakdown.steps;
   if (steps.size() <= in_strip || steps.size() < 3) return "";
-  const std::size_t bucket = (steps.size() + overview_points - 1) / overview_points;
+  const RunAxis axis = run_axis(steps.front().step, steps.back().step, steps.size());
+  const std::size_t bucket = axis.bucket;
   std::vector<double> lengths;
   for (const StepParts& step : steps) lengths.push_back(length(step));
   const double highest = std::min(std::ranges::max(lengths), 4 * middle(lengths));
   constexpr double base = 90;
   const auto place = [&](double ns) { return base - std::min(ns / highest, 1.0) * (base - 16); };
-  const double first = static_cast<double>(steps.front().step);
-  const double range = std::max(static_cast<double>(steps.back().step) - first, 1.0);
   std::vector<Point> slowest, typical;
   Table data{.key = "run",
              .title = "All steps",
@@ -251,34 +367,28 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
     const std::size_t end = std::min(i + bucket, steps.size());
     const std::vector<double> some(lengths.begin() + static_cast<std::ptrdiff_t>(i),
                                    lengths.begin() + static_cast<std::ptrdiff_t>(end));
-    const double x = (static_cast<double>(steps[i].step) - first) / range;
+    const double x = axis.x(steps[i].step);
     slowest.push_back({x, place(std::ranges::max(some))});
     typical.push_back({x, place(middle(some))});
     data.rows.push_back(
         {static_cast<std::int64_t>(steps[i].step), middle(some), std::ranges::max(some)});
   }
-  std::string body;
-  for (const Window& window : session.windows) {
-    const double x = (static_cast<double>(window.first_step) - first) / range;
-    const double end = (static_cast<double>(window.last_step) - first) / range;
-    body += bar(
-        "window", std::clamp(x, 0.0, 1.0), 16, std::max(end - x, 0.004), base - 16,
-        fmt::format("recorded with spans: steps {} to {}", window.first_step, window.last_step));
-  }
+  std::string body = run_marks(session, axis, 16, base);
   if (bucket > 1) body += line("l-faint", slowest, base);
   body += line("l-main", typical, base);
   for (const double at : ticks(highest, 2)) body += grid_line(place(at), tick_text(at, Unit::ns));
   body += text(0, base + 16, fmt::format("step {}", steps.front().step), "tick");
   body += text(1, base + 16, fmt::format("{}", steps.back().step), "tick");
   return chart(
-      {.id = "run",
-       .title = "The whole run",
+      {.id = "run-steps",
+       .title = "The whole run: step times",
        .summary = fmt::format("Step time from step {} to {}, median {}.", steps.front().step,
                               steps.back().step, quantity(middle(lengths), Unit::ns)),
        .height = static_cast<int>(base) + 20,
        .body = body,
-       .legend = legend_item("window", "recorded with spans"),
-       .table = table(data)});
+       .legend = marks_legend(session),
+       .table = table(data),
+       .has_gutter = true});
 }
 
 // The step shown first: the median of those with lanes.
@@ -293,7 +403,7 @@ std::size_t typical_step(const Lanes& lanes) {
 
 std::string category_class(Category category) {
   constexpr const char* names[] = {"c-kernel", "c-copy", "c-memset", "c-communication", "c-runtime",
-                                   "c-data",   "c-sync", "c-cpu",    "c-other"};
+                                   "c-data",   "c-sync", "c-cpu",    "c-core",          "c-other"};
   return names[static_cast<std::size_t>(category)];
 }
 
@@ -323,8 +433,10 @@ std::string steps_part(const Session& session, const Analysis& analysis) {
     body += "<script type=\"application/json\" id=\"lanes-data\">" + script_json(to_json(lanes)) +
             "</script>\n";
   }
-  return section("steps", "Where each step's time went", "",
-                 body + run_chart(session, breakdown, steps.size()));
+  const std::string times = run_chart(session, breakdown, steps.size()), loss = loss_chart(session);
+  body += times.empty() || loss.empty() ? times + loss
+                                        : "<div class=\"pair\">\n" + times + loss + "</div>\n";
+  return section("steps", "Where each step's time went", "", body);
 }
 
 }  // namespace warpstep::profiler::html

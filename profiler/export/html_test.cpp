@@ -60,6 +60,18 @@ std::vector<std::string> pages() {
           html_report(gpu.session, gpu.analysis, &comparison), html_report(Session{}, Analysis{})};
 }
 
+// The keys of the columns of the page's table `key`; empty: the page has no such table.
+std::vector<std::string> columns_on(const std::string& page, const std::string& key) {
+  std::vector<std::string> columns;
+  const std::size_t begin = page.find("data-key=\"" + key + '"');
+  if (begin == std::string::npos) return columns;
+  const std::string head = page.substr(begin, page.find("</thead>", begin) - begin);
+  for (std::size_t at = head.find("data-k=\""); at != std::string::npos;
+       at = head.find("data-k=\"", at + 1))
+    columns.push_back(head.substr(at + 8, head.find('"', at + 8) - at - 8));
+  return columns;
+}
+
 TEST(HtmlReport, IsWellFormed) {
   for (const std::string& page : pages()) EXPECT_EQ(unbalanced(page), "");
   EXPECT_EQ(unbalanced("<p><b></p></b>"), "</p> too early");
@@ -85,6 +97,15 @@ TEST(HtmlReport, HasEverySection) {
   EXPECT_THAT(all[3], HasSubstr("No step was recorded"));
 }
 
+TEST(HtmlReport, OpensWithTheComparison) {
+  const std::string page = pages()[2];
+  EXPECT_THAT(page, HasSubstr("<title>Before and after: "));
+  EXPECT_THAT(page, HasSubstr("<h1>Before and after: "));
+  EXPECT_LT(page.find("<section id=\"comparison\""), page.find("<section id=\"run-after\""));
+  EXPECT_LT(page.find("<section id=\"run-after\""), page.find("<section id=\"verdict\""));
+  EXPECT_THAT(pages()[0], Not(HasSubstr("Before and after")));
+}
+
 TEST(HtmlReport, ShowsTheGpusCountersWhereTheyWereSampled) {
   const auto card = [](const char* title) {
     return HasSubstr("<span class=\"what\">" + std::string(title) + "</span>");
@@ -104,6 +125,58 @@ TEST(HtmlReport, ShowsTheGpusCountersWhereTheyWereSampled) {
   EXPECT_THAT(page, card("DRAM"));
   EXPECT_THAT(page, Not(card("GPU utilisation")));
   EXPECT_THAT(page, HasSubstr("No window with device activities is complete"));
+}
+
+TEST(HtmlReport, HasTheTreeOfModulesLongestFirst) {
+  const Example example = cpu_example();
+  const std::string page = html_report(example.session, example.analysis);
+  const std::size_t tree = page.find("<div class=\"tree\" id=\"modules\">");
+  ASSERT_NE(tree, std::string::npos);
+  const std::size_t first = page.find("<summary class=\"node\">", tree);
+  EXPECT_THAT(page.substr(first, 120), HasSubstr(">block1</span>"));
+  EXPECT_THAT(page.substr(tree), HasSubstr("models/cifar10cnn.cpp:20-22</span></summary>"));
+  // Seven blocks with their calls; the loss is the only call of its layer.
+  EXPECT_EQ(count(page, "<details class=\"branch\""), 7U);
+  EXPECT_EQ(count(page, "class=\"leaf node\""), 71U);
+  EXPECT_THAT(html::modules_tree(Work{}), "");
+}
+
+TEST(HtmlReport, PrintsNoTimesThatWereNotRecorded) {
+  Example bare = cpu_example({.steps = 3, .recorded = 0});
+  for (CallRow& call : bare.analysis.work.calls)
+    call.count = call.total_ns = 0, call.ns = call.p95_ns = call.share = 0;
+  const std::string page = html_report(bare.session, bare.analysis);
+  EXPECT_THAT(page, HasSubstr("The times of layers and calls were not recorded: train with "
+                              "<code>--profile spans</code>."));
+  for (const char* key : {"calls", "layers", "ops"})
+    EXPECT_TRUE(columns_on(page, key).empty()) << key;
+}
+
+TEST(HtmlReport, MarksWhatARunDidAndLeavesOutZeros) {
+  Example example = cpu_example();
+  Session& session = example.session;
+  const auto add_name = [&](const char* text, Kind kind) {
+    session.names.push_back({text, kind});
+    return static_cast<std::uint32_t>(session.names.size() - 1);
+  };
+  const std::uint64_t begin = session.steps.front().begin_ns, end = session.steps.back().end_ns;
+  const std::uint32_t swap = add_name("swap used bytes", Kind::metric),
+                      power = add_name("cpu power W", Kind::metric),
+                      process = add_name("process cpu %", Kind::metric);
+  for (const std::uint64_t at : {begin, end}) {
+    session.samples.push_back({.at_ns = at, .name = swap, .value = 0});
+    session.samples.push_back({.at_ns = at, .name = power, .value = 50});
+    session.samples.push_back({.at_ns = at, .name = process, .value = 150});
+  }
+  session.spans.push_back(
+      {.begin_ns = end - 900, .end_ns = end, .name = add_name("evaluation", Kind::range)});
+  const std::string page = html_report(session, example.analysis);
+  EXPECT_THAT(page, HasSubstr("<rect class=\"evaluation\""));
+  EXPECT_THAT(page, Not(HasSubstr("<rect class=\"checkpoint\"")));
+  EXPECT_THAT(page, HasSubstr("0 during the whole run, without a chart: swap used."));
+  EXPECT_THAT(page, HasSubstr("Cores used</span><b>1.50 of 8</b>"));
+  EXPECT_THAT(page, HasSubstr("Energy per step</span><b>2.12 J</b>"));  // 42.4 ms of 50 W
+  EXPECT_EQ(unbalanced(page), "");
 }
 
 TEST(HtmlReport, LinksLeadToWhatIsThere) {
@@ -141,18 +214,6 @@ TEST(HtmlReport, ChartsHaveTitlesAndTables) {
             charts + count(page, "aria-hidden=\"true\"") + count(page, "class=\"mark\""));
   EXPECT_EQ(count(page, "<table "), count(page, "<caption"));
   EXPECT_EQ(count(page, "<th>"), 0U) << "each has a scope";
-}
-
-// The keys of the columns of the page's table `key`; empty: the page has no such table.
-std::vector<std::string> columns_on(const std::string& page, const std::string& key) {
-  std::vector<std::string> columns;
-  const std::size_t begin = page.find("data-key=\"" + key + '"');
-  if (begin == std::string::npos) return columns;
-  const std::string head = page.substr(begin, page.find("</thead>", begin) - begin);
-  for (std::size_t at = head.find("data-k=\""); at != std::string::npos;
-       at = head.find("data-k=\"", at + 1))
-    columns.push_back(head.substr(at + 8, head.find('"', at + 8) - at - 8));
-  return columns;
 }
 
 TEST(HtmlReport, TablesAreTheSharedOnes) {

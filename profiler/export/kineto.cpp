@@ -18,6 +18,7 @@
 
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/scope.h"
+#include "profiler/export/cpu_as_device.h"
 #include "profiler/export/export.h"
 #include "profiler/export/launches.h"
 #include "profiler/export/trace_file.h"
@@ -95,7 +96,9 @@ std::string call_args(const Session& session, std::uint64_t call) {
     shapes.push_back(*shape);
     types.push_back(torch_type(dtype->get_ref<const std::string&>()));
   }
-  return fmt::format("\"Input Dims\": {}, \"Input type\": {}", spaced(shapes), spaced(types));
+  const std::string source = fields::text((*calls)[call], "source");
+  return fmt::format("\"Input Dims\": {}, \"Input type\": {}", spaced(shapes), spaced(types)) +
+         (source.empty() ? source : fmt::format(", \"source\": {}", json_quoted(source)));
 }
 
 std::string work_args(const Session& session, const Activity& activity, std::uint64_t correlation) {
@@ -233,11 +236,12 @@ class Builder {
     if (is_loading || (span.thread != facts_.trainer && kind != Kind::call))
       return add(span.begin_ns, span.end_ns, SliceKind::loader, "loader", tid,
                  session_.name(span.name));
-    if (kind == Kind::call || kind == Kind::host_api)
+    // The released torch_tb_profiler (0.4.3) counts waits that are ops, and drops annotations.
+    if (kind == Kind::call || kind == Kind::host_api || kind == Kind::wait)
       return add(span.begin_ns, span.end_ns, SliceKind::op, "cpu_op", tid,
-                 session_.name(span.name));
+                 kind == Kind::wait ? std::string(data_wait) : session_.name(span.name));
     return add(span.begin_ns, span.end_ns, SliceKind::annotation, "user_annotation", tid,
-               kind == Kind::wait ? std::string(data_wait) : session_.name(span.name));
+               session_.name(span.name));
   }
 
   void add_parts() {
@@ -408,7 +412,8 @@ class Writer {
   Writer(const Session& session, const KinetoOptions& options)
       : session_(session),
         facts_(trace_facts(session)),
-        slices_(kineto_slices(session, facts_, options)) {}
+        slices_(kineto_slices(session, facts_, options)),
+        is_cpu_as_device_(options.cpu_as_device) {}
 
   std::string run() {
     head();
@@ -499,6 +504,7 @@ class Writer {
         describe_process(pid,
                          pid == -1           ? "profiler"
                          : pid == facts_.pid ? "CPU"
+                         : is_cpu_as_device_ ? "CPU shown as device 0"
                                              : fmt::format("GPU {}", pid),
                          pid == -1           ? 9'000'000
                          : pid == facts_.pid ? 0
@@ -568,6 +574,7 @@ class Writer {
   const Session& session_;
   TraceFacts facts_;
   KinetoSlices slices_;
+  bool is_cpu_as_device_;
   std::vector<Line> lines_;
   std::string out_;
   bool is_first_ = true;
@@ -576,6 +583,7 @@ class Writer {
 }  // namespace
 
 std::string kineto_json(const Session& session, const KinetoOptions& options) {
+  if (options.cpu_as_device) return Writer(cpu_as_device(session), options).run();
   return Writer(session, options).run();
 }
 

@@ -73,6 +73,14 @@ TEST(Kineto, TheGoldenTraceSaysWhatTheSessionHas) {
   EXPECT_EQ(events[8]["bp"], "e");
 }
 
+TEST(Kineto, NamesTheLineOfTheModelThatACallIsFrom) {
+  SessionBuilder builder = smallest_session();
+  EXPECT_THAT(kineto_json(builder.build()), ::testing::Not(HasSubstr("\"source\"")));
+  builder.raw().program["calls"][0]["source"] = "models/\"net\".cpp:4";
+  EXPECT_THAT(kineto_json(builder.build()),
+              HasSubstr(R"("Input type": ["c10::Half"], "source": "models/\"net\".cpp:4")"));
+}
+
 TEST(Kineto, HasTheGpusCounters) {
   const Json trace =
       Json::parse(kineto_json(device_session(1).sample("gpu 0 DRAM %", 1501, 42.5).build()));
@@ -292,7 +300,8 @@ TEST(KinetoRules, WhatLoadersDoIsNoAnnotation) {
 
 TEST(KinetoRules, AHostThatComputesHasOpsAlone) {
   const auto events = events_of(host_session(1).build());
-  EXPECT_THAT(names_of(of_category(events, "cpu_op")), ElementsAre("conv1.forward", "update"));
+  EXPECT_THAT(names_of(of_category(events, "cpu_op")),
+              ElementsAre("enumerate(DataLoader)#Warpstep.__next__", "conv1.forward", "update"));
   for (const char* category : {"kernel", "cuda_runtime", "gpu_memcpy"})
     EXPECT_THAT(of_category(events, category), IsEmpty());
 }

@@ -2,7 +2,9 @@
 // export is as sound as any.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -91,6 +93,12 @@ class Mutator {
 // But for too few steps: an altered session may have lost its windows, as a short run has none.
 std::vector<std::string> findings(const Session& session) {
   std::vector<std::string> found = check_kineto(kineto_json(session));
+  if (session.computes_on_host())
+    std::ranges::copy(check_kineto(kineto_json(session, {.cpu_as_device = true})),
+                      std::back_inserter(found));
+  EXPECT_FALSE(xplane_space(session).empty());
+  EXPECT_FALSE(memory_snapshot(session).empty());
+  EXPECT_FALSE(tensorboard_machine_events(session).empty());
   std::erase_if(found, [](const std::string& text) {
     return text.starts_with("There is no step") || text.starts_with("There is one step");
   });

@@ -372,7 +372,7 @@ class Writer {
     if (calls == session_.program.end() || !calls->is_array() || index >= calls->size()) return;
     const Json& call = (*calls)[index];
     if (!call.is_object()) return;
-    for (const char* key : {"op", "layer", "phase", "implementation"})
+    for (const char* key : {"op", "layer", "phase", "implementation", "source"})
       if (const auto found = call.find(key); found != call.end() && found->is_string())
         notes.add(key, found->get_ref<const std::string&>());
     for (const char* key : {"flops", "bytes"})

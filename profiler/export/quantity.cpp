@@ -103,6 +103,9 @@ std::string nothing_found(const Session& session, const Analysis& analysis) {
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
+  if (finding.gain_most_ns > 0)  // a range
+    return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
+                       quantity(finding.gain_most_ns, Unit::ns));
   std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
   if (!finding.outside_steps && left > 0)
@@ -155,6 +158,7 @@ std::string trust_line(const Analysis& analysis) {
     text += fmt::format("; clocks agree within {}",
                         quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
   text += '.';
+  if (trust.is_disturbed) text += " The machine was not at rest: take the times with care.";
   return text;
 }
 
@@ -230,6 +234,7 @@ std::string_view label(Category category) {
     case Category::data: return "loader wait";
     case Category::sync: return "device sync";
     case Category::cpu: return "CPU";
+    case Category::core_wait: return "core wait";
     case Category::other: return "idle, other";
   }
   return "";

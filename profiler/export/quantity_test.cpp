@@ -45,6 +45,10 @@ TEST(Verdict, NamesTheLargestParts) {
   EXPECT_THAT(page, ::testing::Not(::testing::HasSubstr("Samples per second")));
   const Table steps = steps_table(text.session, text.analysis);
   EXPECT_EQ(std::ranges::count(steps.columns, "tokens", &Column::key), 1);
+  Finding range = example.analysis.findings.front();
+  range.gain_least_ns = 1e6;
+  range.gain_most_ns = 2.5e6;
+  EXPECT_EQ(gain_text(example.session, example.analysis, range), "1.00 ms to 2.50 ms per step");
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "profiler/analysis/modules.h"
 #include "profiler/export/export.h"
 #include "profiler/export/quantity.h"
 
@@ -90,6 +91,57 @@ std::string breakdown_text(const Analysis& analysis) {
     text += fmt::format("  {:<14} {:>9} {:>7}  {}\n", shown(row[0], Unit::none),
                         shown(row[1], Unit::ns), shown(row[2], Unit::share),
                         blocks(std::get<double>(row[2]), 40));
+  return text;
+}
+
+// "resnet.cpp:20" of "models/resnet.cpp:20".
+std::string without_folder(const std::string& source) {
+  return source.substr(source.rfind('/') + 1);
+}
+
+std::string module_line(const ModuleRow& row) {
+  const auto time = [](double ns) { return ns > 0 ? quantity(ns, Unit::ns) : std::string("-"); };
+  const std::string indent(static_cast<std::size_t>(2 * std::max(row.depth - 1, 0)), ' ');
+  std::string line = fmt::format("{} {:>8} {:>8} {:>8} {:>7} {}", fitted(indent + row.label, 22),
+                                 time(row.forward_ns), time(row.backward_ns), time(row.update_ns),
+                                 quantity(row.share, Unit::share),
+                                 row.source.empty() ? "" : fitted(without_folder(row.source), 22));
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + '\n';
+}
+
+// The tree down to `depth`, longest first; of each module's content so many rows.
+std::string modules_text(const Work& work, int depth) {
+  constexpr std::size_t most_children = 12;
+  const std::vector<ModuleRow> modules = by_time(find_modules(work));
+  if (modules.size() < 2 || depth <= 0) return "";
+  std::string text = fmt::format("\n{:<22} {:>8} {:>8} {:>8} {:>7} {}\n", "Modules, longest first",
+                                 "forward", "backward", "update", "share", "line of the model");
+  std::vector<std::size_t> shown(modules.size(), 0);  // children of each
+  std::vector<std::size_t> open;                      // the modules around the row
+  const auto close = [&](int parent) {
+    while (!open.empty() && static_cast<int>(open.back()) != parent) {
+      const std::size_t left_out = shown[open.back()] - std::min(shown[open.back()], most_children);
+      if (left_out > 0)
+        text += fmt::format(
+            "{}... and {} more\n",
+            std::string(static_cast<std::size_t>(2 * modules[open.back()].depth), ' '), left_out);
+      open.pop_back();
+    }
+  };
+  std::vector<bool> is_shown(modules.size(), false);
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const ModuleRow& row = modules[i];
+    const bool is_step = row.parent < 0;
+    const auto parent = static_cast<std::size_t>(std::max(row.parent, 0));
+    if (row.depth > depth || (!is_step && !is_shown[parent])) continue;
+    close(row.parent);
+    is_shown[i] = is_step || ++shown[parent] <= most_children;
+    if (!is_shown[i]) continue;
+    if (!is_step) text += module_line(row);
+    open.push_back(i);
+  }
+  close(-1);
   return text;
 }
 
@@ -191,7 +243,8 @@ std::string calls_text(const Work& work, double steps) {
                   [](const CallRow* call) { return call->of_peak > 1; }))
     text += wrapped(
                 "Above 100 %: an algorithm that needs fewer operations than are counted "
-                "(Winograd), or a peak that was measured while the machine was busy.",
+                "(Winograd), data in a cache, or a peak that was measured while the machine was "
+                "busy.",
                 0) +
             "\n";
   return text;
@@ -252,7 +305,8 @@ std::string findings_text(const Session& session, const Analysis& analysis) {
 
 }  // namespace
 
-std::string terminal_report(const Session& session, const Analysis& analysis) {
+std::string terminal_report(const Session& session, const Analysis& analysis,
+                            const TerminalOptions& options) {
   std::string text = fmt::format("{}\n{}\n\n", wrapped(run_title(session), 0),
                                  wrapped(verdict(session, analysis), 0));
   if (analysis.breakdown.step_ns > 0) text += breakdown_text(analysis);
@@ -262,6 +316,7 @@ std::string terminal_report(const Session& session, const Analysis& analysis) {
     text += fmt::format("  {}\n", wrapped(outside, 2));
   text += slow_steps_text(analysis.slow_steps);
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
+  text += modules_text(analysis.work, options.depth);
   text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted)) +
           findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));

@@ -22,6 +22,16 @@ Where a step's time goes (mean of 20 steps, recorded with spans)
   CPU               900 us   2.1 %  ▉
   idle, other       110 us   0.3 %  ▏
 
+Modules, longest first  forward backward   update   share line of the model
+block1                  1.67 ms  4.52 ms  32.4 us  14.7 % cifar10cnn.cpp:20-22
+block2                  1.49 ms  4.01 ms  32.4 us  13.1 % cifar10cnn.cpp:20-22
+block3                  1.30 ms  3.50 ms  32.4 us  11.4 % cifar10cnn.cpp:20-22
+block4                  1.11 ms  2.99 ms  32.4 us   9.7 % cifar10cnn.cpp:20-22
+block5                   918 us  2.48 ms  32.4 us   8.1 % cifar10cnn.cpp:20-22
+block6                   729 us  1.97 ms  32.4 us   6.4 % cifar10cnn.cpp:20-22
+block7                   540 us  1.46 ms  32.4 us   4.8 % cifar10cnn.cpp:20-22
+head                    13.5 us        -        - < 0.1 %
+
 Longest 10 of 71 calls     phase         median      p95   share GFLOP/s of peak
 block1/conv                weight_grad  1.94 ms  2.10 ms   4.6 %    1437  75.6 %
 block2/conv                weight_grad  1.72 ms  1.86 ms   4.1 %    1437  75.6 %
@@ -78,6 +88,17 @@ TEST(TerminalReport, SumsCallsByOpWhereTheyAreManyAlike) {
           "Longest 2 of 2 ops         phase         calls     time   share      MiB   GFLOP\n"
           "token_loss                 forward         100  4.00 ms  10.0 %      0.0    0.05\n"
           "add                        data_grad        20  1.00 ms   2.0 %      1.0       -\n"));
+}
+
+TEST(TerminalReport, ShowsTheTreeToADepth) {
+  const Example example = cpu_example();
+  EXPECT_EQ(terminal_report(example.session, example.analysis, {.depth = 0}).find("Modules"),
+            std::string::npos);
+  EXPECT_THAT(
+      terminal_report(example.session, example.analysis, {.depth = 2}),
+      ::testing::HasSubstr(
+          "\nblock7                   540 us  1.46 ms  32.4 us   4.8 % cifar10cnn.cpp:20-22\n"
+          "  conv                        -   626 us        -   1.5 % cifar10cnn.cpp:2"));
 }
 
 // Of characters, not bytes.

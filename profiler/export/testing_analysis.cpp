@@ -58,28 +58,30 @@ Work work(const Session& session, const std::vector<ExampleCall>& calls, double 
     const double ns = 270e3 * call.weight, flops = call.flops * speed, bytes = call.bytes * speed;
     const double allowed =
         std::min(work.peaks.flops_per_second, flops / bytes * work.peaks.bytes_per_second);
-    work.calls.push_back({.call = static_cast<int>(i),
-                          .title = call.title,
-                          .layer = call.layer,
-                          .op = call.op,
-                          .phase = call.phase,
-                          .implementation = on_gpu ? "cudnn engine 47" : "winograd 4x4, AVX-512",
-                          .inputs = "f32 128x32x32x64, f32 64x3x3x64",
-                          .count = 20,
-                          .total_ns = static_cast<std::uint64_t>(20 * ns),
-                          .ns = ns,
-                          .p95_ns = ns * 1.08,
-                          .host_ns = 20 * 8000,
-                          .flops = flops,
-                          .bytes = bytes,
-                          .share = ns / step_ns,
-                          .flops_per_second = flops / (ns * 1e-9),
-                          .bytes_per_second = bytes / (ns * 1e-9),
-                          .of_peak = std::min(flops / (ns * 1e-9) / allowed, 0.97),
-                          .bound = flops / bytes > 30 ? "compute" : "memory",
-                          .tensor_cores = !on_gpu             ? ""
-                                          : call.op == "conv" ? "yes"
-                                                              : "no"});
+    work.calls.push_back(
+        {.call = static_cast<int>(i),
+         .title = call.title,
+         .layer = call.layer,
+         .op = call.op,
+         .phase = call.phase,
+         .implementation = on_gpu ? "cudnn engine 47" : "winograd 4x4, AVX-512",
+         .source = call.op == "softmax" ? "" : fmt::format("models/cifar10cnn.cpp:{}", 20 + i % 3),
+         .inputs = "f32 128x32x32x64, f32 64x3x3x64",
+         .count = 20,
+         .total_ns = static_cast<std::uint64_t>(20 * ns),
+         .ns = ns,
+         .p95_ns = ns * 1.08,
+         .host_ns = 20 * 8000,
+         .flops = flops,
+         .bytes = bytes,
+         .share = ns / step_ns,
+         .flops_per_second = flops / (ns * 1e-9),
+         .bytes_per_second = bytes / (ns * 1e-9),
+         .of_peak = std::min(flops / (ns * 1e-9) / allowed, 0.97),
+         .bound = flops / bytes > 30 ? "compute" : "memory",
+         .tensor_cores = !on_gpu             ? ""
+                         : call.op == "conv" ? "yes"
+                                             : "no"});
     auto layer = std::ranges::find(work.layers, call.layer, &LayerRow::layer);
     if (layer == work.layers.end()) layer = work.layers.insert(layer, {.layer = call.layer});
     ++layer->calls;
@@ -112,6 +114,7 @@ Work work(const Session& session, const std::vector<ExampleCall>& calls, double 
   }
   work.host = {{"wait for a batch", "wait", 20, 246'000'000, 246'000'000, 15'000'000, 0.3},
                {"observers", "range", 20, 16'000'000, 14'000'000, 900'000, 0.02}};
+  work.steps = 20;
   return work;
 }
 

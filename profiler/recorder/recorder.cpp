@@ -17,6 +17,7 @@
 #include "profiler/recorder/flight.h"
 #include "profiler/recorder/session_thread.h"
 #include "profiler/recorder/trigger.h"
+#include "profiler/sources/sampler_cores.h"
 #include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
@@ -36,9 +37,24 @@ constexpr std::array schedule_keys{
     ScheduleKey{"repeat", &ProfileSchedule::repeat},
     ScheduleKey{"skip_first_wait", &ProfileSchedule::skip_first_wait}};
 constexpr const char* known_keys =
-    "skip_first, wait, warmup, active, repeat, skip_first_wait (each =NUMBER) and per=run|epoch";
+    "skip_first, wait, warmup, active, repeat, skip_first_wait (each =NUMBER), active=SECONDSs and "
+    "per=run|epoch";
 // Larger than any run, and sums of several do not overflow.
 constexpr std::uint64_t max_schedule_value = 1'000'000'000'000;
+constexpr std::uint64_t max_active_seconds = 86400;
+constexpr std::uint64_t ns_per_second = 1'000'000'000;
+
+// "active=5s": true if it is of this form.
+bool set_active_time(ProfileSchedule& schedule, std::string_view part, std::string_view value) {
+  if (!value.ends_with('s')) return false;
+  const auto seconds = parse_number(value.substr(0, value.size() - 1));
+  if (!seconds || *seconds == 0 || *seconds > max_active_seconds)
+    fail<UsageError>("profile schedule: '{}' needs whole seconds from 1 to {}, such as active=3s",
+                     part, max_active_seconds);
+  schedule.active_ns = *seconds * ns_per_second;
+  schedule.active = most_timed_steps;
+  return true;
+}
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -54,6 +70,10 @@ void set_key(ProfileSchedule& schedule, std::string_view part, std::string_view 
       fail<UsageError>("profile schedule: '{}' is neither per=run nor per=epoch", part);
     schedule.per_epoch = value == "epoch";
     return;
+  }
+  if (key == "active") {
+    if (set_active_time(schedule, part, value)) return;
+    schedule.active_ns = 0;
   }
   for (const ScheduleKey& one : schedule_keys)
     if (key == one.name) {
@@ -94,6 +114,7 @@ std::string_view name(Level level) {
 
 ProfileSchedule parse_schedule(const std::string& text) {
   ProfileSchedule schedule;
+  set_active_time(schedule, "", "3s");
   std::set<std::string, std::less<>> seen;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -122,7 +143,9 @@ std::string to_text(const ProfileSchedule& schedule) {
   std::string text;
   for (const ScheduleKey& key : schedule_keys)
     if (key.value != &ProfileSchedule::skip_first_wait || schedule.skip_first_wait != 0)
-      text += fmt::format("{}={},", key.name, schedule.*key.value);
+      text += key.value == &ProfileSchedule::active && schedule.active_ns != 0
+                  ? fmt::format("active={}s,", schedule.active_ns / ns_per_second)
+                  : fmt::format("{}={},", key.name, schedule.*key.value);
   return text + (schedule.per_epoch ? "per=epoch" : "per=run");
 }
 
@@ -176,6 +199,7 @@ struct Recorder::Parts {
   bool first_epoch = true;
   std::atomic<std::uint64_t> windows{0};
   bool over = false;  // no more windows
+  RunDelay delay;     // of the thread that trains
   bool finished = false;
   // Without a window: guarded by `mutex`, as what follows.
   Flight flight;
@@ -239,9 +263,17 @@ struct Recorder::Parts {
   }
 
   void open_window(std::uint64_t first_step, std::uint64_t begin_ns) {
+    delay.since_last();
     window = Window{first_step, first_step, begin_ns, begin_ns, tracing ? std::uint64_t{1} : 0, 0};
     recording = true;
     session.open(*window);
+  }
+
+  // What a step lost while the trainer's thread had no core, noted at its begin.
+  void note_delay(const Step& step) {
+    static const record::Name name{"core wait ns", record::Kind::counter};
+    if (!window) return;
+    if (const auto ns = delay.since_last()) record::note(name, step.begin_ns, step.begin_ns, *ns);
   }
 
   void close_window(std::uint64_t last_step, std::uint64_t end_ns) {
@@ -282,8 +314,22 @@ struct Recorder::Parts {
     keep_past();  // no more
   }
 
+  // The first window of a schedule by time: the step that begins at `begin_ns` is its last if the
+  // time ends in it or before. All windows are as long then.
+  void settle_active(std::uint64_t next_step, std::uint64_t begin_ns) {
+    ProfileSchedule& schedule = options.schedule;
+    if (schedule.active_ns == 0 || !window || demanded_until) return;
+    const std::uint64_t done = next_step - window->first_step;
+    if (done == 0 || done + 1 < least_timed_steps) return;
+    const std::uint64_t ns = begin_ns - window->begin_ns;
+    if (ns + ns / done < schedule.active_ns && done + 1 < most_timed_steps) return;
+    schedule.active = done + 1;
+    schedule.active_ns = 0;
+  }
+
   // Switches sources and windows for the next step.
   void prepare(const StepPlace& next, std::uint64_t next_step, std::uint64_t begin_ns) {
+    settle_active(next_step, begin_ns);
     const Action coming = current = action(next, 0);
     const Action ahead = action(next, options.steps_in_flight);
     const bool records = coming == Action::record || coming == Action::record_and_save;
@@ -412,6 +458,7 @@ void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
   if (parts.over) return;
   parts.session.add(step);
+  parts.note_delay(step);
   parts.fly(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;

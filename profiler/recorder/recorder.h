@@ -34,13 +34,17 @@ struct ProfileSchedule {
   std::uint64_t wait = 0;
   std::uint64_t warmup = 2;
   std::uint64_t active = 20;
+  // Not 0: the first window sets `active`: steps of this time together, 20 to 1,000 of them.
+  std::uint64_t active_ns = 0;
   std::uint64_t repeat = 1;           // 0: until the end
   std::uint64_t skip_first_wait = 0;  // not 0: no wait before the first window (torch only)
   bool per_epoch = false;             // else per run
 };
 
-// "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run"; missing keys keep their defaults.
-// UsageError that names the invalid part and the known keys.
+inline constexpr std::uint64_t least_timed_steps = 20, most_timed_steps = 1000;
+
+// "skip_first=5,wait=0,warmup=2,active=3s,repeat=1,per=run", which are the defaults of missing
+// keys; active=20 is a number of steps. UsageError that names the invalid part and the known keys.
 ProfileSchedule parse_schedule(const std::string& text);
 std::string to_text(const ProfileSchedule& schedule);
 

@@ -49,6 +49,16 @@ class RecordedRun {
     }
   }
 
+  // Of a length, without waiting for it.
+  void timed_steps(int count, std::uint64_t ns) {
+    for (int i = 0; i < count; ++i) {
+      Step step{
+          .step = ++step_, .epoch = 1, .begin_ns = end_ns_, .end_ns = end_ns_ + ns, .other_ns = ns};
+      end_ns_ = step.end_ns;
+      recorder_->on_step(step, {step_ % batches_, batches_});
+    }
+  }
+
   Session session() const { return read_session(path_); }
   Recorder& recorder() { return *recorder_; }
   const std::filesystem::path& path() const { return path_; }
@@ -226,6 +236,28 @@ TEST(Recorder, RecordsOnDemand) {
   steps(31, 40);
   recorder.finish();
   EXPECT_THAT(spanned(read_session(path)), ElementsAre(13, 14, 15, 33, 34));
+}
+
+// The length of windows by a time, in steps.
+std::uint64_t timed_window(const std::string& name, std::uint64_t step_ns) {
+  RecordedRun run(name, Level::spans, "skip_first=2,warmup=1,active=1s,repeat=2", 10'000);
+  run.timed_steps(3000, step_ns);
+  run.recorder().finish();
+  const Session session = run.session();
+  if (session.windows.size() != 2) return 0;
+  const auto length = [&](std::size_t i) {
+    return session.windows[i].last_step - session.windows[i].first_step + 1;
+  };
+  EXPECT_EQ(session.windows[0].first_step, 4U);
+  EXPECT_EQ(length(0), length(1)) << "a later window is as long as the first";
+  EXPECT_EQ(session.windows[1].first_step, session.windows[0].last_step + 2);
+  return length(0);
+}
+
+TEST(Recorder, RecordsForATime) {
+  EXPECT_EQ(timed_window("time", 10'000'000), 100U);
+  EXPECT_EQ(timed_window("time-long", 200'000'000), 20U) << "at least";
+  EXPECT_EQ(timed_window("time-short", 100'000), 1000U) << "at most";
 }
 
 // Simulated counters: one sample at the end of a window, and the calls.

@@ -113,8 +113,8 @@ TEST(Schedule, AgreesWithComposersWindowsWrittenOut) {
 
 bool same(const ProfileSchedule& a, const ProfileSchedule& b) {
   return a.skip_first == b.skip_first && a.wait == b.wait && a.warmup == b.warmup &&
-         a.active == b.active && a.repeat == b.repeat && a.skip_first_wait == b.skip_first_wait &&
-         a.per_epoch == b.per_epoch;
+         a.active == b.active && a.active_ns == b.active_ns && a.repeat == b.repeat &&
+         a.skip_first_wait == b.skip_first_wait && a.per_epoch == b.per_epoch;
 }
 
 TEST(ScheduleText, IsReadBack) {
@@ -128,8 +128,14 @@ TEST(ScheduleText, IsReadBack) {
 }
 
 TEST(ScheduleText, KeepsDefaultsOfMissingKeys) {
-  EXPECT_TRUE(same(parse_schedule(""), {}));
   ProfileSchedule expected;
+  expected.active = most_timed_steps;
+  expected.active_ns = 3'000'000'000;
+  EXPECT_TRUE(same(parse_schedule(""), expected));
+  EXPECT_EQ(to_text(expected), "skip_first=5,wait=0,warmup=2,active=3s,repeat=1,per=run");
+  EXPECT_TRUE(same(parse_schedule(to_text(expected)), expected));
+  EXPECT_EQ(parse_schedule("active=5s").active_ns, 5'000'000'000U);
+  expected.active_ns = 0;
   expected.active = 3;
   expected.per_epoch = true;
   EXPECT_TRUE(same(parse_schedule("per=epoch,active=3"), expected));
@@ -156,6 +162,9 @@ TEST(ScheduleText, IsRefusedWithThePartAndTheKnownKeys) {
                            "wait=1000000000001", "wait=99999999999999999999"})
     EXPECT_THAT(refusal(part),
                 AllOf(HasSubstr(std::string("'") + part + "'"), HasSubstr("whole number")));
+  for (const char* part : {"active=s", "active=0s", "active=1.5s", "active=99999999s"})
+    EXPECT_THAT(refusal(part),
+                AllOf(HasSubstr(std::string("'") + part + "'"), HasSubstr("whole seconds")));
   EXPECT_THAT(refusal("per=step"), AllOf(HasSubstr("'per=step'"), HasSubstr("per=epoch")));
   EXPECT_THAT(refusal("active=0"), HasSubstr("record nothing"));
   EXPECT_THAT(refusal("wait=1,wait=2"), HasSubstr("'wait' is given twice"));

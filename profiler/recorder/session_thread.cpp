@@ -187,6 +187,8 @@ void SessionThread::write(const Additions& additions) {
   write_past(additions);
   const bool collects = additions.collects || !additions.events.empty() || window_;
   if (collects) gather_entries();
+  // Rates over a window are exact where samples were taken at its begin and its end.
+  if (sampler_ && !additions.events.empty()) sampler_->look();
   for (const Event& event : additions.events) {
     if (!event.closed) {
       window_ = event.window;

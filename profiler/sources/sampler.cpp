@@ -13,7 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "engine/core/record.h"
 #include "engine/core/thread.h"
+#include "profiler/sources/sampler_cores.h"
 #include "profiler/sources/sampler_nvml.h"
 #include "profiler/sources/sampler_proc.h"
 
@@ -43,6 +45,8 @@ struct Sampler::Parts {
   std::mutex reading;  // held while a sample is taken
   std::unique_ptr<Nvml> nvml;
   std::optional<MachineReading> last;
+  CoreSources cores;
+  std::optional<CoreReading> last_cores;
 
   std::mutex mutex;  // protects the following; never held while the machine is read
   std::condition_variable wake;
@@ -84,8 +88,14 @@ struct Sampler::Parts {
   void look() noexcept try {
     const std::lock_guard lock(reading);
     MachineReading now = read_machine(options.proc);
+    CoreReading now_cores = read_cores(cores, record::named_threads());
+    if (now_cores.memory && now.memory.available_bytes)
+      now.memory.available_bytes =
+          std::min(*now.memory.available_bytes, now_cores.memory->free_bytes);
     std::vector<Metric> metrics = levels(now);
+    std::ranges::move(levels(now_cores), std::back_inserter(metrics));
     if (last) std::ranges::move(rates(*last, now, ticks_per_second), std::back_inserter(metrics));
+    if (last_cores) std::ranges::move(rates(*last_cores, now_cores), std::back_inserter(metrics));
     if (nvml) {
       std::ranges::move(nvml->read(), std::back_inserter(metrics));
       for (std::string& text : nvml->take_notes()) note(std::move(text));
@@ -96,6 +106,7 @@ struct Sampler::Parts {
       keep(now.at_ns, metrics);
     for (std::string& problem : now.problems) note("not sampled: " + std::move(problem));
     last = std::move(now);
+    last_cores = std::move(now_cores);
   } catch (const std::exception& error) {
     note_failure(error.what());
   } catch (...) {
@@ -125,6 +136,7 @@ struct Sampler::Parts {
 
 Sampler::Sampler(const SamplerOptions& options) : parts_(std::make_unique<Parts>()) {
   parts_->options = options;
+  parts_->cores = find_core_sources(options.proc, options.proc.parent_path());
   if (options.gpu) parts_->open_nvml();
   parts_->look();
   why_ = try_start_thread(parts_->thread, "sampler", [parts = parts_.get()] { parts->work(); });

@@ -67,8 +67,8 @@ TEST(Sampler, BeginsWithLevelsAndContinuesWithRates) {
               IsSupersetOf({Pair("cpu %", 75.0), Pair("cpu 0 %", 75.0), Pair("process cpu %", 0.0),
                             Pair("disk read bytes/s", 0.0), Pair("disk write bytes/s", 0.0),
                             Pair("disk busy %", 0.0), Pair("network received bytes/s", 0.0),
-                            Pair("network sent bytes/s", 0.0)}));
-  EXPECT_EQ(second.size(), 11U);
+                            Pair("network sent bytes/s", 0.0), Pair("major faults/s", 0.0)}));
+  EXPECT_EQ(second.size(), 12U);
   EXPECT_THAT(sampler.take(), IsEmpty());
   EXPECT_THAT(sampler.notes(), IsEmpty());
 }

@@ -69,6 +69,13 @@ TEST_F(Profile, ReportsPartsThatAddUpAndCallsOfEveryRecordedStep) {
   EXPECT_EQ(tables["steps"].size(), 12U);
   ASSERT_FALSE(tables["calls"].empty());
   for (const Json& row : tables["calls"]) EXPECT_EQ(row["count"], 4) << row;
+  ASSERT_FALSE(tables["modules"].empty());
+  EXPECT_NEAR(tables["modules"][0]["calls"].get<double>(),
+              static_cast<double>(tables["calls"].size()), 1e-9);
+  const auto has_line = [](const Json& row) {
+    return row["path"] == "fc1" && row["source"] == "models/mlp.cpp:6";
+  };
+  EXPECT_TRUE(std::ranges::any_of(tables["modules"], has_line)) << tables["modules"];
   EXPECT_FALSE(tables["loader"].empty());
   EXPECT_FALSE(tables["memory"].empty());
   EXPECT_FALSE(tables["samples"].empty());
@@ -83,8 +90,14 @@ TEST_F(Profile, ExportsFilesThatItsCheckAndOtherProgramsRead) {
   ASSERT_EQ(traces.size(), 1U);
   const Ended checked = run({"check-trace", traces[0].string()});
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
-  for (const char* kind : {"perfetto", "tensorboard", "tables"})
+  for (const char* kind :
+       {"perfetto", "tensorboard", "tensorboard/system", "xplane/plugins/profile", "tables"})
     EXPECT_FALSE(fs::is_empty(out() + "/trace/" + kind)) << kind;
+  EXPECT_GT(fs::file_size(out() + "/trace/memory/snapshot.pickle"), 1000U);
+  const Ended as_device = run({"export", out(), "--kineto", "--cpu-as-device"});
+  EXPECT_EQ(as_device.exit_code, 0) << as_device.err;
+  const Ended again = run({"check-trace", traces[0].string()});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
 }
 
 TEST_F(Profile, KeepsExportsAndPagesOfOneDirectoryApart) {
@@ -108,7 +121,34 @@ TEST_F(Profile, FindsNothingBetweenARunAndItself) {
   const Ended same = run({"compare", out(), out(), "--json"});
   ASSERT_EQ(same.exit_code, 0) << same.err;
   const Json comparison = Json::parse(same.out);
-  for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], "no");
+  for (const Json& change : comparison["changes"]) EXPECT_EQ(change["significant"], false);
+}
+
+TEST_F(Profile, RepeatsARunForAComparison) {
+  const std::string other = *folder_ / "repeated";
+  const Ended ended = run(with(short_run(data(), other), "--repeat", "2"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("2 runs in " + other));
+  const Ended compared = run({"compare", out(), "--against", other, "--json"});
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const Json comparison = Json::parse(compared.out);
+  EXPECT_EQ(comparison["runs"]["after"], 2);
+  EXPECT_TRUE(comparison["step_changed"].is_boolean());
+  EXPECT_EQ(comparison["scores"][0]["what"], "validation accuracy");
+  EXPECT_EQ(comparison["scores"][0]["before"], comparison["scores"][0]["after"]) << "one seed";
+  const Ended refused = run({"train", "--resume", other + "/1", "--repeat", "2", "--epochs", "9"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("does not go with --resume"));
+}
+
+TEST_F(Profile, EndsAllRunsWhenInterrupted) {
+  const std::string other = *folder_ / "stopped";
+  Program program(with(changed(short_run(data(), other), "--epochs", "100000"), "--repeat", "3"));
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(other + "/1/metrics.jsonl"); }));
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait().exit_code, 130);
+  EXPECT_TRUE(fs::exists(other + "/1/summary.json")) << "the run has saved";
+  EXPECT_FALSE(fs::exists(other + "/2"));
 }
 
 TEST_F(Profile, RefusesToCompareDifferentWork) {

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "data/decode/jpeg.h"
 #include "data/formats/tokens.h"
@@ -16,6 +15,7 @@
 #include "data/write/pack.h"
 #include "data/write/synthetic.h"
 #include "engine/core/checksum.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/data_tokens.h"
@@ -259,7 +259,7 @@ void verify_sample(const Dataset& set, const data::Checksums* checksums, std::ui
 // Lists the broken samples in the set's order and returns their number.
 std::uint64_t verify_split(const Dataset& set) {
   const auto* checksums = dynamic_cast<const data::Checksums*>(&set);
-  const int workers = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int workers = allowed_cores();
   std::vector<Reader> readers(static_cast<std::size_t>(workers));
   std::mutex mutex;
   std::vector<std::pair<std::uint64_t, std::string>> bad;

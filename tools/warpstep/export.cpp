@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/core/file.h"
 #include "profiler/analysis/analysis.h"
@@ -21,10 +24,13 @@ namespace fs = std::filesystem;
 struct ExportRequest {
   std::string run;
   std::string out;
-  bool kineto = false, perfetto = false, tensorboard = false, csv = false, json = false;
-  bool no_split_graphs = false;
+  bool kineto = false, perfetto = false, tensorboard = false, xplane = false, memory = false;
+  bool csv = false, json = false;
+  bool no_split_graphs = false, cpu_as_device = false;
 
-  bool wants_all() const { return !kineto && !perfetto && !tensorboard && !csv && !json; }
+  bool wants_all() const {
+    return !kineto && !perfetto && !tensorboard && !xplane && !memory && !csv && !json;
+  }
 };
 
 // Beside the session, unless it was said; further sessions of a run directory have their own.
@@ -36,7 +42,7 @@ fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
 
 // Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace.
 void write(const fs::path& folder, const std::string& name, std::string_view content) {
-  fs::create_directories(folder);
+  fs::create_directories((folder / name).parent_path());
   write_atomically(folder / name, content);
   fmt::print("{}\n", (folder / name).string());
 }
@@ -51,21 +57,42 @@ void write_tables(const ExportRequest& request, const profiler::Session& session
   }
 }
 
+// The lines of the run's metrics.jsonl; none where there is no such file, without a line that was
+// cut off.
+std::vector<profiler::Json> metrics_of(const fs::path& run) {
+  std::vector<profiler::Json> records;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);)
+    if (profiler::Json record = profiler::Json::parse(line, nullptr, false); record.is_object())
+      records.push_back(std::move(record));
+  return records;
+}
+
+void write_scalars(const fs::path& folder, const ProfiledRun& run) {
+  const std::string name = profiler::tensorboard_name(run.session);
+  write(folder, name, profiler::tensorboard_events(run.session, metrics_of(run.directory())));
+  if (!run.session.samples.empty())
+    write(folder / "system", name, profiler::tensorboard_machine_events(run.session));
+}
+
 // An export of the same session replaces the one before; TensorBoard would show both.
 int export_run(const ExportRequest& request) {
   const ProfiledRun run = open_profiled_run(request.run);
   const profiler::Session& session = run.session;
   const fs::path folder = folder_of(request, run);
   if (request.kineto || request.wants_all()) {
-    const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs};
+    const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs,
+                                          .cpu_as_device = request.cpu_as_device};
     write(folder / "kineto", profiler::kineto_name(session),
           profiler::gzipped(profiler::kineto_json(session, options)));
   }
   if (request.perfetto || request.wants_all())
     write(folder / "perfetto", "trace.pftrace", profiler::perfetto_trace(session));
-  if (request.tensorboard || request.wants_all())
-    write(folder / "tensorboard", profiler::tensorboard_name(session),
-          profiler::tensorboard_events(session));
+  if (request.tensorboard || request.wants_all()) write_scalars(folder / "tensorboard", run);
+  if (request.xplane || request.wants_all())
+    write(folder / "xplane", profiler::xplane_name(session), profiler::xplane_space(session));
+  if (request.memory || request.wants_all())
+    write(folder / "memory", "snapshot.pickle", profiler::memory_snapshot(session));
   if (request.csv || request.json || request.wants_all())
     write_tables(request, session, folder / "tables");
   return done;
@@ -86,7 +113,13 @@ Run declare_export(Parser parser) {
               .help = "for ui.perfetto.dev, with all overlapping spans"});
   parser.add({.name = "--tensorboard",
               .variable = &request->tensorboard,
-              .help = "scalars of every step, for tensorboard --logdir"});
+              .help = "scalars of every step and of the machine, for tensorboard --logdir"});
+  parser.add({.name = "--xplane",
+              .variable = &request->xplane,
+              .help = "for xprof and TensorBoard's profile plugin"});
+  parser.add({.name = "--memory",
+              .variable = &request->memory,
+              .help = "the memory plan of a step, for pytorch.org/memory_viz"});
   parser.add({.name = "--csv",
               .variable = &request->csv,
               .help = "the report's tables, one file each, in ns and bytes"});
@@ -101,6 +134,10 @@ Run declare_export(Parser parser) {
       {.name = "--no-split-graphs",
        .variable = &request->no_split_graphs,
        .help = "Kineto: assign all kernels of a graph to its launch, as CUPTI reports them"});
+  parser.add({.name = "--cpu-as-device",
+              .variable = &request->cpu_as_device,
+              .help = "Kineto, of a run on the CPU: calls as kernels of a device, because "
+                      "HolisticTraceAnalysis analyses only these"});
   parser.footer(
       "Without a format option all formats are written. Prints the files' names.\n"
       "Example:\n  warpstep export runs/first --kineto");

@@ -1,13 +1,11 @@
 #include "tools/warpstep/host.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +18,8 @@
 #include "engine/run/runner.h"
 #include "profiler/sources/sampler_proc.h"
 #include "profiler/sources/stamp.h"
+#include "tools/warpstep/fitting.h"
+#include "tools/warpstep/peaks.h"
 
 namespace warpstep::tools {
 namespace {
@@ -59,24 +59,31 @@ nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
                                      const std::string& precision) {
   // Large enough to fill the device, and takes some ten milliseconds.
   const bool is_device = backend->steps_in_flight() > 0;
-  const std::int64_t n = is_device ? 8192 : 1024;
-  const std::int64_t count = std::int64_t{1} << (is_device ? 28 : 24);
+  const PeakSizes sizes = is_device ? PeakSizes{.product = 8192, .stream = std::int64_t{1} << 28}
+                                    : host_peak_sizes(free_bytes(*backend));
+  const std::int64_t n = sizes.product, count = sizes.stream;
+  nlohmann::ordered_json peaks = nlohmann::ordered_json::object();
   try {
-    Graph product;
-    const Tensor x = product.input("x", {DType::f32, {n, n}}, Role::resident);
-    product.logits = linear("peak", x, {.out = n}).id;
-    const double product_seconds = best_seconds(std::move(product), backend, precision);
-    Graph stream;
-    const Tensor y = stream.input("y", {DType::f32, {count / 1024, 1024}}, Role::resident);
-    stream.logits = relu(y).id;
-    const double stream_seconds = best_seconds(std::move(stream), backend, "fp32");
-    const double flops =
-        2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-    return {{"flops_per_second", {{precision, flops / product_seconds}}},
-            {"bytes_per_second", 8.0 * static_cast<double>(count) / stream_seconds},
-            {"how", fmt::format("a {0} x {0} matrix product in {1} and a relu of {2} MiB, the best "
-                                "of several runs",
-                                n, precision, count >> 18)}};
+    if (n > 0) {
+      Graph product;
+      const Tensor x = product.input("x", {DType::f32, {n, n}}, Role::resident);
+      product.logits = linear("peak", x, {.out = n}).id;
+      const double seconds = best_seconds(std::move(product), backend, precision);
+      const double side = static_cast<double>(n);
+      peaks["flops_per_second"] = {{precision, 2.0 * side * side * side / seconds}};
+      peaks["how"] = fmt::format("a {0} x {0} matrix product in {1}", n, precision);
+    }
+    if (n > 0 && count > 0) {
+      Graph stream;
+      const Tensor y = stream.input("y", {DType::f32, {count / 1024, 1024}}, Role::resident);
+      stream.logits = relu(y).id;
+      const double seconds = best_seconds(std::move(stream), backend, "fp32");
+      peaks["bytes_per_second"] = 8.0 * static_cast<double>(count) / seconds;
+      peaks["how"] = fmt::format(
+          "a {0} x {0} matrix product in {1} and a relu of {2} MiB, the best of several runs", n,
+          precision, count >> 18);
+    }
+    return peaks;
   } catch (const std::exception&) {
     return nlohmann::ordered_json::object();  // a device without the memory: no roofline
   }
@@ -88,16 +95,6 @@ using profiler::value_of;
 
 std::string text_of(const char* path) {
   return profiler::read_text(path).value_or("");
-}
-
-int allowed_cores(int of_machine, const std::optional<double>& quota) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  int cores =
-      sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : of_machine;
-  // A quota counts as its cores, rounded up.
-  if (quota && *quota < cores) cores = std::max(1, static_cast<int>(std::ceil(*quota)));
-  return cores;
 }
 
 std::string vector_instructions(const std::string& cpuinfo) {
@@ -135,7 +132,7 @@ Host host() {
   result.cpu = or_unknown(value_of(cpuinfo, "model name", ':'));
   result.vector_instructions = vector_instructions(cpuinfo);
   result.cores_of_machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  result.cores = allowed_cores(result.cores_of_machine, limits.cpu_cores);
+  result.cores = allowed_cores();
   const std::string total = value_of(text_of("/proc/meminfo"), "MemTotal", ':');  // "16384 kB"
   std::string_view fields = total;
   result.memory_of_machine_bytes =

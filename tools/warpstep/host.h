@@ -14,7 +14,8 @@ namespace warpstep::tools {
 // The ceilings of the roofline, measured and not from a data sheet:
 // {"flops_per_second": {PRECISION: x}, "bytes_per_second": y, "how": text}: a large matrix product
 // and a large relu on this backend, the best of a few runs each. Takes some tenths of a second;
-// empty if it cannot be measured.
+// empty if it cannot be measured, without a part that would take too much of the memory that is
+// free (peaks.h).
 nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
                                      const std::string& precision);
 

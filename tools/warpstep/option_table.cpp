@@ -206,7 +206,7 @@ OptionGroup device_group() {
         &O::device,
         and_sample},
        {{.name = "--threads",
-         .help = "CPU threads of the kernels; 0: all cores",
+         .help = "CPU threads of the kernels; 0: all cores that affinity and quota allow",
          .check = in_range(0, 4096)},
         &O::threads,
         and_sample},

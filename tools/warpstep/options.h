@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -79,7 +80,7 @@ struct RunOptions {
   std::vector<std::string> recompute;
   std::vector<double> mean, std;  // empty: measured on the training images
   std::string profile = "steps";
-  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=20,repeat=1,per=run";
+  std::string profile_schedule = "skip_first=5,wait=0,warmup=2,active=3s,repeat=1,per=run";
   std::string profile_raw;
   std::string profile_rank;
   bool profile_counters = false;
@@ -146,6 +147,8 @@ void settle_length(const Parser& parser, bool resumed, RunOptions& options);
 std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
 
 // Values of the engine; all throw UsageError for options that do not go together.
+// Of this user, for what a machine is measured for once: by --plan-cache; empty: none.
+std::filesystem::path cache_folder(const RunOptions& options);
 BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
 Optimizer optimizer_of(const RunOptions& options);
 UpdateOptions update_options(const RunOptions& options);

@@ -83,9 +83,8 @@ std::string training_transforms(const RunOptions& options) {
   return data::Recipe(text).text();
 }
 
-namespace {
-
-std::filesystem::path plan_cache_folder(const std::string& text) {
+std::filesystem::path cache_folder(const RunOptions& options) {
+  const std::string& text = options.plan_cache;
   if (text == "off") return {};
   if (text != "auto") return text;
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -95,10 +94,8 @@ std::filesystem::path plan_cache_folder(const std::string& text) {
                        : std::filesystem::path();
 }
 
-}  // namespace
-
 BackendOptions backend_options(const RunOptions& o) {
-  const std::filesystem::path plan_cache = plan_cache_folder(o.plan_cache);
+  const std::filesystem::path plan_cache = cache_folder(o);
   if (o.deterministic && o.autotune && plan_cache.empty())
     fail<UsageError>(
         "--deterministic with --autotune: each measurement may choose another algorithm, and "

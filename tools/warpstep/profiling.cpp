@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/record.h"
@@ -16,6 +17,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/peaks.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -80,7 +82,7 @@ int ordinal_of(const std::string& device) {
 }
 
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = allowed_cores();
   const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},
@@ -110,6 +112,8 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
   if (const auto found = loading.find("stages"); found != loading.end())
     for (const auto& [key, value] : found->items()) stages[key.substr(0, key.rfind("_ns"))] = value;
   json["stages_ns"] = std::move(stages);
+  json["bytes_read"] = loading.value("bytes_read", std::uint64_t{0});
+  if (loading.contains("slowest_samples")) json["slowest_samples"] = loading["slowest_samples"];
   if (loading.contains("to_device")) json["to_device"] = loading["to_device"];
   return json;
 }
@@ -233,7 +237,13 @@ Json Profiling::end_windows(const std::shared_ptr<Backend>& backend) {
   if (!has_windows_) return Json::object();
   static const record::Name name{"measuring peaks"};
   const record::PhasePart time(name);
-  const Json peaks = measure_peaks(backend, options_.precision);
+  const Json peaks = with_best_peaks(measure_peaks(backend, options_.precision),
+                                     fmt::format("{}, {}", host().cpu, backend->describe()),
+                                     cache_folder(options_));
+  if (!peaks.contains("bytes_per_second"))
+    recorder_->note(
+        "the peak of this machine was not measured: too little memory is free, so calls have no "
+        "share of it");
   recorder_->set_peaks(peaks);
   return peaks;
 }

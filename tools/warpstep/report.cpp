@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 struct ReportOptions {
   std::string run;
   std::string output;
+  int depth = profiler::TerminalOptions().depth;
   bool json = false;
   bool tb_compatible = false;
 };
@@ -49,7 +50,7 @@ int report(const ReportOptions& options) {
     fmt::print("{}\n",
                as_json(run.session, analysis).dump(2, ' ', false, Json::error_handler_t::replace));
   else
-    fmt::print("{}", profiler::terminal_report(run.session, analysis));
+    fmt::print("{}", profiler::terminal_report(run.session, analysis, {.depth = options.depth}));
   say("wrote {}\n", page.string());
   return done;
 }
@@ -66,6 +67,12 @@ Run declare_report(Parser parser) {
        .variable = &options->output,
        .help = "file of the page; otherwise report.html or report-tb.html next to the session",
        .type = "FILE"});
+  parser.add({.name = "--depth",
+              .variable = &options->depth,
+              .help = "levels of the tree of modules on the terminal: 1 the model's parts, then "
+                      "blocks, layers and calls; 0 without it",
+              .check = in_range(0, 16),
+              .type = "N"});
   parser.add({.name = "--json",
               .variable = &options->json,
               .help = "print every table as one JSON object, in base units"});

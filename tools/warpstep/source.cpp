@@ -1,13 +1,13 @@
 #include "tools/warpstep/source.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "data/formats/cached.h"
 #include "data/io/file.h"
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "tools/warpstep/options.h"
 
@@ -90,7 +90,7 @@ std::span<const std::uint8_t> resident_pixels(const Source& source) {
 // Without a device loader threads compete with the kernels for cores: one is enough for models of
 // small images, and more start if it is not.
 int first_workers(bool device) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = allowed_cores();
   return device ? std::clamp(cores - 1, 1, 4) : 1;
 }
 
@@ -316,7 +316,7 @@ std::string diagnosis(const Source& source) {
   data::LoaderStats stats = source.loader->stats();
   // With a device the feeder reads batches from the loader.
   if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
-  const auto most = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const auto most = allowed_cores();
   if (source.is_text()) return data::diagnose(stats, "tokens", most);
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;

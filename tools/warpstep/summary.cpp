@@ -228,6 +228,9 @@ Json loading_json(const Source& training) {
             {"mean_batches_ready", stats.mean_ready},
             {"stages", stages_json(stats.stages)},
             {"workers", std::move(workers)}};
+  json["slowest_samples"] = Json::array();
+  for (const data::SlowSample& sample : stats.slowest)
+    json["slowest_samples"].push_back({{"name", sample.name}, {"ns", sample.ns}});
   if (training.feeder) {
     const FeedStats feed = training.feeder->stats();
     json["to_device"] = {{"batches", feed.batches},

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/core/file.h"
+#include "profiler/export/scalars.h"
 #include "profiler/sources/sampler.h"
 #include "profiler/sources/sampler_proc.h"
 #include "tools/warpstep/say.h"
@@ -56,15 +57,6 @@ std::vector<std::uint64_t> times_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, none))
     if (const auto seconds = seconds_of(entry.path())) times.push_back(*seconds);
   return times;
-}
-
-void add_numbers(const std::string& tag, const Json& value, std::vector<Scalar>& scalars) {
-  if (value.is_number()) {
-    scalars.push_back({tag, value.get<double>()});
-  } else if (value.is_structured()) {
-    for (const auto& [key, part] : value.items())
-      add_numbers(fmt::format("{}/{}", tag, key), part, scalars);
-  }
 }
 
 }  // namespace
@@ -138,42 +130,6 @@ void remove_event_files(const fs::path& run) {
   }
 }
 
-std::vector<Scalar> scalars_of(const Json& record) {
-  std::string prefix = record.value("kind", "other");
-  if (prefix == "step") prefix = "train";
-  if (prefix == "evaluation") prefix = "validation";
-  std::vector<Scalar> scalars;
-  for (const auto& [key, value] : record.items())
-    if (key != "step" && key != "time")
-      add_numbers(fmt::format("{}/{}", prefix, key), value, scalars);
-  return scalars;
-}
-
-std::vector<Scalar> scalars_of(const std::vector<profiler::Metric>& metrics) {
-  std::vector<Scalar> scalars;
-  for (const profiler::Metric& metric : metrics) {
-    std::string_view name = metric.name;
-    const bool of_core = name.starts_with("cpu ") && name != "cpu %";
-    if (of_core || name.ends_with("throttle reasons")) continue;
-    double value = metric.value;
-    std::string_view unit;
-    for (const auto& [end, replacement] :
-         {std::pair<std::string_view, std::string_view>{" %", "_percent"},
-          {" bytes", "_MB"},
-          {" bytes/s", "_MB_per_s"}}) {
-      if (!name.ends_with(end)) continue;
-      name.remove_suffix(end.size());
-      unit = replacement;
-      if (unit.starts_with("_MB")) value *= 1e-6;
-      break;
-    }
-    std::string tag = fmt::format("system/{}{}", name, unit);
-    std::ranges::replace(tag, ' ', '_');
-    scalars.push_back({std::move(tag), value});
-  }
-  return scalars;
-}
-
 // The machine. The sampler's thread writes its file, so that it also shows a run that waits; the
 // file's steps are seconds since the run first began, because several samples may fall into one
 // step and TensorBoard keeps one value of each.
@@ -198,7 +154,11 @@ struct TensorBoard::System {
     const auto seconds =
         static_cast<std::uint64_t>(std::max(0.0, now - static_cast<double>(began)));
     step = std::max(seconds, step + 1);
-    file.append(profiler::scalars_event(now, step, scalars_of(metrics)));
+    std::vector<Scalar> scalars;
+    for (const profiler::Metric& metric : metrics)
+      if (auto scalar = profiler::machine_scalar(metric.name, metric.value))
+        scalars.push_back(*std::move(scalar));
+    file.append(profiler::scalars_event(now, step, scalars));
   }
 
   fs::path folder;
@@ -225,7 +185,7 @@ TensorBoard::~TensorBoard() = default;
 void TensorBoard::add(const Json& record) {
   metrics_.append(profiler::scalars_event(record.value("time", wall_time()),
                                           record.value("step", std::uint64_t{0}),
-                                          scalars_of(record)));
+                                          profiler::scalars_of(record)));
 }
 
 }  // namespace warpstep::tools

@@ -9,13 +9,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "profiler/export/event_file.h"
-
-namespace warpstep::profiler {
-struct Metric;
-}
 
 namespace warpstep::tools {
 
@@ -45,14 +38,6 @@ class EventFile {
 std::filesystem::path next_event_file(const std::filesystem::path& folder, std::uint64_t seconds);
 // Removes event files from RUN/tensorboard, and its folders if nothing else is in them.
 void remove_event_files(const std::filesystem::path& run);
-
-// Every number in a record of metrics.jsonl, also in nested objects and arrays. {"kind": "step",
-// "loss": 2, "blocks": [{"norm": 1}]} has train/loss and train/blocks/0/norm; evaluations have
-// validation/..., other kinds their own names. Without "step" and "time", which are the event's.
-std::vector<profiler::Scalar> scalars_of(const nlohmann::ordered_json& record);
-// "gpu 0 power W" becomes system/gpu_0_power_W; bytes become megabytes, shares percents. Loads of
-// single cores and bit masks are omitted.
-std::vector<profiler::Scalar> scalars_of(const std::vector<profiler::Metric>& metrics);
 
 struct TensorBoardOptions {
   std::filesystem::path run;

@@ -4,62 +4,17 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/file.h"
-#include "profiler/sources/sampler_proc.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-using profiler::Scalar;
 using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::Field;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-auto scalar(const char* tag, double value) {
-  return AllOf(Field(&Scalar::tag, tag), Field(&Scalar::value, value));
-}
-
-TEST(ScalarsOf, MapEveryNumberOfARecord) {
-  EXPECT_THAT(
-      scalars_of(Json{{"kind", "step"},
-                      {"step", 7},
-                      {"loss", 2.5},
-                      {"name", "x"},
-                      {"flag", true},
-                      {"none", nullptr},
-                      {"blocks", {{{"norm", 1}}, {{"norm", 3.5}}}},
-                      {"attention", {{"entropy", -1}}},
-                      {"time", 1e9}}),
-      ElementsAre(scalar("train/loss", 2.5), scalar("train/blocks/0/norm", 1),
-                  scalar("train/blocks/1/norm", 3.5), scalar("train/attention/entropy", -1)));
-  EXPECT_THAT(scalars_of(Json{{"kind", "evaluation"}, {"loss", 1}}),
-              ElementsAre(scalar("validation/loss", 1)));
-  EXPECT_THAT(scalars_of(Json{{"kind", "epoch"}, {"loss", 1}}),
-              ElementsAre(scalar("epoch/loss", 1)));
-}
-
-TEST(ScalarsOf, NameTheMachinesSamples) {
-  using Metrics = std::vector<profiler::Metric>;
-  EXPECT_THAT(scalars_of(Metrics{{"cpu %", 50},
-                                 {"cpu 0 %", 99},
-                                 {"process rss bytes", 2e6},
-                                 {"disk read bytes/s", 5e5},
-                                 {"gpu 1 utilisation %", 97},
-                                 {"gpu 1 power W", 300},
-                                 {"gpu 1 throttle reasons", 4}}),
-              ElementsAre(scalar("system/cpu_percent", 50), scalar("system/process_rss_MB", 2),
-                          scalar("system/disk_read_MB_per_s", 0.5),
-                          scalar("system/gpu_1_utilisation_percent", 97),
-                          scalar("system/gpu_1_power_W", 300)));
-}
 
 TEST(EventFile, AFullDiskCostsOnlyTheCurves) {
   ::testing::internal::CaptureStderr();

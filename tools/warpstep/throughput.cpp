@@ -124,7 +124,8 @@ nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step
 
 nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_json& peaks,
                                      const std::string& precision, double step_seconds) {
-  if (!peaks.contains("flops_per_second") || step_seconds <= 0)
+  if (!peaks.contains("flops_per_second") || !peaks.contains("bytes_per_second") ||
+      step_seconds <= 0)
     return nlohmann::ordered_json::object();
   const double flops_per_second = peaks["flops_per_second"].at(precision);
   const double bytes_per_second = peaks["bytes_per_second"];

@@ -104,6 +104,8 @@ TEST(Roofline, AddsUpTheFloorsOfTheCalls) {
   EXPECT_NEAR(roofline["floor_ms"].get<double>(), bytes * 1e-6, bytes * 1e-12);
   EXPECT_NEAR(roofline["share"].get<double>(), bytes * 1e-9, bytes * 1e-15);
   EXPECT_TRUE(roofline_json(step, nlohmann::ordered_json::object(), "fp32", 1).empty());
+  // Where memory is short the bandwidth is not measured.
+  EXPECT_TRUE(roofline_json(step, {{"flops_per_second", {{"fp32", 1e30}}}}, "fp32", 1).empty());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/repeat.h"
 #include "tools/warpstep/resume.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
@@ -40,6 +41,7 @@ struct TrainRequest {
   bool overwrite = false;
   bool allow_changed_data = false;
   bool check_numerics = false;
+  std::uint64_t repeat = 1;
 };
 
 std::string default_out(const std::string& model) {
@@ -59,9 +61,9 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     if (request.overwrite)
       fail<UsageError>("--overwrite does not go with --resume: the run continues in {}",
                        resumed->run.string());
-    options = merged(
-        parser, request.options, resumed->options,
-        {"--resume", "--allow-changed-data", "--weights", "--allow-missing", "--check-numerics"});
+    options = merged(parser, request.options, resumed->options,
+                     {"--resume", "--allow-changed-data", "--weights", "--allow-missing",
+                      "--check-numerics", "--repeat"});
     locate_data(*resumed->config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
@@ -295,6 +297,13 @@ int train(const Parser& parser, const TrainRequest& request) {
   check_start_weights(request.weights, resumed.has_value());
   adopt_config_beside(request.weights, options);
   check_profile_options(options);  // refuse before doing anything
+  if (request.repeat > 1) {
+    if (resumed)
+      fail<UsageError>("--repeat {} does not go with --resume, which continues one run",
+                       request.repeat);
+    signals.stop_with(stop_requested);
+    return train_repeatedly(request.repeat, options.out, stop_requested);
+  }
   Profiling profiling(options);
   starting.end();
   Job job = prepare(std::move(options), resumed, request.allow_changed_data);
@@ -384,6 +393,12 @@ Run declare_train(Parser parser) {
               .help = "with --resume: continue even if the data have changed since the run began",
               .group = group});
   declare_start_weights(parser, request->weights, group);
+  parser.add({.name = "--repeat",
+              .variable = &request->repeat,
+              .help = "train this many times with the same seed, into OUT/1, OUT/2, ..., for "
+                      "warpstep compare",
+              .check = whole_number(1, 1000),
+              .group = group});
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,
               .help = check_numerics_help,

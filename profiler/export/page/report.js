@@ -1,5 +1,5 @@
-// Everything that is shown works without this; it adds sorting, filtering, CSV, themes, copying, and
-// the lanes of the step that is chosen.
+// Everything that is shown works without this; it adds sorting, filtering, a search, CSV, themes,
+// copying, folded sections on a phone, and the lanes of the step that is chosen.
 "use strict";
 (function () {
   const all = (query, from) => Array.from((from || document).querySelectorAll(query));
@@ -74,13 +74,24 @@
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 
+  const has_words = text => {  // a node of the tree is also found by its path
+    const words = text.toLowerCase().split(/\s+/);
+    return element => {
+      const name = element.querySelector(".name");
+      const content = ((name ? name.title + " " : "") + element.textContent).toLowerCase();
+      return words.every(word => content.includes(word));
+    };
+  };
+
+  function filter(table, text) {  // the rows that are left
+    const matches = has_words(text), rows = Array.from(table.tBodies[0].rows);
+    for (const row of rows) row.hidden = !matches(row);
+    return rows.filter(row => !row.hidden).length;
+  }
+
   function filter_field(table, title) {
     const field = make("input", "", { type: "search", placeholder: "Filter", "aria-label": "Filter " + title });
-    field.addEventListener("input", () => {
-      const words = field.value.toLowerCase().split(/\s+/);
-      for (const row of table.tBodies[0].rows)
-        row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
-    });
+    field.addEventListener("input", () => filter(table, field.value));
     return field;
   }
 
@@ -92,6 +103,13 @@
       press.addEventListener("click", () => sort(table, column));
       head.replaceChildren(press);
     });
+    const scroll = frame.querySelector(".scroll");
+    const wider = make("p", "", { class: "wider" });
+    scroll.after(wider);
+    // Its text depends on the width alone, so that showing it changes no size that is observed.
+    new ResizeObserver(() => {
+      wider.textContent = scroll.scrollWidth > scroll.clientWidth + 1 ? "More columns to the right: scroll sideways." : "";
+    }).observe(scroll);
     const tools = make("div", "", { class: "tools" });
     if ("filter" in frame.dataset) tools.append(filter_field(table, title));
     tools.append(button("CSV", "Download " + title + " as CSV", () => download(table)));
@@ -99,6 +117,95 @@
     if (!head) frame.prepend(head = make("div", "", { class: "head" }));
     head.append(tools);
   }
+
+  // ---- The tree of modules
+
+  const tree = document.getElementById("modules");
+  if (tree) {
+    const by = (key, sign) => () => {
+      for (const level of all(".level", tree))
+        Array.from(level.children)
+          .filter(node => node.dataset.at !== undefined)
+          .sort((a, b) => sign * (Number(a.dataset[key]) - Number(b.dataset[key])))
+          .forEach(node => level.append(node));
+      all(".level > .note", tree).forEach(note => note.parentElement.append(note));
+    };
+    const unfold = open => () => all(".branch", tree).forEach(branch => { branch.open = open; });
+    const tools = make("div", "", { class: "tools" });
+    tools.append(
+      button("Longest first", "Sort modules by time", by("ns", -1)),
+      button("Model order", "Sort modules in the model's order", by("at", 1)),
+      button("Unfold", "Unfold all modules", unfold(true)), button("Fold", "Fold all modules", unfold(false)));
+    tree.querySelector(".head").append(tools);
+  }
+
+  // Shows the nodes with these words and what is around them; how many have them themselves.
+  function search_tree(text) {
+    const matches = has_words(text), folded = text === "";
+    let found = 0;
+    for (const node of all(".level .node", tree)) {
+      const is_match = matches(node), own = node.tagName === "SUMMARY" ? node.parentElement : node;
+      own.hidden = !is_match;
+      if (own !== node) own.open = false;
+      if (!is_match || folded) continue;
+      ++found;
+      for (let at = own.parentElement; at && at !== tree; at = at.parentElement) {
+        at.hidden = false;
+        if (at.tagName === "DETAILS") at.open = true;
+      }
+    }
+    return found;
+  }
+
+  // ---- One search over the tree and the tables that have a filter
+
+  const searched = all(".table[data-filter]");
+  if (searched.length > 0) {
+    const found = make("p", "", { class: "found", role: "status" });
+    const field = make("input", "", {
+      type: "search", placeholder: "Search layers, calls, kernels", "aria-label": "Search layers, calls, kernels, memory" });
+    const search = () => {
+      const text = field.value.trim(), hits = [];
+      const add = (count, title, section) => { if (count > 0) hits.push([count, title, section.id]); };
+      if (tree) add(search_tree(text), "Model", tree.closest("section"));
+      for (const frame of searched) {
+        const table = frame.querySelector("table"), own = frame.querySelector(".tools input");
+        if (own) own.value = text;
+        add(filter(table, text), table.caption.querySelector("b").textContent, frame.closest("section"));
+      }
+      found.replaceChildren();
+      if (text === "") return;
+      found.append(hits.length > 0 ? "Found in: " : "Found nowhere.");
+      for (const [count, title, id] of hits) found.append(make("a", title + " (" + count + ")", { href: "#" + id }));
+    };
+    field.addEventListener("input", search);
+    const place = make("div", "", { class: "search" });
+    place.append(field);
+    theme.before(place);
+    theme.parentElement.after(found);
+  }
+
+  // ---- Sections, folded on a phone below the first ones
+
+  const folds = all("details.fold");
+  if (matchMedia("(max-width: 34rem)").matches)
+    for (const fold of folds)
+      fold.open = ["findings", "comparison"].includes(fold.parentElement.id);
+  const open_target = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    const fold = target.querySelector(":scope > details.fold");
+    if (fold) fold.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", open_target);
+  document.addEventListener("click", event => {  // again to where the page already is
+    const link = event.target.closest("a[href^='#']");
+    if (link && link.getAttribute("href") === location.hash) open_target();
+  });
+  addEventListener("beforeprint", () => folds.forEach(fold => { fold.open = true; }));
+  open_target();
 
   // ---- Options that can be copied
 

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Trains with planted bottlenecks, from outside of the program: does the report name the cause and a remedy, and does
+following the remedy gain what it says?
+
+    python bench/planted_bottlenecks.py                           # all, an hour on two cores: on an idle machine
+    python bench/planted_bottlenecks.py --only slow-open,quota    # some; --list names them
+    python bench/planted_bottlenecks.py --cores 0                 # the process and its loader on one core
+    python bench/planted_bottlenecks.py --only slow-open --no-follow --steps 60   # names alone
+
+A plant is right when the finding that it wants is among the first two and names one of its remedies. A prediction holds
+when the step changes by what was promised to within 10 % of the step, or lies in the range that was promised.
+Exit code: 1 when a plant was not named.
+"""
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+class Skip(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Plant:
+    name: str
+    what: str
+    findings: set  # one of these
+    remedies: str  # a regular expression for the flag or the advice
+    options: str = ""  # of train, after the common ones
+    data: str = "small"
+    env: dict = dataclasses.field(default_factory=dict)
+    around: object = None  # a function of the bench: context manager of more arguments for Popen
+    follow: bool = True  # whether the remedy is an option that can be tried here
+
+
+@contextlib.contextmanager
+def busy(count):
+    """Other programs that compute."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield {}
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@contextlib.contextmanager
+def control_group(controller, values):
+    """A group with these files set, of version 1 or 2, where this user may make one."""
+    for root in (pathlib.Path("/sys/fs/cgroup") / controller, pathlib.Path("/sys/fs/cgroup")):
+        group = root / f"planted-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            for name, value in values.items():
+                if (group / name).exists():
+                    (group / name).write_text(value)
+            try:
+                yield {"preexec_fn": lambda: (group / "cgroup.procs").write_text(str(os.getpid()))}
+            finally:
+                group.rmdir()
+            return
+    raise Skip(f"no control group with {controller} can be made here")
+
+
+def quota(cores):
+    return control_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": str(int(cores * 1e5)),
+                                 "cpu.max": f"{int(cores * 1e5)} 100000"})
+
+
+def memory(mib):
+    return control_group("memory", {"memory.limit_in_bytes": str(mib << 20), "memory.max": str(mib << 20)})
+
+
+def one_core():
+    cpu = max(os.sched_getaffinity(0))
+    return contextlib.nullcontext({"preexec_fn": lambda: os.sched_setaffinity(0, {cpu})})
+
+
+def plants():
+    cores = len(os.sched_getaffinity(0))
+    disk, wait = {"slow-disk", "data-wait"}, {"data-wait", "loader-contention"}
+    more = r"--workers|data pack|--tier mapped"
+    return [
+        Plant("slow-open", "150 us an open, 1 worker", disk, more, "--workers 1", env={"OPEN": 150}),
+        Plant("slow-open-2", "150 us an open, 2 workers", disk, more, "--workers 2", env={"OPEN": 150}),
+        Plant("slow-read", "1 ms a read, 2 workers", disk, more, "--workers 2", env={"READ": 1000}),
+        Plant("link", "a link of 5 MB/s, 1 worker", {"low-bandwidth", "slow-disk"}, r"faster disk|--tier mapped|data pack",
+              "--workers 1", env={"MBPS": 5}),
+        Plant("link-2", "a link of 5 MB/s, 2 workers", {"low-bandwidth"}, r"faster disk|--tier mapped", "--workers 2",
+              env={"MBPS": 5}),
+        Plant("link-4", "a link of 5 MB/s, 4 workers", {"low-bandwidth"}, r"faster disk|--tier mapped", "--workers 4",
+              env={"MBPS": 5}),
+        Plant("tail", "1 % of the reads take 20 ms", {"slow-samples"}, r"--prefetch|files", "--workers 2",
+              env={"TAIL": 20000}),
+        Plant("period", "each 256th read takes 30 ms", {"slow-samples"}, r"--prefetch|files", "--workers 2",
+              env={"TAIL": 30000, "PERIOD": 256}),
+        Plant("slow-worker", "5 ms a read, in one of two workers", {"slow-worker"}, r"thread", "--workers 2",
+              env={"READ": 5000, "THREAD": "loader 0"}, follow=False),
+        Plant("pread", "300 us a pread of a packed set", disk, r"--workers|--shuffle window|--tier",
+              "--workers 1 --data-io pread", data="packed", env={"READ": 300}),
+        Plant("pread-2", "the same with 2 workers", disk, r"--workers|--shuffle window|--tier",
+              "--workers 2 --data-io pread", data="packed", env={"READ": 300}),
+        Plant("decode", "PNG files of 256x256, 1 worker", wait, more, "--workers 1 --batch 32", data="large"),
+        Plant("resize", "a costly transform", wait | {"slow-transform"}, r"--workers|--transforms|data pack|--tier",
+              "--workers 1 --batch 32 --transforms resize=320,crop=256", data="large"),
+        Plant("normalize", "numbers made by the workers", wait, r"--normalize device|--workers", "--workers 1 --normalize cpu"),
+        Plant("fsync", "60 ms an fsync, a checkpoint each 5 steps", {"slow-checkpoints"}, r"--checkpoint-every",
+              "--checkpoint-every 5", env={"FSYNC": 60000}),
+        Plant("evaluation", "an evaluation each 5 steps", {"long-evaluation"}, r"--eval-every|test", "--eval-every 5"),
+        Plant("busy", "two other programs a core", {"other-programs"}, r"other|cores",
+              around=lambda: busy(2 * cores), follow=False),
+        Plant("quota", "a quota of half a core", {"cpu-quota"}, r"quota", around=lambda: quota(0.5), follow=False),
+        Plant("one-core", "one core for two threads of kernels and a worker", {"narrow-affinity", "oversubscribed"},
+              r"CPUs|--threads", "--threads 2 --workers 1", around=one_core, follow=False),
+        Plant("threads", "four times as many threads as cores", {"oversubscribed", "narrow-affinity"}, r"--threads",
+              f"--threads {4 * cores} --tier mapped"),
+        Plant("memory", "96 MiB of memory", {"short-memory"}, r"memory", around=lambda: memory(96), follow=False),
+        Plant("tiny-batch", "one sample a step", {"tiny-batch", "launch-bound"}, r"--batch", "--batch 1 --steps 600", follow=False),
+        Plant("none", "nothing: resident data", set(), "", "--tier mapped"),
+    ]
+
+
+class Bench:
+    def __init__(self, args, scratch):
+        self.args, self.scratch = args, scratch
+        self.shim = scratch / "planted_io.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.shim, HERE / "planted_io.c", "-ldl"], check=True)
+
+    def warpstep(self, *options, **how):
+        command = [str(self.args.warpstep), *map(str, options)]
+        done = subprocess.run(command, capture_output=True, text=True, **how)
+        if done.returncode:
+            raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    def data(self, name):
+        path = self.scratch / name
+        if not path.exists():
+            if name == "small":
+                self.warpstep("data", "make", path, "--train", 6400, "--test", 256)
+            elif name == "large":
+                self.warpstep("data", "make", path, "--train", 960, "--test", 32, "--size", "256x256")
+            elif name == "packed":
+                self.warpstep("data", "pack", self.data("small"), path)
+        return path
+
+    def train(self, plant, name, options, data):
+        """Tables of the report, by name."""
+        run = self.scratch / "runs" / name
+        shutil.rmtree(run, ignore_errors=True)
+        env = {**os.environ, "LD_PRELOAD": str(self.shim), "PLANT_PATH": str(self.scratch)}
+        env.update({f"PLANT_{key}": str(value) for key, value in plant.env.items()})
+        with (plant.around or contextlib.nullcontext)() or contextlib.nullcontext({}) as how:
+            self.warpstep("train", "mlp", "--data", data, "--device", "cpu", "--out", run, "--profile", "spans",
+                          *options, env=env, **(how or {}))
+        return json.loads(self.warpstep("report", run, "--json"))["tables"]
+
+    def options(self, plant):
+        given = shlex.split(plant.options)
+        common = {"--steps": str(self.args.steps), "--batch": "64", "--tier": "decoded", "--epochs": "40",
+                  "--eval-every": "0", "--profile-schedule": f"skip_first=10,warmup=2,active={self.args.steps - 20}"}
+        if plant.name == "tiny-batch":
+            common["--profile-schedule"] = "skip_first=100,warmup=2,active=400"
+        return join(common, given)
+
+    def followed(self, options, flag, data):
+        """Options and data with the remedy; None when it is no option of this program."""
+        if flag.startswith("--"):
+            return join(options, shlex.split(flag)), data
+        if match := re.fullmatch(r"warpstep (data pack \S+) (\S+)(.*)", flag):
+            out = self.scratch / "followed"
+            shutil.rmtree(out, ignore_errors=True)
+            self.warpstep(*shlex.split(match[1]), out, *shlex.split(match[3]))
+            return join(options, ["--data-io", "pread"]), out  # a mapping's reads cannot be slowed from outside
+        return None
+
+
+def join(options, more):
+    """Options by name, the later ones in place of the earlier."""
+    named = dict(options)
+    for i, option in enumerate(more):
+        if option.startswith("--"):
+            named[option] = more[i + 1] if i + 1 < len(more) and not more[i + 1].startswith("--") else None
+    return named
+
+
+def flat(options):
+    return [part for name, value in options.items() for part in ([name] if value is None else [name, value])]
+
+
+def step_ns(tables):
+    """Mean time per step, with its share of evaluations and checkpoints."""
+    outside = sum(part["ns"] for part in tables["whole_run"]
+                  if part["part"] in ("evaluation", "checkpoint") and not part["of"])
+    return sum(part["ns"] for part in tables["breakdown"] if part["category"] != "Total") + outside / max(1, len(tables["steps"]))
+
+
+def judge(plant, tables):
+    """(whether cause and remedy are named, the finding)."""
+    found = tables["findings"]
+    if not plant.findings:
+        worst = max((finding["gain_ns"] or 0 for finding in found), default=0)
+        return worst < 0.1 * step_ns(tables), None
+    for finding in found[:2]:
+        if finding["key"] in plant.findings and re.search(plant.remedies, f"{finding['flag']} {finding['advice']}"):
+            return True, finding
+    return False, next((finding for finding in found if finding["key"] in plant.findings), None)
+
+
+def predicted(finding):
+    gain = finding["gain_ns"] or 0
+    return finding.get("gain_least_ns") or gain, finding.get("gain_most_ns") or gain
+
+
+def try_plant(bench, plant):
+    """A line of the table; whether it was named, whether the prediction held (None: not tried)."""
+    data, options = bench.data(plant.data), bench.options(plant)
+    before = bench.train(plant, plant.name, flat(options), data)
+    named, finding = judge(plant, before)
+    text = f"| {plant.name} | {plant.what} | {'yes' if named else 'NO'} | "
+    if finding is None:
+        others = ", ".join(found["key"] for found in before["findings"][:3])
+        return text + f"{'nothing found' if named else others} | | |", named, None
+    flag = finding["flag"] or ""
+    text += f"{finding['key']}: {flag or finding['advice'][:40]} | "
+    followed = bench.followed(options, flag, data) if plant.follow and bench.args.follow else None
+    if followed is None or not finding["gain_ns"]:
+        return text + " | |", named, None
+    after = bench.train(plant, plant.name + "-followed", flat(followed[0]), followed[1])
+    now, then = step_ns(before), step_ns(after)
+    least, most = predicted(finding)
+    held = least - 0.1 * now <= now - then <= most + 0.1 * now
+    promise = f"{least / 1e6:.2f}" if most - least < 1e4 else f"{least / 1e6:.2f} to {most / 1e6:.2f}"
+    return text + f"{now / 1e6:.2f} -> {then / 1e6:.2f} | {promise}, got {(now - then) / 1e6:.2f} |", named, held
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warpstep", type=pathlib.Path, default=ROOT / "build/release/bin/warpstep")
+    parser.add_argument("--only", help="names, by comma")
+    parser.add_argument("--list", action="store_true", help="name the plants and end")
+    parser.add_argument("--steps", type=int, default=160, help="of a run")
+    parser.add_argument("--cores", help="run on these CPUs alone, as taskset -c takes them")
+    parser.add_argument("--follow", action=argparse.BooleanOptionalAction, default=True,
+                        help="train again with the remedy")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for data and runs, which are kept")
+    args = parser.parse_args()
+    args.warpstep = args.warpstep.resolve()
+    if args.cores:
+        os.sched_setaffinity(0, [int(cpu) for cpu in args.cores.split(",")])
+    chosen = [plant for plant in plants() if not args.only or plant.name in args.only.split(",")]
+    if args.list:
+        return print("\n".join(f"{plant.name:12} {plant.what}" for plant in plants()))
+    if args.only and len(chosen) < len(args.only.split(",")):
+        parser.error(f"--only {args.only}: not all of these are plants; --list names them")
+    named = held = tried = count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = args.keep or pathlib.Path(folder)
+        scratch.mkdir(parents=True, exist_ok=True)
+        bench = Bench(args, scratch)
+        print("| plant | what | named | finding | step, ms | gain promised, ms |\n|---|---|---|---|---|---|")
+        for plant in chosen:
+            try:
+                line, is_named, has_held = try_plant(bench, plant)
+            except Skip as why:
+                print(f"| {plant.name} | {plant.what} | skipped: {why} | | | |")
+                continue
+            count, named = count + 1, named + is_named
+            tried, held = tried + (has_held is not None), held + bool(has_held)
+            print(line + ("" if has_held is None else " held" if has_held else " MISSED"), flush=True)
+    print(f"named {named} of {count}; predictions that held: {held} of {tried}")
+    return 0 if named == count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+// Plants slow storage into a program: cc -O2 -shared -fPIC -o planted_io.so planted_io.c -ldl, then
+// LD_PRELOAD=planted_io.so. Only files below PLANT_PATH are slow. Times in us:
+//   PLANT_OPEN, PLANT_READ   before each open, after each read
+//   PLANT_FSYNC              before each fsync, of any file
+//   PLANT_MBPS               a link that all readers of the process share
+//   PLANT_TAIL, PLANT_EACH   after one read in PLANT_EACH, chosen by chance (default 100)
+//   PLANT_PERIOD             with PLANT_TAIL: after each read whose number it divides instead
+//   PLANT_THREAD             only threads of this name are slow: "loader 0"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { most_files = 1 << 16 };
+
+static const char *path, *thread;
+static double open_us, read_us, fsync_us, mbps, tail_us, each = 100, period;
+static unsigned char is_slow[most_files];
+static long reads;
+static double link_free_at;  // s, CLOCK_MONOTONIC
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static double option(const char* name, double otherwise) {
+  const char* value = getenv(name);
+  return value ? atof(value) : otherwise;
+}
+
+__attribute__((constructor)) static void begin(void) {
+  path = getenv("PLANT_PATH");
+  thread = getenv("PLANT_THREAD");
+  open_us = option("PLANT_OPEN", 0);
+  read_us = option("PLANT_READ", 0);
+  fsync_us = option("PLANT_FSYNC", 0);
+  mbps = option("PLANT_MBPS", 0);
+  tail_us = option("PLANT_TAIL", 0);
+  each = option("PLANT_EACH", each);
+  period = option("PLANT_PERIOD", 0);
+}
+
+static void sleep_us(double us) {
+  if (us <= 0) return;
+  struct timespec time = {(time_t)(us / 1e6), 0};
+  time.tv_nsec = (long)((us - 1e6 * (double)time.tv_sec) * 1e3);
+  nanosleep(&time, NULL);
+}
+
+static int is_slow_thread(void) {
+  if (!thread) return 1;
+  char name[32] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return strcmp(name, thread) == 0;
+}
+
+// By the descriptor's path, whatever folder the name was relative to.
+static void opened(int file, int flags) {
+  if (file < 0 || file >= most_files) return;
+  is_slow[file] = 0;
+  if (!path || (flags & O_ACCMODE) != O_RDONLY || (flags & O_DIRECTORY)) return;
+  char link[64], name[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, name, sizeof name - 1);
+  if (length <= 0) return;
+  name[length] = 0;
+  is_slow[file] = strncmp(name, path, strlen(path)) == 0;
+  if (is_slow[file] && is_slow_thread()) sleep_us(open_us);
+}
+
+static double over_link(ssize_t bytes) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const double now = (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+  pthread_mutex_lock(&lock);
+  link_free_at = (link_free_at > now ? link_free_at : now) + (double)bytes / (1e6 * mbps);
+  const double wait = link_free_at - now;
+  pthread_mutex_unlock(&lock);
+  return 1e6 * wait;
+}
+
+static void was_read(int file, ssize_t bytes) {
+  if (file < 0 || file >= most_files || !is_slow[file] || bytes <= 0 || !is_slow_thread()) return;
+  const long number = __atomic_add_fetch(&reads, 1, __ATOMIC_RELAXED);
+  sleep_us(read_us);
+  if (tail_us > 0 && (period > 0 ? number % (long)period == 0 : drand48() * each < 1))
+    sleep_us(tail_us);
+  if (mbps > 0) sleep_us(over_link(bytes));
+}
+
+#define NEXT(type, name)  \
+  static type next;       \
+  if (!next) next = (type)dlsym(RTLD_NEXT, name)
+
+static mode_t mode_of(int flags, va_list arguments) {
+  return flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+}
+
+#define OPEN(name)                                        \
+  int name(const char* file, int flags, ...) {            \
+    typedef int (*Open)(const char*, int, ...);           \
+    NEXT(Open, #name);                                    \
+    va_list arguments;                                    \
+    va_start(arguments, flags);                           \
+    const int got = next(file, flags, mode_of(flags, arguments)); \
+    va_end(arguments);                                    \
+    opened(got, flags);                                   \
+    return got;                                           \
+  }
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name)                                      \
+  int name(int folder, const char* file, int flags, ...) { \
+    typedef int (*Open)(int, const char*, int, ...);      \
+    NEXT(Open, #name);                                    \
+    va_list arguments;                                    \
+    va_start(arguments, flags);                           \
+    const int got = next(folder, file, flags, mode_of(flags, arguments)); \
+    va_end(arguments);                                    \
+    opened(got, flags);                                   \
+    return got;                                           \
+  }
+OPENAT(openat)
+OPENAT(openat64)
+
+ssize_t read(int file, void* bytes, size_t count) {
+  typedef ssize_t (*Read)(int, void*, size_t);
+  NEXT(Read, "read");
+  const ssize_t got = next(file, bytes, count);
+  was_read(file, got);
+  return got;
+}
+
+#define PREAD(name)                                                  \
+  ssize_t name(int file, void* bytes, size_t count, off_t offset) {  \
+    typedef ssize_t (*Read)(int, void*, size_t, off_t);              \
+    NEXT(Read, #name);                                               \
+    const ssize_t got = next(file, bytes, count, offset);            \
+    was_read(file, got);                                             \
+    return got;                                                      \
+  }
+PREAD(pread)
+PREAD(pread64)
+
+int fsync(int file) {
+  typedef int (*Fsync)(int);
+  NEXT(Fsync, "fsync");
+  sleep_us(fsync_us);
+  return next(file);
+}

@@ -1,0 +1,103 @@
+#include "engine/core/control_group.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace warpstep {
+namespace {
+
+using std::filesystem::path;
+
+// "max" in version 2 and -1 in version 1 are no counts: no limit.
+std::optional<std::uint64_t> count_of(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value == 0) return std::nullopt;
+  return value;
+}
+
+std::optional<double> cores_of(const std::string& quota, const std::string& period) {
+  const auto quota_us = count_of(quota), period_us = count_of(period);
+  if (!quota_us || !period_us) return std::nullopt;
+  return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
+}
+
+std::string word_in(const path& file) {
+  std::string word;
+  std::ifstream(file) >> word;
+  return word;
+}
+
+// The group and its ancestors, up to the mount.
+void add_folders(const path& mount, std::string_view group, std::vector<path>& folders) {
+  path relative = path(group).relative_path().lexically_normal();
+  // "/../x": the process's group is outside the container's.
+  if (!relative.empty() && *relative.begin() == "..") relative.clear();
+  for (; !relative.empty() && relative != "."; relative = relative.parent_path())
+    folders.push_back(mount / relative);
+  folders.push_back(mount);
+}
+
+// A mount of version 1 is named by all its controllers, "cpu,cpuacct", or by one.
+void add_v1(const path& mounts, const std::string& controllers, std::string_view group,
+            ControlGroups& groups) {
+  std::istringstream names(controllers);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name != "cpu" && name != "memory") continue;
+    std::vector<path>& folders = name == "cpu" ? groups.cpu : groups.memory;
+    add_folders(mounts / name, group, folders);
+    if (name != controllers) add_folders(mounts / controllers, group, folders);
+  }
+}
+
+void lower(std::optional<double>& limit, std::optional<double> to) {
+  if (to && (!limit || *to < *limit)) limit = to;
+}
+
+}  // namespace
+
+ControlGroups control_groups(const path& root) {
+  const path mounts = root / "sys/fs/cgroup";
+  ControlGroups groups;
+  std::ifstream file(root / "proc/self/cgroup");
+  // Lines "ID:CONTROLLERS:/GROUP"; version 2 is "0::/GROUP".
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view group = std::string_view(line).substr(second + 1);
+    if (!controllers.empty()) {
+      add_v1(mounts, controllers, group, groups);
+      continue;
+    }
+    add_folders(mounts, group, groups.v2);
+    add_folders(mounts / "unified", group, groups.v2);
+  }
+  if (std::ranges::find(groups.v2, mounts) == groups.v2.end()) groups.v2.push_back(mounts);
+  return groups;
+}
+
+std::optional<double> cpu_quota_of(const path& group) {
+  std::ifstream v2(group / "cpu.max");
+  if (std::string quota, period; v2 >> quota >> period) return cores_of(quota, period);
+  return cores_of(word_in(group / "cpu.cfs_quota_us"), word_in(group / "cpu.cfs_period_us"));
+}
+
+std::optional<double> cpu_quota(const ControlGroups& groups) {
+  std::optional<double> cores;
+  for (const path& group : groups.v2) lower(cores, cpu_quota_of(group));
+  for (const path& group : groups.cpu) lower(cores, cpu_quota_of(group));
+  return cores;
+}
+
+std::optional<double> cpu_quota(const path& root) {
+  return cpu_quota(control_groups(root));
+}
+
+}  // namespace warpstep

@@ -1,0 +1,24 @@
+// The control groups (cgroups) of this process, version 1 and 2, and the CPU time that they allow.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace warpstep {
+
+// Folders of the process's groups: its own first, then the ancestors up to the mount. Some may not
+// exist: a container sees a part of the hierarchy, and mounts have several names.
+struct ControlGroups {
+  std::vector<std::filesystem::path> v2;           // with the files of all controllers
+  std::vector<std::filesystem::path> cpu, memory;  // of version 1
+};
+ControlGroups control_groups(const std::filesystem::path& root = "/");
+
+// The lowest quota / period of the process's groups: 1.5 is one core and a half. Nothing: no limit.
+std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
+std::optional<double> cpu_quota(const ControlGroups& groups);
+// Of this folder alone, in the files of either version.
+std::optional<double> cpu_quota_of(const std::filesystem::path& group);
+
+}  // namespace warpstep

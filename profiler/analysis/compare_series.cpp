@@ -1,0 +1,204 @@
+#include "profiler/analysis/compare_series.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/scope.h"
+
+namespace warpstep::profiler {
+namespace {
+
+std::vector<std::size_t> steps_of_complete_windows(const Session& session) {
+  std::vector<std::size_t> steps;
+  std::size_t from = 0;  // a step belongs to the first window that has it
+  for (const Window& window : session.windows) {
+    if (window.complete == 0) continue;
+    for (; from < session.steps.size() && session.steps[from].step <= window.last_step; ++from)
+      if (session.steps[from].step >= window.first_step) steps.push_back(from);
+  }
+  return steps;
+}
+
+std::vector<std::size_t> without_warm_up(const Session& session) {
+  const std::size_t count = session.steps.size();
+  std::vector<std::size_t> steps;
+  for (std::size_t i = std::clamp<std::size_t>(count / 10, 1, 10); i < count; ++i)
+    steps.push_back(i);
+  return steps;
+}
+
+// The n-th steps of runs are compared with each other: in common are those of equal numbers.
+void keep_common(const std::vector<const Session*>& runs,
+                 std::vector<std::vector<std::size_t>>& steps) {
+  std::uint64_t first = 0, last = ~std::uint64_t{0};
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (steps[r].empty()) return;
+    first = std::max(first, runs[r]->steps[steps[r].front()].step);
+    last = std::min(last, runs[r]->steps[steps[r].back()].step);
+  }
+  std::vector<std::vector<std::size_t>> common = steps;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    std::erase_if(common[r], [&](std::size_t i) {
+      return runs[r]->steps[i].step < first || runs[r]->steps[i].step > last;
+    });
+    const auto shortest = std::ranges::min_element(
+        steps, {}, [](const std::vector<std::size_t>& of_run) { return of_run.size(); });
+    constexpr std::size_t enough = 20;
+    if (common[r].size() < std::max(shortest->size() / 2, std::min(shortest->size(), enough)))
+      return;
+  }
+  steps = std::move(common);
+}
+
+void add_part_series(const Session& session, const std::vector<std::size_t>& steps,
+                     std::vector<Series>& run) {
+  const auto add = [&](std::string what, Scope scope, auto value) {
+    Series series{.what = std::move(what), .phase = "", .scope = scope, .ns = {}};
+    for (const std::size_t i : steps)
+      series.ns.push_back(static_cast<double>(value(session.steps[i])));
+    run.push_back(std::move(series));
+  };
+  add("step", Scope::step, [](const Step& s) { return s.end_ns - s.begin_ns; });
+  add("data wait", Scope::part, [](const Step& s) { return s.data_ns; });
+  add("copies", Scope::part, [](const Step& s) { return s.copies_ns; });
+  add("kernels", Scope::part, [](const Step& s) { return s.kernels_ns; });
+  add("cpu", Scope::part, [](const Step& s) { return s.cpu_ns; });
+  add("other", Scope::part, [](const Step& s) { return s.other_ns; });
+}
+
+// Collects the time of calls by step.
+class CallSeries {
+ public:
+  CallSeries(const Session& session, const std::vector<std::size_t>& steps)
+      : session_(session), count_(steps.size()), at_(session.steps.size(), count_) {
+    for (std::size_t i = 0; i < count_; ++i) at_[steps[i]] = i;
+  }
+
+  void add(std::uint64_t call, const std::string& name, std::uint64_t at_ns, std::uint64_t ns) {
+    const std::size_t step = step_at(session_, at_ns);
+    if (step == at_.size() || at_[step] == count_) return;
+    std::vector<double>& series = ns_[key(call, name)];
+    series.resize(count_);
+    series[at_[step]] += static_cast<double>(ns);
+  }
+
+  // In the order of the program; those that are not in it by name.
+  void take(std::vector<Series>& run) {
+    for (auto& [key, ns] : ns_)
+      run.push_back({std::get<1>(key), std::get<2>(key), Scope::call, std::move(ns)});
+  }
+
+ private:
+  using Key = std::tuple<std::size_t, std::string, std::string>;  // first call, title, phase
+
+  const Key& key(std::uint64_t call, const std::string& name) {
+    const auto [at, is_new] = keys_.try_emplace({call, name});
+    if (!is_new) return at->second;
+    const Json& calls = fields::child(session_.program, "calls");
+    const bool is_listed = calls.is_array() && call < calls.size();
+    std::string title = is_listed ? fields::text(calls[call], "title", name) : name;
+    std::string phase = is_listed ? phase_of(calls[call]) : "";
+    // Two calls of one title and phase are one series.
+    const auto [first, _] =
+        first_.try_emplace({title, phase}, is_listed ? call : ~std::uint64_t{0});
+    return at->second = {first->second, std::move(title), std::move(phase)};
+  }
+
+  const Session& session_;
+  std::size_t count_;
+  std::vector<std::size_t> at_;  // of a step's index: which of the chosen; count_: none
+  std::map<std::pair<std::uint64_t, std::string>, Key> keys_;
+  std::map<std::pair<std::string, std::string>, std::size_t> first_;
+  std::map<Key, std::vector<double>> ns_;
+};
+
+void add_call_spans(const Session& session, CallSeries& calls) {
+  for (const Span& span : session.spans)
+    if (session.kind(span) == Kind::call)
+      calls.add(span.arg, session.name(span.name), span.begin_ns, span.end_ns - span.begin_ns);
+}
+
+// Device work belongs to the step that launched it.
+void add_call_activities(const Session& session, CallSeries& calls) {
+  std::map<std::uint32_t, std::uint64_t> launched;
+  std::map<std::uint64_t, std::uint64_t> call_of_node;
+  for (const GraphNode& node : session.graph_nodes) call_of_node[node.node] = node.call;
+  for (const Activity& activity : session.activities)
+    if (activity.what == What::api && activity.correlation != 0)
+      launched.try_emplace(activity.correlation, activity.start_ns);
+  for (const Activity& activity : session.activities) {
+    if (activity.what != What::kernel && activity.what != What::copy && activity.what != What::set)
+      continue;
+    if (activity.start_ns == 0 || activity.end_ns == 0) continue;
+    const auto node = call_of_node.find(activity.graph_node);
+    std::uint64_t call = activity.external == 0 ? ~std::uint64_t{0} : activity.external - 1U;
+    if (activity.graph_node != 0 && node != call_of_node.end()) call = node->second;
+    if (call == ~std::uint64_t{0}) continue;
+    const auto launch = launched.find(activity.correlation);
+    calls.add(call, session.name(activity.name),
+              launch == launched.end() ? activity.start_ns : launch->second,
+              activity.end_ns - activity.start_ns);
+  }
+}
+
+}  // namespace
+
+std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, std::size_t least) {
+  std::vector<std::vector<std::size_t>> totals, calls;
+  for (const Session* run : runs) {
+    totals.push_back(without_warm_up(*run));
+    calls.push_back(steps_of_complete_windows(*run));
+  }
+  keep_common(runs, totals);
+  keep_common(runs, calls);
+  const bool has_calls =
+      std::ranges::all_of(calls, [least](const auto& steps) { return steps.size() >= least; });
+  std::vector<ChosenSteps> chosen(runs.size());
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    chosen[r].totals = std::move(totals[r]);
+    if (has_calls) chosen[r].calls = std::move(calls[r]);
+  }
+  return chosen;
+}
+
+std::vector<Series> series_of(const Session& session, const ChosenSteps& steps) {
+  std::vector<Series> run;
+  add_part_series(session, steps.totals, run);
+  if (steps.calls.empty()) return run;
+  CallSeries calls(session, steps.calls);
+  // On a device a call's span is the time to enqueue it.
+  if (session.computes_on_host()) {
+    add_call_spans(session, calls);
+  } else {
+    add_call_activities(session, calls);
+  }
+  calls.take(run);
+  return run;
+}
+
+std::vector<Row> rows_of(const std::vector<std::vector<Series>>& runs) {
+  std::size_t totals = ~std::size_t{0}, calls = ~std::size_t{0};  // the fewest steps
+  for (const std::vector<Series>& run : runs)
+    for (const Series& series : run) {
+      std::size_t& fewest = series.scope == Scope::call ? calls : totals;
+      fewest = std::min(fewest, series.ns.size());
+    }
+  std::vector<Row> rows;
+  std::map<std::tuple<Scope, std::string, std::string>, std::size_t> known;
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    for (const Series& series : runs[r]) {
+      const std::size_t parts = parts_of(series.scope == Scope::call ? calls : totals);
+      const auto [at, is_new] =
+          known.try_emplace({series.scope, series.what, series.phase}, rows.size());
+      if (is_new)
+        rows.push_back({series.what, series.phase, series.scope,
+                        std::vector<std::vector<double>>(runs.size(), std::vector<double>(parts))});
+      rows[at->second].runs[r] = part_medians(series.ns, parts);
+    }
+  return rows;
+}
+
+}  // namespace warpstep::profiler

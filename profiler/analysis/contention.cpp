@@ -1,0 +1,272 @@
+#include "profiler/analysis/contention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include "engine/core/cpus.h"
+#include "engine/core/error.h"
+
+namespace warpstep::profiler {
+namespace {
+
+// Shares of the CPU are counted in ticks of 10 ms: over less than a second they are coarse.
+constexpr std::uint64_t least_for_ticks_ns = 1'000'000'000;
+
+constexpr std::string_view delay_suffix = " run delay %", on_cpu_suffix = " on cpu %";
+
+// The sampled metrics with the time that each value stands for: a rate covers the time since the
+// sample before it.
+class SampledRates {
+ public:
+  explicit SampledRates(const Session& session) {
+    std::vector<std::uint64_t> times;
+    for (const Sample& sample : session.samples) {
+      const std::string& name = session.name(sample.name);
+      if (name.starts_with("gpu ")) continue;  // may come from another source
+      values_[name].push_back(&sample);
+      if (times.empty() || times.back() != sample.at_ns) times.push_back(sample.at_ns);
+    }
+    for (std::size_t i = 0; i < times.size(); ++i) before_[times[i]] = i > 0 ? times[i - 1] : 0;
+  }
+
+  const auto& values() const { return values_; }
+
+  // Integral of a rate over `within`, and the time of its samples there, both in ns.
+  struct Sum {
+    double value_ns = 0, covered_ns = 0;
+  };
+  Sum sum(const std::string& name, const std::vector<Interval>& within) const {
+    Sum sum;
+    const auto at = values_.find(name);
+    if (at == values_.end()) return sum;
+    for (const Sample* sample : at->second) {
+      const double ns = overlap_ns(sample->at_ns, within);
+      sum.value_ns += sample->value * ns;
+      sum.covered_ns += ns;
+    }
+    return sum;
+  }
+  std::optional<double> mean(const std::string& name, const std::vector<Interval>& within) const {
+    const Sum of = sum(name, within);
+    if (of.covered_ns <= 0) return std::nullopt;
+    return of.value_ns / of.covered_ns;
+  }
+  std::optional<double> most(const std::string& name) const {
+    const auto at = values_.find(name);
+    if (at == values_.end()) return std::nullopt;
+    double most = at->second.front()->value;
+    for (const Sample* sample : at->second) most = std::max(most, sample->value);
+    return most;
+  }
+  double covered_ns(const std::vector<Interval>& within) const {
+    double ns = 0;
+    for (const auto& [at, before] : before_) ns += overlap_ns(at, within);
+    return ns;
+  }
+
+ private:
+  double overlap_ns(std::uint64_t at_ns, const std::vector<Interval>& within) const {
+    const auto before = before_.find(at_ns);
+    if (before == before_.end()) return 0;
+    std::uint64_t ns = 0;
+    auto one = std::ranges::upper_bound(within, before->second, {}, &Interval::end_ns);
+    for (; one != within.end() && one->begin_ns < at_ns; ++one)
+      ns += std::min(one->end_ns, at_ns) - std::max(one->begin_ns, before->second);
+    return static_cast<double>(ns);
+  }
+
+  std::map<std::string, std::vector<const Sample*>> values_;
+  std::map<std::uint64_t, std::uint64_t> before_;  // of a sample's time: the previous one's
+};
+
+std::vector<Interval> windows_of(const View& view) {
+  std::vector<Interval> within;
+  for (const Window& window : view.windows) within.push_back({window.begin_ns, window.end_ns});
+  const std::vector<Step>& steps = view.session.steps;
+  if (within.empty() && !view.counted.empty())
+    within.push_back({steps[view.counted.front()].begin_ns, steps[view.counted.back()].end_ns});
+  return merged(std::move(within));
+}
+
+std::vector<Interval> widened(std::vector<Interval> within) {
+  const std::uint64_t all = total_ns(within);
+  if (all >= least_for_ticks_ns) return within;
+  const std::uint64_t more = (least_for_ticks_ns - all) / 2;
+  for (Interval& one : within) {
+    one.begin_ns -= std::min(one.begin_ns, more);
+    one.end_ns += more;
+  }
+  return merged(std::move(within));
+}
+
+void take_cores(const View& view, const SampledRates& sampled, const std::vector<Interval>& within,
+                Contention& found) {
+  const Json& stamp = view.session.stamp;
+  found.cores = usable_cores(view.session);
+  found.machine_cores =
+      static_cast<int>(fields::whole(fields::child(stamp, "cpu"), "cores", found.cores));
+  CpuSet cpus;
+  try {
+    cpus = parse_cpus(fields::text(stamp, "affinity"));
+  } catch (const UsageError&) {  // not recorded
+  }
+  found.affinity_cores = cpus.empty() ? found.machine_cores : static_cast<int>(cpus.size());
+  const double quota = fields::number(fields::child(stamp, "cgroup"), "cpu_quota_cores");
+  if (quota > 0) found.quota_cores = quota;
+
+  const std::vector<Interval> wide = widened(within);
+  const auto own = sampled.mean("process cpu %", wide);
+  double busy = 0;
+  std::size_t count = 0;
+  for (const int cpu : cpus)
+    if (const auto of_one = sampled.mean(fmt::format("cpu {} %", cpu), wide)) {
+      busy += *of_one;
+      ++count;
+    }
+  // Sessions without the CPUs' own shares have that of all; it is of the machine's cores.
+  if (count == 0) {
+    const auto all = sampled.mean("cpu %", wide);
+    if (all && found.machine_cores > 0) {
+      count = static_cast<std::size_t>(found.machine_cores);
+      busy = *all * static_cast<double>(count);
+    }
+  }
+  if (own && count > 0)
+    found.others_share = std::clamp((busy - *own) / 100 / static_cast<double>(count), 0.0, 1.0);
+
+  const auto periods = sampled.mean("cpu periods/s", within);
+  if (!periods) return;
+  found.periods_per_s = *periods;
+  found.throttled_periods_per_s = sampled.mean("cpu throttled periods/s", within).value_or(0);
+  found.throttled_ns = sampled.mean("cpu throttled %", within).value_or(0) * 1e7;
+  found.throttled_share =
+      *periods > 0 ? std::min(1.0, found.throttled_periods_per_s / *periods) : 0;
+}
+
+void take_threads(const View& view, const SampledRates& sampled,
+                  const std::vector<Interval>& within, Contention& found) {
+  const double ns = sampled.covered_ns(within);
+  if (ns <= 0) return;
+  for (const auto& [name, samples] : sampled.values()) {
+    if (!name.ends_with(delay_suffix)) continue;
+    ThreadTime time{.thread = name.substr(0, name.size() - delay_suffix.size())};
+    // A thread that ended has no more samples, and waits no more.
+    const auto per_second = [&](std::string_view suffix) {
+      return sampled.sum(time.thread + std::string(suffix), within).value_ns / ns * 1e7;
+    };
+    if (const auto threads = sampled.mean(time.thread + " threads", within))
+      time.threads = std::max(1.0, *threads);
+    time.delay_ns = per_second(delay_suffix) / time.threads;
+    time.on_cpu_ns = per_second(on_cpu_suffix) / time.threads;
+    found.threads.push_back(time);
+  }
+  found.has_delays = !found.threads.empty();
+  const std::string trainer = view.trainer ? view.session.threads[*view.trainer].name : "main";
+  for (const ThreadTime& time : found.threads) {
+    if (time.thread == trainer) found.trainer = time;
+    if (time.thread == "kernels") found.kernels = time;
+    if (is_worker(time.thread)) found.workers.push_back(time);
+  }
+  std::ranges::sort(found.workers, [](const ThreadTime& a, const ThreadTime& b) {
+    return std::pair(a.thread.size(), a.thread) < std::pair(b.thread.size(), b.thread);
+  });
+}
+
+void take_memory(const SampledRates& sampled, const std::vector<Interval>& within,
+                 Contention& found) {
+  found.switches_per_s = sampled.mean("involuntary switches/s", within);
+  found.major_faults_per_s = sampled.mean("major faults/s", within);
+  found.reclaimed_pages_per_s = sampled.mean("reclaimed pages/s", within);
+  found.swapped_pages_per_s = sampled.mean("swapped pages/s", within);
+  found.limit_hits_per_s = sampled.mean("memory limit hits/s", within);
+  const auto pressure = [&](const std::string& of) -> std::optional<double> {
+    const auto machine = sampled.mean(of + " pressure %", within);
+    const auto group = sampled.mean("group " + of + " pressure %", within);
+    if (!machine && !group) return std::nullopt;
+    return std::clamp(std::max(machine.value_or(0), group.value_or(0)) / 100, 0.0, 1.0);
+  };
+  found.memory_pressure = pressure("memory");
+  found.io_pressure = pressure("io");
+  found.cpu_pressure = pressure("cpu");
+  found.memory_limit_bytes = sampled.most("memory limit bytes");
+  found.memory_used_bytes = sampled.most("memory limit used bytes");
+}
+
+}  // namespace
+
+bool is_worker(const std::string& thread) {
+  return thread.starts_with("loader ");
+}
+
+double Contention::worker_delay_ns() const {
+  double sum = 0;
+  for (const ThreadTime& worker : workers) sum += worker.delay_ns;
+  return workers.empty() ? 0 : sum / static_cast<double>(workers.size());
+}
+
+double Contention::kernels_delay_ns() const {
+  return std::max(trainer ? trainer->delay_ns : 0, kernels ? kernels->delay_ns : 0);
+}
+
+bool is_short_of_memory(const Contention& found) {
+  constexpr double least_pressure = 0.05, least_swapped = 10, least_faults = 50;  // per second
+  const bool limited = found.limit_hits_per_s.value_or(0) > 0;
+  return found.memory_pressure.value_or(0) >= least_pressure ||
+         found.swapped_pages_per_s.value_or(0) >= least_swapped ||
+         (limited && found.major_faults_per_s.value_or(0) >= least_faults);
+}
+
+WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint64_t>& stage_ns,
+                         std::uint64_t idle_ns, const Contention& found) {
+  WorkerParts parts{.stage_ns = {stage_ns.begin(), stage_ns.end()},
+                    .idle_ns = static_cast<double>(idle_ns)};
+  double stages = std::accumulate(parts.stage_ns.begin(), parts.stage_ns.end(), 0.0);
+  parts.other_ns = std::max(0.0, found.window_ns - stages - parts.idle_ns);
+  const auto time = std::ranges::find(found.workers, thread, &ThreadTime::thread);
+  if (time == found.workers.end()) return parts;
+  const double delay = std::min(time->delay_ns * 1e-9 * found.window_ns, parts.other_ns + stages);
+  const double between = std::min(delay, parts.other_ns);
+  parts.other_ns -= between;
+  parts.core_wait_ns = delay;
+  if (stages > 0)
+    for (double& ns : parts.stage_ns) ns *= 1 - (delay - between) / stages;
+  return parts;
+}
+
+std::vector<std::uint64_t> core_waits(const View& view) {
+  const Session& session = view.session;
+  std::vector<std::uint64_t> waits;
+  for (const Span& span : session.spans) {
+    if (session.kind(span) != Kind::counter || session.name(span.name) != "core wait ns") continue;
+    const int step = view.recorded.at(span.begin_ns);
+    if (step < 0) continue;
+    waits.resize(view.recorded.size());
+    const auto i = static_cast<std::size_t>(step);
+    const Interval& time = view.recorded.times()[i];
+    waits[i] = std::min(span.arg, time.end_ns - time.begin_ns);
+  }
+  return waits;
+}
+
+Contention contention(const View& view) {
+  Contention found;
+  const SampledRates sampled(view.session);
+  const std::vector<Interval> within = windows_of(view);
+  found.window_ns = static_cast<double>(total_ns(within));
+  found.seconds = sampled.covered_ns(within) * 1e-9;
+  take_cores(view, sampled, within, found);
+  take_threads(view, sampled, within, found);
+  take_memory(sampled, within, found);
+  const std::vector<std::uint64_t> waits = core_waits(view);
+  if (!waits.empty())
+    found.trainer_delay_per_step_ns =
+        static_cast<double>(std::accumulate(waits.begin(), waits.end(), std::uint64_t{0})) /
+        static_cast<double>(waits.size());
+  return found;
+}
+
+}  // namespace warpstep::profiler

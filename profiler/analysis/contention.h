@@ -1,0 +1,86 @@
+// The cores that the process was not given: other programs on them, quotas, affinity, memory that
+// the kernel had to find first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/scope.h"
+
+namespace warpstep::profiler {
+
+// A thread, or several of one kind, over the windows (Contention::seconds). Per second and thread:
+// 1e9 is always.
+struct ThreadTime {
+  std::string thread;    // the record's name: "main", "loader 0"; "kernels": the team without main
+  double threads = 1;    // of this kind
+  double delay_ns = 0;   // run delay: ready to run, without a core
+  double on_cpu_ns = 0;  // the rest of the second it slept: waited for data, a barrier, a disk
+};
+
+// Figures are means over the windows' time (the counted steps where there are none), weighted by
+// time; optional ones are empty where the system does not say.
+struct Contention {
+  double seconds = 0;    // that the samples below cover; 0: nothing was sampled
+  double window_ns = 0;  // of the windows, whether or not they were sampled
+
+  // Cores. `cores` is what all defaults use: affinity and quota (rounded up); 0: not known.
+  int cores = 0;
+  int machine_cores = 0;  // 0: not known
+  int affinity_cores = 0;
+  std::optional<double> quota_cores;      // of the control groups
+  std::optional<double> others_share;     // of 1: CPU time of other programs on the allowed cores
+  std::optional<double> throttled_share;  // of 1: periods in which the quota ran out
+  double periods_per_s = 0, throttled_periods_per_s = 0;
+  double throttled_ns = 0;  // per second, summed over the group's cores: may pass 1e9
+
+  // Threads. Without the kernel's schedstat none is known.
+  bool has_delays = false;
+  std::vector<ThreadTime> threads;  // all of the process, by name
+  std::optional<ThreadTime> trainer;
+  std::optional<ThreadTime> kernels;  // mean of the team's other threads; none with one thread
+  std::vector<ThreadTime> workers;    // of the training loader, "loader N", in order
+  // Of the counted steps, read by the trainer's thread at each one: ns per step. Empty: not
+  // recorded (levels below spans, sessions of older programs).
+  std::optional<double> trainer_delay_per_step_ns;
+  std::optional<double> switches_per_s;  // involuntary ones, of the whole process
+
+  // Memory.
+  std::optional<double> major_faults_per_s;     // of the process: pages read from a disk
+  std::optional<double> reclaimed_pages_per_s;  // of the machine
+  std::optional<double> swapped_pages_per_s;    // of the machine, in and out
+  std::optional<double> limit_hits_per_s;       // the group's limit made the kernel reclaim
+  std::optional<double> memory_pressure, io_pressure, cpu_pressure;  // PSI "some", of 1
+  std::optional<double> memory_limit_bytes, memory_used_bytes;       // the group's, at most
+
+  double worker_delay_ns() const;   // mean over `workers`; 0 without
+  double kernels_delay_ns() const;  // of the trainer or, if larger, of `kernels`; 0 without
+};
+Contention contention(const View& view);
+
+// Whether the kernel reclaimed or read back pages that the run needs: pressure of 5 % of the time,
+// 10 swapped pages or, with a limit that was hit, 50 major faults a second.
+bool is_short_of_memory(const Contention& found);
+
+// The run delay of the trainer's thread in each recorded step (View::recorded), which it reads at
+// the step's end; at most the step's time. Empty: not recorded.
+std::vector<std::uint64_t> core_waits(const View& view);
+
+// What a worker's time in the windows went to; the parts add up to it. The kernel counts a worker's
+// run delay, but not when: it is taken out of the time between samples, which no span shows, then
+// out of the stages in proportion, so that of one stage it is an average.
+struct WorkerParts {
+  std::vector<double> stage_ns;  // by LoaderView::stages
+  double idle_ns = 0;
+  double core_wait_ns = 0;
+  double other_ns = 0;  // between samples, and between the stages of one
+};
+WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint64_t>& stage_ns,
+                         std::uint64_t idle_ns, const Contention& found);
+
+// Whether a name is one of the training loader's threads.
+bool is_worker(const std::string& thread);
+
+}  // namespace warpstep::profiler

@@ -1,0 +1,48 @@
+#include "profiler/analysis/disturbance.h"
+
+#include <gmock/gmock.h>
+
+#include "profiler/session/testing_builder.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::DoubleEq;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+
+Session sampled(double cpu, double own, double mhz = 0) {
+  testing::SessionBuilder builder;
+  builder.step(1, 0, 1000);
+  Session& session = builder.raw();
+  session.stamp["cpu"]["cores"] = 4;
+  for (const auto& [name, value] : {std::pair{"cpu %", cpu}, std::pair{"process cpu %", own},
+                                    std::pair{"gpu 0 sm clock MHz", mhz}}) {
+    session.names.push_back({name, Kind::counter});
+    const auto id = static_cast<std::uint32_t>(session.names.size() - 1);
+    session.samples.push_back(
+        {.at_ns = session.steps[0].begin_ns + 10, .name = id, .value = value});
+    // After the steps: an evaluation, which is not looked at.
+    session.samples.push_back({.at_ns = session.steps[0].end_ns + 10, .name = id, .value = 0});
+  }
+  return builder.build();
+}
+
+TEST(Disturbance, IsWhatOtherProgramsUseBeyondIdleCores) {
+  const Disturbance beside = disturbance_of(sampled(50, 100));  // another program, two cores idle
+  EXPECT_DOUBLE_EQ(beside.others, 1);
+  EXPECT_DOUBLE_EQ(beside.lost, 0);
+  const Disturbance among = disturbance_of(sampled(95, 340));  // 0.4 cores of others, 0.2 idle
+  EXPECT_NEAR(among.lost, 0.2, 1e-9);
+  EXPECT_DOUBLE_EQ(disturbance_of(sampled(100, 100)).lost, 3) << "three cores";
+  EXPECT_DOUBLE_EQ(disturbance_of(Session{}).lost, 0);
+}
+
+TEST(Disturbance, IsAlsoALowerClock) {
+  EXPECT_THAT(
+      lost_shares({disturbance_of(sampled(0, 0, 1980)), disturbance_of(sampled(0, 0, 1485))}),
+      ElementsAre(DoubleEq(0), DoubleNear(0.25, 1e-9)));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,179 @@
+// Findings about what the process was not given: cores that other programs, a quota or an affinity
+// mask withheld, and memory that the kernel had to find first.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "profiler/analysis/contention.h"
+#include "profiler/analysis/findings.h"
+#include "profiler/analysis/loading.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr double taken_by_others = 0.10;  // of the allowed cores
+// Others alone, where the kernel does not say for how long threads waited, or a quota is why.
+constexpr double taken_alone = 0.25;
+constexpr double long_delay_ns = 5e7;     // per second: 5 % of the time
+constexpr double often_throttled = 0.05;  // of the periods
+constexpr double page_bytes = 4096;
+
+int kernel_threads(const Facts& facts) {
+  if (!facts.on_host) return 0;
+  const auto given = fields::whole(facts.session.loader, "kernel_threads",
+                                   fields::whole(facts.options, "threads"));
+  if (given > 0) return static_cast<int>(std::min<std::int64_t>(given, 4096));
+  return std::max(1, facts.analysis.contention.cores);
+}
+
+// The largest run delay of the threads that matter.
+double longest_delay(const Contention& lost) {
+  double most = lost.kernels_delay_ns();
+  for (const ThreadTime& worker : lost.workers) most = std::max(most, worker.delay_ns);
+  return most;
+}
+
+// "waiting for a core: the trainer's thread 35.0 % of the time, the kernels' other threads ...".
+std::string delays_text(const Contention& lost) {
+  std::string text;
+  const auto add = [&](const char* what, double ns) {
+    text += fmt::format("{}{} {} of the time", text.empty() ? "waiting for a core: " : ", ", what,
+                        quantity(std::min(1.0, ns * 1e-9), Unit::share));
+  };
+  if (lost.trainer) add("the trainer's thread", lost.trainer->delay_ns);
+  if (lost.kernels) add("the kernels' other threads", lost.kernels->delay_ns);
+  if (!lost.workers.empty()) add("the loader's workers", lost.worker_delay_ns());
+  if (lost.switches_per_s)
+    text += fmt::format("{}{:.0f} involuntary switches per second", text.empty() ? "" : "; ",
+                        *lost.switches_per_s);
+  return text;
+}
+
+std::string with_delays(std::string evidence, const Contention& lost) {
+  const std::string delays = delays_text(lost);
+  return delays.empty() ? evidence : evidence + "; " + delays;
+}
+
+// How much of the trainer's waiting for a core was the quota's, of 1: while it is throttled nobody
+// else's programs matter.
+double share_of_quota(const Contention& lost) {
+  const double delay = lost.trainer ? lost.trainer->delay_ns : 0;
+  if (lost.throttled_share.value_or(0) < often_throttled) return 0;
+  return delay > 0 ? std::min(1.0, lost.throttled_ns / delay) : 1;
+}
+
+// Fewer threads than now, if that many cores are free; 0: no such number.
+int fewer_threads(const Facts& facts, double free_cores) {
+  const int now = kernel_threads(facts), fits = static_cast<int>(std::floor(free_cores + 0.25));
+  return fits >= 1 && fits < now ? fits : 0;
+}
+
+}  // namespace
+
+void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  const double others = lost.others_share.value_or(0);
+  const bool is_throttled = lost.throttled_share.value_or(0) >= often_throttled;
+  const bool is_delayed = lost.has_delays && longest_delay(lost) >= long_delay_ns;
+  if (others < (is_delayed && !is_throttled ? taken_by_others : taken_alone)) return;
+  if (lost.has_delays && !is_delayed) return;  // they ran where this run did not want to
+  Finding finding{
+      .key = "other-programs",
+      .text = "Other programs take the cores that this run needs.",
+      .evidence = with_delays(fmt::format("{} of {} taken by others", quantity(others, Unit::share),
+                                          counted(lost.affinity_cores, "core")),
+                              lost),
+      .advice =
+          "stop them, or run where cores are free; figures of this run are not those of a "
+          "quiet machine",
+      .gain_ns = facts.part(Category::core_wait) * (1 - share_of_quota(lost))};
+  if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - others))) {
+    finding.flag = fmt::format("--threads {}", fits);
+    finding.advice +=
+        fmt::format("; beside them use {}: kernels wait for their slowest thread", finding.flag);
+  }
+  findings.push_back(finding);
+}
+
+void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  if (lost.throttled_share.value_or(0) < often_throttled) return;
+  const double throttled = lost.throttled_periods_per_s * lost.seconds;
+  Finding finding{
+      .key = "cpu-quota",
+      .text = "The control group's CPU quota stops the run.",
+      .evidence = with_delays(
+          fmt::format("throttled in {:.0f} of {} ({}){}", throttled,
+                      counted(std::round(lost.periods_per_s * lost.seconds), "period"),
+                      quantity(*lost.throttled_share, Unit::share),
+                      lost.quota_cores ? fmt::format(", the quota is {:.2f} cores of {}",
+                                                     *lost.quota_cores, lost.affinity_cores)
+                                       : ""),
+          lost),
+      .advice = "raise the quota (docker --cpus, Kubernetes limits.cpu, cpu.max)",
+      .gain_ns = facts.part(Category::core_wait) * share_of_quota(lost)};
+  // A thread more than the quota has cores spends it faster, and then all stop.
+  if (const int fits = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)))) {
+    finding.flag = fmt::format("--threads {}", fits);
+    finding.advice += fmt::format("; within it use {}", finding.flag);
+  }
+  findings.push_back(finding);
+}
+
+void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  const int kernels = kernel_threads(facts), workers = facts.analysis.loader.workers;
+  if (lost.affinity_cores < 1 || lost.affinity_cores >= lost.machine_cores) return;
+  if (kernels + workers <= lost.affinity_cores) return;
+  if (lost.has_delays && longest_delay(lost) < long_delay_ns) return;
+  Finding finding{
+      .key = "narrow-affinity",
+      .text = "The run may use fewer CPUs than it has threads.",
+      .evidence = with_delays(fmt::format("{} of the machine's {} ({}) for {} of kernels and {}",
+                                          counted(lost.affinity_cores, "CPU"), lost.machine_cores,
+                                          fields::text(facts.session.stamp, "affinity"),
+                                          counted(kernels, "thread"), counted(workers, "worker")),
+                              lost),
+      .advice =
+          "allow more CPUs (taskset, numactl, docker --cpuset-cpus, Slurm's --cpus-per-task)"};
+  if (kernels > lost.affinity_cores) {
+    finding.flag = fmt::format("--threads {}", lost.affinity_cores);
+    finding.advice += fmt::format("; on these use {}", finding.flag);
+  } else if (workers > 1 && workers > lost.affinity_cores) {
+    finding.flag = fmt::format("--workers {}", lost.affinity_cores);
+    finding.advice += fmt::format("; on these use {}", finding.flag);
+  }
+  findings.push_back(finding);
+}
+
+void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  if (!is_short_of_memory(lost)) return;
+  const double mib = 1 << 20;
+  std::string evidence =
+      fmt::format("{:.0f} major faults per second", lost.major_faults_per_s.value_or(0));
+  if (lost.memory_limit_bytes)
+    evidence += fmt::format(
+        ", {:.0f} of the group's {:.0f} MiB used (limit hit {:.1f} times per "
+        "second)",
+        lost.memory_used_bytes.value_or(0) / mib, *lost.memory_limit_bytes / mib,
+        lost.limit_hits_per_s.value_or(0));
+  if (lost.memory_pressure)
+    evidence += fmt::format(", something waited for memory {} of the time",
+                            quantity(*lost.memory_pressure, Unit::share));
+  if (lost.swapped_pages_per_s.value_or(0) > 0)
+    evidence += fmt::format(", {:.1f} MiB/s swapped", *lost.swapped_pages_per_s * page_bytes / mib);
+  findings.push_back(
+      {.key = "short-memory",
+       .text = "Memory is short: the kernel takes pages back that the run needs.",
+       .evidence = evidence,
+       .advice = lost.memory_limit_bytes
+                     ? "raise the group's memory limit (docker --memory, Kubernetes limits.memory, "
+                       "memory.max), or use a smaller batch"
+                     : "stop other programs, or use a smaller batch",
+       .flag = facts.smaller_batch()});
+}
+
+}  // namespace warpstep::profiler

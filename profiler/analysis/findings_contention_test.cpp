@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+
+#include "profiler/analysis/testing_findings.h"
+
+namespace warpstep::profiler {
+namespace {
+
+using testing::Case;
+using ::testing::HasSubstr;
+
+// On the host, with two threads of kernels on two cores.
+Case on_host() {
+  Case c(false);
+  c.builder.raw().loader["kernel_threads"] = 2;
+  Contention& lost = c.analysis.contention;
+  lost.seconds = 6;
+  lost.cores = lost.affinity_cores = lost.machine_cores = 2;
+  lost.has_delays = true;
+  lost.trainer = {.thread = "main", .delay_ns = 5e7};
+  c.part(Category::core_wait) = 2e5;
+  return c;
+}
+
+TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.10;
+  const auto finding = c.finding("other-programs");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("10.0 % of 2 cores taken by others"));
+  EXPECT_THAT(finding->evidence, HasSubstr("the trainer's thread 5.0 % of the time"));
+  EXPECT_EQ(finding->gain_ns, 2e5);
+  EXPECT_EQ(finding->flag, "");  // both cores are mostly free
+  lost.others_share = 0.5;
+  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 1");
+  lost.others_share = 0.099;
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.others_share = 0.9;
+  lost.trainer->delay_ns = 4.9e7;  // on cores that were idle
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.workers = {{.thread = "loader 0", .delay_ns = 5e7}};
+  EXPECT_TRUE(c.finding("other-programs"));
+  lost.has_delays = false;
+  lost.others_share = 0.249;
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.others_share = 0.25;
+  EXPECT_TRUE(c.finding("other-programs"));
+}
+
+TEST(FindCpuQuota, WhereItStopsTheRun) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.quota_cores = 0.25;
+  lost.periods_per_s = 10;
+  lost.throttled_periods_per_s = 0.5;
+  lost.throttled_share = 0.05;
+  const auto finding = c.finding("cpu-quota");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence,
+              HasSubstr("throttled in 3 of 60 periods (5.0 %), the quota is 0.25 cores of 2"));
+  EXPECT_EQ(finding->flag, "--threads 1");
+  lost.throttled_ns = 4e7;  // of the trainer's 5e7
+  EXPECT_NEAR(c.finding("cpu-quota")->gain_ns, 1.6e5, 1);
+  lost.others_share = 0.25;
+  EXPECT_NEAR(c.finding("other-programs")->gain_ns, 0.4e5, 1);
+  lost.others_share = 0.2;  // the delay is the quota's
+  EXPECT_FALSE(c.finding("other-programs"));
+  c.builder.raw().loader["kernel_threads"] = 1;
+  EXPECT_EQ(c.finding("cpu-quota")->flag, "");
+  lost.throttled_share = 0.049;
+  EXPECT_FALSE(c.finding("cpu-quota"));
+}
+
+TEST(FindNarrowAffinity, WhereThreadsShareFewerCpus) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.affinity_cores = 1;
+  c.builder.raw().stamp["affinity"] = "1";
+  auto finding = c.finding("narrow-affinity");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence,
+              HasSubstr("1 CPU of the machine's 2 (1) for 2 threads of kernels"));
+  EXPECT_EQ(finding->flag, "--threads 1");
+  lost.trainer->delay_ns = 4.9e7;
+  EXPECT_FALSE(c.finding("narrow-affinity"));
+  lost.trainer->delay_ns = 5e7;
+  c.builder.raw().loader["kernel_threads"] = 1;  // as many threads as CPUs
+  EXPECT_FALSE(c.finding("narrow-affinity"));
+  c.analysis.loader.workers = 2;
+  EXPECT_EQ(c.finding("narrow-affinity")->flag, "--workers 1");
+  lost.affinity_cores = 2;
+  EXPECT_FALSE(c.finding("narrow-affinity"));
+}
+
+TEST(FindShortMemory, WhereTheKernelTakesPagesBack) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.memory_limit_bytes = 64 << 20;
+  lost.memory_used_bytes = 60 << 20;
+  lost.limit_hits_per_s = 1;
+  lost.major_faults_per_s = 49;
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.major_faults_per_s = 50;
+  auto finding = c.finding("short-memory");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("60 of the group's 64 MiB used"));
+  EXPECT_THAT(finding->advice, HasSubstr("raise the group's memory limit"));
+  EXPECT_EQ(finding->flag, "--batch 64");
+  lost.limit_hits_per_s = 0;  // faults of a first reading
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.memory_pressure = 0.05;
+  EXPECT_TRUE(c.finding("short-memory"));
+  lost.memory_pressure = 0.049;
+  lost.swapped_pages_per_s = 9.9;
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.swapped_pages_per_s = 10;
+  EXPECT_TRUE(c.finding("short-memory"));
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,456 @@
+// Findings about the loader, and what can be done about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/core/text.h"
+#include "profiler/analysis/findings.h"
+#include "profiler/analysis/loader_model.h"
+#include "profiler/analysis/stall.h"
+
+namespace warpstep::profiler {
+namespace {
+
+std::string setting(const Facts& facts, const char* key, const char* otherwise = "") {
+  return fields::text(facts.session.loader, key, facts.option(key, otherwise));
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool is_jpeg(const Facts& facts) {
+  return has(setting(facts, "encoding"), "jpeg");
+}
+
+// JPEG photos that differ in size cannot be stored as pixels; a crop or resize says that they do.
+bool stores_pixels(const Facts& facts) {
+  const std::string transforms = setting(facts, "transforms");
+  return !is_jpeg(facts) || (!has(transforms, "crop") && !has(transforms, "resize"));
+}
+
+std::optional<RemedyChoice> deeper_queue(const Facts& facts, const LoaderModel& model) {
+  const Stall& stall = facts.analysis.stall;
+  if (stall.prefetch_needed == 0) return std::nullopt;
+  return RemedyChoice{
+      fmt::format("--prefetch {}", stall.prefetch_needed),
+      fmt::format("use --prefetch {}: the loader is fast enough on the whole, and a "
+                  "deeper queue rides out slow batches",
+                  stall.prefetch_needed),
+      model.gain({.prefetch = stall.prefetch_needed})};
+}
+
+std::optional<RemedyChoice> more_workers(const Facts& facts, const LoaderModel& model) {
+  const Stall& stall = facts.analysis.stall;
+  const int workers = stall.workers_needed > 0 ? stall.workers_needed : stall.best_workers;
+  if (workers <= facts.analysis.loader.workers) return std::nullopt;
+  const char* const why =
+      stall.workers_needed > 0 ? "loading then overlaps with computing" : "they shorten the wait";
+  return RemedyChoice{fmt::format("--workers {}", workers),
+                      fmt::format("use --workers {}: {}", workers, why),
+                      model.gain({.workers = workers})};
+}
+
+// Less work never takes longer: a negative gain is noise of the replay.
+Gain at_least_none(Gain gain) {
+  gain.ns = std::max(0.0, gain.ns);
+  return gain;
+}
+
+std::optional<RemedyChoice> normalize_on_device(const Facts& facts, const LoaderModel& model) {
+  const double pixels = cpu_share_of(facts.analysis.loader, "pixels");
+  if (setting(facts, "normalize", "device") != "cpu" || pixels <= 0) return std::nullopt;
+  return RemedyChoice{"--normalize device",
+                      "use --normalize device: bytes become numbers in a kernel of the step",
+                      at_least_none(model.gain({.cpu = 1 - pixels * (1 - bytes_pixels)}))};
+}
+
+// Bytes of a sample as pixels, in those that are read now; 1 where either is not known.
+double pixel_bytes(const Facts& facts) {
+  const Json& loader = facts.session.loader;
+  const double samples = fields::number(loader, "samples"),
+               decoded = fields::number(loader, "decoded_bytes");
+  double bytes = 0;
+  for (const SampleTime& sample : facts.analysis.loader.samples) bytes += sample.bytes;
+  if (samples <= 0 || decoded <= 0 || bytes <= 0) return 1;
+  return decoded / samples * static_cast<double>(facts.analysis.loader.samples.size()) / bytes;
+}
+
+// The work that is left when a set has been packed.
+Remedy packed(const Facts& facts) {
+  const LoaderView& view = facts.analysis.loader;
+  const bool pixels = stores_pixels(facts);
+  const double decode = pixels ? decoded_decode : seekable_decode,
+               read = is_loose(facts) ? packed_read : 1;
+  return {.cpu = 1 - cpu_share_of(view, "decode") * (1 - decode) -
+                 cpu_share_of(view, "read") * (1 - read),
+          .latency = read,
+          .bytes = pixels ? pixel_bytes(facts) : 1};
+}
+
+std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
+  const std::string tier = setting(facts, "tier", "auto");
+  if (tier == "mapped" || tier == "resident") return std::nullopt;
+  const std::optional<std::string> command = pack_command(facts);
+  if (!command) return std::nullopt;
+  std::string advice = fmt::format("run `{}` once: ", *command);
+  if (facts.analysis.stall.bound == Bound::io)
+    advice += "a few large files can be read ahead";
+  else
+    advice += stores_pixels(facts) ? "it stores pixels, and reading is a copy"
+                                   : "of seekable JPEG only a crop is decoded";
+  // How much of a read's latency was opening and closing its file is not known.
+  Remedy without = packed(facts);
+  if (is_loose(facts)) without.latency = 0;
+  const Gain some = model.gain(packed(facts)), all = model.gain(without);
+  return RemedyChoice{*command,
+                      advice,
+                      {.ns = (some.ns + all.ns) / 2,
+                       .least_ns = std::min(some.least_ns, all.least_ns),
+                       .most_ns = std::max(some.most_ns, all.most_ns)}};
+}
+
+// Nothing is read or decoded from the second epoch on.
+std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model) {
+  if (facts.option("tier") != "decoded" || setting(facts, "encoding") == "pixels")
+    return std::nullopt;
+  const Json& loader = facts.session.loader;
+  const double epoch = fields::number(loader, "steps_per_epoch"),
+               given = fields::number(facts.options, "steps"),
+               planned = given > 0 ? given : epoch * fields::number(facts.options, "epochs");
+  if (planned > 0 && planned < 2 * epoch) return std::nullopt;  // it would hardly be read again
+  const double budget = fields::number(loader, "host_budget_bytes"),
+               bytes = fields::number(loader, "decoded_bytes");
+  if (budget > 0 && bytes > budget) return std::nullopt;
+  const LoaderView& view = facts.analysis.loader;
+  return RemedyChoice{
+      "--tier mapped", "use --tier mapped: from the second epoch on decoded images are in memory",
+      at_least_none(model.gain({.cpu = 1 - cpu_share_of(view, "decode") * (1 - decoded_decode) -
+                                       cpu_share_of(view, "read"),
+                                .latency = 0,
+                                .bytes = 0}))};
+}
+
+}  // namespace
+
+bool is_loose(const Facts& facts) {
+  const std::string encoding = setting(facts, "encoding"),
+                    format = setting(facts, "format", "folder");
+  return (encoding == "png" || encoding == "jpeg" || encoding == "mixed") &&
+         format.ends_with("folder");
+}
+
+std::optional<std::string> pack_command(const Facts& facts) {
+  const std::string encoding = setting(facts, "encoding");
+  if (encoding.empty() || encoding == "pixels") return std::nullopt;
+  if (!fields::flag(facts.session.loader, "can_pack", true)) return std::nullopt;
+  // Packed already: only pixels are yet another thing.
+  if (!is_loose(facts) && !stores_pixels(facts)) return std::nullopt;
+  std::string source = facts.option("data");
+  while (source.size() > 1 && source.ends_with('/')) source.pop_back();
+  const bool is_plain =
+      !source.empty() && source.find_first_of(" \t'\"$&;|<>()*?") == std::string::npos;
+  return fmt::format("warpstep data pack {}{}",
+                     is_plain ? source + " " + source + "-packed" : "SRC OUT",
+                     stores_pixels(facts) ? " --decode" : "");
+}
+
+std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model, bool waiting) {
+  std::vector<RemedyChoice> choices;
+  const auto add = [&](std::optional<RemedyChoice> choice) {
+    if (choice && choice->gain.ns >= 0) choices.push_back(std::move(*choice));
+  };
+  if (waiting) {
+    add(deeper_queue(facts, model));
+    add(more_workers(facts, model));
+  }
+  add(normalize_on_device(facts, model));
+  // find_slow_reads() has these.
+  if (waiting && facts.analysis.stall.bound == Bound::io) return choices;
+  add(pack(facts, model));
+  add(keep_decoded(facts, model));
+  return choices;
+}
+
+namespace {
+
+constexpr double least_wait =
+    0.05;  // of a step, where the loader reported no work: torch_tb_profiler's
+constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
+constexpr double least_contention = 0.05;  // of a step
+constexpr double least_transform = 0.5;    // of the loader's work
+
+std::string waited(const Facts& facts) {
+  const Stall& stall = facts.analysis.stall;
+  return fmt::format("{} of {} per step ({})", quantity(stall.wait_ns, Unit::ns),
+                     quantity(stall.step_ns, Unit::ns),
+                     quantity(stall.wait_ns / stall.step_ns, Unit::share));
+}
+
+std::string stages_text(const LoaderView& view) {
+  std::string text;
+  for (std::size_t i = 0; i < view.stages.size(); ++i)
+    if (view.stage_ns[i] >= 0.05 * view.work_ns)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", view.stages[i],
+                          quantity(view.stage_ns[i] / view.work_ns, Unit::share));
+  return text;
+}
+
+// The first that helps is the cheapest: a flag before a conversion of the set. Its gain is its own;
+// what could follow is named.
+const RemedyChoice* first_of(const std::vector<RemedyChoice>& choices, double step_ns) {
+  for (const RemedyChoice& choice : choices)
+    if (choice.gain.ns >= least_gain * step_ns) return &choice;
+  const auto best = std::max_element(
+      choices.begin(), choices.end(),
+      [](const RemedyChoice& a, const RemedyChoice& b) { return a.gain.ns < b.gain.ns; });
+  return best != choices.end() && best->gain.ns > 0 ? &*best : nullptr;
+}
+
+// A range narrower than this, of the step, is a number.
+constexpr double least_range = 0.05;
+
+void promise(const Gain& gain, double step_ns, Finding& finding) {
+  finding.gain_ns = gain.ns;
+  finding.gain_least_ns = finding.gain_most_ns = 0;
+  if (gain.most_ns - gain.least_ns < least_range * step_ns) return;
+  finding.gain_least_ns = gain.least_ns;
+  finding.gain_most_ns = gain.most_ns;
+}
+
+void advise(const std::vector<RemedyChoice>& choices, double step_ns, Finding& finding) {
+  const RemedyChoice* const first = first_of(choices, step_ns);
+  if (first == nullptr) return;
+  finding.advice = first->advice;
+  finding.flag = first->flag;
+  promise(first->gain, step_ns, finding);
+  std::string then;
+  for (const RemedyChoice* choice = first + 1; choice < choices.data() + choices.size(); ++choice)
+    if (choice->gain.ns >= least_gain * step_ns)
+      then += (then.empty() ? "" : ", then ") + choice->flag;
+  if (!then.empty()) finding.advice += "; after that " + then;
+  std::string also;
+  for (const RemedyChoice* choice = choices.data(); choice < first; ++choice)
+    also += (also.empty() ? "" : ", ") + choice->flag;
+  if (!also.empty()) finding.advice += fmt::format("; {} gains a little more", also);
+}
+
+// The option that keeps all other transforms; "" where the loader did not report this one.
+std::string recipe_without(const Facts& facts, std::string_view transform) {
+  const std::string recipe = fields::text(facts.session.loader, "transforms");
+  std::string kept;
+  bool is_there = false;
+  for (std::size_t at = 0; at < recipe.size();) {
+    const std::size_t end = std::min(recipe.find(',', at), recipe.size());
+    const std::string part = recipe.substr(at, end - at);
+    at = end + 1;
+    if (part.substr(0, part.find('=')) == transform)
+      is_there = true;
+    else
+      kept += (kept.empty() ? "" : ",") + part;
+  }
+  if (!is_there) return "";
+  return kept.empty() ? "--transforms none" : fmt::format("--transforms \"{}\"", kept);
+}
+
+}  // namespace
+
+void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  Finding finding{.key = "data-wait", .text = "The step waits for the loader."};
+  if (facts.session.steps.size() == 1) return;  // which always waits for the first batch
+  if (view.work_ns <= 0) {
+    if (facts.share(Category::data) <= least_wait) return;
+    finding.evidence = fmt::format(
+        "{} of {} per step ({})", quantity(facts.part(Category::data), Unit::ns),
+        quantity(facts.step_ns, Unit::ns), quantity(facts.share(Category::data), Unit::share));
+    finding.advice = "let the loader find the number of workers";
+    if (fields::whole(facts.options, "workers") > 0) finding.flag = "--workers auto";
+    findings.push_back(finding);
+    return;
+  }
+  if (!stall.is_stalled) return;
+  const LoaderModel model(view, facts.view);
+  const std::vector<RemedyChoice> choices = remedies(facts, model, true);
+  // find_slow_reads() reports it.
+  if (stall.bound == Bound::io && first_of(choices, facts.step_ns) == nullptr) return;
+  finding.evidence = fmt::format("{}; {} at {} worker time per batch: {}", waited(facts),
+                                 counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
+                                 stages_text(view));
+  if (!model.fits())
+    finding.evidence += fmt::format("; {} of a step are not explained by the loader's work",
+                                    quantity(std::abs(model.unexplained_ns()), Unit::ns));
+  finding.advice = "use a machine with more cores, or fewer transforms";
+  advise(choices, facts.step_ns, finding);
+  findings.push_back(finding);
+}
+
+void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == Bound::io) return;
+  const LoaderModel model(view, facts.view);
+  const double lost = model.measured_step_ns() - model.free_step_ns();
+  if (lost < least_contention * model.measured_step_ns()) return;
+  const std::vector<RemedyChoice> choices = remedies(facts, model, false);
+  if (choices.empty()) return;
+  Finding finding{
+      .key = "loader-contention",
+      .text = "The loader's workers take cores from the kernels.",
+      .evidence = fmt::format("{} worker time per batch costs a step of {} about {}: {}",
+                              quantity(view.work_ns, Unit::ns), quantity(stall.step_ns, Unit::ns),
+                              quantity(lost, Unit::ns), stages_text(view))};
+  advise(choices, facts.step_ns, finding);
+  if (!finding.flag.empty()) findings.push_back(finding);
+}
+
+namespace {
+
+constexpr double most_few = 0.05;  // of the samples: what few are
+
+// "24.1 MB/s with 1.9 reads at once".
+std::string source_text(const Facts& facts) {
+  const SourceFit& source = facts.analysis.loader.source;
+  std::string text;
+  if (source.bytes_per_s > 0)
+    text += fmt::format(", {:.3g} MB/s with {:.1f} reads at once", source.bytes_per_s / 1e6,
+                        source.readers);
+  if (const MetricLevel disk = metric_level(facts.view, "disk busy %"); disk.count > 0)
+    text += fmt::format(", disk busy {}", quantity(disk.mean / 100, Unit::share));
+  return text;
+}
+
+}  // namespace
+
+void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!stall.is_stalled || stall.bound != Bound::io || view.work_ns <= 0) return;
+  // find_slow_samples() reports it.
+  if (view.service.share_of_all <= most_few && view.service.beyond_share >= 0.5) return;
+  const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
+  Finding finding{
+      .key = shared ? "low-bandwidth" : "slow-disk",
+      .text = shared ? "Reading is as fast as the data's source allows; more workers share that."
+                     : "Workers wait for the disk.",
+      .evidence =
+          fmt::format("{}; reads are {} of the workers' time{}", waited(facts),
+                      quantity(view.blocked_ns / view.work_ns, Unit::share), source_text(facts))};
+  if (view.source.most_ns_per_byte > 0 && !view.source.tells_apart())
+    finding.evidence += ", which may be its latency or its bandwidth";
+  const LoaderModel model(view, facts.view);
+  std::vector<RemedyChoice> choices;
+  for (std::optional<RemedyChoice> choice : {pack(facts, model), keep_decoded(facts, model)})
+    if (choice && choice->gain.least_ns >= least_gain * facts.step_ns)
+      choices.push_back(std::move(*choice));
+  std::ranges::stable_sort(choices, std::ranges::greater{},
+                           [](const RemedyChoice& choice) { return choice.gain.ns; });
+  if (!choices.empty()) {
+    advise(choices, facts.step_ns, finding);
+  } else if (!shared && !is_loose(facts) && facts.option("shuffle", "full") == "full") {
+    finding.flag = "--shuffle window";
+    finding.advice = "use --shuffle window: it reads neighbouring samples together";
+  } else if (!shared && !is_loose(facts) && facts.option("data_io", "mmap") == "mmap") {
+    finding.flag = "--data-io pread";
+    finding.advice = "on a network mount, read instead of mapping";
+  } else {
+    finding.advice = "copy the set to a faster disk";
+  }
+  findings.push_back(finding);
+}
+
+namespace {
+
+constexpr double least_slowness = 2;    // of a worker, in the fastest
+constexpr double least_few_time = 0.2;  // of the workers' time
+
+// "a.png 31.2 ms, b.png 30.1 ms"; "" where the loader did not report them.
+std::string slowest_text(const Session& session) {
+  std::string text;
+  const Json& slowest = fields::child(session.loader, "slowest_samples");
+  for (std::size_t i = 0; slowest.is_array() && i < std::min<std::size_t>(3, slowest.size()); ++i)
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "; the slowest: " : ", ", fields::text(slowest[i], "name"),
+                    quantity(fields::number(slowest[i], "ns"), Unit::ns));
+  return text;
+}
+
+}  // namespace
+
+void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const auto slow = std::ranges::max_element(view.by_worker, {}, &WorkerRow::slowness);
+  if (slow == view.by_worker.end() || slow->slowness < least_slowness) return;
+  const LoaderModel model(view, facts.view);
+  Finding finding{
+      .key = "slow-worker",
+      .text = fmt::format("{} is much slower than the loader's other workers.", slow->thread),
+      .evidence = fmt::format("its median sample takes {:.3g} times that of the fastest worker; "
+                              "it made {} of {} samples",
+                              slow->slowness, slow->samples, view.samples.size()),
+      .advice =
+          "find what its thread waits for: `top -H -p PID` shows a busy core, `strace -T -p "
+          "TID` slow reads; --pin-cpus keeps threads off cores that others use"};
+  promise(model.gain({.even_workers = true}), facts.step_ns, finding);
+  if (finding.gain_ns > 0) findings.push_back(finding);
+}
+
+void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Concentration& few = view.service;
+  if (!facts.analysis.stall.is_stalled || few.share_of_all > most_few) return;
+  if (few.beyond_share < least_few_time) return;
+  const LoaderModel model(view, facts.view);
+  Finding finding{
+      .key = "slow-samples",
+      .text = "Few samples take much of the loader's time.",
+      .evidence = fmt::format("{} of the workers' time is beyond what a usual sample takes, and "
+                              "{} of the samples have {} of that{}",
+                              quantity(few.beyond_share, Unit::share),
+                              quantity(few.share_of_all, Unit::share),
+                              quantity(few.share_of_sum, Unit::share), slowest_text(facts.session)),
+      .advice = "look at these files and the disk that they are on"};
+  const auto deeper = deeper_queue(facts, model);
+  if (deeper && deeper->gain.ns >= least_gain * facts.step_ns) {
+    finding.flag = deeper->flag;
+    finding.advice += fmt::format("; {} rides them out", deeper->flag);
+    promise(deeper->gain, facts.step_ns, finding);
+  } else {
+    promise(model.gain({.even_samples = true}), facts.step_ns, finding);
+  }
+  findings.push_back(finding);
+}
+
+void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  if (!stall.is_stalled || view.work_ns <= 0) return;
+  const bool built_in = stall.stage == "read" || stall.stage == "decode" ||
+                        stall.stage == "resize" || stall.stage == "pixels" || stall.stage == "copy";
+  if (built_in || stall.stage_share < least_transform) return;
+  const LoaderModel model(view, facts.view);
+  // What it costs once there are enough workers: taking it out changes what is learnt.
+  const int workers = std::max(view.workers, stall.best_workers);
+  const double with = model.predict({.workers = workers}).step_ns;
+  const double own = cpu_share_of(view, stall.stage);
+  const double without =
+      model.predict({.workers = workers, .cpu = std::max(0.01, 1 - own)}).step_ns;
+  findings.push_back(
+      {.key = "slow-transform",
+       .text = fmt::format("The transform {} takes most of the loader's time.", stall.stage),
+       .evidence = fmt::format("{} of {} worker time per batch; {}",
+                               quantity(stall.stage_share, Unit::share),
+                               quantity(view.work_ns, Unit::ns), waited(facts)),
+       .advice =
+           fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
+       .flag = recipe_without(facts, stall.stage),
+       .gain_ns = with - without});
+}
+
+}  // namespace warpstep::profiler

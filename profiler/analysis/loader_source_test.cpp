@@ -1,0 +1,88 @@
+#include "profiler/analysis/loader_source.h"
+
+#include <gmock/gmock.h>
+
+namespace warpstep::profiler {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Ge;
+using ::testing::Le;
+
+// Reads of one reader, one after the other, with 10 % of noise on the time; sizes differ by
+// +-`spread`.
+std::vector<ReadTime> reads_of(double latency_ns, double ns_per_byte, double bytes, double spread) {
+  std::vector<ReadTime> reads;
+  std::uint64_t at = 1000;
+  for (int i = 0; i < 400; ++i) {
+    ReadTime read{.begin_ns = at, .bytes = bytes * (1 + spread * (i % 7 - 3) / 3)};
+    read.blocked_ns = (latency_ns + ns_per_byte * read.bytes) * (1 + 0.1 * (i % 3 - 1));
+    at += static_cast<std::uint64_t>(read.blocked_ns);
+    read.end_ns = at;
+    at += 50;
+    reads.push_back(read);
+  }
+  return reads;
+}
+
+TEST(LoaderSource, CountsReadersThatOverlap) {
+  std::vector<ReadTime> reads{{.begin_ns = 0, .end_ns = 100},
+                              {.begin_ns = 50, .end_ns = 100},
+                              {.begin_ns = 50, .end_ns = 150},
+                              {.begin_ns = 200, .end_ns = 300}};
+  count_readers(reads);
+  EXPECT_DOUBLE_EQ(reads[0].readers, 2);  // one, then three
+  EXPECT_DOUBLE_EQ(reads[1].readers, 3);
+  EXPECT_DOUBLE_EQ(reads[2].readers, 2);  // three, then one
+  EXPECT_DOUBLE_EQ(reads[3].readers, 1);
+}
+
+TEST(LoaderSource, FindsLatency) {
+  const SourceFit fit = fit_source(reads_of(150'000, 0, 2000, 0.3));
+  EXPECT_TRUE(fit.tells_apart());
+  EXPECT_LT(fit.bandwidth_share, 0.1);
+  EXPECT_NEAR(fit.latency_ns, 150'000, 15'000);
+}
+
+TEST(LoaderSource, FindsABandwidthBySizes) {
+  const SourceFit fit = fit_source(reads_of(0, 25, 8000, 0.3));  // 40 MB/s
+  EXPECT_TRUE(fit.tells_apart());
+  EXPECT_GT(fit.bandwidth_share, 0.9);
+  EXPECT_NEAR(fit.bytes_per_s, 40e6, 1e6);
+  EXPECT_NEAR(fit.readers, 1, 1e-6);
+}
+
+TEST(LoaderSource, FindsABandwidthByReaders) {
+  // Equal files: what takes 200 us alone takes 400 us when two read.
+  std::vector<ReadTime> reads;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const std::uint64_t at = i * 1'000'000;
+    reads.push_back({.begin_ns = at, .end_ns = at + 200'000, .blocked_ns = 200e3, .bytes = 8000});
+    for (int reader = 0; reader < 2; ++reader)
+      reads.push_back(
+          {.begin_ns = at + 500'000, .end_ns = at + 900'000, .blocked_ns = 400e3, .bytes = 8000});
+  }
+  count_readers(reads);
+  const SourceFit fit = fit_source(reads);
+  EXPECT_TRUE(fit.tells_apart());
+  EXPECT_NEAR(fit.ns_per_byte, 25, 0.1);
+  EXPECT_GT(fit.bandwidth_share, 0.95);
+}
+
+TEST(LoaderSource, SaysWhenItCannotTell) {
+  const SourceFit fit = fit_source(reads_of(100'000, 10, 8000, 0));
+  EXPECT_FALSE(fit.tells_apart());
+  EXPECT_EQ(fit.least_ns_per_byte, 0);
+  EXPECT_NEAR(fit.most_ns_per_byte, 180'000.0 / 8000, 1);
+  EXPECT_THAT(fit.ns_per_byte, AllOf(Ge(fit.least_ns_per_byte), Le(fit.most_ns_per_byte)));
+}
+
+TEST(LoaderSource, NeedsReadsAndBytes) {
+  EXPECT_EQ(fit_source({}).latency_ns, 0);
+  const SourceFit unknown = fit_source(reads_of(1000, 0, 0, 0));
+  EXPECT_GT(unknown.latency_ns, 0);
+  EXPECT_EQ(unknown.most_ns_per_byte, 0);
+}
+
+}  // namespace
+}  // namespace warpstep::profiler

@@ -1,0 +1,81 @@
+// Readings of what the process was not given: the cores that its threads waited for, the CPU time
+// that a quota withheld, the memory that the kernel had to find first. Pure functions of folders,
+// so that tests can supply their own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/sources/sampler_proc.h"
+
+namespace warpstep::profiler {
+
+// Which files there are; found once.
+struct CoreSources {
+  std::filesystem::path proc;
+  std::vector<std::filesystem::path> cpu_groups;     // with a quota
+  std::vector<std::filesystem::path> memory_groups;  // with a limit
+  std::filesystem::path pressure_group;              // with its own pressure files; or empty
+};
+// `root` has sys/fs/cgroup and proc/self/cgroup.
+CoreSources find_core_sources(const std::filesystem::path& proc, const std::filesystem::path& root);
+
+struct ThreadReading {
+  std::string name;  // "main", "loader 0"; "kernels" for each of the team; "other threads"
+  std::uint64_t on_cpu_ns = 0, delay_ns = 0;
+};
+struct QuotaReading {
+  std::uint64_t periods = 0, throttled = 0, throttled_ns = 0;
+};
+struct MemoryLimit {
+  std::uint64_t limit_bytes = 0, used_bytes = 0, free_bytes = 0;
+  std::uint64_t hits = 0;  // the kernel had to reclaim, or failed to
+};
+
+struct CoreReading {
+  std::uint64_t at_ns = 0;
+  std::map<std::uint32_t, ThreadReading> threads;    // by gettid()
+  std::vector<QuotaReading> quotas;                  // of CoreSources::cpu_groups that can be read
+  std::map<std::string, std::uint64_t> pressure_us;  // by metric
+  std::optional<std::uint64_t> switches;             // involuntary
+  std::optional<std::uint64_t> major_faults;
+  std::optional<std::uint64_t> reclaimed, swapped;  // pages
+  std::optional<MemoryLimit> memory;                // the tightest
+};
+// `names` as record::named_threads(). Files that are not there are no problem: containers and older
+// kernels lack some. Throws only std::bad_alloc.
+CoreReading read_cores(const CoreSources& sources,
+                       const std::map<std::uint32_t, std::string>& names);
+
+std::optional<ThreadReading> parse_schedstat(std::string_view text);  // without a name
+std::optional<std::uint64_t> parse_pressure(std::string_view text);   // total of "some", us
+QuotaReading parse_cpu_stat(std::string_view text);                   // of version 1 or 2
+
+// How long the calling thread was ready to run without a core. The file stays open, so that a
+// reading is one system call (0.5 us).
+class RunDelay {
+ public:
+  RunDelay() = default;
+  ~RunDelay();
+  RunDelay(const RunDelay&) = delete;
+  RunDelay& operator=(const RunDelay&) = delete;
+
+  // ns since the last call by this thread. Nothing at the first, and where the kernel does not
+  // count.
+  std::optional<std::uint64_t> since_last();
+
+ private:
+  int file_ = -1, thread_ = -1;
+  std::optional<std::uint64_t> last_;
+};
+
+std::vector<Metric> levels(const CoreReading& now);
+// A thread that is not in `before` began since.
+std::vector<Metric> rates(const CoreReading& before, const CoreReading& after);
+
+}  // namespace warpstep::profiler

@@ -192,7 +192,9 @@ void notify_end(Kind kind) noexcept {
 
 }  // namespace detail
 
-Name::Name(std::string_view text, Kind kind) : kind_(kind) {
+Name::Name(std::string_view text, Kind kind) : Name(text, kind, record::is_detail(kind)) {}
+
+Name::Name(std::string_view text, Kind kind, bool is_detail) : kind_(kind), is_detail_(is_detail) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto [at, is_new] =
@@ -201,19 +203,21 @@ Name::Name(std::string_view text, Kind kind) : kind_(kind) {
   id_ = at->second;
 }
 
-void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode) noexcept {
+void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode,
+                 std::uint64_t begin_ns) noexcept {
   mode_ = mode & (detail::keeps | ~(one_listener - 1));
-  if (is_detail(name.kind()) && (mode & detail::keeps_details) == 0) mode_ &= ~detail::keeps;
+  if (name.is_detail() && (mode & detail::keeps_details) == 0) mode_ &= ~detail::keeps;
   if (mode_ == 0) return;
   entry_ = {0, 0, arg, name.id(), name.kind()};
   if (mode_ != detail::keeps) detail::notify_begin(entry_.name, entry_.kind, arg);
-  entry_.begin_ns = now_ns();
+  entry_.begin_ns = begin_ns != 0 ? begin_ns : now_ns();
 }
 
-void Span::end() noexcept {
-  entry_.end_ns = now_ns();
+void Span::finish(std::uint64_t end_ns) noexcept {
+  entry_.end_ns = end_ns;
   if (mode_ != detail::keeps) detail::notify_end(entry_.kind);
   if (mode_ & detail::keeps) detail::push(entry_);
+  mode_ = 0;
 }
 
 bool add_listener(const Listener& listener) {
@@ -288,25 +292,19 @@ std::vector<NameInfo> names(std::size_t from) {
 
 void drain(const std::function<void(std::uint32_t, std::span<const Entry>)>& take) {
   Registry& all = registry();
-  std::vector<Ring*> rings;
-  {
-    const std::lock_guard lock(all.mutex);
-    for (const auto& ring : all.rings) rings.push_back(ring.get());
-  }
+  // A thread that begins gives rings of ended ones back, which must not happen to one that is read.
+  const std::lock_guard lock(all.mutex);
   std::vector<Entry> entries;
-  std::uint64_t lost = 0;
-  for (Ring* ring : rings) {
+  for (const auto& ring : all.rings) {
     const std::uint64_t head = ring->head.load(std::memory_order_acquire);
     const std::uint64_t wanted = std::max(ring->tail.load(), ring->first.load());
     if (wanted >= head) continue;
     entries.clear();
     ring->read(std::max(wanted, head > ring_entries ? head - ring_entries : 0), head, entries);
-    lost += head - wanted - entries.size();
+    all.dropped += head - wanted - entries.size();
     if (!entries.empty()) take(ring->thread, entries);
     ring->tail.store(head);
   }
-  const std::lock_guard lock(all.mutex);
-  all.dropped += lost;
   // Without a recorder nobody asks for what ended threads did before.
   for (auto& ring : all.rings) {
     if (!ring->abandoned.load(std::memory_order_acquire) || ring->head > ring->tail) continue;

@@ -39,13 +39,17 @@ enum class Kind : std::uint16_t {
 class Name {
  public:
   explicit Name(std::string_view text, Kind kind = Kind::range);
+  // `is_detail`: hundreds of such spans per step or evaluation, although their kind says otherwise.
+  Name(std::string_view text, Kind kind, bool is_detail);
 
   std::uint32_t id() const { return id_; }
   Kind kind() const { return kind_; }
+  bool is_detail() const { return is_detail_; }
 
  private:
   std::uint32_t id_;
   Kind kind_;
+  bool is_detail_;
 };
 
 struct Entry {
@@ -86,27 +90,39 @@ inline bool has_details() {
 constexpr bool is_detail(Kind kind) {
   return kind == Kind::call || kind == Kind::sample || kind == Kind::stage;
 }
-// A detail that lasted this long is kept anyway: it may be why a step was slow.
+// A detail of this length that note() is given is kept anyway: it may be why a step was slow.
 inline constexpr std::uint64_t long_detail_ns = 200'000;
 
-// Records the time from its construction to the end of its scope.
+// Records the time from its construction to the end of its scope, or to end().
 class Span {
  public:
   explicit Span(const Name& name, std::uint64_t arg = 0) noexcept {
     const std::uint32_t mode = detail::mode.load(std::memory_order_relaxed);
-    if (mode != 0) [[unlikely]]
+    if (mode != 0 && (mode != detail::keeps || !name.is_detail())) [[unlikely]]
       begin(name, arg, mode);
+  }
+  // From a time that the caller has just read: reading the clock is most of a span's cost.
+  Span(const Name& name, std::uint64_t arg, std::uint64_t begin_ns) noexcept {
+    const std::uint32_t mode = detail::mode.load(std::memory_order_relaxed);
+    if (mode != 0 && (mode != detail::keeps || !name.is_detail())) [[unlikely]]
+      begin(name, arg, mode, begin_ns);
   }
   ~Span() {
     if (mode_ != 0) [[unlikely]]
-      end();
+      finish(now_ns());
+  }
+  // Ends it now, before the end of its scope, at a time that the caller has just read.
+  void end(std::uint64_t end_ns) noexcept {
+    if (mode_ != 0) [[unlikely]]
+      finish(end_ns);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
-  void begin(const Name& name, std::uint64_t arg, std::uint32_t mode) noexcept;
-  void end() noexcept;
+  void begin(const Name& name, std::uint64_t arg, std::uint32_t mode,
+             std::uint64_t begin_ns = 0) noexcept;  // 0: now
+  void finish(std::uint64_t end_ns) noexcept;
 
   std::uint32_t mode_ = 0;
   Entry entry_;
@@ -116,7 +132,7 @@ class Span {
 inline void note(const Name& name, std::uint64_t begin_ns, std::uint64_t end_ns,
                  std::uint64_t arg = 0) noexcept {
   if (!is_on()) return;
-  if (is_detail(name.kind()) && !has_details() && end_ns - begin_ns < long_detail_ns) return;
+  if (name.is_detail() && !has_details() && end_ns - begin_ns < long_detail_ns) return;
   detail::push({begin_ns, end_ns, arg, name.id(), name.kind()});
 }
 // Records a span that ends now; returns its length in ns.
@@ -169,7 +185,7 @@ struct NameInfo {
 std::vector<NameInfo> names(std::size_t from = 0);  // by id
 
 // Passes on all entries since the last call; those of one thread come in the order in which they
-// ended.
+// ended. `take` runs under the lock of names and threads, so it must not ask for or add any.
 void drain(const std::function<void(std::uint32_t thread, std::span<const Entry>)>& take);
 // Entries lost so far because drain() came too late.
 std::uint64_t dropped();

@@ -140,6 +140,32 @@ TEST_F(Record, KeepsDetailsOnlyWhereAskedButLongOnesAlways) {
   EXPECT_EQ(dropped(), lost);
 }
 
+TEST_F(Record, CountsANameAsADetailThatSaysSo) {
+  keep(Keep::coarse);
+  const std::uint64_t begin = now_ns();
+  const Name many{"a call of an evaluation", Kind::range, true};
+  { const Span span(many); }
+  EXPECT_EQ(count(copied(begin)), 0U);
+  keep(Keep::detailed);
+  { const Span span(many); }
+  EXPECT_EQ(count(copied(begin)), 1U);
+}
+
+TEST_F(Record, TakesTimesThatTheCallerHasRead) {
+  const Name name{"timed"};
+  {
+    Span span(name, 7, 1000);
+    span.end(2500);
+    span.end(9999);  // it has ended
+  }
+  const Entries entries = drained();
+  ASSERT_EQ(count(entries), 1U);
+  const Entry& entry = entries.begin()->second.front();
+  EXPECT_EQ(entry.begin_ns, 1000U);
+  EXPECT_EQ(entry.end_ns, 2500U);
+  EXPECT_EQ(entry.arg, 7U);
+}
+
 TEST_F(Record, CopiesNoTornEntriesWhileThreadsWrite) {
   keep(Keep::detailed);
   const Name name{"busy"};
@@ -192,6 +218,30 @@ TEST_F(Record, ReadsEveryEntryOfManyThreadsWhileTheyWrite) {
   for (std::thread& thread : threads) thread.join();
   drain(take);
   EXPECT_EQ(seen + dropped() - lost_before, writers * each);
+}
+
+// Rings of ended threads are given to new ones while others are read.
+TEST_F(Record, ReadsEveryEntryOfThreadsThatBeginAndEnd) {
+  constexpr std::uint64_t short_lived = 300, each = 5;
+  const Name name{"brief"};
+  const std::uint64_t lost_before = dropped();
+  std::atomic<bool> running{true};
+  std::thread starter([&] {
+    for (std::uint64_t i = 0; i < short_lived; ++i)
+      std::thread([&] {
+        for (std::uint64_t k = 0; k < each; ++k) mark(name, k);
+      }).join();
+    running = false;
+  });
+  std::uint64_t seen = 0;
+  const auto take = [&](std::uint32_t, std::span<const Entry> some) {
+    for (const Entry& entry : some) seen += entry.name == name.id() ? 1 : 0;
+  };
+  while (running) drain(take);
+  starter.join();
+  drain(take);
+  EXPECT_EQ(seen, short_lived * each);
+  EXPECT_EQ(dropped(), lost_before);
 }
 
 TEST_F(Record, ReusesTheRingsOfThreadsThatEnded) {

@@ -15,7 +15,7 @@ namespace warpstep::profiler {
 // Spans of calls and samples cost some 50 ns each, so that in short steps they are recorded in
 // bursts of 16 steps and left out of the steps between: by the entries that a burst made, at most
 // 0.2 % of the time. Other spans (waits, steps, copies, evaluations), about five per step, and
-// details above 0.2 ms are always recorded.
+// stages above 0.2 ms are always recorded.
 class Flight {
  public:
   explicit Flight(double span_ns) : span_ns_(span_ns) {}
@@ -52,6 +52,8 @@ class Flight {
   std::uint64_t every_ = 1;
   std::uint64_t recorded_ = 0;  // when the burst began
   std::uint64_t burst_ns_ = 0;
+  std::uint64_t last_end_ns_ = 0;
+  bool is_interrupted_ = false;  // the burst, by an evaluation or a checkpoint
   std::deque<Detailed> detailed_;
   // Slow steps.
   std::array<std::uint64_t, median_of> lengths_{};
@@ -69,11 +71,14 @@ void Flight::on_step(const Step& step, Recorded recorded) {
     if (detailed_.size() == most_detailed) detailed_.pop_front();
     detailed_.push_back({step.step, step.begin_ns, step.end_ns});
     burst_ns_ += step.end_ns - step.begin_ns;
-    if (position_ + 1 == burst) end_burst(recorded());
+    if (position_ > 0 && step.begin_ns > last_end_ns_) is_interrupted_ = true;
+    if (position_ + 1 == burst && !is_interrupted_) end_burst(recorded());
   }
+  last_end_ns_ = step.end_ns;
   if (++position_ < burst * every_) return;
   position_ = 0;
   burst_ns_ = 0;
+  is_interrupted_ = false;
   recorded_ = recorded();
 }
 

@@ -190,7 +190,7 @@ struct Recorder::Parts {
   std::unique_ptr<RankClock> rank_clock;
   std::optional<Window> window;
   std::atomic<bool> recording{false};  // a window is open
-  bool on = false;                     // sources record
+  std::atomic<bool> on{false};         // sources record
   bool tracing = false;                // the device trace has begun
   bool counting = false;               // PM sampling has begun
   Action current = Action::none;       // of the current step
@@ -198,8 +198,9 @@ struct Recorder::Parts {
   std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
   bool first_epoch = true;
   std::atomic<std::uint64_t> windows{0};
-  bool over = false;  // no more windows
-  RunDelay delay;     // of the thread that trains
+  // No more windows. The listener asks, too; relaxed: it takes nothing from this but the answer.
+  std::atomic<bool> over{false};
+  RunDelay delay;  // of the thread that trains
   bool finished = false;
   // Without a window: guarded by `mutex`, as what follows.
   Flight flight;
@@ -242,7 +243,7 @@ struct Recorder::Parts {
     if (!to && counting) options.counters.sampling->end(0, 0);
     counting = to && counts;
     if (to)
-      record::keep(record::Keep::all);
+      keep(record::Keep::all);
     else
       keep_past();
     session.collect(to);
@@ -250,12 +251,18 @@ struct Recorder::Parts {
 
   // Outside of windows rings keep what they have room for.
   void keep_past() const {
-    if (over || !session.is_alive()) return record::keep(record::Keep::nothing);
-    record::keep(flight.wants_details() ? record::Keep::detailed : record::Keep::coarse);
+    if (over.load(std::memory_order_relaxed)) return record::keep(record::Keep::nothing);
+    keep(flight.wants_details() ? record::Keep::detailed : record::Keep::coarse);
   }
 
+  // The session's thread may fail at any moment, and then keeps nothing.
+  void keep(record::Keep what) const {
+    record::keep(what);
+    if (!session.is_alive()) record::keep(record::Keep::nothing);
+  }
+
+  // With `mutex` locked.
   void fly(const Step& step) {
-    const std::lock_guard lock(mutex);
     const bool had_details = flight.wants_details();
     flight.on_step(step, record::recorded);
     if (const auto slow = flight.take_slow()) session.keep(*slow);
@@ -290,10 +297,11 @@ struct Recorder::Parts {
     traced.clocks.push_back(read_clocks());
     session.close(*std::exchange(window, std::nullopt), std::move(traced));
     turn(false);
-    recording = false;
-    ++windows;
+    // Together: who then asks for the past must not be given the window once more.
     const std::lock_guard lock(mutex);
+    recording = false;
     written_until_ns = end_ns;
+    ++windows;
   }
 
   // Keeps the complete steps of an open window when the run ends.
@@ -305,7 +313,7 @@ struct Recorder::Parts {
       close_window(last_step, last_end_ns);
     }
     window.reset();
-    over = true;
+    over.store(true, std::memory_order_relaxed);
     turn(false);
     {
       const std::lock_guard lock(mutex);
@@ -343,7 +351,9 @@ struct Recorder::Parts {
 
   std::string answer(const TriggerRequest& wanted) {
     const std::lock_guard lock(mutex);
-    if (request || demanded_until || recording)
+    if (over.load(std::memory_order_relaxed)) return "refused: the run has ended";
+    // A warm-up's entries are kept until it is known whether the window has them.
+    if (request || demanded_until || recording || (on && wanted.last_ms > 0))
       return "busy: a window is being recorded; try again when it is complete";
     if (!session.is_alive()) return "refused: the session of this run cannot be written";
     if (wanted.last_ms > 0) return keep_last(wanted.last_ms);
@@ -359,17 +369,17 @@ struct Recorder::Parts {
 
   // With `mutex` locked, in the listener's thread.
   std::string keep_last(std::uint64_t last_ms) {
-    if (over) return "refused: the run has ended";
     const std::uint64_t now = now_ns(), asked_ns = last_ms * 1'000'000;
     const std::uint64_t from = std::max(now - std::min(now, asked_ns), written_until_ns);
     std::vector<Span> spans;
     const std::uint64_t complete =
         record::copy(from, [&](std::uint32_t thread, std::span<const record::Entry> entries) {
           for (const record::Entry& entry : entries)
-            if (entry.begin_ns >= from)
+            // Those that began earlier but last into the time are in it: a long evaluation.
+            if (entry.begin_ns >= written_until_ns)
               spans.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
         });
-    std::erase_if(spans, [&](const Span& span) { return span.begin_ns < complete; });
+    std::erase_if(spans, [&](const Span& span) { return span.end_ns <= complete; });
     const std::vector<Window> kept = flight.windows(complete, last_end_ns);
     if (spans.empty() || kept.empty())
       return "refused: nothing was recorded since " +
@@ -393,8 +403,16 @@ struct Recorder::Parts {
         kept.back().last_step, steps, options.path.string());
   }
 
+  void after(const Step& step) {
+    const std::lock_guard lock(mutex);  // once a step
+    fly(step);
+    last_step = step.step;
+    last_end_ns = step.end_ns;
+    take_request();
+  }
+
+  // With `mutex` locked.
   void take_request() {
-    const std::lock_guard lock(mutex);
     if (demanded_until && seen >= *demanded_until) demanded_until.reset();
     if (!request || window) return;
     demanded_from = seen + 1 + options.steps_in_flight;
@@ -456,25 +474,19 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
 
 void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
-  if (parts.over) return;
+  if (parts.over.load(std::memory_order_relaxed)) return;
   parts.session.add(step);
   parts.note_delay(step);
-  parts.fly(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)
     parts.close_window(step.step, step.end_ns);
-  {
-    const std::lock_guard lock(parts.mutex);
-    parts.last_step = step.step;
-    parts.last_end_ns = step.end_ns;
-  }
-  parts.take_request();
+  parts.after(step);
   parts.prepare(next, step.step + 1, step.end_ns);
 }
 
 void Recorder::end_windows() {
-  if (!parts_->over) parts_->end_windows();
+  if (!parts_->over.load(std::memory_order_relaxed)) parts_->end_windows();
 }
 
 void Recorder::finish() {

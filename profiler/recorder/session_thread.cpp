@@ -162,11 +162,15 @@ void SessionThread::run() {
         writer_->flush();
       }
     } catch (const std::exception& error) {
-      record::keep_entries(false);
       writer_.reset();
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;  // accepts no more; the run continues
+      }
+      // In this order: the recorder keeps entries first, then looks whether this thread has failed.
+      record::keep_entries(false);
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::string("the session ends early: ") + error.what());
-      stop_ = true;  // accepts no more; the run continues
       return;
     }
   }

@@ -1,6 +1,6 @@
 // The cost of recording per training step: blocks of steps with the profiler off, at level steps
-// and at level spans, in turn, in one process on one machine. The result of a block is the median
-// of its steps.
+// without and with the rings that keep the past, and at level spans, in turn, in one process on one
+// machine. The result of a block is the median of its steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,15 +31,23 @@ struct Options {
   int rounds = 20, steps = 12, workers = 1;
 };
 
-constexpr std::array levels{Level::off, Level::steps, Level::spans};
+struct Kind {
+  Level level;
+  bool keeps_past;
+  const char* name;
+};
+constexpr std::array kinds{Kind{Level::off, false, "off"}, Kind{Level::steps, false, "no past"},
+                           Kind{Level::steps, true, "steps"}, Kind{Level::spans, true, "spans"}};
 
 // Collects the steps' times, and their records for a recorder.
 class Observer final : public TrainObserver {
  public:
-  explicit Observer(profiler::Recorder* recorder) : recorder_(recorder) {}
+  Observer(profiler::Recorder* recorder, bool keeps_past)
+      : recorder_(recorder), keeps_past_(keeps_past) {}
   void on_step(const StepRecord& record) override {
     times_.push_back(static_cast<double>(record.end_ns - record.begin_ns));
     if (recorder_) recorder_->on_step(tools::to_profiler_step(record), tools::place_after(record));
+    if (!keeps_past_) record::keep(record::Keep::nothing);
   }
   double median() {
     const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
@@ -49,6 +57,7 @@ class Observer final : public TrainObserver {
 
  private:
   profiler::Recorder* recorder_;
+  bool keeps_past_;
   std::vector<double> times_;
 };
 
@@ -67,18 +76,18 @@ class Bench {
     program_.store().initialize(1);
   }
 
-  Block run(Level level) {
+  Block run(const Kind& kind) {
     const std::filesystem::path path = std::filesystem::path(options_.out) / "overhead.prof";
     std::unique_ptr<profiler::Recorder> recorder;
-    if (level != Level::off) {
+    if (kind.level != Level::off) {
       // The window has all steps of the block except the first.
       recorder = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
-          .level = level,
+          .level = kind.level,
           .schedule = {.skip_first = 0, .warmup = 1, .active = idx(options_.steps) - 1},
           .path = path});
       recorder->begin(progress_.step + 1, {progress_.next.step, loader_.steps_per_epoch()});
     }
-    Observer observer(recorder.get());
+    Observer observer(recorder.get(), kind.keeps_past);
     Trainer trainer({.step = program_, .data = loader_, .observers = {&observer}},
                     {.epochs = 0, .max_steps = progress_.step + idx(options_.steps)});
     const std::atomic<bool> never{false};
@@ -172,27 +181,32 @@ void measure(const Options& options) {
              span_ns(false), span_ns(true), record_ns(options));
 
   Bench bench(options);
-  bench.run(Level::off);  // warms caches and pages
-  std::array<std::vector<double>, levels.size()> share;
-  std::array<Block, levels.size()> last;
+  bench.run(kinds[0]);  // warms caches and pages
+  std::array<std::vector<double>, kinds.size()> share;
+  std::array<Block, kinds.size()> last;
+  std::vector<double> past;
   for (int round = 0; round < options.rounds; ++round) {
-    std::array<double, levels.size()> step{};
-    for (std::size_t i = 0; i < levels.size(); ++i) {
-      const std::size_t at = (i + static_cast<std::size_t>(round)) % levels.size();
-      last[at] = bench.run(levels[at]);
+    std::array<double, kinds.size()> step{};
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      const std::size_t at = (i + static_cast<std::size_t>(round)) % kinds.size();
+      last[at] = bench.run(kinds[at]);
       step[at] = last[at].step_ns;
     }
-    for (std::size_t i = 1; i < levels.size(); ++i) share[i].push_back(step[i] / step[0] - 1);
+    for (std::size_t i = 1; i < kinds.size(); ++i) share[i].push_back(step[i] / step[0] - 1);
+    past.push_back(step[2] / step[1] - 1);
   }
-  fmt::print("{} on {}, batch {}: {} rounds of {} steps per level, step {:.2f} ms\n", options.model,
+  fmt::print("{} on {}, batch {}: {} rounds of {} steps per kind, step {:.2f} ms\n", options.model,
              options.device, options.batch, options.rounds, options.steps, last[0].step_ns * 1e-6);
-  for (std::size_t i = 1; i < levels.size(); ++i) {
+  const auto [least, most] = interval(past);
+  fmt::print("the past, steps over no past: {:+.2f} % (95 %: {:+.2f} to {:+.2f} %)\n",
+             100 * median(past), 100 * least, 100 * most);
+  for (std::size_t i = 1; i < kinds.size(); ++i) {
     const auto [low, high] = interval(share[i]);
     fmt::print(
-        "{:6}  {:+.2f} % (95 %: {:+.2f} to {:+.2f} %), {:.0f} bytes per step, {:.3f} s after "
+        "{:7}  {:+.2f} % (95 %: {:+.2f} to {:+.2f} %), {:.0f} bytes per step, {:.3f} s after "
         "the window\n",
-        profiler::name(levels[i]), 100 * median(share[i]), 100 * low, 100 * high,
-        last[i].bytes_per_step, last[i].finish_s);
+        kinds[i].name, 100 * median(share[i]), 100 * low, 100 * high, last[i].bytes_per_step,
+        last[i].finish_s);
   }
 }
 
@@ -205,7 +219,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", options.model)->capture_default_str();
   app.add_option("--device", options.device)->capture_default_str();
   app.add_option("--batch", options.batch)->capture_default_str();
-  app.add_option("--rounds", options.rounds, "of one block a level")->capture_default_str();
+  app.add_option("--rounds", options.rounds, "of one block a kind")->capture_default_str();
   app.add_option("--steps", options.steps, "a block")->capture_default_str();
   app.add_option("--workers", options.workers, "of the loader")->capture_default_str();
   app.add_option("--out", options.out, "folder for the session files")->capture_default_str();

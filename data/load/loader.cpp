@@ -479,7 +479,7 @@ void Idle::end() const {
   if (now - since_ns_ >= least_idle_ns) record::note(idle, since_ns_, now);
 }
 
-CpuTime::CpuTime() : begin_ns_(record::is_on() ? thread_cpu_ns() : 0) {}
+CpuTime::CpuTime() : begin_ns_(record::has_details() ? thread_cpu_ns() : 0) {}
 
 CpuTime::~CpuTime() {
   if (begin_ns_ != 0) record::mark(worker_cpu, thread_cpu_ns() - begin_ns_);

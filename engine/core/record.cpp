@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <deque>
 #include <map>
 #include <memory>
@@ -16,15 +17,43 @@ namespace {
 
 constexpr std::size_t max_listeners = 4;
 
-// One thread writes, one thread reads.
+// An entry in words that may be read while they are overwritten; the reader then discards them.
+constexpr std::size_t words = sizeof(Entry) / sizeof(std::uint64_t);
+using Slot = std::array<std::atomic<std::uint64_t>, words>;
+
+// One thread writes, overwriting the oldest. `begun` is raised before a slot is written and `head`
+// after it: who has read a slot of entry i, and then finds that begun <= i + ring_entries, read it
+// whole. The words are stored with release and loaded with acquire, which orders them after `begun`
+// without a fence, and costs nothing on x86.
 struct Ring {
-  std::array<Entry, ring_entries> entries;
-  alignas(64) std::atomic<std::uint64_t> head{0};  // entries written
-  alignas(64) std::atomic<std::uint64_t> tail{0};  // entries read
-  std::atomic<std::uint64_t> dropped{0};
-  std::atomic<bool> abandoned{false};  // its thread has ended
+  std::array<Slot, ring_entries> slots;
+  alignas(64) std::atomic<std::uint64_t> begun{0};
+  std::atomic<std::uint64_t> head{0};              // entries written
+  alignas(64) std::atomic<std::uint64_t> tail{0};  // entries that drain() has read
+  std::atomic<std::uint64_t> first{0};             // for drain(): earlier ones are not wanted
+  std::atomic<std::uint64_t> last{0};              // for drain(): of the last time of Keep::all
+  std::atomic<bool> abandoned{false};              // its thread has ended
   std::uint32_t thread = 0;
+
+  void read(std::uint64_t from, std::uint64_t to, std::vector<Entry>& entries) const;
 };
+
+// Appends the entries from..to (excluded) that were not overwritten: the newest of them.
+void Ring::read(std::uint64_t from, std::uint64_t to, std::vector<Entry>& entries) const {
+  const std::size_t before = entries.size();
+  for (std::uint64_t at = from; at < to; ++at) {
+    std::array<std::uint64_t, words> copy{};
+    for (std::size_t w = 0; w < words; ++w)
+      copy[w] = slots[at % ring_entries][w].load(std::memory_order_acquire);
+    entries.push_back(std::bit_cast<Entry>(copy));
+  }
+  const std::uint64_t now_begun = begun.load(std::memory_order_acquire);
+  const std::uint64_t whole = now_begun > ring_entries ? now_begun - ring_entries : 0;
+  if (whole <= from) return;
+  const auto torn = static_cast<std::ptrdiff_t>(std::min(whole, to) - from);
+  const auto first_read = entries.begin() + static_cast<std::ptrdiff_t>(before);
+  entries.erase(first_read, first_read + torn);
+}
 
 // Never destroyed: threads may end after main() has.
 struct Registry {
@@ -35,7 +64,8 @@ struct Registry {
   std::map<std::uint32_t, std::string> named;  // running threads by gettid()
   std::vector<std::unique_ptr<Ring>> rings;    // of running threads, or with unread entries
   std::vector<std::unique_ptr<Ring>> spare;
-  std::uint64_t dropped = 0;  // by threads that have ended
+  std::uint64_t dropped = 0;
+  std::uint64_t recorded = 0;  // by rings that were given back
 };
 Registry& registry() {
   static Registry* const all = new Registry;
@@ -44,7 +74,7 @@ Registry& registry() {
 
 std::array<std::atomic<const Listener*>, max_listeners> listeners{};
 std::mutex listeners_mutex;
-constexpr std::uint32_t one_listener = 1 << 8;  // in detail::mode
+constexpr std::uint32_t drains = 4, one_listener = 1 << 8;  // in detail::mode
 
 // The ring of the calling thread, created at its first entry.
 struct Place {
@@ -80,9 +110,36 @@ std::uint32_t thread_of(Registry& all, const std::string& name, std::uint32_t sy
   return id;
 }
 
+// Of threads that have ended some rings stay, with what happened before.
+constexpr std::size_t most_abandoned = 8;
+
+void give_back(Registry& all, std::unique_ptr<Ring> ring) {
+  all.recorded += ring->head.load(std::memory_order_relaxed);
+  ring->begun = ring->head = ring->tail = ring->first = ring->last = 0;
+  ring->abandoned = false;
+  all.spare.push_back(std::move(ring));
+}
+
+void give_back_abandoned(Registry& all) {
+  const auto is_abandoned = [](const std::unique_ptr<Ring>& ring) {
+    return ring->abandoned.load(std::memory_order_acquire);
+  };
+  auto count = static_cast<std::size_t>(std::ranges::count_if(all.rings, is_abandoned));
+  for (auto& ring : all.rings) {
+    if (count <= most_abandoned) break;
+    if (!is_abandoned(ring)) continue;
+    const std::uint64_t from = std::max(ring->tail.load(), ring->first.load());
+    if ((detail::mode & drains) != 0 && from < ring->head) continue;  // drain() wants them
+    give_back(all, std::move(ring));
+    --count;
+  }
+  std::erase(all.rings, nullptr);
+}
+
 Ring* open_ring() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
+  give_back_abandoned(all);
   std::unique_ptr<Ring> ring;
   if (all.spare.empty()) {
     ring = std::make_unique<Ring>();
@@ -115,11 +172,10 @@ void push(const Entry& entry) noexcept {
     }
   }
   const std::uint64_t head = ring->head.load(std::memory_order_relaxed);
-  if (head - ring->tail.load(std::memory_order_acquire) == ring_entries) {
-    ring->dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  ring->entries[head % ring_entries] = entry;
+  const auto from = std::bit_cast<std::array<std::uint64_t, words>>(entry);
+  Slot& slot = ring->slots[head % ring_entries];
+  ring->begun.store(head + 1, std::memory_order_relaxed);
+  for (std::size_t w = 0; w < words; ++w) slot[w].store(from[w], std::memory_order_release);
   ring->head.store(head + 1, std::memory_order_release);
 }
 
@@ -136,7 +192,9 @@ void notify_end(Kind kind) noexcept {
 
 }  // namespace detail
 
-Name::Name(std::string_view text, Kind kind) : kind_(kind) {
+Name::Name(std::string_view text, Kind kind) : Name(text, kind, record::is_detail(kind)) {}
+
+Name::Name(std::string_view text, Kind kind, bool is_detail) : kind_(kind), is_detail_(is_detail) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto [at, is_new] =
@@ -145,17 +203,21 @@ Name::Name(std::string_view text, Kind kind) : kind_(kind) {
   id_ = at->second;
 }
 
-void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode) noexcept {
-  mode_ = mode;
+void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode,
+                 std::uint64_t begin_ns) noexcept {
+  mode_ = mode & (detail::keeps | ~(one_listener - 1));
+  if (name.is_detail() && (mode & detail::keeps_details) == 0) mode_ &= ~detail::keeps;
+  if (mode_ == 0) return;
   entry_ = {0, 0, arg, name.id(), name.kind()};
   if (mode_ != detail::keeps) detail::notify_begin(entry_.name, entry_.kind, arg);
-  entry_.begin_ns = now_ns();
+  entry_.begin_ns = begin_ns != 0 ? begin_ns : now_ns();
 }
 
-void Span::end() noexcept {
-  entry_.end_ns = now_ns();
+void Span::finish(std::uint64_t end_ns) noexcept {
+  entry_.end_ns = end_ns;
   if (mode_ != detail::keeps) detail::notify_end(entry_.kind);
   if (mode_ & detail::keeps) detail::push(entry_);
+  mode_ = 0;
 }
 
 bool add_listener(const Listener& listener) {
@@ -187,11 +249,26 @@ void name_thread(const std::string& name) {
   if (place.ring) all.threads[place.ring->thread].name = name;
 }
 
-void keep_entries(bool on) {
-  if (on)
-    detail::mode.fetch_or(detail::keeps);
-  else
-    detail::mode.fetch_and(~detail::keeps);
+void keep(Keep what) {
+  constexpr std::uint32_t all_bits = detail::keeps | detail::keeps_details | drains;
+  constexpr std::array<std::uint32_t, 4> bits{0, detail::keeps,
+                                              detail::keeps | detail::keeps_details, all_bits};
+  if (what == Keep::all && (detail::mode.load() & drains) == 0) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    // Where drain() has not come since the last Keep::all it takes what is between, too.
+    for (const auto& ring : all.rings)
+      if (ring->tail.load() >= ring->last.load()) ring->first.store(ring->head.load());
+  } else if (what != Keep::all && (detail::mode.load() & drains) != 0) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& ring : all.rings) ring->last.store(ring->head.load());
+  }
+  // Bits are set before others are cleared, and never all of them in between.
+  const std::uint32_t wanted = bits[static_cast<std::size_t>(what)];
+  if ((detail::mode.load() & all_bits) == wanted) return;
+  detail::mode.fetch_or(wanted);
+  detail::mode.fetch_and(~(all_bits & ~wanted));
 }
 
 std::vector<Thread> threads() {
@@ -215,38 +292,68 @@ std::vector<NameInfo> names(std::size_t from) {
 
 void drain(const std::function<void(std::uint32_t, std::span<const Entry>)>& take) {
   Registry& all = registry();
-  std::vector<Ring*> rings;
-  {
-    const std::lock_guard lock(all.mutex);
-    for (const auto& ring : all.rings) rings.push_back(ring.get());
-  }
-  for (Ring* ring : rings) {
-    const std::uint64_t head = ring->head.load(std::memory_order_acquire);
-    for (std::uint64_t at = ring->tail.load(std::memory_order_relaxed); at < head;) {
-      const std::size_t first = at % ring_entries;
-      const std::size_t count = std::min<std::uint64_t>(head - at, ring_entries - first);
-      take(ring->thread, std::span(ring->entries).subspan(first, count));
-      at += count;
-      ring->tail.store(at, std::memory_order_release);
-    }
-  }
+  // A thread that begins gives rings of ended ones back, which must not happen to one that is read.
   const std::lock_guard lock(all.mutex);
+  std::vector<Entry> entries;
+  for (const auto& ring : all.rings) {
+    const std::uint64_t head = ring->head.load(std::memory_order_acquire);
+    const std::uint64_t wanted = std::max(ring->tail.load(), ring->first.load());
+    if (wanted >= head) continue;
+    entries.clear();
+    ring->read(std::max(wanted, head > ring_entries ? head - ring_entries : 0), head, entries);
+    all.dropped += head - wanted - entries.size();
+    if (!entries.empty()) take(ring->thread, entries);
+    ring->tail.store(head);
+  }
+  // Without a recorder nobody asks for what ended threads did before.
   for (auto& ring : all.rings) {
-    if (!ring->abandoned.load(std::memory_order_acquire) || ring->head != ring->tail) continue;
-    all.dropped += ring->dropped.exchange(0);
-    ring->head = ring->tail = 0;
-    ring->abandoned = false;
-    all.spare.push_back(std::move(ring));
+    if (!ring->abandoned.load(std::memory_order_acquire) || ring->head > ring->tail) continue;
+    if ((detail::mode.load() & detail::keeps) == 0) give_back(all, std::move(ring));
   }
   std::erase(all.rings, nullptr);
+  give_back_abandoned(all);
+}
+
+std::uint64_t copy(std::uint64_t since_ns,
+                   const std::function<void(std::uint32_t, std::span<const Entry>)>& take) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);  // rings are not given back meanwhile
+  std::uint64_t complete_ns = since_ns;
+  std::vector<Entry> entries;
+  for (const auto& ring : all.rings) {
+    std::uint64_t block = 512;
+    const std::uint64_t head = ring->head.load(std::memory_order_acquire);
+    const std::uint64_t oldest = head > ring_entries ? head - ring_entries : 0;
+    // From the newest, which is as much as a short time needs.
+    std::uint64_t from = head;
+    entries.clear();
+    do {
+      from = head - oldest > block ? head - block : oldest;
+      block *= 2;
+      entries.clear();
+      ring->read(from, head, entries);
+    } while (from > oldest && (entries.empty() || entries.front().end_ns > since_ns));
+    const bool is_cut = oldest > 0 && !entries.empty() && entries.front().end_ns > since_ns;
+    if (is_cut) complete_ns = std::max(complete_ns, entries.front().end_ns);
+    const auto first =
+        std::ranges::find_if(entries, [&](const Entry& entry) { return entry.end_ns > since_ns; });
+    if (first != entries.end()) take(ring->thread, std::span(first, entries.end()));
+  }
+  return complete_ns;
+}
+
+std::uint64_t recorded() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::uint64_t sum = all.recorded;
+  for (const auto& ring : all.rings) sum += ring->head.load(std::memory_order_relaxed);
+  return sum;
 }
 
 std::uint64_t dropped() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  std::uint64_t sum = all.dropped;
-  for (const auto& ring : all.rings) sum += ring->dropped.load(std::memory_order_relaxed);
-  return sum;
+  return all.dropped;
 }
 
 }  // namespace warpstep::record

@@ -62,11 +62,12 @@ class Eager final : public Runner {
  public:
   Eager(Program& program, CallObserver* observer)
       : Runner(program), program_(program), observer_(observer) {
-    // The calls of a training step are recorded with their index; an evaluation has other calls.
+    // The calls of a training step are recorded with their index; an evaluation has other calls,
+    // but as many of them.
     const bool trains = program.graph().report >= 0;
     for (const Call& call : program.calls())
       names_.emplace_back(fmt::format("{}/{}", name(call.phase), call.title),
-                          trains ? record::Kind::call : record::Kind::range);
+                          trains ? record::Kind::call : record::Kind::range, true);
   }
 
   void run() override {

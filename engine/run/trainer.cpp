@@ -116,23 +116,24 @@ void Trainer::launch(std::uint64_t step) {
   // All of taking the batch is waiting, as in the span: also where it was ready and only taking it
   // lasted, because this thread did not have the CPU.
   const std::uint64_t asked = now_ns();
+  const Position position = parts_.data.position();
+  record::Span wait(wait_name, position.epoch * parts_.data.steps_per_epoch() + position.step,
+                    asked);
   const Batch& batch = next_batch();
   const std::uint64_t begin = now_ns();
-  {
-    const record::Span span(step_name);
-    give_batch(parts_.step, batch);
-    parts_.step.measure(measures(step));
-    parts_.runner->step();
-  }
+  wait.end(begin);
+  record::Span span(step_name, 0, begin);
+  give_batch(parts_.step, batch);
+  parts_.step.measure(measures(step));
+  parts_.runner->step();
   const std::uint64_t mark = parts_.step.stream().mark();
-  flights_.push_back({mark, batch.count, begin - asked, batch.copy_wait_ns, now_ns() - begin,
+  const std::uint64_t launched = now_ns();
+  span.end(launched);
+  flights_.push_back({mark, batch.count, begin - asked, batch.copy_wait_ns, launched - begin,
                       parts_.step.measures()});
 }
 
 const Batch& Trainer::next_batch() {
-  const Position position = parts_.data.position();
-  const record::Span span(wait_name,
-                          position.epoch * parts_.data.steps_per_epoch() + position.step);
   if (std::exchange(has_batch_, true)) return parts_.data.next();
   const record::Phase phase(first_batch_name);
   return parts_.data.next();
@@ -141,12 +142,11 @@ const Batch& Trainer::next_batch() {
 // Waits for the oldest step in flight, and records and reports its results.
 void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   const Flight flight = flights_.front();
-  {
-    const record::Span span(report_name);
-    parts_.step.stream().wait_for(flight.mark);
-  }
+  record::Span report(report_name);
+  parts_.step.stream().wait_for(flight.mark);
   flights_.erase(flights_.begin());
   const StepRecord record = record_of(progress, flight, stop);
+  report.end(record.end_ns);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
   require_sound(record, scales_loss_, skipped_in_a_row_);
   last_step_end_ns_ = record.end_ns;
@@ -157,9 +157,11 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   epoch_.times += record.times;
   ++epoch_.steps;
   epoch_.count += parts_.communicator ? record.score.count : flight.count;
-  const record::Span span(observers_name);
+  record::Span span(observers_name, 0, last_step_end_ns_);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
-  observed_ns_ = now_ns() - last_step_end_ns_;
+  const std::uint64_t observed = now_ns();
+  span.end(observed);
+  observed_ns_ = observed - last_step_end_ns_;
 }
 
 bool Trainer::stops(const std::atomic<bool>& stop) const {

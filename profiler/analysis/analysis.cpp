@@ -167,6 +167,7 @@ Analysis analyse(const Session& session) {
   analysis.stall = diagnose(analysis.loader, view);
   analysis.path = critical_path(view);
   analysis.run = whole_run(session);
+  analysis.slow_steps = slow_steps(session);
   analysis.trust = find_trust(view, analysis.breakdown);
   note_peaks(analysis.work, analysis.trust);
   analysis.findings = find_findings(view, analysis);

@@ -10,6 +10,7 @@
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
+#include "profiler/analysis/slow_steps.h"
 #include "profiler/analysis/stall.h"
 #include "profiler/analysis/table.h"
 #include "profiler/analysis/whole_run.h"
@@ -55,6 +56,7 @@ struct Analysis {
   Stall stall;
   CriticalPath path;
   WholeRun run;
+  std::vector<SlowStep> slow_steps;
   std::vector<Finding> findings;  // largest gain of the run first
   Trust trust;
 };

@@ -56,13 +56,15 @@ std::string peaks_text(const Peaks& peaks) {
 
 // In this order below.
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
-  return {
-      run_table(analysis.run),       breakdown_table(analysis), steps_table(session, analysis),
-      modules_table(analysis.work),  layers_table(analysis),    calls_table(analysis),
-      ops_table(analysis),           kernels_table(analysis),   host_table(analysis),
-      memory_table(analysis),        loader_table(analysis),    stalls_table(analysis),
-      critical_path_table(analysis), findings_table(analysis),  devices_table(session, analysis),
-      samples_table(session)};
+  return {run_table(analysis.run),      slow_steps_table(analysis.slow_steps),
+          breakdown_table(analysis),    steps_table(session, analysis),
+          modules_table(analysis.work), layers_table(analysis),
+          calls_table(analysis),        ops_table(analysis),
+          kernels_table(analysis),      host_table(analysis),
+          memory_table(analysis),       loader_table(analysis),
+          stalls_table(analysis),       critical_path_table(analysis),
+          findings_table(analysis),     devices_table(session, analysis),
+          samples_table(session)};
 }
 
 Table breakdown_table(const Analysis& analysis) {

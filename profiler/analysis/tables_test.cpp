@@ -50,9 +50,9 @@ void expect_sound(const std::vector<Table>& all) {
     for (const auto& row : t.rows) EXPECT_EQ(row.size(), t.columns.size()) << t.key;
     EXPECT_EQ(to_json(t).size(), t.rows.size());
   }
-  EXPECT_THAT(keys, ElementsAre("whole_run", "breakdown", "steps", "modules", "layers", "calls",
-                                "ops", "kernels", "host", "memory", "loader", "stalls",
-                                "critical_path", "findings", "devices", "samples"));
+  EXPECT_THAT(keys, ElementsAre("whole_run", "slow_steps", "breakdown", "steps", "modules",
+                                "layers", "calls", "ops", "kernels", "host", "memory", "loader",
+                                "stalls", "critical_path", "findings", "devices", "samples"));
 }
 
 TEST(Tables, AreAllThereEvenForNothing) {

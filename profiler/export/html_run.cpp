@@ -42,6 +42,10 @@ std::string run_part(const Analysis& analysis) {
   if (run.first_step_ns > 0)
     title +=
         fmt::format("; the first step was done after {}", quantity(run.first_step_ns, Unit::ns));
+  const std::string slow =
+      analysis.slow_steps.empty()
+          ? ""
+          : table(on_page(slow_steps_table(analysis.slow_steps)), {.titled = true});
   return section("run", "Where the run's wall time went", "",
                  chart({.id = "run-bar",
                         .title = title,
@@ -49,7 +53,8 @@ std::string run_part(const Analysis& analysis) {
                         .height = 30,
                         .body = body,
                         .legend = legend,
-                        .table = table(run_table(run))}));
+                        .table = table(run_table(run))}) +
+                     slow);
 }
 
 }  // namespace warpstep::profiler::html

@@ -179,6 +179,20 @@ std::string run_text(const WholeRun& run) {
   return text;
 }
 
+std::string slow_steps_text(const std::vector<SlowStep>& steps) {
+  if (steps.empty()) return "";
+  std::string text = "\nSlow steps\n";
+  for (const SlowStep& step : steps) {
+    std::string line = fmt::format("step {}: {} where {} are usual", step.step,
+                                   quantity(step.ns, Unit::ns), quantity(step.median_ns, Unit::ns));
+    if (!step.part.empty())
+      line += fmt::format("; {} +{}", step.part, quantity(step.grew_ns, Unit::ns));
+    if (!step.ran.empty()) line += "; ran: " + step.ran;
+    text += fmt::format("  {}\n", wrapped(line + ".", 4));
+  }
+  return text;
+}
+
 // Calls by what they compute, for steps of so many alike that the longest say little.
 std::string ops_text(const Work& work, double steps) {
   std::vector<const OpRow*> ops;
@@ -300,6 +314,7 @@ std::string terminal_report(const Session& session, const Analysis& analysis,
     text += run_text(analysis.run);
   else if (const std::string outside = outside_steps(session); !outside.empty())
     text += fmt::format("  {}\n", wrapped(outside, 2));
+  text += slow_steps_text(analysis.slow_steps);
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
   text += modules_text(analysis.work, options.depth);
   text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted)) +

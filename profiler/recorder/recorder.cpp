@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/core/record.h"
 #include "engine/core/text.h"
+#include "profiler/recorder/flight.h"
 #include "profiler/recorder/session_thread.h"
 #include "profiler/recorder/trigger.h"
 #include "profiler/sources/sampler_cores.h"
@@ -180,7 +181,8 @@ struct Recorder::Parts {
       : options(std::move(with)),
         session(options.path, options.samples ? std::make_unique<Sampler>(
                                                     SamplerOptions{.gpu = options.samples_gpus})
-                                              : nullptr) {}
+                                              : nullptr),
+        flight(options.span_ns) {}
 
   RecorderOptions options;
   SessionThread session;
@@ -188,17 +190,21 @@ struct Recorder::Parts {
   std::unique_ptr<RankClock> rank_clock;
   std::optional<Window> window;
   std::atomic<bool> recording{false};  // a window is open
-  bool on = false;                     // sources record
+  std::atomic<bool> on{false};         // sources record
   bool tracing = false;                // the device trace has begun
   bool counting = false;               // PM sampling has begun
   Action current = Action::none;       // of the current step
   std::uint64_t seen = 0;              // completed steps of this process
   std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
   bool first_epoch = true;
-  std::uint64_t windows = 0;
-  bool over = false;  // no more windows
-  RunDelay delay;     // of the thread that trains
+  std::atomic<std::uint64_t> windows{0};
+  // No more windows. The listener asks, too; relaxed: it takes nothing from this but the answer.
+  std::atomic<bool> over{false};
+  RunDelay delay;  // of the thread that trains
   bool finished = false;
+  // Without a window: guarded by `mutex`, as what follows.
+  Flight flight;
+  std::uint64_t written_until_ns = 0;  // by windows, and by what was asked for
   // Recording on demand.
   std::mutex mutex;
   std::optional<TriggerRequest> request;
@@ -236,8 +242,31 @@ struct Recorder::Parts {
     if (to && counts) options.counters.sampling->begin();
     if (!to && counting) options.counters.sampling->end(0, 0);
     counting = to && counts;
-    record::keep_entries(to);
-    if (to) session.wake();
+    if (to)
+      keep(record::Keep::all);
+    else
+      keep_past();
+    session.collect(to);
+  }
+
+  // Outside of windows rings keep what they have room for.
+  void keep_past() const {
+    if (over.load(std::memory_order_relaxed)) return record::keep(record::Keep::nothing);
+    keep(flight.wants_details() ? record::Keep::detailed : record::Keep::coarse);
+  }
+
+  // The session's thread may fail at any moment, and then keeps nothing.
+  void keep(record::Keep what) const {
+    record::keep(what);
+    if (!session.is_alive()) record::keep(record::Keep::nothing);
+  }
+
+  // With `mutex` locked.
+  void fly(const Step& step) {
+    const bool had_details = flight.wants_details();
+    flight.on_step(step, record::recorded);
+    if (const auto slow = flight.take_slow()) session.keep(*slow);
+    if (!on && had_details != flight.wants_details()) keep_past();
   }
 
   void open_window(std::uint64_t first_step, std::uint64_t begin_ns) {
@@ -268,7 +297,10 @@ struct Recorder::Parts {
     traced.clocks.push_back(read_clocks());
     session.close(*std::exchange(window, std::nullopt), std::move(traced));
     turn(false);
+    // Together: who then asks for the past must not be given the window once more.
+    const std::lock_guard lock(mutex);
     recording = false;
+    written_until_ns = end_ns;
     ++windows;
   }
 
@@ -281,8 +313,13 @@ struct Recorder::Parts {
       close_window(last_step, last_end_ns);
     }
     window.reset();
+    over.store(true, std::memory_order_relaxed);
     turn(false);
-    over = true;
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto slow = flight.take_slow(true)) session.keep(*slow);
+    }
+    keep_past();  // no more
   }
 
   // The first window of a schedule by time: the step that begins at `begin_ns` is its last if the
@@ -314,9 +351,12 @@ struct Recorder::Parts {
 
   std::string answer(const TriggerRequest& wanted) {
     const std::lock_guard lock(mutex);
-    if (request || demanded_until || recording)
+    if (over.load(std::memory_order_relaxed)) return "refused: the run has ended";
+    // A warm-up's entries are kept until it is known whether the window has them.
+    if (request || demanded_until || recording || (on && wanted.last_ms > 0))
       return "busy: a window is being recorded; try again when it is complete";
     if (!session.is_alive()) return "refused: the session of this run cannot be written";
+    if (wanted.last_ms > 0) return keep_last(wanted.last_ms);
     if (wanted.steps == 0) return "refused: --steps must be at least 1";
     request = wanted;
     return "recording " + std::to_string(wanted.steps) + " steps from about step " +
@@ -327,8 +367,52 @@ struct Recorder::Parts {
                 : "");
   }
 
+  // With `mutex` locked, in the listener's thread.
+  std::string keep_last(std::uint64_t last_ms) {
+    const std::uint64_t now = now_ns(), asked_ns = last_ms * 1'000'000;
+    const std::uint64_t from = std::max(now - std::min(now, asked_ns), written_until_ns);
+    std::vector<Span> spans;
+    const std::uint64_t complete =
+        record::copy(from, [&](std::uint32_t thread, std::span<const record::Entry> entries) {
+          for (const record::Entry& entry : entries)
+            // Those that began earlier but last into the time are in it: a long evaluation.
+            if (entry.begin_ns >= written_until_ns)
+              spans.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
+        });
+    std::erase_if(spans, [&](const Span& span) { return span.end_ns <= complete; });
+    const std::vector<Window> kept = flight.windows(complete, last_end_ns);
+    if (spans.empty() || kept.empty())
+      return "refused: nothing was recorded since " +
+             std::string(written_until_ns > 0 ? "the last window" : "the run began");
+    std::uint64_t steps = 0;
+    for (const Window& window : kept) steps += window.last_step - window.first_step + 1;
+    session.keep({.begin_ns = complete,
+                  .end_ns = now,
+                  .first_step = kept.front().first_step,
+                  .last_step = kept.back().last_step,
+                  .asked_ns = asked_ns},
+                 kept, std::move(spans));
+    windows += kept.size();
+    written_until_ns = now;
+    return fmt::format(
+        "kept the last {} of the {} asked for{}: steps {}-{}, {} of them with all "
+        "their calls, in {}",
+        quantity(static_cast<double>(now - complete), Unit::ns),
+        quantity(static_cast<double>(asked_ns), Unit::ns),
+        complete > from ? " (the rings hold no more)" : "", kept.front().first_step,
+        kept.back().last_step, steps, options.path.string());
+  }
+
+  void after(const Step& step) {
+    const std::lock_guard lock(mutex);  // once a step
+    fly(step);
+    last_step = step.step;
+    last_end_ns = step.end_ns;
+    take_request();
+  }
+
+  // With `mutex` locked.
   void take_request() {
-    const std::lock_guard lock(mutex);
     if (demanded_until && seen >= *demanded_until) demanded_until.reset();
     if (!request || window) return;
     demanded_from = seen + 1 + options.steps_in_flight;
@@ -384,29 +468,25 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
     parts.last_step = step - 1;
   }
   parts.session.add(read_clocks());
+  parts.keep_past();
   parts.prepare(first, step, now_ns());
 }
 
 void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
-  if (parts.over) return;
+  if (parts.over.load(std::memory_order_relaxed)) return;
   parts.session.add(step);
   parts.note_delay(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)
     parts.close_window(step.step, step.end_ns);
-  {
-    const std::lock_guard lock(parts.mutex);
-    parts.last_step = step.step;
-    parts.last_end_ns = step.end_ns;
-  }
-  parts.take_request();
+  parts.after(step);
   parts.prepare(next, step.step + 1, step.end_ns);
 }
 
 void Recorder::end_windows() {
-  if (!parts_->over) parts_->end_windows();
+  if (!parts_->over.load(std::memory_order_relaxed)) parts_->end_windows();
 }
 
 void Recorder::finish() {

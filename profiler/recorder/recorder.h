@@ -63,6 +63,7 @@ struct RecorderOptions {
   OpenedTrace trace;                  // for Level::deep
   OpenedPmSampling counters;          // in windows, if requested
   bool listens = true;                // to `warpstep profile PID`
+  double span_ns = 100;               // of recording one, calibrated
   bool samples = true;                // the machine
   bool samples_gpus = false;          // through NVML
   std::optional<RankAddress> rank;    // in a job of several processes

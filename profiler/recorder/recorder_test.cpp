@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/record.h"
@@ -186,6 +188,72 @@ TEST(Recorder, KeepsEarlierDataWhenTheDiskIsFull) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(run.recorder().notes(), Contains(HasSubstr("full.prof: writing failed")));
   EXPECT_NO_THROW(run.session());
+}
+
+// At level steps, without a window: what happened before the request.
+TEST(Recorder, KeepsThePastOnDemand) {
+  const std::filesystem::path path = testing::own_folder() / "past.prof";
+  Recorder recorder({.path = path, .samples = false});
+  recorder.begin(1, {0, 100});
+  std::uint64_t end = now_ns();
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    Step step{.step = i, .epoch = 1, .begin_ns = end};
+    { const record::Span span(work, i); }
+    step.end_ns = end = now_ns();
+    step.other_ns = step.end_ns - step.begin_ns;
+    recorder.on_step(step, {i, 100});
+  }
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 60'000}), HasSubstr("steps 1-8, 8 of them"));
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 60'000}), HasSubstr("refused: nothing"));
+  recorder.finish();
+  const Session session = read_session(path);
+  EXPECT_THAT(spanned(session), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  ASSERT_EQ(session.windows.size(), 1U);
+  EXPECT_EQ(session.windows[0].past, 1U);
+  ASSERT_EQ(session.kept.size(), 1U);
+  EXPECT_EQ(session.kept[0].asked_ns, 60'000'000'000U);
+  EXPECT_FALSE(record::is_on());
+}
+
+// It began before the time that was asked for, and fills it.
+TEST(Recorder, KeepsALongSpanThatReachesIntoTheAskedTime) {
+  const std::filesystem::path path = testing::own_folder() / "long.prof";
+  Recorder recorder({.path = path, .samples = false});
+  recorder.begin(1, {0, 100});
+  const record::Name evaluation{"a long evaluation"};
+  const std::uint64_t now = now_ns();
+  record::note(evaluation, now - 5'000'000'000, now);
+  Step step{.step = 1, .epoch = 1, .begin_ns = now};
+  step.end_ns = now_ns();
+  step.other_ns = step.end_ns - step.begin_ns;
+  recorder.on_step(step, {1, 100});
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("steps 1-1"));
+  recorder.finish();
+  const Session session = read_session(path);
+  EXPECT_EQ(std::ranges::count_if(session.spans,
+                                  [&](const Span& span) { return span.name == evaluation.id(); }),
+            1);
+}
+
+TEST(Recorder, RefusesThePastInAWarmupAndEverythingAfterTheLastStep) {
+  const std::filesystem::path path = testing::own_folder() / "refusing.prof";
+  Recorder recorder({.level = Level::spans,
+                     .schedule = parse_schedule("skip_first=1,warmup=3,active=2"),
+                     .path = path,
+                     .samples = false});
+  recorder.begin(1, {0, 100});
+  std::uint64_t end = now_ns();
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const std::uint64_t begin = std::exchange(end, now_ns());
+    recorder.on_step({.step = i, .begin_ns = begin, .end_ns = end, .other_ns = end - begin},
+                     {i, 100});
+  }
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("busy"));
+  recorder.end_windows();
+  EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("refused: the run has ended"));
+  EXPECT_THAT(trigger(::getpid(), {.steps = 2}), HasSubstr("refused: the run has ended"));
+  EXPECT_FALSE(record::is_on());
+  recorder.finish();
 }
 
 TEST(Recorder, RecordsOnDemand) {

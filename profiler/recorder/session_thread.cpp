@@ -95,9 +95,28 @@ void SessionThread::add(Event event) {
   wake_.notify_one();
 }
 
-void SessionThread::wake() {
+void SessionThread::collect(bool on) {
   {
     const std::lock_guard lock(mutex_);
+    woken_ = true;
+    collects_ = on;
+  }
+  wake_.notify_one();
+}
+
+void SessionThread::keep(const Kept& slow) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) next_.slow.push_back(slow);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+void SessionThread::keep(const Kept& kept, std::vector<Window> windows, std::vector<Span> spans) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) next_.past.push_back({kept, std::move(windows), std::move(spans)});
     woken_ = true;
   }
   wake_.notify_one();
@@ -127,11 +146,12 @@ void SessionThread::run() {
     Additions additions;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, window_ || record::is_on() ? period : idle_period,
+      wake_.wait_for(lock, window_ || collects_ ? period : idle_period,
                      [&] { return stop_ || woken_ || !next_.events.empty(); });
       woken_ = false;
       last = stop_;
       additions = std::exchange(next_, {});
+      additions.collects = collects_;
       additions.taken_ns = now_ns();
     }
     try {
@@ -142,11 +162,15 @@ void SessionThread::run() {
         writer_->flush();
       }
     } catch (const std::exception& error) {
-      record::keep_entries(false);
       writer_.reset();
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;  // accepts no more; the run continues
+      }
+      // In this order: the recorder keeps entries first, then looks whether this thread has failed.
+      record::keep_entries(false);
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::string("the session ends early: ") + error.what());
-      stop_ = true;  // accepts no more; the run continues
       return;
     }
   }
@@ -164,7 +188,9 @@ void SessionThread::write(const Additions& additions) {
   writer_->write(Chunk::steps, additions.steps);
   write_samples();
   write_phases();
-  gather_entries();
+  write_past(additions);
+  const bool collects = additions.collects || !additions.events.empty() || window_;
+  if (collects) gather_entries();
   // Rates over a window are exact where samples were taken at its begin and its end.
   if (sampler_ && !additions.events.empty()) sampler_->look();
   for (const Event& event : additions.events) {
@@ -178,6 +204,28 @@ void SessionThread::write(const Additions& additions) {
   }
   // Not later entries: since then the window may have been closed and another warm-up begun.
   if (window_) write_entries(additions.taken_ns);
+  if (!additions.collects && !window_)
+    std::erase_if(pending_, [&](const Span& span) { return span.end_ns < additions.taken_ns; });
+}
+
+void SessionThread::write_past(const Additions& additions) {
+  for (const Kept& slow : additions.slow) {
+    std::vector<Span> spans;
+    record::copy(slow.begin_ns, [&](std::uint32_t thread, std::span<const record::Entry> entries) {
+      for (const record::Entry& entry : entries)
+        if (entry.begin_ns < slow.end_ns)
+          spans.push_back({entry.begin_ns, entry.end_ns, entry.arg, entry.name, thread});
+    });
+    write_names();
+    writer_->write(Chunk::past, spans);
+    writer_->write(Chunk::kept, std::vector{slow});
+  }
+  for (const Past& past : additions.past) {
+    write_names();
+    writer_->write(Chunk::spans, past.spans);
+    writer_->write(Chunk::windows, past.windows);
+    writer_->write(Chunk::kept, std::vector{past.kept});
+  }
 }
 
 void SessionThread::gather_entries() {

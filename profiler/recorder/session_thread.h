@@ -34,7 +34,11 @@ class SessionThread {
   void open(const Window& window);  // keeps entries from window.begin_ns on
   void close(const Window& window, Traced traced);
 
-  void wake();            // entries are recorded from now on
+  void collect(bool on);  // whether entries are read for windows; wakes the thread
+  // A slow step: its spans are copied from the rings, soon.
+  void keep(const Kept& slow);
+  // What was asked for, with its windows and spans.
+  void keep(const Kept& kept, std::vector<Window> windows, std::vector<Span> spans);
   bool is_alive() const;  // whether additions will be written
 
   // Writes everything and ends the thread; later additions do nothing. The destructor adds the
@@ -48,8 +52,14 @@ class SessionThread {
     Window window;
     std::optional<Traced> closed;
   };
+  struct Past {
+    Kept kept;
+    std::vector<Window> windows;
+    std::vector<Span> spans;
+  };
   struct Additions {  // data to write, in order
     std::uint64_t taken_ns = 0;
+    bool collects = false;
     std::vector<Step> steps;
     std::vector<std::pair<Chunk, Json>> objects;
     std::vector<std::string> notes;
@@ -57,6 +67,8 @@ class SessionThread {
     std::vector<PeerClock> peer_clocks;
     std::vector<Device> devices;
     std::vector<Event> events;
+    std::vector<Kept> slow;
+    std::vector<Past> past;
   };
 
   void add(Event event);
@@ -68,6 +80,7 @@ class SessionThread {
   void write_closed(const Window& window, const Traced& traced);
   void write_samples();
   void write_phases();
+  void write_past(const Additions& additions);
 
   std::unique_ptr<Sampler> sampler_;
   std::optional<SessionWriter> writer_;  // none after a failure
@@ -83,6 +96,7 @@ class SessionThread {
   Additions next_;
   bool stop_ = false;
   bool woken_ = false;
+  bool collects_ = false;
   std::vector<std::string> notes_;
   std::thread thread_;
 };

@@ -190,6 +190,7 @@ constexpr std::chrono::seconds client_patience{5};  // the job may serve several
 constexpr std::size_t request_bytes = 4096;
 constexpr std::size_t answer_bytes = 65536;
 constexpr std::uint64_t max_steps = 1'000'000;
+constexpr std::uint64_t max_last_ms = 3'600'000;
 
 // The number of "PID.sock".
 std::optional<pid_t> job_of(const path& file) {
@@ -229,15 +230,20 @@ TriggerRequest parse_request(const std::string& line) {
   for (const auto& [key, value] : json.items()) {
     if (key == "steps" && value.is_number_unsigned()) {
       request.steps = value.get<std::uint64_t>();
+    } else if (key == "last_ms" && value.is_number_unsigned()) {
+      request.last_ms = value.get<std::uint64_t>();
     } else if (key == "deep" && value.is_boolean()) {
       request.deep = value.get<bool>();
     } else {
-      fail<UsageError>("a request has \"steps\": N and \"deep\": true|false, not {}: {}", key,
-                       value.type_name());
+      fail<UsageError>(
+          "a request has \"steps\": N, \"deep\": true|false and \"last_ms\": N, not {}: {}", key,
+          value.type_name());
     }
   }
   if (request.steps == 0 || request.steps > max_steps)
     fail<UsageError>("steps must be 1 to {}, not {}", max_steps, request.steps);
+  if (request.last_ms > max_last_ms)
+    fail<UsageError>("last_ms must be at most {}, not {}", max_last_ms, request.last_ms);
   return request;
 }
 
@@ -387,7 +393,8 @@ std::string trigger(pid_t job, const TriggerRequest& request) {
   const auto peer = peer_of(socket);
   if (!peer || (*peer != user && *peer != 0))
     fail<UsageError>("the socket of process {} belongs to somebody else; {}", job, jobs_text());
-  const nlohmann::json json{{"steps", request.steps}, {"deep", request.deep}};
+  nlohmann::json json{{"steps", request.steps}, {"deep", request.deep}};
+  if (request.last_ms > 0) json = {{"last_ms", request.last_ms}};  // which older jobs refuse
   if (send_line(socket, json.dump(), deadline))
     if (const auto answer = receive_line(socket, answer_bytes, deadline))
       return one_clean_line(*answer);

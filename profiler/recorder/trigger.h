@@ -73,7 +73,8 @@ std::string one_clean_line(std::string text);
 
 struct TriggerRequest {
   std::uint64_t steps = 8;
-  bool deep = false;  // with device activities
+  bool deep = false;          // with device activities
+  std::uint64_t last_ms = 0;  // not 0: instead of steps, what happened in this time
 };
 
 // Listens on PID.sock, mode 0600, in the first of socket_folders() that can be used and is private
@@ -81,7 +82,8 @@ struct TriggerRequest {
 // client that is slow or sends anything but a request loses its connection after at most a second.
 // A job that cannot listen continues without; why() gives the reason.
 //
-// A request is one line, {"steps": 8, "deep": false}, and so is the answer, a text.
+// A request is one line, {"steps": 8, "deep": false} or {"last_ms": 10000}, and so is the answer, a
+// text.
 class TriggerListener {
  public:
   // Returns the answer to a request immediately, one line for the client: what will be recorded, or

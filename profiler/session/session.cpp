@@ -17,13 +17,10 @@ class SessionChecker {
   // Requires sorted records.
   void run() const {
     for (const Step& step : session_.steps) check_step(step);
-    for (const Span& span : session_.spans) {
-      require_order("a span", span.begin_ns, span.end_ns);
-      require_name("a span", span.name);
-      if (span.thread >= session_.threads.size())
-        fail<DataError>("{}: a span refers to thread {} of {}", path_, span.thread,
-                        session_.threads.size());
-    }
+    for (const Span& span : session_.spans) check_span(span);
+    for (const Span& span : session_.past) check_span(span);
+    for (const Kept& kept : session_.kept)
+      require_order("a stretch of the past", kept.begin_ns, kept.end_ns);
     for (const Activity& activity : session_.activities) check_activity(activity);
     for (const Sample& sample : session_.samples) require_name("a sample", sample.name);
     for (const Device& device : session_.devices) require_name("a device", device.name);
@@ -44,6 +41,7 @@ class SessionChecker {
       before = &step;
     }
     for (const Span& span : session_.spans) require_time("a span", span.end_ns);
+    for (const Span& span : session_.past) require_time("a span", span.end_ns);
     for (const Activity& activity : session_.activities) {
       require_time("an activity", activity.end_ns);
       if (!has_device(session_, activity))
@@ -81,6 +79,13 @@ class SessionChecker {
     if (step.begin_ns < before.end_ns)
       fail<DataError>("{}: step {} begins at {} ns, before step {} ends at {} ns", path_, step.step,
                       step.begin_ns, before.step, before.end_ns);
+  }
+  void check_span(const Span& span) const {
+    require_order("a span", span.begin_ns, span.end_ns);
+    require_name("a span", span.name);
+    if (span.thread >= session_.threads.size())
+      fail<DataError>("{}: a span refers to thread {} of {}", path_, span.thread,
+                      session_.threads.size());
   }
   void check_activity(const Activity& activity) const {
     if (has_times(activity)) require_order("an activity", activity.start_ns, activity.end_ns);
@@ -133,10 +138,11 @@ bool has_device(const Session& session, const Activity& activity) {
 void finish_session(Session& session, const std::string& path) {
   std::stable_sort(session.steps.begin(), session.steps.end(),
                    [](const Step& a, const Step& b) { return a.begin_ns < b.begin_ns; });
-  std::stable_sort(session.spans.begin(), session.spans.end(), [](const Span& a, const Span& b) {
-    return std::tuple(a.thread, a.begin_ns, ~a.end_ns) <
-           std::tuple(b.thread, b.begin_ns, ~b.end_ns);
-  });
+  for (std::vector<Span>* const spans : {&session.spans, &session.past})
+    std::stable_sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) {
+      return std::tuple(a.thread, a.begin_ns, ~a.end_ns) <
+             std::tuple(b.thread, b.begin_ns, ~b.end_ns);
+    });
   std::stable_sort(session.activities.begin(), session.activities.end(),
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   std::stable_sort(session.samples.begin(), session.samples.end(),

@@ -106,6 +106,17 @@ struct Window {
   std::uint64_t begin_ns = 0, end_ns = 0;
   std::uint64_t deep = 0;      // 1: with device activities
   std::uint64_t complete = 0;  // 0: the run ended inside it
+  std::uint64_t past = 0;      // 1: kept when it was over, by `warpstep profile --last`
+};
+
+// A stretch of the past that was kept when it was over: what rings still had. A slow step's spans
+// are in Session::past, those that were asked for in Session::spans.
+struct Kept {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::uint64_t first_step = 0, last_step = 0;  // both included
+  std::uint64_t step = 0;                       // the slow one; 0: asked for
+  std::uint64_t median_ns = 0;                  // of the steps before the slow one
+  std::uint64_t asked_ns = 0;                   // how long a past was asked for
 };
 
 // The call that a node of a CUDA graph came from.
@@ -170,6 +181,8 @@ struct Session {
   std::vector<ClockReading> clocks;
   std::vector<GraphNode> graph_nodes;
   std::vector<PeerClock> peer_clocks;  // in order; empty for rank 0
+  std::vector<Kept> kept;              // in the order in which they were written
+  std::vector<Span> past;              // of slow steps, as `spans`; no other analysis counts them
   std::vector<Phase> phases;           // by begin, those around others first
   Losses losses;
 

@@ -158,11 +158,15 @@ class SessionReader {
       drop(session_.activities, unnamed);
       drop(session_.samples, unnamed);
       drop(session_.phases, unnamed);
+      drop(session_.past, unnamed);
     }
-    if (lost_threads_)
-      drop(session_.spans, [this](const Span& span) {
-        return span.thread >= session_.threads.size() || session_.threads[span.thread].name.empty();
-      });
+    const auto threadless = [this](const Span& span) {
+      return span.thread >= session_.threads.size() || session_.threads[span.thread].name.empty();
+    };
+    if (lost_threads_) {
+      drop(session_.spans, threadless);
+      drop(session_.past, threadless);
+    }
     if (lost_devices_ || lost_names_)
       drop(session_.activities,
            [this](const Activity& activity) { return !has_device(session_, activity); });
@@ -201,6 +205,8 @@ class SessionReader {
       case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
       case Chunk::peer_clocks: return records(header, payload, session_.peer_clocks);
       case Chunk::phases: return records(header, payload, session_.phases);
+      case Chunk::kept: return records(header, payload, session_.kept);
+      case Chunk::past: return records(header, payload, session_.past);
       case Chunk::losses: {
         std::vector<Losses> losses;
         records(header, payload, losses);
@@ -399,6 +405,8 @@ void SessionWriter::write(const Session& session) {
   write(Chunk::graph_nodes, session.graph_nodes);
   write(Chunk::peer_clocks, session.peer_clocks);
   write(Chunk::phases, session.phases);
+  write(Chunk::kept, session.kept);
+  write(Chunk::past, session.past);
   write(Chunk::losses, std::vector{session.losses});
 }
 

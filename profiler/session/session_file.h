@@ -54,6 +54,8 @@ enum class Chunk : std::uint32_t {
   losses,       // a record; the last one counts
   peer_clocks,  // records
   phases = 32,  // records
+  kept,
+  past,  // records: spans of slow steps
 };
 
 Json names_json(std::span<const Name> names);

@@ -1,6 +1,7 @@
 // warpstep profile PID: asks a running job to record its next steps.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -20,6 +21,7 @@ using Json = nlohmann::ordered_json;
 struct ProfileOptions {
   pid_t job = 0;
   profiler::TriggerRequest request;
+  std::string last;
   bool list = false;
   bool json = false;
 };
@@ -59,6 +61,17 @@ int ask(const ProfileOptions& options) {
   return accepted ? done : failed;  // it is busy, or cannot write
 }
 
+// "10s", "1.5s" or "500ms".
+std::uint64_t milliseconds_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const double ms = unit == "ms" ? number : number * 1000;
+  if (error != std::errc() || (unit != "s" && unit != "ms") || !(ms >= 1) || ms > 3'600'000)
+    fail<UsageError>("--last {}: must be a time such as 10s or 500ms, at most 3600s", text);
+  return static_cast<std::uint64_t>(ms);
+}
+
 Run declare_profile(Parser parser) {
   auto options = std::make_shared<ProfileOptions>();
   parser.add({.name = "pid",
@@ -69,6 +82,10 @@ Run declare_profile(Parser parser) {
   parser.add({.name = "--steps",
               .variable = &options->request.steps,
               .help = "steps to record, beginning a few steps from now"});
+  parser.add({.name = "--last",
+              .variable = &options->last,
+              .help = "instead of coming steps: keep what happened in this time, as far as the "
+                      "job's memory of it reaches, for example 10s or 500ms"});
   parser.add({.name = "--deep",
               .variable = &options->request.deep,
               .help = "also record the work of the device"});
@@ -76,13 +93,16 @@ Run declare_profile(Parser parser) {
               .variable = &options->list,
               .help = "list the running jobs that can be profiled"});
   parser.add({.name = "--json", .variable = &options->json, .help = "print JSON"});
-  parser.footer("Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep");
+  parser.footer(
+      "Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep\n"
+      "  warpstep profile 4242 --last 10s");
   return [options]() -> int {
     if (options->list) {
       if (options->job != 0) fail<UsageError>("a PID or --list, not both");
       return list(*options);
     }
     if (options->job == 0) fail<UsageError>("which job? Give its PID; --list prints them");
+    if (!options->last.empty()) options->request.last_ms = milliseconds_of(options->last);
     return ask(*options);
   };
 }

@@ -205,6 +205,7 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
       .trace = std::move(trace_),
       .counters = std::move(counters_),
+      .span_ns = span_ns,
       .samples_gpus = step.backend().name() == "cuda",
       .rank = rank_of(options_)});
   if (const auto rank = rank_of(options_)) stamp["rank"] = rank->rank;

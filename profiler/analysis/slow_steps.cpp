@@ -1,0 +1,106 @@
+#include "profiler/analysis/slow_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "profiler/analysis/tables.h"
+
+namespace warpstep::profiler {
+namespace {
+
+constexpr std::size_t most_steps = 5, most_spans = 3;
+constexpr double least_span = 0.1;  // of what the step took longer
+
+struct Part {
+  const char* name;
+  std::uint64_t Step::*ns;
+};
+constexpr std::array parts{Part{"loader wait", &Step::data_ns}, Part{"copies", &Step::copies_ns},
+                           Part{"kernels", &Step::kernels_ns}, Part{"CPU", &Step::cpu_ns},
+                           Part{"idle, other", &Step::other_ns}};
+
+double median_of(const Session& session, std::uint64_t Step::*part) {
+  std::vector<std::uint64_t> values;
+  for (const Step& step : session.steps) values.push_back(step.*part);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return static_cast<double>(*middle);
+}
+
+// Spans that are as long as the step, or around it, say nothing.
+std::string longest_spans(const Session& session, const Step& step, double grew_ns) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, double> by_name;
+  for (const Span& span : session.past) {
+    const std::uint64_t begin = std::max(span.begin_ns, step.begin_ns);
+    const std::uint64_t end = std::min(span.end_ns, step.end_ns);
+    const Kind kind = session.kind(span);
+    const bool is_step = kind == Kind::range && session.name(span.name) == "step";
+    if (begin >= end || is_step || kind == Kind::idle || kind == Kind::mark) continue;
+    double& longest = by_name[{span.name, span.thread}];
+    longest = std::max(longest, static_cast<double>(end - begin));
+  }
+  std::vector<std::pair<double, std::string>> spans;
+  for (const auto& [id, ns] : by_name)
+    if (ns >= least_span * grew_ns)
+      spans.emplace_back(ns, fmt::format("{} {} ({})", quantity(ns, Unit::ns),
+                                         session.name(id.first), session.threads[id.second].name));
+  std::ranges::stable_sort(spans, std::ranges::greater(),
+                           [](const auto& span) { return span.first; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(spans.size(), most_spans); ++i)
+    text += (i == 0 ? "" : ", ") + spans[i].second;
+  return text;
+}
+
+SlowStep slow_step(const Session& session, const Step& step, const Kept& kept) {
+  SlowStep slow{.step = step.step,
+                .ns = static_cast<double>(step.end_ns - step.begin_ns),
+                .median_ns = static_cast<double>(kept.median_ns)};
+  for (const Part& part : parts) {
+    const double grew = static_cast<double>(step.*part.ns) - median_of(session, part.ns);
+    if (grew <= slow.grew_ns) continue;
+    slow.grew_ns = grew;
+    slow.part = part.name;
+  }
+  slow.ran = longest_spans(session, step, slow.grew_ns);
+  return slow;
+}
+
+}  // namespace
+
+std::vector<SlowStep> slow_steps(const Session& session) {
+  std::vector<SlowStep> slow;
+  for (const Kept& kept : session.kept) {
+    if (kept.step == 0) continue;
+    const auto step = std::ranges::find(session.steps, kept.step, &Step::step);
+    if (step != session.steps.end()) slow.push_back(slow_step(session, *step, kept));
+  }
+  std::ranges::stable_sort(slow, std::ranges::greater(), &SlowStep::ns);
+  slow.resize(std::min(slow.size(), most_steps));
+  return slow;
+}
+
+Table slow_steps_table(const std::vector<SlowStep>& steps) {
+  Table table{"slow_steps",
+              "Slow steps",
+              "Steps above 3 times the median of those before them; what ran then is known from "
+              "spans that are always kept for a while.",
+              {{"step", "step"},
+               {"ns", "time", Unit::ns},
+               {"median_ns", "median", Unit::ns},
+               {"part", "part that grew"},
+               {"grew_ns", "by", Unit::ns},
+               {"ran", "longest spans in it"}},
+              {}};
+  for (const SlowStep& step : steps)
+    table.rows.push_back({cell(step.step), step.ns, known(step.median_ns), known(step.part),
+                          known(step.grew_ns), known(step.ran)});
+  return table;
+}
+
+}  // namespace warpstep::profiler

@@ -16,6 +16,7 @@
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/huggingface.h"
+#include "tools/warpstep/logits.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
@@ -26,59 +27,6 @@
 
 namespace warpstep::tools {
 namespace {
-
-// --logits: a source of batches that stores the logits of the previous batch when the next one is
-// requested; an evaluation has computed it by then. Its source must not be shuffled.
-class LogitsKeeper final : public BatchSource {
- public:
-  LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
-
-  std::int64_t batch_size() const override { return source_.batch_size(); }
-  std::uint64_t samples() const override { return source_.samples(); }
-  std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
-  int held() const override { return source_.held(); }
-  Position position() const override { return source_.position(); }
-  const Batch& next() override;
-  void seek(Position position) override;
-
-  // After the last batch was computed: [images, classes], one row per image, in the data's order.
-  std::span<const float> finish();
-
- private:
-  void keep();
-
-  BatchSource& source_;
-  const Program& program_;
-  std::int64_t rows_ = 0;  // of the current batch
-  std::vector<float> logits_;
-};
-
-const Batch& LogitsKeeper::next() {
-  keep();
-  const Batch& batch = source_.next();
-  rows_ = batch.count;
-  return batch;
-}
-
-void LogitsKeeper::seek(Position position) {
-  source_.seek(position);
-  rows_ = 0;
-  logits_.clear();
-}
-
-std::span<const float> LogitsKeeper::finish() {
-  keep();
-  return logits_;
-}
-
-void LogitsKeeper::keep() {
-  if (rows_ == 0) return;
-  const int id = program_.graph().logits;
-  const std::vector<float> values = program_.read(id);
-  const std::int64_t classes = program_.graph().value(id).type.shape.back();
-  logits_.insert(logits_.end(), values.begin(), values.begin() + rows_ * classes);
-  rows_ = 0;
-}
 
 // UsageError for a name that is not *.safetensors, and for --data-errors that leave images out.
 void check_logits_path(const std::string& path, const RunOptions& options) {

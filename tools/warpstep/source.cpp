@@ -144,11 +144,18 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
                    data::Split as) {
   if (model.is_text()) return open_text(options, model, split, as);
   refuse_text_options(options, model);
+  return source_of(options, model,
+                   data::open(options.data, split,
+                              {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
+                               .memory_bytes = parse_bytes(options.memory)}),
+                   as);
+}
+
+Source source_of(const RunOptions& options, const models::Model& model,
+                 std::shared_ptr<const data::Dataset> images, data::Split as) {
   Source source;
   source.recipe = recipe_of(options, model, as);
-  source.dataset = data::open(options.data, split,
-                              {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
-                               .memory_bytes = parse_bytes(options.memory)});
+  source.dataset = std::move(images);
   source.read = source.dataset;
   data::Scratch scratch;
   source.encoding = source.dataset->fetch(0, scratch).encoding;

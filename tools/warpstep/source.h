@@ -46,6 +46,10 @@ struct Source {
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as);
 
+// The same of images that are no split of the run's data.
+Source source_of(const RunOptions& options, const models::Model& model,
+                 std::shared_ptr<const data::Dataset> images, data::Split as);
+
 // Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test);
 

@@ -15,6 +15,7 @@
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
+#include "profiler/analysis/table.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
@@ -221,24 +222,23 @@ Json json_of(const RunRecord& run, const std::vector<std::string>& settings) {
 }
 
 // Numbers as such, for a spreadsheet.
-std::string csv_cell(const RunRecord& run, const std::string& key) {
-  if (key == "time") return run.seconds < 0 ? "" : fmt::format("{:.3f}", run.seconds);
-  if (key == "loss") return run.best ? fmt::format("{}", run.best->loss) : "";
+profiler::Cell csv_cell(const RunRecord& run, const std::string& key) {
   if (key == "best")
-    return run.best && run.items == Items::images ? fmt::format("{}", run.best->accuracy) : "";
-  return text_of(run, key);
+    return run.best && run.items == Items::images ? profiler::Cell(run.best->accuracy)
+                                                  : profiler::Cell();
+  if (key == "steps") return static_cast<std::int64_t>(run.steps);
+  if (const double value = value_of(run, key); !std::isnan(value)) return value;
+  return key == "time" || key == "loss" ? profiler::Cell() : text_of(run, key);
 }
 
 void print_csv(const std::vector<RunRecord>& runs, const std::vector<std::string>& keys) {
-  std::vector<std::string> headings;
+  profiler::Table table;
   for (const std::string& key : keys)
-    headings.push_back(key == "best" ? "accuracy" : key == "time" ? "seconds" : key);
-  fmt::print("{}\n", csv_line(headings));
-  for (const RunRecord& run : runs) {
-    std::vector<std::string> cells;
-    for (const std::string& key : keys) cells.push_back(csv_cell(run, key));
-    fmt::print("{}\n", csv_line(cells));
-  }
+    table.columns.push_back({key == "best" ? "accuracy" : key == "time" ? "seconds" : key, ""});
+  for (const RunRecord& run : runs)
+    for (auto& row = table.rows.emplace_back(); const std::string& key : keys)
+      row.push_back(csv_cell(run, key));
+  fmt::print("{}", profiler::to_csv(table));
 }
 
 void print_table(const std::vector<RunRecord>& runs, const std::vector<std::string>& keys) {

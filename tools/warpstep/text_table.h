@@ -1,4 +1,4 @@
-// Tables of text on stdout: columns for people, CSV for spreadsheets.
+// Tables of text on stdout, where profiler::Table has no unit for a cell.
 #pragma once
 
 #include <string>
@@ -17,8 +17,5 @@ struct TextTable {
   // Two spaces between columns, as wide as their longest cells; the last is not padded.
   std::string text() const;
 };
-
-// A line of RFC 4180 without its end: cells with a comma, a quote or a line's end are quoted.
-std::string csv_line(const std::vector<std::string>& cells);
 
 }  // namespace warpstep::tools

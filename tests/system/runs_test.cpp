@@ -53,8 +53,8 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
   }
   EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.010"}).out).size(), 1U);
   EXPECT_THAT(run({"runs", runs, "--csv"}).out,
-              AllOf(HasSubstr("run,model,data,lr,accuracy,loss,steps,seconds,outcome\n"),
-                    HasSubstr(",finished\n")));
+              AllOf(HasSubstr("run,model,data,lr,accuracy,loss,steps,seconds,outcome\r\n"),
+                    HasSubstr(",finished\r\n")));
   EXPECT_THAT(run({"runs", runs}).out, testing::ContainsRegex("run +model +data +lr +best"));
   EXPECT_THAT(run({"runs", runs, "--sort", "learning"}).err,
               HasSubstr("--sort: no column or option is called 'learning'"));
@@ -76,10 +76,54 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
   }
   const Ended measured = run({"eval", best, "--checkpoint", "best", "--split", "train", "--json"});
   EXPECT_EQ(correct, Json::parse(measured.out)["correct"]);
+  const Ended confused =
+      run({"eval", best, "--checkpoint", "best", "--split", "train", "--confusion", "--json"});
+  std::int64_t images = 0, diagonal = 0;
+  const Json matrix = Json::parse(confused.out)["confusion"];
+  for (std::size_t i = 0; i < matrix.size(); ++i)
+    for (std::size_t j = 0; j < matrix.size(); ++j) {
+      images += matrix[i][j].get<std::int64_t>();
+      diagonal += i == j ? matrix[i][j].get<std::int64_t>() : 0;
+    }
+  EXPECT_EQ(images, 192);
+  EXPECT_EQ(diagonal, correct);
+  EXPECT_THAT(run({"eval", best, "--confusion"}).out,
+              testing::ContainsRegex("class +images +correct +0 +1 +2\n0 +22 +[0-9.]+ %"));
   EXPECT_THAT(run({"predict", best, predictions[0]["file"]}).out,
               testing::ContainsRegex("label.*\n.*[.]png +[0-2] +[0-9.]+ %\n"));
   EXPECT_THAT(run({"predict", best, folder_.path() + "/none.png"}).err,
               HasSubstr("none.png: there is no such file or folder"));
+}
+
+TEST_F(Runs, AreRepeatedFromTheirConfig) {
+  const std::string first = folder_ / "runs/lr1e-2", again = folder_ / "again";
+  const Ended ended =
+      run({"train", "--config", first + "/config.json", "--out", again, "--log-every", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(tensors(checkpoints(again).back()), tensors(checkpoints(first).back()));
+  EXPECT_EQ(read_json(again + "/config.json")["options"]["log_every"], 2);
+  put(folder_ / "other.json", std::string("{\"lr\": 1}"));
+  EXPECT_THAT(run({"train", "mlp", "--config", folder_ / "other.json"}).err,
+              HasSubstr("it is not the config.json of a run"));
+}
+
+TEST(ValSplit, TrainsAFolderWithoutTestImages) {
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", out = folder / "run";
+  make_set(data);
+  EXPECT_THAT(run(with(short_run(data, out), "--val-split", "0.1")).err,
+              HasSubstr("--val-split: " + data + " has a test part of its own"));
+  std::filesystem::remove_all(data + "/test");
+  put(data + "/train/README.md", std::string("x"));
+  const Ended ended = run(with(short_run(data, out), "--val-split", "0.1"));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("174 training and 18 test images"),
+                               HasSubstr("1 file of the training data passed over: README.md")));
+  const Json measured = Json::parse(run({"eval", out, "--json"}).out);
+  EXPECT_EQ(measured["images"], 18);
+  EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);
+  EXPECT_THAT(run({"train", "--resume", out, "--epochs", "3", "--val-split", "0.2"}).err,
+              HasSubstr("data"));
 }
 
 }  // namespace

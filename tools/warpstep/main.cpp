@@ -7,6 +7,6 @@ int main(int argc, char** argv) {
   if (!settle_stacks()) return failed;
   return run_program(
       {"train", "eval", "predict", "sample", "runs", "models", "explain", "data", "weights",
-       "report", "compare", "export", "check-trace", "profile", "replay", "info"},
+       "report", "compare", "export", "check-trace", "profile", "replay", "info", "completion"},
       {argv, static_cast<std::size_t>(argc)});
 }

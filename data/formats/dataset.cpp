@@ -1,5 +1,7 @@
 #include "data/formats/dataset.h"
 
+#include <algorithm>
+
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 
@@ -12,11 +14,20 @@ void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t
   const Shape shape = decoded_shape(sample, file);
   if (shape[0] != expected[0] || shape[1] != expected[1])
     fail<DataError>(
-        "{}: is {} x {} pixels, but the first image of its set is {} x {}; all images must have "
-        "one "
-        "size, or be cropped or resized to one (--transforms)",
-        name(index), shape[1], shape[0], expected[1], expected[0]);
+        "{}: is {} x {} pixels, but the first image of its set is {} x {}; bring all to one size, "
+        "for "
+        "example with {}",
+        name(index), shape[1], shape[0], expected[1], expected[0], cropping_options(expected));
   decode(sample, file, shape, {0, 0, shape[0], shape[1]}, expected[2], scratch, pixels);
+}
+
+std::string cropping_options(const Shape& image) {
+  // ImageNet's 224 of 256, or less for smaller images.
+  const std::int64_t side = std::clamp<std::int64_t>(std::min(image[0], image[1]) / 32, 1, 7) * 32;
+  return fmt::format(
+      "--transforms random-resized-crop={},flip,normalize --eval-transforms "
+      "resize={},centre-crop={},normalize",
+      side, side * 8 / 7, side);
 }
 
 }  // namespace warpstep::data

@@ -40,6 +40,8 @@ class Dataset {
   // when the set is opened.
   using FileVisitor = std::function<void(const std::string& path, std::int64_t modified_ns)>;
   virtual void each_file(const FileVisitor& /*visit*/) const {}
+  // Files of the folder that are neither images nor labels.
+  virtual std::vector<std::string> passed_over() const { return {}; }
   // The sample's bytes, valid until the next fetch() with this scratch. Throws DataError that names
   // the file, the fault and the fix.
   virtual Sample fetch(std::uint64_t index, Scratch& scratch) const = 0;
@@ -69,6 +71,9 @@ class Checksums {
   // CRC32C of the bytes that fetch() gives for the sample, computed when it was packed.
   virtual std::optional<std::uint32_t> stored_crc32c(std::uint64_t index) const = 0;
 };
+
+// For messages about images that differ in size: the options that bring all to one, ready to paste.
+std::string cropping_options(const Shape& image);
 
 struct OpenOptions {
   Io io = Io::mmap;                // for formats with many samples per file: .npy, safetensors, tar

@@ -54,6 +54,7 @@ class ImageFolder : public Dataset {
     return path_ + "/" + folder_.files[index].name;
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  std::vector<std::string> passed_over() const override { return folder_.passed_over; }
   void each_file(const FileVisitor& visit) const override {
     for (const LabelledFile& file : folder_.files) visit(path_ + "/" + file.name, file.modified_ns);
   }
@@ -101,19 +102,40 @@ class ImageFolder : public Dataset {
 
 }  // namespace
 
-bool has_image_folder(const std::string& spec, Split split) {
-  const std::string path = fmt::format("{}/{}", spec, name(split));
+namespace {
+
+bool is_split(const std::string& path) {
   return is_folder(path) && !has_name_ending(path, ".tar");
+}
+
+// spec/train; spec/test or, as ImageNet's folders are called, spec/val; the folder itself where its
+// images are in no split.
+std::string split_folder(const std::string& spec, Split split) {
+  if (split == Split::train && has_unsplit_images(spec)) return spec;
+  if (split == Split::test && !is_split(spec + "/test") && is_split(spec + "/val"))
+    return spec + "/val";
+  return fmt::format("{}/{}", spec, name(split));
+}
+
+}  // namespace
+
+bool has_image_folder(const std::string& spec, Split split) {
+  return is_split(fmt::format("{}/{}", spec, name(split))) ||
+         (split == Split::test && is_split(spec + "/val"));
+}
+
+bool has_unsplit_images(const std::string& spec) {
+  for (const char* split : {"/train", "/test", "/val"})
+    if (is_folder(spec + split)) return false;
+  return is_folder(spec) && has_labelled_images(spec);
 }
 
 std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split,
                                            const OpenOptions&) {
-  const std::string path = fmt::format("{}/{}", spec, name(split));
+  const std::string path = split_folder(spec, split), train = spec + "/train";
   std::optional<Classes> known;
-  const std::string train = spec + "/train";
-  if (split == Split::test && is_folder(train)) {
+  if (split == Split::test && is_folder(train))
     known = read_labelled_folder(train, std::nullopt).classes;
-  }
   return std::make_unique<ImageFolder>(path, read_labelled_folder(path, known));
 }
 

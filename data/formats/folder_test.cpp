@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "data/decode/jpeg.h"
+#include "data/formats/part.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -166,15 +169,16 @@ TEST(Folder, ListsWhatItLookedForAndFound) {
   EXPECT_THAT(refusal(folder), AllOf(HasSubstr("no data set found"), HasSubstr("found nothing")));
   put(folder / "mine/train/0.png", some_png(small_image));
   put(folder / "notes.txt", std::string("x"));
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("train/ and test/"), HasSubstr("-idx3-ubyte"),
-                                     HasSubstr("found mine/, notes.txt")));
+  EXPECT_THAT(refusal(folder),
+              AllOf(HasSubstr("train/ and test/ or val/"), HasSubstr("-idx3-ubyte"),
+                    HasSubstr("found mine/, notes.txt")));
   EXPECT_THAT(message_of([&] { open(folder / "none", Split::train); }),
               HasSubstr("there is no such folder"));
   EXPECT_THAT(message_of([&] { open(folder / "notes.txt", Split::train); }),
               HasSubstr("is not a folder"));
   put_png_split(folder / "train", 1, 1);
   put(folder / "data_batch_1.bin", std::string("x"));
-  EXPECT_THAT(refusal(folder), HasSubstr("holds both train/ or test/ folders"));
+  EXPECT_THAT(refusal(folder), HasSubstr("holds both train/, test/ or val/ folders"));
 }
 
 TEST(Folder, NamesAMissingSplit) {
@@ -182,7 +186,69 @@ TEST(Folder, NamesAMissingSplit) {
   put_png_split(folder / "train", 2, 2);
   EXPECT_TRUE(has_split(folder.path(), Split::train));
   EXPECT_FALSE(has_split(folder.path(), Split::test));
-  EXPECT_THAT(refusal(folder, Split::test), HasSubstr("/test: there is no such folder"));
+  EXPECT_THAT(refusal(folder, Split::test),
+              AllOf(HasSubstr("/test: there is no such folder; without a test part, "),
+                    HasSubstr("--val-split 0.1")));
+}
+
+TEST(Folder, ReadsValAsTheTestPart) {
+  const TemporaryFolder folder;
+  put(folder / "train/cat/1.png", some_png(small_image));
+  put(folder / "val/cat/2.png", some_png(small_image, 1));
+  EXPECT_EQ(open(folder.path(), Split::test)->name(0), folder / "val/cat/2.png");
+  put(folder / "test/cat/3.png", some_png(small_image, 1));
+  EXPECT_EQ(open(folder.path(), Split::test)->name(0), folder / "test/cat/3.png");
+  // The training folder alone is a set without a test part, and its parent is the whole.
+  EXPECT_EQ(open(folder / "train", Split::train)->size(), 1U);
+  EXPECT_THAT(message_of([&] { open(folder / "train", Split::test); }),
+              HasSubstr("or give the whole set, which has one: " + folder.path()));
+}
+
+TEST(Folder, PassesOverWhatSystemsLeave) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 2);
+  put(folder / "train/README.txt", std::string("x"));
+  put(folder / "test/0/a.png", some_png(small_image));
+  put(folder / "test/1/b.png", some_png(small_image));
+  put(folder / "test/1/Thumbs.db", std::string("x"));
+  put(folder / "test/1/.DS_Store", std::string("x"));
+  put(folder / "test/__MACOSX/0/x", std::string("x"));
+  EXPECT_THAT(open(folder.path(), Split::train)->passed_over(), ElementsAre("README.txt"));
+  std::filesystem::remove_all(folder / "train");
+  const auto test = open(folder.path(), Split::test);
+  EXPECT_EQ(test->size(), 2U);
+  EXPECT_THAT(test->classes(), ElementsAre("0", "1"));
+  EXPECT_THAT(test->passed_over(), ElementsAre("1/Thumbs.db", "__MACOSX"));
+}
+
+TEST(Folder, IsPartedByClass) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 30; ++i)
+    put(folder / fmt::format("{}/{}.png", i % 3 ? "cat" : "dog", i), some_png(small_image));
+  put(folder / "emu/1.png", some_png(small_image));
+  EXPECT_TRUE(has_split(folder.path(), Split::train));
+  EXPECT_FALSE(has_split(folder.path(), Split::test));
+  const std::shared_ptr<const Dataset> whole = open(folder.path(), Split::train);
+  const auto part = [&](Split split, std::uint64_t seed) {
+    return indices_of(*whole, split, {.share = 0.1, .seed = seed});
+  };
+  const auto tests = part(Split::test, 0), others = part(Split::train, 0);
+  std::vector<std::uint64_t> both, classes(3);
+  std::merge(tests.begin(), tests.end(), others.begin(), others.end(), std::back_inserter(both));
+  ASSERT_EQ(both.size(), whole->size());
+  for (std::uint64_t i = 0; i < both.size(); ++i) EXPECT_EQ(both[i], i);
+  for (const std::uint64_t i : tests) ++classes[static_cast<std::size_t>(whole->label(i))];
+  EXPECT_THAT(classes, ElementsAre(2, 1, 0));  // of cat, dog and emu, which has one image
+  EXPECT_EQ(part(Split::test, 0), tests);
+  EXPECT_NE(part(Split::test, 1), tests);
+  const auto set = open_part(whole, Split::test, {.share = 0.1});
+  ASSERT_EQ(set->size(), 3U);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(set->name(i), whole->name(tests[i]));
+    EXPECT_EQ(set->label(i), whole->label(tests[i]));
+  }
+  EXPECT_NE(set->fingerprint(), open_part(whole, Split::train, {.share = 0.1})->fingerprint());
+  EXPECT_THROW(open_part(whole, Split::test, {.share = 1}), UsageError);
 }
 
 TEST(Folder, RefusesFoldersWithoutLabelsOrFiles) {
@@ -260,7 +326,9 @@ TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
   put(folder / "train/2.png", std::string("GIF89a"));
   const auto set = open(folder.path(), Split::train);
   EXPECT_THAT(message_of([&] { read_pixels(*set, 1); }),
-              AllOf(HasSubstr("1.png: is 4 x 5 pixels"), HasSubstr("is 5 x 4")));
+              AllOf(HasSubstr("1.png: is 4 x 5 pixels"), HasSubstr("is 5 x 4"),
+                    HasSubstr("--transforms random-resized-crop=32,flip,normalize "
+                              "--eval-transforms resize=36,centre-crop=32,normalize")));
   put(folder / "train/1.png", some_png({4, 5, 1}));
   EXPECT_EQ(read_pixels(*set, 1), thrice(some_pixels({4, 5, 1}, 0)));
   EXPECT_THAT(message_of([&] { read_pixels(*set, 2); }), HasSubstr("2.png: is not a PNG file"));

@@ -10,10 +10,14 @@
 
 namespace warpstep::data {
 
-// Folders train/ and test/ of PNG and JPEG files; has_image_folder is false for folders of tar
-// shards.
+// Folders train/ and test/ or val/ of PNG and JPEG files; has_image_folder is false for folders of
+// tar shards.
 
 bool has_image_folder(const std::string& spec, Split split);
+
+// Labelled images in the folder itself, which has none of train/, test/ and val/: open_image_folder
+// opens them as the training split.
+bool has_unsplit_images(const std::string& spec);
 
 // In a split of PNG files, all images have the channels of the first; in one with JPEG files all
 // have 3. The content of a file decides which of the two it is.

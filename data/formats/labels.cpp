@@ -28,6 +28,20 @@ void check_image_name(const std::string& path) {
       path);
 }
 
+// Left in folders by systems and people; list_folder() leaves out names that begin with a dot.
+bool is_extra(const Entry& entry) {
+  if (entry.folder) return entry.name == "__MACOSX";
+  std::string name(entry.name);
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name == "thumbs.db" || name == "desktop.ini" || name.starts_with("readme") ||
+         name.starts_with("license") || name.ends_with(".txt") || name.ends_with(".md");
+}
+
+bool is_label_file(const Entry& entry) {
+  return entry.name == "labels.pkl" || entry.name == "labels.csv";
+}
+
 // Numbered classes: 0 to the highest label. Named classes: sorted.
 Classes find_classes(const LabelRows& labels, const std::string& path) {
   Classes classes;
@@ -129,6 +143,10 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
   std::vector<std::string> unlabelled;
   for (const Entry& entry : entries) {
     if (entry.name == label_name) continue;
+    if (is_extra(entry)) {
+      result.passed_over.push_back(entry.name);
+      continue;
+    }
     if (entry.folder) {
       fail<DataError>("{}/{}: is a folder next to {}; give labels by file or by folder, not both",
                       folder, entry.name, label_name);
@@ -160,6 +178,10 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
                                   const std::optional<Classes>& known) {
   LabelledFolder result;
   for (const Entry& entry : entries) {
+    if (is_extra(entry)) {
+      result.passed_over.push_back(entry.name);
+      continue;
+    }
     if (!entry.folder) {
       fail<DataError>(
           "{}/{}: is a file next to class folders, and there is no labels.pkl or labels.csv; move "
@@ -169,10 +191,13 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
     }
     const auto label = static_cast<std::int32_t>(result.classes.names.size());
     result.classes.names.push_back(entry.name);
-    const std::vector<Entry> files = list_folder(folder + "/" + entry.name);
-    if (files.empty()) fail<DataError>("{}/{}: the class has no files", folder, entry.name);
-    for (const Entry& file : files) {
+    const std::size_t before = result.files.size();
+    for (const Entry& file : list_folder(folder + "/" + entry.name)) {
       const std::string name = entry.name + "/" + file.name;
+      if (is_extra(file)) {
+        result.passed_over.push_back(name);
+        continue;
+      }
       if (file.folder) {
         fail<DataError>("{}/{}: is a folder inside a class folder; move its files one level up",
                         folder, name);
@@ -180,6 +205,8 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
       check_image_name(folder + "/" + name);
       result.files.push_back({name, file.bytes, file.modified_ns, label});
     }
+    if (result.files.size() == before)
+      fail<DataError>("{}/{}: the class has no files", folder, entry.name);
   }
   if (known && (known->numbered || known->names != result.classes.names)) {
     fail<DataError>("{}: has the classes {}, but the training split has {}", folder,
@@ -202,7 +229,7 @@ LabelledFolder read_labelled_folder(const std::string& folder,
   }
   std::vector<std::string> label_names;
   for (const Entry& entry : entries) {
-    if (entry.name == "labels.pkl" || entry.name == "labels.csv") label_names.push_back(entry.name);
+    if (is_label_file(entry)) label_names.push_back(entry.name);
   }
   if (label_names.size() > 1) {
     fail<DataError>("{}: has both labels.csv and labels.pkl; remove one", folder);
@@ -216,6 +243,20 @@ LabelledFolder read_labelled_folder(const std::string& folder,
         entries.size());
   }
   return from_class_folders(folder, entries, known);
+}
+
+bool has_labelled_images(const std::string& folder) {
+  const auto is_image = [](const Entry& entry) {
+    return !entry.folder && (has_png_name(entry.name) || has_jpeg_name(entry.name));
+  };
+  int folders = 0;
+  constexpr int most = 3;  // listing a class of ImageNet takes 2 ms
+  for (const Entry& entry : list_folder(folder)) {
+    if (is_label_file(entry)) return true;
+    if (!entry.folder || is_extra(entry) || folders++ >= most) continue;
+    if (std::ranges::any_of(list_folder(folder + "/" + entry.name), is_image)) return true;
+  }
+  return false;
 }
 
 namespace {

@@ -27,14 +27,19 @@ struct LabelledFile {
 struct LabelledFolder {
   std::vector<LabelledFile> files;  // sorted by name
   Classes classes;
+  std::vector<std::string> passed_over;  // relative to the split's folder
 };
 
 // Reads labels.pkl or labels.csv of `folder`; without either, its sub-folders are the classes. If
-// `known` is given, the classes must match it. Throws DataError for an empty or missing folder, no
-// labels or more than one kind of labels, a file without a label, a label without a file, a
-// repeated name, a label that is negative or not one of the classes, and a file that is not .png,
-// .jpg or .jpeg.
+// `known` is given, the classes must match it. What systems and people leave in folders is passed
+// over: Thumbs.db, desktop.ini, __MACOSX/, README*, LICENSE*, *.txt and *.md. Throws DataError for
+// an empty or missing folder, no labels or more than one kind of labels, a file without a label, a
+// label without a file, a repeated name, a label that is negative or not one of the classes, and a
+// file that is not .png, .jpg or .jpeg.
 LabelledFolder read_labelled_folder(const std::string& folder, const std::optional<Classes>& known);
+
+// Whether a folder itself has labels.pkl or labels.csv, or folders with images in them.
+bool has_labelled_images(const std::string& folder);
 
 // A row of labels.pkl or labels.csv, before it is matched with a file.
 struct LabelRow {

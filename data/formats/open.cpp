@@ -1,6 +1,7 @@
 // Which format a folder holds: one row per format. A new format adds a row here and its two
 // functions to formats.h.
 #include <array>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ struct Format {
 };
 
 constexpr std::array formats{
-    Format{"train/ or test/ folders of images", has_image_folder, open_image_folder},
+    Format{"train/, test/ or val/ folders of images", has_image_folder, open_image_folder},
     Format{"tar shards", has_tar_shards, open_tar},
     Format{"safetensors files", has_safetensors, open_safetensors},
     Format{".npy files", has_npy_files, open_npy},
@@ -39,8 +40,9 @@ constexpr std::array formats{
     names.push_back(entry.folder ? entry.name + "/" : entry.name);
   }
   fail<DataError>(
-      "{}: no data set found; looked for folders train/ and test/ of PNG and JPEG files or of tar "
-      "shards, train-000000.tar, train.safetensors, train-images.npy, "
+      "{}: no data set found; looked for folders train/ and test/ or val/ of PNG and JPEG files or "
+      "of tar shards, "
+      "folders of one class each, train-000000.tar, train.safetensors, train-images.npy, "
       "train-images-idx3-ubyte[.gz] (MNIST) and data_batch_1.bin (CIFAR-10 binary); found {}",
       spec, names.empty() ? "nothing" : first_few(names));
 }
@@ -59,8 +61,38 @@ const Format& format_of(const std::string& spec) {
     }
     found = &format;
   }
-  if (found == nullptr) nothing_found(spec);
-  return *found;
+  if (found != nullptr) return *found;
+  if (has_unsplit_images(spec)) return formats[0];
+  nothing_found(spec);
+}
+
+bool has_part(const Format& format, const std::string& spec, Split split) {
+  return format.has_split(spec, split) ||
+         (split == Split::train && &format == formats.data() && has_unsplit_images(spec));
+}
+
+// "; or give the whole set: DIR" for the training folder of a set; else empty.
+std::string whole_set(const std::string& spec) {
+  const auto folder = std::filesystem::absolute(spec).lexically_normal();
+  const auto parent =
+      (folder.has_filename() ? folder : folder.parent_path()).parent_path().string();
+  if (!has_image_folder(parent, Split::train) || !has_image_folder(parent, Split::test)) return {};
+  return fmt::format("; or give the whole set, which has one: {}", parent);
+}
+
+// The format names what is missing.
+[[noreturn]] void no_test_part(const Format& format, const std::string& spec,
+                               const OpenOptions& options) {
+  std::string missing = spec + ": has no test part";
+  try {
+    format.open_split(spec, Split::test, options);
+  } catch (const DataError& error) {
+    missing = error.what();
+  }
+  fail<DataError>(
+      "{}; without a test part, --val-split 0.1 takes a tenth of each class's training images for "
+      "it{}",
+      missing, whole_set(spec));
 }
 
 }  // namespace
@@ -71,7 +103,9 @@ std::string_view name(Split split) {
 
 std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options) {
   try {
-    return format_of(spec).open_split(spec, split, options);
+    const Format& format = format_of(spec);
+    if (split == Split::test && !has_part(format, spec, split)) no_test_part(format, spec, options);
+    return format.open_split(spec, split, options);
   } catch (const std::bad_alloc&) {
     fail<DataError>(
         "{}: cannot allocate the memory of the {} split; use a smaller set or another format", spec,
@@ -80,7 +114,7 @@ std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOp
 }
 
 bool has_split(const std::string& spec, Split split) {
-  return format_of(spec).has_split(spec, split);
+  return has_part(format_of(spec), spec, split);
 }
 
 }  // namespace warpstep::data

@@ -291,9 +291,10 @@ void ImageBatches::decode_row(std::uint64_t index, const Draw& draw, const RowPl
   if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
     fail<DataError>(
         "{}: is {} x {} pixels, but the first image of its set is {} x {}, and rows are {} x {}; "
-        "all images must have one size, or be cropped or resized to one (--transforms)",
+        "bring all to one size, for example with {}",
         dataset_->name(index), shape[1], shape[0], dataset_->image_shape()[1],
-        dataset_->image_shape()[0], shape_[1], shape_[0]);
+        dataset_->image_shape()[0], shape_[1], shape_[0],
+        cropping_options(dataset_->image_shape()));
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {
     state.bytes.resize(idx(shape_.count()));

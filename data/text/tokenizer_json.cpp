@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
 constexpr int most_levels = 16;
-constexpr std::size_t most_tokens = std::size_t{1} << 21;
+constexpr std::size_t most_vocabulary = std::size_t{1} << 21;
 
 using PlainJson = nlohmann::json;
 
@@ -129,15 +129,16 @@ class TokenizerReader {
   }
 
   std::int64_t id_of(const PlainJson& value, const std::string& token) const {
-    if (!value.is_number_integer() || value < 0 || value >= most_tokens)
-      refuse("the id of '{}' is not a number from 0 to {}", printable(token), most_tokens - 1);
+    if (!value.is_number_integer() || value < 0 || value >= most_vocabulary)
+      refuse("the id of '{}' is not a number from 0 to {}", printable(token), most_vocabulary - 1);
     return value.get<std::int64_t>();
   }
 
   void read_tokens(const PlainJson& vocabulary) {
     if (!vocabulary.is_object() || vocabulary.empty()) refuse("model.vocab is not a list of ids");
-    if (vocabulary.size() > most_tokens)
-      refuse("model.vocab has {} tokens; at most {} are supported", vocabulary.size(), most_tokens);
+    if (vocabulary.size() > most_vocabulary)
+      refuse("model.vocab has {} tokens; at most {} are supported", vocabulary.size(),
+             most_vocabulary);
     ids_.reserve(vocabulary.size());
     for (const auto& [token, id] : vocabulary.items())
       ids_.emplace(token, static_cast<std::int32_t>(id_of(id, token)));

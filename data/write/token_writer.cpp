@@ -10,7 +10,8 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::uint64_t most_tokens = std::uint64_t{1} << 40;  // reserves its digits in headers
+constexpr std::uint64_t most_written_tokens = std::uint64_t{1}
+                                              << 40;  // reserves its digits in headers
 
 const TokenFileOptions& checked(const std::string& path, const TokenFileOptions& options) {
   if (options.format == TokenFormat::headless && token_type(options.vocabulary) != StoredType::u16)
@@ -38,7 +39,7 @@ TokenWriter::TokenWriter(std::string path, TokenFileOptions options)
     : path_(std::move(path)),
       options_(std::move(options)),
       type_(token_type(checked(path_, options_).vocabulary)),
-      beginning_bytes_(beginning(most_tokens).size()),
+      beginning_bytes_(beginning(most_written_tokens).size()),
       file_(path_, beginning_bytes_) {}
 
 std::string TokenWriter::beginning(std::uint64_t tokens) const {
@@ -49,7 +50,7 @@ std::string TokenWriter::beginning(std::uint64_t tokens) const {
       return safetensors_beginning(
           path_, tensors,
           {{"tokenizer", options_.tokenizer}, {"vocabulary", std::to_string(options_.vocabulary)}},
-          tokens == most_tokens ? 0 : beginning_bytes_);
+          tokens == most_written_tokens ? 0 : beginning_bytes_);
     }
     case TokenFormat::npy: return npy_beginning(type_, std::array{tokens});
     case TokenFormat::llmc: {

@@ -47,7 +47,7 @@ TEST_F(Output, ALostStderrChangesNothing) {
     fs::remove_all(out_);
     const Ended ended = run(short_run(data_, out_), {.err = err});
     EXPECT_EQ(ended.exit_code, 0) << "signal " << ended.signal;
-    EXPECT_THAT(ended.out, HasSubstr("2 epochs, 12 steps, finished"));
+    EXPECT_THAT(ended.out, HasSubstr("2 epochs, 12 steps, finished (adam, lr 0.001)"));
     expect_equal_runs(alone_, out_);  // for example, metrics.jsonl has only JSON
   }
 }

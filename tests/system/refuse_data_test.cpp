@@ -68,7 +68,7 @@ TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   fs::create_directories(train_);
   expect_refused({train_ + ": is empty; expected PNG or JPEG files with labels.pkl"});
   fs::remove_all(data_ + "/test");
-  expect_refused({data_ + "/test: there is no such folder"});
+  expect_refused({data_ + "/test: there is no such folder", "--val-split 0.1"});
 }
 
 TEST_F(BadData, Pictures) {
@@ -77,7 +77,8 @@ TEST_F(BadData, Pictures) {
     std::vector<std::string> parts;
   };
   for (const auto& [file, parts] :
-       std::vector<Case>{{data::testing::some_png({9, 8, 3}), {"is 8 x 9 pixels", "8 x 8"}},
+       std::vector<Case>{{data::testing::some_png({9, 8, 3}),
+                          {"is 8 x 9 pixels", "8 x 8", "--transforms random-resized-crop=32"}},
                          {png_of_kind(16, 2), {"broken PNG"}},  // pixels of 8 bits declared as 16
                          {png_of_kind(8, 3), {"PNG"}},          // no palette
                          {{'G', 'I', 'F', '8', '9', 'a'}, {"PNG"}},
@@ -109,8 +110,8 @@ TEST_F(BadData, Labels) {
   expect_refused({table + ": the name '0007.png' occurs twice"});
   put_table(lines(1, 192) + "0000.png,-1\n");
   expect_refused({table + ": '0000.png' has label -1"});
-  put(train_ + "/notes.txt", std::string("x"));
-  expect_refused({train_ + "/notes.txt: is not a .png, .jpg or .jpeg file"});
+  put(train_ + "/notes.gif", std::string("x"));
+  expect_refused({train_ + "/notes.gif: is not a .png, .jpg or .jpeg file"});
   put(data_ + "/test/labels.csv", lines(0, 63) + "0063.png,3\n");
   fs::remove(data_ + "/test/labels.pkl");
   expect_refused({data_ + "/test/labels.csv: '0063.png' has label 3", "3 classes: 0 to 2"});

@@ -15,7 +15,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <istream>
 #include <new>
 #include <sstream>
 #include <system_error>
@@ -25,6 +24,7 @@
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
+#include "tools/warpstep/command_config.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -318,23 +318,10 @@ std::vector<Spec>& registry() {
   return specs;
 }
 
-// The innermost subcommand that was given, and its name with its parents' ("warpstep data make").
-const CLI::App& innermost(const CLI::App& app) {
-  const auto given = app.get_subcommands();
-  return given.empty() ? app : innermost(*given.back());
-}
-
+// With its parents' names: "warpstep data make".
 std::string full_name(const CLI::App& app) {
   const std::string& own = app.get_name();
   return app.get_parent() ? full_name(*app.get_parent()) + " " + own : own;
-}
-
-// Long names of the options, without dashes.
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  return names;
 }
 
 std::vector<std::string> subcommand_names(const CLI::App& app) {
@@ -363,43 +350,6 @@ std::string unexpected_argument(const CLI::App& app) {
   return fmt::format("unexpected argument {}", rest[0]);
 }
 
-// Reads TOML for the subcommand that was given: an unknown key is an error, not an extra.
-class ConfigFile : public CLI::ConfigTOML {
- public:
-  explicit ConfigFile(const CLI::App& app) : app_(app) {}
-
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    const CLI::App& command = innermost(app_);
-    std::vector<std::string> known = option_names(command);
-    for (const CLI::Option* option : command.get_options())
-      if (option->get_positional()) known.push_back(option->get_single_name());
-    // CLI11's time grows with the square of a line's length.
-    constexpr std::streamsize most = 1 << 16;
-    std::string text(most + 1, '\0');
-    input.read(text.data(), most + 1);
-    if (input.gcount() > most)
-      fail<UsageError>("--config: the file has more than {} bytes; a file of options is small",
-                       most);
-    text.resize(static_cast<std::size_t>(input.gcount()));
-    std::istringstream small(text);
-    std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(small);
-    for (CLI::ConfigItem& item : read) {
-      if (!item.parents.empty())
-        fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
-                         item.parents[0]);
-      if (std::find(known.begin(), known.end(), item.name) == known.end() ||
-          item.name == "config" || item.name == "help")
-        fail<UsageError>("--config: unknown key {}{}", item.name, suggestion(item.name, known));
-      for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
-        item.parents.insert(item.parents.begin(), app->get_name());
-    }
-    return read;
-  }
-
- private:
-  const CLI::App& app_;
-};
-
 // A pipe would block before its size is known.
 std::string regular_file(const std::string& path) {
   std::error_code error;
@@ -422,7 +372,8 @@ void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::Ap
     auto* option = app.add_option_function<std::string>(
         "--config",
         [&app](const std::string& path) { root_of(app).get_config_ptr()->add_result(path); },
-        "read options from a TOML file; the command line wins");
+        "read options from a TOML file, or those of the run whose config.json it is; the command "
+        "line wins");
     option->trigger_on_parse()->configurable(false)->check(regular_file)->type_name("FILE");
   }
   app.set_help_flag("-h,--help", "print this help and exit");  // again: at the end of its group
@@ -561,7 +512,7 @@ int run_program(std::initializer_list<std::string> order,
         app.formatter(std::make_shared<HelpFormatter>());
         app.set_config("--config")->group("");
         app.allow_config_extras(CLI::config_extras_mode::error);
-        app.config_formatter(std::make_shared<ConfigFile>(app));
+        app.config_formatter(config_reader(app));
         app.footer("'warpstep COMMAND --help' explains a command, with an example.");
 
         const auto place = [&order](const Spec& spec) {

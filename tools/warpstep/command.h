@@ -9,8 +9,8 @@
 //   const Command command("train", "train a model", declare);
 //
 // Results go to stdout, messages to stderr. An exception of a subcommand becomes one line on
-// stderr. Each subcommand also accepts --config FILE: options as TOML, where the command line wins.
-// Only command.cpp includes CLI11, which takes seconds to compile.
+// stderr. Each subcommand also accepts --config FILE: options as TOML, or a run's config.json,
+// where the command line wins. Only command*.cpp include CLI11, which takes seconds to compile.
 #pragma once
 
 #include <cstdint>

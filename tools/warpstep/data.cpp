@@ -88,6 +88,7 @@ Json describe(const Dataset& set) {
   result["mean"] = statistics.mean;
   result["std"] = statistics.std;
   result["statistics_samples"] = statistics.samples;
+  if (const auto others = set.passed_over(); !others.empty()) result["passed_over"] = others;
   result["fingerprint"] = fmt::format("{:016x}", set.fingerprint());
   return result;
 }
@@ -127,6 +128,9 @@ void print(const std::string& split, const Json& set) {
   }
   fmt::print("  mean{}, std{} (of {} images, values / 255)\n", numbers(set["mean"]),
              numbers(set["std"]), set["statistics_samples"].get<std::uint64_t>());
+  if (set.contains("passed_over"))
+    fmt::print("  passed over: {}\n",
+               data::first_few(set["passed_over"].get<std::vector<std::string>>()));
   fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
 }
 

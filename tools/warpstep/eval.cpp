@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/core/error.h"
@@ -16,6 +19,7 @@
 #include "engine/run/trainer.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/huggingface.h"
+#include "tools/warpstep/logits.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/run_directory.h"
@@ -23,65 +27,15 @@
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/source.h"
 #include "tools/warpstep/subject.h"
+#include "tools/warpstep/text_table.h"
 
 namespace warpstep::tools {
 namespace {
 
-// --logits: a source of batches that stores the logits of the previous batch when the next one is
-// requested; an evaluation has computed it by then. Its source must not be shuffled.
-class LogitsKeeper final : public BatchSource {
- public:
-  LogitsKeeper(BatchSource& source, const Program& program) : source_(source), program_(program) {}
-
-  std::int64_t batch_size() const override { return source_.batch_size(); }
-  std::uint64_t samples() const override { return source_.samples(); }
-  std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
-  int held() const override { return source_.held(); }
-  Position position() const override { return source_.position(); }
-  const Batch& next() override;
-  void seek(Position position) override;
-
-  // After the last batch was computed: [images, classes], one row per image, in the data's order.
-  std::span<const float> finish();
-
- private:
-  void keep();
-
-  BatchSource& source_;
-  const Program& program_;
-  std::int64_t rows_ = 0;  // of the current batch
-  std::vector<float> logits_;
-};
-
-const Batch& LogitsKeeper::next() {
-  keep();
-  const Batch& batch = source_.next();
-  rows_ = batch.count;
-  return batch;
-}
-
-void LogitsKeeper::seek(Position position) {
-  source_.seek(position);
-  rows_ = 0;
-  logits_.clear();
-}
-
-std::span<const float> LogitsKeeper::finish() {
-  keep();
-  return logits_;
-}
-
-void LogitsKeeper::keep() {
-  if (rows_ == 0) return;
-  const int id = program_.graph().logits;
-  const std::vector<float> values = program_.read(id);
-  const std::int64_t classes = program_.graph().value(id).type.shape.back();
-  logits_.insert(logits_.end(), values.begin(), values.begin() + rows_ * classes);
-  rows_ = 0;
-}
-
 // UsageError for a name that is not *.safetensors, and for --data-errors that leave images out.
-void check_logits_path(const std::string& path, const RunOptions& options) {
+void check_logits_path(const std::string& path, bool confusion, const RunOptions& options) {
+  if (confusion && options.data_errors != "fail")
+    fail<UsageError>("--confusion counts every image; add --data-errors fail");
   if (path.empty()) return;
   if (!path.ends_with(".safetensors"))
     fail<UsageError>("--logits {}: is written as safetensors, so name it X.safetensors", path);
@@ -108,19 +62,68 @@ void write_logits(const std::filesystem::path& path, std::span<const float> logi
       {{"classes", nlohmann::json(dataset.classes()).dump()}, {"data", dataset.path()}});
 }
 
+// How often images of a class (row) were taken for each class (column).
+using Confusion = std::vector<std::vector<std::int64_t>>;
+
+Confusion confusion_of(std::span<const float> logits, const data::Dataset& dataset) {
+  const std::size_t classes = dataset.classes().size();
+  Confusion counts(classes, std::vector<std::int64_t>(classes));
+  for (std::size_t i = 0; i < logits.size() / classes; ++i) {
+    const auto row = logits.subspan(i * classes, classes);
+    const auto guess = static_cast<std::size_t>(std::ranges::max_element(row) - row.begin());
+    ++counts[static_cast<std::size_t>(dataset.label(i))][guess];
+  }
+  return counts;
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// The whole matrix of few classes; of many the pairs most often confused.
+void print_confusion(const Confusion& counts, const std::vector<std::string>& classes) {
+  constexpr std::size_t most_columns = 20, most_pairs = 20;
+  TextTable table{{{"class"}, {"images", true}, {"correct", true}}, {}};
+  const bool whole = classes.size() <= most_columns;
+  for (std::size_t j = 0; whole && j < classes.size(); ++j)
+    table.columns.push_back({data::printable(classes[j]), true});
+  std::vector<std::tuple<std::int64_t, std::size_t, std::size_t>> pairs;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const std::int64_t images = sum(counts[i]);
+    const double share =
+        images ? static_cast<double>(counts[i][i]) / static_cast<double>(images) : 0;
+    auto& row = table.rows.emplace_back(
+        std::vector{data::printable(classes[i]), grouped(images), images ? percent(share) : "-"});
+    for (std::size_t j = 0; j < classes.size(); ++j) {
+      if (whole) row.push_back(grouped(counts[i][j]));
+      if (i != j && counts[i][j] > 0) pairs.emplace_back(-counts[i][j], i, j);
+    }
+  }
+  fmt::print("\n{}", table.text());
+  if (whole) return;
+  std::ranges::sort(pairs);
+  fmt::print("most often confused:\n");
+  for (std::size_t k = 0; k < std::min(pairs.size(), most_pairs); ++k) {
+    const auto& [count, i, j] = pairs[k];
+    fmt::print("  {} taken for {}: {}\n", data::printable(classes[i]), data::printable(classes[j]),
+               grouped(-count));
+  }
+}
+
 struct EvalRequest {
   RunOptions options;
   SubjectRequest subject;
   std::string logits;
   std::string split = "test";
   bool check_numerics = false;
+  bool confusion = false;
   bool json = false;
 };
 
 Subject subject_of(const Parser& parser, const EvalRequest& request) {
   Subject subject(parser, request.subject, request.options,
                   {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
-                   "--check-numerics", "--no-ema", "--json"});
+                   "--check-numerics", "--no-ema", "--json", "--confusion"});
   RunOptions& options = subject.options;
   if (subject.is_run())
     locate_data(subject.config(), subject.checkpoint().string(), parser, options);
@@ -140,22 +143,31 @@ void require_normalization(RunOptions& options, const Source& source) {
   resolve_normalization(options, source, source);
 }
 
-Score score_of(Program& program, Source& source, const EvalRequest& request,
-               std::uint64_t limit_batches) {
+struct Measured {
+  Score score;
+  Confusion confusion;  // with --confusion
+};
+
+Measured measure(Program& program, Source& source, const EvalRequest& request,
+                 std::uint64_t limit_batches) {
   std::unique_ptr<Runner> runner;  // null: the usual one
   if (request.check_numerics) {
     say("{}\n", slow_check);
     runner = numerics_runner(program);
   }
-  if (request.logits.empty())
-    return evaluate(program, source.batches(), limit_batches, runner.get());
+  if (request.logits.empty() && !request.confusion)
+    return {evaluate(program, source.batches(), limit_batches, runner.get()), {}};
   LogitsKeeper keeper(source.batches(), program);
-  const Score score = evaluate(program, keeper, limit_batches, runner.get());
-  write_logits(request.logits, keeper.finish(), *source.dataset);
-  return score;
+  Measured measured{evaluate(program, keeper, limit_batches, runner.get()), {}};
+  if (!request.logits.empty()) write_logits(request.logits, keeper.finish(), *source.dataset);
+  if (request.confusion) measured.confusion = confusion_of(keeper.finish(), *source.dataset);
+  return measured;
 }
 
-void print(const EvalRequest& request, const Subject& subject, Items items, const Score& score) {
+void print(const EvalRequest& request, const Subject& subject, const Source& source,
+           const Measured& measured) {
+  const Items items = source.is_text() ? Items::tokens : Items::images;
+  const Score& score = measured.score;
   const std::string& weights = request.subject.weights.file;
   const std::string what = subject.file().string();
   if (request.json) {
@@ -167,6 +179,10 @@ void print(const EvalRequest& request, const Subject& subject, Items items, cons
                 {"accuracy", score.accuracy()},
                 {"loss", score.loss()}};
     if (items == Items::tokens) result["perplexity"] = std::exp(score.loss());
+    if (request.confusion) {
+      result["classes"] = source.dataset->classes();
+      result["confusion"] = measured.confusion;
+    }
     fmt::print("{}\n", result.dump(2));
     return;
   }
@@ -177,20 +193,23 @@ void print(const EvalRequest& request, const Subject& subject, Items items, cons
   else
     fmt::print("accuracy {} ({} of {}), loss {}\n", percent(score.accuracy()),
                grouped(score.correct), grouped(score.count), loss_text(score.loss()));
+  if (request.confusion) print_confusion(measured.confusion, source.dataset->classes());
 }
 
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
-  check_logits_path(request.logits, options);
+  check_logits_path(request.logits, request.confusion, options);
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
   if (!subject.is_run()) require_normalization(options, source);
-  if (source.is_text() && !request.logits.empty())
-    fail<UsageError>("--logits is for models of images: those of text have {} numbers per token",
-                     source.text->vocabulary);
+  if (source.is_text() && (!request.logits.empty() || request.confusion))
+    fail<UsageError>(
+        "--logits and --confusion are for models of images: those of text have {} numbers per "
+        "token",
+        source.text->vocabulary);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   pin_launching_thread(device);
@@ -198,10 +217,10 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
     say("pinned: {}\n", pinned);
   start_feeder(source, *program);
   subject.load(program->store());
-  const Score score = score_of(*program, source, request, options.limit_batches);
-  if (!std::isfinite(score.loss()))
+  const Measured measured = measure(*program, source, request, options.limit_batches);
+  if (!std::isfinite(measured.score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");
-  print(request, subject, source.is_text() ? Items::tokens : Items::images, score);
+  print(request, subject, source, measured);
   return done;
 }
 
@@ -219,6 +238,10 @@ Run declare_eval(Parser parser) {
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,
               .help = check_numerics_help});
+  parser.add(
+      {.name = "--confusion",
+       .variable = &request->confusion,
+       .help = "also print the accuracy of each class and how often it was taken for which"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
   declare_run_options(parser, request->options, eval_only);
   parser.footer(

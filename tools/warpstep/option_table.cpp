@@ -108,7 +108,9 @@ OptionGroup data_group() {
         in_train,
         Resume::at_epoch_end},
        {{.name = "--val-split",
-         .help = "text: share at the end of the tokens that is for validation, where no file is",
+         .help =
+             "share of the training data that is for validation where the data have no such part: "
+             "of text the end of the tokens, of images some of each class, chosen by --seed",
          .check = number_up_to(1, false)},
         &O::val_split,
         with_data,

@@ -157,6 +157,11 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epo
 std::filesystem::path cache_folder(const RunOptions& options);
 BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
 Optimizer optimizer_of(const RunOptions& options);
+// "sgd, lr 0.1 (one-cycle), momentum 0.9 (nesterov), weight decay 0.0005".
+std::string update_text(const RunOptions& options);
+// Those of --optimizer, --lr, --lr-schedule and --batch that are at their defaults, of which
+// `model_lr` is one: "--optimizer, --lr".
+std::string defaults_text(const RunOptions& options, double model_lr);
 UpdateOptions update_options(const RunOptions& options);
 LossOptions loss_options(const RunOptions& options, std::int64_t classes);
 // `total_steps` and `steps_per_epoch` count batches; the schedule counts updates.

@@ -130,6 +130,28 @@ UpdateOptions update_options(const RunOptions& o) {
           .average_decay = o.ema};
 }
 
+std::string update_text(const RunOptions& o) {
+  std::string text = fmt::format("{}, lr {}", o.optimizer, o.lr);
+  if (o.lr_schedule != "constant") text += fmt::format(" ({})", o.lr_schedule);
+  if (o.momentum != 0)
+    text += fmt::format(", momentum {}{}", o.momentum, o.nesterov ? " (nesterov)" : "");
+  if (o.weight_decay != 0) text += fmt::format(", weight decay {}", o.weight_decay);
+  return text;
+}
+
+std::string defaults_text(const RunOptions& o, double model_lr) {
+  static const RunOptions defaults;
+  std::string text;
+  const auto add = [&](const char* name, bool is_default) {
+    if (is_default) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  };
+  add("--optimizer", o.optimizer == defaults.optimizer);
+  add("--lr", o.lr == model_lr);
+  add("--lr-schedule", o.lr_schedule == defaults.lr_schedule);
+  add("--batch", o.batch == defaults.batch);
+  return text;
+}
+
 Optimizer optimizer_of(const RunOptions& o) {
   Optimizer optimizer{.momentum = o.momentum,
                       .nesterov = o.nesterov,

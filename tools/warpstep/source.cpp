@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "data/formats/cached.h"
+#include "data/formats/part.h"
 #include "data/io/file.h"
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "data/transforms/statistics.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
@@ -131,11 +133,17 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
 // What a model of images would ignore.
 void refuse_text_options(const RunOptions& options, const models::Model& model) {
   models::resolve_settings(model, options.model_option);
-  const char* given = options.sequence > 0     ? "--sequence"
-                      : options.val_split >= 0 ? "--val-split"
-                                               : nullptr;
-  if (given)
-    fail<UsageError>("{} is for models of text, and {} is one of images", given, model.name);
+  if (options.sequence > 0)
+    fail<UsageError>("--sequence is for models of text, and {} is one of images", model.name);
+}
+
+std::shared_ptr<const data::Dataset> open_images(const RunOptions& options, data::Split split) {
+  const data::OpenOptions open{.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
+                               .memory_bytes = parse_bytes(options.memory)};
+  if (options.val_split < 0 || data::has_split(options.data, data::Split::test))
+    return data::open(options.data, split, open);
+  return data::open_part(data::open(options.data, data::Split::train, open), split,
+                         {.share = options.val_split, .seed = options.seed});
 }
 
 }  // namespace
@@ -144,11 +152,14 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
                    data::Split as) {
   if (model.is_text()) return open_text(options, model, split, as);
   refuse_text_options(options, model);
+  return source_of(options, model, open_images(options, split), as);
+}
+
+Source source_of(const RunOptions& options, const models::Model& model,
+                 std::shared_ptr<const data::Dataset> images, data::Split as) {
   Source source;
   source.recipe = recipe_of(options, model, as);
-  source.dataset = data::open(options.data, split,
-                              {.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
-                               .memory_bytes = parse_bytes(options.memory)});
+  source.dataset = std::move(images);
   source.read = source.dataset;
   data::Scratch scratch;
   source.encoding = source.dataset->fetch(0, scratch).encoding;
@@ -312,6 +323,15 @@ std::string describe(const Source& source) {
   return fmt::format("{}, {} ({}){}, at most {}", source.dataset->kind(),
                      data::name(source.tier.tier), source.tier.why,
                      recipe.empty() ? "" : ", " + recipe, source.loader->memory().text());
+}
+
+std::string passed_over_text(const Source& source) {
+  if (source.is_text()) return {};
+  const std::vector<std::string> names = source.dataset->passed_over();
+  if (names.empty()) return {};
+  return fmt::format("{} of the training data passed over: {}",
+                     warpstep::counted(static_cast<double>(names.size()), "file"),
+                     data::first_few(names));
 }
 
 std::string diagnosis(const Source& source) {

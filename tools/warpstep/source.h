@@ -41,10 +41,15 @@ struct Source {
   std::uint64_t size() const { return is_text() ? tokens.size() : dataset->size(); }
 };
 
-// Opens a split. The recipe is the options' or `model`'s: that of the split `as`, which for test is
+// Opens a split; of images without a test part, --val-split takes one from the training images. The
+// recipe is the options' or `model`'s: that of the split `as`, which for test is
 // without chance.
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as);
+
+// The same of images that are no split of the run's data.
+Source source_of(const RunOptions& options, const models::Model& model,
+                 std::shared_ptr<const data::Dataset> images, data::Split as);
 
 // Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test);
@@ -66,6 +71,8 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
 
 // One line: where the images are, and the most memory for loading.
 std::string describe(const Source& source);
+// "2 files of the training data passed over: README.txt, Thumbs.db"; empty if none were.
+std::string passed_over_text(const Source& source);
 // One line on how loading went.
 std::string diagnosis(const Source& source);
 

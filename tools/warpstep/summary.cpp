@@ -183,10 +183,10 @@ void print_speed(const Json& summary) {
 
 void print_summary(const Json& summary, const RunOptions& options,
                    const std::filesystem::path& run) {
-  print_result("\n{} on {}: {}, {}, {}\n", options.model, options.data,
+  print_result("\n{} on {}: {}, {}, {} ({})\n", options.model, options.data,
                counted(summary.at("epochs").get<std::int64_t>(), "epoch"),
                counted(summary.at("steps").get<std::int64_t>(), "step"),
-               summary.at("outcome").get<std::string>());
+               summary.at("outcome").get<std::string>(), update_text(options));
   if (summary.contains("test") && summary["test"].contains("tokens"))
     print_result("  loss       {} on {} validation tokens (perplexity {:.4g})\n",
                  loss_text(summary["test"]["loss"].get<double>()),

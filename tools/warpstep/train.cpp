@@ -107,6 +107,14 @@ const record::Name start_name{"start"}, device_name{"device"}, indexing_name{"da
     statistics_name{"statistics"}, loader_name{"loader start"}, program_name{"program"},
     set_up_name{"set-up"};
 
+// Of two test parts, one would be ignored in silence.
+void refuse_second_split(const RunOptions& options, const models::Model& model) {
+  if (model.is_text() || options.val_split < 0 || !data::has_split(options.data, data::Split::test))
+    return;
+  fail<UsageError>("--val-split: {} has a test part of its own; leave the option out",
+                   options.data);
+}
+
 Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
   Job job;
   const models::Model& model = models::find(options.model);
@@ -118,6 +126,7 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   timed(device_name, [&] { job.device = open_device(options); });
   const std::uint64_t free = free_bytes(*job.device.backend);
   timed(indexing_name, [&] {
+    refuse_second_split(options, model);
     job.training = open_source(options, model, data::Split::train, data::Split::train);
     job.test = open_source(options, model, data::Split::test, data::Split::test);
     job.data = data_json(options, job.training, job.test);
@@ -168,11 +177,16 @@ void announce(const Job& job) {
                          : "test images of " + training.dataset->image_shape().text());
   if (training.is_text())
     for (const std::string& warning : training.text->warnings) say("{}\n", warning);
+  const std::string defaults =
+      defaults_text(job.options, models::find(job.options.model).learning_rate);
+  say("optimiser: {}, batch {}{}\n", update_text(job.options), job.options.batch,
+      defaults.empty() ? "" : "; at their defaults: " + defaults);
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
   if (const std::string pinned = job.device.pinning.text(); !pinned.empty())
     say("pinned: {}\n", pinned);
   say("data: {}\n", describe(job.training));
+  if (const std::string others = passed_over_text(training); !others.empty()) say("{}\n", others);
   if (!job.options.recompute.empty())
     say("{}\n", recompute_line(job.options, job.training, *job.step));
 }

@@ -1,0 +1,21 @@
+# `cpack`: warpstep-VERSION-Linux-ARCH.tar.gz, which runs from any folder, and a .deb with its dependencies; the libraries
+# of the distribution are not in them. `cpack -G DEB` makes one of the two.
+if(NOT WARPSTEP_SANITIZE)
+  set(CPACK_PACKAGE_NAME warpstep)
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+  set(CPACK_PACKAGE_CONTACT "the authors of Warpstep")
+  set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
+  set(CPACK_PACKAGE_FILE_NAME "warpstep-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}")
+  set(CPACK_PACKAGE_CHECKSUM SHA256)
+  set(CPACK_GENERATOR "TGZ;DEB")
+  set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_THREADS 0)
+  set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};Unspecified;/")
+  # Depends: on the packages of the libraries that the programs need, found by dpkg-shlibdeps.
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  include(CPack)
+endif()

@@ -1,0 +1,26 @@
+// Image files without labels, from anywhere: what a trained model is asked about.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/dataset.h"
+
+namespace warpstep::data {
+
+struct FoundFiles {
+  std::vector<std::string> images;       // folders' in the order of their names
+  std::vector<std::string> passed_over;  // files in folders that are not .png, .jpg or .jpeg
+};
+
+// The files in `paths` and below the folders in it. Throws DataError for a path that does not
+// exist, and if there is no image.
+FoundFiles find_images(const std::vector<std::string>& paths);
+
+// The images of these files; each has label 0. `shape` [height, width, channels] and `classes` are
+// those of the set that the model was trained on.
+std::unique_ptr<Dataset> open_files(std::vector<std::string> files, const Shape& shape,
+                                    std::vector<std::string> classes);
+
+}  // namespace warpstep::data

@@ -1,0 +1,130 @@
+// What comes after training: finding a run and using its model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/system/program.h"
+#include "tests/system/sets.h"
+
+namespace warpstep::system_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Models, AreListedWithTheirSizes) {
+  const Ended ended = run({"models"});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.out, AllOf(testing::ContainsRegex("cifar10cnn +4,311,754 +32x32x3 +0.0001"),
+                               testing::ContainsRegex("gpt2 +124,439,808 +1024 tokens"),
+                               HasSubstr("gpt2-nano: --model-option NAME=VALUE with")));
+  const Json json = Json::parse(run({"models", "--json"}).out);
+  EXPECT_EQ(json[0]["parameters"], 4311754);
+}
+
+class Runs : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_set(data_);
+    for (const char* lr : {"1e-2", "1e-3"}) {
+      auto arguments = short_run(data_, folder_ / "runs/lr" + lr);
+      *std::find(arguments.begin(), arguments.end(), "1e-3") = lr;
+      const Ended ended = run(arguments);
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    }
+  }
+  TemporaryFolder folder_;
+  std::string data_ = folder_ / "data";
+};
+
+TEST_F(Runs, AreATableOfWhatDiffers) {
+  const std::string runs = folder_ / "runs";
+  const Json all = Json::parse(run({"runs", runs, "--json", "--sort", "lr"}).out);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["settings"], Json({{"lr", 1e-3}}));
+  EXPECT_EQ(all[1]["settings"], Json({{"lr", 1e-2}}));
+  for (const Json& one : all) {
+    const Json summary = read_json(one["run"].get<std::string>() + "/summary.json");
+    EXPECT_EQ(one["best"]["accuracy"], summary["best"]["accuracy"]);
+    EXPECT_EQ(one["steps"], summary["steps"]);
+    EXPECT_GE(one["seconds"].get<double>(), 0);
+  }
+  EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.010"}).out).size(), 1U);
+  EXPECT_THAT(run({"runs", runs, "--csv"}).out,
+              AllOf(HasSubstr("run,model,data,lr,accuracy,loss,steps,seconds,outcome\r\n"),
+                    HasSubstr(",finished\r\n")));
+  EXPECT_THAT(run({"runs", runs}).out, testing::ContainsRegex("run +model +data +lr +best"));
+  EXPECT_THAT(run({"runs", runs, "--sort", "learning"}).err,
+              HasSubstr("--sort: no column or option is called 'learning'"));
+}
+
+TEST_F(Runs, PredictAsTheyEvaluate) {
+  const std::string best = folder_ / "runs/lr1e-2";
+  const Ended ended = run({"predict", best, data_ + "/train", "--top", "2", "--json"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("1 file passed over"));  // labels.pkl
+  const Json predictions = Json::parse(ended.out);
+  std::int64_t correct = 0;
+  for (const Json& one : predictions) {
+    const std::string file = one["file"];
+    const int index = std::stoi(file.substr(file.rfind('/') + 1));
+    correct += std::to_string(index * set_classes / 192) == one["label"];
+    EXPECT_EQ(one["top"].size(), 2U);
+    EXPECT_GE(one["top"][0]["probability"], one["top"][1]["probability"]);
+  }
+  const Ended measured = run({"eval", best, "--checkpoint", "best", "--split", "train", "--json"});
+  EXPECT_EQ(correct, Json::parse(measured.out)["correct"]);
+  const Ended confused =
+      run({"eval", best, "--checkpoint", "best", "--split", "train", "--confusion", "--json"});
+  std::int64_t images = 0, diagonal = 0;
+  const Json matrix = Json::parse(confused.out)["confusion"];
+  for (std::size_t i = 0; i < matrix.size(); ++i)
+    for (std::size_t j = 0; j < matrix.size(); ++j) {
+      images += matrix[i][j].get<std::int64_t>();
+      diagonal += i == j ? matrix[i][j].get<std::int64_t>() : 0;
+    }
+  EXPECT_EQ(images, 192);
+  EXPECT_EQ(diagonal, correct);
+  EXPECT_THAT(run({"eval", best, "--confusion"}).out,
+              testing::ContainsRegex("class +images +correct +0 +1 +2\n0 +22 +[0-9.]+ %"));
+  EXPECT_THAT(run({"predict", best, predictions[0]["file"]}).out,
+              testing::ContainsRegex("label.*\n.*[.]png +[0-2] +[0-9.]+ %\n"));
+  EXPECT_THAT(run({"predict", best, folder_.path() + "/none.png"}).err,
+              HasSubstr("none.png: there is no such file or folder"));
+}
+
+TEST_F(Runs, AreRepeatedFromTheirConfig) {
+  const std::string first = folder_ / "runs/lr1e-2", again = folder_ / "again";
+  const Ended ended =
+      run({"train", "--config", first + "/config.json", "--out", again, "--log-every", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(tensors(checkpoints(again).back()), tensors(checkpoints(first).back()));
+  EXPECT_EQ(read_json(again + "/config.json")["options"]["log_every"], 2);
+  put(folder_ / "other.json", std::string("{\"lr\": 1}"));
+  EXPECT_THAT(run({"train", "mlp", "--config", folder_ / "other.json"}).err,
+              HasSubstr("it is not the config.json of a run"));
+}
+
+TEST(ValSplit, TrainsAFolderWithoutTestImages) {
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", out = folder / "run";
+  make_set(data);
+  EXPECT_THAT(run(with(short_run(data, out), "--val-split", "0.1")).err,
+              HasSubstr("--val-split: " + data + " has a test part of its own"));
+  std::filesystem::remove_all(data + "/test");
+  put(data + "/train/README.md", std::string("x"));
+  const Ended ended = run(with(short_run(data, out), "--val-split", "0.1"));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("174 training and 18 test images"),
+                               HasSubstr("1 file of the training data passed over: README.md")));
+  const Json measured = Json::parse(run({"eval", out, "--json"}).out);
+  EXPECT_EQ(measured["images"], 18);
+  EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);
+  EXPECT_THAT(run({"train", "--resume", out, "--epochs", "3", "--val-split", "0.2"}).err,
+              HasSubstr("data"));
+}
+
+}  // namespace
+}  // namespace warpstep::system_test

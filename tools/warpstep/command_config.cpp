@@ -1,0 +1,121 @@
+#include "tools/warpstep/command_config.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/core/error.h"
+#include "engine/core/json_text.h"
+#include "engine/core/text.h"
+
+namespace warpstep::tools {
+
+const CLI::App& innermost(const CLI::App& app) {
+  const auto given = app.get_subcommands();
+  return given.empty() ? app : innermost(*given.back());
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return names;
+}
+
+namespace {
+
+using ConfigJson = nlohmann::ordered_json;
+
+std::string read_small(std::istream& input) {
+  // CLI11's time grows with the square of a line's length.
+  constexpr std::streamsize most = 1 << 16;
+  std::string text(most + 1, '\0');
+  input.read(text.data(), most + 1);
+  if (input.gcount() > most)
+    fail<UsageError>("--config: the file has more than {} bytes; a file of options is small", most);
+  text.resize(static_cast<std::size_t>(input.gcount()));
+  return text;
+}
+
+std::string typed(const ConfigJson& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// What config.json writes for an option that has no value: it cannot be typed.
+bool is_unset(const ConfigJson& value) {
+  return value.is_null() || value.is_object() || (value.is_array() && value.empty()) ||
+         (value.is_number() && value < 0) || value == "";
+}
+
+// The options of a run. A relative folder of data was the run's: its absolute path is used.
+std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
+  const ConfigJson config = parse_json<ConfigJson>(text);
+  if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
+    fail<UsageError>(
+        "--config: the file begins as JSON, but it is not the config.json of a run, with an object "
+        "'options'; other files of options are TOML: batch = 64");
+  std::vector<CLI::ConfigItem> items;
+  for (const auto& [key, stored] : config["options"].items()) {
+    if (key == "out" || is_unset(stored)) continue;
+    CLI::ConfigItem item;
+    item.name = key;
+    std::replace(item.name.begin(), item.name.end(), '_', '-');
+    ConfigJson value = stored;
+    if (key == "data" && config.contains("data") && config["data"].is_object())
+      value = config["data"].value("folder", stored);
+    if (value.is_array())
+      for (const ConfigJson& element : value) item.inputs.push_back(typed(element));
+    else
+      item.inputs.push_back(typed(value));
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  explicit ConfigFile(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const CLI::App& command = innermost(app_);
+    std::vector<std::string> known = option_names(command);
+    for (const CLI::Option* option : command.get_options())
+      if (option->get_positional()) known.push_back(option->get_single_name());
+    const std::string text = read_small(input);
+    const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
+                         text[text.find_first_not_of(" \t\r\n")] == '{';
+    std::istringstream small(text);
+    std::vector<CLI::ConfigItem> read =
+        is_json ? items_of_run(text) : CLI::ConfigTOML::from_config(small);
+    const auto is_known = [&](const CLI::ConfigItem& item) {
+      return std::find(known.begin(), known.end(), item.name) != known.end() &&
+             item.name != "config" && item.name != "help";
+    };
+    if (is_json)  // eval has fewer options than train
+      std::erase_if(read, [&](const CLI::ConfigItem& item) { return !is_known(item); });
+    for (CLI::ConfigItem& item : read) {
+      if (!item.parents.empty())
+        fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
+                         item.parents[0]);
+      if (!is_known(item))
+        fail<UsageError>("--config: unknown key {}{}", item.name, suggestion(item.name, known));
+      for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
+        item.parents.insert(item.parents.begin(), app->get_name());
+    }
+    return read;
+  }
+
+ private:
+  const CLI::App& app_;
+};
+
+}  // namespace
+
+std::shared_ptr<CLI::Config> config_reader(const CLI::App& program) {
+  return std::make_shared<ConfigFile>(program);
+}
+
+}  // namespace warpstep::tools

@@ -1,0 +1,25 @@
+// --config FILE: options from a file, and what command.cpp shares with its reader.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Config;
+}  // namespace CLI
+
+namespace warpstep::tools {
+
+// The innermost subcommand that was given.
+const CLI::App& innermost(const CLI::App& app);
+// Long names of the options, without dashes.
+std::vector<std::string> option_names(const CLI::App& app);
+
+// Reads TOML for the subcommand that was given: an unknown key is an error, not an extra. Also
+// reads a run's config.json: the options in it that the subcommand has, but --out, whose folder is
+// that run's. UsageError names what is wrong.
+std::shared_ptr<CLI::Config> config_reader(const CLI::App& program);
+
+}  // namespace warpstep::tools

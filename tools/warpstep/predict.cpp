@@ -1,0 +1,220 @@
+// warpstep predict: the classes of images by a trained run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "data/formats/files.h"
+#include "engine/core/error.h"
+#include "engine/run/evaluate.h"
+#include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/command.h"
+#include "tools/warpstep/logits.h"
+#include "tools/warpstep/options.h"
+#include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
+#include "tools/warpstep/session.h"
+#include "tools/warpstep/source.h"
+#include "tools/warpstep/subject.h"
+#include "tools/warpstep/text_table.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct PredictRequest {
+  RunOptions options;
+  std::string run;
+  std::string checkpoint = "best";
+  bool raw_weights = false;
+  std::vector<std::string> files;
+  int top = 1;
+  bool json = false;
+};
+
+struct Guess {
+  std::size_t label = 0;
+  double probability = 0;
+};
+
+// The most probable `top` classes of one row of logits: its softmax, most probable first.
+std::vector<Guess> guesses(std::span<const float> logits, int top) {
+  const double highest = *std::ranges::max_element(logits);
+  std::vector<Guess> all(logits.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    all[i] = {i, std::exp(logits[i] - highest)};
+    sum += all[i].probability;
+  }
+  for (Guess& guess : all) guess.probability /= sum;
+  std::ranges::stable_sort(all, std::ranges::greater(), &Guess::probability);
+  all.resize(std::min(all.size(), static_cast<std::size_t>(top)));
+  return all;
+}
+
+// What the run was trained on, from its config.json.
+struct TrainedOn {
+  Shape shape;
+  std::vector<std::string> classes;
+};
+
+TrainedOn trained_on(const Subject& subject) try {
+  const Json& data = subject.config().at("data");
+  TrainedOn result{.classes = data.at("classes").get<std::vector<std::string>>()};
+  const auto text = data.at("image_shape").get<std::string>();  // "32x32x3"
+  std::array<std::int64_t, 3> sides{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (std::int64_t& side : sides) {
+    const auto [next, error] = std::from_chars(at, end, side);
+    if (error != std::errc() || side < 1 || side > data::max_image_side)
+      fail<DataError>("{}: its configuration is broken: images of {}",
+                      subject.checkpoint().string(), text);
+    at = next == end ? end : next + 1;
+  }
+  result.shape = Shape{sides[0], sides[1], sides[2]};
+  if (result.classes.empty())
+    fail<DataError>("{}: its configuration is broken: no classes", subject.checkpoint().string());
+  return result;
+} catch (const Json::exception& error) {
+  fail<DataError>("{}: its configuration is broken: {}", subject.checkpoint().string(),
+                  error.what());
+}
+
+SubjectRequest subject_request(const Parser& parser, const PredictRequest& request) {
+  SubjectRequest subject;
+  subject.run = request.run;
+  subject.raw_weights = request.raw_weights;
+  const bool has_best = fs::exists(fs::path(request.run) / best_name);
+  subject.checkpoint =
+      parser.given("--checkpoint") || has_best ? request.checkpoint : std::string("last");
+  return subject;
+}
+
+// [files, classes]
+std::vector<float> logits_of(Subject& subject, const std::vector<std::string>& files) {
+  RunOptions& options = subject.options;
+  const TrainedOn trained = trained_on(subject);
+  const models::Model& model = models::find(options.model);
+  options.batch = std::min(options.batch, static_cast<std::int64_t>(files.size()));
+  options.tier = "decoded";  // each image is used once
+  options.data_errors = "fail";
+  const Device device = open_device(options);
+  std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
+  Source source = source_of(options, model, data::open_files(files, trained.shape, trained.classes),
+                            data::Split::test);
+  start_loader(source, options, data::Split::test, device.backend, 1);
+  program = evaluation_program(options, source, device.backend, nullptr);
+  pin_launching_thread(device);
+  start_feeder(source, *program);
+  subject.load(program->store());
+  LogitsKeeper keeper(source.batches(), *program);
+  evaluate(*program, keeper);
+  const std::span<const float> logits = keeper.finish();
+  return {logits.begin(), logits.end()};
+}
+
+void print_json(const std::vector<std::string>& files, const std::vector<std::string>& classes,
+                const std::vector<std::vector<Guess>>& found) {
+  Json all = Json::array();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    Json top = Json::array();
+    for (const Guess& guess : found[i])
+      top.push_back({{"label", classes[guess.label]}, {"probability", guess.probability}});
+    all.push_back({{"file", files[i]},
+                   {"label", classes[found[i][0].label]},
+                   {"probability", found[i][0].probability},
+                   {"top", std::move(top)}});
+  }
+  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_table(const std::vector<std::string>& files, const std::vector<std::string>& classes,
+                 const std::vector<std::vector<Guess>>& found) {
+  TextTable table{{{"file"}}, {}};
+  for (std::size_t k = 0; k < found[0].size(); ++k) {
+    table.columns.push_back({k == 0 ? "label" : fmt::format("choice {}", k + 1)});
+    table.columns.push_back({"", true});
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::vector<std::string>& row = table.rows.emplace_back(std::vector{files[i]});
+    for (const Guess& guess : found[i]) {
+      row.push_back(classes[guess.label]);
+      row.push_back(percent(guess.probability));
+    }
+  }
+  fmt::print("{}", table.text());
+}
+
+int predict(const Parser& parser, const PredictRequest& request) {
+  Subject subject(parser, subject_request(parser, request), request.options,
+                  {"run", "files", "--checkpoint", "--no-ema", "--top", "--json"});
+  if (!subject.is_run())
+    fail<UsageError>("{} is a model, not a run, and a run has the names of the classes",
+                     request.run);
+  if (models::find(subject.options.model).is_text())
+    fail<UsageError>(
+        "{} is a model of text, and predict is for images: `warpstep sample {} --prompt TEXT` "
+        "continues a text, and `warpstep eval {}` measures its loss",
+        subject.options.model, request.run, request.run);
+  const data::FoundFiles found = data::find_images(request.files);
+  if (!found.passed_over.empty())
+    say("{} passed over, not .png, .jpg or .jpeg: {}\n",
+        counted(static_cast<std::int64_t>(found.passed_over.size()), "file"),
+        data::first_few(found.passed_over));
+  const std::vector<float> logits = logits_of(subject, found.images);
+  const std::vector<std::string> classes = trained_on(subject).classes;
+  std::vector<std::vector<Guess>> all;
+  for (std::size_t i = 0; i < found.images.size(); ++i)
+    all.push_back(
+        guesses(std::span(logits).subspan(i * classes.size(), classes.size()), request.top));
+  (request.json ? print_json : print_table)(found.images, classes, all);
+  return done;
+}
+
+Run declare_predict(Parser parser) {
+  auto request = std::make_shared<PredictRequest>();
+  parser.add({.name = "run",
+              .variable = &request->run,
+              .help = "run directory, or a checkpoint of one",
+              .required = true});
+  parser.add({.name = "files",
+              .variable = &request->files,
+              .help = "images, and folders of images at any depth",
+              .type = "FILES",
+              .required = true});
+  parser.add({.name = "--checkpoint",
+              .variable = &request->checkpoint,
+              .help = "checkpoint of the run directory: best, last or a file"});
+  parser.add({.name = "--no-ema",
+              .variable = &request->raw_weights,
+              .help = "use the weights themselves even if the checkpoint has their average"});
+  parser.add({.name = "--top",
+              .variable = &request->top,
+              .help = "number of classes to print, the most probable first",
+              .check = in_range(1, 65536)});
+  parser.add({.name = "--eval-transforms",
+              .variable = &request->options.eval_transforms,
+              .help = "transforms of the images, in place of the run's",
+              .check = parsed_by(check_transforms)});
+  parser.add({.name = "--json", .variable = &request->json, .help = "print a JSON array"});
+  declare_run_options(parser, request->options, sample_only);
+  parser.footer(
+      "Labels and images are those of the run: its class names, its evaluation transforms.\n"
+      "Examples:\n  warpstep predict runs/first photo.jpg holiday/ --top 3\n"
+      "  warpstep predict runs/first holiday/ --json");
+  return [parser, request] { return predict(parser, *request); };
+}
+
+const Command predict_command("predict", "the classes of images, by a trained run",
+                              declare_predict);
+
+}  // namespace
+}  // namespace warpstep::tools

@@ -1,0 +1,40 @@
+#include "tools/warpstep/text_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace warpstep::tools {
+namespace {
+
+// Columns of a terminal, for UTF-8: the bytes that do not continue a character.
+std::size_t characters(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
+
+}  // namespace
+
+std::string TextTable::text() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    widths.push_back(characters(columns[i].heading));
+    for (const auto& row : rows) widths[i] = std::max(widths[i], characters(row[i]));
+  }
+  std::string text;
+  const auto add = [&](const auto& cell_of) {
+    std::string line;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const std::string& cell = cell_of(i);
+      const std::string space(widths[i] - characters(cell), ' ');
+      line += (i ? "  " : "") + (columns[i].right ? space + cell : cell + space);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  };
+  add([&](std::size_t i) -> const std::string& { return columns[i].heading; });
+  for (const auto& row : rows) add([&](std::size_t i) -> const std::string& { return row[i]; });
+  return text;
+}
+
+}  // namespace warpstep::tools

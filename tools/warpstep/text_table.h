@@ -1,0 +1,21 @@
+// Tables of text on stdout, where profiler::Table has no unit for a cell.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace warpstep::tools {
+
+struct TextTable {
+  struct Column {
+    std::string heading;
+    bool right = false;  // numbers
+  };
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;  // one cell per column
+
+  // Two spaces between columns, as wide as their longest cells; the last is not padded.
+  std::string text() const;
+};
+
+}  // namespace warpstep::tools

@@ -229,6 +229,20 @@ void Loader::release_old_batches() {
   }
 }
 
+std::span<std::byte> Loader::exchange(std::span<std::byte> other) {
+  if (options_.hold != 1 || oldest_held_ + 1 != next_)
+    fail<UsageError>(
+        "the memory of a batch is exchanged once, right after next(), and with hold 1");
+  Slot& slot = slot_of(oldest_held_);
+  if (other.size() != slot.bytes.size())
+    fail<UsageError>("a batch has {} bytes of memory: it cannot be exchanged for {}",
+                     slot.bytes.size(), other.size());
+  const std::span<std::byte> given = std::exchange(slot.bytes, other);
+  slot.bad.clear();
+  ring_->release(oldest_held_++);
+  return given;
+}
+
 // How long it slept; reads no clock when the batch is ready.
 std::uint64_t Loader::wait_for(std::uint64_t batch) const {
   if (ring_->ready(batch)) return 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,6 +99,12 @@ class Loader : public BatchSource {
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
   void seek(Position position) override;
+  // Whether next() would return at once. For the thread that calls next().
+  bool ready() const { return ring_->ready(next_); }
+  // Gives away the memory of the batch that next() just returned, which stays as it is, in exchange
+  // for `other`, of as many bytes and aligned alike, which the workers fill instead. At most once
+  // per batch, and with hold 1 only.
+  std::span<std::byte> exchange(std::span<std::byte> other);
 
   int workers() const { return static_cast<int>(states_.size()); }  // at most
   const MemoryBound& memory() const { return memory_bound_; }

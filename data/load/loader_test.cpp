@@ -261,6 +261,30 @@ TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
   EXPECT_EQ(memory.held, 0U);
 }
 
+TEST(Loader, GivesBatchesAwayWithTheirMemory) {
+  const auto dataset = std::make_shared<Uneven>(53);
+  Loader reference(dataset, options(8, 1));
+  const auto expected = hashes(reference, 30);
+  std::vector<std::vector<std::byte>> others;  // must outlive the loader
+  std::vector<std::pair<Batch, std::uint64_t>> kept;
+  Loader loader(dataset, options(8, 4, 2));
+  for (int i = 0; i < 30; ++i) {
+    const Batch batch = loader.next();
+    others.emplace_back(batch.slot.size());
+    const std::span<std::byte> given = loader.exchange(others.back());
+    EXPECT_EQ(given.data(), batch.slot.data());
+    kept.emplace_back(batch, hash_of(batch));
+  }
+  // Workers have written later batches, but not here.
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i].second, expected[i]);
+    EXPECT_EQ(hash_of(kept[i].first), expected[i]);
+  }
+  EXPECT_THAT(message_of<UsageError>([&] { loader.exchange(others.front()); }), HasSubstr("once"));
+  loader.next();
+  EXPECT_THAT(message_of<UsageError>([&] { loader.exchange({}); }), HasSubstr("exchanged for 0"));
+}
+
 TEST(Loader, RecordsWhenBatchesWereMade) {
   Loader loader(std::make_shared<Uneven>(16), options(4, 2));
   for (int i = 0; i < 300; ++i) loader.next();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "data/load/loader.h"
+#include "engine/core/clock.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
 
@@ -283,6 +284,24 @@ TEST(Loader, GivesBatchesAwayWithTheirMemory) {
   EXPECT_THAT(message_of<UsageError>([&] { loader.exchange(others.front()); }), HasSubstr("once"));
   loader.next();
   EXPECT_THAT(message_of<UsageError>([&] { loader.exchange({}); }), HasSubstr("exchanged for 0"));
+}
+
+TEST(Loader, CountsTheWaitForAReadyBatch) {
+  Loader loader(std::make_shared<Uneven>(53), options(8, 1));
+  std::uint64_t waited = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t begin = now_ns();
+    const bool was_ready = loader.ready_within(std::chrono::nanoseconds(1));
+    while (!loader.ready_within(std::chrono::seconds(1))) {
+    }
+    const std::uint64_t most = now_ns() - begin;
+    const std::uint64_t counted = loader.next().wait_ns;
+    EXPECT_LE(counted, most);
+    EXPECT_TRUE(was_ready || counted > 0);
+    waited += counted;
+  }
+  EXPECT_GT(waited, 0U);
+  EXPECT_EQ(loader.stats().trainer_wait_ns, waited);
 }
 
 TEST(Loader, RecordsWhenBatchesWereMade) {

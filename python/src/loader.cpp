@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "data/formats/cached.h"
@@ -21,8 +20,6 @@ namespace nb = nanobind;
 
 namespace {
 
-// Workers run on while the consumer sleeps, so a long pause costs latency but no throughput.
-constexpr std::chrono::microseconds shortest_pause{20}, longest_pause{500};
 constexpr std::chrono::milliseconds signals_every{20};
 
 data::Shuffle shuffle_of(const std::string& text) {
@@ -132,19 +129,11 @@ data::Loader& Batches::open() const {
 }
 
 void Batches::wait() {
-  using Clock = std::chrono::steady_clock;
   for (;;) {
     {
       const nb::gil_scoped_release unlocked;
-      const Clock::time_point until = Clock::now() + signals_every;
-      for (auto pause = shortest_pause; Clock::now() < until;
-           pause = std::min(2 * pause, longest_pause)) {
-        {
-          const std::lock_guard lock(mutex_);
-          if (!loader_ || loader_->ready()) return;
-        }
-        std::this_thread::sleep_for(pause);
-      }
+      const std::lock_guard lock(mutex_);
+      if (!loader_ || loader_->ready_within(signals_every)) return;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }

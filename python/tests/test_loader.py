@@ -172,6 +172,8 @@ def test_signals_end_a_wait_and_other_threads_run(arrays):
         with pytest.raises(_Interrupted):
             next(iter(slow))
         assert slow.position == (0, 0)  # the batch is not lost
+        next(iter(slow))
+        assert slow.stats()["waited_s"] > 0.02
     finally:
         ended.set()
         thread.join()

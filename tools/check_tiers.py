@@ -54,6 +54,7 @@ TIERS = [
     Tier("plans", ("plans",), optional=True),
     Tier("gpu", ("gpu",), optional=True),
     Tier("example", ("example",)),
+    Tier("python", ("python",)),
     Tier("asan", ("host",), "asan", SANITIZED),
     # LeakSanitizer's own tracer crashes on libgomp's idle threads; code that can leak is tested in the host tier too.
     Tier("asan-cpu", ("cpu",), "asan", SANITIZED, environment={"ASAN_OPTIONS": "detect_leaks=0"}),

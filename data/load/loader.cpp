@@ -206,7 +206,7 @@ const Batch& Loader::next() {
   const std::uint32_t ready =
       ring_->ready_count() - static_cast<std::uint32_t>(next_ - oldest_held_);
   record::mark(depth_name_, ready);
-  const std::uint64_t wait_ns = wait_for(next_);
+  const std::uint64_t wait_ns = wait_for(next_) + std::exchange(waited_ns_, 0);
   const Slot& slot = slot_of(next_);
   accept(slot);
   note_taken(slot, wait_ns, ready);
@@ -227,6 +227,32 @@ void Loader::release_old_batches() {
     slot_of(oldest_held_).bad.clear();
     ring_->release(oldest_held_);
   }
+}
+
+bool Loader::ready_within(std::chrono::nanoseconds longest) {
+  constexpr std::chrono::microseconds first_pause{20}, longest_pause{500};
+  if (ring_->ready(next_)) return true;
+  const std::uint64_t begin = now_ns();
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(longest.count());
+  for (auto pause = first_pause; !ring_->ready(next_) && now_ns() < end;
+       pause = std::min(2 * pause, longest_pause))
+    std::this_thread::sleep_for(pause);
+  waited_ns_ += now_ns() - begin;
+  return ring_->ready(next_);
+}
+
+std::span<std::byte> Loader::exchange(std::span<std::byte> other) {
+  if (options_.hold != 1 || oldest_held_ + 1 != next_)
+    fail<UsageError>(
+        "the memory of a batch is exchanged once, right after next(), and with hold 1");
+  Slot& slot = slot_of(oldest_held_);
+  if (other.size() != slot.bytes.size())
+    fail<UsageError>("a batch has {} bytes of memory: it cannot be exchanged for {}",
+                     slot.bytes.size(), other.size());
+  const std::span<std::byte> given = std::exchange(slot.bytes, other);
+  slot.bad.clear();
+  ring_->release(oldest_held_++);
+  return given;
 }
 
 // How long it slept; reads no clock when the batch is ready.
@@ -262,6 +288,7 @@ void Loader::seek(Position position) {
   // A thread starts in about 20 us: cheaper than cancelling the claims that workers hold.
   stop();
   next_ = oldest_held_ = batch;
+  waited_ns_ = 0;
   start(batch);
 }
 

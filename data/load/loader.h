@@ -2,11 +2,13 @@
 // reads; next() returns them in order. Its statistics say which side waits, and why.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,6 +100,14 @@ class Loader : public BatchSource {
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
   void seek(Position position) override;
+  // Whether next() would return at once; sleeps for it, at most this long, in short pieces: unlike
+  // next() for threads that must look after something else as well. The workers continue meanwhile.
+  // next() adds the time to that of its own wait.
+  bool ready_within(std::chrono::nanoseconds longest);
+  // Gives away the memory of the batch that next() just returned, which stays as it is, in exchange
+  // for `other`, of as many bytes and aligned alike, which the workers fill instead. At most once
+  // per batch, and with hold 1 only.
+  std::span<std::byte> exchange(std::span<std::byte> other);
 
   int workers() const { return static_cast<int>(states_.size()); }  // at most
   const MemoryBound& memory() const { return memory_bound_; }
@@ -145,6 +155,7 @@ class Loader : public BatchSource {
   std::vector<std::thread> threads_;
 
   std::uint64_t next_ = 0;         // the batch that next() will return
+  std::uint64_t waited_ns_ = 0;    // for that batch, in ready_within()
   std::uint64_t oldest_held_ = 0;  // the trainer may still read the batches [oldest_held_, next_)
   Batch batch_;
   Tuner tuner_;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "data/load/loader.h"
+#include "engine/core/clock.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
 
@@ -259,6 +260,48 @@ TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
     loader.next();
   }
   EXPECT_EQ(memory.held, 0U);
+}
+
+TEST(Loader, GivesBatchesAwayWithTheirMemory) {
+  const auto dataset = std::make_shared<Uneven>(53);
+  Loader reference(dataset, options(8, 1));
+  const auto expected = hashes(reference, 30);
+  std::vector<std::vector<std::byte>> others;  // must outlive the loader
+  std::vector<std::pair<Batch, std::uint64_t>> kept;
+  Loader loader(dataset, options(8, 4, 2));
+  for (int i = 0; i < 30; ++i) {
+    const Batch batch = loader.next();
+    others.emplace_back(batch.slot.size());
+    const std::span<std::byte> given = loader.exchange(others.back());
+    EXPECT_EQ(given.data(), batch.slot.data());
+    kept.emplace_back(batch, hash_of(batch));
+  }
+  // Workers have written later batches, but not here.
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i].second, expected[i]);
+    EXPECT_EQ(hash_of(kept[i].first), expected[i]);
+  }
+  EXPECT_THAT(message_of<UsageError>([&] { loader.exchange(others.front()); }), HasSubstr("once"));
+  loader.next();
+  EXPECT_THAT(message_of<UsageError>([&] { loader.exchange({}); }), HasSubstr("exchanged for 0"));
+}
+
+TEST(Loader, CountsTheWaitForAReadyBatch) {
+  Loader loader(std::make_shared<Uneven>(53), options(8, 1));
+  std::uint64_t waited = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t begin = now_ns();
+    const bool was_ready = loader.ready_within(std::chrono::nanoseconds(1));
+    while (!loader.ready_within(std::chrono::seconds(1))) {
+    }
+    const std::uint64_t most = now_ns() - begin;
+    const std::uint64_t counted = loader.next().wait_ns;
+    EXPECT_LE(counted, most);
+    EXPECT_TRUE(was_ready || counted > 0);
+    waited += counted;
+  }
+  EXPECT_GT(waited, 0U);
+  EXPECT_EQ(loader.stats().trainer_wait_ns, waited);
 }
 
 TEST(Loader, RecordsWhenBatchesWereMade) {

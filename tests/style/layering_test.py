@@ -11,6 +11,7 @@ MAY_INCLUDE = {
     "models": ("models/", "engine/"),
     "kernels": ("kernels/", "engine/"),
     "profiler": ("profiler/", "engine/core/"),
+    "python": ("python/", "data/", "models/", "engine/"),
     "data": ("data/", "engine/core/", "engine/files/safetensors.h", "profiler/record"),
 }
 # The rooms of a folder, from the bottom up: a room includes itself and those before it, so the order is the path of a
@@ -126,6 +127,7 @@ PLANTED = [
     ("data/a.cpp", "x\n#else\n", "a.cpp:2: no preprocessor conditional in data/"),
     ("models/a.cpp", '#include "data/load/loader.h"\n', "models/ may include"),
     ("data/a.cpp", '#include "engine/graph/graph.h"\n', "data/ may include"),
+    ("python/a.cpp", '#include "tools/warpstep/options.h"\n', "python/ may include"),
     ("data/a.cpp", '#include "profiler/analysis/report.h"\n', "data/ may include"),
     ("profiler/a.cpp", '#include "engine/graph/graph.h"\n', "profiler/ may include"),
     ("kernels/conv/a.cpp", '#include "data/load/loader.h"\n', "kernels/ may include"),

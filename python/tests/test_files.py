@@ -1,0 +1,103 @@
+"""Weights, runs and models."""
+import subprocess
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import warpstep
+from conftest import run_program
+
+
+def test_weights_keep_values_types_and_metadata(tmp_path):
+    path = tmp_path / "w.safetensors"
+    random = np.random.default_rng(2)
+    arrays = {"a": random.standard_normal((3, 4)).astype(np.float32), "b": np.arange(5), "c": np.float16([1.5, -2]),
+              "d": np.array(7, np.uint8), "e": np.zeros((0, 2)), "f": np.array([True, False])}
+    warpstep.save_weights(path, arrays, metadata={"by": "test"})
+    loaded = warpstep.load_weights(path)
+    assert loaded.metadata == {"by": "test"} and loaded.types["b"] == "I64" and set(loaded) == set(arrays)
+    for name, array in arrays.items():
+        assert loaded[name].dtype == array.dtype and np.array_equal(loaded[name], array)
+    with pytest.raises(warpstep.UsageError, match="complex64 cannot be stored"):
+        warpstep.save_weights(path, {"z": np.zeros(1, np.complex64)})
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(warpstep.DataError, match="w.safetensors"):
+        warpstep.load_weights(path)
+
+
+def test_bf16_is_rounded_to_nearest_even_and_read_exactly(tmp_path):
+    path, again = tmp_path / "w.safetensors", tmp_path / "again.safetensors"
+    values = np.array([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-9, -3.4e38, np.inf], np.float32)
+    warpstep.save_weights(path, {"a": values}, types="BF16")
+    loaded = warpstep.load_weights(path)
+    assert loaded.types == {"a": "BF16"} and loaded["a"].dtype == np.float32
+    assert loaded["a"].tolist()[:4] == [1, 1, 1 + 2**-6, 1]
+    assert np.isinf(loaded["a"][-1]) and warpstep.load_weights(path, bf16="bits")["a"].dtype == np.uint16
+    warpstep.save_weights(again, loaded, types=loaded.types)
+    assert again.read_bytes() == path.read_bytes()
+    bits = warpstep.load_weights(path, bf16="bits")
+    warpstep.save_weights(again, bits, types=bits.types)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_checkpoint_is_weights_without_the_optimiser(trained):
+    weights = warpstep.open_run(trained).weights()
+    assert weights and not any(name.startswith("optimizer.") for name in weights)
+    whole = warpstep.load_weights(trained / "best.safetensors", optimizer=True)
+    assert {"optimizer.exp_avg." + name for name in weights if name in weights} & set(whole)
+
+
+def test_a_run_is_tables(trained):
+    run = warpstep.open_run(trained)
+    assert run.options["model"] == "mnist_cnn" and run.summary["steps"] == 8 and run.kinds[0] == "evaluation"
+    steps = run.metrics()
+    assert list(steps["step"]) == list(range(1, 9)) and np.isfinite(np.asarray(steps["loss"])).all()
+    assert list(run.metrics("evaluation")["epoch"]) == [0, 1, 2]
+    assert len(run.session["steps"]["ns"]) == 8
+    with pytest.raises(warpstep.DataError, match="config.json"):
+        warpstep.open_run(trained.parent)
+
+
+def test_without_pandas_tables_are_arrays(trained):
+    program = ("import sys; sys.modules['pandas'] = None; import warpstep, numpy as np\n"
+               f"t = warpstep.open_run({str(trained)!r}).metrics('evaluation')\n"
+               "assert isinstance(t['loss'], np.ndarray) and t['loss'].dtype == float and len(t['step']) == 3")
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
+    run_program("eval", trained, "--checkpoint", "best", "--device", "cpu", "--logits", tmp_path / "l.safetensors")
+    logits = warpstep.load_weights(tmp_path / "l.safetensors")["logits"]
+    expected = np.exp(logits - logits.max(axis=1, keepdims=True))
+    expected /= expected.sum(axis=1, keepdims=True)
+    images = np.concatenate([np.array(i) for i, _ in warpstep.Loader(pngs, 10, split="test", shuffle=False)])
+    model = warpstep.Model(trained, device="cpu", batch=5)
+    classes, probabilities = model.predict(images)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+    assert classes == [model.classes[i] for i in expected.argmax(axis=1)]
+    one = model.predict(images[7])
+    np.testing.assert_allclose(one.probabilities[0], expected[7], atol=1e-6)
+    named = warpstep.Model("mnist_cnn", trained / "best.safetensors", classes=model.classes, image=(32, 32, 3),
+                           device="cpu", **{key: warpstep.open_run(trained).options[key] for key in ("mean", "std")})
+    np.testing.assert_allclose(named.predict(list(images)).probabilities, expected, atol=1e-6)
+    with pytest.raises(warpstep.UsageError, match="uint8"):
+        model.predict(images / 255)
+    with pytest.raises(warpstep.ShapeError, match="image 0 is"):
+        model.predict(images[:, :10])
+    assert model.predict([]).probabilities.shape == (0, len(model.classes))
+
+
+def test_images_of_any_size_where_transforms_resize(trained):
+    options = warpstep.open_run(trained).options
+    model = warpstep.Model(trained, transforms="resize=32,centre-crop=32", device="cpu")
+    sizes = [(40, 50, 3), (32, 32, 3), (100, 33, 3)]
+    classes, probabilities = model.predict([np.full(size, 128, np.uint8) for size in sizes])
+    assert len(classes) == 3 and options["model"] == "mnist_cnn"
+    np.testing.assert_allclose(probabilities, probabilities[:1].repeat(3, 0), atol=1e-6)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_package_has_the_program():
+    assert run_program("--version").split() == ["warpstep", warpstep.__version__, mock.ANY]

@@ -1,0 +1,207 @@
+"""The loader: what batches hold, who owns their memory, where loops begin, and what interrupts them."""
+import gc
+import os
+import shutil
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import warpstep
+
+
+def epoch_of(loader):
+    return [tuple(np.array(part) for part in batch) for batch in loader]
+
+
+def same(batches, others):
+    return len(batches) == len(others) and all(np.array_equal(a, b) for one, other in zip(batches, others)
+                                               for a, b in zip(one, other))
+
+
+def test_gives_every_image_and_label_in_order(arrays):
+    folder, images, labels = arrays
+    loader = warpstep.Loader(folder, 8, shuffle=False)
+    batches = epoch_of(loader)
+    assert len(loader) == len(batches) == 7 and loader.samples == len(images)
+    assert np.array_equal(np.concatenate([b[0] for b in batches]), images)
+    assert np.array_equal(np.concatenate([b[1] for b in batches]), labels)
+    assert batches[0][0].dtype == np.uint8 and batches[0][1].dtype == np.int64
+    assert len(batches[-1][0]) == len(batches[-1][1]) == 5  # the rest
+    assert len(epoch_of(warpstep.Loader(folder, 8, drop_last=True))) == 6
+
+
+def test_ranks_hold_the_parts_of_each_batch(arrays):
+    folder, images, _ = arrays
+    whole = epoch_of(warpstep.Loader(folder, 8, seed=3))
+    parts = [epoch_of(warpstep.Loader(folder, 4, seed=3, rank=rank, world=2)) for rank in range(2)]
+    joined = [tuple(np.concatenate(pair) for pair in zip(*ranks)) for ranks in zip(*parts)]
+    assert same(whole, joined)
+
+
+def test_nchw_is_the_same_memory(arrays):
+    folder, images, _ = arrays
+    batch = next(iter(warpstep.Loader(folder, 8, shuffle=False, layout="NCHW")))
+    assert batch.images.shape == (8, 3, 8, 6) and batch.images.strides == (144, 1, 18, 3)
+    assert np.array_equal(np.asarray(batch.images), images[:8].transpose(0, 3, 1, 2))
+
+
+def test_float32_is_normalised(arrays):
+    folder, images, _ = arrays
+    mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
+    given = epoch_of(warpstep.Loader(folder, 53, shuffle=False, dtype="float32", mean=mean, std=std))[0][0]
+    np.testing.assert_allclose(given, (images / 255 - mean) / std, atol=1e-6)
+    measured = warpstep.Loader(folder, 53, shuffle=False, dtype="float32")
+    np.testing.assert_allclose(measured.mean, (images / 255).mean(axis=(0, 1, 2)), atol=1e-9)
+    np.testing.assert_allclose(epoch_of(measured)[0][0].mean(axis=(0, 1, 2)), 0, atol=1e-5)
+
+
+def test_batches_outlive_their_loader_and_each_other(arrays):
+    folder, images, _ = arrays
+    loader = warpstep.Loader(folder, 8, shuffle=False, prefetch=2)
+    kept = [np.from_dlpack(images) for images, _ in loader]
+    epoch_of(loader)  # workers write other batches meanwhile
+    loader.close()
+    del loader
+    gc.collect()
+    assert np.array_equal(np.concatenate(kept), images)
+    kept[0][:] = 0  # a batch belongs to its taker
+    assert np.array_equal(np.concatenate(kept[1:]), images[8:])
+
+
+def test_memory_goes_back_to_the_loader(arrays):
+    folder = arrays[0]
+    loader = warpstep.Loader(folder, 8, prefetch=2, convert=np.asarray)
+    addresses = {batch.images.ctypes.data for _ in range(20) for batch in loader}
+    assert len(addresses) <= 5  # two slots, one batch in use, one that replaces it
+
+
+def test_dlpack_is_zero_copy_with_and_without_a_version(arrays):
+    images = next(iter(warpstep.Loader(arrays[0], 8))).images
+    assert images.__dlpack_device__() == (1, 0)
+    first = np.from_dlpack(images)
+    assert first.ctypes.data == images.numpy().ctypes.data and first.flags.writeable
+    assert "dltensor_versioned" in repr(images.__dlpack__(max_version=(1, 1)))
+    assert '"dltensor"' in repr(images.__dlpack__())
+    assert np.from_dlpack(_Copied(images)).ctypes.data != first.ctypes.data
+    with pytest.raises(BufferError, match="dl_device"):
+        images.__dlpack__(dl_device=(2, 0))
+
+
+class _Copied:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**{**options, "copy": True})
+
+
+def test_epochs_differ_and_resume_bit_for_bit(arrays):
+    options = {"batch": 8, "seed": 5, "transforms": "random-crop=4,flip"}
+    loader = warpstep.Loader(arrays[0], **options)
+    first, second = epoch_of(loader), epoch_of(loader)
+    assert not same(first, second)
+    loader.set_epoch(1)
+    assert same(epoch_of(loader), second)
+    assert same(epoch_of(warpstep.Loader(arrays[0], epoch=1, workers=2, prefetch=4, **options)), second)
+    half = warpstep.Loader(arrays[0], **options)
+    for batch, _ in zip(half, range(3)):
+        pass
+    state = half.state_dict()
+    resumed = warpstep.Loader(arrays[0], **options)
+    resumed.load_state_dict(state)
+    done = state["step"]
+    assert state["epoch"] == 0 and same(epoch_of(resumed), first[done:]) and same(epoch_of(resumed), second)
+
+
+def test_a_loop_after_break_is_the_next_epoch(arrays):
+    loader = warpstep.Loader(arrays[0], 8)
+    old = iter(loader)
+    next(old)
+    assert len(epoch_of(loader)) == 7 and loader.position == (2, 0)
+    with pytest.raises(warpstep.UsageError, match="another one began"):
+        next(old)
+
+
+def test_refusals_name_the_fix(arrays, tmp_path):
+    with pytest.raises(warpstep.DataError, match="there is no such folder"):
+        warpstep.Loader(tmp_path / "none")
+    with pytest.raises(ValueError, match="float32"):
+        warpstep.Loader(arrays[0], transforms="normalize")
+    with pytest.raises(warpstep.UsageError, match="did you mean|random-crop"):
+        warpstep.Loader(arrays[0], transforms="random_crop=4")
+    with pytest.raises(warpstep.UsageError, match="fill one batch"):
+        warpstep.Loader(arrays[0], 64, drop_last=True)
+    closed = warpstep.Loader(arrays[0])
+    closed.close()
+    with pytest.raises(warpstep.UsageError, match="closed"):
+        epoch_of(closed)
+
+
+def test_broken_files_fail_or_are_left_out(pngs, tmp_path):
+    folder = shutil.copytree(pngs, tmp_path / "set")
+    name = sorted((folder / "train").glob("*.png"))[5]
+    name.write_bytes(name.read_bytes()[:100])
+    with pytest.raises(warpstep.DataError, match=name.name):
+        epoch_of(warpstep.Loader(folder, 8, shuffle=False))
+    masked = warpstep.Loader(folder, 8, shuffle=False, errors="mask", max_bad=0.1)
+    labels = np.concatenate([labels for _, labels in epoch_of(masked)])
+    assert (labels == -1).sum() == 1 and len(labels) == 64
+    assert [bad["index"] for bad in masked.bad_samples] == [list(labels).index(-1)]
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_signals_end_a_wait_and_other_threads_run(arrays):
+    def interrupt(*_):
+        raise _Interrupted
+
+    slow = warpstep.Loader(arrays[0], 32, transforms="resize=1024x1024", workers=1, prefetch=2)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    turns, ended = [0], threading.Event()
+    thread = threading.Thread(target=lambda: [turns.__setitem__(0, turns[0] + 1) for _ in iter(ended.is_set, True)])
+    thread.start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(_Interrupted):
+            next(iter(slow))
+        assert slow.position == (0, 0)  # the batch is not lost
+        next(iter(slow))
+        assert slow.stats()["waited_s"] > 0.02
+    finally:
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGALRM, before)
+    assert turns[0] > 100
+
+
+def test_a_forked_child_is_refused_and_ends(arrays):
+    loader = warpstep.Loader(arrays[0], 8)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(iter(loader))
+        except warpstep.UsageError:
+            del loader
+            gc.collect()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(epoch_of(loader)) == 7
+
+
+def test_torch_takes_batches_over(arrays):
+    torch = pytest.importorskip("torch")
+    folder, images, labels = arrays
+    loader = warpstep.Loader(folder, 8, shuffle=False, layout="NCHW", convert=torch.from_dlpack)
+    batches = list(loader)
+    assert batches[0].images.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(torch.cat([b.images for b in batches]), torch.from_numpy(images).permute(0, 3, 1, 2))
+    assert torch.cat([b.labels for b in batches]).tolist() == labels.tolist()
+    torch.nn.functional.cross_entropy(torch.zeros(8, 4), batches[0].labels)

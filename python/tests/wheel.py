@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Builds the wheel, installs it into a virtual environment of its own and runs the other tests of this folder there.
+
+    wheel.py SOURCE_DIR BUILD_DIR [--compiler CXX]
+
+BUILD_DIR keeps the environment and the build for the next run. Exit code 77 (skipped) where packages cannot be downloaded or
+Python cannot compile modules.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+SKIPPED = 77
+PACKAGES = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "numpy", "pandas", "pytest"]
+
+
+def skip(why):
+    print(f"SKIPPED: {why}")
+    sys.exit(SKIPPED)
+
+
+def run(*command, **options):
+    print("+", *command, flush=True)
+    return subprocess.run([str(part) for part in command], check=False, **options).returncode
+
+
+def environment(folder):
+    """The Python of an environment that has the packages."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        if run(sys.executable, "-m", "venv", folder) != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            skip("python3 -m venv does not work here (Debian: apt-get install python3-venv)")
+    known = ["--no-index"], ["--retries", "1", "--timeout", "10"]  # installed ones need no network
+    if all(run(python, "-m", "pip", "install", "-q", *options, *PACKAGES) != 0 for options in known):
+        skip("PyPI is not reachable, and the packages that build and test the wheel are not installed")
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--compiler", default="c++", help="of C++")
+    options = parser.parse_args()
+    source, work = options.source.resolve(), options.build.resolve() / "python-wheel"
+    if not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists():
+        skip("Python.h is not installed (Debian: apt-get install python3-dev)")
+    work.mkdir(parents=True, exist_ok=True)
+    os.environ["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    os.environ.pop("PYTHONPATH", None)
+    python = environment(work / "venv")
+    shutil.rmtree(work / "wheels", ignore_errors=True)
+    settings = [f"build-dir={options.build.resolve()}", f"cmake.define.CMAKE_CXX_COMPILER={options.compiler}",
+                "cmake.define.WARPSTEP_WERROR=ON", "cmake.define.WARPSTEP_CUDA=OFF"]
+    if run(python, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", work / "wheels",
+           *(part for setting in settings for part in ("-C", setting)), source) != 0:
+        return 1
+    wheel, = (work / "wheels").glob("warpstep-*.whl")
+    if run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel) != 0:
+        return 1
+    # From elsewhere, so that the installed package is what is imported.
+    return run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "python" / "tests", cwd=work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

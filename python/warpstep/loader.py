@@ -1,0 +1,161 @@
+"""The loader: images from a folder as batches that worker threads made ahead of time."""
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from warpstep import _warpstep
+
+
+class Batch(NamedTuple):
+    """What a Loader yields. Both are `warpstep.Tensor`, or what `convert` made of them."""
+
+    images: Any
+    labels: Any  # int64; -1 for a sample that errors='mask' left out
+
+
+class Loader:
+    """Batches of a folder of images, in memory that belongs to them alone.
+
+        for images, labels in warpstep.Loader("cifar", batch=256, transforms="random-crop=32:pad=4,flip",
+                                              layout="NCHW", convert=torch.from_dlpack):
+
+    A loop is the rest of an epoch; the next loop is the next epoch. What a batch holds depends on the arguments, the epoch
+    and the step alone, never on workers or timing.
+
+    path        folder with train/ and test/, or any other data set that `warpstep train --data` reads
+    batch       images per batch, of this rank
+    split       "train" or "test"
+    transforms  as `warpstep train --transforms`: "random-resized-crop=224,flip"; "" leaves images as they are
+    dtype       "uint8": the pixels; "float32": normalised by mean and std, or by what the transforms say
+    layout      "NHWC", or "NCHW": the same memory, which PyTorch calls channels_last
+    mean, std   of x / 255, one number per channel; None: measured on the images if they are needed
+    shuffle     True, False, or "window": shuffled among neighbours, for disks that seek slowly
+    drop_last   leave out the samples that do not fill the last batch of an epoch
+    workers     threads; 0: as many as it takes, up to the number of cores but one
+    prefetch    batches made ahead, 2 or more
+    rank, world of data-parallel training: each rank gets its part of each global batch of batch * world
+    errors      for files that cannot be decoded. "fail": DataError; "skip": repeats another row of the batch; "mask": zeros
+                with label -1
+    keep_decoded  decode each image once and keep its pixels in memory
+    epoch, step the first batch
+    convert     called with each tensor, such as torch.from_dlpack or numpy.asarray
+    """
+
+    def __init__(self, path: str | os.PathLike[str], batch: int = 128, *, split: str = "train", transforms: str = "",
+                 dtype: str = "uint8", layout: str = "NHWC", mean: Sequence[float] | None = None,
+                 std: Sequence[float] | None = None, shuffle: bool | str = True, seed: int = 0, drop_last: bool = False,
+                 workers: int = 0, prefetch: int = 3, rank: int = 0, world: int = 1, errors: str = "fail",
+                 max_bad: float = 0.001, keep_decoded: bool = False, epoch: int = 0, step: int = 0,
+                 convert: Callable[[_warpstep.Tensor], Any] | None = None) -> None:
+        if dtype not in ("uint8", "float32"):
+            raise _warpstep.UsageError(f"dtype {dtype!r}: use 'uint8' or 'float32'")
+        if layout not in ("NHWC", "NCHW"):
+            raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
+        request = _warpstep.LoaderRequest()
+        request.path, request.split, request.batch = os.fspath(path), split, batch
+        request.transforms = "" if transforms == "none" else transforms
+        request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
+        request.mean, request.std = list(mean or ()), list(std or ())
+        request.shuffle = {True: "full", False: "none"}.get(shuffle, shuffle)
+        request.seed, request.drop_last, request.workers, request.prefetch = seed, drop_last, workers, prefetch
+        request.rank, request.world, request.errors, request.max_bad = rank, world, errors, max_bad
+        request.keep_decoded, request.epoch, request.step = keep_decoded, epoch, step
+        self._batches = _warpstep.Batches(request)
+        # Also at exit, before the interpreter ends what the workers use.
+        self._close = weakref.finalize(self, self._batches.close)
+        self._convert, self._seed = convert, seed
+        self._loop = 0  # counts loops and jumps: an older iterator must not take a newer one's batches
+        self._inside = False  # of an epoch that a loop began
+
+    @property
+    def samples(self) -> int:
+        """Images in the split."""
+        return self._batches.samples
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of the labels."""
+        return self._batches.classes
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Of one image in a batch, in the chosen layout."""
+        return tuple(self._batches.row_shape)
+
+    @property
+    def mean(self) -> list[float]:
+        """As given or measured; empty if it is not needed."""
+        return self._batches.mean
+
+    @property
+    def std(self) -> list[float]:
+        """As given or measured; empty if it is not needed."""
+        return self._batches.std
+
+    @property
+    def bad_samples(self) -> list[dict[str, Any]]:
+        """Those of the batches so far that could not be decoded: index, epoch, step, row, message."""
+        return self._batches.bad_samples()
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch, step) of the next batch."""
+        return self._batches.position()
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return self._batches.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._inside and self.position[1] > 0:  # the loop before was left early
+            self._batches.seek(self.position[0] + 1, 0)
+        self._loop += 1
+        self._inside = True
+        return self._rest_of_epoch(self._loop)
+
+    def _rest_of_epoch(self, loop: int) -> Iterator[Batch]:
+        epoch, left = self.position[0], len(self) - self.position[1]
+        for _ in range(left):
+            if loop != self._loop:
+                raise _warpstep.UsageError(f"this loop over epoch {epoch} ended when another one began, or by seek(); "
+                                           "use one loader per loop")
+            batch = Batch(*self._batches.next())
+            yield batch if self._convert is None else Batch(*map(self._convert, batch))
+
+    def seek(self, epoch: int, step: int = 0) -> None:
+        """The next loop begins here. Costs no more than the batch there."""
+        self._batches.seek(epoch, step)
+        self._loop += 1
+        self._inside = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next loop is this epoch, as of PyTorch's DistributedSampler."""
+        self.seek(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """To continue with the next batch in another process, given the same data and arguments."""
+        epoch, step = self.position
+        return {"epoch": epoch, "step": step, "seed": self._seed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues where state_dict() was taken."""
+        if state["seed"] != self._seed:
+            raise _warpstep.UsageError(f"the state is of seed {state['seed']}, this loader has seed {self._seed}")
+        self.seek(state["epoch"], state["step"])
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and seconds since the loader was made: how long next() waited, and what the workers did."""
+        return self._batches.stats()
+
+    def close(self) -> None:
+        """Ends the workers. Batches stay valid."""
+        self._close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

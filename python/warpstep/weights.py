@@ -1,0 +1,108 @@
+"""Weights as NumPy arrays, from and to safetensors files; checkpoints are such files."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from warpstep import _warpstep
+
+_DTYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32,
+           "U64": np.uint64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "BOOL": np.bool_}
+_TYPES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+class Weights(dict):
+    """Arrays by name, in the file's order.
+
+    types     how each is stored: {"fc.weight": "BF16"}
+    metadata  the file's text
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray] = (), types: Mapping[str, str] | None = None,
+                 metadata: Mapping[str, str] | None = None) -> None:
+        super().__init__(arrays)
+        self.types = dict(types or {})
+        self.metadata = dict(metadata or {})
+
+
+def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimizer: bool = False,
+                 average: bool = False) -> Weights:
+    """Reads a safetensors file, a checkpoint, or the best checkpoint of a run directory.
+
+    bf16       NumPy has no such type. "float32": the same numbers, wider; "bits": their 16 bits, as uint16
+    optimizer  also a checkpoint's optimizer.* tensors
+    average    of a checkpoint with averaged weights (--ema), those in place of the others
+    """
+    if bf16 not in ("float32", "bits"):
+        raise _warpstep.UsageError(f"bf16 {bf16!r}: use 'float32' or 'bits'")
+    file = _warpstep.SafetensorsFile(str(file_of(path)))
+    weights = Weights(metadata=file.metadata)
+    averaged = {name.removeprefix("ema.") for name, _, _ in file.tensors if name.startswith("ema.")}
+    for name, stored, shape in file.tensors:
+        if name.startswith("optimizer.") and not optimizer or average and name in averaged:
+            continue
+        if name.startswith("ema."):
+            if not average:
+                continue
+            name, source = name.removeprefix("ema."), name
+        else:
+            source = name
+        array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
+        file.read(source, array.reshape(-1).view(np.uint8))
+        if stored == "BF16" and bf16 == "float32":
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        weights[name] = array
+        weights.types[name] = stored
+    return weights
+
+
+def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], *,
+                 types: str | Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file, completely or not at all.
+
+    types  None: each array as its own dtype. "F16", "BF16" or "F32": all arrays of floating-point numbers so, rounded to
+           nearest even. A dict for each name, such as the `types` of load_weights(): the same file again
+    """
+    rows = []
+    for name, array in weights.items():
+        array = np.asarray(array)
+        wanted = types.get(name) if isinstance(types, Mapping) else types if array.dtype.kind == "f" else None
+        array, stored = _stored(name, np.ascontiguousarray(array).reshape(array.shape), wanted)
+        rows.append((name, stored, list(array.shape), array.reshape(-1).view(np.uint8)))
+    _warpstep.write_safetensors(os.fspath(path), rows, dict(metadata or {}))
+
+
+def file_of(path: str | os.PathLike[str]) -> Path:
+    """The file itself, or the best or the newest checkpoint of a run directory."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    if (best := path / "best.safetensors").exists():
+        return best
+    found = sorted(path.glob("checkpoint-*.safetensors"))
+    if not found:
+        raise _warpstep.DataError(f"{path}: has no checkpoint; give a run directory or a safetensors file")
+    return found[-1]
+
+
+def _stored(name: str, array: np.ndarray, wanted: str | None) -> tuple[np.ndarray, str]:
+    """The array in the type `wanted`, and the name of the type."""
+    own = _TYPES.get(array.dtype.newbyteorder("="))
+    if own is None:
+        raise _warpstep.UsageError(f"{name}: an array of {array.dtype} cannot be stored; convert it to one of "
+                                   f"{', '.join(np.dtype(d).name for d in _DTYPES.values())}")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if wanted is None or wanted == own:
+        return array, own
+    if wanted == "BF16" and array.dtype == np.uint16:
+        return array, "BF16"  # its bits
+    if wanted in ("F16", "BF16") and array.dtype.kind == "f":
+        rounded = np.empty(array.shape, np.uint16)
+        _warpstep.round_to(wanted, array.astype(np.float32).reshape(-1), rounded.reshape(-1).view(np.uint8))
+        return rounded, wanted
+    if wanted in ("F32", "F64") and array.dtype.kind == "f":
+        return array.astype(_DTYPES[wanted]), wanted
+    raise _warpstep.UsageError(f"{name}: an array of {array.dtype} is not stored as {wanted}")

@@ -27,7 +27,9 @@ struct Options {
   std::int64_t image = 0;                  // height and width; 0: the model's own
   std::int64_t sequence = 0;               // of text, in tokens; 0: the model's context
   std::vector<std::string> model_options;  // "layers=6"
+  std::vector<std::string> no_fuse;        // "norm+conv"
   bool no_graph = false;
+  bool host_batches = false;  // each step copies its batch; else all are in device memory
   BackendOptions backend;
 };
 
@@ -68,14 +70,22 @@ GoldenBatch batch_of(const models::BuildOptions& build, std::uint64_t seed, std:
                             : golden_batch(seed, step, build.batch, build.image);
 }
 
-// A batch in memory that the device reads in place.
-class HostBatch {
+// A batch where the step reads it: in the device's memory, copied there once as PyTorch's batches
+// are, or in pinned memory of the host, from which each step copies it.
+class StepBatch {
  public:
-  HostBatch(const Backend& backend, const GoldenBatch& batch) {
+  StepBatch(const Backend& backend, Stream& stream, const GoldenBatch& batch, bool on_device) {
     for (const std::span<const std::byte> bytes : batch.inputs()) {
-      memory_.push_back(backend.allocate_host(bytes.size()));
-      std::ranges::copy(bytes, memory_.back().get());
-      slots_.push_back(memory_.back().get());
+      std::shared_ptr<std::byte> memory = backend.allocate_host(bytes.size());
+      std::ranges::copy(bytes, memory.get());
+      if (on_device) {
+        const std::shared_ptr<std::byte> pinned = std::move(memory);
+        memory = backend.allocate(bytes.size());
+        backend.upload(stream, memory.get(), pinned.get(), bytes.size());
+        stream.wait();
+      }
+      slots_.push_back(memory.get());
+      memory_.push_back(std::move(memory));
     }
   }
 
@@ -117,12 +127,15 @@ class Losses {
 };
 
 Program make_program(const Options& options, const models::Model& model,
-                     const models::BuildOptions& build) {
+                     models::BuildOptions& build) {
   const Precision precision = parse_precision(options.precision);
   BackendOptions backend = options.backend;
   backend.tf32 = precision == Precision::tf32;
   const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
-  const StepOptions step = options_for(*opened, step_options(model, precision));
+  build.uploaded = !options.host_batches && opened->steps_in_flight() > 0;
+  StepOptions step = step_options(model, precision);
+  step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
+  step = options_for(*opened, std::move(step));
   return Program(compile_step(models::build(model, build), step), opened);
 }
 
@@ -130,12 +143,13 @@ void serve(const Options& options) {
   constexpr std::uint64_t seed = 1;
   constexpr std::uint32_t batches = 8;
   const models::Model& model = models::find(options.model);
-  const models::BuildOptions build = build_options(options, model);
+  models::BuildOptions build = build_options(options, model);
   Program program = make_program(options, model, build);
   program.store().initialize(seed);
-  std::vector<HostBatch> data;
+  std::vector<StepBatch> data;
   for (std::uint32_t s = 0; s < batches; ++s)
-    data.emplace_back(program.backend(), batch_of(build, seed, s));
+    data.emplace_back(program.backend(), program.stream(), batch_of(build, seed, s),
+                      build.uploaded);
   const auto runner = options.no_graph ? eager_runner(program) : graph_runner(program);
   Losses reported(program);
   const bool queues = program.backend().steps_in_flight() > 0;
@@ -179,6 +193,12 @@ int main(int argc, char** argv) {
                  "of a model of text, as of warpstep train");
   app.add_option("--threads", options.backend.threads)->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
+  app.add_flag("--autotune", options.backend.autotune,
+               "measure algorithms, as cudnn.benchmark does for PyTorch");
+  app.add_option("--plan-cache", options.backend.plan_cache, "folder for plans; else none");
+  app.add_option("--no-fuse", options.no_fuse, "disable the fusion of this name");
+  app.add_flag("--host-batches", options.host_batches,
+               "each step copies its batch from the host; else all are in device memory");
   app.add_flag("--no-graph", options.no_graph, "call by call, even if a step could be one launch");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -9,6 +9,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "tests" / "golden" / "parity-mlp.json"
@@ -51,6 +52,15 @@ class StepPeer(unittest.TestCase):
         self.assertEqual(losses(run("--device", DEVICE, *SMALL)), whole)
         self.assertEqual(losses(run("--device", DEVICE, "--no-graph", *SMALL)), whole)
 
+    def test_where_batches_lie_does_not_matter(self):
+        whole = losses(run("--device", DEVICE, *SMALL, windows=(9,)))
+        self.assertEqual(losses(run("--device", DEVICE, "--host-batches", *SMALL, windows=(9,))), whole)
+
+    def test_switches(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = ("--autotune", "--plan-cache", folder, "--no-fuse", "dgrad+bias", "--no-fuse", "linear+relu")
+            self.assert_near(losses(run("--device", DEVICE, *SMALL, *options)), losses(run("--device", DEVICE, *SMALL)), 1e-5)
+
     @unittest.skipIf(DEVICE == "cpu", "computes in fp32 alone")
     def test_precisions(self):
         expected = losses(run(*SMALL))
@@ -60,6 +70,7 @@ class StepPeer(unittest.TestCase):
 
     def test_refusals(self):
         for options, code, words in ((("--precision", "fp8"), 2, "fp8"), (("--model", "no_such"), 2, "no_such"),
+                                     (("--no-fuse", "no_such", *SMALL), 2, "no_such"),
                                      (("--device", "./no_such.so"), 1, "no_such"),
                                      (("--precision", "fp16", *SMALL), 1, "computes in fp32")):
             answer = subprocess.run([PROGRAM, *options], input="", capture_output=True, text=True, check=False)

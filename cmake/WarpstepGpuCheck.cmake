@@ -33,7 +33,8 @@ install(RUNTIME_DEPENDENCY_SET gpu_check_dependencies
 # The scripts and the files that they and the tests read, at the same paths as in the repository.
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/gpu_check" DESTINATION tools ${staged})
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tools/gpu" DESTINATION tools ${staged}
-        FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "standins.py" EXCLUDE
+        PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/peers" DESTINATION bench ${staged}
         FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/golden" DESTINATION tests ${staged}

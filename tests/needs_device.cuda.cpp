@@ -1,6 +1,8 @@
 // Linked into programs that call the real CUDA runtime themselves: without a usable device it skips
-// each of their tests, with the reason.
+// each of their tests, with the reason; where the process that started it has seen one, each fails.
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 #include "engine/core/error.h"
 #include "kernels/cuda/device.h"
@@ -23,7 +25,10 @@ const std::string& missing_device() {
 
 class NeedsDevice final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override {
-    if (!missing_device().empty()) GTEST_SKIP() << missing_device();
+    if (missing_device().empty()) return;
+    if (std::getenv("WARPSTEP_DEVICE_SEEN") != nullptr)
+      GTEST_FAIL() << "the device was seen before: " << missing_device();
+    GTEST_SKIP() << missing_device();
   }
 };
 

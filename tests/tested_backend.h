@@ -5,20 +5,32 @@
 
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "engine/core/cpu_isa.h"
+#include "engine/core/error.h"
 #include "engine/passes/precision.h"
 #include "engine/run/backend.h"
 
 namespace warpstep::testing_support {
 
+// DeviceError: there is no device, and the test is to be skipped. std::runtime_error, where the
+// process that started the test has seen the device (WARPSTEP_DEVICE_SEEN): it is lost, and the
+// test fails.
 inline std::shared_ptr<Backend> open_tested_backend(const std::string& name,
                                                     const BackendOptions& options = {}) {
-  if (name == "cuda_emulated")
-    return load_backend(WARPSTEP_BINARY_DIR "/lib/libwarpstep_cuda_emulated.so", options);
-  return name.find('/') == name.npos ? open_backend(name, options) : load_backend(name, options);
+  const bool is_path = name.find('/') != name.npos;
+  try {
+    return name == "cuda_emulated"
+               ? load_backend(WARPSTEP_BINARY_DIR "/lib/libwarpstep_cuda_emulated.so", options)
+           : is_path ? load_backend(name, options)
+                     : open_backend(name, options);
+  } catch (const DeviceError& error) {
+    if (std::getenv("WARPSTEP_DEVICE_SEEN") == nullptr) throw;
+    throw std::runtime_error(std::string("the device was seen before: ") + error.what());
+  }
 }
 
 #ifdef WARPSTEP_TESTED_BACKEND

@@ -20,7 +20,7 @@ class Runner:
         self.name, self.command, self.limit_s = name, command, limit_s
         self.ms, self.cpu_ms, self.losses = [], [], []
         self.stderr = tempfile.TemporaryFile("w+")
-        self.about = {}
+        self.about, self.warm_step_s = {}, 0
         begin = time.perf_counter()
         self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr)
@@ -55,7 +55,11 @@ class Runner:
         return answer
 
     def warm_up(self, steps):
-        self._window(steps)
+        self.warm_step_s = self._window(steps)["seconds"] / steps
+
+    def steps_in(self, seconds):
+        """As many steps as take about so long, by the warm-up's last."""
+        return max(1, round(seconds / max(self.warm_step_s, 1e-6)))
 
     def window(self, steps):
         before = self._cpu_s()
@@ -66,6 +70,11 @@ class Runner:
     def _cpu_s(self):
         # Linux numbers the clock of another process's CPU time so (clock_getcpuclockid(3)).
         return time.clock_gettime((~self.process.pid << 3) | 2)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+        self.stderr.close()
 
     def quit(self):
         """Ends the program; gives what was seen of it."""
@@ -103,18 +112,43 @@ def undisturbed(report, threads):
     return report["cores_busy"] > 0.85 * threads
 
 
-def alternate(runners, windows, steps, pause_s=0.1):
-    """One window of each in turn, `windows` times. The pause lets the last one's threads go to sleep."""
+def alternate(runners, windows, steps, pause_s=0.1, seconds=0):
+    """One window of each in turn, `windows` times: of `steps` steps, or of those that take each about `seconds`.
+    The pause lets the last one's threads go to sleep."""
     for _ in range(windows):
         for runner in runners:
             time.sleep(pause_s)
-            runner.window(steps)
+            runner.window(steps or runner.steps_in(seconds))
 
 
-def check_losses(a, b, tolerance, count=10):
-    """Both must have had the same losses from the first step on, otherwise their times cannot be compared."""
-    for step, (x, y) in enumerate(zip(a.losses[:count], b.losses[:count])):
-        if not abs(x - y) <= tolerance * abs(x):
-            raise SystemExit(f"losses differ at step {step}: {a.name} {x:.8g}, {b.name} {y:.8g}, relative "
-                             f"{abs(x - y) / abs(x):.1e}, allowed {tolerance:.0e}; no ratio is reported")
-    return max(abs(x - y) / abs(x) for x, y in zip(a.losses[:count], b.losses[:count]))
+def first_difference(a, b, tolerance):
+    """Relative, of the first losses: those of the same weights and the same batch, before any update. Times of programs
+    that differ there cannot be compared."""
+    x, y = a.losses[0], b.losses[0]
+    if not abs(x - y) <= tolerance * abs(x):
+        raise SystemExit(f"the first losses differ: {a.name} {x:.8g}, {b.name} {y:.8g}, relative {abs(x - y) / abs(x):.1e}, "
+                         f"allowed {tolerance:.0e}; no ratio is reported")
+    return abs(x - y) / abs(x)
+
+
+def spread_of_losses(runs):
+    """For each step the largest relative distance of two of these lists of losses: what rounding makes of equal programs."""
+    return [(max(losses) - min(losses)) / abs(min(losses)) for losses in zip(*runs)]
+
+
+def check_losses(ours, others, tolerance, count=10):
+    """Later losses part by rounding: Adam divides by a gradient's own size, and norms over few numbers amplify. `ours` may
+    be as far from its nearest as three times the widest that the `others`, equal programs, are apart so far, or
+    `tolerance` relative; with a single other there is no such scale, and only a loss that is not finite is refused.
+    Returns the largest relative distance."""
+    runs, widest, largest = [other.losses[:count] for other in others], 0, 0
+    spread = spread_of_losses(runs)
+    for step, (loss, *theirs) in enumerate(zip(ours.losses[:count], *runs)):
+        nearest = min(theirs, key=lambda other: abs(other - loss))
+        distance = abs(loss - nearest) / abs(nearest)
+        widest, largest = max(widest, spread[step]), max(largest, distance)
+        allowed = max(tolerance, 3 * widest) if len(runs) > 1 else float("inf")
+        if not distance <= allowed or not abs(loss) < float("inf"):
+            raise SystemExit(f"losses part at step {step}: {ours.name} {loss:.8g}, nearest {nearest:.8g}, relative {distance:.1e}; "
+                             f"{len(runs)} equal programs are {widest:.1e} apart, allowed {allowed:.0e}; no ratio is reported")
+    return largest

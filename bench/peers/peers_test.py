@@ -2,8 +2,11 @@
 """The peers' own logic, without PyTorch and without a GPU: arguments, tolerances, which path a setting takes."""
 import contextlib
 import io
+import json
 import pathlib
 import sys
+import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -13,6 +16,7 @@ import alternate  # noqa: E402
 import gpu  # noqa: E402
 import pytorch_child  # noqa: E402
 import pytorch_step  # noqa: E402
+import step_switches  # noqa: E402
 
 
 class Arguments(unittest.TestCase):
@@ -25,7 +29,7 @@ class Arguments(unittest.TestCase):
 
     def test_the_device_decides_the_rest(self):
         cpu, cuda = pytorch_step.parse([]), pytorch_step.parse(["--device", "cuda:1", "--precision", "fp16"])
-        self.assertEqual((cpu.steps, cuda.steps), (10, 2000))
+        self.assertEqual((cpu.steps, cuda.steps), (10, None))
         self.assertEqual(cpu.settings.split(","), pytorch_step.CPU_SETTINGS)
         self.assertEqual([s.split("-")[0] for s in cuda.settings.split(",")], ["eager", "compile", "tune", "graph"])
         self.assertEqual(cpu.tolerance, 1e-4)
@@ -68,14 +72,81 @@ class Arguments(unittest.TestCase):
 
 
 class Losses(unittest.TestCase):
-    def sides(self, a, b):
-        return (types.SimpleNamespace(name=name, losses=losses) for name, losses in (("a", a), ("b", b)))
+    def side(self, *losses, name="a"):
+        return types.SimpleNamespace(name=name, losses=list(losses))
 
-    def test_agreement(self):
-        self.assertAlmostEqual(alternate.check_losses(*self.sides([2.0, 1.0], [2.0, 1.001]), 1e-2), 1e-3)
-        for wrong in ([2.0, 1.1], [2.0, float("nan")], [float("inf"), 1.0]):
-            with self.assertRaisesRegex(SystemExit, "losses differ at step"):
-                alternate.check_losses(*self.sides([2.0, 1.0], wrong), 1e-2)
+    def test_the_first_is_compared_tightly(self):
+        self.assertAlmostEqual(alternate.first_difference(self.side(2.0, 1.0), self.side(2.002, 9.0), 1e-2), 1e-3)
+        for wrong in (2.1, float("nan"), float("inf")):
+            with self.assertRaisesRegex(SystemExit, "first losses differ"):
+                alternate.first_difference(self.side(2.0), self.side(wrong), 1e-2)
+
+    def test_later_ones_by_how_far_equal_programs_are_apart(self):
+        torch = [self.side(2.0, 1.8, 1.5), self.side(2.0, 1.9, 1.4)]
+        self.assertAlmostEqual(alternate.check_losses(self.side(2.0, 1.75, 1.2), torch, 1e-2), 0.2 / 1.4)
+        for wrong in (1.0, float("nan"), float("inf")):
+            with self.assertRaisesRegex(SystemExit, "losses part at step 2"):
+                alternate.check_losses(self.side(2.0, 1.8, wrong), torch, 1e-2)
+        with self.assertRaisesRegex(SystemExit, "losses part at step 1"):
+            alternate.check_losses(self.side(2.0, 1.85), [self.side(2.0, 1.8)] * 2, 1e-2)
+
+    def test_a_single_other_is_no_scale(self):
+        self.assertAlmostEqual(alternate.check_losses(self.side(2.0, 1.2), [self.side(2.0, 1.5)], 1e-2), 0.2)
+        with self.assertRaises(SystemExit):
+            alternate.check_losses(self.side(2.0, float("nan")), [self.side(2.0, 1.5)], 1e-2)
+
+
+# Speaks the protocol; a step takes MS milliseconds, or the first one for ever.
+PEER = """
+import json, sys, time
+if "--hang" in sys.argv: time.sleep(60)
+ms = 2 if "--slow" in sys.argv else 1
+if "--broken" in sys.argv: sys.exit("no such switch")
+for line in sys.stdin:
+    if line.split()[0] == "quit": break
+    count = int(line.split()[1])
+    begin = time.perf_counter()
+    time.sleep(count * ms / 1000)
+    print(json.dumps({"seconds": time.perf_counter() - begin, "losses": [2.0] * count}), flush=True)
+"""
+
+
+class Times(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.peer, self.out = pathlib.Path(folder.name) / "peer.py", pathlib.Path(folder.name) / "out.json"
+        self.peer.write_text(PEER)
+        self.command = [sys.executable, "-IS", str(self.peer)]
+
+    def test_windows_by_time(self):
+        runner = alternate.Runner("peer", self.command)
+        runner.warm_up(10)
+        alternate.alternate([runner], 2, None, pause_s=0, seconds=0.04)
+        report = runner.quit()
+        self.assertEqual(report["step_ms"]["n"], 2)
+        self.assertGreater(len(runner.losses) - 11, 30)
+        self.assertLess(len(runner.losses) - 11, 90)
+
+    def test_switches(self):
+        words = ["--peer-cmd", " ".join(self.command), "--seconds", "0.3", "--window", "0.02", "--out", str(self.out)]
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            step_switches.main([*words, "--switch=--slow", "--switch=--broken", "--switch=--deterministic"])
+        result = json.loads(self.out.read_text())
+        self.assertEqual([pair["switch"] for pair in result["pairs"]], ["--slow", "--deterministic"])
+        self.assertGreater(result["pairs"][0]["ratio"]["median"], 1.5)
+        self.assertIn("no such switch", result["failed"]["--broken"])
+        self.assertIn("--slow: ", printed.getvalue())
+
+    def test_a_limit_leaves_out_what_is_late(self):
+        args = pytorch_step.parse(["--limit", "0"])
+        args.limit, args.end = 8, time.monotonic() + 6
+        with self.assertRaises(pytorch_step.TooLate):
+            pytorch_step.start(args, "late", self.command, {}, until=3)
+        runner = pytorch_step.start(args, "peer", self.command, {})
+        args.end, args.steps, args.window_seconds = time.monotonic(), None, 0.02
+        pytorch_step.alternate_windows(args, [runner], 20)
+        self.assertEqual(runner.quit()["step_ms"]["n"], 1)
 
 
 class Gpu(unittest.TestCase):

@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import alternate
 import gpu
@@ -57,34 +58,59 @@ def tolerance(precision):
     return max(1e-4, 4 * EPSILON[precision] * math.sqrt(COMPARED_STEPS))
 
 
-def start(args, name, command, env):
-    """A program after its warm-up; its losses so far are those that are compared."""
-    runner = alternate.Runner(name, command, env)
+class TooLate(Exception):
+    """The time of --limit does not suffice."""
+
+
+def left_s(args):
+    return args.end - time.monotonic()
+
+
+def start(args, name, command, env, until=0.0):
+    """A program after its warm-up; its losses so far are those that are compared. It may take until `until` seconds
+    before the end of --limit."""
+    if left_s(args) - until < 5:
+        raise TooLate
+    runner = alternate.Runner(name, command, env, limit_s=min(900, left_s(args) - until))
     runner.warm_up(COMPARED_STEPS - 1)
-    if args.device != "cpu":  # clocks rise, and every batch's step is captured
-        runner.warm_up(50)
+    if args.device != "cpu":  # clocks rise, and every batch's step is captured; losses part, so only times count
+        runner.warm_up(max(10, min(50, runner.steps_in(2))))
     return runner
 
 
-def start_torch(args, setting, cache):
+def alternate_windows(args, runners, windows):
+    """Windows until they are enough, or the time of --limit is over; at least one."""
+    for done in range(windows):
+        if done and left_s(args) < 2 * len(runners) * args.window_seconds:
+            break
+        alternate.alternate(runners, 1, args.steps, seconds=args.window_seconds)
+
+
+def start_torch(args, setting, cache, until=0.0):
     command = [sys.executable, str(HERE / "pytorch_child.py"), setting]
     for option in ("model", "batch", "image", "sequence", "seed", "threads", "device", "precision"):
         command += [f"--{option}", str(getattr(args, option))]
     command += ["--model-option", *args.model_option]
     env = {"OMP_NUM_THREADS": str(args.threads), "TORCHINDUCTOR_CACHE_DIR": cache,
            **(KEEP if setting.endswith("-keep") else {})}
-    return start(args, setting, command, env)
+    return start(args, setting, command, env, until)
 
 
 def survey(args, cache):
     """Every setting in turn, all alive at once; reports sorted by the median, best first."""
-    runners = []
+    runners, half = [], left_s(args) / 2 if args.limit else 0  # half of the time is for the pair
     for setting in args.settings.split(","):
-        runners.append(start_torch(args, setting, cache))
+        try:
+            runners.append(start_torch(args, setting, cache, half))
+        except (TooLate, SystemExit) as error:
+            if not runners or not args.limit:
+                raise
+            print(f"  {setting}: left out, no time for its first step within --limit {error}", file=sys.stderr)
+            continue
         print(f"  {setting}: first step after {runners[-1].first_step_s:.1f} s", file=sys.stderr)
     for runner in runners[1:]:
-        alternate.check_losses(runners[0], runner, args.tolerance)
-    alternate.alternate(runners, args.survey_windows, args.steps)
+        alternate.first_difference(runners[0], runner, args.tolerance)
+    alternate_windows(args, runners, args.survey_windows)
     reports = sorted((r.quit() for r in runners), key=lambda report: report["step_ms"]["median"])
     print("| setting | step (quartiles) | CPU time per step | cores busy | peak memory | first step after |\n"
           "|---|---|---|---|---|---|")
@@ -103,16 +129,19 @@ def tokens_per_s(args, report, separator=", "):
     return f"{separator}{1e3 * args.batch * args.sequence / report['step_ms']['median']:,.0f} tokens/s"
 
 
-def against(args, setting, cache):
-    """PyTorch in its best setting and the other program, window by window."""
+def against(args, setting, cache, surveyed=()):
+    """PyTorch in its best setting and the other program, window by window; `surveyed`: reports of PyTorch's settings."""
     torch_side = start_torch(args, setting, cache)
     peer = start(args, "peer", shlex.split(args.peer_cmd), {"OMP_NUM_THREADS": str(args.threads)})
-    difference = alternate.check_losses(torch_side, peer, args.tolerance)
-    alternate.alternate([torch_side, peer], args.windows, args.steps)
+    first = alternate.first_difference(torch_side, peer, args.tolerance)
+    equal = [torch_side, *(argparse.Namespace(losses=report["first_losses"]) for report in surveyed)]
+    difference = alternate.check_losses(peer, equal, args.tolerance)
+    alternate_windows(args, [torch_side, peer], args.windows)
     ratios = [a / b for a, b in zip(torch_side.ms, peer.ms)]
     cpu_ratios = [a / b for a, b in zip(torch_side.cpu_ms, peer.cpu_ms)]
     return {"ratio": alternate.spread(ratios), "cpu_time_ratio": alternate.spread(cpu_ratios),
-            "largest_loss_difference": difference,
+            "first_loss_difference": first, "largest_loss_difference": difference,
+            "losses_of_settings_apart": max(alternate.spread_of_losses([run.losses[:COMPARED_STEPS] for run in equal])),
             "torch": torch_side.quit(), "peer": peer.quit()}
 
 
@@ -144,7 +173,7 @@ def row(args, result):
         f"{ours['step_ms']['median']:.4g} against {theirs['step_ms']['median']:.4g} ms"
         f"{tokens_per_s(args, ours)}{tokens_per_s(args, theirs, ' against ')}; "
         f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; {first}{disturbance(args, result)} "
-        f"| {ratio['n']} x {args.steps} steps | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
+        f"| {ratio['n']} x {f'{args.steps} steps' if args.steps else f'{args.window_seconds:g} s'} | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
 
 
 def disturbance(args, result):
@@ -171,10 +200,14 @@ def parse(arguments=None):
     parser.add_argument("--precision", default="fp32", choices=list(EPSILON), help="16 bits: autocast")
     parser.add_argument("--settings", help="those to survey, by comma; else all that suit the device")
     parser.add_argument("--peer-cmd", help="the other program, with its own --device and --precision")
-    parser.add_argument("--steps", type=int, help="of a window; 10 on a CPU, 2000 on a GPU")
+    parser.add_argument("--steps", type=int, help="of a window; 10 on a CPU; else windows go by time")
+    parser.add_argument("--window-seconds", type=float, default=0.5, help="of a window without --steps")
+    parser.add_argument("--limit", type=float, metavar="SECONDS",
+                        help="end in time: settings without a first step in half of it are left out, windows are fewer")
     parser.add_argument("--survey-windows", type=int, default=5)
     parser.add_argument("--windows", type=int, default=20, help="of each side against the peer")
-    parser.add_argument("--tolerance", type=float, help="relative, of the first ten losses; else the precision's")
+    parser.add_argument("--tolerance", type=float, help="relative, of the first loss; later ones may part as far as three "
+                             "times PyTorch's own settings do; else the precision's")
     parser.add_argument("--out", type=pathlib.Path, help="JSON with every figure")
     args = parser.parse_args(arguments)
     on_cpu = args.device == "cpu"
@@ -197,7 +230,8 @@ def parse(arguments=None):
             parser.error(f"--settings: '{setting}' needs a GPU and a fused Adam, which waits for nothing")
     if args.peer_cmd and not shutil.which(shlex.split(args.peer_cmd)[0]):
         parser.error(f"--peer-cmd: no program {shlex.split(args.peer_cmd)[0]}")
-    args.steps = args.steps or (10 if on_cpu else 2000)
+    args.steps = args.steps or (10 if on_cpu else None)
+    args.end = time.monotonic() + args.limit if args.limit else float("inf")
     args.image = 0 if is_text else args.image or OWN_IMAGE.get(args.model, 32)
     context = [option.removeprefix("context=") for option in args.model_option if option.startswith("context=")]
     args.sequence = args.sequence or int(context[-1] if context else OWN_CONTEXT.get(args.model, 0))
@@ -205,23 +239,31 @@ def parse(arguments=None):
     return args
 
 
+def write(path, result):
+    """What is known so far; whole or not at all."""
+    if path:
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(result, indent=1, default=str) + "\n")
+        os.replace(part, path)
+
+
 def main():
     args = parse()
     result = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine(args.device),
-              "arguments": {k: v for k, v in vars(args).items() if k != "out"}, "python": platform.python_version(),
+              "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "end")}, "python": platform.python_version(),
               "gpu": gpu.describe(args.device), "load_before": os.getloadavg()}
     with tempfile.TemporaryDirectory() as cache:  # empty, so that a first step includes compiling
         with gpu.Sampler(args.device) as clocks:
             result["survey"] = survey(args, cache)
         result["survey_clocks"] = clocks.found
+        write(args.out, result)
         if args.peer_cmd:
             with gpu.Sampler(args.device) as clocks:
-                result["pair"] = against(args, result["survey"][0]["name"], cache)
+                result["pair"] = against(args, result["survey"][0]["name"], cache, result["survey"])
             result["pair_clocks"] = clocks.found
             print(row(args, result))
     result["load_after"] = os.getloadavg()
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    write(args.out, result)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ void unpack(const Value& value, std::span<const std::byte> stored, std::span<std
   });
 }
 
+// The current device is per thread and starts as device 0: the feeder's thread, for one, allocates.
+void use_device(const Settings& settings) {
+  check(cudaSetDevice(settings.ordinal), "cudaSetDevice");
+}
+
 class Cuda final : public Backend {
  public:
   explicit Cuda(const BackendOptions& options) {
@@ -138,25 +143,33 @@ class Cuda final : public Backend {
     return context_.allocate(bytes);
   }
   std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const override {
-    return has_device() ? allocate_pinned(bytes) : allocate_without_device(bytes);
+    if (!has_device()) return allocate_without_device(bytes);
+    use_device(context_.settings);
+    return allocate_pinned(bytes);
   }
 
   std::unique_ptr<Stream> make_stream() const override {
     if (!has_device()) return std::make_unique<NoStream>();
+    use_device(context_.settings);
     return std::make_unique<CudaStream>();
   }
   int lanes() const override { return 2; }
   int steps_in_flight() const override { return 2; }
   void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const override {
-    // The current device is per thread, and starts as device 0.
-    check(cudaSetDevice(context_.settings.ordinal), "cudaSetDevice");
+    use_device(context_.settings);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
                           static_cast<CudaStream&>(stream).handle()),
           "cudaMemcpyAsync");
   }
-  std::uint64_t free_bytes() const override { return has_device() ? free_device_bytes() : 0; }
+  std::uint64_t free_bytes() const override {
+    if (!has_device()) return 0;
+    use_device(context_.settings);
+    return free_device_bytes();
+  }
   void fill(void* memory, std::uint8_t byte, std::size_t bytes) const override {
-    if (has_device()) fill_now(memory, byte, bytes);
+    if (!has_device()) return;
+    use_device(context_.settings);
+    fill_now(memory, byte, bytes);
   }
   std::unique_ptr<Recording> record(Stream& stream,
                                     const std::function<void()>& enqueue) const override {
@@ -166,11 +179,13 @@ class Cuda final : public Backend {
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     const std::vector<std::byte> bytes = packed(value, plain);
     if (!has_device()) return;
+    use_device(context_.settings);
     copy_now(stored, bytes.data(), bytes.size());
   }
   void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
     if (!has_device()) fail<DeviceError>("cuda: nothing runs on an assumed device");
     std::vector<std::byte> bytes(value.layout.bytes);
+    use_device(context_.settings);
     copy_now(bytes.data(), stored, bytes.size());
     if (value.layout.native)
       unpack(value, bytes, plain);
@@ -187,7 +202,9 @@ class Cuda final : public Backend {
 }  // namespace
 
 std::shared_ptr<std::byte> Context::allocate(std::size_t bytes) const {
-  return settings.has_device() ? allocate_device(bytes) : allocate_without_device(bytes);
+  if (!settings.has_device()) return allocate_without_device(bytes);
+  use_device(settings);
+  return allocate_device(bytes);
 }
 
 }  // namespace warpstep::cuda

@@ -1,10 +1,12 @@
 // The CUDA backend's calls of the runtime, observed through the fake one: enqueuing makes no call
 // that a capture forbids, everything is freed at the end, and a failed call gives a message that a
 // user can act on.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/run/runner.h"
@@ -175,6 +177,28 @@ TEST(CudaDevice, LostNamesTheCallAndTheWayOn) {
       [&] { runner->step(); },
       ThrowsMessage<DeviceError>(AllOf(HasSubstr("cudaGraphLaunch failed"),
                                        HasSubstr("the device is lost"), HasSubstr("--resume"))));
+}
+
+// The current device is a thread's own; the feeder fills its buffers in a thread that it starts.
+TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
+  fake_cuda::set_devices(2);
+  const auto backend = open_tested_backend(backend_name, {.device = 1});
+  std::vector<std::shared_ptr<std::byte>> memory;
+  std::thread([&] {
+    memory.push_back(backend->allocate(1000));
+    const auto stream = backend->make_stream();
+    memory.push_back(backend->allocate_host(1000));
+    backend->fill(memory[0].get(), 0, 1000);
+    backend->upload(*stream, memory[0].get(), memory[1].get(), 1000);
+    stream->wait();
+    int device = 0;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(device, 1);
+  }).join();
+  for (const auto& block : memory) EXPECT_EQ(fake_cuda::device_of(block.get()), 1);
+  memory.clear();
+  fake_cuda::set_devices(1);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
 TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {

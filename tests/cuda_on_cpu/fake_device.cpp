@@ -1,4 +1,4 @@
-// The emulated runtime: one device, its properties, and the statuses of calls.
+// The emulated runtime: devices, their properties, and the statuses of calls.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -70,8 +70,8 @@ cudaError_t attribute(const State& s, int* value, cudaDeviceAttr which) {
   return cudaSuccess;
 }
 
-cudaError_t only_device(int device) {
-  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+cudaError_t known_device(const State& s, int device) {
+  return device >= 0 && device < s.devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 struct ErrorText {
@@ -124,6 +124,11 @@ ErrorText describe(cudaError_t status) {
 
 }  // namespace
 
+int& current_device() {
+  static thread_local int device = 0;
+  return device;
+}
+
 cudaError_t remember(cudaError_t status) {
   if (status != cudaSuccess && status != cudaErrorNotReady) last_error = status;
   return status;
@@ -138,29 +143,33 @@ using fake::State;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return call("cudaGetDeviceCount", [=](State&) {
-    *count = 1;
+  return call("cudaGetDeviceCount", [=](State& s) {
+    *count = s.devices;
     return cudaSuccess;
   });
 }
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", [=](State&) { return fake::only_device(device); });
+  return call("cudaSetDevice", [=](State& s) {
+    const cudaError_t status = fake::known_device(s, device);
+    if (status == cudaSuccess) fake::current_device() = device;
+    return status;
+  });
 }
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", [=](State&) {
-    *device = 0;
+    *device = fake::current_device();
     return cudaSuccess;
   });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   return call("cudaGetDeviceProperties", [=](State& s) {
-    if (fake::only_device(device) == cudaSuccess) *prop = fake::properties(s);
-    return fake::only_device(device);
+    if (fake::known_device(s, device) == cudaSuccess) *prop = fake::properties(s);
+    return fake::known_device(s, device);
   });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   return call("cudaDeviceGetAttribute", [=](State& s) {
-    const cudaError_t status = fake::only_device(device);
+    const cudaError_t status = fake::known_device(s, device);
     return status != cudaSuccess ? status : fake::attribute(s, value, which);
   });
 }

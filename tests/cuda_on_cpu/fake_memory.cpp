@@ -19,7 +19,7 @@ cudaError_t allocate(State& s, void** address, std::size_t bytes, bool pinned) {
   constexpr std::size_t alignment = 256;  // as cudaMalloc's
   if (posix_memalign(address, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*address, 0xff, bytes);
-  s.memory[static_cast<std::byte*>(*address)] = {bytes, pinned};
+  s.memory[static_cast<std::byte*>(*address)] = {bytes, pinned, current_device()};
   if (!pinned) s.used_bytes += bytes;
   return cudaSuccess;
 }

@@ -1,6 +1,6 @@
 // Tests' access to the CUDA runtime that libwarpstep_fake_cuda provides in place of libcudart: one
-// device, whose memory is host memory and whose work runs at once in the order of issue, or is
-// recorded where a stream is captured, by CUDA's rules for captures.
+// device or more, whose memory is host memory and whose work runs at once in the order of issue, or
+// is recorded where a stream is captured, by CUDA's rules for captures.
 #pragma once
 
 #include <driver_types.h>
@@ -32,6 +32,10 @@ struct Live {
 Live live();
 
 void set_device_memory(std::size_t bytes);  // the size of device memory, 8 GiB by default
+
+// 1 by default. Each has the memory that was allocated by a thread while it was current there.
+void set_devices(int count);
+int device_of(const void* memory);  // -1: of none
 
 std::vector<std::string> node_names(cudaGraph_t graph);  // of its work, in the order of issue
 

@@ -142,6 +142,18 @@ void set_device_memory(std::size_t bytes) {
   state().device_bytes = bytes;
 }
 
+void set_devices(int count) {
+  const std::lock_guard lock(state().mutex);
+  state().devices = count;
+}
+
+int device_of(const void* memory) {
+  const std::lock_guard lock(state().mutex);
+  for (const auto& [begin, block] : state().memory)
+    if (memory >= begin && memory < begin + block.bytes) return block.device;
+  return -1;
+}
+
 std::vector<std::string> node_names(cudaGraph_t graph) {
   const std::lock_guard lock(state().mutex);
   std::vector<std::string> names;

@@ -68,6 +68,7 @@ struct Failure {
 struct Memory {
   std::size_t bytes = 0;
   bool pinned = false;
+  int device = 0;  // where it lies, or current when it was pinned
 };
 
 struct State {
@@ -79,6 +80,7 @@ struct State {
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> executables;
   std::set<std::shared_ptr<Capture>> captures;  // that have not ended
+  int devices = 1;
   std::size_t device_bytes = std::size_t{8} << 30, used_bytes = 0;
   unsigned long long last_capture = 0;
   std::recursive_mutex mutex;  // held while work runs: the device does one thing at a time
@@ -91,6 +93,7 @@ struct State {
   bool reachable(const void* address, std::size_t bytes) const;
 };
 State& state();
+int& current_device();                     // of this thread
 cudaError_t remember(cudaError_t status);  // for cudaGetLastError, of this thread
 
 // Counts a call; fails it if a test requested that, else runs it: Body is cudaError_t(State&).

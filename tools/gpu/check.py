@@ -1,27 +1,30 @@
-"""Tests and measures Warpstep on a CUDA device: every test of tier gpu, compute-sanitizer, benchmarks.
+"""Tests and measures Warpstep on a CUDA device, most valuable first.
 
-Each step has its own time limit and log; a failing step does not stop the others. Writes results.json and
-rows.md (rows for bench/RECORDS.md) into the output folder. In the repository it builds first; a staged tree
-(cmake --install build/release --prefix DIR --component gpu_check --strip) needs only Python.
+What a step found is in the output folder when it ends: results.json, rows.md (rows for bench/RECORDS.md) and archive.tar.gz (logs and
+files); running.log is the log of a step that runs. After --budget, a signal or a crash, --resume runs what is missing.
+In the repository it builds first; a staged tree (cmake --install build/release --prefix DIR --component gpu_check --strip) needs
+only Python.
 
-Exit codes: 0 all tests passed, 1 some failed, 2 wrong usage, 3 no usable CUDA device.
+Exit codes: 0 all tests passed, 1 some failed, 2 wrong usage, 3 no usable CUDA device, 4 the budget was over or a signal came before
+the end, and nothing had failed.
 """
 import argparse
 import datetime
 import os
 import pathlib
-import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 import machine
+import plan
 import results
 import steps
-from steps import Step
 
-TESTS = {"kernels_cuda_test": 600, "op_cuda_test": 1800, "model_cuda_test": 900, "statistics_cuda_test": 600,
-         "parity_cuda_test": 600, "precision_spread_cuda_test": 600, "plan_choice_cuda_test": 1200}  # program: time limit in seconds
-QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
+RESERVED_S = 4  # of the budget, to write the last results
 
 
 def say(text=""):
@@ -33,65 +36,18 @@ cmake --preset release -DWARPSTEP_CUDA=ON -DWARPSTEP_TESTS=ON "-DWARPSTEP_WERROR
 cmake --build --preset release --parallel "$(nproc)" --target gpu_check_programs"""
 
 
-def build(tree, out):
+def build(tree, out, left_s):
     """None, or why the programs could not be built."""
     say("building (after tools/setup, which installs missing packages) ...")
     found = machine.architectures()
     log = out / "build.log"
     log.write_text("")
     options = [f"-DCMAKE_CUDA_ARCHITECTURES={found}"] if found else []
-    code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), 5400, dict(os.environ),
-                                 cwd=str(tree.source))
+    code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), min(5400, left_s),
+                                 dict(os.environ), cwd=str(tree.source))
+    if code is None:
+        return f"gpu_check: the build was stopped after {min(5400, left_s):.0f} s; stage a tree (docs/gpu.md)"
     return None if code == 0 else "\n".join([*output.splitlines()[-30:], f"gpu_check: the build failed; full output: {log}"])
-
-
-def test_steps(tree, arguments):
-    module = arguments.emulate
-    for name, limit_s in TESTS.items():
-        yield Step(name, [str(tree.programs / name)], limit_s, tests=True, may_skip=bool(module))
-    checker, kernels = machine.sanitizer(), tree.program("kernels_cuda_test")
-    for tool in ("memcheck", "racecheck"):
-        why = ("emulated" if module else "left out by --quick" if arguments.quick else
-               "no kernels_cuda_test in this tree" if not kernels else
-               "" if checker else "compute-sanitizer is not installed; it comes with the full CUDA toolkit")
-        yield Step(tool, [str(checker), "--tool", tool, "--error-exitcode", "99", "--report-api-errors", "no",
-                          str(kernels)], 1200, tests=True, skip=why)
-
-
-def train_steps(tree, arguments, out):
-    """The program as a user runs it: generates a set of images and trains on it."""
-    program, data, run = tree.program("warpstep"), str(out / "shapes"), str(out / "run")
-    why = "the program cannot use the emulated device" if arguments.emulate else ""
-    drawn = pathlib.Path(data).exists()
-    yield Step("draw", [str(program), "data", "make", data], 600, proof=True,
-               skip=why or ("drawn before" if drawn else ""), libraries=tree.carried())
-    yield Step("train", [str(program), "train", "cifar10cnn", "--data", data, "--epochs", "2", "--device", "cuda",
-                         "--precision", "fp16", "--out", run, "--overwrite"], 600, proof=True, skip=why,
-               libraries=tree.carried())
-
-
-def benchmark_steps(tree, arguments, out):
-    program, peer = tree.program("warpstep_bench"), tree.program("step_peer")
-    backend = arguments.emulate or "cuda"
-    command = [str(program), "--backends", backend, "--benchmark_out=" + str(out / "kernels.json"),
-               "--benchmark_out_format=json"]
-    if arguments.emulate:  # product sizes would take minutes of plain loops
-        command += ["--all_cases", "--benchmark_filter=linear/forward/f16/odd", "--benchmark_min_time=0.001"]
-    elif arguments.quick:
-        command += ["--benchmark_filter=" + QUICK_BENCHMARKS, "--benchmark_min_time=0.05"]
-    yield Step("kernels", command, 300 if arguments.quick else 1800,
-               skip="" if program else "no warpstep_bench in this tree")
-    found = None if arguments.emulate else machine.python_with_torch()
-    why = ("emulated" if arguments.emulate else "no step_peer in this tree" if not peer else
-           "no Python with PyTorch (set PYTHON to one)" if not found else
-           "" if found[2] else f"PyTorch {found[1]} finds no CUDA device")
-    ours = [str(peer), "--device", "cuda", "--precision", "fp16"]
-    command = [found[0] if found else "python3", str(tree.source / "bench" / "peers" / "pytorch_step.py"),
-               "--model", "cifar10cnn", "--batch", "128", "--device", "cuda", "--precision", "fp16",
-               "--out", str(out / "pytorch.json"), "--peer-cmd", " ".join(shlex.quote(w) for w in ours)]
-    if arguments.quick:
-        command += ["--survey-windows", "2", "--windows", "5"]
-    yield Step("pytorch", command, 900 if arguments.quick else 2400, skip=why)
 
 
 def find(arguments, tree):
@@ -107,7 +63,8 @@ def find(arguments, tree):
     if smi:
         device["driver"] = smi[0]["driver_version"]
         device["nvidia_smi"] = smi
-    return {**device, "description": cuda["description"]}, facts, env
+    # From here on a test that finds no device has lost it: a failure, not a reason to skip.
+    return {**device, "description": cuda["description"]}, facts, {**env, "WARPSTEP_DEVICE_SEEN": "1"}
 
 
 def no_device(reason):
@@ -128,12 +85,92 @@ def report(outcome):
         say(f"  {count} skipped: {reason}")
 
 
+class Session:
+    """One call of gpu_check: its folders, what earlier ones found, and the results so far."""
+
+    def __init__(self, arguments, tree, about, end, scratch):
+        self.out, self.end, self.about, self.scratch = arguments.out, end, about, scratch
+        self.files = self.scratch / "files"
+        self.files.mkdir()
+        self.outcomes, self.steps = {}, plan.steps(tree, arguments, self.files, self.scratch)
+        self.log = self.out / results.RUNNING
+        if arguments.resume:
+            self.resume(arguments.resume)
+        else:
+            for old in (results.RESULTS, results.ROWS, results.ARCHIVE, results.RUNNING):
+                if (self.out / old).exists():
+                    (self.out / old).unlink()
+        self.repeated = arguments.only is not None  # steps that are named run again
+        self.chosen = plan.chosen(self.steps, arguments)
+
+    def resume(self, folder):
+        result, self.outcomes, log = results.load(folder, self.files)
+        for key in ("commit", "version"):
+            if result[key] != self.about[key]:
+                raise ValueError(f"--resume: the results in {folder} are of {key} {result[key]}, these programs are of "
+                                 f"{self.about[key]}; start again without --resume")
+        running = next((step for step in self.steps if step.name == result["running"]), None)
+        if running and log:
+            self.outcomes[running.name] = steps.recovered(running, log)
+            (self.files / f"{running.name}.log").write_text(log)
+
+    def left_s(self):
+        return self.end - time.monotonic()
+
+    def in_order(self):
+        order = {step.name: place for place, step in enumerate(self.steps)}
+        return sorted(self.outcomes.values(), key=lambda outcome: order.get(outcome.name, len(order)))
+
+    def save(self, running=None):
+        result = results.collect(self.about, self.in_order(), self.files, running)
+        results.write(result, self.files, self.out)
+        return result
+
+    def begin(self, step):
+        """What an earlier call had of the step, and its log; of one that is not continued, nothing."""
+        earlier = self.outcomes.get(step.name)
+        continued = earlier if earlier and earlier.status == "cut" and step.tests and not self.repeated else None
+        kept = self.files / f"{step.name}.log"
+        self.log.write_text(kept.read_text(errors="replace") if continued and kept.exists() else "")
+        self.save(running=step.name)
+        return continued
+
+    def run(self, env, tree):
+        for step in self.chosen:
+            earlier = self.outcomes.get(step.name)
+            if earlier and earlier.is_whole() and not self.repeated:
+                continue
+            if steps.interrupted:
+                break
+            if step.skip or self.left_s() < step.least_s:
+                outcome = steps.run(step, self.log, env, self.left_s(), earlier)
+            else:
+                continued = self.begin(step)
+                carried = tree.carried() if step.carried else []
+                outcome = steps.run(step, self.log, machine.with_libraries(env, carried), self.left_s(), continued)
+                shutil.copyfile(self.log, self.files / f"{step.name}.log")
+            self.outcomes[step.name] = outcome
+            report(outcome)
+            if outcome.status not in ("skipped", "not run"):
+                self.save()
+        if self.log.exists():
+            self.log.unlink()
+        return self.save()
+
+
 def parse(words):
     parser = argparse.ArgumentParser(prog="tools/gpu_check", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short benchmarks, no compute-sanitizer")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end within this time, with results of what ran")
+    parser.add_argument("--only", metavar="STEPS", help="these steps, by comma; the beginning of a name is enough")
+    parser.add_argument("--skip", metavar="STEPS", help="not these steps")
+    parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
+    parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
+    parser.add_argument("--resume", type=pathlib.Path, nargs="?", const=pathlib.Path(), metavar="DIR",
+                        help="run what the results in this folder (default: --out) lack")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/gpu_check"),
-                        help="folder for logs and results (%(default)s)")
+                        help="folder for the results (%(default)s)")
     parser.add_argument("--stage", type=pathlib.Path, help="a staged tree whose programs are run")
     # For work on gpu_check itself: the path of a module (libwarpstep_cuda_emulated.so) to test instead of cuda.
     parser.add_argument("--emulate", help=argparse.SUPPRESS)
@@ -143,45 +180,72 @@ def parse(words):
         if not os.path.exists(arguments.emulate):
             parser.error(f"--emulate: {arguments.emulate} does not exist")
     arguments.out = arguments.out.resolve()
+    if arguments.resume is not None:
+        arguments.resume = arguments.out if arguments.resume == pathlib.Path() else arguments.resume.resolve()
     return arguments
 
 
+def about_this(arguments, device, facts):
+    return {"date": datetime.date.today().isoformat(), "commit": facts["commit"], "version": facts["version"],
+            "command": " ".join(["tools/gpu_check", *(["--quick"] if arguments.quick else [])]), "device": device,
+            "host": {key: facts.get(key) for key in ("system", "cpu", "cores", "memory_bytes", "compiler")}}
+
+
+def exit_code(result, outcomes):
+    tests = [outcome for outcome in outcomes if outcome.counts]
+    if any(o.counts["failed"] or o.status in ("failed", "timed out") for o in tests):
+        return 1
+    return 4 if not result["whole"] else 0 if result["all_tests_passed"] else 1
+
+
 def main(words):
-    arguments = parse(words)
+    began, arguments = time.monotonic(), parse(words)
+    end = began + arguments.budget - RESERVED_S if arguments.budget else float("inf")
     tree, out = machine.find_tree(arguments.stage), arguments.out
+    if arguments.list:
+        for step in plan.steps(tree, arguments, out, out):
+            say(f"{step.name:<20} {step.limit_s:5g} s  {step.skip}".rstrip())
+        return 0
+    plan.chosen(plan.steps(tree, arguments, out, out), arguments)  # a wrong name is found before the build
     missing = None if arguments.emulate else machine.no_driver()
     if missing:
         no_device(missing)
     out.mkdir(parents=True, exist_ok=True)
-    failed = None if tree.staged else build(tree, out)
+    lacking = None if tree.staged else machine.cannot_build()
+    if lacking and machine.staged_in(tree):
+        tree = machine.staged_in(tree)
+        say(f"gpu_check: cannot build here ({lacking}); using the staged tree {tree.source}")
+    failed = None if tree.staged else build(tree, out, end - time.monotonic())
+    if failed and lacking:
+        failed += f"\ngpu_check: cannot build here ({lacking}): stage a tree elsewhere and bring it to build/stage (docs/gpu.md)"
     if failed:
         say(failed)
         return 1
     device, facts, env = find(arguments, tree)
     say(f"device    {device.get('description', device['device'])}")
     say(f"warpstep  {facts['version']}, commit {facts['commit']}")
-    for old in ("kernels.json", "pytorch.json", "results.json", "rows.md"):
-        if (out / old).exists():
-            (out / old).unlink()
-    outcomes = []
-    for step in [*test_steps(tree, arguments), *train_steps(tree, arguments, out),
-                 *benchmark_steps(tree, arguments, out)]:
-        outcomes.append(steps.run(step, out, env))
-        report(outcomes[-1])
-    about = {"date": datetime.date.today().isoformat(), "commit": facts["commit"], "version": facts["version"],
-             "command": " ".join(["tools/gpu_check", *(["--quick"] if arguments.quick else [])]), "device": device,
-             "host": {key: facts.get(key) for key in ("system", "cpu", "cores", "memory_bytes", "compiler")}}
-    result = results.collect(about, outcomes, out)
-    results.write(result, out)
+    with tempfile.TemporaryDirectory(prefix="gpu_check_") as scratch:
+        session = Session(arguments, tree, about_this(arguments, device, facts), end, pathlib.Path(scratch))
+        result = session.run(env, tree)
     tests = result["tests"]
-    say(f"\nwrote {out / 'results.json'} and {out / 'rows.md'}")
-    say(f"{tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped, {tests['not_run']} not run")
-    return 0 if result["all_tests_passed"] else 1
+    say(f"\nwrote {', '.join((results.RESULTS, results.ROWS, results.ARCHIVE))} in {out}")
+    say(f"{tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped, {tests['not_run']} not run"
+        + ("" if result["whole"] else "; not whole: continue with --resume"))
+    return exit_code(result, session.in_order())
+
+
+def command(words):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, steps.on_signal)
+    try:
+        return main(words)
+    except (plan.Unknown, ValueError) as error:
+        say(f"gpu_check: {error}")
+        return 2
+    except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+        say(f"gpu_check: {error}")
+        return 1
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (RuntimeError, subprocess.SubprocessError, OSError) as error:
-        say(f"gpu_check: {error}")
-        sys.exit(1)
+    sys.exit(command(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Finds what gpu_check needs: the programs, the device, the libraries they load, a Python with PyTorch."""
 import ctypes
 import dataclasses
+import functools
 import glob
 import json
 import os
@@ -42,6 +43,22 @@ def find_tree(stage=None, here=HERE):
         return Tree(root / "bin", root / "lib", root, True)
     build = root / "build" / "release"
     return Tree(build / "bin", build / "lib", root, False)
+
+
+def staged_in(tree):
+    """The staged tree of a repository, build/stage; None without one."""
+    stage = tree.source / "build" / "stage"
+    return find_tree(stage) if os.access(str(stage / "bin" / "warpstep"), os.X_OK) else None
+
+
+def cannot_build(include=("/usr/include", "/usr/local/include")):
+    """What building lacks on this machine, in words; None if nothing that tools/setup would have to install."""
+    programs = [name for name in ("cmake", "ninja", "g++") if not shutil.which(name)]
+    if not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)):
+        programs.append("nvcc")
+    headers = [name for name in ("fmt/core.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "gtest/gtest.h", "png.h")
+               if not any(os.path.exists(os.path.join(folder, name)) for folder in include)]
+    return "no " + ", ".join(programs + headers) if programs or headers else None
 
 
 def no_driver():
@@ -104,7 +121,12 @@ def answer_of(python, code, limit_s=180):
 
 def python_with_torch():
     """(interpreter, version of PyTorch, whether it sees a CUDA device); None if no Python has PyTorch."""
-    for python in pythons():
+    return first_with_torch(tuple(pythons()))
+
+
+@functools.lru_cache(maxsize=None)  # importing PyTorch takes seconds
+def first_with_torch(candidates):
+    for python in candidates:
         answer = answer_of(python, "import torch; print(torch.__version__, torch.cuda.is_available())")
         if answer:
             version, sees = answer.split()[-2:]

@@ -1,10 +1,18 @@
-"""The output of gpu_check: results.json, and rows.md in the format of bench/RECORDS.md."""
+"""The output of gpu_check: results.json, rows.md in the format of bench/RECORDS.md, and archive.tar.gz with the rest.
+
+Every file appears whole or not at all: it is written beside its place and renamed.
+"""
 import dataclasses
 import json
+import os
 import re
+import tarfile
+
+from steps import Outcome
 
 COUNTS = ("passed", "failed", "skipped", "not_run")
 FIGURES = ("real_time", "time_unit", "iterations", "GB/s", "TFLOP/s", "of_peak", "label", "error_message")
+RESULTS, ROWS, ARCHIVE, RUNNING = "results.json", "rows.md", "archive.tar.gz", "running.log"
 
 
 def total(outcomes):
@@ -26,9 +34,9 @@ def read_json(path):
         return None
 
 
-def benchmarks(out):
+def benchmarks(files):
     """Google Benchmark's file: its context, and one short row per benchmark."""
-    found = read_json(out / "kernels.json")
+    found = read_json(files / "kernels.json")
     if not found:
         return None
     rows = [{"name": b["name"], **{key: b[key] for key in FIGURES if key in b}} for b in found.get("benchmarks", [])
@@ -36,11 +44,15 @@ def benchmarks(out):
     return {"context": found.get("context", {}), "rows": rows}
 
 
-def collect(machine, outcomes, out):
-    """The content of results.json."""
-    return {**machine, "tests": total(outcomes), "all_tests_passed": good(outcomes),
-            "steps": [dataclasses.asdict(o) for o in outcomes],
-            "benchmarks": benchmarks(out), "step_against_pytorch": read_json(out / "pytorch.json")}
+def collect(about, outcomes, files, running=None):
+    """The content of results.json. `running`: the step that has begun; whole is what has run every step."""
+    figures = {}
+    for kind in ("switches", "pytorch"):
+        found = {path.stem[len(kind) + 1:]: read_json(path) for path in sorted(files.glob(f"{kind}-*.json"))}
+        figures[kind] = {model: figure for model, figure in found.items() if figure}
+    whole = not running and not any(o.status in ("cut", "not run") for o in outcomes)
+    return {**about, "whole": whole, "running": running, "tests": total(outcomes), "all_tests_passed": good(outcomes),
+            "steps": [dataclasses.asdict(o) for o in outcomes], "benchmarks": benchmarks(files), **figures}
 
 
 def line(result, figure, count, command):
@@ -52,17 +64,29 @@ def spread(stats):
     return f"{stats['median']:.3f} ({stats['p25']:.3f}-{stats['p75']:.3f})"
 
 
-def pair_line(result):
-    found = result["step_against_pytorch"]
-    arguments, pair = found.get("arguments", {}), found["pair"]
-    ratio, ours, theirs = pair["ratio"], pair["peer"], pair["torch"]
-    about = theirs.get("about", {})
-    return line(result, f"{arguments.get('model', 'cifar10cnn')} step, batch {arguments.get('batch', '?')}, "
-                f"{arguments.get('precision', 'fp32')}: **{ratio['median']:.2f}x** (quartiles {ratio['p25']:.2f}-"
-                f"{ratio['p75']:.2f}) PyTorch {about.get('torch', '?')} {theirs['name']}: "
-                f"{spread(ours['step_ms'])} against {spread(theirs['step_ms'])} ms; first step after "
-                f"{ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s",
-                f"{ratio['n']} windows of {arguments.get('steps', '?')} steps a side", command_of(result, "pytorch"))
+def pair_lines(result):
+    for model, found in result["pytorch"].items():
+        if "pair" not in found:
+            continue
+        arguments, pair = found.get("arguments", {}), found["pair"]
+        ratio, ours, theirs = pair["ratio"], pair["peer"], pair["torch"]
+        about = theirs.get("about", {})
+        yield line(result, f"{model} step, batch {arguments.get('batch', '?')}, {arguments.get('precision', 'fp32')}: "
+                   f"**{ratio['median']:.2f}x** (quartiles {ratio['p25']:.2f}-{ratio['p75']:.2f}) "
+                   f"PyTorch {about.get('torch', '?')} {theirs['name']}: "
+                   f"{spread(ours['step_ms'])} against {spread(theirs['step_ms'])} ms; first step after "
+                   f"{ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s",
+                   f"{ratio['n']} windows a side", command_of(result, f"pytorch-{model}"))
+
+
+def switch_lines(result):
+    for model, found in result["switches"].items():
+        for pair in found["pairs"]:
+            ratio = pair["ratio"]
+            yield line(result, f"{model} step, batch {found['batch']}, {found['precision']}, {pair['switch']}: "
+                       f"{ratio['median']:.3f}x as long (quartiles {ratio['p25']:.3f}-{ratio['p75']:.3f}): "
+                       f"{spread(pair['with']['step_ms'])} against {spread(pair['without']['step_ms'])} ms",
+                       f"{ratio['n']} windows a side", command_of(result, f"switches-{model}"))
 
 
 def command_of(result, name):
@@ -94,13 +118,47 @@ def rows(result):
     text.append(line(result, f"tests of tier gpu ({', '.join(ran)}): {counts['passed']} passed, {counts['failed']} "
                      f"failed, {counts['skipped']} skipped, {counts['not_run']} not run", sum(counts.values()),
                      result["command"]))
-    if result["step_against_pytorch"] and "pair" in result["step_against_pytorch"]:
-        text.append(pair_line(result))
+    text += [*switch_lines(result), *pair_lines(result)]
     if result["benchmarks"]:
         text += benchmark_lines(result)
     return "\n".join(text) + "\n"
 
 
-def write(result, out):
-    (out / "results.json").write_text(json.dumps(result, indent=1, default=str) + "\n")
-    (out / "rows.md").write_text(rows(result))
+def replace(path, text):
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def pack(files, out):
+    """All files of the scratch folder that are kept, in one archive."""
+    part = out / (ARCHIVE + ".part")
+    with tarfile.open(part, "w:gz", compresslevel=6) as archive:
+        for path in sorted(files.iterdir()):
+            archive.add(path, arcname=path.name, recursive=False)
+    os.replace(part, out / ARCHIVE)
+
+
+def write(result, files, out):
+    """The archive first: what results.json says of a step is then in it."""
+    pack(files, out)
+    replace(out / ROWS, rows(result))
+    replace(out / RESULTS, json.dumps(result, indent=1, default=str) + "\n")
+
+
+def load(out, files):
+    """(results.json, its outcomes by step, the log of the step that was running or "") of an earlier gpu_check, whose
+    files are unpacked. ValueError: there is none."""
+    result = read_json(out / RESULTS)
+    if not result:
+        raise ValueError(f"--resume: no {RESULTS} of an earlier gpu_check in {out}")
+    if (out / ARCHIVE).exists():
+        with tarfile.open(out / ARCHIVE) as archive:
+            for member in archive.getmembers():
+                if member.isfile() and "/" not in member.name and not member.name.startswith("."):
+                    archive.extract(member, files)
+    try:
+        log = (out / RUNNING).read_text(errors="replace")
+    except OSError:
+        log = ""
+    return result, {step["name"]: Outcome(**step) for step in result["steps"]}, log

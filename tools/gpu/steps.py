@@ -6,15 +6,22 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
-import machine
 
 RUN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)")
-RESTARTS = 30  # after this many failures the rest runs in one process, even if CUDA errors persist in it
+# After one of these every later call of the process fails: kernels/cuda/check.cpp prints the status by name.
+STICKY = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|IllegalInstruction|InvalidAddressSpace|InvalidPc|Assert|"
+                    r"LaunchFailure|LaunchTimeout|HardwareStackError|ECCUncorrectable|DevicesUnavailable|Contained|Unknown)\b")
+RESTARTS = 30  # after this many failures a process continues after one, unless its CUDA error is sticky
 SHOWN_LINES = 20  # last lines of a failing test's output
+COUNTED = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
+GUARD = str(pathlib.Path(__file__).resolve().with_name("guard.py"))
+
+interrupted = []  # the signal that asked this program to end, if one did
 
 
 @dataclasses.dataclass
@@ -22,56 +29,86 @@ class Step:
     name: str
     command: list
     limit_s: float
+    least_s: float = 5  # with less time left it is not begun
     tests: bool = False  # the last word of the command is a GoogleTest program
+    select: str = ""  # a pattern that its tests' names must have
+    leave_out: str = ""  # a pattern that they must not have
     may_skip: bool = False  # all tests may be skipped; otherwise a program without a test that ran fails
     proof: bool = False  # the step itself counts as one test
     skip: str = ""  # the reason to skip it
-    libraries: list = dataclasses.field(default_factory=list)  # folders that the loader searches first
+    carried: bool = False  # needs the libraries of a staged tree
+    first: tuple = ()  # a command to run before, unless the path `makes` is there
+    makes: str = ""
 
 
 @dataclasses.dataclass
 class Outcome:
     name: str
-    status: str  # passed, failed, timed out, skipped
+    status: str  # passed, failed, timed out, skipped; cut and not run: the time of --budget was over
     command: list = dataclasses.field(default_factory=list)
     rc: object = None  # exit code; None: it was stopped
     seconds: float = 0
-    log: str = ""
+    log: str = ""  # its name in the archive
     reason: str = ""
     counts: dict = None  # numbers of tests: passed, failed, skipped, not_run
     failures: list = dataclasses.field(default_factory=list)  # {"test", "output"}
     skips: dict = dataclasses.field(default_factory=dict)  # reason -> tests
+    done: list = dataclasses.field(default_factory=list)  # of a step that was cut: the tests that ended
+
+    def is_whole(self):
+        return self.status in ("passed", "failed", "timed out")
+
+
+def on_signal(number, _):
+    interrupted.append(number)
+
+
+def wait(process, limit_s):
+    """The exit code; None past the limit, or once this program is asked to end."""
+    end = time.monotonic() + limit_s
+    while not interrupted:
+        left = end - time.monotonic()
+        try:
+            return process.wait(max(min(left, 0.2), 0.01))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                return None
+    return None
 
 
 def execute(command, log, limit_s, env, cwd=None):
-    """Appends the outputs to the file `log`. Returns (exit code, appended text); the code is None past the limit."""
+    """Appends the outputs to the file `log`. Returns (exit code, appended text); the code is None if it was stopped.
+
+    However this program ends, guard.py ends the command and all that it started.
+    """
     with open(log, "a+", errors="replace") as file:
         file.write("$ " + " ".join(command) + "\n")
         file.flush()
         begin = file.tell()
+        gone, held = os.pipe()
+        process = subprocess.Popen([sys.executable, "-I", "-S", GUARD, str(gone), *command], stdin=subprocess.DEVNULL,
+                                   stdout=file, stderr=subprocess.STDOUT, env=env, cwd=cwd, pass_fds=[gone],
+                                   start_new_session=True)
+        os.close(gone)
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                                       env=env, cwd=cwd, start_new_session=True)
-        except OSError as error:
-            file.write(f"{error}\n")
-            return 127, str(error)
-        try:
-            code = process.wait(max(limit_s, 0.1))
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:  # also ends its child processes, even if this program is interrupted
+            code = wait(process, limit_s)
+        finally:
+            os.close(held)
             try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
+                process.wait()
     with open(log, errors="replace") as file:
         file.seek(begin)
         return code, file.read()
 
 
 def parse(output, to_first_failure):
-    """(test -> (OK | FAILED | SKIPPED, its output) in order, the test that started but did not end)."""
+    """(test -> (OK | FAILED | SKIPPED, its output) in order, the test that started but did not end).
+
+    Stops at a failure that left the process useless: what follows it says nothing.
+    """
     ended, running, lines = {}, None, []
     for line in output.splitlines():
         begun, end = RUN.search(line), END.search(line)
@@ -80,15 +117,16 @@ def parse(output, to_first_failure):
         elif end and end[2] == running:
             ended[running] = (end[1], lines)
             running = None
-            if end[1] == "FAILED" and to_first_failure:
-                break  # the others are listed as skipped, but did not run
+            if end[1] == "FAILED" and (to_first_failure or STICKY.search("\n".join(lines))):
+                break  # with fail_fast the others are listed as skipped, but did not run
         else:
             lines.append(line)
     return ended, (running, lines) if running else None
 
 
-def listed(program, env):
-    """The tests of a GoogleTest program."""
+def listed(step, env):
+    """The step's tests, of those that its GoogleTest program lists."""
+    program = step.command[-1]
     ran = subprocess.run([program, "--gtest_list_tests"], env=env, capture_output=True, text=True, timeout=120,
                          check=False)
     tests, suite = [], ""
@@ -100,6 +138,9 @@ def listed(program, env):
             tests.append(suite + name.strip())
     if ran.returncode != 0 or not tests:
         raise RuntimeError(f"{program} lists no tests (exit code {ran.returncode}): {ran.stderr.strip()[-500:]}")
+    tests = [t for t in tests if re.search(step.select, t) and not (step.leave_out and re.search(step.leave_out, t))]
+    if not tests:
+        raise RuntimeError(f"{program} has no test whose name has '{step.select}'")
     return tests
 
 
@@ -110,68 +151,113 @@ def skip_reason(lines):
     return "no reason given"
 
 
-def run_tests(step, outcome, env):
-    """Runs every test of the program. CUDA errors may persist in a process: after a failure a new one runs the rest."""
-    counts = collections.Counter()
-    outcome.counts = {}
-    remaining = listed(step.command[-1], env)
-    end = time.monotonic() + step.limit_s
+def count(outcome, ended):
+    """Adds tests that ended to the outcome's figures."""
+    outcome.counts = outcome.counts or dict.fromkeys((*COUNTED.values(), "not_run"), 0)
+    for test, (result, lines) in ended.items():
+        outcome.counts[COUNTED[result]] += 1
+        outcome.done.append(test)
+        if result == "FAILED":
+            outcome.failures.append({"test": test, "output": lines[-SHOWN_LINES:]})
+        elif result == "SKIPPED":
+            outcome.skips[skip_reason(lines)] = outcome.skips.get(skip_reason(lines), 0) + 1
+
+
+def one_process(step, outcome, tests, limit_s, env, log):
+    """Runs `tests` until the program ends or one fails; returns its exit code and how many tests ended."""
+    with tempfile.NamedTemporaryFile("w", suffix=".flags") as flags:
+        flags.write("--gtest_filter=" + ":".join(tests) + "\n")
+        flags.flush()
+        stops = ["--gtest_fail_fast"] if outcome.counts["failed"] < RESTARTS else []
+        code, output = execute([*step.command, "--gtest_flagfile=" + flags.name, "--gtest_color=no", *stops], log,
+                               limit_s, env)
+    ended, running = parse(output, bool(stops))
+    count(outcome, ended)
+    if running and code is not None:
+        ended[running[0]] = ("FAILED", [*running[1], f"ended the program, exit code {code}"])
+        count(outcome, {running[0]: ended[running[0]]})
+    return code, len(ended), running
+
+
+def run_tests(step, outcome, end, is_cut, env, log):
+    """Runs every test of the program that has not ended before. A sticky CUDA error costs the test that met it: a new
+    process runs the rest. `is_cut`: at `end` the budget is over, not the step's own limit. Returns whether it was
+    stopped."""
+    count(outcome, {})
+    done, stopped = set(outcome.done), False
+    remaining = [test for test in listed(step, env) if test not in done]
     while remaining:
-        with tempfile.NamedTemporaryFile("w", suffix=".flags") as flags:
-            flags.write("--gtest_filter=" + ":".join(remaining) + "\n")
-            flags.flush()
-            stops = ["--gtest_fail_fast"] if counts["failed"] < RESTARTS else []
-            code, output = execute([*step.command, "--gtest_flagfile=" + flags.name, "--gtest_color=no", *stops],
-                                   outcome.log, end - time.monotonic(), env)
-        ended, running = parse(output, bool(stops))
-        for test, (result, lines) in ended.items():
-            counts[{"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[result]] += 1
-            if result == "FAILED":
-                outcome.failures.append({"test": test, "output": lines[-SHOWN_LINES:]})
-            elif result == "SKIPPED":
-                outcome.skips[skip_reason(lines)] = outcome.skips.get(skip_reason(lines), 0) + 1
-        if running:
-            what = "not finished within the time limit" if code is None else f"ended the program, exit code {code}"
-            counts["failed"] += 1
-            outcome.failures.append({"test": running[0], "output": [*running[1][-SHOWN_LINES:], what]})
+        code, ended, running = one_process(step, outcome, remaining, end - time.monotonic(), env, log)
+        stopped = code is None
+        if stopped and running and not is_cut and not interrupted:
+            count(outcome, {running[0]: ("FAILED", [*running[1], "not finished within the time limit"])})
         outcome.rc = code if outcome.rc in (None, 0) else outcome.rc
-        done = set(ended) | ({running[0]} if running else set())
+        done = set(outcome.done)
         remaining = [test for test in remaining if test not in done]
         if code not in (0, None) and not outcome.failures:  # a sanitizer's findings
             outcome.status, outcome.reason = "failed", f"exit code {code} although no test failed; see the log"
-        if code is None or not done:
+        if stopped or not ended:
             break
-    outcome.counts = {key: counts[key] for key in ("passed", "failed", "skipped")}
-    outcome.counts["not_run"] = len(remaining)
+    counts = outcome.counts
+    counts["not_run"] = len(remaining)
     if counts["failed"] or remaining:
         outcome.status = "failed"
     elif not counts["passed"] and not step.may_skip:
         outcome.status, outcome.reason = "failed", "all of its tests were skipped"
     if remaining:
         outcome.reason = f"{len(remaining)} tests were not run; see the log"
+    return stopped
 
 
-def run(step, out, env):
-    """Runs the step and returns its outcome; no failure of the step raises."""
-    outcome = Outcome(step.name, "passed", list(step.command), log=str(pathlib.Path(out) / f"{step.name}.log"))
+def judge(outcome, limit_s, is_cut, stopped):
+    """What being stopped makes of the outcome."""
+    if stopped and (interrupted or is_cut):
+        outcome.status = "cut"
+        outcome.reason = (f"signal {interrupted[0]}" if interrupted else "the budget was over") + "; continue with --resume"
+    elif stopped:
+        outcome.status, outcome.reason = "timed out", f"stopped after {limit_s:.1f} s"
+    if outcome.status != "cut":
+        outcome.done = []
+
+
+def run(step, log, env, left_s, earlier=None):
+    """Runs the step within `left_s` seconds and returns its outcome; no failure of the step raises. `earlier`: its
+    outcome when it was cut, whose tests are not repeated."""
     if step.skip:
         return Outcome(step.name, "skipped", reason=step.skip)
-    pathlib.Path(outcome.log).write_text("")
-    env, began = machine.with_libraries(env, step.libraries), time.monotonic()
+    if left_s < min(step.least_s, step.limit_s):
+        return earlier or Outcome(step.name, "not run", reason=f"needs {step.least_s:g} s; the budget was over")
+    continued = earlier if earlier and step.tests else None
+    outcome = dataclasses.replace(continued) if continued else Outcome(step.name, "passed", list(step.command))
+    outcome.status, outcome.reason, outcome.log, outcome.rc = "passed", "", f"{step.name}.log", None
+    limit_s, is_cut = min(step.limit_s, left_s), left_s < step.limit_s
+    began, stopped = time.monotonic(), False
     try:
         if step.tests:
-            run_tests(step, outcome, env)
+            stopped = run_tests(step, outcome, began + limit_s, is_cut, env, str(log))
         else:
-            outcome.rc, output = execute(step.command, outcome.log, step.limit_s, env)
+            for command in [step.first] * bool(step.first and not os.path.exists(step.makes)) + [step.command]:
+                outcome.rc, output = execute(list(command), str(log), began + limit_s - time.monotonic(), env)
+                if outcome.rc != 0:
+                    break
+            stopped = outcome.rc is None
             if outcome.rc not in (0, None):
                 last = [line.strip() for line in output.splitlines() if line.strip()]
                 outcome.status, outcome.reason = "failed", last[-1] if last else ""
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         outcome.status, outcome.reason = "failed", str(error)
     outcome.seconds = round(time.monotonic() - began, 1)
-    if outcome.rc is None and outcome.seconds >= step.limit_s:
-        outcome.status, outcome.reason = "timed out", f"stopped after {step.limit_s:g} s"
-    if step.proof:
+    judge(outcome, limit_s, is_cut, stopped)
+    if step.proof and outcome.status != "cut":
         good = outcome.status == "passed"
         outcome.counts = {"passed": int(good), "failed": int(not good), "skipped": 0, "not_run": 0}
+    return outcome
+
+
+def recovered(step, text):
+    """The outcome of a step whose log is all that is left, because this program was killed."""
+    outcome = Outcome(step.name, "cut", list(step.command), log=f"{step.name}.log", reason="killed; continue with --resume")
+    if step.tests:
+        for part in re.split(r"(?m)^\$ ", text):
+            count(outcome, parse(part, True)[0])
     return outcome

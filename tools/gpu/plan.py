@@ -1,0 +1,148 @@
+"""The steps of gpu_check, most valuable first: who has ten minutes learns the most of them.
+
+`files` is a folder whose content goes into the archive, `scratch` one that is thrown away.
+"""
+import shlex
+
+import machine
+from steps import Step
+
+SMOKE = r"^Cases/Op\..*/(conv_cifar10cnn_conv2|norm_conv_1x1|linear_odd)_in_fp16$"
+FLAGSHIP = "resnet|fp16"  # whole models: what the benchmarks run, before the rest
+# The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
+NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
+QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
+SHAPES = {"cifar10cnn": (128, 60), "resnet50": (256, 90)}  # model: batch, seconds for its switches
+CHANGED = {}  # step: {field: value}, for tests
+PYTORCH = {"cifar10cnn": 120, "resnet50": 240}  # model: seconds for PyTorch's rows
+SWITCHES = ("--autotune", "--no-graph", "--host-batches")  # of step_peer, each alone against the defaults
+
+
+def tests(tree, arguments, name, program, limit_s, **more):
+    return Step(name, [str(tree.programs / program)], limit_s, tests=True, may_skip=bool(arguments.emulate), **more)
+
+
+def first_tests(tree, arguments):
+    """Two ops and one step as a graph, in 20 seconds; then own kernels, then whole models."""
+    yield tests(tree, arguments, "smoke-ops", "op_cuda_test", 20, select=SMOKE)
+    yield tests(tree, arguments, "smoke-graph", "model_cuda_test", 20, select=r"OneGraphLaunch.*/mlp_fp16")
+    yield tests(tree, arguments, "kernels", "kernels_cuda_test", 120)
+    yield tests(tree, arguments, "models-fp16", "model_cuda_test", 180, select=FLAGSHIP)
+
+
+def switch_steps(tree, arguments, files, scratch):
+    """Our step with each switch against the same without, window by window; no PyTorch is needed."""
+    peer = tree.program("step_peer")
+    python = machine.pythons()[0]
+    why = ("emulated" if arguments.emulate else "" if peer else "no step_peer in this tree")
+    for model, (batch, seconds) in SHAPES.items():
+        switches = [*SWITCHES, *([NORMS_ALONE] if model == "resnet50" else [])]
+        yield Step(f"switches-{model}",
+                   [python, str(tree.source / "bench" / "peers" / "step_switches.py"), "--model", model, "--batch",
+                    str(batch), "--precision", "fp16", "--seconds", str(seconds), "--out",
+                    str(files / f"switches-{model}.json"), "--plan-cache", str(scratch / "plans"),
+                    "--peer-cmd", f"{shlex.quote(str(peer))} --device cuda",
+                    *[word for switch in switches for word in ("--switch", switch)]], seconds + 60, 30, skip=why)
+
+
+def pytorch_steps(tree, arguments, files, scratch):
+    peer, found = tree.program("step_peer"), None if arguments.emulate else machine.python_with_torch()
+    why = ("emulated" if arguments.emulate else "no step_peer in this tree" if not peer else
+           "no Python with PyTorch (set PYTHON to one)" if not found else
+           "" if found[2] else f"PyTorch {found[1]} finds no CUDA device")
+    ours = [str(peer), "--device", "cuda", "--precision", "fp16", "--autotune", "--plan-cache", str(scratch / "plans")]
+    for model, seconds in PYTORCH.items():
+        batch = str(SHAPES[model][0])
+        command = [found[0] if found else "python3", str(tree.source / "bench" / "peers" / "pytorch_step.py"),
+                   "--model", model, "--batch", batch, "--device", "cuda", "--precision", "fp16",
+                   "--settings", "graph-nhwc-fused-glibc,eager-nhwc-fused-glibc,compile-nhwc-fused-glibc",
+                   "--survey-windows", "2", "--windows", "10" if arguments.quick else "20", "--limit", str(seconds),
+                   "--out", str(files / f"pytorch-{model}.json"),
+                   "--peer-cmd", " ".join(shlex.quote(word) for word in [*ours, "--model", model, "--batch", batch])]
+        yield Step(f"pytorch-{model}", command, seconds + 30, 60, skip=why)
+
+
+def train_steps(tree, arguments, files, scratch):
+    """The program as a user runs it: generates a set of images and trains on it, recorded by CUPTI."""
+    program, data = tree.program("warpstep"), scratch / "shapes"
+    why = "the program cannot use the emulated device" if arguments.emulate else ""
+    draw = {"first": (str(program), "data", "make", str(data)), "makes": str(data)}
+    train = [str(program), "train", "cifar10cnn", "--data", str(data), "--device", "cuda", "--precision", "fp16",
+             "--overwrite"]
+    yield Step("cupti", [*train, "--steps", "200", "--profile", "deep", "--profile-raw", str(files / "cupti.raw"),
+                         "--out", str(scratch / "deep")], 120, 20, proof=True, skip=why, carried=True, **draw)
+    yield Step("train", [*train, "--epochs", "2", "--out", str(scratch / "run")], 300, 20, proof=True, skip=why,
+               carried=True, **draw)
+
+
+def later_tests(tree, arguments):
+    yield tests(tree, arguments, "ops-fp16", "op_cuda_test", 900, select=r"^Cases/Op\..*fp16")
+    yield tests(tree, arguments, "models", "model_cuda_test", 900, leave_out=FLAGSHIP)
+    yield tests(tree, arguments, "parity", "parity_cuda_test", 600)
+    yield tests(tree, arguments, "statistics", "statistics_cuda_test", 600)
+    yield tests(tree, arguments, "plan_choice", "plan_choice_cuda_test", 1200)
+    yield tests(tree, arguments, "precision_spread", "precision_spread_cuda_test", 600)
+    yield tests(tree, arguments, "ops", "op_cuda_test", 1800, leave_out=r"^Cases/Op\..*fp16")
+    for program in ("custom_op_cuda_test", "custom_op_model_cuda_test"):
+        yield tests(tree, arguments, program.replace("_cuda_test", ""), program, 300,
+                    skip="" if tree.program(program) else "not in this tree")
+
+
+def benchmark_step(tree, arguments, files):
+    program = tree.program("warpstep_bench")
+    command = [str(program), "--backends", arguments.emulate or "cuda", f"--benchmark_out={files / 'kernels.json'}",
+               "--benchmark_out_format=json"]
+    if arguments.emulate:  # product sizes would take minutes of plain loops
+        command += ["--all_cases", "--benchmark_filter=linear/forward/f16/odd", "--benchmark_min_time=0.001"]
+    elif arguments.quick:
+        command += ["--benchmark_filter=" + QUICK_BENCHMARKS, "--benchmark_min_time=0.05"]
+    return Step("bench", command, 300 if arguments.quick else 1800, 60,
+                skip="" if program else "no warpstep_bench in this tree")
+
+
+def sanitizer_steps(tree, arguments):
+    checker, program = machine.sanitizer(), tree.program("kernels_cuda_test")
+    for tool in ("memcheck", "racecheck"):
+        why = ("emulated" if arguments.emulate else "left out by --quick" if arguments.quick else
+               "no kernels_cuda_test in this tree" if not program else
+               "" if checker else "compute-sanitizer is not installed; it comes with the full CUDA toolkit")
+        yield Step(tool, [str(checker), "--tool", tool, "--error-exitcode", "99", "--report-api-errors", "no",
+                          str(program)], 1200, 30, tests=True, skip=why)
+
+
+def steps(tree, arguments, files, scratch):
+    every = [*first_tests(tree, arguments), *switch_steps(tree, arguments, files, scratch),
+             *pytorch_steps(tree, arguments, files, scratch), *train_steps(tree, arguments, files, scratch),
+             *later_tests(tree, arguments), benchmark_step(tree, arguments, files), *sanitizer_steps(tree, arguments)]
+    for step in every:
+        for field, value in CHANGED.get(step.name, {}).items():
+            setattr(step, field, value)
+    return every
+
+
+class Unknown(Exception):
+    """A name that no step has."""
+
+
+def chosen(every, arguments):
+    """The steps of --only, --skip and --from: names, or beginnings of names, by comma."""
+    names = [step.name for step in every]
+
+    def of(text):
+        wanted = []
+        for word in text.split(","):
+            found = [name for name in names if name == word] or [name for name in names if name.startswith(word)]
+            if not found or not word:
+                raise Unknown(f"no step '{word}'; the steps: {', '.join(names)}")
+            wanted += found
+        return wanted
+
+    if arguments.first:
+        every = every[names.index(of(arguments.first)[0]):]
+    if arguments.only:
+        wanted = of(arguments.only)
+        every = [step for step in every if step.name in wanted]
+    if arguments.skip:
+        unwanted = of(arguments.skip)
+        every = [step for step in every if step.name not in unwanted]
+    return every

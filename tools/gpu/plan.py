@@ -8,7 +8,7 @@ import machine
 from steps import Step
 
 SMOKE = r"^Cases/Op\..*/(conv_cifar10cnn_conv2|norm_conv_1x1|linear_odd)_in_fp16$"
-FLAGSHIP = "resnet|fp16"  # whole models: what the benchmarks run, before the rest
+FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"

@@ -99,6 +99,19 @@ void add_beside(List& list, const Schedule& schedule) {
   }
 }
 
+// Of one rank, whose gradients stay. Those of several: engine/dist/communicator_test.cpp and
+// tests/ranks_test.py.
+void add_all_reduce(List& list) {
+  list.add("all_reduce of one rank", [](Case& c) {
+    parameter(c, "fc.weight", {17, 30});
+    parameter(c, "fc.bias", {17});
+    const Tensor state = c.graph.step_state();
+    std::vector<Tensor> in{state};
+    for (const Parameter& p : c.graph.parameters) in.push_back({&c.graph, p.gradient});
+    c.graph.record(Phase::update, AllReduce{1}, in, "", Where::current());
+  });
+}
+
 void add_report_case(List& list) {
   list.add("report", [](Case& c) {
     Graph& graph = c.graph;
@@ -119,6 +132,7 @@ static void add_update(List list) {
   add_check(list, "clipped", 1, 2);
   add_check(list, "below the clip", 1, 1e3);
   add_check(list, "with an infinity and a clip", std::numeric_limits<double>::infinity(), 1);
+  add_all_reduce(list);
   add_report_case(list);
   Schedule constant;
   constant.peak = 1e-2;

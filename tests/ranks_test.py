@@ -82,6 +82,9 @@ def killed(jobs):
     job = jobs.start("-np", "2", jobs.warpstep, "train", "--resume", out, "--steps", str(step + 5))
     said = job.communicate(timeout=120)[1]
     assert job.returncode == 0, said
+    alone = subprocess.run([jobs.warpstep, "train", "--resume", out, "--steps", str(step + 9), "--dist", "none"],
+                           capture_output=True, text=True, timeout=60)
+    assert alone.returncode == 2 and "mpirun -np 2" in alone.stderr, alone.stderr
 
 
 def parent_of(process):

@@ -80,6 +80,17 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
   }
 }
 
+void require_as_many_ranks(const Json& config, const RunOptions& options) {
+  const auto stored = config.find("ranks");
+  const int before = stored != config.end() && stored->is_number_integer() ? stored->get<int>() : 1;
+  if (before == options.world().size) return;
+  fail<UsageError>(
+      "the run was started with {} rank{} and would continue with {}, which --resume cannot "
+      "change; "
+      "start as many with mpirun -np {}, or a new run with --weights",
+      before, before == 1 ? "" : "s", options.world().size, before);
+}
+
 void meet(Communicator& communicator) {
   communicator.gather("");
 }

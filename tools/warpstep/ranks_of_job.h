@@ -29,6 +29,10 @@ void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options)
 void require_alike(Communicator& communicator, const RunOptions& options,
                    const nlohmann::ordered_json& data);
 
+// Throws UsageError unless the run with this configuration had as many ranks: others would be given
+// other batches.
+void require_as_many_ranks(const nlohmann::ordered_json& config, const RunOptions& options);
+
 // Waits until all ranks are here.
 void meet(Communicator& communicator);
 

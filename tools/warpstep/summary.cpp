@@ -57,6 +57,7 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
   Json json{{"options", options}};
   json["device"] = {{"backend", device.backend->name()}, {"text", device.backend->describe()}};
   if (device.threads > 0) json["device"]["threads"] = device.threads;
+  if (options.communicator) json["ranks"] = options.world().size;
   json["pinned"] = device.pinning;
   json["data"] = data;
   json["loader"] = {{"workers", training.loader->workers()},

@@ -323,6 +323,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   adopt_config_beside(request.weights, options);
   check_profile_options(options);  // refuse before doing anything
   if (ranks) take_place(ranks, options);
+  if (resumed) require_as_many_ranks(*resumed->config, options);
   if (request.repeat > 1) {
     if (ranks) fail<UsageError>("--repeat {} does not go with several ranks", request.repeat);
     if (resumed)

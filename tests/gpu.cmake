@@ -20,7 +20,7 @@ function(warpstep_gpu_test name)
 endfunction()
 
 warpstep_gpu_test(op_cuda_test SOURCES op_test.cpp pool_op_test.cpp LINK warpstep_trial)
-warpstep_gpu_test(model_cuda_test SOURCES cuda_model_test.cpp LINK warpstep::models)
+warpstep_gpu_test(model_cuda_test SOURCES cuda_model_test.cpp cuda_resnet_test.cpp LINK warpstep::models)
 warpstep_gpu_test(statistics_cuda_test SOURCES statistics_test.cpp LINK warpstep::models)
 warpstep_gpu_test(parity_cuda_test SOURCES parity_test.cpp LINK golden_batch warpstep::models)
 warpstep_gpu_test(precision_spread_cuda_test SOURCES precision_spread_test.cpp LINK warpstep::models)

@@ -95,8 +95,8 @@ warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LI
 add_dependencies(explain_command_test warpstep)
 if(TARGET warpstep_cuda_emulated)
   # ThreadSanitizer sees every kernel in op_cuda_emulated_test; here, how a whole step's kernels follow each other.
-  warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_model_test.cpp LINK warpstep::models
-                TSAN_FILTER "*OneGraph*")
+  warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_model_test.cpp cuda_resnet_test.cpp LINK warpstep::models
+                ASAN_FILTER "-*ResNetOnCuda*" TSAN_FILTER "*ModelOnCuda.OneGraph*")
   target_compile_definitions(model_cuda_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
   add_dependencies(model_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # Takes minutes under ThreadSanitizer and starts no threads that the other tests do not start.
@@ -123,7 +123,7 @@ if(TARGET warpstep_cuda_emulated)
   endif()
   foreach(seed ${seeds})
     add_test(NAME model_cuda_emulated_test/schedule_${seed}
-             COMMAND model_cuda_emulated_test --gtest_filter=*OneGraph*fp16)
+             COMMAND model_cuda_emulated_test --gtest_filter=*ModelOnCuda.OneGraph*fp16)
     set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                          ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
   endforeach()

@@ -51,7 +51,7 @@ warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHa
   SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp
           ${engine}/core/thread_test.cpp
           ${engine}/core/cpus_test.cpp ${engine}/core/cpu_peak_test.cpp
-          ${engine}/run/feeder_test.cpp ${engine}/dist/communicator_test.cpp
+          ${engine}/run/feeder_test.cpp ${engine}/dist/communicator_test.cpp ${engine}/dist/tcp_test.cpp
   LINK warpstep::engine)
 
 warpstep_test(weights_test TIER host SOURCES ${engine}/files/weights_test.cpp huggingface_test.cpp

@@ -169,10 +169,10 @@ std::string launcher() {
     const char* text = std::getenv(name);
     return text ? std::atoi(text) : 0;
   };
-  return number("OMPI_COMM_WORLD_SIZE") > 1 || number("PMI_SIZE") > 1 ||
-                 (std::getenv("PMIX_RANK") && number("SLURM_NTASKS") > 1)
-             ? "mpi"
-             : "";
+  if (number("OMPI_COMM_WORLD_SIZE") > 1 || number("PMI_SIZE") > 1 ||
+      (std::getenv("PMIX_RANK") && number("SLURM_NTASKS") > 1))
+    return "mpi";
+  return number("WORLD_SIZE") > 1 && std::getenv("RANK") && std::getenv("MASTER_ADDR") ? "env" : "";
 }
 
 std::unique_ptr<Transport> open_mpi() {

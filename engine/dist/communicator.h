@@ -91,7 +91,7 @@ class Communicator {
 };
 
 // The launcher that started this process as a rank, by its environment: "mpi" (mpirun, or srun with
-// PMI), or "" for a process of its own.
+// PMI), "env" (torchrun; tcp.h), or "" for a process of its own.
 std::string launcher();
 
 // Joins the job through libwarpstep_mpi.so. Throws RankError when the module is missing or does not

@@ -58,7 +58,7 @@ def main():
     settings = [f"build-dir={options.build.resolve()}", f"cmake.define.CMAKE_CXX_COMPILER={options.compiler}",
                 "cmake.define.WARPSTEP_WERROR=ON", "cmake.define.WARPSTEP_CUDA=OFF"]
     if run(python, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", work / "wheels",
-           *(part for setting in settings for part in ("-C", setting)), source) != 0:
+           *(part for setting in settings for part in ("--config-settings", setting)), source) != 0:
         return 1
     wheel, = (work / "wheels").glob("warpstep-*.whl")
     if run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel) != 0:

@@ -11,6 +11,7 @@
 
 #include "engine/core/cpus.h"
 #include "engine/core/version.h"
+#include "engine/dist/tcp.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -31,13 +32,23 @@ int ranks_on_same_cpus(Communicator& communicator) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
+std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
+  std::optional<TcpOptions> place = tcp_options_of_environment();
+  if (!place)
+    fail<UsageError>("--dist env needs RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them");
+  place->timeout = timeout;
+  return open_tcp(*place);
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop) {
-  if (options.dist == "none" || (options.dist == "auto" && launcher().empty())) return nullptr;
-  auto communicator = std::make_shared<Communicator>(
-      open_mpi(),
-      CommunicatorOptions{.timeout = std::chrono::seconds(options.timeout_seconds), .stop = &stop});
+  const std::string how = options.dist == "auto" ? launcher() : options.dist;
+  if (how.empty() || how == "none") return nullptr;
+  const std::chrono::seconds timeout(options.timeout_seconds);
+  auto communicator =
+      std::make_shared<Communicator>(how == "env" ? connect_ranks(timeout) : open_mpi(),
+                                     CommunicatorOptions{.timeout = timeout, .stop = &stop});
   const World& world = communicator->world();
   if (world.size == 1) return nullptr;
   output::is_quiet = world.rank > 0;

@@ -13,7 +13,7 @@
 namespace warpstep::tools {
 
 struct JobOptions {
-  std::string dist = "auto";            // auto, none or mpi
+  std::string dist = "auto";            // auto, none, mpi or env
   std::uint64_t timeout_seconds = 600;  // how long a rank waits for another
 };
 

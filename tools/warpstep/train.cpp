@@ -450,13 +450,15 @@ Run declare_train(Parser parser) {
                       "warpstep compare",
               .check = whole_number(1, 1000),
               .group = group});
-  parser.add({.name = "--dist",
-              .variable = &request->job.dist,
-              .help =
-                  "ranks of a data-parallel job, each with batches of its own: auto (those that "
-                  "mpirun or srun started), mpi, none; docs/distributed.md",
-              .check = one_of({"auto", "mpi", "none"}),
-              .group = group});
+  parser.add(
+      {.name = "--dist",
+       .variable = &request->job.dist,
+       .help =
+           "ranks of a data-parallel job, each with batches of its own: auto (those that mpirun, "
+           "srun or torchrun started), mpi, env (by RANK and WORLD_SIZE), none; "
+           "docs/distributed.md",
+       .check = one_of({"auto", "mpi", "env", "none"}),
+       .group = group});
   parser.add({.name = "--dist-timeout",
               .variable = &request->job.timeout_seconds,
               .help = "seconds that a rank waits for another before the job ends",

@@ -116,7 +116,9 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
   as_ranks(size, [&](Communicator& communicator) {
     std::vector<float> values = values_of(communicator.world().rank, count);
     communicator.sum(std::span(values), share);
-    EXPECT_EQ(std::memcmp(values.data(), expected.data(), count * sizeof(float)), 0);
+    if (count > 0) {
+      EXPECT_EQ(std::memcmp(values.data(), expected.data(), count * sizeof(float)), 0);
+    }
   });
 }
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}  # which containers may forbid
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 
@@ -31,8 +31,8 @@ def tensors(run):
 
 
 class Jobs:
-    def __init__(self, warpstep, folder):
-        self.warpstep, self.folder = warpstep, folder
+    def __init__(self, warpstep, folder, device="cpu"):
+        self.warpstep, self.folder, self.device = warpstep, folder, device
         self.data("data", 320)
         os.environ["TMPDIR"] = str(folder)  # Open MPI's session files
 
@@ -41,11 +41,11 @@ class Jobs:
                        check=True, capture_output=True)
 
     def command(self, out, *options, data="data"):
-        return [self.warpstep, "train", "mlp", "--data", self.folder / data, "--device", "cpu", "--batch", "8", "--threads",
-                "1", "--profile", "off", "--out", self.folder / out, *options]
+        return [self.warpstep, "train", "mlp", "--data", self.folder / data, "--device", self.device, "--batch", "8",
+                "--threads", "1", "--profile", "off", "--out", self.folder / out, *options]
 
-    def start(self, *parts):
-        return subprocess.Popen([*MPIRUN, *parts], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    def start(self, *parts, env={}):
+        return subprocess.Popen([*MPIRUN, *parts], env={**os.environ, **ENVIRONMENT, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                 text=True)
 
 

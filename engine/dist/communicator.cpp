@@ -146,8 +146,13 @@ void Communicator::exchange(std::span<const Transport::Message> sends,
   while (!transport_->done()) await(since);
 }
 
-// Called again and again while a rank waits.
-void Communicator::await(SteadyClock::time_point since) const {
+void Communicator::wait_until(const std::function<bool()>& done) const {
+  const auto since = SteadyClock::now();
+  while (!done()) await(since, true);
+}
+
+// Called again and again while a rank waits, for messages or for what a device computes.
+void Communicator::await(SteadyClock::time_point since, bool on_device) const {
   const auto waited = SteadyClock::now() - since;
   if (waited < spin_for) {
     sched_yield();
@@ -155,11 +160,14 @@ void Communicator::await(SteadyClock::time_point since) const {
   }
   const bool stopped = options_.stop != nullptr && *options_.stop;
   if (waited > (stopped ? options_.patience : options_.timeout)) {
+    const std::string suffix = stopped ? ", and the job is to end" : "";
+    if (on_device)
+      fail<RankError>("waited {:.1f} s {} for sums over all ranks on the GPU{}",
+                      std::chrono::duration<double>(waited).count(), place_, suffix);
     const std::vector<int> silent = transport_->silent_peers();
     fail<RankError>("waited {:.1f} s {} for rank{} {}, which did not answer{}",
                     std::chrono::duration<double>(waited).count(), place_,
-                    silent.size() == 1 ? "" : "s", fmt::join(silent, ", "),
-                    stopped ? ", and the job is to end" : "");
+                    silent.size() == 1 ? "" : "s", fmt::join(silent, ", "), suffix);
   }
   std::this_thread::sleep_for(sleep_for);
 }

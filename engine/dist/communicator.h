@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -73,6 +74,9 @@ class Communicator {
   void broadcast(std::span<std::byte> bytes);              // rank 0's
   std::vector<std::string> gather(std::string_view mine);  // of all ranks, to all
   [[noreturn]] void abort(int code);
+  // Polls done() until it is true, with the deadlines of every other wait: for work that all ranks
+  // do together by other means than the transport's.
+  void wait_until(const std::function<bool()>& done) const;
 
  private:
   template <class T>
@@ -81,7 +85,7 @@ class Communicator {
   void sum_piece(std::span<T> piece, T share);
   void exchange(std::span<const Transport::Message> sends,
                 std::span<const Transport::Message> receives);
-  void await(std::chrono::steady_clock::time_point since) const;
+  void await(std::chrono::steady_clock::time_point since, bool on_device = false) const;
 
   std::unique_ptr<Transport> transport_;
   CommunicatorOptions options_;

@@ -164,6 +164,23 @@ TEST(Communicator, NamesTheRankThatDoesNotAnswer) {
       AllOf(HasSubstr("in step 7 for rank 1, which did not answer"), Not(HasSubstr("is to end"))));
 }
 
+TEST(Communicator, WaitsForOtherWorkWithTheSameDeadline) {
+  as_ranks(1,
+           [](Communicator& communicator) {
+             int polls = 0;
+             communicator.wait_until([&] { return ++polls == 3; });
+             EXPECT_EQ(polls, 3);
+             communicator.set_place("in step 9");
+             try {
+               communicator.wait_until([] { return false; });
+               ADD_FAILURE() << "waited for ever";
+             } catch (const RankError& error) {
+               EXPECT_THAT(error.what(), HasSubstr("in step 9 for sums over all ranks on the GPU"));
+             }
+           },
+           {.timeout = std::chrono::milliseconds(20)});
+}
+
 TEST(Communicator, WaitsNoLongerWhenTheJobIsToEnd) {
   const std::atomic<bool> stop{true};
   EXPECT_THAT(error_of_rank_0({.stop = &stop, .patience = std::chrono::milliseconds(20)}),

@@ -213,8 +213,7 @@ std::string explain(const Program& program) {
       "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
       "= in an input's place; store: persists.{}\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
-      explain_calls(program),
-      program.lanes().used() ? " |: in the second stream, in parallel." : "",
+      explain_calls(program), program.lanes().used() ? " |: in a second stream, in parallel." : "",
       explain_memory(program), explain_totals(program));
 }
 

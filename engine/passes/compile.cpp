@@ -18,7 +18,8 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = fuse(std::move(graph), FuseStage::backward, fusion);
     graph = recompute(std::move(graph), options.recompute);
     UpdateOptions update = options.update;
-    update.sums_in_f32 = update.replica.ranks > 1 && options.precision != Precision::fp32;
+    update.sums_in_f32 =
+        update.replica.ranks > 1 && options.exchange.in_f32 && options.precision != Precision::fp32;
     graph = add_optimizer(std::move(graph), options.optimizer, options.schedule, update);
     graph = fuse(std::move(graph), FuseStage::updates, fusion);
     if (options.update.average_decay > 0)
@@ -26,7 +27,10 @@ Graph compile_step(Graph graph, const StepOptions& options) {
     graph = add_report(std::move(graph));
   }
   graph = apply_precision(std::move(graph), options.precision);
-  if (options.training) graph = fuse(std::move(graph), FuseStage::lowered, fusion);
+  if (options.training) {
+    graph = fuse(std::move(graph), FuseStage::lowered, fusion);
+    graph = reduce_gradients(std::move(graph), options.update.replica, options.exchange);
+  }
   if (options.training && options.statistics)
     graph = add_statistics(std::move(graph), blocks, options.optimizer);
   return schedule(std::move(graph));

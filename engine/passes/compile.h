@@ -3,6 +3,7 @@
 
 #include "engine/passes/fuse.h"
 #include "engine/passes/precision.h"
+#include "engine/passes/reduce.h"
 #include "engine/passes/update.h"
 
 namespace warpstep {
@@ -12,6 +13,7 @@ struct StepOptions {
   Optimizer optimizer;
   Schedule schedule;
   UpdateOptions update;
+  Exchange exchange = {};  // how gradients are summed over the ranks of update.replica
   Precision precision = Precision::fp32;
   std::set<std::string, std::less<>> no_fuse;
   std::vector<std::string> recompute = {};  // scopes, see engine/passes/recompute.h
@@ -21,8 +23,8 @@ struct StepOptions {
 };
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
-// report -> precision -> fuse norms and convolutions -> statistics -> schedule. Without training
-// only the forward half.
+// report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> schedule.
+// Without training only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

@@ -1,6 +1,7 @@
 #include "engine/passes/schedule.h"
 
 #include <algorithm>
+#include <set>
 
 #include "engine/core/error.h"
 
@@ -45,7 +46,10 @@ Graph schedule(Graph graph) {
 }
 
 bool Lanes::used() const {
-  return std::find(lane.begin(), lane.end(), 1) != lane.end();
+  return used(weight_gradients) || used(exchange);
+}
+bool Lanes::used(int which) const {
+  return std::ranges::find(lane, which) != lane.end();
 }
 
 int Lanes::busy_until(int node) const {
@@ -56,17 +60,31 @@ Lanes one_lane(const Graph& graph) {
   return {std::vector<int>(graph.nodes.size(), 0), std::vector<int>(graph.nodes.size(), -1)};
 }
 
+namespace {
+
+// What waits must be a call of lane 0.
+void wait_at_calls(Lanes& lanes, const Graph& graph) {
+  for (int& at : lanes.waited_at)
+    while (at >= 0 && at < static_cast<int>(graph.nodes.size()) &&
+           (lanes.lane[idx(at)] != 0 || is_view(graph.nodes[idx(at)].op)))
+      ++at;
+}
+
+}  // namespace
+
 Lanes two_lanes(const Graph& graph) {
   constexpr std::size_t window = 2;
   Lanes lanes = one_lane(graph);
   std::vector<int> consumer(graph.values.size(), static_cast<int>(graph.nodes.size()));
-  for (std::size_t n = graph.nodes.size(); n-- > 0;)
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    if (std::holds_alternative<AllReduce>(graph.nodes[n].op)) continue;  // in a lane that waits
     for (const int id : graph.nodes[n].in) consumer[idx(id)] = static_cast<int>(n);
+  }
   std::vector<int> second_lane;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (graph.nodes[n].phase != Phase::weight_grad || is_view(graph.nodes[n].op)) continue;
     second_lane.push_back(static_cast<int>(n));
-    lanes.lane[n] = 1;
+    lanes.lane[n] = Lanes::weight_gradients;
     lanes.waited_at[n] = static_cast<int>(graph.nodes.size());
     for (const int id : graph.nodes[n].out)
       lanes.waited_at[n] = std::min(lanes.waited_at[n], consumer[idx(id)]);
@@ -75,13 +93,23 @@ Lanes two_lanes(const Graph& graph) {
     int& waited_at = lanes.waited_at[idx(second_lane[second_lane.size() - 1 - window])];
     waited_at = std::min(waited_at, static_cast<int>(n) + 1);
   }
-  // What waits must be a call of lane 0.
-  for (const int n : second_lane) {
-    int& at = lanes.waited_at[idx(n)];
-    while (at < static_cast<int>(graph.nodes.size()) &&
-           (lanes.lane[idx(at)] != 0 || is_view(graph.nodes[idx(at)].op)))
-      ++at;
+  wait_at_calls(lanes, graph);
+  return lanes;
+}
+
+Lanes with_exchange_lane(Lanes lanes, const Graph& graph) {
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!std::holds_alternative<AllReduce>(graph.nodes[n].op)) continue;
+    const std::set<int> summed(graph.nodes[n].in.begin(), graph.nodes[n].in.end());
+    const auto reads = [&](const Node& node) {
+      return std::ranges::any_of(node.in, [&](int id) { return summed.contains(id); });
+    };
+    const auto reader = std::find_if(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1,
+                                     graph.nodes.end(), reads);
+    lanes.lane[n] = Lanes::exchange;
+    lanes.waited_at[n] = static_cast<int>(reader - graph.nodes.begin());
   }
+  wait_at_calls(lanes, graph);
   return lanes;
 }
 

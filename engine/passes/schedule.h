@@ -10,13 +10,17 @@ namespace warpstep {
 // it needs.
 Graph schedule(Graph graph);
 
-// Which nodes run on a second stream, and where they are waited for.
+// Which nodes run on side streams, and where they are waited for. A node of a side lane begins
+// behind all nodes of lower lanes that stand before it.
 struct Lanes {
-  std::vector<int> lane;       // of each node: 0, or 1 for the second stream
-  std::vector<int> waited_at;  // for nodes of lane 1: the node of lane 0 that begins when they are
-                               // done, the number of nodes for the end of the step; -1 for others
+  static constexpr int weight_gradients = 1, exchange = 2, count = 3;
+  std::vector<int> lane;  // of each node: 0, or one of the above
+  std::vector<int>
+      waited_at;  // for nodes of a side lane: the node of lane 0 that begins when they
+                  // are done, the number of nodes for the end of the step; -1 for others
 
-  bool used() const;
+  bool used() const;  // one besides lane 0
+  bool used(int lane) const;
   // The last node that may run while `node` does: its inputs and its workspace are in use until
   // then.
   int busy_until(int node) const;
@@ -27,5 +31,9 @@ Lanes one_lane(const Graph& graph);
 // gradients and fill what those leave idle. Each is waited for where the next but one begins, so
 // that no more than two layers' activations are kept alive longer than in one lane.
 Lanes two_lanes(const Graph& graph);
+
+// Moves the sums over ranks to a lane of their own, beside what follows them, up to the first node
+// that reads one of their gradients. They keep nothing alive: gradients persist.
+Lanes with_exchange_lane(Lanes lanes, const Graph& graph);
 
 }  // namespace warpstep

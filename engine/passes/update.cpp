@@ -29,14 +29,6 @@ void add_accumulators(Graph& graph, std::int64_t steps) {
   graph.record(Phase::update, Accumulate{steps}, in, "", Where::current());
 }
 
-// The gradients of an update: a step that only accumulates leaves them to the next.
-void add_all_reduce(Graph& graph, const Replica& replica) {
-  std::vector<Tensor> in{{&graph, graph.state}};
-  for (const std::size_t p : graph.section_order())
-    in.push_back({&graph, summed_gradient(graph.parameters[p])});
-  graph.record(Phase::update, AllReduce{replica.ranks}, in, "", Where::current());
-}
-
 void add_lars(Graph& graph, const Optimizer& optimizer) {
   std::vector<Tensor> in{{&graph, graph.state}};
   for (const std::size_t p : graph.section_order()) {
@@ -85,9 +77,7 @@ Node check_gradients(const Graph& graph, double clip_norm) {
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
                     const UpdateOptions& options) {
   const Tensor state = graph.step_state();
-  // 16-bit gradients are summed over ranks as over steps, in f32.
   if (options.accumulate > 1 || options.sums_in_f32) add_accumulators(graph, options.accumulate);
-  if (options.replica.ranks > 1) add_all_reduce(graph, options.replica);
   if (options.clip_norm > 0) graph.nodes.push_back(check_gradients(graph, options.clip_norm));
   if (optimizer.kind == Optimizer::Kind::lars) add_lars(graph, optimizer);
   for (const std::size_t p : graph.section_order())

@@ -42,10 +42,11 @@ std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOpti
   if (name.starts_with("cuda:")) {
     BackendOptions numbered = options;
     const std::string_view digits = std::string_view(name).substr(5);
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), numbered.device);
-    if (error != std::errc{} || end != digits.data() + digits.size() || numbered.device < 0)
+    int device = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), device);
+    if (error != std::errc{} || end != digits.data() + digits.size() || device < 0)
       fail<UsageError>("'{}' is not a device; write cuda, or cuda:0, cuda:1 and so on", name);
+    numbered.device = device;
     return open_backend("cuda", numbered);
   }
   if (name != "ref" && name != "cpu" && name != "cuda")
@@ -93,6 +94,7 @@ std::vector<BackendStatus> backend_statuses() {
 StepOptions options_for(const Backend& backend, StepOptions options) {
   for (const FusionRow& row : fusion_table())
     if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
+  options.exchange = backend.exchange();
   options.computes = [open = backend.shared_from_this()](const AnyOp& op, const Types& in) {
     return open->computes(op, in);
   };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,7 +65,8 @@ struct BackendOptions {
   std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
   // For the CUDA backend only.
-  int device = 0;              // ordinal
+  // Ordinal; none: device 0, or in a data-parallel job one for each rank of this machine.
+  std::optional<int> device = {};
   bool tf32 = false;           // fp32 products on tensor cores, inputs rounded to tf32
   bool deterministic = false;  // only algorithms that give the same bits every time
   bool autotune = false;       // measure algorithms instead of trusting heuristics
@@ -105,8 +107,11 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // restore the CPU's floating-point mode.
   virtual void begin_step() const {}
   virtual void end_step() const {}
-  // Streams that may run in parallel in one step; 1: the calls of a step run one after the other.
-  virtual int lanes() const { return 1; }
+  // Whether streams run in parallel, so that a step may use several (Lanes); else its calls run one
+  // after the other.
+  virtual bool has_side_lanes() const { return false; }
+  // How gradients are summed over the ranks of a job.
+  virtual Exchange exchange() const { return {}; }
   // Steps that may be unfinished when the next one is enqueued; 0: enqueue() computes at once.
   virtual int steps_in_flight() const { return 0; }
   // Enqueues a copy of host memory into memory of allocate(). From allocate_host() it runs at the
@@ -143,8 +148,8 @@ std::vector<BackendStatus> backend_statuses();
 // warpstep::BackendOptions&).
 using BackendEntry = Backend* (*)(const BackendOptions&);
 
-// `options` adapted to a backend: without the fusions that make its steps slower, and with the ops
-// of engine/graph/ops/norm_conv.h that it computes.
+// `options` adapted to a backend: without the fusions that make its steps slower, with the ops of
+// engine/graph/ops/norm_conv.h that it computes, and with its way to sum over ranks.
 StepOptions options_for(const Backend& backend, StepOptions options);
 
 }  // namespace warpstep

@@ -38,7 +38,8 @@ void Program::make_calls() {
   LanePlan planned = plan_lanes(graph_, *backend_, workspaces);
   lanes_ = std::move(planned.lanes);
   plan_ = std::move(planned.memory);
-  if (lanes_.used()) second_stream_ = backend_->make_stream();
+  for (int lane = 1; lane < Lanes::count; ++lane)
+    if (lanes_.used(lane)) side_[idx(lane)].stream = backend_->make_stream();
 }
 
 void Program::allocate() {
@@ -50,32 +51,51 @@ void Program::allocate() {
   }
 }
 
+bool Program::runs(std::size_t call) const {
+  const AnyOp& op = graph_.nodes[idx(calls_[call].node)].op;
+  return (measures_ || !is_measure(op)) && !(accumulates_ && std::holds_alternative<AllReduce>(op));
+}
+
 void Program::enqueue(std::size_t index) {
   const Call& call = calls_[index];
   if (!runs(index)) return;  // never the last call, which is the report
-  if (lanes_.lane[idx(call.node)] == 0) {
-    wait_for_lane(call.node);
+  const int lane = lanes_.lane[idx(call.node)];
+  if (lane == 0) {
+    wait_for_lanes(call.node);
     call.kernel->enqueue(*stream_, call.buffers());
   } else {
-    second_stream_->after(*stream_, stream_->signal());
-    call.kernel->enqueue(*second_stream_, call.buffers());
-    pending_.push_back({lanes_.waited_at[idx(call.node)], second_stream_->signal()});
+    SideLane& side = side_[idx(lane)];
+    begin_in(lane);
+    call.kernel->enqueue(*side.stream, call.buffers());
+    side.pending.push_back({lanes_.waited_at[idx(call.node)], side.stream->signal()});
   }
-  if (index + 1 == calls_.size()) wait_for_lane(static_cast<int>(graph_.nodes.size()));
+  if (index + 1 == calls_.size()) wait_for_lanes(static_cast<int>(graph_.nodes.size()));
 }
 
-// Waits for the last call that is due; the others of its lane are finished before it.
-void Program::wait_for_lane(int node) {
-  const auto due = std::find_if(pending_.rbegin(), pending_.rend(),
-                                [&](const Pending& p) { return p.waited_at <= node; });
-  if (due == pending_.rend()) return;
-  stream_->after(*second_stream_, due->signal);
-  pending_.erase(pending_.begin(), due.base());
+// What a side lane enqueues next begins behind everything that lower lanes have enqueued.
+void Program::begin_in(int lane) {
+  Stream& stream = *side_[idx(lane)].stream;
+  stream.after(*stream_, stream_->signal());
+  for (int lower = 1; lower < lane; ++lower)
+    if (const SideLane& side = side_[idx(lower)]; !side.pending.empty())
+      stream.after(*side.stream, side.pending.back().signal);
+}
+
+// Waits for the last call of each lane that is due; the earlier ones are finished before it.
+void Program::wait_for_lanes(int node) {
+  for (SideLane& side : side_) {
+    const auto due = std::find_if(side.pending.rbegin(), side.pending.rend(),
+                                  [&](const Pending& p) { return p.waited_at <= node; });
+    if (due == side.pending.rend()) continue;
+    stream_->after(*side.stream, due->signal);
+    side.pending.erase(side.pending.begin(), due.base());
+  }
 }
 
 void Program::wait() const {
   stream_->wait();
-  if (second_stream_) second_stream_->wait();
+  for (const SideLane& side : side_)
+    if (side.stream) side.stream->wait();
 }
 
 void* Program::address(int id) const {

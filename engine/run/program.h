@@ -1,6 +1,7 @@
 // A step, ready to run: the flat list of calls with their kernels and buffers.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -40,17 +41,19 @@ class Program {
   // Sets the device addresses of the input slots for the next steps, in the order of Graph::inputs.
   void set_inputs(std::span<const void* const> slots);
   std::span<const void* const> inputs() const { return slots_; }
-  // Every call of a step must be enqueued, in order. Those of the second lane go to the second
-  // stream; the first stream waits for them where the plan requires it, at the latest after the
-  // last call.
+  // Every call of a step must be enqueued, in order. Those of a side lane go to a stream of its
+  // own; the first stream waits for them where the plan requires it, at the latest after the last
+  // call.
   void enqueue(std::size_t call);
   // Whether the next steps run the calls that measure (OpKind::measure); at first they do not, and
   // enqueue() does nothing for such a call.
   void measure(bool measures) { measures_ = measures; }
   bool measures() const { return measures_; }
-  bool runs(std::size_t call) const {
-    return measures_ || !is_measure(graph_.nodes[idx(calls_[call].node)].op);
-  }
+  // Whether the next steps only accumulate gradients: they are left out of the sums over ranks. At
+  // first they do not.
+  void accumulate(bool accumulates) { accumulates_ = accumulates; }
+  bool accumulates() const { return accumulates_; }
+  bool runs(std::size_t call) const;
   void wait() const;  // until everything enqueued is done
   const Lanes& lanes() const { return lanes_; }
 
@@ -67,25 +70,29 @@ class Program {
  private:
   void make_calls();
   void allocate();
-  void wait_for_lane(int node);
+  void begin_in(int lane);
+  void wait_for_lanes(int node);
   void find_addresses();
 
   Graph graph_;
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Store> store_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Stream> second_stream_;  // of the second lane, if there is one
   Lanes lanes_;
   struct Pending {
     int waited_at = 0;
     std::uint64_t signal = 0;
   };
-  std::vector<Pending> pending_;  // of the second lane, oldest first
+  struct SideLane {
+    std::unique_ptr<Stream> stream;  // null where no call is in this lane
+    std::vector<Pending> pending;    // oldest first
+  };
+  std::array<SideLane, Lanes::count> side_;  // the first is the step's own stream_, and unused
   MemoryPlan plan_;
   std::shared_ptr<std::byte> arena_;
   std::vector<Call> calls_;
   std::vector<const void*> slots_;
-  bool measures_ = false;
+  bool measures_ = false, accumulates_ = false;
 };
 
 }  // namespace warpstep

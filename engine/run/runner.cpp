@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/core/clock.h"
@@ -97,9 +98,9 @@ class GraphReplay final : public Runner {
 
   void run() override {
     // A kernel's first launch may load code, which a capture does not allow.
-    if (!std::exchange(warm_[program_.measures() ? 1 : 0], true)) return eager_.run();
-    const Variant variant{program_.measures(),
-                          {program_.inputs().begin(), program_.inputs().end()}};
+    const Calls calls{program_.measures(), program_.accumulates()};
+    if (warm_.insert(calls).second) return eager_.run();
+    const Variant variant{calls, {program_.inputs().begin(), program_.inputs().end()}};
     auto found = recordings_.find(variant);
     if (found == recordings_.end()) {
       static const record::Name name{"capture"};
@@ -118,9 +119,11 @@ class GraphReplay final : public Runner {
  private:
   Program& program_;
   Eager eager_;
-  std::array<bool, 2> warm_{};  // without and with the calls that measure
-  // What differs between two steps of a program: whether it measures, and its inputs' slots.
-  using Variant = std::pair<bool, std::vector<const void*>>;
+  // Which calls a step has: whether it measures, and whether it only accumulates.
+  using Calls = std::pair<bool, bool>;
+  std::set<Calls> warm_;
+  // What differs between two steps of a program: its calls, and its inputs' slots.
+  using Variant = std::pair<Calls, std::vector<const void*>>;
   std::map<Variant, std::unique_ptr<Recording>> recordings_;
 };
 

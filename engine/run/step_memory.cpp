@@ -21,10 +21,11 @@ LanePlan plan_lanes(const Graph& graph, const Backend& backend,
   constexpr double affordable = 1.25;
   constexpr std::size_t small_bytes = std::size_t{256} << 20;
   LanePlan one{one_lane(graph), {}};
+  if (backend.has_side_lanes()) one.lanes = with_exchange_lane(std::move(one.lanes), graph);
   one.memory = plan_memory(graph, workspaces, one.lanes);
-  if (backend.lanes() < 2) return one;
-  LanePlan two{two_lanes(graph), {}};
-  if (!two.lanes.used()) return one;
+  if (!backend.has_side_lanes()) return one;
+  LanePlan two{with_exchange_lane(two_lanes(graph), graph), {}};
+  if (!two.lanes.used(Lanes::weight_gradients)) return one;
   two.memory = plan_memory(graph, workspaces, two.lanes);
   const auto limit = static_cast<double>(one.memory.arena_bytes) * affordable;
   const std::size_t wider = two.memory.arena_bytes;

@@ -22,8 +22,8 @@ struct LanePlan {
   Lanes lanes;
   MemoryPlan memory;
 };
-// Plans a graph whose layouts are chosen, with two lanes if the backend has them and they do not
-// cost too much memory.
+// Plans a graph whose layouts are chosen: weight gradients in a lane of their own if the backend
+// has side lanes and that does not cost too much memory, sums over ranks always.
 LanePlan plan_lanes(const Graph& graph, const Backend& backend,
                     std::span<const std::size_t> workspaces);
 

@@ -150,6 +150,21 @@ std::int64_t section_elements(const Graph& graph, const Node& update_all,
   return static_cast<std::int64_t>(bytes / element_bytes);
 }
 
+std::vector<SectionRun> section_runs(const Graph& graph, const Node& node) {
+  const std::vector<std::size_t> order = graph.section_order();
+  std::vector<std::size_t> place(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  std::vector<SectionRun> runs;
+  std::size_t next = order.size();  // the place that would continue the last run
+  for (std::size_t i = 0; i < node.in.size(); ++i) {
+    const auto p = idx(graph.value(node.in[i]).parameter);
+    if (place[p] != next) runs.push_back({i, 0});
+    runs.back().elements += static_cast<std::int64_t>(section_bytes_of(graph, p) / sizeof(float));
+    next = place[p] + 1;
+  }
+  return runs;
+}
+
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
     : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
   add_part(Section::parameter, graph, &Parameter::value);

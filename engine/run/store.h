@@ -31,6 +31,14 @@ std::int64_t section_elements(const Graph& graph, std::size_t element_bytes = si
 std::int64_t section_elements(const Graph& graph, const Node& update_all,
                               std::size_t element_bytes = sizeof(float));
 
+// Elements that follow each other in a section, padding between parameters included.
+struct SectionRun {
+  std::size_t input = 0;  // of the node: it begins there
+  std::int64_t elements = 0;
+};
+// The runs of a node whose inputs are values of one section, in the section's order.
+std::vector<SectionRun> section_runs(const Graph& graph, const Node& node);
+
 class Store {
  public:
   // All have one element per parameter element.

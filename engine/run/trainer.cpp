@@ -86,7 +86,9 @@ void Trainer::begin(const Progress& progress) {
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
   flights_.clear();
-  first_step_ = parts_.step.store().step_state().step - static_cast<std::int64_t>(progress.step);
+  const StepState state = parts_.step.store().step_state();
+  first_step_ = state.step - static_cast<std::int64_t>(progress.step);
+  begun_ = state.update != 0 ? 0 : static_cast<std::uint64_t>(state.micro_step) + 1;
   saved_ = progress.step > 0;
 }
 
@@ -125,6 +127,7 @@ void Trainer::launch(std::uint64_t step) {
   record::Span span(step_name, 0, begin);
   give_batch(parts_.step, batch);
   parts_.step.measure(measures(step));
+  parts_.step.accumulate(++begun_ % accumulate_ != 0);
   parts_.runner->step();
   const std::uint64_t mark = parts_.step.stream().mark();
   const std::uint64_t launched = now_ns();

@@ -175,6 +175,7 @@ class Trainer {
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
+  std::uint64_t begun_ = 0;             // steps, counted from one whose gradients are summed afresh
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;

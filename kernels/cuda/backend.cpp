@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/core/error.h"
@@ -110,19 +112,30 @@ void use_device(const Settings& settings) {
   check(cudaSetDevice(settings.ordinal), "cudaSetDevice");
 }
 
+// Large enough for the bandwidth of a link, small enough that little remains to be exchanged when
+// the backward half ends; PyTorch's default.
+std::size_t bucket_bytes() {
+  constexpr double mib = 1 << 20, by_default = 25;
+  const char* chosen = std::getenv("WARPSTEP_BUCKET_MIB");
+  return static_cast<std::size_t>((chosen ? std::max(0.0, std::atof(chosen)) : by_default) * mib);
+}
+
 class Cuda final : public Backend {
  public:
   explicit Cuda(const BackendOptions& options) {
     ranges::follow();
     context_.settings = open_device(options);
+    if (options.communicator && options.communicator->world().size > 1 && has_device())
+      context_.nccl = std::make_shared<Nccl>(options.communicator, context_.settings);
     context_.dnn = dnn::open_library(context_.settings);
     context_.matmul = open_matmul_library(context_.settings);
   }
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
-    return fmt::format("{}, {}, {}", describe_device(context_.settings), context_.dnn->version(),
-                       context_.matmul->version());
+    return fmt::format("{}, {}, {}{}", describe_device(context_.settings), context_.dnn->version(),
+                       context_.matmul->version(),
+                       context_.nccl ? ", " + context_.nccl->version() : "");
   }
   std::string describe_surroundings() const override { return describe_optional_libraries(); }
 
@@ -151,9 +164,12 @@ class Cuda final : public Backend {
   std::unique_ptr<Stream> make_stream() const override {
     if (!has_device()) return std::make_unique<NoStream>();
     use_device(context_.settings);
-    return std::make_unique<CudaStream>();
+    if (!context_.nccl) return std::make_unique<CudaStream>();
+    return std::make_unique<CudaStream>(
+        [nccl = context_.nccl](const std::function<bool()>& done) { nccl->wait_until(done); });
   }
-  int lanes() const override { return 2; }
+  bool has_side_lanes() const override { return true; }
+  Exchange exchange() const override { return {.in_f32 = false, .bucket_bytes = bucket_bytes()}; }
   int steps_in_flight() const override { return 2; }
   void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const override {
     use_device(context_.settings);

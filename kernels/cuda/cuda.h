@@ -7,6 +7,7 @@
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/kernel.h"
 
 namespace warpstep::cuda {
@@ -15,6 +16,7 @@ struct Context {
   Settings settings;
   std::unique_ptr<dnn::Library> dnn;
   std::unique_ptr<MatmulLibrary> matmul;
+  std::shared_ptr<Nccl> nccl;  // null outside of a data-parallel job
 
   // Zero-filled memory of the device, or of the host for an assumed device.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const;

@@ -44,8 +44,21 @@ int device_count() {
   return 0;
 }
 
-Settings device_settings(int ordinal) {
+// The ordinal that `options` asks for. A launcher may show each rank its own device only.
+int ordinal_for(const BackendOptions& options, int count) {
+  if (options.device || !options.communicator) return options.device.value_or(0);
+  const World& world = options.communicator->world();
+  if (count > 1 && world.local_rank >= count)
+    fail<DeviceError>(
+        "rank {} is number {} of {} on this machine, which has {} CUDA devices; start at most one "
+        "rank for each",
+        world.rank, world.local_rank + 1, world.local_size, count);
+  return count == 1 ? 0 : world.local_rank;
+}
+
+Settings device_settings(const BackendOptions& options) {
   const int count = device_count();
+  const int ordinal = ordinal_for(options, count);
   if (ordinal >= count)
     fail<DeviceError>("there is no cuda:{}; this machine has {} CUDA device{}: cuda:0{}", ordinal,
                       count, count == 1 ? "" : "s",
@@ -80,7 +93,7 @@ int version_of(const char* library, const char* function) {
 }  // namespace
 
 Settings open_device(const BackendOptions& options) {
-  Settings settings = options.assumed_device.empty() ? device_settings(options.device)
+  Settings settings = options.assumed_device.empty() ? device_settings(options)
                                                      : assume_device(options.assumed_device);
   settings.tf32 = options.tf32;
   settings.exact_math = options.exact_math;

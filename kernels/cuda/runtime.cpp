@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/record.h"
@@ -28,7 +29,7 @@ EventHandle make_event(bool timing) {
   return EventHandle(event);
 }
 
-CudaStream::CudaStream() {
+CudaStream::CudaStream(Waiting waiting) : waiting_(std::move(waiting)) {
   // Non-blocking: it does not wait for the default stream, which steps do not use.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
@@ -37,8 +38,21 @@ CudaStream::~CudaStream() {
   ignore(cudaStreamDestroy(stream_));
 }
 
+namespace {
+
+// Whether a query says that the work is done.
+bool is_done(cudaError_t status, const char* call) {
+  if (status != cudaErrorNotReady) check(status, call);
+  ignore(cudaGetLastError());  // a query that finds work unfinished leaves an error behind
+  return status == cudaSuccess;
+}
+
+}  // namespace
+
 void CudaStream::wait() {
   const record::Span span(stream_wait_name);
+  if (waiting_)
+    return waiting_([&] { return is_done(cudaStreamQuery(stream_), "cudaStreamQuery"); });
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
@@ -53,6 +67,8 @@ std::uint64_t CudaStream::Events::record(cudaStream_t stream) {
 
 void CudaStream::wait_for(std::uint64_t mark) {
   const record::Span span(event_wait_name);
+  if (waiting_)
+    return waiting_([&] { return is_done(cudaEventQuery(marks_.at(mark)), "cudaEventQuery"); });
   check(cudaEventSynchronize(marks_.at(mark)), "cudaEventSynchronize");
 }
 

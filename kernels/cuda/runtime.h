@@ -22,7 +22,10 @@ EventHandle make_event(bool timing);
 // An in-order queue of the device. All kernels of one lane of a step go to one stream.
 class CudaStream final : public Stream {
  public:
-  CudaStream();
+  // Waits until done() is true: for work that other ranks of a job take part in, and that may
+  // therefore never end. Empty: the runtime's own waits.
+  using Waiting = std::function<void(const std::function<bool()>& done)>;
+  explicit CudaStream(Waiting waiting = {});
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -49,6 +52,7 @@ class CudaStream final : public Stream {
   };
 
   cudaStream_t stream_ = nullptr;
+  Waiting waiting_;
   Events marks_;    // the host waits for these
   Events signals_;  // streams wait for these; separate, as the host cannot wait for a capture's
 };

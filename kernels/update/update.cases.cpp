@@ -99,15 +99,15 @@ void add_beside(List& list, const Schedule& schedule) {
   }
 }
 
-// Of one rank, whose gradients stay. Those of several: engine/dist/communicator_test.cpp and
-// tests/ranks_test.py.
+// Of one rank, whose gradients stay. Those of several: engine/dist/communicator_test.cpp,
+// tests/ranks_test.py and tests/ranks_cuda_test.py.
 void add_all_reduce(List& list) {
   list.add("all_reduce of one rank", [](Case& c) {
     parameter(c, "fc.weight", {17, 30});
     parameter(c, "fc.bias", {17});
-    const Tensor state = c.graph.step_state();
-    std::vector<Tensor> in{state};
-    for (const Parameter& p : c.graph.parameters) in.push_back({&c.graph, p.gradient});
+    std::vector<Tensor> in;
+    for (const std::size_t p : c.graph.section_order())
+      in.push_back({&c.graph, c.graph.parameters[p].gradient});
     c.graph.record(Phase::update, AllReduce{1}, in, "", Where::current());
   });
 }

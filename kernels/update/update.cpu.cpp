@@ -248,16 +248,20 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
 
 // A listing binds it without a communicator.
 std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
+  if (operands.in(0).type.dtype != DType::f32)
+    fail<Error>("gradients are summed over ranks in f32, not in {}",
+                name(operands.in(0).type.dtype));
   const std::shared_ptr<Communicator>& communicator = operands.context.communicator;
   const int ranks = communicator ? communicator->world().size : 1;
   const auto share = static_cast<float>(1.0 / static_cast<double>(op.ranks));
   return host_kernel(
-      "ordered exchange",
-      [op, ranks, share, count = section_elements(operands.graph), communicator](const Buffers& b) {
+      "ordered exchange", [op, ranks, share, communicator,
+                           runs = section_runs(operands.graph, operands.node)](const Buffers& b) {
         if (ranks != op.ranks)
           fail<Error>("the step was compiled for {} ranks, and the job has {}", op.ranks, ranks);
-        if (ranks > 1 && updates(*as<StepState>(b.in[0])))
-          communicator->sum(std::span(as<float>(b.in[1]), idx(count)), share);
+        if (ranks == 1) return;
+        for (const SectionRun& run : runs)
+          communicator->sum(std::span(as<float>(b.in[run.input]), idx(run.elements)), share);
       });
 }
 

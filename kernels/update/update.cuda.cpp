@@ -73,13 +73,22 @@ std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands)
       check_gradients_workspace(count, dtype));
 }
 
-std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands&) {
-  if (op.ranks > 1)
-    fail<DeviceError>(
-        "cuda: gradients of {} ranks cannot be summed on GPUs; train with --device cpu, or on one "
-        "GPU",
-        op.ranks);
-  return launch_kernel("nothing", [](const Buffers&, CudaStream&) {});
+// A listing binds it without a job.
+std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
+  const std::shared_ptr<Nccl>& nccl = operands.context.nccl;
+  const DType dtype = operands.dtype_in(0);
+  return launch_kernel(nccl ? nccl->version() : "NCCL",
+                       [op, nccl, dtype, runs = section_runs(operands.graph, operands.node)](
+                           const Buffers& b, CudaStream& s) {
+                         if (const int ranks = nccl ? nccl->ranks() : 1; ranks != op.ranks)
+                           fail<Error>("the step was compiled for {} ranks, and the job has {}",
+                                       op.ranks, ranks);
+                         if (!nccl) return;
+                         std::vector<Nccl::Piece> pieces;
+                         for (const SectionRun& run : runs)
+                           pieces.push_back({b.in[run.input], run.elements});
+                         nccl->mean(pieces, dtype, s.handle());
+                       });
 }
 
 std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {

@@ -1,6 +1,7 @@
 // The emulated runtime: devices, their properties, and the statuses of calls.
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -146,6 +147,15 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return call("cudaGetDeviceCount", [=](State& s) {
     *count = s.devices;
     return cudaSuccess;
+  });
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
+  return call("cudaDeviceGetPCIBusId", [=](State& s) {
+    if (id == nullptr || size < 13) return cudaErrorInvalidValue;
+    const cudaError_t known = fake::known_device(s, device);
+    if (known == cudaSuccess)
+      std::snprintf(id, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
+    return known;
   });
 }
 cudaError_t cudaSetDevice(int device) {

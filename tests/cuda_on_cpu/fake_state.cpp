@@ -1,6 +1,7 @@
 #include "tests/cuda_on_cpu/fake_state.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <utility>
 
@@ -9,7 +10,12 @@
 namespace warpstep::fake_cuda {
 
 State& state() {
-  static State& instance = *new State;  // handles are destroyed while a program ends, too
+  static State& instance = []() -> State& {
+    auto* made = new State;  // handles are destroyed while a program ends, too
+    if (const char* devices = std::getenv("WARPSTEP_FAKE_DEVICES"))
+      made->devices = std::atoi(devices);
+    return *made;
+  }();
   return instance;
 }
 

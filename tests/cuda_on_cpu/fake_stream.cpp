@@ -115,6 +115,12 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return call("cudaStreamWaitEvent", [=](State& s) { return fake::make_wait(s, stream, event); });
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return call("cudaLaunchHostFunc", [=](State& s) {
+    if (function == nullptr || !fake::known(s, stream)) return cudaErrorInvalidValue;
+    return fake::issue(s, stream, "host function", [=] { function(data); });
+  });
+}
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [](State& s) { return s.unsafe_in_capture(); });
 }

@@ -1,5 +1,5 @@
-# STAGE/bin/warpstep, a copy of PROGRAM, and STAGE/lib with links to all of LIB; libwarpstep_cuda.so is MODULE and
-# libcuda.so.1 is DRIVER.
+# STAGE/bin/warpstep, a copy of PROGRAM, and STAGE/lib with links to all of LIB; libwarpstep_cuda.so is MODULE,
+# libcuda.so.1 is DRIVER and libnccl.so.2 is NCCL.
 file(REMOVE_RECURSE "${STAGE}")
 file(MAKE_DIRECTORY "${STAGE}/bin" "${STAGE}/lib")
 file(COPY "${PROGRAM}" DESTINATION "${STAGE}/bin")
@@ -10,4 +10,5 @@ foreach(library IN LISTS libraries)
 endforeach()
 file(REMOVE "${STAGE}/lib/libwarpstep_cuda.so")
 file(CREATE_LINK "${MODULE}" "${STAGE}/lib/libwarpstep_cuda.so" SYMBOLIC)
+file(CREATE_LINK "${NCCL}" "${STAGE}/lib/libnccl.so.2" SYMBOLIC)
 file(CREATE_LINK "${DRIVER}" "${STAGE}/lib/libcuda.so.1" SYMBOLIC)

@@ -125,7 +125,7 @@ std::string text(const Accumulate& op) {
 }
 
 Types infer(const AllReduce& op, const Types& in) {
-  require_inputs(op.name, in, 2, std::numeric_limits<std::size_t>::max());
+  require_inputs(op.name, in, 1, std::numeric_limits<std::size_t>::max());
   return {};
 }
 Cost cost(const AllReduce& op, const Types& in, const Types&) {

@@ -107,10 +107,11 @@ Types infer(const Accumulate& op, const Types& in);
 Cost cost(const Accumulate& op, const Types& in, const Types& out);
 std::string text(const Accumulate& op);
 
-// state, gradients...: the gradients of an update become, in place, the mean over the ranks of a
-// data-parallel job (engine/dist/communicator.h), added in the order of the ranks; nothing in a
-// step that only accumulates. All lie in one section of the store, f32. The ranks are those of the
-// communicator that the backend was opened with.
+// gradients...: they become, in place, the mean over the ranks of a data-parallel job
+// (engine/dist/communicator.h), with which the backend was opened. All lie in one section of the
+// store, in the order of the section. On a CPU they are added in the order of the ranks, in f32; on
+// GPUs by NCCL, in their own dtype. A step that only accumulates leaves the call out
+// (Program::accumulate). Made by passes/reduce.h.
 struct AllReduce {
   static constexpr std::string_view name = "all_reduce";
   static constexpr OpTraits traits{

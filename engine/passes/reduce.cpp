@@ -1,0 +1,86 @@
+#include "engine/passes/reduce.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace warpstep {
+namespace {
+
+std::size_t gradient_bytes(const Graph& graph, std::size_t p) {
+  const Type& type = graph.value(graph.parameters[p].gradient).type;
+  return idx(type.shape.count()) * size_bytes(type.dtype);
+}
+
+Node all_reduce(std::int64_t ranks, std::vector<int> gradients, std::string scope = "",
+                Phase phase = Phase::update) {
+  return {.op = AllReduce{ranks},
+          .in = std::move(gradients),
+          .out = {},
+          .scope = std::move(scope),
+          .phase = phase,
+          .where = Where::current()};
+}
+
+// The sums over steps, behind the call that makes them.
+Graph reduce_sums(Graph graph, std::int64_t ranks) {
+  std::vector<int> sums;
+  for (const std::size_t p : graph.section_order()) sums.push_back(graph.parameters[p].accumulator);
+  const auto last = std::ranges::find_if(
+      graph.nodes, [](const Node& node) { return std::holds_alternative<Accumulate>(node.op); });
+  graph.nodes.insert(last + 1, all_reduce(ranks, std::move(sums)));
+  return graph;
+}
+
+}  // namespace
+
+std::vector<Bucket> gradient_buckets(const Graph& graph, std::size_t bucket_bytes) {
+  const std::vector<int> producers = graph.producers();
+  const auto ready = [&](std::size_t p) {
+    return idx(producers[idx(graph.parameters[p].gradient)]);
+  };
+  std::vector<std::size_t> order(graph.parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, ready);
+  std::vector<Bucket> buckets;
+  for (const std::size_t p : order) {
+    if (buckets.empty() || buckets.back().bytes >= bucket_bytes) buckets.emplace_back();
+    Bucket& bucket = buckets.back();
+    bucket.parameters.push_back(p);
+    bucket.bytes += gradient_bytes(graph, p);
+    bucket.ready = ready(p);
+  }
+  std::vector<std::size_t> place(order.size());
+  const std::vector<std::size_t> section = graph.section_order();
+  for (std::size_t i = 0; i < section.size(); ++i) place[section[i]] = i;
+  for (Bucket& bucket : buckets)
+    std::ranges::sort(bucket.parameters, {}, [&](std::size_t p) { return place[p]; });
+  return buckets;
+}
+
+Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange) {
+  if (replica.ranks < 2 || graph.parameters.empty()) return graph;
+  if (graph.parameters.front().accumulator >= 0)
+    return reduce_sums(std::move(graph), replica.ranks);
+  const std::size_t bucket_bytes =
+      exchange.bucket_bytes > 0 ? exchange.bucket_bytes : std::numeric_limits<std::size_t>::max();
+  const std::vector<Bucket> buckets = gradient_buckets(graph, bucket_bytes);
+  std::vector<Node> nodes;
+  std::size_t next = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    nodes.push_back(std::move(graph.nodes[n]));
+    for (; next < buckets.size() && buckets[next].ready == n; ++next) {
+      std::vector<int> gradients;
+      for (const std::size_t p : buckets[next].parameters)
+        gradients.push_back(graph.parameters[p].gradient);
+      const bool overlaps = next + 1 < buckets.size();
+      nodes.push_back(all_reduce(replica.ranks, std::move(gradients),
+                                 buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
+                                 overlaps ? Phase::data_grad : Phase::update));
+    }
+  }
+  graph.nodes = std::move(nodes);
+  return graph;
+}
+
+}  // namespace warpstep

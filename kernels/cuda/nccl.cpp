@@ -1,0 +1,180 @@
+#include "kernels/cuda/nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "kernels/cuda/check.h"
+
+namespace warpstep::cuda {
+namespace {
+
+// What nccl.h declares, as far as it is used: the toolkit does not have that header. Its binary
+// interface is the same in all of NCCL 2; ncclAvg came with 2.10.
+constexpr int success = 0, in_progress = 7;
+constexpr int average = 4;  // ncclAvg
+constexpr int type_f16 = 6, type_f32 = 7, type_bf16 = 9;
+constexpr int oldest_version = 21000;
+
+int nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return type_f32;
+    case DType::f16: return type_f16;
+    case DType::bf16: return type_bf16;
+    default: fail<Error>("NCCL sums floating-point numbers only");
+  }
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// NCCL refuses two ranks on one device with a message that names neither.
+void require_own_device(Communicator& communicator, const Settings& settings) {
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), settings.ordinal),
+        "cudaDeviceGetPCIBusId");
+  const std::vector<std::string> devices =
+      communicator.gather(fmt::format("{} on {}", bus.data(), host_name()));
+  for (std::size_t b = 0; b < devices.size(); ++b)
+    for (std::size_t a = 0; a < b; ++a)
+      if (devices[a] == devices[b])
+        fail<DeviceError>(
+            "ranks {} and {} both use the GPU at {}, but NCCL needs one for each rank; start as "
+            "many ranks on a machine as it has GPUs, with --device cuda",
+            a, b, devices[a]);
+}
+
+}  // namespace
+
+struct Nccl::Library {
+  struct UniqueId {
+    std::array<char, 128> bytes;
+  };
+  int (*get_version)(int*) = nullptr;
+  int (*get_unique_id)(UniqueId*) = nullptr;
+  int (*init_rank)(void**, int, UniqueId, int) = nullptr;
+  int (*all_reduce)(const void*, void*, std::size_t, int, int, void*, cudaStream_t) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  int (*get_async_error)(void*, int*) = nullptr;
+  int (*abort)(void*) = nullptr;
+  int (*destroy)(void*) = nullptr;
+  const char* (*get_error_string)(int) = nullptr;
+  const char* (*get_last_error)(void*) = nullptr;
+  int version = 0;
+
+  static const Library& get();
+  void check(int result, const char* call) const {
+    if (result == success || result == in_progress) return;
+    const char* more = get_last_error(nullptr);
+    fail<RankError>("NCCL: {} failed: {}{}{}; NCCL_DEBUG=WARN prints more", call,
+                    get_error_string(result), more && *more ? ": " : "", more ? more : "");
+  }
+
+ private:
+  Library();
+};
+
+const Nccl::Library& Nccl::Library::get() {
+  static const Library library;
+  return library;
+}
+
+Nccl::Library::Library() {
+  const char* chosen = std::getenv("WARPSTEP_NCCL");
+  void* handle = dlopen(chosen ? chosen : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!handle)
+    fail<DeviceError>(
+        "GPUs of several ranks need NCCL: {}; install libnccl2, or set WARPSTEP_NCCL to the "
+        "library's file (PyTorch's wheels have nvidia/nccl/lib/libnccl.so.2)",
+        dlerror());
+  const auto load = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+    if (!function)
+      fail<DeviceError>("libnccl.so.2 has no {}; it must be of version 2.10 or later", name);
+  };
+  load(get_version, "ncclGetVersion");
+  load(get_unique_id, "ncclGetUniqueId");
+  load(init_rank, "ncclCommInitRank");
+  load(all_reduce, "ncclAllReduce");
+  load(group_start, "ncclGroupStart");
+  load(group_end, "ncclGroupEnd");
+  load(get_async_error, "ncclCommGetAsyncError");
+  load(abort, "ncclCommAbort");
+  load(destroy, "ncclCommDestroy");
+  load(get_error_string, "ncclGetErrorString");
+  load(get_last_error, "ncclGetLastError");
+  check(get_version(&version), "ncclGetVersion");
+  if (version < oldest_version)
+    fail<DeviceError>("libnccl.so.2 is of version {}, but 2.10 or later is needed", version);
+}
+
+Nccl::Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings)
+    : communicator_(std::move(communicator)), library_(Library::get()) {
+  require_own_device(*communicator_, settings);
+  Library::UniqueId id{};
+  if (communicator_->world().rank == 0)
+    library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
+  communicator_->broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  library_.check(
+      library_.init_rank(&comm_, communicator_->world().size, id, communicator_->world().rank),
+      "ncclCommInitRank");
+}
+
+Nccl::~Nccl() {
+  if (comm_ && failure_.empty()) library_.destroy(comm_);
+}
+
+std::string Nccl::version() const {
+  return fmt::format("NCCL {}.{}.{}", library_.version / 10000, library_.version / 100 % 100,
+                     library_.version % 100);
+}
+
+void Nccl::mean(std::span<const Piece> pieces, DType dtype, cudaStream_t stream) const {
+  require_sound();
+  library_.check(library_.group_start(), "ncclGroupStart");
+  for (const Piece& piece : pieces)
+    library_.check(
+        library_.all_reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
+                            nccl_type(dtype), average, comm_, stream),
+        "ncclAllReduce");
+  library_.check(library_.group_end(), "ncclGroupEnd");
+}
+
+void Nccl::require_sound() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) fail<RankError>("{}", failure_);
+}
+
+// Ends what waits on the device for other ranks: it would never end by itself.
+void Nccl::give_up(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return;
+  failure_ = why;
+  library_.abort(comm_);
+}
+
+void Nccl::wait_until(const std::function<bool()>& done) {
+  try {
+    communicator_->wait_until([&] {
+      require_sound();  // first: after an error the device may be done, with wrong sums
+      int error = success;
+      library_.check(library_.get_async_error(comm_, &error), "ncclCommGetAsyncError");
+      library_.check(error, "an exchange with other ranks");
+      return done();
+    });
+  } catch (const RankError& error) {
+    give_up(error.what());
+    throw;
+  }
+}
+
+}  // namespace warpstep::cuda

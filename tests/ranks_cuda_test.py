@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Data-parallel jobs on emulated GPUs, with tests/cuda_on_cpu/nccl_stand_in.cpp in place of NCCL.
+
+    python3 tests/ranks_cuda_test.py build/release/cuda_emulated
+
+Exit code 77 where mpirun is not installed.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from ranks_test import Jobs, tensors
+
+# Small buckets, so that this model's gradients fill several.
+TWO_GPUS = {"WARPSTEP_FAKE_DEVICES": "2", "WARPSTEP_BUCKET_MIB": "0.05"}
+
+
+def train(jobs, out, *options, env=TWO_GPUS, ranks=2):
+    job = jobs.start("-np", str(ranks), *jobs.command(out, "--steps", "4", "--epochs", "9", "--plan-cache", "off", "--deterministic",
+                                                      *options), env=env)
+    said = job.communicate(timeout=200)[1]
+    return job.returncode, said
+
+
+def trained(jobs, out, *options, env=TWO_GPUS):
+    code, said = train(jobs, out, *options, env=env)
+    assert code == 0, said
+    return tensors(jobs.folder / out)
+
+
+def equal_bits(jobs):
+    """Captured steps, calls one by one, replays in other orders, and one process that accumulates."""
+    for precision in ("fp32", "fp16"):
+        expected = trained(jobs, f"graph-{precision}", "--precision", precision)
+        calls = trained(jobs, f"calls-{precision}", "--precision", precision, "--no-graph")
+        assert calls == expected, f"{precision}: a captured step differs from its calls"
+        shuffled = trained(jobs, f"shuffled-{precision}", "--precision", precision,
+                           env={**TWO_GPUS, "WARPSTEP_SIMT_SCHEDULE": "1"})
+        assert shuffled == expected, f"{precision}: a replay in another order differs"
+    one_bucket = trained(jobs, "one-bucket", env={**TWO_GPUS, "WARPSTEP_BUCKET_MIB": "0"})
+    assert one_bucket == tensors(jobs.folder / "graph-fp32"), "buckets change the result"
+    alone = jobs.command("alone", "--steps", "8", "--epochs", "9", "--accumulate", "2", "--plan-cache", "off", "--deterministic")
+    subprocess.run([*alone, "--dist", "none"], check=True, capture_output=True, timeout=200)
+    assert tensors(jobs.folder / "graph-fp32") == tensors(jobs.folder / "alone"), "2 ranks differ from one"
+
+
+def accumulating(jobs):
+    """A step that only accumulates exchanges nothing: two recordings."""
+    options = ("--accumulate", "3", "--checkpoint-every", "3")
+    expected = trained(jobs, "accumulated", *options)
+    assert trained(jobs, "accumulated-calls", *options, "--no-graph") == expected
+
+
+def failures(jobs):
+    code, said = train(jobs, "one-gpu", env={"WARPSTEP_FAKE_DEVICES": "1"})
+    assert code != 0 and "ranks 0 and 1 both use the GPU at 0000:01:00.0" in said, said
+    code, said = train(jobs, "too-many", ranks=3)
+    assert code != 0 and "rank 2 is number 3 of 3 on this machine, which has 2 CUDA devices" in said, said
+    for call in ("1", "3"):
+        code, said = train(jobs, f"refused-{call}", env={**TWO_GPUS, "NCCL_STAND_IN_FAIL": f"1:{call}:3"})
+        assert code != 0 and "NCCL: ncclAllReduce failed: internal error" in said, said
+    for run in ("1", "5"):
+        code, said = train(jobs, f"broken-{run}", env={**TWO_GPUS, "NCCL_STAND_IN_ASYNC": f"0:{run}:6"})
+        assert code != 0 and "NCCL: an exchange with other ranks failed: remote process exited" in said, said
+
+
+def main():
+    if not shutil.which("mpirun"):
+        print("mpirun was not found: apt-get install openmpi-bin")
+        return 77
+    stage = pathlib.Path(sys.argv[1])
+    os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(stage / "bin/warpstep", pathlib.Path(folder), "cuda")
+        for test in (equal_bits, accumulating, failures):
+            test(jobs)
+            print(f"{test.__name__}: passed", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

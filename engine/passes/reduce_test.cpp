@@ -57,10 +57,11 @@ TEST(ReduceGradients, SumsEachGradientOnceBehindItsNodeAndInFrontOfItsReaders) {
       EXPECT_EQ(summed.size(), graph.parameters.size());
       for (const Parameter& parameter : graph.parameters)
         EXPECT_EQ(summed.count(parameter.gradient), 1U) << parameter.name;
-      if (bucket_bytes == 0)
+      if (bucket_bytes == 0) {
         EXPECT_EQ(exchanges(graph).size(), 1U);
-      else
+      } else {
         EXPECT_GE(exchanges(graph).size(), 3U);
+      }
     }
 }
 
@@ -100,8 +101,9 @@ TEST(ReduceGradients, ReadsWholeRunsOfTheSection) {
     for (const std::size_t n : exchanges(graph))
       for (const SectionRun& run : section_runs(graph, graph.nodes[n])) elements += run.elements;
     EXPECT_EQ(elements, section_elements(graph));
-    if (bucket_bytes == 0)
+    if (bucket_bytes == 0) {
       EXPECT_EQ(section_runs(graph, graph.nodes[exchanges(graph)[0]]).size(), 1U);
+    }
   }
 }
 

@@ -108,6 +108,7 @@ void add_all_reduce(List& list) {
     std::vector<Tensor> in;
     for (const std::size_t p : c.graph.section_order())
       in.push_back({&c.graph, c.graph.parameters[p].gradient});
+    c.graph.step_state();  // which the call leaves as it is
     c.graph.record(Phase::update, AllReduce{1}, in, "", Where::current());
   });
 }

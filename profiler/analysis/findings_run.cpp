@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/scope.h"
@@ -15,23 +16,56 @@ constexpr double least_evaluation = 0.25;  // of the run
 constexpr std::int64_t rarer = 4;          // as often as the advice says: a quarter
 constexpr double faster_disk = 0.5;        // of the time on a disk, on one twice as fast
 
-// The share of a phase's repetitions that are left when those every `every` steps become `rarer`
-// times as rare. Those at the ends of epochs and of the run stay.
-double share_left(const Facts& facts, std::string_view name, std::int64_t every) {
-  const Session& session = facts.session;
-  const std::int64_t epoch = fields::whole(session.loader, "steps_per_epoch");
-  const std::int64_t last =
-      session.steps.empty() ? 0 : static_cast<std::int64_t>(session.steps.back().step);
-  double all = 0, left = 0;
-  for (const Phase& phase : session.phases) {
-    if (phase.depth != 0 || session.name(phase.name) != name) continue;
-    const auto step = static_cast<std::int64_t>(phase.arg);
-    const bool stays =
-        step == last || (epoch > 0 && step % epoch == 0) || step % (rarer * every) == 0;
-    ++all;
-    left += stays ? 1 : 0;
+// Which of the steps after which something was done are left when that comes `rarer` times as
+// rarely as every `every` steps: those at the ends of epochs and of the run stay.
+class Rarer {
+ public:
+  Rarer(const Facts& facts, std::int64_t every)
+      : every_(rarer * every),
+        epoch_(fields::whole(facts.session.loader, "steps_per_epoch")),
+        last_(facts.session.steps.empty()
+                  ? 0
+                  : static_cast<std::int64_t>(facts.session.steps.back().step)) {}
+  bool has(std::int64_t step) const {
+    return step == last_ || (epoch_ > 0 && step % epoch_ == 0) || step % every_ == 0;
   }
+
+ private:
+  std::int64_t every_, epoch_, last_;
+};
+
+// Calls visit(step, phase) for the phases of this name that are no parts of others.
+template <class Visit>
+void for_each_phase(const Session& session, std::string_view name, Visit visit) {
+  for (const Phase& phase : session.phases)
+    if (phase.depth == 0 && session.name(phase.name) == name)
+      visit(static_cast<std::int64_t>(phase.arg), phase);
+}
+
+double share_left(const Facts& facts, std::string_view name, std::int64_t every) {
+  const Rarer after(facts, every);
+  double all = 0, left = 0;
+  for_each_phase(facts.session, name, [&](std::int64_t step, const Phase&) {
+    ++all;
+    left += after.has(step) ? 1 : 0;
+  });
   return all > 0 ? left / all : 1.0 / rarer;
+}
+
+// What rarer evaluations save of checkpoints: each evaluation is followed by one, which may be the
+// best so far.
+double checkpoints_of_evaluations_ns(const Facts& facts, std::int64_t every) {
+  const Rarer after(facts, every);
+  const std::int64_t due = fields::whole(facts.options, "checkpoint_every");
+  std::set<std::int64_t> dropped;
+  for_each_phase(facts.session, "evaluation", [&](std::int64_t step, const Phase&) {
+    if (!after.has(step) && (due <= 0 || step % due != 0)) dropped.insert(step);
+  });
+  double ns = 0;
+  for_each_phase(facts.session, "checkpoint", [&](std::int64_t step, const Phase& phase) {
+    if (dropped.contains(step)) ns += static_cast<double>(phase.end_ns - phase.begin_ns);
+  });
+  return ns;
 }
 
 std::string evidence_of(const Facts& facts, std::string_view name, double ns) {
@@ -88,7 +122,8 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
   if (every > 0) {
     finding.flag = fmt::format("--eval-every {}", rarer * every);
     finding.advice = fmt::format("evaluate less often: {}", finding.flag);
-    finding.run_gain_ns = ns * (1 - share_left(facts, "evaluation", every));
+    finding.run_gain_ns = ns * (1 - share_left(facts, "evaluation", every)) +
+                          checkpoints_of_evaluations_ns(facts, every);
   } else {
     finding.advice = "use a smaller test split: half of it saves half of this";
   }

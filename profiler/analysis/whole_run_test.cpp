@@ -122,5 +122,19 @@ TEST(WholeRun, EvaluationsGain) {
   EXPECT_EQ(c.finding("long-evaluation")->flag, "--eval-every 20");
 }
 
+// Each evaluation is followed by a checkpoint. Of those after 2, 4, 6, 8 and 10, 8 and 10 are left.
+TEST(WholeRun, RarerEvaluationsAlsoSaveTheirCheckpoints) {
+  Case c = checkpointed();
+  for (std::uint64_t step = 2; step <= 10; step += 2)
+    add(c.builder, "evaluation", 19'000 + 6000.0 * static_cast<double>(step),
+        20'000 + 6000.0 * static_cast<double>(step), step);
+  c.analysis.run.parts[1].name = "evaluation";
+  c.options()["eval_every"] = 2;
+  c.options()["checkpoint_every"] = 0;
+  EXPECT_DOUBLE_EQ(c.finding("long-evaluation")->run_gain_ns, 25e6 * 3 / 5 + 3 * 5e6);
+  c.options()["checkpoint_every"] = 4;  // that after step 4 is due anyway
+  EXPECT_DOUBLE_EQ(c.finding("long-evaluation")->run_gain_ns, 25e6 * 3 / 5 + 2 * 5e6);
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -7,12 +7,10 @@ Exit code 77 where mpirun is not installed.
 """
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 
-from ranks_test import Jobs, tensors
+from ranks_test import run, tensors
 
 # Small buckets, so that this model's gradients fill several.
 TWO_GPUS = {"WARPSTEP_FAKE_DEVICES": "2", "WARPSTEP_BUCKET_MIB": "0.05"}
@@ -70,19 +68,7 @@ def failures(jobs):
         assert code != 0 and "NCCL: an exchange with other ranks failed: remote process exited" in said, said
 
 
-def main():
-    if not shutil.which("mpirun"):
-        print("mpirun was not found: apt-get install openmpi-bin")
-        return 77
+if __name__ == "__main__":
     stage = pathlib.Path(sys.argv[1])
     os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = Jobs(stage / "bin/warpstep", pathlib.Path(folder), "cuda")
-        for test in (equal_bits, accumulating, failures):
-            test(jobs)
-            print(f"{test.__name__}: passed", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run((equal_bits, accumulating, failures), stage / "bin/warpstep", "cuda"))

@@ -103,17 +103,17 @@ def unequal(jobs):
     assert job.returncode == 2 and "rank 1 differs from rank 0 in data/" in said, (job.returncode, said)
 
 
-def main():
+def run(tests, warpstep, *device):
     if not shutil.which("mpirun"):
         print("mpirun was not found: apt-get install openmpi-bin")
         return 77
     with tempfile.TemporaryDirectory() as folder:
-        jobs = Jobs(sys.argv[1], pathlib.Path(folder))
-        for test in (equal_bits, killed, unequal):
+        jobs = Jobs(warpstep, pathlib.Path(folder), *device)
+        for test in tests:
             test(jobs)
             print(f"{test.__name__}: passed", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run((equal_bits, killed, unequal), sys.argv[1]))

@@ -24,6 +24,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = len(os.sched_getaffinity(0))
 SHOWN_LINES = 150  # last lines of the output of a failing test or build
+MAX_OUTPUT_BYTES = 20_000_000  # of a failing test, which may be a program of thousands of cases
 
 
 @dataclasses.dataclass
@@ -90,6 +91,19 @@ def without_random_addresses(preset):
     if preset != "tsan" or not shutil.which("setarch"):
         return []
     return prefix if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
+def failures(output):
+    """What the failing tests of a GoogleTest program printed; of any other program, its last lines."""
+    shown, running = [], []
+    for line in output.splitlines():
+        if line.startswith("[ RUN "):
+            running = []
+        running.append(line)
+        if line.startswith("[  FAILED  ]") and line.endswith(" ms)"):
+            shown += running
+            running = []
+    return tail("\n".join(shown) if shown else output)
 
 
 class Builds:
@@ -206,7 +220,7 @@ def read_junit(path):
         else:
             result.failed += 1
             message = next((e.get("message") for e in (failure, skipped) if e is not None), case.get("status"))
-            result.notes.append(f"  FAILED {name}: {message}\n{tail(output)}")
+            result.notes.append(f"  FAILED {name}: {message}\n{failures(output)}")
     for reason, names in skipped_for.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         result.notes.append(f"  skipped {names[0].split('  #')[0]}{more}: {reason}")
@@ -220,7 +234,7 @@ def run_tests(tier):
         chosen = ["-R", tier.tests] if tier.tests else []
         ran = subprocess.run(
             [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(CORES),
-             "-L", f"^({labels})$", *chosen, "--output-junit", str(junit), "--test-output-size-failed", "200000"],
+             "-L", f"^({labels})$", *chosen, "--output-junit", str(junit), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False)
         if not junit.exists():

@@ -13,8 +13,6 @@
 namespace warpstep {
 namespace {
 
-using testing::ElementsAre;
-
 StepOptions job_of(std::int64_t ranks, std::size_t bucket_bytes) {
   StepOptions options;
   options.update.replica.ranks = ranks;

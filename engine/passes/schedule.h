@@ -15,9 +15,9 @@ Graph schedule(Graph graph);
 struct Lanes {
   static constexpr int weight_gradients = 1, exchange = 2, count = 3;
   std::vector<int> lane;  // of each node: 0, or one of the above
-  std::vector<int>
-      waited_at;  // for nodes of a side lane: the node of lane 0 that begins when they
-                  // are done, the number of nodes for the end of the step; -1 for others
+  // For nodes of a side lane: the node of lane 0 that begins when they are done, the number of
+  // nodes for the end of the step; -1 for others.
+  std::vector<int> waited_at;
 
   bool used() const;  // one besides lane 0
   bool used(int lane) const;

@@ -248,7 +248,7 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
 
 // A listing binds it without a communicator.
 std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
-  if (operands.in(0).type.dtype != DType::f32)
+  if (op.ranks > 1 && operands.in(0).type.dtype != DType::f32)
     fail<Error>("gradients are summed over ranks in f32, not in {}",
                 name(operands.in(0).type.dtype));
   const std::shared_ptr<Communicator>& communicator = operands.context.communicator;

@@ -56,6 +56,16 @@ bool set_active_time(ProfileSchedule& schedule, std::string_view part, std::stri
   return true;
 }
 
+// "active=5x" may mean 5 seconds.
+[[noreturn]] void refuse_active(std::string_view part, std::string_view value) {
+  const auto digits = std::min(value.find_first_not_of("0123456789"), value.size());
+  const std::uint64_t given = parse_number(value.substr(0, digits)).value_or(0);
+  fail<UsageError>(
+      "profile schedule: '{}' needs a whole number of steps from 0 to {}, such as active=20, or "
+      "whole seconds, such as active={}s",
+      part, max_schedule_value, given > 0 && given <= max_active_seconds ? given : 5);
+}
+
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
   for (const ScheduleKey& key : schedule_keys) names.emplace_back(key.name);
@@ -78,7 +88,9 @@ void set_key(ProfileSchedule& schedule, std::string_view part, std::string_view 
   for (const ScheduleKey& one : schedule_keys)
     if (key == one.name) {
       const auto number = parse_number(value);
-      if (!number || *number > max_schedule_value)
+      const bool is_taken = number && *number <= max_schedule_value;
+      if (!is_taken && key == "active") refuse_active(part, value);
+      if (!is_taken)
         fail<UsageError>("profile schedule: '{}' needs a whole number from 0 to {}", part,
                          max_schedule_value);
       schedule.*one.value = *number;

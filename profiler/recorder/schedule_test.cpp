@@ -165,6 +165,10 @@ TEST(ScheduleText, IsRefusedWithThePartAndTheKnownKeys) {
   for (const char* part : {"active=s", "active=0s", "active=1.5s", "active=99999999s"})
     EXPECT_THAT(refusal(part),
                 AllOf(HasSubstr(std::string("'") + part + "'"), HasSubstr("whole seconds")));
+  EXPECT_THAT(refusal("active=5x"), AllOf(HasSubstr("'active=5x'"), HasSubstr("active=5s")));
+  EXPECT_THAT(refusal("active=60sec"), HasSubstr("active=60s"));
+  for (const char* part : {"active=", "active=x", "active=0x", "active=-3", "active=99999999x"})
+    EXPECT_THAT(refusal(part), HasSubstr("whole seconds, such as active=5s")) << part;
   EXPECT_THAT(refusal("per=step"), AllOf(HasSubstr("'per=step'"), HasSubstr("per=epoch")));
   EXPECT_THAT(refusal("active=0"), HasSubstr("record nothing"));
   EXPECT_THAT(refusal("wait=1,wait=2"), HasSubstr("'wait' is given twice"));

@@ -20,6 +20,24 @@ Stall diagnosed(const LoaderCase& c) {
   return diagnosed(testing::loader_session(c).build());
 }
 
+// Batches of 4 samples of 12 ms each, for steps of 20 ms on a GPU.
+LoaderCase slow_loader(int workers) {
+  return {.workers = workers,
+          .batch = 4,
+          .steps = 40,
+          .step_us = 20'000,
+          .stages = {{"read", 2'000}, {"decode", 10'000}}};
+}
+
+// The same with one worker beside two threads of kernels.
+LoaderCase slow_loader_on_host(int cores) {
+  LoaderCase c = slow_loader(1);
+  c.gpu = false;
+  c.cores = cores;
+  c.kernel_threads = 2;
+  return c;
+}
+
 // The times that every step records, without spans: S 28.7 ms, W 164 ms on 4 workers.
 Session example() {
   SessionBuilder builder;
@@ -74,35 +92,24 @@ TEST(Stall, IsNoneWhereTheLoaderKeepsUp) {
 
 TEST(Stall, SaysTheStageSpeedUpThatSuffices) {
   // W 4 x 12 ms on 2 workers: 24 ms for a step of 20: of 40 ms of decoding 8 must go.
-  const Stall stall = diagnosed({.workers = 2,
-                                 .batch = 4,
-                                 .steps = 60,
-                                 .step_us = 20'000,
-                                 .stages = {{"read", 2'000}, {"decode", 10'000}}});
+  LoaderCase c = slow_loader(2);
+  c.steps = 60;
+  const Stall stall = diagnosed(c);
   EXPECT_NEAR(stall.stage_speedup_needed, 40.0 / 32, 0.01);
   EXPECT_THAT(stall.text, HasSubstr("staying at 2 workers, decode must get 1.25x faster"));
 }
 
 TEST(Stall, NoStageSpeedUpSufficesWhenTheRestIsTooMuch) {
-  const Stall stall = diagnosed({.workers = 1,
-                                 .batch = 4,
-                                 .steps = 40,
-                                 .step_us = 20'000,
-                                 .stages = {{"read", 6'000}, {"decode", 7'000}}});
+  LoaderCase c = slow_loader(1);
+  c.stages = {{"read", 6'000}, {"decode", 7'000}};
+  const Stall stall = diagnosed(c);
   EXPECT_EQ(stall.stage_speedup_needed, 0);
   EXPECT_THAT(stall.text, Not(HasSubstr("faster")));
 }
 
 TEST(Stall, OnBusyCoresNoWorkersHideIt) {
   // Both of two cores compute 20 ms per step; loading takes 48 ms per batch on one of them.
-  const Stall stall = diagnosed({.workers = 1,
-                                 .cores = 2,
-                                 .kernel_threads = 2,
-                                 .batch = 4,
-                                 .steps = 40,
-                                 .gpu = false,
-                                 .step_us = 20'000,
-                                 .stages = {{"read", 2'000}, {"decode", 10'000}}});
+  const Stall stall = diagnosed(slow_loader_on_host(2));
   EXPECT_EQ(stall.workers_needed, 0);
   EXPECT_EQ(stall.best_workers, 2);  // the waiting trainer's cores are free
   EXPECT_LT(stall.step_with_best_ns, 0.9 * stall.step_ns);
@@ -110,14 +117,7 @@ TEST(Stall, OnBusyCoresNoWorkersHideIt) {
 }
 
 TEST(Stall, OnFreeCoresOfAHostWorkersHideIt) {
-  const Stall stall = diagnosed({.workers = 1,
-                                 .cores = 8,
-                                 .kernel_threads = 2,
-                                 .batch = 4,
-                                 .steps = 40,
-                                 .gpu = false,
-                                 .step_us = 20'000,
-                                 .stages = {{"read", 2'000}, {"decode", 10'000}}});
+  const Stall stall = diagnosed(slow_loader_on_host(8));
   EXPECT_EQ(stall.workers_needed, 3);  // 48 ms of work in 20
 }
 

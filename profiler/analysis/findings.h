@@ -73,6 +73,8 @@ void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
 void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
 void find_many_calls(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
+// The evidence, and behind it how long threads waited for a core, where the system says so.
+std::string with_delays(std::string evidence, const Contention& lost);
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
 void find_throttling(const Facts& facts, std::vector<Finding>& findings);

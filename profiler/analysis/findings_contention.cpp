@@ -51,11 +51,6 @@ std::string delays_text(const Contention& lost) {
   return text;
 }
 
-std::string with_delays(std::string evidence, const Contention& lost) {
-  const std::string delays = delays_text(lost);
-  return delays.empty() ? evidence : evidence + "; " + delays;
-}
-
 // How much of the trainer's waiting for a core was the quota's, of 1: while it is throttled nobody
 // else's programs matter.
 double share_of_quota(const Contention& lost) {
@@ -71,6 +66,11 @@ int fewer_threads(const Facts& facts, double free_cores) {
 }
 
 }  // namespace
+
+std::string with_delays(std::string evidence, const Contention& lost) {
+  const std::string delays = delays_text(lost);
+  return delays.empty() ? evidence : evidence + "; " + delays;
+}
 
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;

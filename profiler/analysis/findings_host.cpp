@@ -14,9 +14,13 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr double full_cpu = 95;       // %, of all cores
-constexpr double crowded_cpu = 80;    // likewise, where more threads compute than there are cores
-constexpr double full_memory = 0.90;  // of it: torch_tb_profiler's
+constexpr double full_cpu = 95;  // %, of all cores
+// Where more threads compute than there are cores: what their waiting for one shows. The CPU's load
+// does not, as cores idle while a step's threads wait for its last one; it decides only where the
+// kernel does not say how long threads waited.
+constexpr double crowded_delay_ns = 5e7;  // per second: 5 % of the time
+constexpr double crowded_cpu = 80;        // %, of all cores
+constexpr double full_memory = 0.90;      // of it: torch_tb_profiler's
 constexpr double least_throttled = 0.10;  // of the samples
 constexpr double least_observers = 0.05;  // of a step
 constexpr std::int64_t seldom_logged = 1000;
@@ -55,33 +59,51 @@ double uneven_share(int threads, int cores) {
   return 1 - each / std::ceil(each);
 }
 
+// What a step is longer than its kernels' CPU time on all of `cores`: these idle while threads that
+// have a share left wait for one. Fewer threads save at most that, and at most what the trainer's
+// thread waited. Per step, in ns.
+double idle_beside_waiting(const Facts& facts, int cores) {
+  const Contention& lost = facts.analysis.contention;
+  const double waited = facts.part(Category::core_wait);
+  double on_cpu_ns = lost.trainer ? lost.trainer->on_cpu_ns : 0;
+  if (lost.kernels) on_cpu_ns += lost.kernels->on_cpu_ns * lost.kernels->threads;
+  const double computed = on_cpu_ns * 1e-9 * facts.step_ns / cores;
+  return std::clamp(facts.part(Category::kernel) + waited - computed, 0.0, waited);
+}
+
 }  // namespace
 
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const int all = usable_cores(facts.session);
   const MetricLevel cpu = metric_level(facts.view, "cpu %");
-  if (!facts.on_host || all < 1 || cpu.count == 0) return;
+  const Contention& lost = facts.analysis.contention;
+  if (!facts.on_host || all < 1 || (cpu.count == 0 && !lost.has_delays)) return;
   const auto given = static_cast<int>(
       std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
                                              fields::whole(facts.options, "threads")),
                                0, 4096));
   const int threads = given > 0 ? given : all;
   if (threads + view.workers <= all) return;
-  const bool crowded = threads > all && cpu.mean >= crowded_cpu;
+  const bool crowded =
+      threads > all &&
+      (lost.has_delays ? lost.kernels_delay_ns() >= crowded_delay_ns : cpu.mean >= crowded_cpu);
   if (!crowded && (cpu.mean < full_cpu || facts.analysis.stall.is_stalled)) return;
-  Finding finding{
-      .key = "oversubscribed",
-      .text = "There are more threads than cores.",
-      .evidence = fmt::format("{} of kernels and {} on {}, CPU at {}", counted(threads, "thread"),
-                              counted(view.workers, "worker"), counted(all, "core"),
-                              quantity(cpu.mean / 100, Unit::share))};
+  Finding finding{.key = "oversubscribed",
+                  .text = "There are more threads than cores.",
+                  .evidence = with_delays(
+                      fmt::format("{} of kernels and {} on {}, CPU at {}",
+                                  counted(threads, "thread"), counted(view.workers, "worker"),
+                                  counted(all, "core"), quantity(cpu.mean / 100, Unit::share)),
+                      lost)};
   const int enough =
       view.step_ns > 0 ? std::max(1, static_cast<int>(std::ceil(view.work_ns / view.step_ns))) : 1;
   if (threads > all) {
     finding.flag = fmt::format("--threads {}", all);
     finding.advice = fmt::format("use {}: more threads than cores gain nothing", finding.flag);
     finding.gain_ns = facts.part(Category::kernel) * uneven_share(threads, all);
+    if (lost.has_delays)
+      finding.gain_ns = std::max(finding.gain_ns, idle_beside_waiting(facts, all));
   } else if (view.work_ns > 0 && enough < view.workers) {
     finding.flag = fmt::format("--workers {}", enough);
     finding.advice = fmt::format("use {}: this many workers keep up with the step", finding.flag);

@@ -38,6 +38,37 @@ TEST(HostFindings, OversubscribedCores) {
   EXPECT_FALSE(stalled.finding("oversubscribed"));
 }
 
+// As an mlp on two cores recorded them: start and checkpoints leave the CPU's mean below any limit.
+TEST(HostFindings, ThreadsThatWaitForEachOthersCores) {
+  Case c = oversubscribed(8, 1, 0, 74.1);
+  c.builder.raw().loader["cores"] = 2;
+  EXPECT_FALSE(c.finding("oversubscribed"));
+  Contention& lost = c.analysis.contention;
+  lost.has_delays = true;
+  lost.trainer = {.thread = "main", .delay_ns = 2.788e8, .on_cpu_ns = 3.563e8};
+  lost.kernels = {.thread = "kernels", .threads = 7, .delay_ns = 2.784e8, .on_cpu_ns = 1.399e8};
+  lost.switches_per_s = 2632;
+  c.analysis.breakdown.step_ns = 4.340e6;
+  c.part(Category::kernel) = 2.831e6;
+  c.part(Category::core_wait) = 1.429e6;
+  const auto finding = c.finding("oversubscribed");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--threads 2");
+  EXPECT_THAT(finding->evidence, HasSubstr("8 threads of kernels and 1 worker on 2 cores"));
+  EXPECT_THAT(finding->evidence, HasSubstr("the trainer's thread 27.9 % of the time"));
+  EXPECT_THAT(finding->evidence, HasSubstr("2632 involuntary switches per second"));
+  // Of 4.26 ms the two cores compute 2.90.
+  EXPECT_NEAR(finding->gain_ns, 1.362e6, 2e3);
+  lost.trainer->on_cpu_ns = 9.9e8;  // cores that never idle
+  EXPECT_EQ(c.finding("oversubscribed")->gain_ns, 0);
+  lost.trainer->delay_ns = lost.kernels->delay_ns = 4.9e7;
+  EXPECT_FALSE(c.finding("oversubscribed"));
+  lost.kernels->delay_ns = 5e7;
+  EXPECT_TRUE(c.finding("oversubscribed"));
+  c.builder.raw().loader["kernel_threads"] = 2;  // as many as cores: the wait has another cause
+  EXPECT_FALSE(c.finding("oversubscribed"));
+}
+
 TEST(HostFindings, FullMemoryOfADevice) {
   Case c;
   const double all = 150'754'820'096;

@@ -179,6 +179,9 @@ class Bench:
                   "--eval-every": "0", "--profile-schedule": f"skip_first=10,warmup=2,active={self.args.steps - 20}"}
         if plant.name == "tiny-batch":
             common["--profile-schedule"] = "skip_first=100,warmup=2,active=400"
+        if plant.name == "threads":  # the data is resident from the second epoch on, which begins at step 101
+            common["--steps"] = str(self.args.steps + 100)
+            common["--profile-schedule"] = f"skip_first=110,warmup=2,active={self.args.steps - 20}"
         return join(common, given)
 
     def followed(self, options, flag, data):

@@ -17,9 +17,10 @@ add_dependencies(tier_host loader_bench warpstep)
 # Only the bottleneck that also shows on a busy machine; the others, and the predictions, need an idle one.
 bench_test(planted_bottlenecks cpu planted_bottlenecks.py --warpstep "$<TARGET_FILE:warpstep>" --only slow-open
            --no-follow --steps 60)
-# A step of twice the time, which one run a side shows on a busy machine too.
-bench_test(equal_runs cpu equal_runs.py --warpstep "$<TARGET_FILE:warpstep>" --pairs 0 --sets 1 --runs 1 --slower 100
-           --steps 20 --check)
+# A step of five times the time is longer on any machine; whether 3 % are seen is a matter of the benchmark.
+bench_test(equal_runs cpu equal_runs.py --warpstep "$<TARGET_FILE:warpstep>" --pairs 0 --sets 1 --runs 1 --slower 400
+           --steps 20)
+set_tests_properties(bench/equal_runs PROPERTIES PASS_REGULAR_EXPRESSION "of 1; changes from [+][1-9][0-9]")
 add_dependencies(tier_cpu warpstep)
 
 # The GPU path on the emulated device: captures, rotation, reports, every dtype. Its times are meaningless.

@@ -87,6 +87,45 @@ def killed(jobs):
     assert alone.returncode == 2 and "mpirun -np 2" in alone.stderr, alone.stderr
 
 
+def finished(job):
+    said = job.communicate(timeout=120)[1]
+    assert job.returncode == 0, said
+
+
+def losses(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["kind"] == "step"]
+
+
+def elastic(jobs):
+    """A global batch has the same samples, however many ranks share it."""
+    def command(out, steps):
+        parts = jobs.command(out, "--steps", str(steps), "--epochs", "9", "--log-every", "1")
+        at = parts.index("--batch")
+        return [*parts[:at], "--global-batch", "24", *parts[at + 2:]]
+
+    finished(jobs.start("-np", "4", *command("elastic", 5)))
+    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "elastic", "--threads", "1"]
+    finished(jobs.start("-np", "2", *resume, "--steps", "20"))
+    refused = jobs.start("-np", "5", *resume, "--steps", "25")
+    said = refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2 and "5 ranks cannot share it evenly" in said, said
+    subprocess.run([*resume, "--steps", "25", "--dist", "none"], check=True, capture_output=True, timeout=60)
+    subprocess.run([*command("rigid", 25), "--dist", "none"], check=True, capture_output=True, timeout=60)
+    elastic, rigid = losses(jobs.folder / "elastic"), losses(jobs.folder / "rigid")
+    assert len(rigid) == 25 and len(elastic) == 25, (elastic, rigid)
+    assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(elastic, rigid)), list(zip(elastic, rigid))
+
+
+def half_an_update(jobs):
+    """A checkpoint in between two updates has the gradients of all ranks."""
+    options = ("--accumulate", "3", "--checkpoint-every", "4", "--epochs", "9")
+    finished(jobs.start("-np", "2", *jobs.command("whole", "--steps", "9", *options)))
+    finished(jobs.start("-np", "2", *jobs.command("halves", "--steps", "4", *options)))
+    finished(jobs.start("-np", "2", jobs.warpstep, "train", "--resume", jobs.folder / "halves", "--steps", "9"))
+    assert tensors(jobs.folder / "halves") == tensors(jobs.folder / "whole")
+
+
 def parent_of(process):
     try:
         return int(pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -116,4 +155,4 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, killed, unequal), sys.argv[1]))
+    sys.exit(run((equal_bits, elastic, half_an_update, killed, unequal), sys.argv[1]))

@@ -71,6 +71,13 @@ struct StepState {
   std::int64_t draw = 0;
 };
 
+// The first of a step's draws for a tensor of `count` elements, one each. The draws of a step
+// follow those of the step before, and those of a rank those of the rank before it: a draw is named
+// by the place of its row in the whole run, however many ranks share the rows.
+constexpr std::uint64_t first_draw(const StepState& state, std::int64_t count) {
+  return (static_cast<std::uint64_t>(state.draw) - 1) * static_cast<std::uint64_t>(count);
+}
+
 // What the host learns of a step, some steps late, without waiting for the device: the last call of
 // a step writes it to a ring in host memory, at step % report_ring.
 struct StepReport {

@@ -262,6 +262,19 @@ void Trainer::share_buffers() {
   }
 }
 
+// A checkpoint in between two updates has the gradients that all ranks have summed so far: rank 0
+// takes over the others' sums, which are 0 from then on, as in a job that continues from the file.
+void Trainer::collect_sums() {
+  Store& store = parts_.step.store();
+  if (!parts_.communicator || store.step_state().update != 0) return;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    std::vector<float> sums = store.read(p, Store::Section::accumulator);
+    parts_.communicator->sum(std::span(sums));
+    if (parts_.communicator->world().rank > 0) std::ranges::fill(sums, 0.0F);
+    store.write(p, sums, Store::Section::accumulator);
+  }
+}
+
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
@@ -297,6 +310,7 @@ void Trainer::save(const Progress& progress) {
   if (!parts_.save) return;
   const record::Span span(checkpoint_name);
   const record::Phase phase(checkpoint_name, progress.step);
+  collect_sums();
   const std::filesystem::path path = parts_.save(progress);
   for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
 }

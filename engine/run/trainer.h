@@ -154,6 +154,7 @@ class Trainer {
                      const Flight& flight) const;
   void end_epoch(Progress& progress);
   void share_buffers();
+  void collect_sums();
   bool evaluate_now(Progress& progress, const std::atomic<bool>& stop);  // false: abandoned
   void save(const Progress& progress);
 

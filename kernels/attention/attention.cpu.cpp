@@ -172,7 +172,7 @@ const auto dot = vectorized<dot_loop>();
 class HeadKernel {
  public:
   HeadKernel(const Attention& op, const Shape& qkv)
-      : op_(op), rows_(op, qkv), dropping_(op.dropout, op.layer) {
+      : op_(op), rows_(op, qkv), dropping_(op.dropout, op.layer, rows_.pairs()) {
     const std::int64_t blocks = (rows_.length + most_keys - 1) / most_keys;
     block_keys_ = in_panels((rows_.length + blocks - 1) / blocks);
   }

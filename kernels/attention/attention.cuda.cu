@@ -29,6 +29,7 @@ struct Heads {
   float scale;
   std::uint32_t layer, threshold;  // of dropout: words whose upper 24 bits are below it drop
   float kept;                      // factor of what is kept; 1 without dropout
+  std::uint64_t pairs;             // of positions, in all heads: the draws of a step
 
   // Where the rows of head `task` begin in rows of `pitch` elements.
   __device__ std::size_t offset(unsigned task, std::size_t pitch) const {
@@ -43,9 +44,10 @@ struct Heads {
 __device__ inline float drop_factor(const Heads& h, const StepState* state, unsigned task,
                                     unsigned i, unsigned j) {
   if (state == nullptr) return 1;
-  const std::uint64_t e = (std::uint64_t{task} * h.length + i) * h.length + j;
+  const std::uint64_t e = (static_cast<std::uint64_t>(state->draw) - 1) * h.pairs +  // first_draw()
+                          (std::uint64_t{task} * h.length + i) * h.length + j;
   const uint4 words =
-      random_words(static_cast<unsigned>(e / 4), static_cast<unsigned>(state->draw), h.layer,
+      random_words(static_cast<unsigned>(e / 4), static_cast<unsigned>(e / 4 >> 32), h.layer,
                    static_cast<unsigned>(Purpose::dropout), static_cast<unsigned>(state->seed),
                    static_cast<unsigned>(state->seed >> 32));
   const unsigned low = (e & 1) != 0 ? words.y : words.x, high = (e & 1) != 0 ? words.w : words.z;
@@ -288,7 +290,8 @@ Heads heads_of(const char* kernel, const AttentionShape& shape) {
           .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.features))),
           .layer = shape.layer,
           .threshold = static_cast<std::uint32_t>(std::ceil(shape.dropout * 0x1p24)),
-          .kept = static_cast<float>(1 / kept)};
+          .kept = static_cast<float>(1 / kept),
+          .pairs = static_cast<std::uint64_t>(shape.tasks() * shape.length * shape.length)};
 }
 
 LaunchShape blocks_of(const char* kernel, const AttentionShape& shape, const Heads& h,

@@ -20,14 +20,15 @@ double dot(const double* a, const double* b, std::int64_t count) {
 
 // The factors of row `row` of [tasks * T] rows of probabilities: 0 where dropped, else 1 / (1 -
 // dropout); 1 without dropout.
-Doubles dropout_factors(const Attention& op, const void* state, std::int64_t row) {
+Doubles dropout_factors(const Attention& op, const AttentionRows& rows, const void* state,
+                        std::int64_t row) {
   Doubles factors(idx(op.sequence), 1.0);
   if (op.dropout == 0) return factors;
   const auto& now = *static_cast<const StepState*>(state);
+  const std::uint64_t first = first_draw(now, rows.pairs());
   for (std::int64_t j = 0; j < op.sequence; ++j) {
-    const auto e = static_cast<std::uint64_t>(row * op.sequence + j);
-    const std::uint64_t index = static_cast<std::uint64_t>(now.step) << 32 | e / 4;
-    const std::uint32_t word = draw(now.seed, Purpose::dropout, op.layer, index)[e % 4];
+    const std::uint64_t at = first + static_cast<std::uint64_t>(row * op.sequence + j);
+    const std::uint32_t word = draw(now.seed, Purpose::dropout, op.layer, at / 4)[at % 4];
     factors[idx(j)] = static_cast<double>(uniform(word)) >= op.dropout ? 1 / (1 - op.dropout) : 0;
   }
   return factors;
@@ -62,7 +63,7 @@ struct AttentionLoops {
         for (double& each : p) sum += each = std::exp(each - most);
         as<double>(b.out[1])[task * rows.length + i] = most + std::log(sum);
         const Doubles factors =
-            dropout_factors(op, op.dropout > 0 ? b.in[1] : nullptr, task * rows.length + i);
+            dropout_factors(op, rows, op.dropout > 0 ? b.in[1] : nullptr, task * rows.length + i);
         double* o = as<double>(b.out[0]) + rows.offset(task, 1) + i * channels;
         std::fill_n(o, rows.features, 0.0);
         for (std::size_t j = 0; j < p.size(); ++j)
@@ -85,7 +86,7 @@ struct AttentionLoops {
         const double statistic = as<double>(b.in[3])[task * rows.length + i];
         const Doubles s = scores(q + i * row(), k, rows.visible(i));
         const Doubles factors =
-            dropout_factors(op, op.dropout > 0 ? b.in[4] : nullptr, task * rows.length + i);
+            dropout_factors(op, rows, op.dropout > 0 ? b.in[4] : nullptr, task * rows.length + i);
         const double mean = dot(d_o, o, rows.features);
         for (std::int64_t j = 0; j < rows.visible(i); ++j) {
           const double p = std::exp(s[idx(j)] - statistic);

@@ -19,7 +19,8 @@ struct AttentionRows {
         causal(op.causal) {}
 
   std::int64_t channels() const { return heads * features; }
-  std::int64_t tasks() const { return sequences * heads; }  // numbered sequence by sequence
+  std::int64_t tasks() const { return sequences * heads; }          // numbered sequence by sequence
+  std::int64_t pairs() const { return tasks() * length * length; }  // with those not seen
   // Positions that position i sees: these are the first ones.
   std::int64_t visible(std::int64_t i) const { return causal ? i + 1 : length; }
   double scale() const { return 1 / std::sqrt(static_cast<double>(features)); }

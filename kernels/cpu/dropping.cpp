@@ -34,11 +34,10 @@ WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
 }
 const auto philox_all = vectorized<philox_all_loop>();
 
-// The words of elements [first, first + 4 * draws), first a multiple of 4.
-void draw_all(const StepState& state, std::uint32_t layer, std::int64_t first, Words& words) {
+// 4 * draws words; the one of draw `first` is number first % 4.
+void draw_all(const StepState& state, std::uint32_t layer, std::uint64_t first, Words& words) {
   for (std::int64_t i = 0; i < draws; ++i) {
-    const std::uint64_t index =
-        static_cast<std::uint64_t>(state.draw) << 32 | static_cast<std::uint64_t>(first / 4 + i);
+    const std::uint64_t index = first / 4 + static_cast<std::uint64_t>(i);
     words.lane[0][i] = static_cast<std::uint32_t>(index);
     words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
     words.lane[2][i] = layer;
@@ -53,15 +52,15 @@ WARPSTEP_LOOP void masks(const Words& words, std::uint32_t threshold, std::uint3
       kept[4 * i + l] = words.lane[l][i] >> 8 >= threshold ? ~std::uint32_t{0} : 0;
 }
 
-// Drops or scales `count` elements by their words, in the order of the draws.
+// Drops or scales `count` elements by their words, in the order of the draws, from word `phase` on.
 template <class T>
-WARPSTEP_LOOP void keep_loop(const Words& words, std::uint32_t threshold, float scale, const T* x,
-                             T* y, std::int64_t count) {
+WARPSTEP_LOOP void keep_loop(const Words& words, std::int64_t phase, std::uint32_t threshold,
+                             float scale, const T* x, T* y, std::int64_t count) {
   alignas(64) std::uint32_t kept[4 * draws];
   masks(words, threshold, kept);
   for (std::int64_t e = 0; e < count; ++e)
-    y[e] = rounded_to<T>(
-        std::bit_cast<float>(std::bit_cast<std::uint32_t>(as_float(x[e]) * scale) & kept[e]));
+    y[e] = rounded_to<T>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(as_float(x[e]) * scale) &
+                                              kept[phase + e]));
 }
 template <class T>
 const auto keep = vectorized<keep_loop<T>>();
@@ -78,8 +77,9 @@ const auto write_factors = vectorized<factors_loop>();
 }  // namespace
 
 // uniform(word) >= rate as a comparison of integers: uniform() is 24 bits of the word / 2^24.
-Dropping::Dropping(double rate, std::uint32_t layer)
+Dropping::Dropping(double rate, std::uint32_t layer, std::int64_t count)
     : layer_(layer),
+      count_(count),
       threshold_(static_cast<std::uint32_t>(std::ceil(rate * 0x1p24))),
       scale_(static_cast<float>(1 / (1 - rate))) {}
 
@@ -87,9 +87,14 @@ template <class T>
 void Dropping::apply(const StepState& state, const T* x, T* y, std::int64_t begin,
                      std::int64_t end) const {
   Words words;
-  for (std::int64_t first = begin; first < end; first += 4 * draws) {
-    draw_all(state, layer_, first, words);
-    keep<T>(words, threshold_, scale_, x + first, y + first, std::min(4 * draws, end - first));
+  const std::uint64_t drawn = first_draw(state, count_);
+  for (std::int64_t first = begin; first < end;) {
+    const std::uint64_t at = drawn + static_cast<std::uint64_t>(first);
+    const auto phase = static_cast<std::int64_t>(at % 4);
+    const std::int64_t count = std::min(4 * draws - phase, end - first);
+    draw_all(state, layer_, at, words);
+    keep<T>(words, phase, threshold_, scale_, x + first, y + first, count);
+    first += count;
   }
 }
 
@@ -102,9 +107,10 @@ const float* Dropping::factors(const StepState& state, std::int64_t first, std::
                                float* to) const {
   static_assert(slack >= 4 * draws + 3);
   Words words;
-  const std::int64_t phase = first % 4;
+  const std::uint64_t at = first_draw(state, count_) + static_cast<std::uint64_t>(first);
+  const auto phase = static_cast<std::int64_t>(at % 4);
   for (std::int64_t e = 0; e < phase + count; e += 4 * draws) {
-    draw_all(state, layer_, first - phase + e, words);
+    draw_all(state, layer_, at + static_cast<std::uint64_t>(e), words);
     write_factors(words, threshold_, scale_, to + e);
   }
   return to + phase;

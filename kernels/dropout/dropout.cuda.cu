@@ -17,16 +17,18 @@ namespace {
 constexpr unsigned threads = 256;
 
 struct Drop {
+  std::uint64_t count;  // logical elements
   std::uint32_t items, columns, layer;
   std::uint32_t threshold;  // an element whose 24 bits are below it is dropped
   float scale;
   Divider row;  // divides by the items per row
 };
 
-__device__ inline uint4 draw_four(const Drop& drop, const StepState& state, std::uint64_t element) {
-  return random_words(static_cast<unsigned>(element / 4), static_cast<unsigned>(state.draw),
-                      drop.layer, static_cast<unsigned>(Purpose::dropout),
-                      static_cast<unsigned>(state.seed), static_cast<unsigned>(state.seed >> 32));
+// The words of draws 4 * index and the three behind it.
+__device__ inline uint4 draw_four(const Drop& drop, const StepState& state, std::uint64_t index) {
+  return random_words(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32), drop.layer,
+                      static_cast<unsigned>(Purpose::dropout), static_cast<unsigned>(state.seed),
+                      static_cast<unsigned>(state.seed >> 32));
 }
 
 __device__ inline unsigned word_of(const uint4& words, unsigned i) {
@@ -35,7 +37,7 @@ __device__ inline unsigned word_of(const uint4& words, unsigned i) {
 }
 
 // One item of N elements per thread: 16 bytes, or one element where rows are not whole vectors. An
-// item needs N / 4 draws if rows begin at a multiple of 4, else one more.
+// item needs N / 4 draws if its first is a multiple of 4, else one more.
 template <class T, int N>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(const T* x, const StepState* __restrict__ state, T* y, Drop drop) {
@@ -45,7 +47,9 @@ __global__ void __launch_bounds__(threads)
   const unsigned row = drop.row.split(column);
   column *= N;
   const StepState now = *state;
-  const std::uint64_t first = std::uint64_t{row} * drop.columns + column;
+  const std::uint64_t first =
+      (static_cast<std::uint64_t>(now.draw) - 1) * drop.count +  // first_draw()
+      std::uint64_t{row} * drop.columns + column;
   const auto phase = static_cast<unsigned>(first % 4);
   float v[N];
   if constexpr (N == 1)
@@ -55,7 +59,7 @@ __global__ void __launch_bounds__(threads)
   uint4 words{};
 #pragma unroll
   for (unsigned i = 0; i < N; ++i) {
-    if (i == 0 || (phase + i) % 4 == 0) words = draw_four(drop, now, first + i);
+    if (i == 0 || (phase + i) % 4 == 0) words = draw_four(drop, now, (first + i) / 4);
     const bool kept = word_of(words, (phase + i) % 4) >> 8 >= drop.threshold;
     v[i] = kept && column + i < drop.columns ? v[i] * drop.scale : 0;
   }
@@ -70,7 +74,8 @@ void launch_dropout(const DropoutShape& shape, const void* x, const StepState* s
                     cudaStream_t stream) {
   const unsigned a_row = index32("dropout", "elements of a row", shape.stored, N);
   const unsigned items = index32("dropout", "items", shape.rows * a_row);
-  const Drop drop{.items = items,
+  const Drop drop{.count = static_cast<std::uint64_t>(shape.rows * shape.columns),
+                  .items = items,
                   .columns = index32("dropout", "columns", shape.columns),
                   .layer = shape.layer,
                   .threshold = static_cast<std::uint32_t>(std::ceil(shape.rate * 0x1p24)),

@@ -26,9 +26,9 @@ StepState state_of(std::int64_t step, std::uint64_t seed) {
 
 // The rule of engine/graph/ops/dropout.h.
 bool is_kept(const DropoutShape& s, const StepState& state, std::uint64_t e) {
-  const auto words = draw(state.seed, Purpose::dropout, s.layer,
-                          static_cast<std::uint64_t>(state.draw) << 32 | e / 4);
-  return static_cast<double>(uniform(words[e % 4])) >= s.rate;
+  const std::uint64_t at = static_cast<std::uint64_t>((state.draw - 1) * s.rows * s.columns) + e;
+  const auto words = draw(state.seed, Purpose::dropout, s.layer, at / 4);
+  return static_cast<double>(uniform(words[at % 4])) >= s.rate;
 }
 
 // A rate that is no multiple of 2^-24 is not rounded; neither is what is dropped multiplied. Steps

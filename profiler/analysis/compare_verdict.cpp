@@ -12,10 +12,10 @@ namespace warpstep::profiler {
 namespace {
 
 // Options that make a step another piece of work.
-constexpr std::array<std::string_view, 13> work_options{
-    "model",     "model_option", "batch",      "precision", "data", "data.fingerprint",
-    "sequence",  "accumulate",   "transforms", "optimizer", "loss", "recompute",
-    "exact_math"};
+constexpr std::array<std::string_view, 14> work_options{
+    "model",      "model_option", "batch",      "precision", "data", "data.fingerprint",
+    "sequence",   "accumulate",   "transforms", "optimizer", "loss", "recompute",
+    "exact_math", "global_batch"};
 
 std::string share_text(double share) {
   return fmt::format("{:.1f} %", 100 * share);

@@ -182,6 +182,13 @@ OptionGroup model_group() {
         &O::batch,
         in_all,
         Resume::at_epoch_end},
+       {{.name = "--global-batch",
+         .help = "images or sequences per step of all ranks together, who share them evenly; 0: "
+                 "--batch of each; docs/distributed.md",
+         .check = in_range(0, 1 << 20)},
+        &O::global_batch,
+        in_train,
+        Resume::at_epoch_end},
        {{.name = "--precision",
          .help = "fp32, tf32, bf16 or fp16",
          .check = parsed_by([](const std::string& text) { parse_precision(text); })},

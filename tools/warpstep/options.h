@@ -31,6 +31,7 @@ struct RunOptions {
   std::string precision = "fp32";
   std::vector<std::string> model_option;
   std::int64_t batch = 128;
+  std::int64_t global_batch = 0;  // above 0: of all ranks, and `batch` is a rank's share
   std::uint64_t epochs = 1;
   std::uint64_t steps = 0;
   std::uint64_t limit_batches = 0;

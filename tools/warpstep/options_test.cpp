@@ -46,6 +46,7 @@ Json stored() {
   options.profile_rank = "0@localhost:4000";
   options.out = "run";
   options.accumulate = 3;
+  options.global_batch = 32;
   options.ema = 0.99;
   return options;
 }
@@ -194,6 +195,7 @@ const Json& all_changed() {
                             {"memory", "2GiB"},
                             {"data_io", "pread"},
                             {"batch", 16},
+                            {"global_batch", 32},
                             {"precision", "bf16"},
                             {"no_fuse", {"conv+relu", "bias"}},
                             {"recompute", {"fc1"}},

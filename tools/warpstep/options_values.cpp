@@ -148,7 +148,7 @@ std::string defaults_text(const RunOptions& o, double model_lr) {
   add("--optimizer", o.optimizer == defaults.optimizer);
   add("--lr", o.lr == model_lr);
   add("--lr-schedule", o.lr_schedule == defaults.lr_schedule);
-  add("--batch", o.batch == defaults.batch);
+  add("--batch", o.batch == defaults.batch && o.global_batch == 0);
   return text;
 }
 

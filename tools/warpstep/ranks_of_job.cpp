@@ -91,15 +91,29 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
   }
 }
 
-void require_as_many_ranks(const Json& config, const RunOptions& options) {
+void share_batch(RunOptions& options) {
+  if (options.global_batch == 0) return;
+  const int ranks = options.world().size;
+  if (options.global_batch % ranks != 0)
+    fail<UsageError>("--global-batch {}: {} ranks cannot share it evenly; give a multiple of {}",
+                     options.global_batch, ranks, ranks);
+  options.batch = options.global_batch / ranks;
+}
+
+void continue_in_world(const Json& config, const RunOptions& options, RunOptions& before) {
   const auto stored = config.find("ranks");
-  const int before = stored != config.end() && stored->is_number_integer() ? stored->get<int>() : 1;
-  if (before == options.world().size) return;
-  fail<UsageError>(
-      "the run was started with {} rank{} and would continue with {}, which --resume cannot "
-      "change; "
-      "start as many with mpirun -np {}, or a new run with --weights",
-      before, before == 1 ? "" : "s", options.world().size, before);
+  const int ranks = stored != config.end() && stored->is_number_integer() ? stored->get<int>() : 1;
+  if (options.global_batch > 0) {
+    before.global_batch = before.batch * ranks;
+    before.batch = options.batch;
+  } else if (before.global_batch = 0; ranks != options.world().size) {
+    fail<UsageError>(
+        "the run has had {} rank{} with --batch {} so far and would continue with {}, which would "
+        "be given other batches; continue with the same ones by --global-batch {}, or start as "
+        "many ranks with mpirun -np {}",
+        ranks, ranks == 1 ? "" : "s", before.batch, options.world().size, before.batch * ranks,
+        ranks);
+  }
 }
 
 void meet(Communicator& communicator) {

@@ -29,9 +29,15 @@ void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options)
 void require_alike(Communicator& communicator, const RunOptions& options,
                    const nlohmann::ordered_json& data);
 
-// Throws UsageError unless the run with this configuration had as many ranks: others would be given
-// other batches.
-void require_as_many_ranks(const nlohmann::ordered_json& config, const RunOptions& options);
+// Sets the batch of each rank to its share of --global-batch. UsageError where they cannot share it
+// evenly.
+void share_batch(RunOptions& options);
+
+// For a run that continues in another number of ranks: its options as they would have been with
+// this number. UsageError where they would be given other batches, because it has no
+// --global-batch.
+void continue_in_world(const nlohmann::ordered_json& config, const RunOptions& options,
+                       RunOptions& before);
 
 // Waits until all ranks are here.
 void meet(Communicator& communicator);

@@ -196,6 +196,10 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
+  if (options.world().rank > 0 && store.step_state().update == 0)  // rank 0 has those of all
+    for (std::size_t p = 0; p < store.parameters().size(); ++p)
+      store.write(p, std::vector<float>(idx(store.torch_shape(p).count())),
+                  Store::Section::accumulator);
   const RunOptions& then = resumed.options;
   continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;

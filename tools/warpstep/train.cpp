@@ -73,6 +73,12 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>("--allow-changed-data goes with --resume");
   }
   settle_length(parser, resumed.has_value(), options);
+  if (parser.given("--batch")) {
+    if (parser.given("--global-batch") && request.options.global_batch > 0)
+      fail<UsageError>(
+          "--batch is of a rank and --global-batch of all ranks together: give one of them");
+    options.global_batch = 0;
+  }
   if (!options.plugin.empty())  // a run continues from any folder
     options.plugin = std::filesystem::absolute(options.plugin).lexically_normal().string();
   if (options.model.empty())
@@ -179,7 +185,11 @@ void announce(const Job& job) {
     for (const std::string& warning : training.text->warnings) say("{}\n", warning);
   const std::string defaults =
       defaults_text(job.options, models::find(job.options.model).learning_rate);
-  say("optimiser: {}, batch {}{}\n", update_text(job.options), job.options.batch,
+  const int ranks = job.options.world().size;
+  const std::string batch =
+      ranks > 1 ? fmt::format("{} ({} a rank)", job.options.batch * ranks, job.options.batch)
+                : fmt::format("{}", job.options.batch);
+  say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
       defaults.empty() ? "" : "; at their defaults: " + defaults);
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
@@ -323,7 +333,8 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   adopt_config_beside(request.weights, options);
   check_profile_options(options);  // refuse before doing anything
   if (ranks) take_place(ranks, options);
-  if (resumed) require_as_many_ranks(*resumed->config, options);
+  share_batch(options);
+  if (resumed) continue_in_world(*resumed->config, options, resumed->options);
   if (request.repeat > 1) {
     if (ranks) fail<UsageError>("--repeat {} does not go with several ranks", request.repeat);
     if (resumed)

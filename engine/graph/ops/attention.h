@@ -11,10 +11,9 @@ namespace warpstep {
 // as `heads` vectors of D = C / heads. Of each sequence and head, with q, k and v [T,D]: o =
 // dropout(softmax(q k^T / sqrt(D))) v, where with causal position i sees the positions j <= i
 // alone. The statistics are log(sum over j of exp(q_i k_j / sqrt(D))), from which the adjoint makes
-// the probabilities again. Dropout keeps a probability, over 1 - dropout, where uniform(words[e %
-// 4]) >= dropout, words = draw(state.seed, Purpose::dropout, layer, state.step << 32 | e / 4)
-// for element e of [N / T, heads, T, T], which must be less than 2^34: T and batch are limited
-// then.
+// the probabilities again. Dropout keeps a probability, over 1 - dropout, where uniform(words[d %
+// 4]) >= dropout, d = first_draw(state, elements) + e, words = draw(state.seed, Purpose::dropout,
+// layer, d / 4) for element e of [N / T, heads, T, T].
 struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr OpTraits traits{

@@ -6,9 +6,10 @@
 namespace warpstep {
 
 // x of any shape, state -> y = x / (1 - rate) or 0, the latter with probability `rate`. Element e
-// (of the logical shape, rows last) is kept where uniform(words[e % 4]) >= rate, words =
-// draw(state.seed, Purpose::dropout, layer, state.step << 32 | e / 4): the same in forward and
-// backward half, on every backend and in every layout. It is its own adjoint.
+// (of the logical shape, rows last) is kept where uniform(words[d % 4]) >= rate, d =
+// first_draw(state, elements of x) + e, words = draw(state.seed, Purpose::dropout, layer, d / 4):
+// the same in forward and backward half, on every backend and in every layout, and for a row
+// whatever rank it is on. It is its own adjoint.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
   static constexpr OpTraits traits{

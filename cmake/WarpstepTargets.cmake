@@ -107,15 +107,13 @@ set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$"
 
 # warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [PROPERTIES ...]):
 # a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it. SHARDS: a program with very
-# many short tests runs in n processes, because starting a process takes longer than a test. ASAN_FILTER, TSAN_FILTER: the
-# tests that AddressSanitizer and ThreadSanitizer run.
+# many short tests runs in n processes, because starting a process takes longer than a test. With a sanitizer it takes longer
+# than most tests, so every program runs in two processes or n. ASAN_FILTER, TSAN_FILTER: the tests that AddressSanitizer and
+# ThreadSanitizer run. PROPERTIES: of the tests; ENVIRONMENT is one of them.
 function(warpstep_test name)
   cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
-  endif()
-  if(WARPSTEP_SANITIZE)
-    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
   endif()
   set(left_out "")
   if(WARPSTEP_SANITIZE STREQUAL "thread" AND arg_TIER MATCHES "^(host|cpu)$" AND NOT name MATCHES "${WARPSTEP_THREADED}")
@@ -132,28 +130,26 @@ function(warpstep_test name)
     return()
   endif()
   add_dependencies(tier_${arg_TIER} ${name})
-  if(arg_SHARDS)
-    # The dtype changes few of a kernel's memory accesses and hardly any races: sanitizers skip some dtypes.
-    set(filter "*")
-    if(WARPSTEP_SANITIZE STREQUAL "thread")
-      set(filter "-*_in_bf16*:*_in_fp16*:*DeterministicOp*")
-    elseif(WARPSTEP_SANITIZE)
-      set(filter "-*_in_bf16*:*DeterministicOp*_in_fp16*")
-    endif()
-    math(EXPR last "${arg_SHARDS} - 1")
-    foreach(shard RANGE ${last})
-      add_test(NAME ${name}/shard_${shard} COMMAND ${name})
-      set_tests_properties(${name}/shard_${shard} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200
-        ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};GTEST_FILTER=${filter}")
-    endforeach()
+  if(NOT arg_SHARDS AND NOT WARPSTEP_SANITIZE)
+    gtest_discover_tests(${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
+                         PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})
     return()
   endif()
-  set(filter "")
-  if(arg_TSAN_FILTER AND WARPSTEP_SANITIZE STREQUAL "thread")
-    set(filter TEST_FILTER "${arg_TSAN_FILTER}")
-  elseif(arg_ASAN_FILTER AND "address" IN_LIST WARPSTEP_SANITIZE)
-    set(filter TEST_FILTER "${arg_ASAN_FILTER}")
+  set(filter "*")
+  if(WARPSTEP_SANITIZE STREQUAL "thread" AND arg_TSAN_FILTER)
+    set(filter "${arg_TSAN_FILTER}")
+  elseif("address" IN_LIST WARPSTEP_SANITIZE AND arg_ASAN_FILTER)
+    set(filter "${arg_ASAN_FILTER}")
   endif()
-  gtest_discover_tests(${name} ${filter} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${arg_TIER} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 2)
+  endif()
+  math(EXPR last "${arg_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name}/shard_${shard})
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200 ${arg_PROPERTIES})
+    set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${shard}
+                                                          "GTEST_FILTER=${filter}")
+  endforeach()
 endfunction()

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -39,14 +40,17 @@ class Tier:
 
 
 SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # targets built with sanitizers
-# Every op, the losses of whole models and a training run: results that depend on the instruction set.
+# Every op and the losses of whole models: results that depend on the instruction set.
 OLD_CPU = "^(op_cpu_test|parity_test|model_test)/"
+# Most machines have AVX2 and no AVX-512: also threads, signals, text, and whole runs with what they resume and evaluate.
+AVX2 = ("^(op_cpu_test|parity_test|model_test|cpu_test|signals_test|decoding_test|statistics_cpu_test|"
+        "precision_spread_cpu_test|system_test/(Train|Resume|Text|Weights|Numerics|Again)[.])")
 TIERS = [
     Tier("style", ("style",)),
     Tier("host", ("host",)),
     Tier("cpu", ("cpu",)),
     # Code that works with this CPU's instruction set may be unsupported, or wrong, with that of another CPU.
-    Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}),
+    Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}, tests=AVX2),
     # Products of bf16 with AVX512_BF16, where the tier cpu has used AMX.
     Tier("cpu-avx512-bf16", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx512-bf16"},
          tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
@@ -206,11 +210,32 @@ def skip_reason(output):
     return "no reason given"
 
 
+def gtest_counts(name, output):
+    """How many tests of a GoogleTest program passed, failed and were skipped, and the reasons for the latter. CTest counts a
+    shard of a program as one test, whose result is that of the worst."""
+    counts = {word.lower(): int(number) for word, number in
+              re.findall(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) tests?[.,]", output, re.MULTILINE)}
+    if "/shard_" not in name or not counts:
+        return None
+    skipped = re.findall(r"^(\S.*: Skipped\n.*)$", output, re.MULTILINE)
+    return counts, [skip_reason(each) for each in skipped]
+
+
 def read_junit(path):
     result, skipped_for = Result(), collections.defaultdict(list)
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name, output = case.get("name"), case.findtext("system-out") or ""
         skipped, failure = case.find("skipped"), case.find("failure")
+        counts = gtest_counts(name, output)
+        if counts and (failure is None) == ("failed" not in counts[0]):
+            result.passed += counts[0].get("passed", 0)
+            result.failed += counts[0].get("failed", 0)
+            result.skipped += counts[0].get("skipped", 0)
+            for reason in counts[1]:
+                skipped_for[reason].append(name)
+            if failure is not None:
+                result.notes.append(f"  FAILED {name}\n{failures(output)}")
+            continue
         # CTest also writes 'skipped' for tests it could not start; those count as failures.
         if skipped is not None and skipped.get("message", "").startswith("SKIP_"):
             result.skipped += 1
@@ -234,7 +259,8 @@ def run_tests(tier):
         chosen = ["-R", tier.tests] if tier.tests else []
         ran = subprocess.run(
             [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(CORES),
-             "-L", f"^({labels})$", *chosen, "--output-junit", str(junit), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
+             "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
+             "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False)
         if not junit.exists():

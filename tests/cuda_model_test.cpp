@@ -99,7 +99,8 @@ TEST_P(ModelOnCuda, GivesTheSameGradientsWithoutTheirFusions) {
   };
   const bool wide = std::get<1>(GetParam()) == Precision::fp32;
   const auto with = gradients(*stepping(backend_));
-  for (const std::string_view row : {"dgrad+bias", "linear.dgrad+relu"}) {
+  for (const std::string_view row :
+       {"dgrad+bias", "linear.dgrad+relu", "linear+gelu", "linear.dgrad+gelu"}) {
     StepOptions options;
     options.no_fuse.emplace(row);
     const auto without = gradients(*stepping(backend_, options));
@@ -192,7 +193,7 @@ std::string test_name(const testing::TestParamInfo<ModelOnCuda::ParamType>& test
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, ModelOnCuda,
-                         testing::Combine(testing::Values("mlp", "cifar10cnn"),
+                         testing::Combine(testing::Values("mlp", "cifar10cnn", "gpt2"),
                                           testing::ValuesIn(precisions())),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Zoo, LossScaling,

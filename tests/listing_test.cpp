@@ -50,6 +50,16 @@ std::string contents(const std::filesystem::path& path) {
   return text.str();
 }
 
+models::BuildOptions small_text() {
+  models::BuildOptions build;
+  build.batch = 4;
+  const std::vector<std::string> small{"layers=1", "heads=2", "width=32"};
+  build.settings = models::resolve_settings(models::find("gpt2"), small);
+  build.sequence = 16;
+  build.vocabulary = 65;
+  return build;
+}
+
 class Golden : public testing::TestWithParam<Listing> {};
 
 TEST_P(Golden, ListingIsTheOneThatIsKept) {
@@ -93,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Listing{"resnet18.eval.ref.txt", "resnet18", false, true, {.batch = 2}},
                     Listing{"resnet34.ref.txt", "resnet34", true, true, {.batch = 2}},
                     Listing{"resnet50.ref.txt", "resnet50", true, true, {.batch = 2}},
-                    Listing{"resnet50.32.ref.txt", "resnet50", true, true, small_images()}),
+                    Listing{"resnet50.32.ref.txt", "resnet50", true, true, small_images()},
+                    Listing{"gpt2.ref.txt", "gpt2", true, true, small_text()}),
     [](const auto& param) {
       std::string name = param.param.file;
       std::erase_if(name, [](char c) { return c == '.'; });

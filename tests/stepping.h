@@ -16,14 +16,15 @@
 
 namespace warpstep::testing_support {
 
-// The zoo's models of images as they are; those of text with two blocks of short sequences over a
-// small vocabulary, as a GPT-2's size says nothing new.
+// The zoo's models of images as they are; those of text with a block or two of short sequences over
+// a small vocabulary, as a GPT-2's size says nothing new.
 inline models::BuildOptions test_build(std::string_view model, std::int64_t batch) {
   models::BuildOptions build;
   build.batch = batch;
   const models::Model& found = models::find(model);
   if (!found.is_text()) return build;
-  const std::vector<std::string> small{"layers=2"};
+  std::vector<std::string> small{"layers=2"};
+  if (model == "gpt2") small = {"layers=1", "heads=2", "width=24"};
   build.settings = models::resolve_settings(found, small);
   build.sequence = 8;
   build.vocabulary = 65;

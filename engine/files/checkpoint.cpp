@@ -61,18 +61,18 @@ bool has_average(const SafetensorsFile& file, const Store& store) {
   return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
 }
 
-// The tensors of a file, with the numbers that they borrow.
+// The tensors of a file. They are read twice, for the checksums at its beginning and when they are
+// written, so that only one of them is in memory besides the store.
 struct Kept {
   std::vector<TensorToStore> tensors;
-  std::vector<std::vector<float>> values;
   Metadata checksums;
 
-  void add(const std::string& name, const Shape& shape, std::vector<float> numbers) {
+  void add(const std::string& name, const Shape& shape,
+           const std::function<std::vector<float>()>& read) {
     ValueChecksum checksum;
-    checksum.add(numbers);
+    checksum.add(read());
     checksums[std::string(checksum_prefix) + name] = checksum.text();
-    const std::vector<float>& kept = values.emplace_back(std::move(numbers));
-    tensors.push_back({name, StoredType::f32, extents_of(shape), std::as_bytes(std::span(kept))});
+    tensors.push_back({name, StoredType::f32, extents_of(shape), {}, read});
   }
 };
 
@@ -87,7 +87,7 @@ void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& st
 void add_section(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
     kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
-             store.read(p, section));
+             [&store, p, section] { return store.read(p, section); });
 }
 
 // Loads the file's tensors for section `from` into section `to`.
@@ -181,13 +181,14 @@ std::uint64_t as_count(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Reads all tensors of a checkpoint from the store.
+// Lists all tensors of a checkpoint, with their checksums.
 void gather(const Store& store, Optimizer::Kind optimizer, const std::int64_t& steps, Kept& kept) {
   static const record::Name name{"gather"};
   const record::PhasePart time(name);
   const std::vector<StateTensor> state = state_of(store);
   add_batch_counts(state, steps, kept);
-  for (const StateTensor& tensor : state) kept.add(tensor.name, tensor.shape, read(store, tensor));
+  for (const StateTensor& tensor : state)
+    kept.add(tensor.name, tensor.shape, [&store, tensor] { return read(store, tensor); });
   for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
   if (store.section_bytes(Section::average) > 0)
     add_section(store, optimizer, Section::average, kept);

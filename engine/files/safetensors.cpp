@@ -6,9 +6,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -452,15 +454,38 @@ std::string safetensors_beginning(const std::filesystem::path& path,
   return text;
 }
 
+namespace {
+
+std::uint64_t bytes_of(const TensorToStore& tensor) {
+  if (!tensor.values) return tensor.bytes.size();
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::uint64_t{sizeof(float)},
+                         std::multiplies<>());
+}
+
+}  // namespace
+
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
                        const Metadata& metadata) {
   std::vector<StoredTensor> stored;
   for (const TensorToStore& tensor : tensors)
-    stored.push_back({tensor.name, tensor.type, tensor.shape, 0, tensor.bytes.size()});
+    stored.push_back({tensor.name, tensor.type, tensor.shape, 0, bytes_of(tensor)});
   const std::string header = safetensors_beginning(path, stored, metadata);
-  std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(header))};
-  for (const TensorToStore& tensor : tensors) parts.push_back(tensor.bytes);
-  write_atomically(path, parts);
+  std::uint64_t bytes = header.size();
+  for (const StoredTensor& tensor : stored) bytes += tensor.bytes;
+  AtomicFile file(path, bytes);
+  file.write(header);
+  for (const TensorToStore& tensor : tensors) {
+    if (!tensor.values) {
+      file.write(tensor.bytes);
+      continue;
+    }
+    const std::vector<float> values = tensor.values();
+    if (values.size() * sizeof(float) != bytes_of(tensor))
+      fail<UsageError>("{}: tensor '{}' has {} values, which do not fit its shape", path.string(),
+                       tensor.name, values.size());
+    file.write(std::as_bytes(std::span(values)));
+  }
+  file.commit();
 }
 
 }  // namespace warpstep

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -41,12 +42,14 @@ StoredType stored_type(DType dtype);
 
 using Metadata = std::map<std::string, std::string>;
 
-// A tensor to write; `bytes` are borrowed until the file is written.
+// A tensor to write; `bytes` are borrowed until the file is written. Of one of f32, `values` may
+// make them when it is its turn, so that they are not in memory all the time.
 struct TensorToStore {
   std::string name;
   StoredType type = StoredType::f32;
   std::vector<std::uint64_t> shape;  // outermost first
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes{};
+  std::function<std::vector<float>()> values{};
 };
 
 // Writes the tensors in the order given, atomically (core/file.h), without a copy of their bytes in

@@ -102,6 +102,34 @@ TEST_F(SafetensorsTest, BytesAreThoseOfTheFormat) {
                          std::string(80 - header.size(), ' ') + "\1\2\3");
 }
 
+// The same file, and each tensor is made once, after the one before it was written.
+TEST_F(SafetensorsTest, TensorsMayBeMadeWhenTheyAreWritten) {
+  const std::vector<float> first{1, 2, 3, 4}, second{5, 6};
+  write_safetensors(path_, std::vector<TensorToStore>{
+                               {"a", StoredType::f32, {2, 2}, std::as_bytes(std::span(first))},
+                               {"b", StoredType::f32, {2}, std::as_bytes(std::span(second))}});
+  const std::string whole = read_file(path_);
+  std::string made;
+  write_safetensors(path_, std::vector<TensorToStore>{{"a",
+                                                       StoredType::f32,
+                                                       {2, 2},
+                                                       {},
+                                                       [&] {
+                                                         made += 'a';
+                                                         return first;
+                                                       }},
+                                                      {"b", StoredType::f32, {2}, {}, [&] {
+                                                         made += 'b';
+                                                         return second;
+                                                       }}});
+  EXPECT_EQ(read_file(path_), whole);
+  EXPECT_EQ(made, "ab");
+  const TensorToStore wrong{"c", StoredType::f32, {3}, {}, [&] { return second; }};
+  EXPECT_THAT([&] { write_safetensors(path_, std::vector{wrong}); },
+              ThrowsMessage<UsageError>(HasSubstr("'c' has 2 values")));
+  EXPECT_EQ(read_file(path_), whole) << "a failure leaves the old file";
+}
+
 TEST_F(SafetensorsTest, ABeginningLeavesRoomForAShapeThatIsKnownLater) {
   const std::vector<StoredTensor> wide = {{"data", StoredType::u8, {1'000'000}, 0, 1'000'000}};
   const std::vector<StoredTensor> real = {{"data", StoredType::u8, {3}, 0, 3}};

@@ -100,6 +100,23 @@ void fuse_layer_relu(Graph& graph, const FuseOptions&) {
       }
 }
 
+// Only the form with tanh, the one that cublasLt has; training keeps what the unit reads.
+void fuse_linear_gelu(Graph& graph, const FuseOptions& options) {
+  Rewriter rewriter(graph);
+  for (Node& gelu : graph.nodes) {
+    const auto* op = std::get_if<Gelu>(&gelu.op);
+    Node* layer = op && op->tanh ? rewriter.sole_producer<Linear>(gelu.in[0]) : nullptr;
+    if (!layer) continue;
+    auto& linear = std::get<Linear>(layer->op);
+    if (!linear.bias || linear.relu) continue;
+    linear.gelu = true;
+    linear.keep = options.training;
+    layer->out = {gelu.out[0]};
+    if (linear.keep) layer->out.push_back(gelu.in[0]);
+    rewriter.drop(gelu);
+  }
+}
+
 void fuse_softmax_xent(Graph& graph, const FuseOptions& options) {
   Rewriter rewriter(graph);
   for (Node& nll : graph.nodes) {
@@ -150,6 +167,23 @@ void fuse_linear_dgrad_relu(Graph& graph, const FuseOptions&) {
     std::get<LinearWeightGrad>(wgrad->op).bias = false;
     wgrad->out.pop_back();
     rewriter.drop(relu);
+  }
+}
+
+// z may be any value: the unit's slope depends on nothing else.
+void fuse_linear_dgrad_gelu(Graph& graph, const FuseOptions&) {
+  Rewriter rewriter(graph);
+  for (Node& gelu : graph.nodes) {
+    const auto* op = std::get_if<GeluGrad>(&gelu.op);
+    Node* dgrad = op && op->tanh ? rewriter.sole_producer<LinearDataGrad>(gelu.in[0]) : nullptr;
+    Node* wgrad = dgrad ? bias_gradient_by(graph, gelu.out[0]) : nullptr;
+    if (!wgrad || !rewriter.is_made_before(gelu.in[1], *dgrad)) continue;
+    std::get<LinearDataGrad>(dgrad->op).gelu = true;
+    dgrad->in.push_back(gelu.in[1]);
+    dgrad->out = {gelu.out[0], wgrad->out[1]};
+    std::get<LinearWeightGrad>(wgrad->op).bias = false;
+    wgrad->out.pop_back();
+    rewriter.drop(gelu);
   }
 }
 
@@ -270,6 +304,10 @@ constexpr std::array table{
               FuseStage::forward, fuse_layer_relu<Conv>},
     FusionRow{fusion::linear_relu, "the same for the fully connected layer", FuseStage::forward,
               fuse_layer_relu<Linear>},
+    FusionRow{fusion::linear_gelu,
+              "the fully connected layer applies GELU to what it writes, and training keeps what "
+              "the unit reads",
+              FuseStage::forward, fuse_linear_gelu},
     FusionRow{fusion::norm_relu,
               "the batch norm clamps what it writes; its adjoint reads the mask from its output",
               FuseStage::forward, fuse_norm_relu},
@@ -294,6 +332,10 @@ constexpr std::array table{
               "the layer keeps its relu's signs as bits, by which the next layer's data gradient "
               "masks what it writes; it sums the bias gradient, too",
               FuseStage::backward, fuse_linear_dgrad_relu},
+    FusionRow{fusion::linear_dgrad_gelu,
+              "the layer's data gradient applies the adjoint of the GELU before it to what it "
+              "writes; it sums the bias gradient, too",
+              FuseStage::backward, fuse_linear_dgrad_gelu},
     FusionRow{fusion::updates, "every parameter's update in one call over one arena",
               FuseStage::updates, fuse_updates},
     FusionRow{fusion::conv_pool,

@@ -17,9 +17,11 @@ namespace fusion {
 inline constexpr std::string_view relu_pool = "relu+pool";
 inline constexpr std::string_view conv_relu = "conv+relu";
 inline constexpr std::string_view linear_relu = "linear+relu";
+inline constexpr std::string_view linear_gelu = "linear+gelu";
 inline constexpr std::string_view softmax_xent = "softmax+xent";
 inline constexpr std::string_view dgrad_bias = "dgrad+bias";
 inline constexpr std::string_view linear_dgrad_relu = "linear.dgrad+relu";
+inline constexpr std::string_view linear_dgrad_gelu = "linear.dgrad+gelu";
 inline constexpr std::string_view norm_relu = "norm+relu";
 inline constexpr std::string_view norm_add_relu = "norm+add+relu";
 inline constexpr std::string_view add_norm_dgrad = "add+norm.dgrad";

@@ -55,10 +55,12 @@ bool applies(std::string_view row, std::string_view model) {
       of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",  "conv+statistics",
                "norm+conv", "join+conv",     "dgrad+norm.dgrad"},
       of_residual{"relu+pool", "softmax+xent", "updates"},
-      of_text{"add+layer_norm", "softmax+xent", "updates"};
+      of_text{"add+layer_norm", "softmax+xent", "updates"},
+      of_gelu{"linear+gelu", "linear.dgrad+gelu"};  // with tanh and biases: GPT-2's
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
+  if (model == "gpt2") return of_text.contains(row) || of_gelu.contains(row);
   if (model == "gpt2-nano") return of_text.contains(row);
-  if (row == "add+layer_norm") return false;
+  if (row == "add+layer_norm" || of_gelu.contains(row)) return false;
   if (model == "mlp" && of_convolutions.contains(row)) return false;
   return !of_norms.contains(row);
 }
@@ -68,7 +70,8 @@ bool applies(std::string_view row, std::string_view model) {
 TEST_P(FusionOf, LeavesTheStepsResultAlone) {
   for (const Tried& tried :
        {Tried{"cifar10cnn", Optimizer::Kind::sgd}, Tried{"mlp", Optimizer::Kind::adam},
-        Tried{"residual", Optimizer::Kind::sgd}, Tried{"gpt2-nano", Optimizer::Kind::adam}}) {
+        Tried{"residual", Optimizer::Kind::sgd}, Tried{"gpt2-nano", Optimizer::Kind::adam},
+        Tried{"gpt2", Optimizer::Kind::adam}}) {
     StepOptions fused, unfused;
     unfused.no_fuse.emplace(GetParam().name);
     const Graph one_graph = step_of(tried, fused), other_graph = step_of(tried, unfused);
@@ -113,9 +116,10 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
       },
       ThrowsMessage<UsageError>(
           "no fusion is called 'conv+rleu'; there are relu+pool, "
-          "conv+relu, linear+relu, norm+relu, norm+add+relu, add+layer_norm, softmax+xent, "
+          "conv+relu, linear+relu, linear+gelu, norm+relu, norm+add+relu, add+layer_norm, "
+          "softmax+xent, "
           "add+norm.dgrad, "
-          "dgrad+bias, linear.dgrad+relu, updates, conv+pool, conv+statistics, "
+          "dgrad+bias, linear.dgrad+relu, linear.dgrad+gelu, updates, conv+pool, conv+statistics, "
           "dgrad+norm.dgrad, norm+conv, join+conv"));
 }
 
@@ -126,6 +130,22 @@ TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
     if (const auto* conv = std::get_if<Conv>(&node.op)) {
       EXPECT_FALSE(conv->relu);
     }
+}
+
+// The exact form has no epilogue, and without a bias there is nothing to sum; an evaluation does
+// not keep what the unit reads.
+TEST(Fuse, GivesLinearLayersOnlyTheGeluWithTanh) {
+  const auto texts_of = [](bool tanh, bool bias, bool training) {
+    Graph g;
+    const Tensor x = g.input("x", {DType::f32, {4, 6}});
+    const Tensor h = gelu(linear("a", x, {.out = 8, .bias = bias}), {.tanh = tanh});
+    cross_entropy(linear("b", h, {.out = 10}), g.input("labels", {DType::i32, {4}}));
+    return texts(fuse(std::move(g), FuseStage::forward, {.training = training}), "linear");
+  };
+  EXPECT_EQ(texts_of(true, true, true)[0], "a: +bias +gelu +z");
+  EXPECT_EQ(texts_of(true, true, false)[0], "a: +bias +gelu");
+  EXPECT_EQ(texts_of(false, true, true)[0], "a: +bias");
+  EXPECT_EQ(texts_of(true, false, true)[0], "a: ");
 }
 
 TEST(Fuse, MakesTheStepsThatItPromises) {

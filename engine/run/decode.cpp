@@ -161,8 +161,13 @@ std::unique_ptr<NextToken> cached_sequence(Program& step, Program* several) {
   return std::make_unique<CachedSequence>(step, several);
 }
 
-ContextWindow::ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context)
-    : tokens_(std::move(tokens)), context_(idx(context)) {
+ContextWindow::ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context,
+                             std::int64_t forgotten)
+    : tokens_(std::move(tokens)),
+      context_(idx(context)),
+      kept_(std::max<std::size_t>(
+          1,
+          idx(forgotten > 0 ? std::max<std::int64_t>(0, context + 1 - forgotten) : context / 2))) {
   if (tokens_.size() > context_)
     tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(context_));
 }
@@ -170,8 +175,7 @@ ContextWindow::ContextWindow(std::vector<std::int32_t> tokens, std::int64_t cont
 bool ContextWindow::append(std::int32_t token) {
   tokens_.push_back(token);
   if (tokens_.size() <= context_) return false;
-  const std::size_t kept = std::max<std::size_t>(1, context_ / 2);
-  tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(kept));
+  tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(kept_));
   return true;
 }
 

@@ -29,18 +29,19 @@ std::unique_ptr<NextToken> whole_sequence(Program& whole);
 // divisor of the context, with the same store: it computes long pieces T tokens at a time.
 std::unique_ptr<NextToken> cached_sequence(Program& step, Program* several);
 
-// The last tokens of a text that may be longer than the context. When it is full, the older half is
-// forgotten, and the next logits are those after the newer half: on average a token then costs a
-// cached sequence two steps.
+// The last tokens of a text that may be longer than the context. When it is full, the oldest
+// `forgotten` tokens are, by default half of them, and the next logits are those after the others,
+// now from position 0: with the half, a token costs a cached sequence two steps on average; with
+// one, each token costs it the whole context.
 class ContextWindow {
  public:
-  ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context);
+  ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context, std::int64_t forgotten = 0);
   bool append(std::int32_t token);  // whether older tokens were forgotten
   std::span<const std::int32_t> tokens() const { return tokens_; }
 
  private:
   std::vector<std::int32_t> tokens_;
-  std::size_t context_;
+  std::size_t context_, kept_;
 };
 
 // How a token is chosen.

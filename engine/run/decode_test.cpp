@@ -82,6 +82,12 @@ TEST(ContextWindow, ForgetsTheOlderHalfOfAFullContext) {
   EXPECT_TRUE(window.append(5));
   EXPECT_THAT(window.tokens(), ElementsAre(4, 5));
   EXPECT_THAT(ContextWindow({1, 2, 3, 4, 5}, 4).tokens(), ElementsAre(2, 3, 4, 5));
+  ContextWindow by_one({1, 2, 3, 4}, 4, 1);
+  EXPECT_TRUE(by_one.append(5));
+  EXPECT_THAT(by_one.tokens(), ElementsAre(2, 3, 4, 5));
+  ContextWindow all({1, 2, 3, 4}, 4, 4);
+  EXPECT_TRUE(all.append(5));
+  EXPECT_THAT(all.tokens(), ElementsAre(5));
   ContextWindow one({7}, 1);
   EXPECT_TRUE(one.append(8));
   EXPECT_THAT(one.tokens(), ElementsAre(8));

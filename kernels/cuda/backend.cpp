@@ -146,7 +146,11 @@ class Cuda final : public Backend {
     return bind_node(node, [&](const auto& op) { return cuda::bind(op, operands); });
   }
 
-  bool wants(std::string_view fusion) const override { return fusion != fusion::conv_pool; }
+  bool wants(std::string_view fusion) const override {
+    if (fusion == fusion::linear_gelu || fusion == fusion::linear_dgrad_gelu)
+      return has_fast_gelu_epilogues();
+    return fusion != fusion::conv_pool;
+  }
 
   bool computes(const AnyOp& op, const Types& in) const override {
     return cuda::computes(op, in, context_);
@@ -211,6 +215,11 @@ class Cuda final : public Backend {
 
  private:
   bool has_device() const { return context_.settings.has_device(); }
+  // Elsewhere cublasLt appends a kernel of its own to the product, which moves more than ours.
+  bool has_fast_gelu_epilogues() const {
+    const int generation = context_.settings.compute_capability / 10;
+    return generation == 9 || generation == 10;
+  }
 
   mutable Context context_;  // planning fills caches
 };

@@ -156,12 +156,14 @@ class LayoutPass {
     store_parameter(node.in[1], {round_up(op.out), stored(node.in[0]).back()});
     if (op.bias) store_parameter(node.in[2], {round_up(op.out)});
     store(node.out[0], padded(node.out[0]));
+    if (op.keep) store(node.out[1], padded(node.out[1]));
   }
   void place(const LinearDataGrad& op, Node& node) {
     const Shape w = stored(node.in[1]);
     want(node, 0, with_last(logical(node.in[0]), w[0]));
     store(node.out[0], with_last(logical(node.out[0]), w[1]));
     if (op.relu) want(node, 3, stored(node.out[0]));
+    if (op.gelu) want(node, 2, stored(node.out[0]));
     store_sums(node);
   }
   void place(const LinearWeightGrad&, Node& node) {

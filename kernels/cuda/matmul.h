@@ -25,16 +25,23 @@ struct Matmul {
     bias_gradient,        // d unchanged; bias[row] = sum of op(a) over its depth
     drelu,                // d where aux's bit is set, else 0
     drelu_bias_gradient,  // likewise, and bias[column] = sum of that d over its rows
+    gelu_bias,            // gelu(d + bias[column]), in the form with tanh
+    gelu_bias_aux,        // likewise; aux [rows,columns] of `dtype`: d + bias
+    dgelu_bias_gradient,  // d times gelu's slope at aux, and bias[column] = sum of that d
   };
   DType dtype = DType::f32;  // of a, b, d and bias
   std::int64_t rows = 0, columns = 0, depth = 0;
   bool transpose_a = false, transpose_b = false;
   std::int64_t pitch_a = 0, pitch_b = 0, pitch_d = 0;
   Epilogue epilogue = Epilogue::none;
-  std::int64_t aux_pitch = 0;  // bits per row of aux, a multiple of 128
+  std::int64_t aux_pitch =
+      0;  // elements per row of aux: bits of relu, a multiple of 128; of gelu 8
   bool operator==(const Matmul&) const = default;
 
   std::string key() const;  // for caches: one line without blanks
+  bool has_bit_aux() const;
+  bool has_gelu_aux() const;
+  std::size_t aux_bytes() const;
 };
 
 struct MatmulBuffers {

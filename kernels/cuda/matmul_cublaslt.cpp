@@ -60,7 +60,7 @@ using Epilogue = Matmul::Epilogue;
 
 // Lengths and operands as documented in cublasLt.h, where its rows are our columns:
 // BIAS "must match matrix D rows"; BGRADB sums its B, our a, over k into a vector of the columns of
-// its D, our rows; DRELU_BGRAD sums the D it writes over its columns, our rows.
+// its D, our rows; DRELU_BGRAD and DGELU_BGRAD sum the D they write over its columns, our rows.
 cublasLtEpilogue_t epilogue(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
@@ -70,6 +70,9 @@ cublasLtEpilogue_t epilogue(Epilogue epilogue) {
     case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::drelu: return CUBLASLT_EPILOGUE_DRELU;
     case Epilogue::drelu_bias_gradient: return CUBLASLT_EPILOGUE_DRELU_BGRAD;
+    case Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case Epilogue::gelu_bias_aux: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::dgelu_bias_gradient: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -78,9 +81,8 @@ bool has_bias(Epilogue epilogue) {
   return epilogue != Epilogue::none && epilogue != Epilogue::drelu;
 }
 
-bool has_aux(Epilogue epilogue) {
-  return epilogue == Epilogue::relu_bias_aux || epilogue == Epilogue::drelu ||
-         epilogue == Epilogue::drelu_bias_gradient;
+bool has_aux(const Matmul& matmul) {
+  return matmul.has_bit_aux() || matmul.has_gelu_aux();
 }
 
 cublasComputeType_t compute_type(const Matmul& matmul, bool tf32) {
@@ -99,11 +101,12 @@ void validate(const Matmul& m) {
   pitch("a", m.pitch_a, m.transpose_a ? m.rows : m.depth);
   pitch("b", m.pitch_b, m.transpose_b ? m.depth : m.columns);
   pitch("d", m.pitch_d, m.columns);
-  if (!has_aux(m.epilogue)) return;
+  if (!has_aux(m)) return;
   pitch("aux", m.aux_pitch, m.columns);
-  if (m.aux_pitch % 128 != 0) {
-    fail<Error>("matmul {}: a row of aux has {} bits, which is not a multiple of 128", m.key(),
-                m.aux_pitch);
+  const bool bits = m.has_bit_aux();
+  if (const int multiple = bits ? 128 : 8; m.aux_pitch % multiple != 0) {
+    fail<Error>("matmul {}: a row of aux has {} {}, which is not a multiple of {}", m.key(),
+                m.aux_pitch, bits ? "bits" : "elements", multiple);
   }
 }
 
@@ -124,11 +127,11 @@ Problem::Problem(const Matmul& m, bool tf32)
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, transposition(m.transpose_b));
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, transposition(m.transpose_a));
   set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(m.epilogue));
-  // The bias has d's type by default. The heuristics do not read through these pointers, but use
-  // their alignment: 16 bytes, as for every buffer.
+  // The bias and GELU's aux have d's type by default. The heuristics do not read through these
+  // pointers, but use their alignment: 16 bytes, as for every buffer.
   void* const aligned = std::bit_cast<void*>(std::uintptr_t{16});
   if (has_bias(m.epilogue)) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
-  if (has_aux(m.epilogue)) {
+  if (has_aux(m)) {
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m.aux_pitch);
   }

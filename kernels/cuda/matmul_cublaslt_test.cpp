@@ -78,6 +78,22 @@ TEST(CublasLtProblem, ABiasGradientSumsOurAWhichIsItsB) {
             CUBLASLT_EPILOGUE_BGRADB);
 }
 
+TEST(CublasLtProblem, KeepsWhatGeluReadsInRowsOfElements) {
+  using enum Matmul::Epilogue;
+  for (const auto& [epilogue, theirs] : {std::pair{gelu_bias, CUBLASLT_EPILOGUE_GELU_BIAS},
+                                         {gelu_bias_aux, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+                                         {dgelu_bias_gradient, CUBLASLT_EPILOGUE_DGELU_BGRAD}}) {
+    Matmul matmul = linear(DType::bf16);
+    matmul.epilogue = epilogue;
+    matmul.aux_pitch = epilogue == gelu_bias ? 0 : 2048;
+    const Problem problem(matmul, false);
+    EXPECT_EQ(attribute<cublasLtEpilogue_t>(problem, CUBLASLT_MATMUL_DESC_EPILOGUE), theirs);
+    EXPECT_EQ(attribute<std::int64_t>(problem, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
+              matmul.aux_pitch);
+    EXPECT_EQ(matmul.aux_bytes(), epilogue == gelu_bias ? 0U : 128U * 2048 * 2);
+  }
+}
+
 TEST(CublasLtProblem, OnlyF32IsComputedInTf32) {
   const auto compute = [](DType dtype, bool tf32) {
     return attribute<cublasComputeType_t>(Problem(linear(dtype), tf32),
@@ -111,6 +127,11 @@ TEST(CublasLtProblem, WhatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_THAT(message(matmul), HasSubstr("rows of aux have 2048"));
   matmul.epilogue = Matmul::Epilogue::relu_bias;  // has no aux
   EXPECT_EQ(message(matmul), "accepted");
+  matmul.epilogue = Matmul::Epilogue::gelu_bias_aux;  // of elements, not of bits
+  matmul.aux_pitch = 2056;
+  EXPECT_EQ(message(matmul), "accepted");
+  matmul.aux_pitch = 2052;
+  EXPECT_THAT(message(matmul), HasSubstr("2052 elements, which is not a multiple of 8"));
   matmul.depth = 0;
   EXPECT_THAT(message(matmul), HasSubstr("is empty"));
   matmul = linear(DType::u8);
@@ -135,7 +156,7 @@ TEST(CublasLtLibrary, PlansWithoutADeviceLeaveTheChoiceToIt) {
   Settings settings = assume_device("sm_90");
   const auto library = open_matmul_library(settings);
   EXPECT_THAT(library->version(), testing::StartsWith("cuBLASLt 13."));
-  for (int epilogue = 0; epilogue <= 6; ++epilogue) {
+  for (int epilogue = 0; epilogue <= 9; ++epilogue) {
     Matmul matmul = linear(DType::f16);
     matmul.epilogue = static_cast<Matmul::Epilogue>(epilogue);
     const auto plan = library->plan(matmul, "fc1/linear");

@@ -143,8 +143,7 @@ std::optional<std::size_t> CublasLtLibrary::measured(const Matmul& matmul, const
   const auto b = matrix(matmul.transpose_b ? matmul.columns : matmul.depth, matmul.pitch_b);
   const auto d = matrix(matmul.rows, matmul.pitch_d),
              bias = matrix(1, std::max(matmul.rows, matmul.columns));
-  const auto aux =
-      allocate_device(std::max<std::size_t>(16, idx(matmul.rows * matmul.aux_pitch) / 8));
+  const auto aux = allocate_device(std::max<std::size_t>(16, matmul.aux_bytes()));
   const auto workspace = allocate_device(workspace_cap());
   const MatmulBuffers buffers{a.get(), b.get(), d.get(), bias.get(), aux.get()};
 

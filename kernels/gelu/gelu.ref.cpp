@@ -4,13 +4,6 @@
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
-namespace {
-
-// y and dy/dx.
-struct GeluAt {
-  double y, slope;
-};
-
 GeluAt gelu_at(double x, bool tanh) {
   if (tanh) {
     const double scale = std::sqrt(2 / std::numbers::pi);
@@ -22,8 +15,6 @@ GeluAt gelu_at(double x, bool tanh) {
   const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
   return {x * share, share + x * density};
 }
-
-}  // namespace
 
 std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
   return host_kernel("loops", [op, count = operands.out_shape().count()](const Buffers& b) {

@@ -40,6 +40,27 @@ void add_masked(List& list, const Size& size, std::int64_t classes) {
   list.add(std::string(size.label) + " with a mask", build).fusion = fusion::linear_dgrad_relu;
 }
 
+// A layer with GELU that keeps what the unit reads, one that does not, and the adjoint of a layer
+// after the first up to its d_z.
+void add_gelu(List& list, const Size& size, std::int64_t classes) {
+  const auto build = [&](Case& c) {
+    const Tensor x = input(c, "x", {DType::f32, {size.batch, size.features}});
+    Linear first;
+    first.out = size.out;
+    first.gelu = true;
+    linear("without", x, first);
+    first.keep = true;
+    const Tensor y = linear("fc1", x, first);
+    const Tensor z{&c.graph, c.graph.nodes.back().out[1]};
+    const Tensor next = linear("fc2", y, {.out = classes});
+    const Tensor weight{&c.graph, c.graph.nodes.back().in[1]};
+    record(c, LinearDataGrad{.gelu = true}, {input(c, "d_z", next.type()), weight, z});
+  };
+  Case& added = list.add(std::string(size.label) + " with gelu", build);
+  added.fusion = fusion::linear_gelu;
+  added.heavy = size.heavy;
+}
+
 }  // namespace
 
 static void add_linear(List list) {
@@ -66,6 +87,10 @@ static void add_linear(List list) {
         Size{"one output", 7, 5, 1}, Size{"129 outputs", 4, 17, 129}, Size{"many rows", 70, 9, 40},
         Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
     add_masked(list, size, 10);
+  for (const Size& size : {Size{"128 outputs", 5, 30, 128}, Size{"12 outputs", 4, 17, 12},
+                           Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
+    add_gelu(list, size, 10);
+  add_gelu(list, {"gpt2 c_fc n1024", 1024, 768, 3072, true, true}, 768);
   // Behind a flatten of a convolution: the view between a stored layout and plain rows.
   list.add("after conv and flatten", [](Case& c) {
     Conv conv_op;

@@ -44,6 +44,7 @@ std::unique_ptr<Kernel> weight_grad_with_bias(std::int64_t n, std::int64_t k, st
 
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
   if (op.mask) refuse_fusion(operands, fusion::linear_dgrad_relu);
+  if (op.gelu) refuse_fusion(operands, fusion::linear_gelu);
   const std::int64_t n = operands.in_shape(0)[0], k = operands.in_shape(0)[1];
   return with_stored(operands.in(0).type.dtype, [&]<class T>() {
     return product_kernel<T>({n, op.out, k}, {k, 1}, {k, 1}, {0, 1, op.bias, op.relu});
@@ -52,6 +53,7 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
   if (op.relu) refuse_fusion(operands, fusion::linear_dgrad_relu);
+  if (op.gelu) refuse_fusion(operands, fusion::linear_dgrad_gelu);
   const std::int64_t n = operands.in_shape(0)[0], outs = operands.in_shape(0)[1],
                      k = operands.in_shape(1)[1];
   return with_stored(operands.in(0).type.dtype, [&]<class T>() {

@@ -1,8 +1,9 @@
-// Linear layers and their adjoints as cublasLt's products; bias, relu and sums are fused where it
-// has an algorithm, else passes of our own. Bound by arithmetic, or by the weights for small
-// batches.
+// Linear layers and their adjoints as cublasLt's products; bias, relu, GELU and sums are fused
+// where it has an algorithm, else passes of our own. Bound by arithmetic, or by the weights for
+// small batches.
 #include "engine/core/error.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/gelu/gelu.cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"
 
 namespace warpstep::cuda {
@@ -51,10 +52,51 @@ std::shared_ptr<MatmulPlan> plan_with_mask(const Operands& operands, const Node&
   return plan_if_possible(operands, matmul);
 }
 
+// The product with a GELU applied as it is written; null if cublasLt has none. Its aux has rows of
+// whole 8 elements.
+std::shared_ptr<MatmulPlan> plan_with_gelu(const Operands& operands, Matmul matmul,
+                                           Epilogue epilogue) {
+  if (matmul.columns % 8 != 0) return nullptr;
+  matmul.epilogue = epilogue;
+  if (epilogue != Epilogue::gelu_bias) matmul.aux_pitch = matmul.columns;
+  return plan_if_possible(operands, matmul);
+}
+
+// Without such a plan the product is written where the unit reads it.
+std::unique_ptr<Kernel> bind_with_gelu(const Linear& op, const Matmul& matmul,
+                                       const Operands& operands) {
+  const bool keep = op.keep;
+  if (const auto planned =
+          plan_with_gelu(operands, matmul, keep ? Epilogue::gelu_bias_aux : Epilogue::gelu_bias))
+    return launch_kernel(
+        planned->implementation(),
+        [planned, keep](const Buffers& b, CudaStream& s) {
+          planned->execute(s,
+                           {.a = b.in[0],
+                            .b = b.in[1],
+                            .d = b.out[0],
+                            .bias = b.in[2],
+                            .aux = keep ? b.out[1] : nullptr},
+                           b.workspace);
+        },
+        planned->workspace_bytes());
+  const auto planned = plan(operands, matmul);
+  return launch_kernel(
+      planned->implementation() + " + gelu",
+      [planned, keep, count = matmul.rows * matmul.columns, dtype = matmul.dtype](const Buffers& b,
+                                                                                  CudaStream& s) {
+        void* z = keep ? b.out[1] : b.out[0];
+        planned->execute(s, {.a = b.in[0], .b = b.in[1], .d = z, .bias = b.in[2]}, b.workspace);
+        gelu(true, z, b.out[0], count, dtype, s.handle());
+      },
+      planned->workspace_bytes());
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
   const Matmul matmul = product_of(op, operands.graph, operands.node);
+  if (op.gelu) return bind_with_gelu(op, matmul, operands);
   auto planned = op.mask ? plan_with_mask(operands, operands.node) : nullptr;
   const bool masked = planned != nullptr, relu_alone = op.relu && !op.bias;
   if (!planned) planned = plan(operands, matmul);
@@ -106,6 +148,30 @@ std::unique_ptr<Kernel> bind_with_relu(const Matmul& matmul, const Operands& ope
       std::max(planned->workspace_bytes(), column_sums_workspace(matmul.rows, matmul.columns)));
 }
 
+// Likewise with the slope of a GELU.
+std::unique_ptr<Kernel> bind_with_gelu(const Matmul& matmul, const Operands& operands) {
+  if (const auto planned = plan_with_gelu(operands, matmul, Epilogue::dgelu_bias_gradient))
+    return launch_kernel(
+        planned->implementation(),
+        [planned](const Buffers& b, CudaStream& s) {
+          planned->execute(
+              s, {.a = b.in[0], .b = b.in[1], .d = b.out[0], .bias = b.out[1], .aux = b.in[2]},
+              b.workspace);
+        },
+        planned->workspace_bytes());
+  const auto planned = plan(operands, matmul);
+  return launch_kernel(
+      planned->implementation() + " + gelu_grad + column_sums",
+      [planned, matmul, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        planned->execute(s, {.a = b.in[0], .b = b.in[1], .d = b.out[0]}, b.workspace);
+        gelu_grad(true, b.out[0], b.in[2], b.out[0], matmul.rows * matmul.columns, matmul.dtype,
+                  s.handle());
+        column_sums(b.out[0], b.out[1], matmul.rows, matmul.columns, matmul.dtype, b.workspace,
+                    ticket.word(), s.handle());
+      },
+      std::max(planned->workspace_bytes(), column_sums_workspace(matmul.rows, matmul.columns)));
+}
+
 }  // namespace
 
 // d_x [N,K] = d_z [N,out] weight [out,K].
@@ -119,6 +185,7 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands)
                       .pitch_b = w[1],
                       .pitch_d = w[1]};
   if (op.relu) return bind_with_relu(matmul, operands);
+  if (op.gelu) return bind_with_gelu(matmul, operands);
   const auto planned = plan(operands, matmul);
   return launch_kernel(
       planned->implementation(),

@@ -1,4 +1,4 @@
-// Linear layers and their adjoints in double, with the mask of a relu as bits.
+// Linear layers and their adjoints in double, with the mask of a relu as bits, and with GELU.
 #include "kernels/ref/ref.h"
 
 namespace warpstep::ref {
@@ -37,7 +37,8 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
       for (std::int64_t o = 0; o < op.out; ++o) {
         double sum = op.bias ? as<double>(b.in[2])[o] : 0;
         for (std::int64_t k = 0; k < depth; ++k) sum += x[n * depth + k] * weight[o * depth + k];
-        y[n * op.out + o] = op.relu ? std::max(0.0, sum) : sum;
+        if (op.keep) as<double>(b.out[1])[n * op.out + o] = sum;
+        y[n * op.out + o] = op.relu ? std::max(0.0, sum) : op.gelu ? gelu_at(sum, true).y : sum;
       }
     if (op.mask) write_mask(y, rows, op.out, as<std::uint8_t>(b.out[1]));
   });
@@ -46,7 +47,7 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
   const std::int64_t rows = operands.in_shape(0)[0], outs = operands.in_shape(0)[1],
                      depth = operands.in_shape(1)[1];
-  return host_kernel("loops", [=, relu = op.relu](const Buffers& b) {
+  return host_kernel("loops", [=](const Buffers& b) {
     const double *d_z = as<double>(b.in[0]), *weight = as<double>(b.in[1]);
     double* d_x = as<double>(b.out[0]);
     std::fill_n(d_x, rows * depth, 0.0);
@@ -54,8 +55,11 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands)
       for (std::int64_t o = 0; o < outs; ++o)
         for (std::int64_t k = 0; k < depth; ++k)
           d_x[n * depth + k] += d_z[n * outs + o] * weight[o * depth + k];
-    if (!relu) return;
-    apply_mask(as<std::uint8_t>(b.in[2]), rows, depth, d_x);
+    if (!op.relu && !op.gelu) return;
+    if (op.relu) apply_mask(as<std::uint8_t>(b.in[2]), rows, depth, d_x);
+    if (op.gelu)
+      for (std::int64_t i = 0; i < rows * depth; ++i)
+        d_x[i] *= gelu_at(as<double>(b.in[2])[i], true).slope;
     column_sums(d_x, rows * depth, depth, as<double>(b.out[1]));
   });
 }

@@ -10,6 +10,12 @@ namespace warpstep::ref {
 // sums [channels] of x [count / channels, channels] over its rows.
 void column_sums(const double* x, std::int64_t count, std::int64_t channels, double* sums);
 
+// GELU at x and its slope there; in kernels/gelu/gelu.ref.cpp.
+struct GeluAt {
+  double y, slope;
+};
+GeluAt gelu_at(double x, bool tanh);
+
 // bind() of every op, defined in kernels/*/*.ref.cpp.
 WARPSTEP_EACH_OP(WARPSTEP_DECLARE_BIND)
 

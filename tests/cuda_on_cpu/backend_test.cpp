@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <thread>
 
@@ -213,6 +214,18 @@ TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {
   EXPECT_THAT([] { open_tested_backend(backend_name, {.device = 7}); },
               ThrowsMessage<DeviceError>(HasSubstr("there is no cuda:7; this machine has 1")));
   EXPECT_NO_THROW(open());
+}
+
+// One kernel with the product on these, two on others.
+TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItIsOneKernel) {
+  const std::map<std::string, bool> wanted{{"sm_75", false}, {"sm_80", false}, {"sm_89", false},
+                                           {"sm_90", true},  {"sm_100", true}, {"sm_120", false}};
+  for (const auto& [device, wants] : wanted) {
+    const auto backend = open_tested_backend(backend_name, {.assumed_device = device});
+    for (const std::string_view row : {"linear+gelu", "linear.dgrad+gelu"})
+      EXPECT_EQ(backend->wants(row), wants) << device << " " << row;
+    EXPECT_TRUE(backend->wants("linear+relu"));
+  }
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // MatmulLibrary by plain loops over the same description that cublasLt receives: sums in double,
 // each result rounded once.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <numbers>
 #include <vector>
 
 #include "kernels/cuda/check.h"
@@ -19,13 +21,34 @@ using Epilogue = Matmul::Epilogue;
 constexpr std::size_t workspace_need = 528;
 
 bool writes_bias(Epilogue e) {
-  return e == Epilogue::bias_gradient || e == Epilogue::drelu_bias_gradient;
+  return e == Epilogue::bias_gradient || e == Epilogue::drelu_bias_gradient ||
+         e == Epilogue::dgelu_bias_gradient;
 }
 bool reads_bias(Epilogue e) {
-  return e == Epilogue::bias || e == Epilogue::relu_bias || e == Epilogue::relu_bias_aux;
+  return e == Epilogue::bias || e == Epilogue::relu_bias || e == Epilogue::relu_bias_aux ||
+         e == Epilogue::gelu_bias || e == Epilogue::gelu_bias_aux;
+}
+bool reads_bits(Epilogue e) {
+  return e == Epilogue::drelu || e == Epilogue::drelu_bias_gradient;
 }
 bool reads_aux(Epilogue e) {
-  return e == Epilogue::drelu || e == Epilogue::drelu_bias_gradient;
+  return reads_bits(e) || e == Epilogue::dgelu_bias_gradient;
+}
+bool writes_aux(Epilogue e) {
+  return e == Epilogue::relu_bias_aux || e == Epilogue::gelu_bias_aux;
+}
+
+// GELU in the form with tanh, and its slope.
+double gelu_argument(double z) {
+  return std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z);
+}
+double gelu(double z) {
+  return 0.5 * z * (1 + std::tanh(gelu_argument(z)));
+}
+double gelu_slope(double z) {
+  const double t = std::tanh(gelu_argument(z));
+  return 0.5 * (1 + t) +
+         0.5 * z * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * z * z);
 }
 
 struct Extent {
@@ -45,16 +68,15 @@ void check_matmul(const Matmul& m, const std::string& name) {
   if (m.pitch_a < stored_a(m).columns || m.pitch_b < stored_b(m).columns || m.pitch_d < m.columns)
     fail<Error>("{}: pitches {}, {}, {} are below their rows", name, m.pitch_a, m.pitch_b,
                 m.pitch_d);
-  const bool has_aux = m.epilogue == Epilogue::relu_bias_aux || reads_aux(m.epilogue);
-  if (has_aux && (m.aux_pitch < m.columns || m.aux_pitch % 128 != 0))
-    fail<Error>("{}: {} bits a row of aux for {} columns", name, m.aux_pitch, m.columns);
+  const bool has_aux = writes_aux(m.epilogue) || reads_aux(m.epilogue);
+  if (has_aux && (m.aux_pitch < m.columns || m.aux_pitch % (m.has_gelu_aux() ? 8 : 128) != 0))
+    fail<Error>("{}: {} elements a row of aux for {} columns", name, m.aux_pitch, m.columns);
 }
 
-// cublasLt does not support everything everywhere: here a mask of one row can be applied but not
+// cublasLt does not support everything everywhere: here an aux of one row can be applied but not
 // written, and one of two rows can be written but not applied.
 bool has_no_algorithm(const Matmul& m) {
-  return (m.epilogue == Epilogue::relu_bias_aux && m.rows == 1) ||
-         (reads_aux(m.epilogue) && m.rows == 2);
+  return (writes_aux(m.epilogue) && m.rows == 1) || (reads_aux(m.epilogue) && m.rows == 2);
 }
 
 void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers& buffers,
@@ -71,9 +93,9 @@ void check_buffers(const Matmul& m, const std::string& name, const MatmulBuffers
   const Piece bias{"bias", buffers.bias, idx(biases) * element};
   if (reads_bias(m.epilogue)) read.push_back(bias);
   if (writes_bias(m.epilogue)) written.push_back(bias);
-  const Piece aux{"aux", buffers.aux, idx(m.rows * m.aux_pitch / 8)};
+  const Piece aux{"aux", buffers.aux, m.aux_bytes()};
   if (reads_aux(m.epilogue)) read.push_back(aux);
-  if (m.epilogue == Epilogue::relu_bias_aux) written.push_back(aux);
+  if (writes_aux(m.epilogue)) written.push_back(aux);
 
   for (const Piece& piece : read) require_aligned(name, piece);
   for (std::size_t i = 0; i < written.size(); ++i) {
@@ -129,9 +151,18 @@ class Run {
     const bool is_relu =
         m_.epilogue == Epilogue::relu_bias || m_.epilogue == Epilogue::relu_bias_aux;
     if (m_.epilogue == Epilogue::relu_bias_aux) set_bit(row, column, value > 0);
-    if (reads_aux(m_.epilogue) && !bit(row, column)) value = 0;
+    if (reads_bits(m_.epilogue) && !bit(row, column)) value = 0;
     if (is_relu && value <= 0) value = 0;  // NaN stays
-    if (m_.epilogue == Epilogue::drelu_bias_gradient) bias_gradient_[idx(column)] += value;
+    const std::int64_t at = row * m_.aux_pitch + column;
+    if (m_.epilogue == Epilogue::gelu_bias_aux)
+      store(buffers_.aux, m_.dtype, at, static_cast<float>(value));
+    if (m_.epilogue == Epilogue::gelu_bias || m_.epilogue == Epilogue::gelu_bias_aux)
+      value = gelu(value);
+    if (m_.epilogue == Epilogue::dgelu_bias_gradient)
+      value *= gelu_slope(static_cast<double>(load(buffers_.aux, m_.dtype, at)));
+    if (m_.epilogue == Epilogue::drelu_bias_gradient ||
+        m_.epilogue == Epilogue::dgelu_bias_gradient)
+      bias_gradient_[idx(column)] += value;
     store(buffers_.d, m_.dtype, row * m_.pitch_d + column, static_cast<float>(value));
   }
 
@@ -183,7 +214,7 @@ class EmulatedLibrary final : public MatmulLibrary {
   std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) override {
     check_matmul(matmul, name);
     if (has_no_algorithm(matmul))
-      fail<DeviceError>("{}: no algorithm writes a mask of {} row(s) here, or applies it", name,
+      fail<DeviceError>("{}: no algorithm writes an aux of {} row(s) here, or applies it", name,
                         matmul.rows);
     if (workspace_need > settings_.workspace_cap)
       fail<DeviceError>("{}: it needs {} bytes of workspace, and {} are allowed", name,

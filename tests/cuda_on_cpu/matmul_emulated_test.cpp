@@ -97,6 +97,42 @@ TEST(EmulatedMatmul, AddsBiasAndKeepsWhereItIsPositive) {
   }
 }
 
+double gelu_at(double x) {
+  return x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
+}
+
+TEST(EmulatedMatmul, AppliesGeluAndItsSlopeAtWhatItKept) {
+  using enum Matmul::Epilogue;
+  const Memory aux(DType::f32, 5 * 8);
+  for (const auto epilogue : {gelu_bias, gelu_bias_aux}) {
+    const Product p({DType::f32, 5, 3, 4, false, false, 4, 3, 3, epilogue, 8});
+    p.run(aux.data());
+    const auto d = p.d.values(), added = p.bias.values(), kept = aux.values();
+    for (std::int64_t r = 0; r < 5; ++r)
+      for (std::int64_t c = 0; c < 3; ++c) {
+        const double sum = element(p.m, p.a_values, p.b_values, r, c) + added[idx(c)];
+        EXPECT_NEAR(d[idx(r * 3 + c)], gelu_at(sum), 1e-6);
+        if (epilogue == gelu_bias_aux) {
+          EXPECT_EQ(kept[idx(r * 8 + c)], static_cast<float>(sum));
+        }
+      }
+  }
+  const Product p({DType::f32, 5, 3, 2, true, true, 5, 2, 3, dgelu_bias_gradient, 8});
+  p.run(aux.data());
+  const auto d = p.d.values(), kept = aux.values(), sums = p.bias.values();
+  for (std::int64_t c = 0; c < 3; ++c) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < 5; ++r) {
+      const double z = kept[idx(r * 8 + c)];
+      const double slope = (gelu_at(z + 1e-5) - gelu_at(z - 1e-5)) / 2e-5;
+      const double exact = element(p.m, p.a_values, p.b_values, r, c) * slope;
+      EXPECT_NEAR(d[idx(r * 3 + c)], exact, 1e-6);
+      sum += exact;
+    }
+    EXPECT_NEAR(sums[idx(c)], sum, 1e-5);
+  }
+}
+
 TEST(EmulatedMatmul, SumsTheLeftOperandForABiasGradient) {
   const Product p({DType::f32, 5, 3, 4, true, false, 6, 3, 3, Matmul::Epilogue::bias_gradient});
   p.run(nullptr);

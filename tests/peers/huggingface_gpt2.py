@@ -9,9 +9,9 @@ Run by hand, in a separate environment:
 Weights are random, because the published ones need the network; biases and gains too are not zeros and ones. Both programs
 compute the mean loss of the same windows of tokens, for models with tanh and erf GELU: of a folder of save_pretrained(); of
 names and buffers as in the published file; of nanoGPT's names and matrices; and of Warpstep's own training steps, with and
-without biases, through `weights export` and from_pretrained(). Losses must agree within ten times PyTorch's own float32 error
-in a window, measured against float64; it also checks that this tolerance detects a change of 1 % in any kind of tensor, and
-that exported tokenizers give the ids of the data. Exits with 1 at the first difference.
+without biases, through `weights export` and from_pretrained(). Losses, and the logits of a folder, must agree within ten times
+PyTorch's own float32 error in a window, measured against float64; it also checks that this tolerance detects a change of 1 % in
+any kind of tensor, and that exported tokenizers give the ids of the data. Exits with 1 at the first difference.
 """
 import argparse
 import copy
@@ -79,15 +79,17 @@ class Case:
             else:
                 parameter.mul_(10 if "wte" in name or "wpe" in name else 5)
 
-    def losses(self, model, dtype=torch.float64):
-        """The mean loss of each window."""
+    def logits(self, model, dtype=torch.float64):
+        """Of all windows after each other, and the tokens that follow."""
         model = copy.deepcopy(model).eval().to(dtype)
         tokens = torch.from_numpy(self.tokens.astype(np.int64))
-        found = []
-        for at in range(0, len(tokens) - 1, self.context):
-            logits = model(tokens[None, at:at + self.context]).logits[0]
-            found.append(torch.nn.functional.cross_entropy(logits, tokens[at + 1:at + 1 + self.context]).double())
-        return torch.stack(found)
+        windows = range(0, len(tokens) - 1, self.context)
+        return torch.cat([model(tokens[None, at:at + self.context]).logits[0] for at in windows])[:len(tokens) - 1], tokens[1:]
+
+    def losses(self, model, dtype=torch.float64):
+        """The mean loss of each window."""
+        logits, labels = self.logits(model, dtype)
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none").double().view(-1, self.context).mean(1)
 
     def tolerance(self, model):
         return 10 * (self.losses(model, torch.float32) - self.losses(model)).abs().max().item()
@@ -121,10 +123,21 @@ def check_tolerance(case):
            f"{changes[least]:.2g}, of {least}", changes[least] > tolerance)
 
 
+def check_logits(warpstep, case, path):
+    file = case.work / "logits.safetensors"
+    warpstep("eval", "gpt2", "--weights", path, *case.options(), "--batch", 2, "--device", "cpu", "--logits", file)
+    ours, (exact, labels), (single, _) = load_file(file), case.logits(case.model), case.logits(case.model, torch.float32)
+    expect(f"{len(labels)} labels are the tokens that follow", torch.equal(ours["label"], labels))
+    error, allowed = (ours["logits"] - exact).abs().max().item(), 10 * (single - exact).abs().max().item()
+    expect(f"{exact.numel()} logits up to {exact.abs().max():.4g} differ by {error:.2g}, {allowed:.2g} is allowed",
+           ours["logits"].shape == exact.shape and error <= allowed)
+
+
 def check_folder(warpstep, case):
     folder = case.work / "theirs"
     case.model.save_pretrained(folder)
     path = folder / "model.safetensors"
+    check_logits(warpstep, case, path)
     agree("a folder of save_pretrained", case, case.model, warpstep.loss("gpt2", "--weights", path, *case.options()))
     message = warpstep("eval", "gpt2", "--weights", path, *case.options(), "--model-option", "heads=1", code=2)
     expect("other heads than config.json's are refused", "heads=1" in message and

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "engine/files/safetensors_values.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -40,6 +41,25 @@ class Text : public testing::Test {
             "--lr",           "1e-2",      "--clip-norm", "1",        "--eval-every",   "10",
             "--log-every",    "1",         "--device",    "cpu",      "--seed",         "5",
             "--out",          out};
+  }
+  // The file of `eval --logits` has a row and a label for each token, without padding, and that
+  // loss.
+  void expect_logits_of(double loss, std::size_t tokens) const {
+    const std::string path = folder_ / "logits.safetensors";
+    const Ended ended = run({"eval", out_, "--logits", path});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const SafetensorsFile file(path);
+    ASSERT_EQ(file.at("logits").shape, (std::vector<std::uint64_t>{tokens, 7}));
+    const auto logits = read_values(file, file.at("logits")),
+               labels = read_values(file, file.at("label"));
+    double total = 0;
+    for (std::size_t i = 0; i < tokens; ++i) {
+      double sum = 0;
+      for (std::size_t c = 0; c < 7; ++c) sum += std::exp(static_cast<double>(logits[7 * i + c]));
+      total +=
+          std::log(sum) - static_cast<double>(logits[7 * i + static_cast<std::size_t>(labels[i])]);
+    }
+    EXPECT_NEAR(total / static_cast<double>(tokens), loss, 1e-5);
   }
   const TemporaryFolder folder_;
   const std::string data_ = folder_ / "tokens", out_ = folder_ / "run";
@@ -142,6 +162,7 @@ TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
   const Ended evaluated = run({"eval", out_, "--json"});
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
   EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
+  expect_logits_of(Json::parse(evaluated.out)["loss"].get<double>(), 499);
 }
 
 // A model of a plugin, whose own loss is a loop over tokens: the numbers of the batched loss, also

@@ -46,20 +46,37 @@ void check_logits_path(const std::string& path, bool confusion, const RunOptions
         options.data_errors);
 }
 
-// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order;
-// the classes' names as a JSON array in its metadata.
-void write_logits(const std::filesystem::path& path, std::span<const float> logits,
-                  const data::Dataset& dataset) {
-  const std::size_t classes = dataset.classes().size();
-  const std::size_t rows = logits.size() / classes;
-  std::vector<std::int64_t> labels;
-  for (std::uint64_t i = 0; i < rows; ++i) labels.push_back(dataset.label(i));
+// Logits are kept in memory until they are written.
+void check_logits_size(const Program& program, Source& source, std::uint64_t limit_batches) {
+  constexpr double most_bytes = 4.0 * (1 << 30);
+  const Type& logits = program.graph().value(program.graph().logits).type;
+  std::uint64_t steps = source.batches().steps_per_epoch();
+  if (limit_batches > 0) steps = std::min(steps, limit_batches);
+  const auto of_step = static_cast<double>(logits.shape.count()) * sizeof(float);
+  if (of_step * static_cast<double>(steps) <= most_bytes) return;
+  const auto fits = static_cast<std::uint64_t>(most_bytes / of_step);
+  fail<UsageError>(
+      "--logits would keep {:.1f} GiB, {} numbers for each of {}; 4 GiB are the most: {}",
+      of_step * static_cast<double>(steps) / (1 << 30), grouped(logits.shape.back()),
+      source.is_text() ? "the tokens" : "the images",
+      fits > 0 ? fmt::format("evaluate a part, --limit-batches {}", fits)
+               : "evaluate a part in smaller batches, --batch 1 --limit-batches 1");
+}
+
+// A safetensors file: `logits` F32 [images, classes] and `label` I64 [images], in the data's order,
+// and the classes' names as a JSON array in its metadata; or [tokens, vocabulary], where a label is
+// the token that follows.
+void write_logits(const std::filesystem::path& path, LogitsKeeper& keeper, const Source& source) {
+  const std::span<const float> logits = keeper.finish();
+  const std::span<const std::int64_t> labels = keeper.labels();
+  const std::size_t rows = labels.size(), classes = rows > 0 ? logits.size() / rows : 0;
   const std::vector<TensorToStore> tensors{
-      {"label", StoredType::i64, {rows}, std::as_bytes(std::span(labels))},
+      {"label", StoredType::i64, {rows}, std::as_bytes(labels)},
       {"logits", StoredType::f32, {rows, classes}, std::as_bytes(logits)}};
-  write_safetensors(
-      path, tensors,
-      {{"classes", nlohmann::json(dataset.classes()).dump()}, {"data", dataset.path()}});
+  Metadata metadata{{"data", source.path()}};
+  if (!source.is_text())
+    metadata.emplace("classes", nlohmann::json(source.dataset->classes()).dump());
+  write_safetensors(path, tensors, metadata);
 }
 
 // How often images of a class (row) were taken for each class (column).
@@ -157,9 +174,10 @@ Measured measure(Program& program, Source& source, const EvalRequest& request,
   }
   if (request.logits.empty() && !request.confusion)
     return {evaluate(program, source.batches(), limit_batches, runner.get()), {}};
+  check_logits_size(program, source, limit_batches);
   LogitsKeeper keeper(source.batches(), program);
   Measured measured{evaluate(program, keeper, limit_batches, runner.get()), {}};
-  if (!request.logits.empty()) write_logits(request.logits, keeper.finish(), *source.dataset);
+  if (!request.logits.empty()) write_logits(request.logits, keeper, source);
   if (request.confusion) measured.confusion = confusion_of(keeper.finish(), *source.dataset);
   return measured;
 }
@@ -205,11 +223,9 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
   if (!subject.is_run()) require_normalization(options, source);
-  if (source.is_text() && (!request.logits.empty() || request.confusion))
-    fail<UsageError>(
-        "--logits and --confusion are for models of images: those of text have {} numbers per "
-        "token",
-        source.text->vocabulary);
+  if (source.is_text() && request.confusion)
+    fail<UsageError>("--confusion is for models of images: those of text have {} classes",
+                     source.text->vocabulary);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   pin_launching_thread(device);
@@ -231,10 +247,11 @@ Run declare_eval(Parser parser) {
               .variable = &request->split,
               .help = "split to evaluate",
               .check = one_of({"test", "train"})});
-  parser.add({.name = "--logits",
-              .variable = &request->logits,
-              .help = "write the logits and labels of all images to this safetensors file",
-              .type = "FILE"});
+  parser.add(
+      {.name = "--logits",
+       .variable = &request->logits,
+       .help = "write the logits and labels of all images or tokens to this safetensors file",
+       .type = "FILE"});
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,
               .help = check_numerics_help});

@@ -1,4 +1,4 @@
-// The logits of all samples of an evaluation.
+// The logits of all images or tokens of an evaluation.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,19 @@ class LogitsKeeper final : public BatchSource {
   const Batch& next() override;
   void seek(Position position) override;
 
-  // After the last batch was computed: [images, classes], one row per image, in the data's order.
+  // After the last batch was computed: [labels, classes], one row for each label, in the data's
+  // order.
   std::span<const float> finish();
+  std::span<const std::int64_t> labels() const { return labels_; }
 
  private:
   void keep();
 
   BatchSource& source_;
   const Program& program_;
-  std::int64_t rows_ = 0;  // of the current batch
+  bool pending_ = false;  // a batch is being computed
   std::vector<float> logits_;
+  std::vector<std::int64_t> labels_;
 };
 
 }  // namespace warpstep::tools

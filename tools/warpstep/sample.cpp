@@ -47,6 +47,7 @@ struct SampleRequest {
   std::string stop;
   bool ignore_end = false;
   bool no_cache = false;
+  std::int64_t forget = 0;  // tokens; 0: half of the context
 };
 
 // A language model's text: what its weights were trained on.
@@ -320,7 +321,7 @@ class TokenPrinter {
 struct Spent {
   std::uint64_t prompt_tokens = 0, prompt_ns = 0, tokens = 0, ns = 0, forgotten = 0;
 
-  void report(std::int64_t context) const {
+  void report(std::int64_t context, std::int64_t forget) const {
     constexpr double ms = 1e-6;
     const double time_ms = static_cast<double>(ns) * ms;
     const double count = static_cast<double>(tokens);
@@ -331,8 +332,11 @@ struct Spent {
           counted(static_cast<std::int64_t>(tokens), "token"), time_ms, time_ms / count,
           1e3 * count / time_ms);
     if (forgotten > 0)
-      say("; the context of {} was full {}, and its older half forgotten",
-          counted(context, "token"), counted(static_cast<std::int64_t>(forgotten), "time"));
+      say("; the context of {} was full {}, and its {} forgotten", counted(context, "token"),
+          counted(static_cast<std::int64_t>(forgotten), "time"),
+          forget == 0   ? "older half"
+          : forget == 1 ? "oldest token"
+                        : fmt::format("oldest {} tokens", forget));
     say("\n");
   }
 };
@@ -343,7 +347,7 @@ void write_text(const SampleRequest& request, const Language& language, const Be
   printer.begin(beginning);
   std::optional<std::int32_t> end;
   if (language.tokenizer && !request.ignore_end) end = language.tokenizer->end_of_text();
-  ContextWindow window(beginning.tokens, next.context());
+  ContextWindow window(beginning.tokens, next.context(), request.forget);
   spent.prompt_tokens += window.tokens().size();
   for (std::uint64_t i = 0; i < request.tokens && !printer.is_done(); ++i) {
     const std::uint64_t before = now_ns();
@@ -380,12 +384,14 @@ void announce(const SampleRequest& request, const Subject& subject, const Langua
 int sample_texts(const Parser& parser, SampleRequest request) {
   if (request.ids && !request.stop.empty())
     fail<UsageError>("--stop is searched in text; leave out --ids");
-  Subject subject(
-      parser, request.subject, request.options,
-      {"run", "--checkpoint", "--weights", "--allow-missing", "--no-ema", "--tokenizer", "--prompt",
-       "--prompt-file", "--prompt-ids", "--ids", "--tokens", "--samples", "--seed", "--temperature",
-       "--top-k", "--top-p", "--stop", "--ignore-end", "--no-cache"});
+  Subject subject(parser, request.subject, request.options,
+                  {"run",         "--checkpoint", "--weights",     "--allow-missing", "--no-ema",
+                   "--tokenizer", "--prompt",     "--prompt-file", "--prompt-ids",    "--ids",
+                   "--tokens",    "--samples",    "--seed",        "--temperature",   "--top-k",
+                   "--top-p",     "--stop",       "--ignore-end",  "--no-cache",      "--forget"});
   const Language language = language_of(parser, request, subject);
+  if (request.forget > language.context)
+    fail<UsageError>("--forget {}: the context has {} tokens", request.forget, language.context);
   Beginning beginning = beginning_of(parser, request, language.tokenizer.get());
   subject.options.pin_cpus = "none";  // of the training
   const Device device = open_device(subject.options);
@@ -402,7 +408,7 @@ int sample_texts(const Parser& parser, SampleRequest request) {
     if (sample > 0 && !request.ids) print_result("---------------\n");
     write_text(request, language, beginning, sample, network.next(), spent);
   }
-  spent.report(language.context);
+  spent.report(language.context, request.forget);
   return done;
 }
 
@@ -485,6 +491,11 @@ Run declare_sample(Parser parser) {
               .variable = &request->no_cache,
               .help = "compute the whole sequence for each token: slower, to check the cache of "
                       "keys and values"});
+  parser.add({.name = "--forget",
+              .variable = &request->forget,
+              .help = "tokens that are forgotten when the context is full: 1 moves it on by one "
+                      "token at a time, and computes it all for each; 0: half of it",
+              .check = in_range(0, std::int64_t{1} << 31)});
   declare_text(parser, *request);
   declare_choice(parser, *request);
   declare_run_options(parser, request->options, sample_only);

@@ -6,9 +6,6 @@
 namespace warpstep {
 namespace {
 
-// Of an element: an exponential or an error function counts as ten.
-constexpr double gelu_flops = 16, gelu_grad_flops = 24;
-
 Cost gelu_cost(const Types& in, const Types& out, double flops) {
   return {flops * static_cast<double>(out[0].shape.count()), bytes_of(in) + bytes_of(out), 1};
 }

@@ -5,6 +5,9 @@
 
 namespace warpstep {
 
+// Of an element: an exponential or an error function counts as ten.
+inline constexpr double gelu_flops = 16, gelu_grad_flops = 24;
+
 // y = x P(X <= x) for X ~ N(0, 1): x (1 + erf(x / sqrt(2))) / 2, or with tanh the approximation of
 // GPT-2, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. x of any shape.
 struct Gelu {

@@ -48,6 +48,8 @@ Json stored() {
   options.accumulate = 3;
   options.global_batch = 32;
   options.ema = 0.99;
+  options.sync_bn = true;
+  options.shard_optimizer = true;
   return options;
 }
 

@@ -99,7 +99,7 @@ class Table:
             step = max(int(path.stem.split("-")[1]) for path in run.glob("checkpoint-*.safetensors"))
             again = finish(self.jobs.start("-np", "2", self.jobs.warpstep, "train", "--resume", run, "--steps", str(step + 3)))
             saved = "whole" if again[0] == 0 else f"not resumed: {again[1]}"
-        lines = [line for line in said.splitlines() if "warpstep" in line]
+        lines = [line for line in said.splitlines() if "warpstep train" in line]
         print(f"{name}: ended after {seconds:.1f} s, exit code {code}, checkpoint {saved}", *lines, sep="\n    ", flush=True)
 
     def running(self, out, *parts):
@@ -119,6 +119,12 @@ class Table:
         rank = ranks_of(job)[1]
         os.kill(rank, signal.SIGSTOP)
         self.row("hung (--dist-timeout 3)", "hung", begin, job)
+
+    def stopped(self):
+        job = self.running("stopped")
+        begin = time.monotonic()
+        job.send_signal(signal.SIGTERM)
+        self.row("SIGTERM to mpirun", "stopped", begin, job)
 
     def out_of_memory(self):
         begin = time.monotonic()
@@ -170,7 +176,7 @@ def main():
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--other")
-    parser.add_argument("--rows", nargs="*", default=["killed", "hung", "out_of_memory", "full_disk", "wrong_version", "unequal_data"])
+    parser.add_argument("--rows", nargs="*", default=["killed", "hung", "stopped", "out_of_memory", "full_disk", "wrong_version", "unequal_data"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--warpstep", default=str(ROOT / "build/release/bin/warpstep"))
     options = parser.parse_args()

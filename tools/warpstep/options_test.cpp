@@ -221,6 +221,8 @@ const Json& all_changed() {
                             {"trust", 0.01},
                             {"clip_norm", 1.5},
                             {"accumulate", 3},
+                            {"sync_bn", true},
+                            {"shard_optimizer", true},
                             {"ema", 0.99},
                             {"epochs", 7},
                             {"steps", 100},

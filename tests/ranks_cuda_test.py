@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-from ranks_test import run, tensors
+from ranks_test import floats, global_batch, losses, run, tensors
 
 # Small buckets, so that this model's gradients fill several.
 TWO_GPUS = {"WARPSTEP_FAKE_DEVICES": "2", "WARPSTEP_BUCKET_MIB": "0.05"}
@@ -55,6 +55,30 @@ def accumulating(jobs):
     trained(jobs, "counted", *options, env={**TWO_GPUS, "NCCL_STAND_IN_ASYNC": "0:2:6"})
 
 
+def whole_batch(jobs):
+    """Batch norms of all ranks' rows: two ranks compute what one computes of both batches."""
+    options = ("--steps", "4", "--epochs", "9", "--plan-cache", "off", "--deterministic", "--optimizer", "sgd", "--lr", "0.05",
+               "--log-every", "1", "--sync-bn")
+    job = jobs.start("-np", "2", *global_batch(16, jobs.command("sync", *options, model="mnist_cnn")), env=TWO_GPUS)
+    said = job.communicate(timeout=200)[1]
+    assert job.returncode == 0, said
+    alone = global_batch(16, jobs.command("unsplit", *options, model="mnist_cnn"))
+    subprocess.run([*alone, "--dist", "none"], check=True, capture_output=True, timeout=200)
+    sync, unsplit = losses(jobs.folder / "sync"), losses(jobs.folder / "unsplit")
+    assert len(sync) == 4 and all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(sync, unsplit)), list(zip(sync, unsplit))
+    statistics = [floats(tensors(jobs.folder / run)["bn.running_var"]) for run in ("sync", "unsplit")]
+    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(*statistics)), statistics
+
+
+def shares(jobs):
+    """Moments that ranks share out: equal bits, in 16 bits, clipped, over buckets and summed over steps."""
+    for precision, more in (("fp32", ("--clip-norm", "0.5")), ("fp16", ("--ema", "0.9")), ("fp16", ("--accumulate", "2"))):
+        options = ("--precision", precision, *more)
+        name = f"{precision}{more[0]}"
+        expected = trained(jobs, f"plain-{name}", *options)
+        assert trained(jobs, f"shared-{name}", *options, "--shard-optimizer") == expected, f"{name}: shared moments change the result"
+
+
 def failures(jobs):
     code, said = train(jobs, "one-gpu", env={"WARPSTEP_FAKE_DEVICES": "1"})
     assert code != 0 and "ranks 0 and 1 both use the GPU at 0000:01:00.0" in said, said
@@ -63,6 +87,8 @@ def failures(jobs):
     for call in ("1", "3"):
         code, said = train(jobs, f"refused-{call}", env={**TWO_GPUS, "NCCL_STAND_IN_FAIL": f"1:{call}:3"})
         assert code != 0 and "NCCL: ncclAllReduce failed: internal error" in said, said
+    code, said = train(jobs, "refused-share", "--shard-optimizer", env={**TWO_GPUS, "NCCL_STAND_IN_FAIL": "1:1:3"})
+    assert code != 0 and "NCCL: ncclReduce failed: internal error" in said, said
     for run in ("1", "5"):
         code, said = train(jobs, f"broken-{run}", env={**TWO_GPUS, "NCCL_STAND_IN_ASYNC": f"0:{run}:6"})
         assert code != 0 and "NCCL: an exchange with other ranks failed: remote process exited" in said, said
@@ -71,4 +97,4 @@ def failures(jobs):
 if __name__ == "__main__":
     stage = pathlib.Path(sys.argv[1])
     os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
-    sys.exit(run((equal_bits, accumulating, failures), stage / "bin/warpstep", "cuda"))
+    sys.exit(run((equal_bits, accumulating, whole_batch, shares, failures), stage / "bin/warpstep", "cuda"))

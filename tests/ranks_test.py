@@ -40,8 +40,8 @@ class Jobs:
         subprocess.run([self.warpstep, "data", "make", self.folder / name, "--train", str(images), "--test", "50"],
                        check=True, capture_output=True)
 
-    def command(self, out, *options, data="data"):
-        return [self.warpstep, "train", "mlp", "--data", self.folder / data, "--device", self.device, "--batch", "8",
+    def command(self, out, *options, data="data", model="mlp"):
+        return [self.warpstep, "train", model, "--data", self.folder / data, "--device", self.device, "--batch", "8",
                 "--threads", "1", "--profile", "off", "--out", self.folder / out, *options]
 
     def start(self, *parts, env={}):
@@ -80,11 +80,21 @@ def killed(jobs):
     assert "which did not answer" in said and "the last checkpoint saved is" in said, said
     step = max(int(path.stem.split("-")[1]) for path in out.glob("checkpoint-*.safetensors"))
     job = jobs.start("-np", "2", jobs.warpstep, "train", "--resume", out, "--steps", str(step + 5))
-    said = job.communicate(timeout=120)[1]
-    assert job.returncode == 0, said
+    finished(job)
+    finished(jobs.start("-np", "2", *jobs.command("undisturbed", "--steps", str(step + 5), "--epochs", "0")))
+    assert tensors(out) == tensors(jobs.folder / "undisturbed"), "a killed and resumed job ends with other weights"
     alone = subprocess.run([jobs.warpstep, "train", "--resume", out, "--steps", str(step + 9), "--dist", "none"],
                            capture_output=True, text=True, timeout=60)
     assert alone.returncode == 2 and "mpirun -np 2" in alone.stderr, alone.stderr
+
+
+def global_batch(size, parts):
+    at = parts.index("--batch")
+    return [*parts[:at], "--global-batch", str(size), *parts[at + 2:]]
+
+
+def floats(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 def finished(job):
@@ -100,9 +110,7 @@ def losses(run):
 def elastic(jobs):
     """A global batch has the same samples, however many ranks share it."""
     def command(out, steps):
-        parts = jobs.command(out, "--steps", str(steps), "--epochs", "9", "--log-every", "1")
-        at = parts.index("--batch")
-        return [*parts[:at], "--global-batch", "24", *parts[at + 2:]]
+        return global_batch(24, jobs.command(out, "--steps", str(steps), "--epochs", "9", "--log-every", "1"))
 
     finished(jobs.start("-np", "4", *command("elastic", 5)))
     resume = [jobs.warpstep, "train", "--resume", jobs.folder / "elastic", "--threads", "1"]
@@ -115,6 +123,53 @@ def elastic(jobs):
     elastic, rigid = losses(jobs.folder / "elastic"), losses(jobs.folder / "rigid")
     assert len(rigid) == 25 and len(elastic) == 25, (elastic, rigid)
     assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(elastic, rigid)), list(zip(elastic, rigid))
+
+
+def whole_batch(jobs):
+    """Batch norms of all ranks' rows: two ranks compute what one computes of both batches."""
+    def command(out):
+        return global_batch(16, jobs.command(out, "--steps", "5", "--epochs", "9", "--log-every", "1", "--sync-bn", "--optimizer", "sgd",
+                                             "--lr", "0.05", model="mnist_cnn"))
+
+    finished(jobs.start("-np", "2", *command("sync")))
+    subprocess.run([*command("unsplit"), "--dist", "none"], check=True, capture_output=True, timeout=60)
+    sync, unsplit = losses(jobs.folder / "sync"), losses(jobs.folder / "unsplit")
+    assert len(sync) == 5 and all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(sync, unsplit)), list(zip(sync, unsplit))
+    statistics = [floats(tensors(jobs.folder / run)["bn.running_var"]) for run in ("sync", "unsplit")]
+    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(*statistics)), statistics
+
+
+def shares(jobs):
+    """Moments that ranks share out: equal bits, also clipped, averaged, interrupted, and continued alone."""
+    common = ("--steps", "9", "--epochs", "9", "--checkpoint-every", "5", "--clip-norm", "0.5", "--ema", "0.9",
+              "--optimizer", "adamw", "--weight-decay", "0.1", "--decay", "matrices")
+    finished(jobs.start("-np", "2", *jobs.command("plain", *common)))
+    finished(jobs.start("-np", "2", *jobs.command("shared", *common, "--shard-optimizer")))
+    expected = tensors(jobs.folder / "plain")
+    assert any("exp_avg_sq" in name for name in expected) and any("ema." in name for name in expected), list(expected)
+    assert tensors(jobs.folder / "shared") == expected, "shared moments change the result"
+    max((jobs.folder / "shared").glob("checkpoint-*.safetensors")).unlink()
+    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "shared"]
+    finished(jobs.start("-np", "2", *resume))
+    assert tensors(jobs.folder / "shared") == expected, "a resumed job with shared moments differs"
+    finished(jobs.start("-np", "4", *resume, "--global-batch", "16", "--steps", "12"))
+    subprocess.run([*resume, "--steps", "15", "--dist", "none"], check=True, capture_output=True, timeout=60)
+
+
+def seen(jobs):
+    """A job ends with who was waited for: by what the ranks counted, and by their spans."""
+    for level, expected in (("steps", "exchanges take"), ("spans", "all_reduce ")):
+        parts = jobs.command(f"seen-{level}", "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=20")
+        parts[parts.index("--profile") + 1] = level
+        job = subprocess.run([*MPIRUN, "-np", "2", *parts], env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120)
+        assert job.returncode == 0, job.stderr
+        assert "waiting" in job.stdout and expected in job.stdout, job.stdout
+    ranks = subprocess.run([jobs.warpstep, "ranks", jobs.folder / "seen-spans", jobs.folder / "seen-spans/ranks/1", "--json"],
+                           check=True, capture_output=True, text=True)
+    read = json.loads(ranks.stdout)
+    sums = next(row for row in read["exchanges"] if row["name"].endswith("all_reduce"))
+    assert sums["bytes"] > 1e6 and 0 < sums["transfer_ns"] <= sums["mean_ns"] and sums["bytes_per_second"] > 1e7, sums
+    assert all(row["communication_ns"] > 0 for row in read["ranks"]), read["ranks"]
 
 
 def half_an_update(jobs):
@@ -155,4 +210,4 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, elastic, half_an_update, killed, unequal), sys.argv[1]))
+    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, unequal), sys.argv[1]))

@@ -25,17 +25,46 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 constexpr std::size_t block = 1024;  // values that are summed at a time
 
-// A rank that computes is waited for with a free core: it may be on this one.
-constexpr auto spin_for = std::chrono::microseconds(100);
+// Messages move on only while the transport is polled, so an exchange that is under way is polled
+// without a pause; the core is offered to others meanwhile, as another rank may compute on it.
+// After that a rank waits for one that computes, and sleeps.
+constexpr auto spin_for = std::chrono::milliseconds(5);
+constexpr auto device_spin_for = std::chrono::microseconds(100);  // a device needs no polls
 constexpr auto sleep_for = std::chrono::microseconds(50);
 
-// The part of a piece that rank `rank` sums.
+// `values` divided evenly among the ranks.
 template <class T>
-std::span<T> part_of(std::span<T> piece, int rank, int size) {
-  const auto at = [&](int r) {
-    return piece.size() * static_cast<std::size_t>(r) / static_cast<std::size_t>(size);
-  };
-  return piece.subspan(at(rank), at(rank + 1) - at(rank));
+std::vector<std::span<T>> even_parts(std::span<T> values, int size) {
+  std::vector<std::span<T>> parts;
+  for (std::size_t r = 0, n = static_cast<std::size_t>(size); r < n; ++r) {
+    const std::size_t begin = values.size() * r / n, end = values.size() * (r + 1) / n;
+    parts.push_back(values.subspan(begin, end - begin));
+  }
+  return parts;
+}
+
+template <class T>
+std::vector<std::span<T>> parts_to(std::span<T> values, Communicator::Ends ends) {
+  std::vector<std::span<T>> parts;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    parts.push_back(values.subspan(begin, end - begin));
+    begin = end;
+  }
+  return parts;
+}
+
+// Calls work(pieces) for at most `most` elements of each part at a time, to the end of all.
+template <class T, class Work>
+void in_pieces(std::vector<std::span<T>> parts, std::size_t most, Work work) {
+  while (std::ranges::any_of(parts, [](const auto& part) { return !part.empty(); })) {
+    std::vector<std::span<T>> pieces;
+    for (std::span<T>& part : parts) {
+      pieces.push_back(part.first(std::min(most, part.size())));
+      part = part.subspan(pieces.back().size());
+    }
+    work(pieces);
+  }
 }
 
 template <class T>
@@ -58,14 +87,24 @@ void Communicator::sum(std::span<double> values, double share) {
 template <class T>
 void Communicator::sum_all(std::span<T> values, T share) {
   constexpr std::size_t most = piece_bytes / sizeof(T);
-  for (std::size_t begin = 0; begin < values.size(); begin += most)
-    sum_piece(values.subspan(begin, std::min(most, values.size() - begin)), share);
+  for (std::size_t begin = 0; begin < values.size(); begin += most) {
+    const auto parts =
+        even_parts(values.subspan(begin, std::min(most, values.size() - begin)), world_.size);
+    sum_parts<T>(parts, share);
+    gather_parts<T>(parts);
+  }
 }
 
-// Each rank receives its part of the piece from all others, sums it, and sends it to all.
+void Communicator::sum_own(std::span<float> values, Ends ends, float share) {
+  in_pieces(parts_to(values, ends),
+            piece_bytes / sizeof(float) / static_cast<std::size_t>(world_.size),
+            [&](const auto& pieces) { sum_parts<float>(pieces, share); });
+}
+
+// Each rank receives its part from all others and sums it.
 template <class T>
-void Communicator::sum_piece(std::span<T> piece, T share) {
-  const std::span<T> own = part_of(piece, world_.rank, world_.size);
+void Communicator::sum_parts(std::span<const std::span<T>> parts, T share) {
+  const std::span<T> own = parts[static_cast<std::size_t>(world_.rank)];
   scratch_.resize(
       std::max(scratch_.size(), own.size_bytes() * static_cast<std::size_t>(world_.size)));
   std::vector<const T*> terms;
@@ -79,7 +118,7 @@ void Communicator::sum_piece(std::span<T> piece, T share) {
         reinterpret_cast<T*>(scratch_.data()) + static_cast<std::size_t>(rank) * own.size();
     terms.push_back(arrived);
     receives.push_back(message(rank, std::span(arrived, own.size())));
-    sends.push_back(message(rank, part_of(piece, rank, world_.size)));
+    sends.push_back(message(rank, parts[static_cast<std::size_t>(rank)]));
   }
   exchange(sends, receives);
   for (std::size_t begin = 0; begin < own.size(); begin += block) {
@@ -89,14 +128,27 @@ void Communicator::sum_piece(std::span<T> piece, T share) {
       for (std::size_t i = 0; i < count; ++i) sum[i] += share * term[begin + i];
     std::copy_n(sum.data(), count, own.data() + begin);
   }
-  sends.clear();
-  receives.clear();
+}
+
+// Each rank sends its part to all others.
+template <class T>
+void Communicator::gather_parts(std::span<const std::span<T>> parts) {
+  std::vector<Transport::Message> sends, receives;
   for (int rank = 0; rank < world_.size; ++rank)
     if (rank != world_.rank) {
-      sends.push_back(message(rank, own));
-      receives.push_back(message(rank, part_of(piece, rank, world_.size)));
+      sends.push_back(message(rank, parts[static_cast<std::size_t>(world_.rank)]));
+      receives.push_back(message(rank, parts[static_cast<std::size_t>(rank)]));
     }
   exchange(sends, receives);
+}
+
+void Communicator::all_gather(std::span<std::byte> all, Ends ends) {
+  in_pieces(parts_to(all, ends), std::size_t{1} << 30,  // a message's most
+            [&](const auto& pieces) { gather_parts<std::byte>(pieces); });
+}
+
+void Communicator::all_gather(std::span<std::byte> all) {
+  gather_parts<std::byte>(even_parts(all, world_.size));
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes) {
@@ -141,9 +193,10 @@ void Communicator::abort(int code) {
 
 void Communicator::exchange(std::span<const Transport::Message> sends,
                             std::span<const Transport::Message> receives) {
-  transport_->start(sends, receives);
   const auto since = SteadyClock::now();
+  transport_->start(sends, receives);
   while (!transport_->done()) await(since);
+  exchanged_ += SteadyClock::now() - since;
 }
 
 void Communicator::wait_until(const std::function<bool()>& done) const {
@@ -154,7 +207,8 @@ void Communicator::wait_until(const std::function<bool()>& done) const {
 // Called again and again while a rank waits, for messages or for what a device computes.
 void Communicator::await(SteadyClock::time_point since, bool on_device) const {
   const auto waited = SteadyClock::now() - since;
-  if (waited < spin_for) {
+  if (waited <
+      (on_device ? SteadyClock::duration(device_spin_for) : SteadyClock::duration(spin_for))) {
     sched_yield();
     return;
   }

@@ -71,9 +71,18 @@ class Communicator {
   // values[i] becomes the sum over ranks of share * values[i].
   void sum(std::span<float> values, float share = 1);
   void sum(std::span<double> values, double share = 1);
+  // Where the parts of the ranks end, in order; the last at the end of all.
+  using Ends = std::span<const std::size_t>;
+  // The same for this rank's part alone; what the others' parts have afterwards is of no use.
+  void sum_own(std::span<float> values, Ends ends, float share = 1);
+  // Each rank gives its part and gets the others'. Without ends the parts are of equal size.
+  void all_gather(std::span<std::byte> all, Ends ends);
+  void all_gather(std::span<std::byte> all);
   void broadcast(std::span<std::byte> bytes);              // rank 0's
   std::vector<std::string> gather(std::string_view mine);  // of all ranks, to all
   [[noreturn]] void abort(int code);
+  // How long this rank has exchanged so far, with the waits for others.
+  std::chrono::nanoseconds exchanged() const { return exchanged_; }
   // Polls done() until it is true, with the deadlines of every other wait: for work that all ranks
   // do together by other means than the transport's.
   void wait_until(const std::function<bool()>& done) const;
@@ -82,7 +91,9 @@ class Communicator {
   template <class T>
   void sum_all(std::span<T> values, T share);
   template <class T>
-  void sum_piece(std::span<T> piece, T share);
+  void sum_parts(std::span<const std::span<T>> parts, T share);
+  template <class T>
+  void gather_parts(std::span<const std::span<T>> parts);
   void exchange(std::span<const Transport::Message> sends,
                 std::span<const Transport::Message> receives);
   void await(std::chrono::steady_clock::time_point since, bool on_device = false) const;
@@ -92,6 +103,7 @@ class Communicator {
   World world_;
   std::string place_ = "before the first step";
   std::vector<std::byte> scratch_;
+  std::chrono::nanoseconds exchanged_{};
 };
 
 // The launcher that started this process as a rank, by its environment: "mpi" (mpirun, or srun with

@@ -122,6 +122,22 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
   });
 }
 
+// Uneven shares, one of them empty.
+TEST_P(CommunicatorSums, OfSharesAreThoseOfAll) {
+  const auto [size, count] = GetParam();
+  const auto share = static_cast<float>(1.0 / size);
+  std::vector<std::size_t> ends, byte_ends;
+  for (int rank = 0; rank < size; ++rank) ends.push_back(rank + 1 == size ? count : count / 3);
+  for (const std::size_t end : ends) byte_ends.push_back(end * sizeof(float));
+  as_ranks(size, [&](Communicator& communicator) {
+    std::vector<float> values = values_of(communicator.world().rank, count), expected = values;
+    communicator.sum(std::span(expected), share);
+    communicator.sum_own(std::span(values), ends, share);
+    communicator.all_gather(std::as_writable_bytes(std::span(values)), byte_ends);
+    EXPECT_EQ(values, expected);
+  });
+}
+
 TEST(Communicator, AddsZerosOfEitherSignToPlusZero) {
   as_ranks(2, [](Communicator& communicator) {
     std::vector<double> values{-0.0, -0.0};
@@ -138,6 +154,9 @@ TEST(Communicator, GathersTextsAndBroadcastsTheFirst) {
     std::vector<float> values{static_cast<float>(rank), 2};
     communicator.broadcast(std::as_writable_bytes(std::span(values)));
     EXPECT_THAT(values, ElementsAre(0, 2));
+    std::vector<double> all(6, rank);
+    communicator.all_gather(std::as_writable_bytes(std::span(all)));
+    EXPECT_THAT(all, ElementsAre(0, 0, 1, 1, 2, 2));
   });
 }
 

@@ -141,6 +141,7 @@ class Graph {
   int report = -1;            // made with the optimiser of a step that has a loss
   int block_sums = -1;        // made by add_statistics()
   std::vector<Block> blocks;  // a row of block_sums each
+  Replica shards;             // with several ranks each keeps the moments of its share alone
 
   Value& value(int id) { return values[idx(id)]; }
   const Value& value(int id) const { return values[idx(id)]; }

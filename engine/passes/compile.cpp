@@ -12,6 +12,8 @@ Graph compile_step(Graph graph, const StepOptions& options) {
   const std::vector<Block> blocks = find_blocks(graph);
   const FuseOptions fusion{options.training, options.no_fuse, options.computes};
   if (!options.training) graph = for_inference(std::move(graph));
+  if (options.training && options.sync_norms)
+    graph = synchronize_norms(std::move(graph), options.update.replica);
   graph = fuse(std::move(graph), FuseStage::forward, fusion);
   if (options.training) {
     graph = differentiate(std::move(graph));
@@ -29,7 +31,8 @@ Graph compile_step(Graph graph, const StepOptions& options) {
   graph = apply_precision(std::move(graph), options.precision);
   if (options.training) {
     graph = fuse(std::move(graph), FuseStage::lowered, fusion);
-    graph = reduce_gradients(std::move(graph), options.update.replica, options.exchange);
+    graph = reduce_gradients(std::move(graph), options.update.replica, options.exchange,
+                             options.shard_optimizer);
   }
   if (options.training && options.statistics)
     graph = add_statistics(std::move(graph), blocks, options.optimizer);

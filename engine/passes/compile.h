@@ -13,7 +13,9 @@ struct StepOptions {
   Optimizer optimizer;
   Schedule schedule;
   UpdateOptions update;
-  Exchange exchange = {};  // how gradients are summed over the ranks of update.replica
+  Exchange exchange = {};        // how gradients are summed over the ranks of update.replica
+  bool sync_norms = false;       // batch norms have the statistics of all ranks' rows
+  bool shard_optimizer = false;  // each rank keeps the moments of its share, see passes/reduce.h
   Precision precision = Precision::fp32;
   std::set<std::string, std::less<>> no_fuse;
   std::vector<std::string> recompute = {};  // scopes, see engine/passes/recompute.h

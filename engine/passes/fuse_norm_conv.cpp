@@ -65,7 +65,8 @@ void Fusing::statistics() {
   for (Node& node : graph_.nodes) {
     if (std::holds_alternative<Conv>(node.op)) convs[node.out[0]] = nodes.size();
     const auto* norm = std::get_if<BatchNorm>(&node.op);
-    const auto found = norm && norm->training ? convs.find(node.in[0]) : convs.end();
+    const auto found =
+        norm && norm->training && norm->ranks == 1 ? convs.find(node.in[0]) : convs.end();
     if (found == convs.end()) {
       nodes.push_back(std::move(node));
       continue;

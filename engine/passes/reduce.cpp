@@ -12,9 +12,9 @@ std::size_t gradient_bytes(const Graph& graph, std::size_t p) {
   return idx(type.shape.count()) * size_bytes(type.dtype);
 }
 
-Node all_reduce(std::int64_t ranks, std::vector<int> gradients, std::string scope = "",
+Node all_reduce(const AllReduce& op, std::vector<int> gradients, std::string scope = "",
                 Phase phase = Phase::update) {
-  return {.op = AllReduce{ranks},
+  return {.op = op,
           .in = std::move(gradients),
           .out = {},
           .scope = std::move(scope),
@@ -23,12 +23,32 @@ Node all_reduce(std::int64_t ranks, std::vector<int> gradients, std::string scop
 }
 
 // The sums over steps, behind the call that makes them.
-Graph reduce_sums(Graph graph, std::int64_t ranks) {
+Graph reduce_sums(Graph graph, const AllReduce& op) {
   std::vector<int> sums;
   for (const std::size_t p : graph.section_order()) sums.push_back(graph.parameters[p].accumulator);
   const auto last = std::ranges::find_if(
       graph.nodes, [](const Node& node) { return std::holds_alternative<Accumulate>(node.op); });
-  graph.nodes.insert(last + 1, all_reduce(ranks, std::move(sums)));
+  graph.nodes.insert(last + 1, all_reduce(op, std::move(sums)));
+  return graph;
+}
+
+bool updates(const Node& node) {
+  return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
+}
+
+// The parameters, and what the next step computes with in their place, after the last update.
+Graph gather_parameters(Graph graph, std::int64_t ranks) {
+  std::vector<int> shared;
+  for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].value);
+  if (graph.parameters.front().copy >= 0)
+    for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].copy);
+  const auto last = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), updates);
+  graph.nodes.insert(last.base(), {.op = AllGather{ranks},
+                                   .in = std::move(shared),
+                                   .out = {},
+                                   .scope = "",
+                                   .phase = Phase::update,
+                                   .where = Where::current()});
   return graph;
 }
 
@@ -58,10 +78,20 @@ std::vector<Bucket> gradient_buckets(const Graph& graph, std::size_t bucket_byte
   return buckets;
 }
 
-Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange) {
+Graph synchronize_norms(Graph graph, const Replica& replica) {
+  for (Node& node : graph.nodes)
+    if (auto* norm = std::get_if<BatchNorm>(&node.op)) norm->ranks = replica.ranks;
+  return graph;
+}
+
+Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange, bool shards) {
   if (replica.ranks < 2 || graph.parameters.empty()) return graph;
-  if (graph.parameters.front().accumulator >= 0)
-    return reduce_sums(std::move(graph), replica.ranks);
+  const AllReduce op{replica.ranks, shards};
+  if (shards) {
+    graph.shards = replica;
+    graph = gather_parameters(std::move(graph), replica.ranks);
+  }
+  if (graph.parameters.front().accumulator >= 0) return reduce_sums(std::move(graph), op);
   const std::size_t bucket_bytes =
       exchange.bucket_bytes > 0 ? exchange.bucket_bytes : std::numeric_limits<std::size_t>::max();
   const std::vector<Bucket> buckets = gradient_buckets(graph, bucket_bytes);
@@ -74,7 +104,7 @@ Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exch
       for (const std::size_t p : buckets[next].parameters)
         gradients.push_back(graph.parameters[p].gradient);
       const bool overlaps = next + 1 < buckets.size();
-      nodes.push_back(all_reduce(replica.ranks, std::move(gradients),
+      nodes.push_back(all_reduce(op, std::move(gradients),
                                  buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
                                  overlaps ? Phase::data_grad : Phase::update));
     }

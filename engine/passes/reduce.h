@@ -18,9 +18,16 @@ struct Exchange {
   bool operator==(const Exchange&) const = default;
 };
 
+// Makes batch norms normalise with the statistics of all ranks' rows. Before differentiation.
+Graph synchronize_norms(Graph graph, const Replica& replica);
+
 // Inserts AllReduce nodes, in front of all that reads the gradients of an update. Where gradients
 // are summed over steps, the sums are exchanged at once: they are complete at the step's end only.
-Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange);
+// `shards`: each rank gets the gradients of its share alone, keeps only its moments and updates
+// only it; an AllGather gives it the rest of the parameters (ZeRO, stage 1: Rajbhandari et al.,
+// 2020).
+Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange,
+                       bool shards = false);
 
 // Parameters of `graph` in buckets, in the order in which the nodes make their gradients: the last
 // layers' first. Within a bucket they are in the order of the sections.

@@ -105,6 +105,79 @@ TEST(ReduceGradients, ReadsWholeRunsOfTheSection) {
   }
 }
 
+std::size_t first_of(const Graph& graph, const auto& is) {
+  return idx(std::ranges::find_if(graph.nodes, is) - graph.nodes.begin());
+}
+
+// Shares of all ranks are all elements, and what a rank updates is its share, also where weights
+// and biases have updates of their own.
+TEST(ReduceGradients, SharesTheUpdateOut) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    StepOptions options = job_of(3, 100'000);
+    options.precision = precision;
+    options.shard_optimizer = true;
+    options.optimizer.decays_vectors = false;
+    options.optimizer.kind = Optimizer::Kind::adamw;
+    options.optimizer.weight_decay = 0.1;
+    options.update.average_decay = 0.5;
+    std::int64_t updated = 0;
+    std::size_t moment_bytes = 0;
+    for (options.update.replica.rank = 0; options.update.replica.rank < 3;
+         ++options.update.replica.rank) {
+      Graph graph = step_of("mlp", options);
+      const std::shared_ptr<Backend> backend = open_backend("ref");
+      backend->choose_layouts(graph);
+      for (const std::size_t n : exchanges(graph))
+        EXPECT_TRUE(std::get<AllReduce>(graph.nodes[n].op).to_owners);
+      const std::size_t gather = first_of(
+          graph, [](const Node& node) { return std::holds_alternative<AllGather>(node.op); });
+      ASSERT_LT(gather, graph.nodes.size());
+      EXPECT_GT(first_of(graph,
+                         [](const Node& node) { return std::holds_alternative<Average>(node.op); }),
+                gather);
+      const std::vector<SectionRun> runs = section_runs(graph, graph.nodes[gather]);
+      ASSERT_EQ(runs.size(), precision == Precision::fp16 ? 2U : 1U);
+      EXPECT_EQ(runs[0].ends.back(), idx(section_elements(graph)));
+      const std::size_t rank = idx(options.update.replica.rank);
+      std::int64_t own = 0;
+      for (std::size_t n = 0; n < gather; ++n)
+        if (std::holds_alternative<UpdateAll>(graph.nodes[n].op)) {
+          const Node& node = graph.nodes[n];
+          const OwnPart part =
+              own_part(graph, update_run(graph, node, section_elements(graph, node)));
+          if (part.elements > 0) {
+            EXPECT_EQ(part.moments, own);  // one part after the other
+          }
+          own += part.elements;
+        }
+      EXPECT_EQ(own, static_cast<std::int64_t>(runs[0].ends[rank] -
+                                               (rank == 0 ? 0 : runs[0].ends[rank - 1])));
+      updated += own;
+      moment_bytes += Store(backend, graph).section_bytes(Store::Section::moment2);
+      if (rank == 2) {
+        EXPECT_EQ(updated, section_elements(graph));
+        EXPECT_EQ(moment_bytes, idx(section_elements(graph)) * sizeof(float));
+      }
+    }
+  }
+}
+
+TEST(SynchronizeNorms, CountsTheRowsOfAllRanks) {
+  StepOptions options = job_of(4, 0);
+  options.sync_norms = true;
+  std::size_t norms = 0;
+  for (const Node& node : step_of("resnet9", options).nodes) {
+    if (const auto* norm = std::get_if<BatchNorm>(&node.op)) {
+      EXPECT_EQ(norm->ranks, 4);
+    }
+    if (const auto* grad = std::get_if<BatchNormGrad>(&node.op)) {
+      EXPECT_EQ(grad->norm.ranks, 4);
+    }
+    norms += std::holds_alternative<BatchNormGrad>(node.op) ? 1 : 0;
+  }
+  EXPECT_EQ(norms, 8U);
+}
+
 TEST(ReduceGradients, RunBesideWhatFollowsUntilTheirFirstReader) {
   const Graph graph = step_of("cifar10cnn", job_of(2, 1));
   const Lanes lanes = with_exchange_lane(two_lanes(graph), graph);

@@ -51,9 +51,17 @@ void Program::allocate() {
   }
 }
 
+namespace {
+
+bool is_exchange(const AnyOp& op) {
+  return std::holds_alternative<AllReduce>(op) || std::holds_alternative<AllGather>(op);
+}
+
+}  // namespace
+
 bool Program::runs(std::size_t call) const {
   const AnyOp& op = graph_.nodes[idx(calls_[call].node)].op;
-  return (measures_ || !is_measure(op)) && !(accumulates_ && std::holds_alternative<AllReduce>(op));
+  return (measures_ || !is_measure(op)) && !(accumulates_ && is_exchange(op));
 }
 
 void Program::enqueue(std::size_t index) {

@@ -49,8 +49,8 @@ class Program {
   // enqueue() does nothing for such a call.
   void measure(bool measures) { measures_ = measures; }
   bool measures() const { return measures_; }
-  // Whether the next steps only accumulate gradients: they are left out of the sums over ranks. At
-  // first they do not.
+  // Whether the next steps only accumulate gradients: they leave out the exchanges between ranks.
+  // At first they do not.
   void accumulate(bool accumulates) { accumulates_ = accumulates; }
   bool accumulates() const { return accumulates_; }
   bool runs(std::size_t call) const;

@@ -53,7 +53,9 @@ void for_each_kept(const Graph& graph, Visit visit) {
 std::size_t persistent_bytes(const Graph& graph) {
   std::size_t bytes = 0;
   for_each_kept(graph, [&](const Value& value) {
-    bytes += (value.layout.bytes + section_alignment - 1) / section_alignment * section_alignment;
+    const std::size_t ranks = value.role == Role::moment ? idx(graph.shards.ranks) : 1;
+    bytes += (value.layout.bytes / ranks + section_alignment - 1) / section_alignment *
+             section_alignment;
   });
   return bytes;
 }

@@ -150,23 +150,63 @@ std::int64_t section_elements(const Graph& graph, const Node& update_all,
   return static_cast<std::int64_t>(bytes / element_bytes);
 }
 
+namespace {
+
+// Where the share of each rank ends in a section, in elements.
+std::vector<std::int64_t> share_ends(const Graph& graph) {
+  const std::int64_t elements = section_elements(graph);
+  const std::int64_t chunks = (elements + shard_elements - 1) / shard_elements;
+  std::vector<std::int64_t> ends;
+  for (std::int64_t r = 1; r <= graph.shards.ranks; ++r)
+    ends.push_back(std::min(elements, chunks * r / graph.shards.ranks * shard_elements));
+  return ends;
+}
+
+}  // namespace
+
 std::vector<SectionRun> section_runs(const Graph& graph, const Node& node) {
   const std::vector<std::size_t> order = graph.section_order();
   std::vector<std::size_t> place(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  const Sections all = sections(graph);
   std::vector<SectionRun> runs;
   std::size_t next = order.size();  // the place that would continue the last run
   for (std::size_t i = 0; i < node.in.size(); ++i) {
     const auto p = idx(graph.value(node.in[i]).parameter);
-    if (place[p] != next) runs.push_back({i, 0});
+    if (place[p] != next)
+      runs.push_back({i, static_cast<std::int64_t>(all.offsets[p] / sizeof(float)), 0, {}});
     runs.back().elements += static_cast<std::int64_t>(section_bytes_of(graph, p) / sizeof(float));
     next = place[p] + 1;
   }
+  for (SectionRun& run : runs)
+    for (const std::int64_t end : share_ends(graph))
+      run.ends.push_back(idx(std::clamp<std::int64_t>(end - run.begin, 0, run.elements)));
   return runs;
+}
+
+OwnPart own_part(const Graph& graph, const SectionRun& run) {
+  if (graph.shards.ranks < 2) return {.begin = 0, .elements = run.elements, .moments = 0};
+  const std::vector<std::int64_t> ends = share_ends(graph);
+  const auto rank = idx(graph.shards.rank);
+  const std::int64_t share = rank == 0 ? 0 : ends[rank - 1];
+  const std::int64_t begin = std::clamp<std::int64_t>(share - run.begin, 0, run.elements);
+  const std::int64_t end = std::clamp<std::int64_t>(ends[rank] - run.begin, 0, run.elements);
+  return {.begin = begin,
+          .elements = end - begin,
+          .moments = end > begin ? run.begin + begin - share : 0};
+}
+
+SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements) {
+  const auto p = idx(graph.value(update.in[0]).parameter);
+  return {0, static_cast<std::int64_t>(sections(graph).offsets[p] / sizeof(float)), elements, {}};
 }
 
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
     : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
+  if (graph.shards.ranks > 1) {
+    for (const std::int64_t end : share_ends(graph)) shard_ends_.push_back(idx(end));
+    rank_ = idx(graph.shards.rank);
+  }
   add_part(Section::parameter, graph, &Parameter::value);
   add_part(Section::gradient, graph, &Parameter::gradient);
   add_moments(graph);
@@ -199,7 +239,7 @@ void Store::add_moments(const Graph& graph) {
     Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
     for (const Parameter& parameter : parameters_)
       moments.values.push_back(graph.value(parameter.moments[idx(m)]));
-    place(moments);
+    place(moments, shard_ends_.empty() ? sections_.bytes : share().elements * sizeof(float));
   }
 }
 
@@ -214,11 +254,14 @@ void Store::add_buffers(const Graph& graph) {
 }
 
 void Store::place(Part& added) {
+  place(added, sections_.bytes);
+}
+
+void Store::place(Part& added, std::size_t bytes) {
   const std::size_t parameter_bytes = part(Section::parameter).values[0].layout.bytes;
   added.shrink = std::max<std::size_t>(1, parameter_bytes / added.values[0].layout.bytes);
   added.begin = bytes_;
-  bytes_ += (sections_.bytes / added.shrink + section_alignment - 1) / section_alignment *
-            section_alignment;
+  bytes_ += (bytes / added.shrink + section_alignment - 1) / section_alignment * section_alignment;
 }
 
 std::int64_t Store::parameter_count() const {
@@ -233,7 +276,8 @@ std::size_t Store::bytes() const {
 
 std::size_t Store::section_bytes(Section section) const {
   const Part& p = part(section);
-  return p.values.empty() ? 0 : sections_.bytes / p.shrink;
+  if (p.values.empty()) return 0;
+  return is_shared_out(section) ? share().elements * sizeof(float) : sections_.bytes / p.shrink;
 }
 
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
@@ -242,7 +286,60 @@ std::byte* Store::section_address(std::size_t parameter, Section section) const 
     fail<Error>("this store has no {}", section == Section::copy
                                             ? "copies: its step computes with the parameters"
                                             : "gradients and moments: it does not train");
-  return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
+  if (!is_shared_out(section))
+    return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
+  std::byte* all = all_moments_[section == Section::moment1 ? 0 : 1].get();
+  if (!all) fail<Error>("this rank has only its share of the optimiser's moments");
+  return all + sections_.offsets[parameter];
+}
+
+bool Store::is_shared_out(Section section) const {
+  return !shard_ends_.empty() && (section == Section::moment1 || section == Section::moment2);
+}
+
+Store::Share Store::share() const {
+  const std::size_t begin = rank_ == 0 ? 0 : shard_ends_[rank_ - 1];
+  return {begin, shard_ends_[rank_] - begin};
+}
+
+// Bytes as they are stored.
+Value Store::raw(std::size_t bytes) const {
+  Value value = state_value_;
+  value.type.shape = {static_cast<std::int64_t>(bytes)};
+  value.layout.bytes = bytes;
+  return value;
+}
+
+void Store::begin_moments() {
+  for (int m = 0; m < moments_; ++m)
+    if (!all_moments_[idx(m)]) all_moments_[idx(m)] = backend_->allocate_host(sections_.bytes);
+}
+
+void Store::gather_moments(Communicator& communicator) {
+  if (shard_ends_.empty() || moments_ == 0) return;
+  std::vector<std::byte> bytes(sections_.bytes);
+  const std::size_t begin = share().begin * sizeof(float);
+  const std::size_t own = share().elements * sizeof(float);
+  std::vector<std::size_t> ends;
+  for (const std::size_t end : shard_ends_) ends.push_back(end * sizeof(float));
+  begin_moments();
+  for (int m = 0; m < moments_; ++m) {
+    const Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    backend_->read(raw(own), memory_.get() + moments.begin, std::span(bytes).subspan(begin, own));
+    communicator.all_gather(bytes, ends);
+    backend_->write(raw(bytes.size()), all_moments_[idx(m)].get(), bytes);
+  }
+}
+
+void Store::keep_own_moments() {
+  for (std::size_t m = 0; m < all_moments_.size(); ++m) {
+    if (!all_moments_[m]) continue;
+    std::vector<std::byte> bytes(share().elements * sizeof(float));
+    const Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    backend_->read(raw(bytes.size()), all_moments_[m].get() + share().begin * sizeof(float), bytes);
+    backend_->write(raw(bytes.size()), memory_.get() + moments.begin, bytes);
+    all_moments_[m] = nullptr;
+  }
 }
 
 void* Store::address(const Value& value) const {
@@ -257,8 +354,11 @@ void* Store::address(const Value& value) const {
     case Role::accumulator: return section_address(p, Section::accumulator);
     case Role::average: return section_address(p, Section::average);
     case Role::buffer: return memory_.get() + buffer_offsets_[p];
-    case Role::moment:
-      return section_address(p, value.moment == 0 ? Section::moment1 : Section::moment2);
+    case Role::moment: {
+      const Section section = value.moment == 0 ? Section::moment1 : Section::moment2;
+      return is_shared_out(section) ? memory_.get() + part(section).begin
+                                    : section_address(p, section);
+    }
     default: fail<Error>("{} does not persist", value.name);
   }
 }
@@ -372,6 +472,7 @@ void Store::write(std::size_t parameter, std::span<const float> torch, Section s
                      [&](std::size_t e, std::size_t t) { reordered[e] = torch[t]; });
   }
   const std::span<const float> plain = reordered.empty() ? torch : reordered;
+  if (is_shared_out(section)) begin_moments();
   write_plain(parameter, plain, section);
   if (section == Section::parameter && !part(Section::copy).values.empty())
     write_plain(parameter, plain, Section::copy);

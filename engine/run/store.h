@@ -33,11 +33,28 @@ std::int64_t section_elements(const Graph& graph, const Node& update_all,
 
 // Elements that follow each other in a section, padding between parameters included.
 struct SectionRun {
-  std::size_t input = 0;  // of the node: it begins there
+  std::size_t input = 0;   // of the node: it begins there
+  std::int64_t begin = 0;  // in the section
   std::int64_t elements = 0;
+  std::vector<std::size_t> ends = {};  // in the run: where the share of each rank ends, see below
 };
-// The runs of a node whose inputs are values of one section, in the section's order.
+// The runs of a node whose inputs are values of a section, in the section's order; of several
+// sections one after the other.
 std::vector<SectionRun> section_runs(const Graph& graph, const Node& node);
+
+// Where the optimiser's state is shared out among ranks (Graph::shards), each has a share of the
+// elements of every section. Shares end where the chunks do that the CPU backend adds squares in,
+// so that a norm has the same bits in any number of ranks.
+constexpr std::int64_t shard_elements = 16384;
+// What this rank updates of a run; all of it without shards. `moments` counts from the address of
+// the moments on, which is that of the rank's share.
+struct OwnPart {
+  std::int64_t begin = 0, elements = 0;  // in the run
+  std::int64_t moments = 0;
+};
+OwnPart own_part(const Graph& graph, const SectionRun& run);
+// The run of an Update or an UpdateAll of this many elements.
+SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements);
 
 class Store {
  public:
@@ -80,6 +97,12 @@ class Store {
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);
 
+  // Where ranks share the moments out, read() and write() reach all of them only in a copy.
+  // gather_moments() makes it, with the moments of all ranks; write() of a moment begins an empty
+  // one. keep_own_moments() takes this rank's share from it and drops it.
+  void gather_moments(Communicator& communicator);
+  void keep_own_moments();
+
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const Shape& buffer_shape(std::size_t buffer) const { return buffer_values_[buffer].type.shape; }
   std::vector<float> read_buffer(std::size_t buffer) const;
@@ -109,7 +132,15 @@ class Store {
   void add_buffers(const Graph& graph);
   void require_buffers(const Graph& graph) const;
   void place(Part& part);
+  void place(Part& part, std::size_t bytes);
   std::byte* section_address(std::size_t parameter, Section section) const;
+  struct Share {
+    std::size_t begin = 0, elements = 0;  // of the sections
+  };
+  Share share() const;
+  bool is_shared_out(Section section) const;
+  void begin_moments();
+  Value raw(std::size_t bytes) const;
   void write_plain(std::size_t parameter, std::span<const float> plain, Section section);
 
   std::shared_ptr<const Backend> backend_;
@@ -122,6 +153,9 @@ class Store {
   Sections sections_;
   std::size_t bytes_ = 0;
   int moments_ = 0;
+  std::vector<std::size_t> shard_ends_;  // of the ranks, in elements; empty: not shared out
+  std::size_t rank_ = 0;
+  std::array<std::shared_ptr<std::byte>, 2> all_moments_;  // the copy; null without one
   std::shared_ptr<std::byte> memory_;
   std::shared_ptr<std::byte> state_;
   std::shared_ptr<std::byte> reports_;

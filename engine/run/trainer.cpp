@@ -86,6 +86,7 @@ void Trainer::begin(const Progress& progress) {
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
   flights_.clear();
+  parts_.step.store().keep_own_moments();
   const StepState state = parts_.step.store().step_state();
   first_step_ = state.step - static_cast<std::int64_t>(progress.step);
   begun_ = state.update != 0 ? 0 : static_cast<std::uint64_t>(state.micro_step) + 1;
@@ -311,7 +312,9 @@ void Trainer::save(const Progress& progress) {
   const record::Span span(checkpoint_name);
   const record::Phase phase(checkpoint_name, progress.step);
   collect_sums();
+  if (parts_.communicator) parts_.step.store().gather_moments(*parts_.communicator);
   const std::filesystem::path path = parts_.save(progress);
+  parts_.step.store().keep_own_moments();
   for (TrainObserver* observer : parts_.observers) observer->on_checkpoint(path);
 }
 

@@ -17,7 +17,8 @@ namespace {
 // What nccl.h declares, as far as it is used: the toolkit does not have that header. Its binary
 // interface is the same in all of NCCL 2; ncclAvg came with 2.10.
 constexpr int success = 0, in_progress = 7;
-constexpr int average = 4;  // ncclAvg
+constexpr int average = 4;     // ncclAvg
+constexpr int type_bytes = 1;  // ncclUint8
 constexpr int type_f16 = 6, type_f32 = 7, type_bf16 = 9;
 constexpr int oldest_version = 21000;
 
@@ -62,6 +63,9 @@ struct Nccl::Library {
   int (*get_unique_id)(UniqueId*) = nullptr;
   int (*init_rank)(void**, int, UniqueId, int) = nullptr;
   int (*all_reduce)(const void*, void*, std::size_t, int, int, void*, cudaStream_t) = nullptr;
+  int (*reduce)(const void*, void*, std::size_t, int, int, int, void*, cudaStream_t) = nullptr;
+  int (*broadcast)(const void*, void*, std::size_t, int, int, void*, cudaStream_t) = nullptr;
+  int (*all_gather)(const void*, void*, std::size_t, int, void*, cudaStream_t) = nullptr;
   int (*group_start)() = nullptr;
   int (*group_end)() = nullptr;
   int (*get_async_error)(void*, int*) = nullptr;
@@ -105,6 +109,9 @@ Nccl::Library::Library() {
   load(get_unique_id, "ncclGetUniqueId");
   load(init_rank, "ncclCommInitRank");
   load(all_reduce, "ncclAllReduce");
+  load(reduce, "ncclReduce");
+  load(broadcast, "ncclBroadcast");
+  load(all_gather, "ncclAllGather");
   load(group_start, "ncclGroupStart");
   load(group_end, "ncclGroupEnd");
   load(get_async_error, "ncclCommGetAsyncError");
@@ -138,15 +145,37 @@ std::string Nccl::version() const {
                      library_.version % 100);
 }
 
-void Nccl::mean(std::span<const Piece> pieces, DType dtype, cudaStream_t stream) const {
+template <class Call>
+void Nccl::group(std::span<const Piece> pieces, const char* name, Call call) const {
   require_sound();
   library_.check(library_.group_start(), "ncclGroupStart");
-  for (const Piece& piece : pieces)
-    library_.check(
-        library_.all_reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
-                            nccl_type(dtype), average, comm_, stream),
-        "ncclAllReduce");
+  for (const Piece& piece : pieces) library_.check(call(piece), name);
   library_.check(library_.group_end(), "ncclGroupEnd");
+}
+
+void Nccl::mean(std::span<const Piece> pieces, bool to_owners, cudaStream_t stream) const {
+  if (to_owners)
+    return group(pieces, "ncclReduce", [&](const Piece& piece) {
+      return library_.reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
+                             nccl_type(piece.dtype), average, piece.owner, comm_, stream);
+    });
+  group(pieces, "ncclAllReduce", [&](const Piece& piece) {
+    return library_.all_reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
+                               nccl_type(piece.dtype), average, comm_, stream);
+  });
+}
+
+void Nccl::share(std::span<const Piece> pieces, cudaStream_t stream) const {
+  group(pieces, "ncclBroadcast", [&](const Piece& piece) {
+    return library_.broadcast(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
+                              nccl_type(piece.dtype), piece.owner, comm_, stream);
+  });
+}
+
+void Nccl::all_gather(void* all, std::size_t bytes, cudaStream_t stream) const {
+  require_sound();
+  const auto* own = static_cast<std::byte*>(all) + bytes * static_cast<std::size_t>(rank());
+  library_.check(library_.all_gather(own, all, bytes, type_bytes, comm_, stream), "ncclAllGather");
 }
 
 void Nccl::require_sound() const {

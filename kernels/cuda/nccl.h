@@ -27,15 +27,22 @@ class Nccl {
   Nccl& operator=(const Nccl&) = delete;
 
   int ranks() const { return communicator_->world().size; }
+  int rank() const { return communicator_->world().rank; }
   std::string version() const;  // "NCCL 2.28.9"
 
   struct Piece {
     void* data = nullptr;
     std::int64_t elements = 0;
+    DType dtype = DType::f32;  // f32, f16 or bf16
+    int owner = 0;             // the rank that updates it, where ranks share that out
   };
-  // Enqueues: the elements of all pieces become their means over the ranks, in f32, f16 or bf16.
-  // Captured like any other work of the stream; all ranks must enqueue the same.
-  void mean(std::span<const Piece> pieces, DType dtype, cudaStream_t stream) const;
+  // These enqueue, captured like any other work of the stream; all ranks must enqueue the same.
+  // The elements of all pieces become their means over the ranks, or only those of the owner's.
+  void mean(std::span<const Piece> pieces, bool to_owners, cudaStream_t stream) const;
+  // Every rank gets each piece of its owner.
+  void share(std::span<const Piece> pieces, cudaStream_t stream) const;
+  // `all` has a part of `bytes` for each rank, in order: each gives its own.
+  void all_gather(void* all, std::size_t bytes, cudaStream_t stream) const;
 
   // Waits until done() is true, which says whether the device has finished some work. Throws
   // RankError when another rank failed or the job's timeout passed; the device then waits for other
@@ -46,6 +53,8 @@ class Nccl {
   struct Library;
 
   void require_sound() const;
+  template <class Call>
+  void group(std::span<const Piece> pieces, const char* name, Call call) const;
   void give_up(const std::string& why);
 
   std::shared_ptr<Communicator> communicator_;

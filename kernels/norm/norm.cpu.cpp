@@ -2,11 +2,15 @@
 // and once for y; inference reads it once. The adjoint reads its operands once for the sums over
 // rows and once for d_x; the first pass writes the shortcut's gradient, and the second reads that
 // instead of d_y and y. Figures per layer: bench/RECORDS.md.
+//
+// Over several ranks each exchanges two doubles a channel between the two passes, which all combine
+// in the order of the ranks: all have the same bits.
 
 #include <array>
 #include <bit>
 #include <cmath>
 
+#include "engine/dist/communicator.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 #include "kernels/norm/norm_rows.h"
@@ -69,6 +73,42 @@ void repeat(float* columns, std::int64_t channels, std::int64_t width) {
     std::copy_n(columns, channels, columns + at);
 }
 
+// Two doubles a channel of each rank, in order: this rank's are exchanged for those of all.
+class OfRanks {
+ public:
+  OfRanks(std::shared_ptr<Communicator> communicator, std::int64_t ranks, std::int64_t channels)
+      : communicator_(std::move(communicator)), ranks_(ranks), channels_(channels) {}
+  std::int64_t ranks() const { return ranks_; }
+  std::size_t bytes() const {
+    return ranks_ > 1 ? idx(ranks_ * 2 * channels_) * sizeof(double) : 0;
+  }
+  void set(double* memory, std::int64_t channel, double first, double second) const {
+    double* own = memory + 2 * channels_ * communicator_->world().rank;
+    own[channel] = first;
+    own[channels_ + channel] = second;
+  }
+  void exchange(double* memory) const {
+    communicator_->all_gather(
+        std::as_writable_bytes(std::span(memory, idx(ranks_ * 2 * channels_))));
+  }
+  // Calls visit(first, second) for each rank.
+  template <class Visit>
+  void for_each(const double* memory, std::int64_t channel, Visit visit) const {
+    for (std::int64_t r = 0; r < ranks_; ++r)
+      visit(memory[2 * r * channels_ + channel], memory[(2 * r + 1) * channels_ + channel]);
+  }
+  // A listing binds a norm without a job.
+  void require_job() const {
+    const int ranks = communicator_ ? communicator_->world().size : 1;
+    if (ranks_ > 1 && ranks != ranks_)
+      fail<Error>("batch norms were compiled for {} ranks, and the job has {}", ranks_, ranks);
+  }
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  std::int64_t ranks_, channels_;
+};
+
 // The partial sums of one chunk and one channel: deviations from `shift` and their squares.
 struct ChannelSums {
   double rows, shift, sum, squares;
@@ -79,16 +119,20 @@ struct Norm {
   BatchNorm op;
   NormRows rows;
   NormWorkspace workspace;
+  OfRanks of_ranks;
 
-  // Training: the sums of each chunk, then the statistics of some channels from all chunks.
+  // Training: the sums of each chunk, then the statistics of some channels from all chunks, over
+  // several ranks of all channels together.
   void sum_chunk(const Buffers& b, const NormRows::Chunk& chunk) const;
   void finish(const Buffers& b, std::int64_t begin, std::int64_t end) const;
+  void join_ranks(const Buffers& b) const;
   // Inference: parameters from the running statistics.
   void use_running_statistics(const Buffers& b) const;
 
   template <class Visit>
   void for_each_sum(const Buffers& b, std::int64_t begin, std::int64_t end, Visit visit) const;
   void set(const Buffers& b, std::int64_t c, double mean, double inv_std) const;
+  void settle(const Buffers& b, std::int64_t c, double mean, double variance) const;
 };
 
 // Stores mean, scale and shift of channel c. The shift corrects the rounding of the mean.
@@ -154,19 +198,44 @@ void Norm<T>::finish(const Buffers& b, std::int64_t begin, std::int64_t end) con
     const double within = std::max(0.0, chunk.squares - chunk.sum * chunk.sum / chunk.rows);
     variances[i] += within / total_rows + chunk.rows * delta * delta / total_rows;
   });
+  for (std::int64_t c = begin; c < end; ++c) {
+    const double mean = means[idx(c - begin)], variance = variances[idx(c - begin)];
+    if (of_ranks.ranks() > 1)
+      of_ranks.set(workspace.doubles_of(b.workspace), c, mean, variance);
+    else
+      settle(b, c, mean, variance);
+  }
+}
+
+// All ranks have as many rows.
+template <class T>
+void Norm<T>::join_ranks(const Buffers& b) const {
+  double* memory = workspace.doubles_of(b.workspace);
+  of_ranks.exchange(memory);
+  const double share = 1 / static_cast<double>(of_ranks.ranks());
+  for (std::int64_t c = 0; c < rows.channels; ++c) {
+    double mean = 0, variance = 0;
+    of_ranks.for_each(memory, c, [&](double one, double) { mean += share * one; });
+    of_ranks.for_each(memory, c, [&](double one, double within) {
+      variance += share * (within + (one - mean) * (one - mean));
+    });
+    settle(b, c, mean, variance);
+  }
+}
+
+template <class T>
+void Norm<T>::settle(const Buffers& b, std::int64_t c, double mean, double variance) const {
   const auto update = [&](float& running, double statistic) {
     const auto old = static_cast<double>(running);
     running = static_cast<float>(old + op.momentum * (statistic - old));
   };
-  for (std::int64_t c = begin; c < end; ++c) {
-    const double mean = means[idx(c - begin)], variance = variances[idx(c - begin)];
-    const double inv_std = 1 / std::sqrt(variance + op.epsilon);
-    set(b, c, mean, inv_std);
-    as<float>(b.out[1])[c] = static_cast<float>(mean);
-    as<float>(b.out[2])[c] = static_cast<float>(inv_std);
-    update(as<float>(b.in[3])[c], mean);
-    update(as<float>(b.in[4])[c], variance * total_rows / (total_rows - 1));
-  }
+  const auto total = static_cast<double>(rows.rows * of_ranks.ranks());
+  const double inv_std = 1 / std::sqrt(variance + op.epsilon);
+  set(b, c, mean, inv_std);
+  as<float>(b.out[1])[c] = static_cast<float>(mean);
+  as<float>(b.out[2])[c] = static_cast<float>(inv_std);
+  update(as<float>(b.in[3])[c], mean);
+  update(as<float>(b.in[4])[c], variance * total / (total - 1));
 }
 
 template <class T>
@@ -185,11 +254,13 @@ void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
   if (norm.op.training) {
+    norm.of_ranks.require_job();
 #pragma omp parallel for schedule(static) if (large)
     for (std::int64_t k = 0; k < rows.chunks; ++k) norm.sum_chunk(b, rows.chunk(k));
 #pragma omp parallel for schedule(static) if (large)
     for (std::int64_t c = 0; c < channels; c += panel)
       norm.finish(b, c, std::min(channels, c + panel));
+    if (norm.of_ranks.ranks() > 1) norm.join_ranks(b);
   } else {
     norm.use_running_statistics(b);
   }
@@ -207,12 +278,13 @@ void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
 
 std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
   const NormRows rows(operands.in_shape(0));
+  const OfRanks of_ranks(operands.context.communicator, op.training ? op.ranks : 1, rows.channels);
   return with_stored(operands.in(0).type.dtype, [&]<class T>() {
-    const Norm<T> norm{op, rows, NormWorkspace(rows, op.training ? 3 : 0, 3)};
+    const Norm<T> norm{op, rows, NormWorkspace(rows, op.training ? 3 : 0, 3), of_ranks};
     return host_kernel(
         op.training ? "loops, two passes" : "loops",
         [norm, apply = apply_of<T>(op)](const Buffers& b) { run(norm, apply, b); },
-        norm.workspace.bytes());
+        norm.workspace.bytes() + of_ranks.bytes());
   });
 }
 
@@ -306,10 +378,13 @@ struct NormGrad {
   NormRows rows;
   NormWorkspace workspace;
   Loops<T> loops;
+  OfRanks of_ranks;
 
   void sum_chunk(const Buffers& b, const GradOperands<T>& operands,
                  const NormRows::Chunk& chunk) const;
   void finish(const Buffers& b, std::int64_t begin, std::int64_t end) const;
+  void join_ranks(const Buffers& b) const;
+  void settle(const Buffers& b, std::int64_t c, double sum_g, double sum_gx) const;
 };
 
 template <class T>
@@ -330,8 +405,7 @@ void NormGrad<T>::sum_chunk(const Buffers& b, const GradOperands<T>& operands,
 // in order.
 template <class T>
 void NormGrad<T>::finish(const Buffers& b, std::int64_t begin, std::int64_t end) const {
-  const std::int64_t width = rows.width(), channels = rows.channels;
-  const auto n = static_cast<double>(rows.rows);
+  const std::int64_t width = rows.width();
   std::array<double, NormRows::panel> sum_g{}, sum_gx{};
   for (std::int64_t k = 0; k < rows.chunks; ++k) {
     const float* part = workspace.part_of(b.workspace, k);
@@ -340,18 +414,43 @@ void NormGrad<T>::finish(const Buffers& b, std::int64_t begin, std::int64_t end)
       sum_gx[idx(c - begin)] += static_cast<double>(part[width + c]);
     }
   }
-  float* params = workspace.params_of(b.workspace);
   for (std::int64_t c = begin; c < end; ++c) {
     const auto inv_std = static_cast<double>(as<float>(b.in[4])[c]);
-    const double d_beta = sum_g[idx(c - begin)], d_gamma = sum_gx[idx(c - begin)] * inv_std;
-    const double scale = static_cast<double>(as<float>(b.in[2])[c]) * inv_std;
-    as<T>(b.out[1])[c] = rounded_to<T>(static_cast<float>(d_gamma));
+    const double d_beta = sum_g[idx(c - begin)], product = sum_gx[idx(c - begin)];
+    as<T>(b.out[1])[c] = rounded_to<T>(static_cast<float>(product * inv_std));
     as<T>(b.out[2])[c] = rounded_to<T>(static_cast<float>(d_beta));
-    for (std::int64_t at = c; at < width; at += channels) {
-      params[width + at] = static_cast<float>(scale);
-      params[2 * width + at] = static_cast<float>(-scale * inv_std * d_gamma / n);
-      params[3 * width + at] = static_cast<float>(-scale * d_beta / n);
-    }
+    if (of_ranks.ranks() > 1)
+      of_ranks.set(workspace.doubles_of(b.workspace), c, d_beta, product);
+    else
+      settle(b, c, d_beta, product);
+  }
+}
+
+template <class T>
+void NormGrad<T>::join_ranks(const Buffers& b) const {
+  double* memory = workspace.doubles_of(b.workspace);
+  of_ranks.exchange(memory);
+  for (std::int64_t c = 0; c < rows.channels; ++c) {
+    double sum_g = 0, sum_gx = 0;
+    of_ranks.for_each(memory, c, [&](double g, double gx) {
+      sum_g += g;
+      sum_gx += gx;
+    });
+    settle(b, c, sum_g, sum_gx);
+  }
+}
+
+template <class T>
+void NormGrad<T>::settle(const Buffers& b, std::int64_t c, double sum_g, double sum_gx) const {
+  const std::int64_t width = rows.width();
+  const auto n = static_cast<double>(rows.rows * of_ranks.ranks());
+  const auto inv_std = static_cast<double>(as<float>(b.in[4])[c]);
+  const double scale = static_cast<double>(as<float>(b.in[2])[c]) * inv_std;
+  float* params = workspace.params_of(b.workspace);
+  for (std::int64_t at = c; at < width; at += rows.channels) {
+    params[width + at] = static_cast<float>(scale);
+    params[2 * width + at] = static_cast<float>(-scale * inv_std * (sum_gx * inv_std) / n);
+    params[3 * width + at] = static_cast<float>(-scale * sum_g / n);
   }
 }
 
@@ -370,6 +469,7 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
   const NormRows& rows = grad.rows;
   const std::int64_t channels = rows.channels, width = rows.width(), panel = NormRows::panel;
   const bool large = rows.count() > large_elements;
+  grad.of_ranks.require_job();
   GradOperands<T> operands = grad_operands<T>(grad.op, b);
   float* params = grad.workspace.params_of(b.workspace);
   for (std::int64_t c = 0; c < width; ++c) params[c] = as<float>(b.in[3])[c % channels];
@@ -378,6 +478,7 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t c = 0; c < channels; c += panel)
     grad.finish(b, c, std::min(channels, c + panel));
+  if (grad.of_ranks.ranks() > 1) grad.join_ranks(b);
   if (grad.op.gives_shortcut()) operands.d_y = operands.d_shortcut;
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t k = 0; k < rows.chunks; ++k) {
@@ -391,10 +492,12 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
 
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
   const NormRows rows(operands.in_shape(1));
+  const OfRanks of_ranks(operands.context.communicator, op.norm.ranks, rows.channels);
   return with_stored(operands.in(1).type.dtype, [&]<class T>() {
-    const NormGrad<T> grad{op, rows, NormWorkspace(rows, 2, 4), loops_of<T>(op)};
+    const NormGrad<T> grad{op, rows, NormWorkspace(rows, 2, 4), loops_of<T>(op), of_ranks};
     return host_kernel(
-        "loops, two passes", [grad](const Buffers& b) { run(grad, b); }, grad.workspace.bytes());
+        "loops, two passes", [grad](const Buffers& b) { run(grad, b); },
+        grad.workspace.bytes() + of_ranks.bytes());
   });
 }
 

@@ -12,7 +12,8 @@ NormShape norm_shape(const BatchNorm& op, const Shape& x, const Shape& stored) {
           .real = x.back(),
           .relu = op.relu,
           .epsilon = static_cast<float>(op.epsilon),
-          .momentum = op.momentum};
+          .momentum = op.momentum,
+          .ranks = op.training ? op.ranks : 1};
 }
 
 NormBuffers norm_buffers(const BatchNorm& op, const Buffers& b) {
@@ -42,6 +43,18 @@ NormGradBuffers grad_buffers(const BatchNormGrad& op, const Buffers& b) {
           .d_shortcut = op.gives_shortcut() ? b.out[3] : nullptr};
 }
 
+// Exchanges the sums of a norm over several ranks. A listing binds it without a job.
+void exchange_sums(const Nccl* nccl, const NormShape& shape, DType dtype, void* workspace,
+                   CudaStream& s) {
+  nccl->all_gather(batch_norm_of_ranks(shape, dtype, workspace),
+                   2 * idx(shape.channels) * sizeof(float), s.handle());
+}
+int rank_in(const Nccl* nccl, const NormShape& shape) {
+  if (const int ranks = nccl ? nccl->ranks() : 1; ranks != shape.ranks)
+    fail<Error>("batch norms were compiled for {} ranks, and the job has {}", shape.ranks, ranks);
+  return nccl->rank();
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
@@ -51,6 +64,18 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
     return launch_kernel("batch_norm", [=](const Buffers& b, CudaStream& s) {
       batch_norm_inference(shape, norm_buffers(op, b), dtype, s.handle());
     });
+  if (shape.ranks > 1)
+    return launch_kernel(
+        "batch_norm_statistics + NCCL + batch_norm",
+        [=, nccl = operands.context.nccl,
+         tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                               CudaStream& s) {
+          batch_norm_own_sums(shape, norm_buffers(op, b), dtype, b.workspace, tickets.word(),
+                              rank_in(nccl.get(), shape), s.handle());
+          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
+          batch_norm_rest(shape, norm_buffers(op, b), dtype, b.workspace, s.handle());
+        },
+        batch_norm_workspace(shape, dtype));
   return launch_kernel(
       "batch_norm_statistics + batch_norm",
       [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
@@ -63,6 +88,18 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
   const DType dtype = operands.dtype_out();
   const NormShape shape = norm_shape(op.norm, operands.in_shape(1), operands.stored_in(1));
+  if (shape.ranks > 1)
+    return launch_kernel(
+        "batch_norm_grad_sums + NCCL + batch_norm_grad",
+        [=, nccl = operands.context.nccl,
+         tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                               CudaStream& s) {
+          batch_norm_grad_own_sums(shape, grad_buffers(op, b), dtype, b.workspace, tickets.word(),
+                                   rank_in(nccl.get(), shape), s.handle());
+          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
+          batch_norm_grad_rest(shape, grad_buffers(op, b), dtype, b.workspace, s.handle());
+        },
+        batch_norm_grad_workspace(shape, dtype));
   return launch_kernel(
       "batch_norm_grad_sums + batch_norm_grad",
       [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,

@@ -5,9 +5,8 @@
 //   a
 //               shortcut is one more tensor to read
 //   inference   reads x once
-//   adjoint     with a relu the first pass reads d_y, x and y; the second reads the same and writes
-//               d_x: 0.67 ms for seven tensors. Where the first pass writes the shortcut's gradient
-//               (d_y with the mask applied), the second reads that instead of d_y and y
+//   adjoint     norm_grad.cuda.cu
+// Over several ranks two floats a channel of each are exchanged after the sums: batch_norm_join.
 // These times are computed from the bytes; the kernels have not run on a GPU yet. Measured shares
 // of the peak go to bench/RECORDS.md.
 
@@ -125,15 +124,14 @@ struct Statistics {
 
 // Writes the statistics of one channel; padding channels stay 0. The running statistics accumulate
 // the rounding of every step, so they are updated in double: a few numbers per channel.
-__device__ inline void write_statistics(const Statistics& to, const NormRows& matrix,
-                                        std::size_t channel, float mean, float m2) {
-  const bool real = channel < matrix.real;
-  const auto count = static_cast<float>(matrix.rows);
+__device__ inline void write_statistics(const Statistics& to, unsigned real_channels,
+                                        std::size_t channel, float count, float mean, float m2) {
+  const bool real = channel < real_channels;
   to.mean[channel] = real ? mean : 0;
   to.inv_std[channel] = real ? 1 / sqrtf(m2 / count + to.epsilon) : 0;
   if (!real) return;
   const double old_mean = to.running_mean[channel], old_var = to.running_var[channel];
-  const double var = static_cast<double>(m2) / (static_cast<double>(matrix.rows) - 1);
+  const double var = static_cast<double>(m2) / (static_cast<double>(count) - 1);
   to.running_mean[channel] = static_cast<float>(old_mean + to.momentum * (mean - old_mean));
   to.running_var[channel] = static_cast<float>(old_var + to.momentum * (var - old_var));
 }
@@ -143,7 +141,7 @@ __device__ inline void write_statistics(const Statistics& to, const NormRows& ma
 template <class T>
 __global__ void __launch_bounds__(norm_threads, resident)
     batch_norm_statistics(const T* __restrict__ x, NormRows matrix, NormPartials partials,
-                          Statistics to) {
+                          Statistics to, OfRanks of_ranks) {
   constexpr int width = vector_width<T>;
   Moments<width> moments = own_moments<T, width>(x, matrix);
   merge_column(moments, Place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
@@ -167,9 +165,33 @@ __global__ void __launch_bounds__(norm_threads, resident)
   merge_column(total, last.place);
   if (!last.active || last.place.row > 0) return;
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-    write_statistics(to, matrix, last.channel + i, widen(x[last.channel + i]) + total.mean[i],
-                     total.m2[i]);
+  for (unsigned i = 0; i < 4; ++i) {
+    const std::size_t channel = last.channel + i;
+    const float mean = widen(x[channel]) + total.mean[i];
+    if (of_ranks.memory == nullptr) {
+      write_statistics(to, matrix.real, channel, static_cast<float>(matrix.rows), mean,
+                       total.m2[i]);
+    } else {
+      of_ranks.of(of_ranks.own, 0, channel) = mean;
+      of_ranks.of(of_ranks.own, 1, channel) = total.m2[i];
+    }
+  }
+}
+
+// Merges the moments of all ranks, each of as many rows, a thread per channel.
+__global__ void batch_norm_join(OfRanks of_ranks, NormRows matrix, Statistics to) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= of_ranks.channels) return;
+  double mean = 0, m2 = 0;
+  for (unsigned r = 0; r < of_ranks.ranks; ++r) mean += of_ranks.of(r, 0, channel);
+  mean /= of_ranks.ranks;
+  for (unsigned r = 0; r < of_ranks.ranks; ++r) {
+    const double delta = of_ranks.of(r, 0, channel) - mean;
+    m2 += of_ranks.of(r, 1, channel) + matrix.rows * delta * delta;
+  }
+  write_statistics(to, matrix.real, channel,
+                   static_cast<float>(matrix.rows) * static_cast<float>(of_ranks.ranks),
+                   static_cast<float>(mean), static_cast<float>(m2));
 }
 
 // The channels' numbers in y = (x - mean) * scale + beta: subtracting first keeps precision where
@@ -252,16 +274,6 @@ void launch_trained(const NormRows& matrix, const NormShape& shape, const NormBu
                        stream);
 }
 
-bool is_empty(const NormShape& shape) {
-  return shape.rows == 0 || shape.channels == 0;
-}
-
-// Two floats per channel and row block: see NormPartials.
-std::size_t partial_floats(const NormShape& shape, DType dtype) {
-  return norm_sum_blocks(shape.rows, shape.channels, dtype) * 2 *
-         static_cast<std::size_t>(shape.channels);
-}
-
 }  // namespace
 
 std::size_t batch_norm_tickets(const NormShape& shape, DType dtype) {
@@ -269,23 +281,59 @@ std::size_t batch_norm_tickets(const NormShape& shape, DType dtype) {
   return (static_cast<std::size_t>(shape.channels) + across - 1) / across;
 }
 
+// The blocks' partial sums, the sums of all ranks, and in the adjoint the slopes.
 std::size_t batch_norm_workspace(const NormShape& shape, DType dtype) {
-  return partial_floats(shape, dtype) * sizeof(float);
+  return (partial_floats(shape, dtype) + rank_floats(shape)) * sizeof(float);
 }
 
-void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
-                std::uint32_t* tickets, cudaStream_t stream) {
+float* batch_norm_of_ranks(const NormShape& shape, DType dtype, void* workspace) {
+  return static_cast<float*>(workspace) + partial_floats(shape, dtype);
+}
+
+namespace {
+
+Statistics statistics_to(const NormShape& shape, const NormBuffers& buffers) {
+  return {buffers.mean,        buffers.inv_std, buffers.running_mean,
+          buffers.running_var, shape.epsilon,   shape.momentum};
+}
+
+void launch_statistics(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                       void* workspace, std::uint32_t* tickets, OfRanks of_ranks,
+                       cudaStream_t stream) {
   dispatch("batch_norm", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm", shape);
     const unsigned blocks = norm_sum_blocks(shape.rows, shape.channels, dtype);
     launch("batch_norm_statistics", batch_norm_statistics<T>, norm_launch(matrix, blocks, stream),
            static_cast<const T*>(buffers.x), matrix,
-           NormPartials{static_cast<float*>(workspace), tickets},
-           Statistics{buffers.mean, buffers.inv_std, buffers.running_mean, buffers.running_var,
-                      shape.epsilon, shape.momentum});
-    launch_trained<T>(matrix, shape, buffers, stream);
+           NormPartials{static_cast<float*>(workspace), tickets}, statistics_to(shape, buffers),
+           of_ranks);
   });
+}
+
+}  // namespace
+
+void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
+                std::uint32_t* tickets, cudaStream_t stream) {
+  launch_statistics(shape, buffers, dtype, workspace, tickets, {}, stream);
+  batch_norm_apply(shape, buffers, dtype, stream);
+}
+
+void batch_norm_own_sums(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream) {
+  launch_statistics(shape, buffers, dtype, workspace, tickets,
+                    of_ranks(shape, dtype, workspace, rank), stream);
+}
+
+void batch_norm_rest(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                     void* workspace, cudaStream_t stream) {
+  dispatch("batch_norm", dtype, [&]<class T>() {
+    if (is_empty(shape)) return;
+    launch("batch_norm_join", batch_norm_join, join_launch(shape, stream),
+           of_ranks(shape, dtype, workspace, 0), norm_rows<T>("batch_norm", shape),
+           statistics_to(shape, buffers));
+  });
+  batch_norm_apply(shape, buffers, dtype, stream);
 }
 
 void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,
@@ -304,202 +352,6 @@ void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DT
         norm_rows<T>("batch_norm", shape), buffers,
         {buffers.gamma, buffers.beta, buffers.running_mean, buffers.running_var, shape.epsilon},
         shape.relu, stream);
-  });
-}
-
-// The adjoint.
-
-namespace {
-
-template <class T>
-struct Sources {
-  const T *d_y, *second, *x, *y;
-};
-
-// One vector of each source. gradient() gives g = d_y (+ second), and 0 where y is not above 0.
-template <class T, bool masked, bool two>
-struct Loaded {
-  static constexpr int width = vector_width<T>;
-  Packed<T, width> d_y, second, x, y;
-
-  __device__ void load(const Sources<T>& from, std::size_t place) {
-    d_y = read<width>(from.d_y + place);
-    if constexpr (two) second = read<width>(from.second + place);
-    x = read<width>(from.x + place);
-    if constexpr (masked) y = read<width>(from.y + place);
-  }
-  __device__ void gradient(float (&g)[width]) const {
-    unpack(d_y, g);
-    float other[width];
-    if constexpr (two) {
-      unpack(second, other);
-#pragma unroll
-      for (int i = 0; i < width; ++i) g[i] += other[i];
-    }
-    if constexpr (masked) {
-      unpack(y, other);
-#pragma unroll
-      for (int i = 0; i < width; ++i) g[i] = other[i] > 0 ? g[i] : 0;
-    }
-  }
-};
-
-template <bool masked, bool two>
-inline constexpr unsigned rows_at_once = masked || two ? 2 : 4;  // whose loads are in flight
-constexpr unsigned resident_grad = 2;                            // blocks per multiprocessor
-
-// The coefficients of d_x = scale (g - shift - slope (x - mean)).
-struct Slopes {
-  float *scale, *shift, *slope;  // [channels]
-};
-
-template <class T>
-struct SumsTo {
-  const float *gamma, *mean, *inv_std;
-  T *d_gamma, *d_beta, *d_shortcut;
-  Slopes slopes;
-};
-
-// Writes d_gamma, d_beta and the slopes of one channel: with n rows, shift = sum g / n and slope =
-// inv_std^2 sum g (x - mean) / n.
-template <class T>
-__device__ inline void write_sums(const SumsTo<T>& to, unsigned rows, std::size_t channel,
-                                  float sum, float product) {
-  const float inv_std = to.inv_std[channel], count = static_cast<float>(rows);
-  to.d_beta[channel] = narrow<T>(sum);
-  to.d_gamma[channel] = narrow<T>(product * inv_std);
-  to.slopes.scale[channel] = to.gamma[channel] * inv_std;
-  to.slopes.shift[channel] = sum / count;
-  to.slopes.slope[channel] = product / count * inv_std * inv_std;
-}
-
-// The first pass: sums of g and g (x - mean) over the rows. With a shortcut it also writes
-// d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads.
-template <class T, bool masked, bool two>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
-    batch_norm_grad_sums(Sources<T> from, NormRows matrix, NormPartials partials, SumsTo<T> to) {
-  constexpr int width = vector_width<T>;
-  constexpr unsigned at_once = rows_at_once<masked, two>;
-  const std::size_t own = std::size_t{matrix.column()} * width;
-  float mean[width] = {}, sum[width] = {}, product[width] = {};
-  if (matrix.column() < matrix.columns) load_quads(to.mean + own, mean);
-  Loaded<T, masked, two> loaded[at_once];
-  walk<width, at_once, true>(
-      matrix, [&](unsigned j, std::size_t place) { loaded[j].load(from, place); },
-      [&](unsigned j, std::size_t place) {
-        float g[width], x[width];
-        loaded[j].gradient(g);
-        if (to.d_shortcut != nullptr) {
-          const Packed<T, width> stored = pack<T>(g);
-          write(to.d_shortcut + place, stored);
-          unpack(stored, g);
-        }
-        unpack(loaded[j].x, x);
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-          sum[i] += g[i];
-          product[i] = fmaf(g[i], x[i] - mean[i], product[i]);
-        }
-      });
-  const Place place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y};
-  sum_column(sum, place);
-  sum_column(product, place);
-  if (threadIdx.y == 0 && matrix.column() < matrix.columns) {
-    store_quads(partials.of(matrix, blockIdx.x, 0, own), sum);
-    store_quads(partials.of(matrix, blockIdx.x, 1, own), product);
-  }
-  if (!last_block(partials.tickets + blockIdx.y, gridDim.x)) return;
-
-  const LastPlace last(matrix, width);
-  float sums[4] = {}, products[4] = {};
-  if (last.active) {
-    const std::size_t pitch = 2 * std::size_t{matrix.channels};
-    add_rows<float>(partials.of(matrix, 0, 0, last.channel), pitch, 0, gridDim.x, last.place, sums);
-    add_rows<float>(partials.of(matrix, 0, 1, last.channel), pitch, 0, gridDim.x, last.place,
-                    products);
-  }
-  sum_column(sums, last.place);
-  sum_column(products, last.place);
-  if (!last.active || last.place.row > 0) return;
-#pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-    write_sums(to, matrix.rows, last.channel + i, sums[i], products[i]);
-}
-
-// The second pass: d_x.
-template <class T, bool masked, bool two>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
-    batch_norm_grad_apply(Sources<T> from, T* __restrict__ d_x, NormRows matrix,
-                          const float* __restrict__ means, Slopes slopes) {
-  constexpr int width = vector_width<T>;
-  constexpr unsigned at_once = rows_at_once<masked, two>;
-  float mean[width] = {}, scale[width] = {}, shift[width] = {}, slope[width] = {};
-  if (matrix.column() < matrix.columns) {
-    const std::size_t channel = std::size_t{matrix.column()} * width;
-    load_quads(means + channel, mean);
-    load_quads(slopes.scale + channel, scale);
-    load_quads(slopes.shift + channel, shift);
-    load_quads(slopes.slope + channel, slope);
-  }
-  Loaded<T, masked, two> loaded[at_once];
-  walk<width, at_once, false>(
-      matrix, [&](unsigned j, std::size_t place) { loaded[j].load(from, place); },
-      [&](unsigned j, std::size_t place) {
-        float g[width], x[width];
-        loaded[j].gradient(g);
-        unpack(loaded[j].x, x);
-#pragma unroll
-        for (int i = 0; i < width; ++i)
-          g[i] = scale[i] * fmaf(mean[i] - x[i], slope[i], g[i] - shift[i]);
-        store(d_x + place, g);
-      });
-}
-
-template <class T>
-auto sums_kernel(bool masked, bool two) {
-  if (masked)
-    return two ? batch_norm_grad_sums<T, true, true> : batch_norm_grad_sums<T, true, false>;
-  return two ? batch_norm_grad_sums<T, false, true> : batch_norm_grad_sums<T, false, false>;
-}
-
-template <class T>
-auto apply_kernel(bool masked, bool two) {
-  if (masked)
-    return two ? batch_norm_grad_apply<T, true, true> : batch_norm_grad_apply<T, true, false>;
-  return two ? batch_norm_grad_apply<T, false, true> : batch_norm_grad_apply<T, false, false>;
-}
-
-}  // namespace
-
-// The blocks' partial sums, then the slopes.
-std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype) {
-  return (partial_floats(shape, dtype) + 3 * static_cast<std::size_t>(shape.channels)) *
-         sizeof(float);
-}
-
-void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                     void* workspace, std::uint32_t* tickets, cudaStream_t stream) {
-  dispatch("batch_norm_grad", dtype, [&]<class T>() {
-    if (is_empty(shape)) return;
-    const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
-    auto* memory = static_cast<float*>(workspace);
-    float* coefficients = memory + partial_floats(shape, dtype);
-    const Slopes slopes{coefficients, coefficients + shape.channels,
-                        coefficients + 2 * shape.channels};
-    Sources<T> from{static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.second),
-                    static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.y)};
-    const unsigned blocks = norm_sum_blocks(shape.rows, shape.channels, dtype);
-    launch("batch_norm_grad_sums", sums_kernel<T>(from.y != nullptr, from.second != nullptr),
-           norm_launch(matrix, blocks, stream), from, matrix, NormPartials{memory, tickets},
-           SumsTo<T>{buffers.gamma, buffers.mean, buffers.inv_std, static_cast<T*>(buffers.d_gamma),
-                     static_cast<T*>(buffers.d_beta), static_cast<T*>(buffers.d_shortcut), slopes});
-    if (buffers.d_shortcut != nullptr)
-      from = {static_cast<const T*>(buffers.d_shortcut), nullptr, from.x, nullptr};
-    const bool masked = from.y != nullptr, two = from.second != nullptr;
-    const unsigned at_once = masked || two ? rows_at_once<true, true> : rows_at_once<false, false>;
-    launch("batch_norm_grad", apply_kernel<T>(masked, two),
-           norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident_grad), stream), from,
-           static_cast<T*>(buffers.d_x), matrix, buffers.mean, slopes);
   });
 }
 

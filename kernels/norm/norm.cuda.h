@@ -19,6 +19,7 @@ struct NormShape {
   bool relu = false;
   float epsilon = 1e-5F;
   double momentum = 0.1;
+  std::int64_t ranks = 1;  // whose rows are normalised together
 };
 
 // The number of tickets: words that are 0 before and after each launch, one per column block.
@@ -45,6 +46,15 @@ void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType 
 void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DType dtype,
                           cudaStream_t stream);
 
+// Over several ranks the sums are followed by an exchange of what batch_norm_of_ranks() points to:
+// for each rank, in order, two floats a channel, of which a rank's own are written before. So: own
+// sums, the exchange, then the rest.
+float* batch_norm_of_ranks(const NormShape& shape, DType dtype, void* workspace);
+void batch_norm_own_sums(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream);
+void batch_norm_rest(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                     void* workspace, cudaStream_t stream);
+
 struct NormGradBuffers {
   const void *d_y = nullptr, *second = nullptr;  // d_y is the sum of both; second may be null
   const void *x = nullptr, *y = nullptr;         // y of a norm with a relu, else null
@@ -57,5 +67,12 @@ struct NormGradBuffers {
 std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype);
 void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
                      void* workspace, std::uint32_t* tickets, cudaStream_t stream);
+
+// The same over several ranks, with the exchange between the two.
+void batch_norm_grad_own_sums(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                              void* workspace, std::uint32_t* tickets, int rank,
+                              cudaStream_t stream);
+void batch_norm_grad_rest(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                          void* workspace, cudaStream_t stream);
 
 }  // namespace warpstep::cuda

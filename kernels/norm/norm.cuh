@@ -123,4 +123,40 @@ inline unsigned norm_pass_blocks(const NormRows& matrix, unsigned at_once, unsig
   return blocks > 1 ? blocks : 1;
 }
 
+// Two floats of each channel and rank: of_ranks[rank][2][channels]. Null in a norm of one rank.
+struct OfRanks {
+  float* memory = nullptr;
+  unsigned channels = 0, ranks = 1, own = 0;
+
+  __device__ float& of(unsigned rank, unsigned which, std::size_t channel) const {
+    return memory[(std::size_t{rank} * 2 + which) * channels + channel];
+  }
+};
+
+inline bool is_empty(const NormShape& shape) {
+  return shape.rows == 0 || shape.channels == 0;
+}
+
+// Two floats per channel and row block: see NormPartials.
+inline std::size_t partial_floats(const NormShape& shape, DType dtype) {
+  return norm_sum_blocks(shape.rows, shape.channels, dtype) * 2 *
+         static_cast<std::size_t>(shape.channels);
+}
+
+inline std::size_t rank_floats(const NormShape& shape) {
+  return shape.ranks > 1 ? static_cast<std::size_t>(shape.ranks * 2 * shape.channels) : 0;
+}
+
+inline LaunchShape join_launch(const NormShape& shape, cudaStream_t stream) {
+  constexpr unsigned threads = 128;
+  return {.grid = dim3(blocks_for(static_cast<unsigned>(shape.channels), threads)),
+          .block = dim3(threads),
+          .stream = stream};
+}
+
+inline OfRanks of_ranks(const NormShape& shape, DType dtype, void* workspace, int rank) {
+  return {batch_norm_of_ranks(shape, dtype, workspace), static_cast<unsigned>(shape.channels),
+          static_cast<unsigned>(shape.ranks), static_cast<unsigned>(rank)};
+}
+
 }  // namespace warpstep::cuda

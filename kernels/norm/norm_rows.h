@@ -56,6 +56,9 @@ struct NormWorkspace {
     return static_cast<float*>(workspace) + chunk * part;
   }
   float* params_of(void* workspace) const { return static_cast<float*>(workspace) + chunks * part; }
+  double* doubles_of(void* workspace) const {  // what follows all of it
+    return reinterpret_cast<double*>(params_of(workspace) + params);
+  }
 };
 
 }  // namespace warpstep::cpu

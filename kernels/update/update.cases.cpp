@@ -111,6 +111,15 @@ void add_all_reduce(List& list) {
     c.graph.step_state();  // which the call leaves as it is
     c.graph.record(Phase::update, AllReduce{1}, in, "", Where::current());
   });
+  list.add("all_gather of one rank", [](Case& c) {
+    parameter(c, "fc.weight", {17, 30});
+    parameter(c, "fc.bias", {17});
+    std::vector<Tensor> in;
+    for (const std::size_t p : c.graph.section_order())
+      in.push_back({&c.graph, c.graph.parameters[p].value});
+    c.graph.step_state();
+    c.graph.record(Phase::update, AllGather{1}, in, "", Where::current());
+  });
 }
 
 void add_report_case(List& list) {

@@ -107,15 +107,16 @@ class Rule {
 
 // `gradient` of type G; `copy` may be null.
 template <class G>
-void update(const Optimizer& o, const Buffers& b, Bf16* copy, std::int64_t count) {
+void update(const Optimizer& o, const Buffers& b, Bf16* copies, const OwnPart& part) {
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
   const Rule<G> rule(o, state);
-  float* p = as<float>(b.in[0]);
-  const G* g = as<G>(b.in[1]);
-  float* m = o.moments() > 0 ? as<float>(b.in[3]) : nullptr;
-  float* v = o.moments() > 1 ? as<float>(b.in[4]) : nullptr;
-  for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+  float* p = as<float>(b.in[0]) + part.begin;
+  const G* g = as<G>(b.in[1]) + part.begin;
+  float* m = o.moments() > 0 ? as<float>(b.in[3]) + part.moments : nullptr;
+  float* v = o.moments() > 1 ? as<float>(b.in[4]) + part.moments : nullptr;
+  Bf16* copy = copies ? copies + part.begin : nullptr;
+  for_chunks(part.elements, [&](std::int64_t i, std::int64_t end) {
     const std::int64_t n = end - i;
     rule(p + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr, n);
     if (copy) copy_parameters(p + i, copy + i, n);
@@ -126,8 +127,9 @@ void update(const Optimizer& o, const Buffers& b, Bf16* copy, std::int64_t count
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
   return with_stored(operands.in(1).type.dtype, [&]<class G>() {
-    return host_kernel("loops", [op, count](const Buffers& b) {
-      update<G>(op.optimizer, b, op.copy ? as<Bf16>(b.in[op.operands() - 1]) : nullptr, count);
+    const OwnPart part = own_part(operands.graph, update_run(operands.graph, operands.node, count));
+    return host_kernel("loops", [op, part](const Buffers& b) {
+      update<G>(op.optimizer, b, op.copy ? as<Bf16>(b.in[op.operands() - 1]) : nullptr, part);
     });
   });
 }
@@ -217,16 +219,48 @@ const auto scale = vectorized<scale_loop<G>>();
 
 }  // namespace
 
+namespace {
+
+// The squares of all gradients where each rank has the means of its share alone: the sums of its
+// chunks are exchanged, and all are added in order, as in one process.
+template <class G>
+double squares_of_shares(const G* gradients, const OwnPart& part, std::int64_t most,
+                         double* partial, Communicator& communicator) {
+  const std::int64_t ranks = communicator.world().size;
+  std::fill_n(partial, ranks * most, 0.0);
+  squares(gradients + part.begin, part.elements, partial + most * communicator.world().rank);
+  communicator.all_gather(std::as_writable_bytes(std::span(partial, idx(ranks * most))));
+  double sum = 0;
+  for (std::int64_t c = 0; c < ranks * most; ++c) sum += partial[c];
+  return sum;
+}
+
+// Throws where a kernel was compiled for another number of ranks; a listing binds it without a job.
+void require_ranks(const Communicator* communicator, std::int64_t ranks) {
+  if (const int size = communicator ? communicator->world().size : 1; size != ranks)
+    fail<Error>("the step was compiled for {} ranks, and the job has {}", ranks, size);
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
   const std::int64_t count = section_elements(operands.graph);
+  const std::int64_t ranks = operands.graph.shards.ranks;
+  const OwnPart part = own_part(operands.graph, {0, 0, count, {}});
+  const std::int64_t most = ranks > 1 ? chunks(count) / ranks + 1 : chunks(count);  // of a rank
   return with_stored(operands.in(1).type.dtype, [&]<class G>() {
     return host_kernel(
         "loops",
-        [op, count](const Buffers& b) {
-          const double sum = squares(as<G>(b.in[1]), count, as<double>(b.workspace));
+        [op, count, ranks, part, most,
+         communicator = operands.context.communicator](const Buffers& b) {
+          auto* partial = as<double>(b.workspace);
+          if (ranks > 1) require_ranks(communicator.get(), ranks);
+          const double sum =
+              ranks > 1 ? squares_of_shares(as<G>(b.in[1]), part, most, partial, *communicator)
+                        : squares(as<G>(b.in[1]), count, partial);
           settle_norm(*as<StepState>(b.in[0]), sum, std::isfinite(sum), op.clip_norm);
         },
-        idx(chunks(count)) * sizeof(double));
+        idx(ranks * most) * sizeof(double));
   });
 }
 
@@ -246,23 +280,41 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
   });
 }
 
-// A listing binds it without a communicator.
 std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
   if (op.ranks > 1 && operands.in(0).type.dtype != DType::f32)
     fail<Error>("gradients are summed over ranks in f32, not in {}",
                 name(operands.in(0).type.dtype));
-  const std::shared_ptr<Communicator>& communicator = operands.context.communicator;
-  const int ranks = communicator ? communicator->world().size : 1;
   const auto share = static_cast<float>(1.0 / static_cast<double>(op.ranks));
-  return host_kernel(
-      "ordered exchange", [op, ranks, share, communicator,
-                           runs = section_runs(operands.graph, operands.node)](const Buffers& b) {
-        if (ranks != op.ranks)
-          fail<Error>("the step was compiled for {} ranks, and the job has {}", op.ranks, ranks);
-        if (ranks == 1) return;
-        for (const SectionRun& run : runs)
-          communicator->sum(std::span(as<float>(b.in[run.input]), idx(run.elements)), share);
-      });
+  return host_kernel("ordered exchange",
+                     [op, share, communicator = operands.context.communicator,
+                      runs = section_runs(operands.graph, operands.node)](const Buffers& b) {
+                       require_ranks(communicator.get(), op.ranks);
+                       if (op.ranks == 1) return;
+                       for (const SectionRun& run : runs) {
+                         const std::span values(as<float>(b.in[run.input]), idx(run.elements));
+                         if (op.to_owners)
+                           communicator->sum_own(values, run.ends, share);
+                         else
+                           communicator->sum(values, share);
+                       }
+                     });
+}
+
+std::unique_ptr<Kernel> bind(const AllGather& op, const Operands& operands) {
+  std::vector<SectionRun> runs = section_runs(operands.graph, operands.node);
+  for (SectionRun& run : runs) {  // in bytes
+    const std::size_t bytes = size_bytes(operands.in(static_cast<int>(run.input)).type.dtype);
+    run.elements *= static_cast<std::int64_t>(bytes);
+    for (std::size_t& end : run.ends) end *= bytes;
+  }
+  return host_kernel("exchange", [op, communicator = operands.context.communicator,
+                                  runs = std::move(runs)](const Buffers& b) {
+    require_ranks(communicator.get(), op.ranks);
+    if (op.ranks == 1) return;
+    for (const SectionRun& run : runs)
+      communicator->all_gather(std::span(as<std::byte>(b.in[run.input]), idx(run.elements)),
+                               run.ends);
+  });
 }
 
 std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {

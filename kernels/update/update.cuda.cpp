@@ -8,24 +8,34 @@
 namespace warpstep::cuda {
 namespace {
 
+std::byte* element_at(void* address, std::int64_t element, DType dtype) {
+  return static_cast<std::byte*>(address) + idx(element) * size_bytes(dtype);
+}
+
 // A kernel over `count` elements, padding included. The inputs are those of Update; UpdateAll's
-// parameters are contiguous in each section of the store, so it binds the first parameter's.
+// parameters are contiguous in each section of the store, so it binds the first parameter's. Where
+// ranks share the moments out, over this rank's share of them.
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
-  return launch_kernel(std::string(name(op.optimizer.kind)),
-                       [op, count, rule = update_rule(op.optimizer), dtype = operands.dtype_in(1),
-                        copies = operands.dtype_in(op.copy ? static_cast<int>(op.operands()) - 1
-                                                           : 1)](const Buffers& b, CudaStream& s) {
-                         const int moments = op.optimizer.moments();
-                         update(rule,
-                                {.parameters = as<float>(b.in[0]),
-                                 .gradients = b.in[1],
-                                 .state = as<StepState>(b.in[2]),
-                                 .first = moments > 0 ? as<float>(b.in[3]) : nullptr,
-                                 .second = moments > 1 ? as<float>(b.in[4]) : nullptr,
-                                 .copy = op.copy ? b.in[op.operands() - 1] : nullptr},
-                                count, dtype, copies, s.handle());
-                       });
+  return launch_kernel(
+      std::string(name(op.optimizer.kind)),
+      [op, part = own_part(operands.graph, update_run(operands.graph, operands.node, count)),
+       rule = update_rule(op.optimizer), dtype = operands.dtype_in(1),
+       copies = operands.dtype_in(op.copy ? static_cast<int>(op.operands()) - 1 : 1)](
+          const Buffers& b, CudaStream& s) {
+        const int moments = op.optimizer.moments();
+        const auto at = [&](std::size_t i, DType of) {
+          return element_at(b.in[i], part.begin, of);
+        };
+        update(rule,
+               {.parameters = as<float>(b.in[0]) + part.begin,
+                .gradients = at(1, dtype),
+                .state = as<StepState>(b.in[2]),
+                .first = moments > 0 ? as<float>(b.in[3]) + part.moments : nullptr,
+                .second = moments > 1 ? as<float>(b.in[4]) + part.moments : nullptr,
+                .copy = op.copy ? at(op.operands() - 1, copies) : nullptr},
+               part.elements, dtype, copies, s.handle());
+      });
 }
 
 }  // namespace
@@ -58,36 +68,93 @@ std::unique_ptr<Kernel> bind(const Report&, const Operands&) {
 // The passes around the update. They run over whole sections of the store, padding included: it is
 // zero in all of them and stays zero.
 
+namespace {
+
+GradientBuffers gradient_buffers(const Buffers& b, void* gradients, const Ticket& ticket) {
+  return {.gradients = gradients,
+          .state = as<StepState>(b.in[0]),
+          .workspace = b.workspace,
+          .ticket = ticket.word()};
+}
+
+// The job's NCCL, which a listing binds without. Null for one rank.
+const Nccl* nccl_of(const std::shared_ptr<Nccl>& nccl, std::int64_t ranks) {
+  if (const int size = nccl ? nccl->ranks() : 1; size != ranks)
+    fail<Error>("the step was compiled for {} ranks, and the job has {}", ranks, size);
+  return nccl.get();
+}
+
+// The shares of a run, each with the rank that updates it.
+void add_shares(std::vector<Nccl::Piece>& pieces, const SectionRun& run, void* data, DType dtype) {
+  std::size_t begin = 0;
+  for (std::size_t owner = 0; owner < run.ends.size(); begin = run.ends[owner++])
+    if (const std::size_t end = run.ends[owner]; end > begin)
+      pieces.push_back({static_cast<std::byte*>(data) + begin * size_bytes(dtype),
+                        static_cast<std::int64_t>(end - begin), dtype, static_cast<int>(owner)});
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands) {
   const std::int64_t count = section_elements(operands.graph);
   const DType dtype = operands.dtype_in(1);
+  if (operands.graph.shards.ranks == 1)
+    return launch_kernel(
+        "check_gradients",
+        [op, count, dtype, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+          check_gradients(gradient_buffers(b, b.in[1], ticket), count, dtype, op.clip_norm,
+                          s.handle());
+        },
+        check_gradients_workspace(count, dtype));
+  const int ranks = static_cast<int>(operands.graph.shards.ranks);
+  const OwnPart part = own_part(operands.graph, {0, 0, count, {}});
+  const std::size_t partial = check_gradients_workspace(part.elements, dtype);
   return launch_kernel(
-      "check_gradients",
-      [op, count, dtype, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
-        check_gradients({.gradients = b.in[1],
-                         .state = as<StepState>(b.in[0]),
-                         .workspace = b.workspace,
-                         .ticket = ticket.word()},
-                        count, dtype, op.clip_norm, s.handle());
+      "check_gradients + NCCL",
+      [op, part, dtype, ranks, partial, nccl = operands.context.nccl,
+       ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        const Nccl* all = nccl_of(nccl, ranks);
+        auto* squares = reinterpret_cast<double*>(static_cast<std::byte*>(b.workspace) + partial);
+        void* own = element_at(b.in[1], part.begin, dtype);
+        sum_squares(gradient_buffers(b, own, ticket), part.elements, dtype, squares + all->rank(),
+                    s.handle());
+        all->all_gather(squares, sizeof(double), s.handle());
+        settle_squares(squares, ranks, op.clip_norm, as<StepState>(b.in[0]), s.handle());
       },
-      check_gradients_workspace(count, dtype));
+      partial + idx(ranks) * sizeof(double));
 }
 
-// A listing binds it without a job.
 std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
   const std::shared_ptr<Nccl>& nccl = operands.context.nccl;
   const DType dtype = operands.dtype_in(0);
   return launch_kernel(nccl ? nccl->version() : "NCCL",
                        [op, nccl, dtype, runs = section_runs(operands.graph, operands.node)](
                            const Buffers& b, CudaStream& s) {
-                         if (const int ranks = nccl ? nccl->ranks() : 1; ranks != op.ranks)
-                           fail<Error>("the step was compiled for {} ranks, and the job has {}",
-                                       op.ranks, ranks);
-                         if (!nccl) return;
+                         const Nccl* all = nccl_of(nccl, op.ranks);
+                         if (!all) return;
                          std::vector<Nccl::Piece> pieces;
                          for (const SectionRun& run : runs)
-                           pieces.push_back({b.in[run.input], run.elements});
-                         nccl->mean(pieces, dtype, s.handle());
+                           if (op.to_owners)
+                             add_shares(pieces, run, b.in[run.input], dtype);
+                           else
+                             pieces.push_back({b.in[run.input], run.elements, dtype});
+                         all->mean(pieces, op.to_owners, s.handle());
+                       });
+}
+
+std::unique_ptr<Kernel> bind(const AllGather& op, const Operands& operands) {
+  const std::shared_ptr<Nccl>& nccl = operands.context.nccl;
+  std::vector<std::pair<SectionRun, DType>> runs;
+  for (const SectionRun& run : section_runs(operands.graph, operands.node))
+    runs.emplace_back(run, operands.dtype_in(static_cast<int>(run.input)));
+  return launch_kernel(nccl ? nccl->version() : "NCCL",
+                       [op, nccl, runs](const Buffers& b, CudaStream& s) {
+                         const Nccl* all = nccl_of(nccl, op.ranks);
+                         if (!all) return;
+                         std::vector<Nccl::Piece> pieces;
+                         for (const auto& [run, dtype] : runs)
+                           add_shares(pieces, run, b.in[run.input], dtype);
+                         all->share(pieces, s.handle());
                        });
 }
 

@@ -187,11 +187,13 @@ __device__ inline void settle_norm(double squares, float clip_norm, StepState& s
   if (factor < 1) state.gradient_factor *= static_cast<float>(factor);
 }
 
-// Squares are summed in double: those of f32 and bf16 overflow in float.
+// Squares are summed in double: those of f32 and bf16 overflow in float. With `squares` that is
+// all.
 template <class T>
 __global__ void __launch_bounds__(update_threads)
     check_gradients_kernel(const T* __restrict__ gradients, unsigned vectors, unsigned rest,
-                           float clip_norm, StepState* state, double* sums, std::uint32_t* ticket) {
+                           float clip_norm, StepState* state, double* sums, std::uint32_t* ticket,
+                           double* squares) {
   constexpr int width = vector_width<T>;
   const unsigned first = blockIdx.x * (update_threads * vectors_per_thread) + threadIdx.x;
   Packed<T, width> packed[vectors_per_thread];  // 0, which is finite, after the end
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(update_threads)
     found = found || !std::isfinite(last);
     sum += static_cast<double>(last) * static_cast<double>(last);
   }
-  if (__any_sync(all_lanes, found) && threadIdx.x % warp_lanes == 0)
+  if (squares == nullptr && __any_sync(all_lanes, found) && threadIdx.x % warp_lanes == 0)
     atomicExch(&state->overflow, 1U);
   sum = block_reduce(sum, 0.0, Sum{});
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
@@ -223,7 +225,20 @@ __global__ void __launch_bounds__(update_threads)
   double total = 0;
   for (unsigned b = threadIdx.x; b < gridDim.x; b += update_threads) total += sums[b];
   total = block_reduce(total, 0.0, Sum{});
-  if (threadIdx.x == 0) settle_norm(total, clip_norm, *state);
+  if (threadIdx.x > 0) return;
+  if (squares != nullptr)
+    *squares = total;
+  else
+    settle_norm(total, clip_norm, *state);
+}
+
+// The sum is finite exactly if all gradients are: squares of f32 do not overflow in double.
+__global__ void __launch_bounds__(1)
+    settle_squares_kernel(const double* squares, int ranks, float clip_norm, StepState* state) {
+  double total = 0;
+  for (int r = 0; r < ranks; ++r) total += squares[r];
+  if (!std::isfinite(total)) state->overflow = 1;
+  settle_norm(total, clip_norm, *state);
 }
 
 unsigned vectors_of(std::int64_t count, DType dtype) {
@@ -240,17 +255,36 @@ std::size_t check_gradients_workspace(std::int64_t count, DType dtype) {
   return blocks_of(vectors_of(count, dtype)) * sizeof(double);
 }
 
-void check_gradients(const GradientBuffers& buffers, std::int64_t count, DType dtype,
-                     double clip_norm, cudaStream_t stream) {
+namespace {
+
+void launch_check(const GradientBuffers& buffers, std::int64_t count, DType dtype, double clip_norm,
+                  double* squares, cudaStream_t stream) {
   dispatch("check_gradients", dtype, [&]<class T>() {
-    if (count == 0) return;
     const unsigned vectors = vectors_of(count, dtype);
     launch("check_gradients", check_gradients_kernel<T>,
            {.grid = blocks_of(vectors), .block = update_threads, .stream = stream},
            static_cast<const T*>(buffers.gradients), vectors,
            static_cast<unsigned>(count % vector_width<T>), static_cast<float>(clip_norm),
-           buffers.state, static_cast<double*>(buffers.workspace), buffers.ticket);
+           buffers.state, static_cast<double*>(buffers.workspace), buffers.ticket, squares);
   });
+}
+
+}  // namespace
+
+void check_gradients(const GradientBuffers& buffers, std::int64_t count, DType dtype,
+                     double clip_norm, cudaStream_t stream) {
+  if (count > 0) launch_check(buffers, count, dtype, clip_norm, nullptr, stream);
+}
+
+void sum_squares(const GradientBuffers& buffers, std::int64_t count, DType dtype, double* squares,
+                 cudaStream_t stream) {
+  launch_check(buffers, count, dtype, 0, squares, stream);
+}
+
+void settle_squares(const double* squares, int ranks, double clip_norm, StepState* state,
+                    cudaStream_t stream) {
+  launch("settle_squares", settle_squares_kernel, {.grid = 1, .block = 1, .stream = stream},
+         squares, ranks, static_cast<float>(clip_norm), state);
 }
 
 }  // namespace warpstep::cuda

@@ -31,6 +31,12 @@ struct GradientBuffers {
 std::size_t check_gradients_workspace(std::int64_t count, DType dtype);
 void check_gradients(const GradientBuffers& buffers, std::int64_t count, DType dtype,
                      double clip_norm, cudaStream_t stream);
+// Where each of `ranks` has the gradients of its share alone: `squares` becomes the sum of this
+// rank's, which may be none; after an exchange one thread does the rest from those of all.
+void sum_squares(const GradientBuffers& buffers, std::int64_t count, DType dtype, double* squares,
+                 cudaStream_t stream);
+void settle_squares(const double* squares, int ranks, double clip_norm, StepState* state,
+                    cudaStream_t stream);
 
 // An optimiser's coefficients for the kernel, each rounded to f32 once, at the same place as in the
 // CPU backend.

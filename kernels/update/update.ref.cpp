@@ -140,6 +140,10 @@ std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands&) {
   return host_kernel("nothing", [](const Buffers&) {});
 }
 
+std::unique_ptr<Kernel> bind(const AllGather& op, const Operands& operands) {
+  return bind(AllReduce{op.ranks}, operands);
+}
+
 std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
   std::vector<DType> stored;
   for (const int id : operands.node.in) stored.push_back(operands.graph.value(id).type.dtype);

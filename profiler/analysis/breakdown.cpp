@@ -101,7 +101,8 @@ class Collector {
 }  // namespace
 
 bool is_communication(std::string_view kernel) {
-  return kernel.starts_with("nccl") || kernel.find("all_reduce") != std::string_view::npos;
+  return kernel.starts_with("nccl") || kernel.find("all_reduce") != std::string_view::npos ||
+         kernel.find("all_gather") != std::string_view::npos;
 }
 
 ByCategory by_category(const View& view, const BreakdownOptions& options) {

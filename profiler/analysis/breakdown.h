@@ -75,7 +75,8 @@ using ByCategory = std::array<std::vector<Interval>, categories>;
 
 ByCategory by_category(const View& view, const BreakdownOptions& options);
 
-// Whether a kernel moves data between devices: the names of NCCL's.
+// Whether a kernel or a call moves data between ranks: the names of NCCL's, and of the calls of a
+// step that exchange.
 bool is_communication(std::string_view kernel);
 
 // The steps with the bounds of torch_tb_profiler (event_parser.py): a step lasts until the work

@@ -12,10 +12,10 @@ namespace warpstep::profiler {
 namespace {
 
 // Options that make a step another piece of work.
-constexpr std::array<std::string_view, 14> work_options{
-    "model",      "model_option", "batch",      "precision", "data", "data.fingerprint",
-    "sequence",   "accumulate",   "transforms", "optimizer", "loss", "recompute",
-    "exact_math", "global_batch"};
+constexpr std::array<std::string_view, 16> work_options{
+    "model",      "model_option", "batch",      "precision",      "data", "data.fingerprint",
+    "sequence",   "accumulate",   "transforms", "optimizer",      "loss", "recompute",
+    "exact_math", "global_batch", "sync_bn",    "shard_optimizer"};
 
 std::string share_text(double share) {
   return fmt::format("{:.1f} %", 100 * share);

@@ -112,6 +112,7 @@ struct Place {
   std::uint64_t end_ns = 0;  // of rank 0's clock
   std::uint64_t own_ns = 0;
   Parts parts{};
+  bool from_spans = false;  // only these know their communication
 };
 using Places = std::map<std::uint64_t, Place>;  // by step
 
@@ -125,16 +126,22 @@ Places places(const Session& session, const RankClockMap& map) {
     of[step.step] = {
         map(step.time.end_ns),
         step.time.end_ns - step.time.begin_ns - part(step.parts, Category::communication),
-        step.parts};
+        step.parts, step.from_spans};
   return of;
 }
 
 std::vector<std::uint64_t> common_steps(std::span<const Places> ranks) {
-  std::vector<std::uint64_t> steps;
-  for (const auto& [step, place] : ranks.front())
+  std::vector<std::uint64_t> steps, with_spans;
+  for (const auto& [step, place] : ranks.front()) {
+    if (!std::all_of(ranks.begin(), ranks.end(),
+                     [step = step](const Places& of) { return of.contains(step); }))
+      continue;
+    steps.push_back(step);
     if (std::all_of(ranks.begin(), ranks.end(),
-                    [step = step](const Places& of) { return of.contains(step); }))
-      steps.push_back(step);
+                    [step = step](const Places& of) { return of.at(step).from_spans; }))
+      with_spans.push_back(step);
+  }
+  if (with_spans.size() > 2) steps = std::move(with_spans);
   if (steps.size() < 2)
     fail<DataError>("these sessions have {} step{} in common: they are not of one job",
                     steps.size(), steps.size() == 1 ? "" : "s");
@@ -208,6 +215,85 @@ std::string verdict(const RanksView& view, std::span<const Places> ranks,
       shown_ns(worst->own_ns), name(static_cast<Category>(longest)));
 }
 
+// Communication of a recorded step that kernels or copies hide.
+double hidden_ns(const View& view) {
+  if (view.recorded.size() == 0) return 0;
+  const ByCategory all = by_category(view, {});
+  const auto of = [&](Category category) {
+    return merged(all[static_cast<std::size_t>(category)]);
+  };
+  std::vector<Interval> beside = of(Category::kernel);
+  for (const Category category : {Category::copy, Category::memset})
+    for (const Interval& one : of(category)) beside.push_back(one);
+  const std::vector<Interval> within =
+      intersection(view.recorded.times(), of(Category::communication));
+  return static_cast<double>(total_ns(intersection(within, merged(std::move(beside))))) /
+         static_cast<double>(view.recorded.size());
+}
+
+// Durations by step of what a session records of exchanges, by name.
+using Exchanges = std::map<std::string, std::map<std::uint64_t, double>>;
+
+Exchanges exchanges_of(const Session& session) {
+  const View view(session);
+  Exchanges found;
+  const auto add = [&](const std::string& name, std::uint64_t begin_ns, std::uint64_t end_ns) {
+    if (const int at = view.recorded.at(begin_ns); at >= 0)
+      found[name][session.steps[view.recorded.step(static_cast<std::size_t>(at))].step] +=
+          static_cast<double>(end_ns - begin_ns);
+  };
+  for (const Span& span : session.spans)
+    if (const std::string name(session.name(span.name)); is_communication(name))
+      if (session.computes_on_host()) add(name, span.begin_ns, span.end_ns);
+  for (const Activity& activity : session.activities)
+    if (activity.what == What::kernel && is_communication(session.name(activity.name)))
+      add("NCCL", activity.start_ns, activity.end_ns);
+  return found;
+}
+
+// Of a call, by the name of its spans, what a rank gives: a sum's cost is twice that.
+double bytes_given(const View& view, const std::string& name) {
+  for (const ProgramCall& call : view.program)
+    if (call.title == name || name.ends_with("/" + call.title))
+      return call.op == "all_reduce" ? call.bytes / 2 : call.bytes;
+  return 0;
+}
+
+std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
+  std::vector<Exchanges> ranks;
+  for (const Session& session : sessions) ranks.push_back(exchanges_of(session));
+  const View first(sessions.front());
+  const double n = static_cast<double>(sessions.size());
+  std::vector<ExchangeRow> rows;
+  for (const auto& [name, steps] : ranks.front()) {
+    ExchangeRow row{.name = name, .bytes = bytes_given(first, name)};
+    std::vector<double> shortest;
+    double sum = 0;
+    for (const auto& [step, ns] : steps) {
+      double least = ns, all = 0;
+      std::size_t count = 0;
+      for (const Exchanges& rank : ranks)
+        if (const auto of = rank.find(name); of != rank.end())
+          if (const auto at = of->second.find(step); at != of->second.end()) {
+            least = std::min(least, at->second);
+            all += at->second;
+            ++count;
+          }
+      if (count < ranks.size()) continue;
+      shortest.push_back(least);
+      sum += all / n;
+    }
+    if (shortest.empty()) continue;
+    row.mean_ns = sum / static_cast<double>(shortest.size());
+    row.transfer_ns = median(std::move(shortest));
+    const double times = name.ends_with("all_reduce") ? 2 : 1;
+    if (row.transfer_ns > 0)
+      row.bytes_per_second = times * (n - 1) / n * row.bytes / (1e-9 * row.transfer_ns);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 RankRow row(const Session& session, std::size_t index) {
   return {.rank = static_cast<std::uint32_t>(
               fields::whole(session.stamp, "rank", static_cast<std::int64_t>(index))),
@@ -245,6 +331,7 @@ RanksView rank_view(std::span<const Session> sessions) {
   for (const Session& session : sessions) {
     view.ranks.push_back(row(session, ranks.size()));
     view.ranks.back().clock = clock_map(session, sessions.front());
+    view.ranks.back().hidden_ns = hidden_ns(session);
     ranks.push_back(places(session, view.ranks.back().clock));
   }
   const std::vector<std::uint64_t> steps = common_steps(ranks);
@@ -273,6 +360,7 @@ RanksView rank_view(std::span<const Session> sessions) {
     view.ranks[i].behind_ns = median(std::move(behind[i]));
     for (std::uint64_t& ns : view.ranks[i].mean) ns /= steps.size();
   }
+  view.exchanges = exchange_rows(sessions);
   view.verdict = verdict(view, ranks, steps);
   for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;
   return view;
@@ -294,6 +382,7 @@ Table ranks_table(const RanksView& view) {
     const std::string key(name(static_cast<Category>(c)));
     table.columns.push_back({key + "_ns", key, Unit::ns});
   }
+  table.columns.push_back({"hidden_ns", "hidden comm.", Unit::ns});
   table.columns.push_back({"clock_offset_ns", "clock off by", Unit::ns});
   table.columns.push_back({"clock_error_ns", "within", Unit::ns});
   table.columns.push_back({"clock", "clock from"});
@@ -302,11 +391,30 @@ Table ranks_table(const RanksView& view) {
         std::int64_t{rank.rank}, rank.host,     cell(std::uint64_t{rank.slowest}), rank.own_ns,
         rank.excess_ns,          rank.behind_ns};
     for (const std::uint64_t ns : rank.mean) row.push_back(static_cast<double>(ns));
+    row.push_back(rank.hidden_ns);
     row.push_back(static_cast<double>(rank.clock.offset_ns));
     row.emplace_back();
     if (rank.clock.error_ns) row.back() = static_cast<double>(*rank.clock.error_ns);
     row.push_back(rank.clock.how);
     table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table exchanges_table(const RanksView& view) {
+  Table table{"exchanges",
+              "Exchanges",
+              "Of a step. The transfer is the shortest of all ranks in the same step: the last to "
+              "come waits for none. The bandwidth is what a rank sends meanwhile in a ring.",
+              {{"name", "call"},
+               {"bytes", "of a rank", Unit::bytes},
+               {"mean_ns", "with waits", Unit::ns},
+               {"transfer_ns", "transfer", Unit::ns},
+               {"bytes_per_second", "bandwidth", Unit::per_second_bytes}},
+              {}};
+  for (const ExchangeRow& row : view.exchanges) {
+    table.rows.push_back({row.name, row.bytes, row.mean_ns, row.transfer_ns, row.bytes_per_second});
+    if (row.bytes == 0) table.rows.back()[1] = table.rows.back()[4] = {};
   }
   return table;
 }

@@ -39,12 +39,25 @@ struct RankRow {
   std::uint32_t rank = 0;
   std::string host;
   RankClockMap clock;
-  // Over the steps that all ranks have, but the first:
+  // Over the steps that all ranks have, but the first, and only those with spans where some have:
   double own_ns = 0;        // median of a step without its communication, in which ranks wait
   double excess_ns = 0;     // median of what that is more than the median of the others' same step
   double behind_ns = 0;     // median of the time after the first rank's end of the same step
-  Parts mean{};             // ns of a step by Category
+  Parts mean{};             // ns of a step by Category; `communication` is what nothing hides
+  double hidden_ns = 0;     // of a step: communication beside kernels and copies
   std::size_t slowest = 0;  // steps in which it took the longest
+};
+
+// What the ranks exchange in a step by one call, as the spans of all have it; on a GPU all of
+// NCCL's kernels together.
+struct ExchangeRow {
+  std::string name;    // "bucket0/all_reduce"
+  double bytes = 0;    // of a rank; 0: not known
+  double mean_ns = 0;  // of a rank's step, with the wait for the slowest
+  double transfer_ns =
+      0;  // median over steps of the shortest of all ranks: the last waits for none
+  // What a rank sends meanwhile, in a ring: 2 (n - 1) / n of a sum's bytes, half of that of others.
+  double bytes_per_second = 0;
 };
 
 // A step of the rank that took the longest in it.
@@ -60,7 +73,8 @@ struct Straggle {
 struct RanksView {
   std::vector<RankRow> ranks;       // by rank
   std::vector<Straggle> straggles;  // one per step, in order
-  std::string verdict;              // a sentence or two
+  std::vector<ExchangeRow> exchanges;
+  std::string verdict;  // a sentence or two
 };
 
 // Sessions by rank as the stamp records ("rank", of train --profile-rank), or in the order given
@@ -72,6 +86,7 @@ void sort_by_rank(std::vector<Session>& sessions);
 RanksView rank_view(std::span<const Session> sessions);
 
 Table ranks_table(const RanksView& view);
+Table exchanges_table(const RanksView& view);
 Table straggles_table(const RanksView& view);  // the largest excess first
 
 }  // namespace warpstep::profiler

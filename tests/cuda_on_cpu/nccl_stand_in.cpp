@@ -2,7 +2,7 @@
 // machine, through POSIX shared memory, added in the order of the ranks. All work is put on streams
 // by the runtime alone (copy, host function, copy), so that it is captured as NCCL's is.
 //
-// Faults to plant, by environment: NCCL_STAND_IN_FAIL=RANK:CALL:RESULT, the CALL-th ncclAllReduce
+// Faults to plant, by environment: NCCL_STAND_IN_FAIL=RANK:CALL:RESULT, the CALL-th collective call
 // of that rank (from 1) returns RESULT; NCCL_STAND_IN_ASYNC=RANK:RUN:RESULT, its RUN-th exchange on
 // the device does not happen and ncclCommGetAsyncError reports RESULT. A rank whose peer has died
 // or given up reports ncclRemoteError.
@@ -28,7 +28,8 @@
 namespace {
 
 enum Result { success = 0, system_error = 2, invalid_argument = 4, remote_error = 6 };
-enum Type { f16 = 6, f32 = 7, bf16 = 9 };
+enum Type { u8 = 1, f16 = 6, f32 = 7, bf16 = 9 };
+enum class Kind { mean, mean_at_root, broadcast, gather };
 constexpr int average = 4;
 constexpr int most_ranks = 16;
 constexpr std::size_t window_bytes = std::size_t{1} << 20;  // of a rank
@@ -84,11 +85,17 @@ void store(std::byte* at, int type, float value) {
 
 struct Comm;
 
-struct Exchange {  // of one ncclAllReduce; a captured one runs many times
+std::size_t size_of(int type) {
+  return type == u8 ? 1 : type == f32 ? 4 : 2;
+}
+
+struct Exchange {  // of one call; a captured one runs many times
   Comm* comm = nullptr;
-  std::vector<std::byte> values;
-  std::size_t count = 0;
-  int type = f32;
+  Kind kind = Kind::mean;
+  int type = f32, root = 0;
+  std::size_t count = 0;            // of a rank
+  std::vector<std::byte> values;    // what it gives
+  std::vector<std::byte> gathered;  // what it gets, unless that is in `values`
 };
 
 struct Comm {
@@ -126,20 +133,35 @@ struct Comm {
     int result = success;
     if (planted("NCCL_STAND_IN_ASYNC", rank, ++runs, result)) give_up(result);
     if (error != success) return;
-    const std::size_t bytes = exchange.type == f32 ? 4 : 2, most = window_bytes / bytes;
+    const std::size_t bytes = size_of(exchange.type), most = window_bytes / bytes;
     for (std::size_t begin = 0; begin < exchange.count; begin += most) {
       const std::size_t count = std::min(most, exchange.count - begin);
       std::byte* own = exchange.values.data() + begin * bytes;
       std::memcpy(windows + static_cast<std::size_t>(rank) * window_bytes, own, count * bytes);
       if (!meet()) return give_up(remote_error);
-      for (std::size_t i = 0; i < count; ++i) {
-        float sum = 0;
-        for (int r = 0; r < size; ++r)
-          sum +=
-              load(windows + static_cast<std::size_t>(r) * window_bytes + i * bytes, exchange.type);
-        store(own + i * bytes, exchange.type, sum / static_cast<float>(size));
-      }
+      finish(exchange, begin, count);
       if (!meet()) return give_up(remote_error);
+    }
+  }
+
+  // What `count` elements from `begin` on become, from the windows of all ranks.
+  void finish(Exchange& exchange, std::size_t begin, std::size_t count) const {
+    const std::size_t bytes = size_of(exchange.type);
+    const auto window = [&](int r) { return windows + static_cast<std::size_t>(r) * window_bytes; };
+    std::byte* own = exchange.values.data() + begin * bytes;
+    if (exchange.kind == Kind::broadcast) std::memcpy(own, window(exchange.root), count * bytes);
+    if (exchange.kind == Kind::gather)
+      for (int r = 0; r < size; ++r)
+        std::memcpy(exchange.gathered.data() +
+                        (static_cast<std::size_t>(r) * exchange.count + begin) * bytes,
+                    window(r), count * bytes);
+    if (exchange.kind != Kind::mean &&
+        (exchange.kind != Kind::mean_at_root || exchange.root != rank))
+      return;
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int r = 0; r < size; ++r) sum += load(window(r) + i * bytes, exchange.type);
+      store(own + i * bytes, exchange.type, sum / static_cast<float>(size));
     }
   }
 
@@ -152,6 +174,30 @@ struct Comm {
 void run_exchange(void* data) {
   auto* exchange = static_cast<Exchange*>(data);
   exchange->comm->run(*exchange);
+}
+
+// Copies to the host, exchanges there, copies back.
+int enqueue(void* handle, Exchange made, const void* from, void* to, cudaStream_t stream) {
+  auto& comm = *static_cast<Comm*>(handle);
+  int result = success;
+  if (planted("NCCL_STAND_IN_FAIL", comm.rank, ++comm.calls, result)) return result;
+  if (made.type != u8 && made.type != f32 && made.type != f16 && made.type != bf16)
+    return invalid_argument;
+  made.comm = &comm;
+  made.values.resize(made.count * size_of(made.type));
+  if (made.kind == Kind::gather)
+    made.gathered.resize(made.values.size() * static_cast<std::size_t>(comm.size));
+  comm.exchanges.push_back(std::make_unique<Exchange>(std::move(made)));
+  Exchange& exchange = *comm.exchanges.back();
+  std::vector<std::byte>& results =
+      exchange.kind == Kind::gather ? exchange.gathered : exchange.values;
+  if (cudaMemcpyAsync(exchange.values.data(), from, exchange.values.size(), cudaMemcpyDeviceToHost,
+                      stream) != cudaSuccess ||
+      cudaLaunchHostFunc(stream, run_exchange, &exchange) != cudaSuccess ||
+      cudaMemcpyAsync(to, results.data(), results.size(), cudaMemcpyHostToDevice, stream) !=
+          cudaSuccess)
+    return 1;  // ncclUnhandledCudaError
+  return success;
 }
 
 }  // namespace
@@ -201,20 +247,26 @@ int ncclCommInitRank(void** comm, int size, UniqueId id, int rank) {
 
 int ncclAllReduce(const void* from, void* to, std::size_t count, int type, int operation,
                   void* handle, cudaStream_t stream) {
-  auto& comm = *static_cast<Comm*>(handle);
-  int result = success;
-  if (planted("NCCL_STAND_IN_FAIL", comm.rank, ++comm.calls, result)) return result;
-  if (operation != average || (type != f32 && type != f16 && type != bf16)) return invalid_argument;
-  const std::size_t bytes = count * (type == f32 ? 4 : 2);
-  comm.exchanges.push_back(std::make_unique<Exchange>());
-  Exchange& exchange = *comm.exchanges.back();
-  exchange = {&comm, std::vector<std::byte>(bytes), count, type};
-  std::byte* values = exchange.values.data();
-  if (cudaMemcpyAsync(values, from, bytes, cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
-      cudaLaunchHostFunc(stream, run_exchange, &exchange) != cudaSuccess ||
-      cudaMemcpyAsync(to, values, bytes, cudaMemcpyHostToDevice, stream) != cudaSuccess)
-    return 1;  // ncclUnhandledCudaError
-  return success;
+  if (operation != average) return invalid_argument;
+  return enqueue(handle, {.kind = Kind::mean, .type = type, .count = count}, from, to, stream);
+}
+
+int ncclReduce(const void* from, void* to, std::size_t count, int type, int operation, int root,
+               void* handle, cudaStream_t stream) {
+  if (operation != average) return invalid_argument;
+  return enqueue(handle, {.kind = Kind::mean_at_root, .type = type, .root = root, .count = count},
+                 from, to, stream);
+}
+
+int ncclBroadcast(const void* from, void* to, std::size_t count, int type, int root, void* handle,
+                  cudaStream_t stream) {
+  return enqueue(handle, {.kind = Kind::broadcast, .type = type, .root = root, .count = count},
+                 from, to, stream);
+}
+
+int ncclAllGather(const void* from, void* to, std::size_t count, int type, void* handle,
+                  cudaStream_t stream) {
+  return enqueue(handle, {.kind = Kind::gather, .type = type, .count = count}, from, to, stream);
 }
 
 int ncclGroupStart() {

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/explain/scaling.h"
 #include "engine/passes/compile.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
@@ -24,6 +26,10 @@ struct ExplainOptions {
   bool json = false;
   bool plans = false;
   std::string assume;
+  std::int64_t world = 1;
+  double interconnect = 0;  // GB/s
+  double latency = 10;      // us
+  double step_ms = 0;       // 0: by the data sheet
 };
 
 constexpr const char* default_assumed = "sm_90";
@@ -62,6 +68,9 @@ StepOptions step_options(const ExplainOptions& options, const models::Model& mod
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
   step.recompute = options.run.recompute;
   step.statistics = options.run.stats_every > 0;
+  step.update.replica.ranks = options.world;
+  step.sync_norms = options.run.sync_bn;
+  step.shard_optimizer = options.run.shard_optimizer;
   return options_for(backend, step);
 }
 
@@ -76,7 +85,48 @@ std::string heading(const ExplainOptions& options, const models::Model& model) {
   return text;
 }
 
+// The prediction for --world ranks, and for half as many and so on.
+std::vector<ScaledStep> scaled_steps(const ExplainOptions& options, const Program& program) {
+  const Graph& step = program.graph();
+  Roofline roofline = data_sheet_roofline(program.backend().describe(), options.run.precision);
+  if (roofline.bytes_per_second <= 0 && options.step_ms == 0)
+    fail<UsageError>(
+        "--world: how long does a step of one rank take? No data sheet is known of {}; give the "
+        "time that training has measured, --step-ms MS",
+        program.backend().describe());
+  if (roofline.bytes_per_second <= 0) roofline = {100, 1};  // only the calls' shares are used
+  const auto floor = [&](const Node& node) {
+    const bool is_free = is_view(node.op) || is_measure(node.op);
+    return is_free ? 0 : roofline.seconds(step.cost(node));
+  };
+  const Link link{1e9 * options.interconnect, 1e-6 * options.latency};
+  const ScaledStep alone = scale_step(step, program.lanes(), floor, 1, link);
+  const double factor = options.step_ms > 0 ? 1e-3 * options.step_ms / alone.alone : 1;
+  std::vector<ScaledStep> steps;
+  for (std::int64_t ranks = options.world; ranks > 1; ranks /= 2)
+    steps.push_back(scale_step(
+        step, program.lanes(), [&](const Node& node) { return factor * floor(node); }, ranks,
+        link));
+  std::ranges::reverse(steps);
+  return steps;
+}
+
+std::string scaling_heading(const ExplainOptions& options, const ScaledStep& step) {
+  return fmt::format(
+      "predicted for {} ranks that exchange {} GB/s each, {} us a message; a rank's own step takes "
+      "{:.2f} ms ({})",
+      options.world, options.interconnect, options.latency, 1e3 * step.alone,
+      options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
+}
+
 int explain_model(const ExplainOptions& options) {
+  if (options.world > 1 && options.interconnect <= 0)
+    fail<UsageError>(
+        "--world {}: how fast do the ranks exchange? Give what each sends and receives, "
+        "--interconnect GB/s (NVLink of an H100: about 380; a 400 Gb/s port per GPU: 45)",
+        options.world);
+  if (options.world > 1 && options.evaluate)
+    fail<UsageError>("--world does not go with --eval: evaluations exchange nothing but scores");
   const models::Model& model = models::find(options.run.model);
   models::BuildOptions build;
   build.batch = options.run.batch;
@@ -99,10 +149,16 @@ int explain_model(const ExplainOptions& options) {
     plain.recompute.clear();
     title += "\n" + recompute_line(step.recompute, compile_step(graph, plain), program);
   }
+  std::vector<ScaledStep> scaled;
+  if (options.world > 1) scaled = scaled_steps(options, program);
   if (options.json) {
     nlohmann::json all = explain_json(program);
     all["fusions"] = fusions_json(graph, step);
+    if (!scaled.empty()) all["scaling"] = scaling_json(scaled);
     fmt::print("{}\n", all.dump(2));
+  } else if (!scaled.empty()) {
+    fmt::print("{}\n{}\n\n{}", title, scaling_heading(options, scaled.back()),
+               scaling_text(scaled));
   } else if (options.plans) {
     fmt::print("{}\non {}\n\n{}", title, program.backend().describe(), explain_plans(program));
   } else {
@@ -140,13 +196,33 @@ Run declare_explain(Parser parser) {
               .variable = &options->assume,
               .help = "plan for this CUDA device without the GPU installed: sm_80, sm_90, sm_100 "
                       "and so on"});
+  parser.add({.name = "--world",
+              .variable = &options->world,
+              .help = "predict how the step scales over up to this many ranks; docs/distributed.md",
+              .check = whole_number(1, 1 << 20)});
+  parser.add({.name = "--interconnect",
+              .variable = &options->interconnect,
+              .help = "with --world: GB/s that each rank sends and receives at the same time",
+              .check = number_from_zero()});
+  parser.add({.name = "--latency",
+              .variable = &options->latency,
+              .help = "with --world: us of a message between two ranks",
+              .check = number_from_zero()});
+  parser.add({.name = "--step-ms",
+              .variable = &options->step_ms,
+              .help =
+                  "with --world: measured time of a step of one rank, in ms; 0: its floor by the "
+                  "GPU's data sheet",
+              .check = number_from_zero()});
   parser.add({.name = "--json",
               .variable = &options->json,
               .help = "print one JSON object, sizes in bytes"});
   declare_run_options(parser, options->run, explain_only);
   parser.footer(
       "Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu\n"
-      "  warpstep explain cifar10cnn --device cuda --precision fp16 --plans");
+      "  warpstep explain cifar10cnn --device cuda --precision fp16 --plans\n"
+      "  warpstep explain resnet50 --device cuda --precision bf16 --assume sm_90 --world 8 "
+      "--interconnect 380");
   return [options] { return explain_model(*options); };
 }
 

@@ -50,6 +50,8 @@ struct RunOptions {
   double clip_norm = 0;
   std::int64_t accumulate = 1;
   double ema = 0;
+  bool sync_bn = false;
+  bool shard_optimizer = false;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   std::int64_t lr_step_epochs = 30;

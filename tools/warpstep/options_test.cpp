@@ -48,6 +48,8 @@ Json stored() {
   options.accumulate = 3;
   options.global_batch = 32;
   options.ema = 0.99;
+  options.sync_bn = true;
+  options.shard_optimizer = true;
   return options;
 }
 
@@ -219,6 +221,8 @@ const Json& all_changed() {
                             {"trust", 0.01},
                             {"clip_norm", 1.5},
                             {"accumulate", 3},
+                            {"sync_bn", true},
+                            {"shard_optimizer", true},
                             {"ema", 0.99},
                             {"epochs", 7},
                             {"steps", 100},

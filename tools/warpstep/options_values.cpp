@@ -124,6 +124,14 @@ LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
 }
 
 UpdateOptions update_options(const RunOptions& o) {
+  if (o.shard_optimizer && o.optimizer == "lars")
+    fail<UsageError>(
+        "--shard-optimizer does not go with --optimizer lars, whose rates need the norm of each "
+        "weight's whole gradient; use sgd, adam or adamw");
+  if (o.shard_optimizer && o.stats_every > 0)
+    fail<UsageError>(
+        "--shard-optimizer does not go with --stats-every, which reads the moments of all weights; "
+        "leave out one of them");
   return {.clip_norm = o.clip_norm,
           .accumulate = o.accumulate,
           .replica = {o.world().size, o.world().rank},

@@ -14,6 +14,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -26,8 +27,6 @@ struct RanksOptions {
   std::string perfetto;
   bool json = false;
 };
-
-constexpr std::size_t shown_straggles = 10;
 
 void append_member(std::string& archive, const std::string& name, std::string_view content) {
   const auto header = data::tar_header(name, content.size());
@@ -60,12 +59,6 @@ std::string perfetto_archive(std::vector<profiler::Session>& sessions,
   return archive;
 }
 
-void print(const profiler::RanksView& view) {
-  const profiler::Table ranks = ranks_table(view), straggles = straggles_table(view);
-  fmt::print("{}\n\n{}\n{}\n\n{}\n{}\n", view.verdict, to_text(ranks), ranks.note,
-             to_text(straggles, shown_straggles), straggles.note);
-}
-
 int compare_ranks(const RanksOptions& options) {
   std::vector<profiler::Session> sessions;
   for (const std::string& run : options.runs)
@@ -75,10 +68,11 @@ int compare_ranks(const RanksOptions& options) {
   if (options.json)
     fmt::print("{}\n", Json{{"verdict", view.verdict},
                             {"ranks", to_json(ranks_table(view))},
+                            {"exchanges", to_json(exchanges_table(view))},
                             {"stragglers", to_json(straggles_table(view))}}
                            .dump(2, ' ', false, Json::error_handler_t::replace));
   else
-    print(view);
+    fmt::print("{}", text_of_ranks(view));
   if (!options.perfetto.empty()) {
     write_atomically(options.perfetto, perfetto_archive(sessions, view));
     say("wrote {}\n", options.perfetto);

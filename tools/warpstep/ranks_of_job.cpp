@@ -6,12 +6,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "engine/core/cpus.h"
+#include "engine/core/text.h"
 #include "engine/core/version.h"
 #include "engine/dist/tcp.h"
+#include "profiler/analysis/compare_statistics.h"
+#include "tools/warpstep/profiling.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -114,6 +119,83 @@ void continue_in_world(const Json& config, const RunOptions& options, RunOptions
         ranks, ranks == 1 ? "" : "s", before.batch, options.world().size, before.batch * ranks,
         ranks);
   }
+}
+
+std::string text_of_ranks(const profiler::RanksView& view, bool brief) {
+  constexpr std::size_t shown_straggles = 10;
+  std::string text = view.verdict + "\n";
+  const auto add = [&](const profiler::Table& table, std::size_t rows) {
+    if (!table.rows.empty()) text += fmt::format("\n{}\n{}\n", to_text(table, rows), table.note);
+  };
+  if (!brief) add(ranks_table(view), view.ranks.size());
+  add(exchanges_table(view), view.exchanges.size());
+  if (!brief) add(straggles_table(view), shown_straggles);
+  return text;
+}
+
+namespace {
+
+// Of all ranks' profiles; none where they are not all in this file system, or have no spans.
+std::optional<profiler::RanksView> profiled_ranks(const std::string& out, int ranks) {
+  std::vector<profiler::Session> sessions;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string run = directory_of(out, {.size = ranks, .rank = rank});
+    if (!std::filesystem::is_regular_file(run + "/session.prof")) return std::nullopt;
+    sessions.push_back(open_profiled_run(run).session);
+    if (sessions.back().windows.empty()) return std::nullopt;
+  }
+  profiler::sort_by_rank(sessions);
+  return profiler::rank_view(sessions);
+}
+
+double median_without(const std::vector<double>& all, std::size_t left_out) {
+  std::vector<double> others = all;
+  others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
+  return profiler::median(std::move(others));
+}
+
+// Who is waited for, by what each rank's steps took without their exchanges.
+std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
+  constexpr double least = 0.05;  // of a step: these are means, without the steps one by one
+  std::vector<double> own, exchanges;
+  for (const Json& rank : ranks) {
+    exchanges.push_back(rank.at("exchange").get<double>());
+    own.push_back(rank.at("step").get<double>() - exchanges.back());
+  }
+  if (on_device)
+    return "gradients are exchanged on the GPUs: --profile deep says who is waited for";
+  const auto ms = [](double seconds) { return quantity(1e9 * seconds, Unit::ns); };
+  const auto slowest = static_cast<std::size_t>(std::ranges::max_element(own) - own.begin());
+  const double excess = own[slowest] - median_without(own, slowest);
+  const auto [fewest, most] = std::ranges::minmax(exchanges);
+  const std::string took = fmt::format("exchanges take {} to {} of a step of {}, with the waits",
+                                       ms(fewest), ms(most), ms(ranks[0].at("step").get<double>()));
+  if (excess < least * own[slowest])
+    return fmt::format("no rank keeps the others waiting; {}", took);
+  return fmt::format(
+      "rank {} ({}) keeps the others waiting: its own part of a step takes {}, {} more than "
+      "others'; {}; --profile spans says which part it is",
+      slowest, ranks[slowest].at("host").get<std::string>(), ms(own[slowest]), ms(excess), took);
+}
+
+}  // namespace
+
+void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own) {
+  const Json mine{
+      {"host", host_name()}, {"step", own.step_seconds}, {"exchange", own.exchange_seconds}};
+  std::vector<Json> ranks;  // and all have written their profiles
+  for (const std::string& text : communicator.gather(mine.dump()))
+    ranks.push_back(Json::parse(text));
+  if (communicator.world().rank > 0 || own.step_seconds == 0) return;
+  try {
+    if (const auto view = profiled_ranks(out, communicator.world().size)) {
+      print_result("\n{}", text_of_ranks(*view, true));
+      return;
+    }
+  } catch (const Error& error) {  // the job itself is done and saved
+    say("ranks: their profiles cannot be compared: {}\n", error.what());
+  }
+  print_result("  ranks      {}\n", counted_ranks(ranks, own.on_device));
 }
 
 void meet(Communicator& communicator) {

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 
 #include "engine/dist/communicator.h"
+#include "engine/run/trainer.h"
+#include "profiler/analysis/ranks.h"
 #include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
@@ -38,6 +43,38 @@ void share_batch(RunOptions& options);
 // --global-batch.
 void continue_in_world(const nlohmann::ordered_json& config, const RunOptions& options,
                        RunOptions& before);
+
+// How long this rank's steps exchanged: not evaluations and checkpoints.
+class StepExchanges final : public TrainObserver {
+ public:
+  explicit StepExchanges(const Communicator* communicator) : communicator_(communicator) {}
+  void on_step(const StepRecord&) override { sum_ += since_last(); }
+  void on_epoch(const EpochRecord&) override { since_last(); }
+  void on_evaluation(const EvaluationRecord&) override { since_last(); }
+  void on_checkpoint(const std::filesystem::path&) override { since_last(); }
+  double seconds() const { return std::chrono::duration<double>(sum_).count(); }
+
+ private:
+  std::chrono::nanoseconds since_last() {
+    if (!communicator_) return {};
+    return communicator_->exchanged() - std::exchange(last_, communicator_->exchanged());
+  }
+
+  const Communicator* communicator_;  // null outside of a job
+  std::chrono::nanoseconds sum_{}, last_{};
+};
+
+// At the end of a job, which all ranks have: prints who is waited for, and what exchanges took;
+// from the ranks' profiles in `out` where they have spans, else from what each counted.
+struct RankTotals {
+  double step_seconds = 0;      // a step's
+  double exchange_seconds = 0;  // of that, on the host
+  bool on_device = false;       // gradients are exchanged there, which the host does not see
+};
+void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own);
+
+// The verdict and tables of `warpstep ranks`; `brief`: at the end of a job.
+std::string text_of_ranks(const profiler::RanksView& view, bool brief = false);
 
 // Waits until all ranks are here.
 void meet(Communicator& communicator);

@@ -137,6 +137,8 @@ Graph training_graph(const RunOptions& options, const Source& source, const Back
   step.optimizer = optimizer_of(options);
   step.schedule = schedule;
   step.update = update_options(options);
+  step.sync_norms = options.sync_bn;
+  step.shard_optimizer = options.shard_optimizer;
   step.statistics = options.stats_every > 0;
   return compile_step(
       models::build(models::find(options.model), build_options(options, source, backend)), step);

@@ -37,12 +37,11 @@ const DataSheet* data_sheet_of(const std::string& device) {
 }
 
 // The roofline's time of a step, in seconds.
-double floor_of(const Graph& step, double flops_per_second, double bytes_per_second) {
+double floor_of(const Graph& step, const Roofline& roofline) {
   double floor = 0;
   for (const Node& node : step.nodes) {
     if (is_measure(node.op)) continue;  // most steps leave it out
-    const Cost cost = step.cost(node);
-    floor += std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+    floor += roofline.seconds(step.cost(node));
   }
   return floor;
 }
@@ -70,17 +69,23 @@ Peak data_sheet_peak(const std::string& name, const std::string& precision) {
           fmt::format("data sheet of {}, {}", name.substr(0, name.find(" (")), precision)};
 }
 
-std::string floor_line(const Graph& step, const std::string& device, const std::string& precision) {
+Roofline data_sheet_roofline(const std::string& device, const std::string& precision) {
   const DataSheet* const sheet = data_sheet_of(device);
   if (!sheet || sheet->bandwidth <= 0) return {};
+  return {data_sheet_peak(device, precision).flops_per_second, 1e9 * sheet->bandwidth};
+}
+
+std::string floor_line(const Graph& step, const std::string& device, const std::string& precision) {
+  const Roofline roofline = data_sheet_roofline(device, precision);
+  if (roofline.bytes_per_second <= 0) return {};
   const Peak peak = data_sheet_peak(device, precision);
-  const double floor = floor_of(step, peak.flops_per_second, 1e9 * sheet->bandwidth);
+  const double floor = floor_of(step, roofline);
   return fmt::format(
       "floor       {}: each call at the longer of its FLOPs at {:.0f} TFLOP/s and its bytes at "
       "{:.1f} "
       "TB/s ({})\n",
       profiler::quantity(1e9 * floor, profiler::Unit::ns), 1e-12 * peak.flops_per_second,
-      1e-3 * sheet->bandwidth, peak.source);
+      1e-12 * roofline.bytes_per_second, peak.source);
 }
 
 Peak arithmetic_peak(const Device& device, const std::string& precision) {
@@ -129,7 +134,7 @@ nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_
     return nlohmann::ordered_json::object();
   const double flops_per_second = peaks["flops_per_second"].at(precision);
   const double bytes_per_second = peaks["bytes_per_second"];
-  const double floor = floor_of(step, flops_per_second, bytes_per_second);
+  const double floor = floor_of(step, {flops_per_second, bytes_per_second});
   return {{"floor_ms", 1e3 * floor}, {"share", floor / step_seconds}};
 }
 

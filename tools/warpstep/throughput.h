@@ -1,6 +1,7 @@
 // How fast a run computes: the model's FLOP/s, and their share of the device's arithmetic peak.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -24,6 +25,15 @@ struct Peak {
 Peak arithmetic_peak(const Device& device, const std::string& precision);
 // `name` as the CUDA backend describes its device: "NVIDIA H200 (sm_90, ...".
 Peak data_sheet_peak(const std::string& name, const std::string& precision);
+
+// The peaks of the data sheet of a device named as above; 0 where it is not listed.
+struct Roofline {
+  double flops_per_second = 0, bytes_per_second = 0;
+  double seconds(const Cost& cost) const {
+    return std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+  }
+};
+Roofline data_sheet_roofline(const std::string& device, const std::string& precision);
 
 // "floor  75.2 ms: each call at the longer of ...", the least time of a step by the data sheet of
 // this GPU, named as for data_sheet_peak(); empty for devices that are not listed.

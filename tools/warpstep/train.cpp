@@ -1,6 +1,7 @@
 // warpstep train: trains a model on a data set and writes a run directory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <memory>
@@ -93,6 +94,9 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
         "--profile {} does not go with --check-numerics, which changes the times of steps; use "
         "--profile steps",
         options.profile);
+  if (request.check_numerics && options.shard_optimizer)
+    fail<UsageError>(
+        "--check-numerics does not go with --shard-optimizer: it reads the moments of all weights");
   if (options.out.empty()) options.out = default_out(options.model);
   return options;
 }
@@ -221,6 +225,7 @@ struct Observers {
   Totals& totals;
   BadSampleLog& bad;
   Profiling& profiling;
+  StepExchanges& exchanges;
 };
 
 std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics,
@@ -268,21 +273,22 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
   const auto evaluation_runner = check_numerics ? numerics_runner(*job.evaluation) : nullptr;
-  Trainer trainer({*job.step,
-                   job.training.batches(),
-                   job.evaluation.get(),
-                   &job.test.batches(),
-                   runner.get(),
-                   {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
-                   save,
-                   evaluation_runner.get(),
-                   job.options.communicator.get()},
-                  {.epochs = job.options.epochs,
-                   .max_steps = job.options.steps,
-                   .limit_batches = job.options.limit_batches,
-                   .evaluate_every_steps = job.options.eval_every,
-                   .save_every_steps = job.options.checkpoint_every,
-                   .measure_every_steps = job.options.stats_every});
+  Trainer trainer(
+      {*job.step,
+       job.training.batches(),
+       job.evaluation.get(),
+       &job.test.batches(),
+       runner.get(),
+       {&observers.totals, &run, &line, &observers.bad, &observers.profiling, &observers.exchanges},
+       save,
+       evaluation_runner.get(),
+       job.options.communicator.get()},
+      {.epochs = job.options.epochs,
+       .max_steps = job.options.steps,
+       .limit_batches = job.options.limit_batches,
+       .evaluate_every_steps = job.options.eval_every,
+       .save_every_steps = job.options.checkpoint_every,
+       .measure_every_steps = job.options.stats_every});
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
@@ -393,10 +399,12 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   const auto tensorboard = open_tensorboard(job, run, progress);
   Totals totals(items);
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
+  StepExchanges exchanges(ranks.get());
   Outcome outcome = Outcome::finished;
   setting_up.end();
-  fs::path checkpoint = run_job(job, request.check_numerics, {run, best, totals, bad, profiling},
-                                config, stop_requested, progress, outcome);
+  fs::path checkpoint =
+      run_job(job, request.check_numerics, {run, best, totals, bad, profiling, exchanges}, config,
+              stop_requested, progress, outcome);
   profiling.trained();
   if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
   Json summary = summary_json(totals, job.throughput, progress, outcome, run.last_epoch(),
@@ -413,6 +421,12 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
   conclude(job, profiling, run, bad, totals, summary);
+  if (ranks)
+    report_ranks(
+        *ranks, job.options.out,
+        {.step_seconds = totals.step_seconds(),
+         .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
+         .on_device = job.device.backend->steps_in_flight() > 0});
   if (outcome == Outcome::finished) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;

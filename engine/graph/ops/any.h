@@ -44,7 +44,7 @@ namespace warpstep {
   OP(LogSoftmax) OP(LogSoftmaxGrad) OP(Nll) OP(NllGrad) OP(Top1)            \
   OP(SoftmaxXent) OP(LossGrad)                                              \
   OP(Clock) OP(Update) OP(UpdateAll) OP(CheckGradients) OP(Accumulate)      \
-  OP(AllReduce)                                                             \
+  OP(AllReduce) OP(AllGather)                                               \
   OP(LarsScale) OP(Average) OP(Report)                                      \
   OP(ActivationStatistics) OP(UpdateStatistics)                             \
   OP(Custom)

@@ -25,7 +25,7 @@ Types infer(const BatchNorm& op, const Types& in) {
   require_channels(op.name, in[0], in, 1, 4);
   if (op.add && in[5] != in[0])
     fail<ShapeError>("batch_norm adds a shortcut {} to {}", in[5].text(), in[0].text());
-  if (op.training && in[0].shape.count() == in[0].shape[3])
+  if (op.training && in[0].shape.count() * op.ranks == in[0].shape[3])
     fail<ShapeError>(
         "batch_norm of {}: one value a channel has no variance; train with a larger --batch or "
         "larger images",
@@ -58,6 +58,7 @@ Cost cost(const BatchNorm& op, const Types& in, const Types& out) {
 
 std::string text(const BatchNorm& op) {
   std::string s = op.training ? "" : "running statistics";
+  if (op.training && op.ranks > 1) s = fmt::format("over {} ranks", op.ranks);
   for (const auto& [set, word] : {std::pair{op.add, "+add"}, std::pair{op.relu, "+relu"}})
     if (set) s += fmt::format("{}{}", s.empty() ? "" : " ", word);
   return s;

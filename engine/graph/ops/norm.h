@@ -18,9 +18,10 @@ struct BatchNorm {
       .kind = OpKind::model, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 0};
   double epsilon = 1e-5;
   double momentum = 0.1;
-  bool training = true;  // see for_inference()
-  bool add = false;      // set by fusion
-  bool relu = false;     // set by fusion
+  bool training = true;    // see for_inference()
+  std::int64_t ranks = 1;  // of a data-parallel job, whose rows are normalised together
+  bool add = false;        // set by fusion
+  bool relu = false;       // set by fusion
   bool operator==(const BatchNorm&) const = default;
 };
 Types infer(const BatchNorm& op, const Types& in);
@@ -32,7 +33,8 @@ std::string text(const BatchNorm& op);
 // d_beta [C] in d_y's dtype, and with add and relu d_shortcut. With n rows, g = d_y (+ the second),
 // 0 where y is not above 0, and h = (x - mean) inv_std: d_beta = sum g, d_gamma = sum g h, d_x =
 // gamma inv_std (g - d_beta / n - h d_gamma / n), d_shortcut = g. (With add and without relu the
-// shortcut's gradient is d_y itself.)
+// shortcut's gradient is d_y itself.) Over several ranks n counts the rows of all, and d_x has the
+// sums over all of them; d_gamma and d_beta are this rank's, as every gradient before its exchange.
 struct BatchNormGrad {
   static constexpr std::string_view name = "batch_norm.dgrad";
   static constexpr OpTraits traits{

@@ -132,7 +132,18 @@ Cost cost(const AllReduce& op, const Types& in, const Types&) {
   return {0, 2 * bytes_of(in), static_cast<double>(op.ranks)};
 }
 std::string text(const AllReduce& op) {
-  return fmt::format("mean of {} ranks", op.ranks);
+  return fmt::format("mean of {} ranks{}", op.ranks, op.to_owners ? ", each its share" : "");
+}
+
+Types infer(const AllGather& op, const Types& in) {
+  require_inputs(op.name, in, 1, std::numeric_limits<std::size_t>::max());
+  return {};
+}
+Cost cost(const AllGather& op, const Types& in, const Types&) {
+  return {0, bytes_of(in), static_cast<double>(op.ranks)};
+}
+std::string text(const AllGather& op) {
+  return fmt::format("shares of {} ranks", op.ranks);
 }
 
 Types infer(const LarsScale& op, const Types& in) {

@@ -81,7 +81,8 @@ std::string text(const UpdateAll& op);
 // the state's gradient_factor shrinks so that the norm of what the update uses is at most that
 // (torch.nn.utils.clip_grad_norm_: factor clip_norm / (norm + 1e-6), at most 1). A step that only
 // accumulates looks for overflow alone. All gradients lie in one section of the store; those that
-// are summed over steps in another, f32.
+// are summed over steps in another, f32. With Graph::shards each rank looks at its share, and all
+// combine what they found.
 struct CheckGradients {
   static constexpr std::string_view name = "check_gradients";
   static constexpr OpTraits traits{
@@ -110,18 +111,34 @@ std::string text(const Accumulate& op);
 // gradients...: they become, in place, the mean over the ranks of a data-parallel job
 // (engine/dist/communicator.h), with which the backend was opened. All lie in one section of the
 // store, in the order of the section. On a CPU they are added in the order of the ranks, in f32; on
-// GPUs by NCCL, in their own dtype. A step that only accumulates leaves the call out
-// (Program::accumulate). Made by passes/reduce.h.
+// GPUs by NCCL, in their own dtype. With `to_owners` only the rank that updates an element gets its
+// mean (Graph::shards). A step that only accumulates leaves the call out (Program::accumulate).
+// Made by passes/reduce.h.
 struct AllReduce {
   static constexpr std::string_view name = "all_reduce";
   static constexpr OpTraits traits{
       .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   std::int64_t ranks = 1;
+  bool to_owners = false;
   bool operator==(const AllReduce&) const = default;
 };
 Types infer(const AllReduce& op, const Types& in);
 Cost cost(const AllReduce& op, const Types& in, const Types& out);
 std::string text(const AllReduce& op);
+
+// parameters, then copies if any, in the order of their sections: each rank has updated its share
+// (Graph::shards), and gets the others'. A step that only accumulates leaves the call out. Made by
+// passes/reduce.h.
+struct AllGather {
+  static constexpr std::string_view name = "all_gather";
+  static constexpr OpTraits traits{
+      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  std::int64_t ranks = 1;
+  bool operator==(const AllGather&) const = default;
+};
+Types infer(const AllGather& op, const Types& in);
+Cost cost(const AllGather& op, const Types& in, const Types& out);
+std::string text(const AllGather& op);
 
 // state, then parameter, gradient of each parameter: layer-wise adaptive rates (You, Gitman and
 // Ginsburg, "Large batch training of convolutional networks", 2017, in the form of a scaled

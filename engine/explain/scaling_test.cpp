@@ -1,0 +1,90 @@
+#include "engine/explain/scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/stepping.h"
+
+namespace warpstep {
+namespace {
+
+Graph job_step(std::size_t bucket_bytes, bool shards = false, bool sync_norms = false) {
+  StepOptions options;
+  options.update.replica.ranks = 8;
+  options.exchange = {.in_f32 = false, .bucket_bytes = bucket_bytes};
+  options.shard_optimizer = shards;
+  options.sync_norms = sync_norms;
+  return testing_support::model_step("resnet9", 2, options);
+}
+
+double a_millisecond(const Node& node) {
+  return is_view(node.op) ? 0 : 1e-3;
+}
+
+ScaledStep scaled(const Graph& step, std::int64_t ranks, const Link& link, bool beside = true) {
+  Lanes lanes = one_lane(step);
+  return scale_step(step, beside ? with_exchange_lane(lanes, step) : lanes, a_millisecond, ranks,
+                    link);
+}
+
+double gradient_bytes(const Graph& step) {
+  double bytes = 0;
+  for (const Parameter& parameter : step.parameters)
+    bytes += static_cast<double>(step.value(parameter.gradient).type.bytes());
+  return bytes;
+}
+
+TEST(Scaling, OfOneRankIsTheStepItself) {
+  const ScaledStep one = scaled(job_step(0), 1, {1e9, 1e-5});
+  EXPECT_EQ(one.exposed, 0);
+  EXPECT_EQ(one.efficiency(), 1);
+  EXPECT_TRUE(one.exchanges.empty());
+}
+
+TEST(Scaling, WithoutOverlapIsTheAlphaBetaModel) {
+  const Graph step = job_step(0);
+  const Link link{1e9, 1e-5};
+  for (const std::int64_t ranks : {2, 8, 9}) {
+    const ScaledStep all = scaled(step, ranks, link, false);
+    const double r = static_cast<double>(ranks), hops = ranks == 2 ? 1 : ranks == 8 ? 3 : 4;
+    const double expected = 2 * ((r - 1) / r * gradient_bytes(step) / 1e9 + hops * 1e-5);
+    EXPECT_NEAR(all.exchange, expected, 1e-12);
+    EXPECT_NEAR(all.exposed, expected, 1e-12);
+  }
+}
+
+// All but the last bucket is exchanged beside the backward half, and the link has one at a time.
+TEST(Scaling, HidesWhatTheBackwardHalfLasts) {
+  const Graph step = job_step(1);
+  const ScaledStep fast = scaled(step, 8, {1e12, 0}), slow = scaled(step, 8, {1e6, 0});
+  ASSERT_GE(fast.exchanges.size(), 3U);
+  const ExchangeTime& last = fast.exchanges.back();
+  EXPECT_NEAR(fast.exposed, last.end - last.begin, 1e-12);
+  EXPECT_LT(fast.exposed, fast.exchange);
+  for (std::size_t i = 1; i < slow.exchanges.size(); ++i)
+    EXPECT_GE(slow.exchanges[i].begin, slow.exchanges[i - 1].end);
+  EXPECT_LT(slow.exposed, slow.exchange);
+  EXPECT_GT(slow.exposed, 0.9 * slow.exchange);
+  EXPECT_LT(slow.efficiency(), fast.efficiency());
+  EXPECT_NEAR(slow.alone, fast.alone, 1e-12);
+}
+
+TEST(Scaling, SharesMoveAsMuchInTwoHalves) {
+  const ScaledStep plain = scaled(job_step(0), 8, {1e9, 0}),
+                   shared = scaled(job_step(0, true), 8, {1e9, 0});
+  EXPECT_NEAR(shared.exchange, plain.exchange, 1e-9);
+  EXPECT_EQ(shared.exchanges.size(), 2U);
+}
+
+TEST(Scaling, CountsTheStatisticsOfNorms) {
+  const ScaledStep own = scaled(job_step(0), 8, {1e9, 1e-3}),
+                   all = scaled(job_step(0, false, true), 8, {1e9, 1e-3});
+  EXPECT_GE(all.exposed, own.exposed + 16 * 3e-3);  // eight norms, twice, three hops
+  EXPECT_THAT(scaling_text({own, all}), testing::HasSubstr("all_reduce"));
+  EXPECT_EQ(scaling_json({own, all})[1]["exchanges"].size(), all.exchanges.size());
+}
+
+}  // namespace
+}  // namespace warpstep

@@ -58,6 +58,30 @@ class GpuCheck(standins.Staged):
         self.warpstep(needs="nowhere", text="the driver finds no device")
         self.assertEqual(self.run_it(), (3, "gpu_check: no usable CUDA device: the driver finds no device\n", None))
 
+    def test_programs_that_are_linked_to_wheels_find_them(self):
+        folder = self.site / "nvidia" / "cu13" / "lib"
+        folder.mkdir(parents=True)
+        (folder / "libcudart.so.13").touch()
+        self.gtest("kernels_cuda_test", {"one": "ok", "two": "ok", "three": "skip"}, needs=str(folder))
+        code, printed, results = self.run_it("--only", "kernels")
+        self.assertEqual((code, self.step(results, "kernels")["counts"]["passed"]), (0, 2), printed)
+
+    def test_plans_are_tried_by_handle_too(self):
+        self.gtest("op_cuda_test", {"X/conv_cifar10cnn_conv2_in_fp16": "by handle"})
+        code, printed, results = self.run_it("--only", "smoke-handle,smoke-ops")
+        self.assertEqual((code, self.step(results, "smoke-handle")["counts"]["passed"]), (1, 1), printed)
+        self.assertEqual(self.step(results, "smoke-ops")["counts"]["passed"], 0)
+
+    def test_a_benchmark_that_is_stopped_keeps_its_figures(self):
+        half = standins.BENCH.replace("json.dump(", "text = json.dumps(").replace("open(out, \"w\"))", "indent=2)")
+        self.assertNotEqual(half, standins.BENCH)
+        self.program("warpstep_bench", half + "\nopen(out, 'w').write(text[:-30])\nimport time; time.sleep(60)\n")
+        with unittest.mock.patch.object(plan, "CHANGED", {"bench": {"limit_s": 1.0}}):
+            _, printed, results = self.run_it("--only", "bench")
+        self.assertEqual(self.step(results, "bench")["status"], "timed out", printed)
+        self.assertEqual([row["of_peak"] for row in results["benchmarks"]["rows"]], [0.71])
+        self.assertIn("12.35 us", (self.out / "rows.md").read_text())
+
     def test_libraries_of_wheels_are_found(self):
         folder = self.site / "nvidia" / "cudnn" / "lib"
         folder.mkdir(parents=True)

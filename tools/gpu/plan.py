@@ -8,6 +8,7 @@ import machine
 from steps import Step
 
 SMOKE = r"^Cases/Op\..*/(conv_cifar10cnn_conv2|norm_conv_1x1|linear_odd)_in_fp16$"
+SMOKE_OF_CUDNN = SMOKE.replace("|linear_odd", "")
 FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
@@ -23,8 +24,11 @@ def tests(tree, arguments, name, program, limit_s, **more):
 
 
 def first_tests(tree, arguments):
-    """Two ops and one step as a graph, in 20 seconds; then own kernels, then whole models."""
+    """Two ops, planned by the device's properties and by a handle, and one step as a graph, in a minute at most; then
+    own kernels, then whole models."""
     yield tests(tree, arguments, "smoke-ops", "op_cuda_test", 20, select=SMOKE)
+    yield tests(tree, arguments, "smoke-handle", "op_cuda_test", 20, select=SMOKE_OF_CUDNN,
+                env={"WARPSTEP_CUDNN_PLANS": "handle"})
     yield tests(tree, arguments, "smoke-graph", "model_cuda_test", 20, select=r"OneGraphLaunch.*/mlp_fp16")
     yield tests(tree, arguments, "kernels", "kernels_cuda_test", 120)
     yield tests(tree, arguments, "models-fp16", "model_cuda_test", 180, select=FLAGSHIP)

@@ -8,6 +8,7 @@
 #include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
+#include "engine/core/wheels.h"
 namespace {
 
 constexpr int oldest_capability = 75;  // Turing: the first that CUDA 13 compiles for
@@ -81,7 +82,7 @@ Settings device_settings(const BackendOptions& options) {
 // The version that a library reports by its function `status f(int*)`; 0 without the library.
 int version_of(const char* library, const char* function) {
   // Stays loaded: closing it would leak what the library allocated.
-  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  void* handle = open_library(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) return 0;
   int version = 0;
   const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(handle, function));

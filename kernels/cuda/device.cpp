@@ -123,6 +123,11 @@ std::string describe_optional_libraries() {
   const int cupti = version_of("libcupti.so.13", "cuptiGetVersion");
   const int nccl = version_of("libnccl.so.2", "ncclGetVersion");
   return fmt::format(
+  const char* plans = std::getenv("WARPSTEP_CUDNN_PLANS");
+  if (plans && std::string_view(plans) != "handle" && std::string_view(plans) != "properties")
+    fail<UsageError>("WARPSTEP_CUDNN_PLANS is '{}'; it can be properties (the default) or handle",
+                     plans);
+  settings.plan_by_handle = settings.has_device() && plans && std::string_view(plans) == "handle";
       "{}, {}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
       nccl == 0 ? "no NCCL"
                 : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100));

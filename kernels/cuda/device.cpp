@@ -3,15 +3,30 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
 #include "engine/core/error.h"
+#include "engine/core/wheels.h"
 #include "kernels/cuda/assumed_devices.h"
 #include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
-#include "engine/core/wheels.h"
 namespace {
 
-constexpr int oldest_capability = 75;  // Turing: the first that CUDA 13 compiles for
+constexpr int oldest_capability = 75;   // Turing: the first that CUDA 13 compiles for
+constexpr int overlap_capability = 90;  // Hopper: the first with programmatic dependent launch
+
+std::atomic<bool> launches_overlap{false};
+
+// Whether a switch in the environment is on; UsageError for anything but 0 and 1.
+bool is_on(const char* name) {
+  const char* chosen = std::getenv(name);
+  const std::string_view value = chosen ? chosen : "0";
+  if (value != "0" && value != "1") fail<UsageError>("{} is '{}'; it can be 0 or 1", name, value);
+  return value == "1";
+}
 
 std::string cuda_version(int number) {  // 13000 -> "13.0"
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -76,6 +91,8 @@ Settings device_settings(const BackendOptions& options) {
     fail<DeviceError>(
         "{} is of compute capability {}.{}; CUDA 13 compiles for 7.5 (Turing) and later",
         settings.device_name, properties.major, properties.minor);
+  launches_overlap =
+      is_on("WARPSTEP_OVERLAP_LAUNCHES") && settings.compute_capability >= overlap_capability;
   return settings;
 }
 
@@ -93,6 +110,10 @@ int version_of(const char* library, const char* function) {
 
 }  // namespace
 
+bool overlaps_launches() {
+  return launches_overlap;
+}
+
 Settings open_device(const BackendOptions& options) {
   Settings settings = options.assumed_device.empty() ? device_settings(options)
                                                      : assume_device(options.assumed_device);
@@ -102,6 +123,11 @@ Settings open_device(const BackendOptions& options) {
   settings.autotune = options.autotune;
   settings.workspace_cap = options.workspace_cap;
   settings.cache = options.plan_cache;
+  const char* plans = std::getenv("WARPSTEP_CUDNN_PLANS");
+  if (plans && std::string_view(plans) != "handle" && std::string_view(plans) != "properties")
+    fail<UsageError>("WARPSTEP_CUDNN_PLANS is '{}'; it can be properties (the default) or handle",
+                     plans);
+  settings.plan_by_handle = settings.has_device() && plans && std::string_view(plans) == "handle";
   return settings;
 }
 
@@ -123,11 +149,6 @@ std::string describe_optional_libraries() {
   const int cupti = version_of("libcupti.so.13", "cuptiGetVersion");
   const int nccl = version_of("libnccl.so.2", "ncclGetVersion");
   return fmt::format(
-  const char* plans = std::getenv("WARPSTEP_CUDNN_PLANS");
-  if (plans && std::string_view(plans) != "handle" && std::string_view(plans) != "properties")
-    fail<UsageError>("WARPSTEP_CUDNN_PLANS is '{}'; it can be properties (the default) or handle",
-                     plans);
-  settings.plan_by_handle = settings.has_device() && plans && std::string_view(plans) == "handle";
       "{}, {}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
       nccl == 0 ? "no NCCL"
                 : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100));

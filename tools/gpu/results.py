@@ -60,7 +60,8 @@ def collect(about, outcomes, files, running=None):
     """The content of results.json. `running`: the step that has begun; whole is what has run every step."""
     figures = {}
     for kind in ("switches", "pytorch"):
-        found = {path.stem[len(kind) + 1:]: read_json(path) for path in sorted(files.glob(f"{kind}-*.json"))}
+        paths = sorted(files.glob(f"{kind}-*.json"), key=lambda path: path.stem)
+        found = {path.stem[len(kind) + 1:]: read_json(path) for path in paths}
         figures[kind] = {model: figure for model, figure in found.items() if figure}
     whole = not running and not any(o.status in ("cut", "not run") for o in outcomes)
     return {**about, "whole": whole, "running": running, "tests": total(outcomes), "all_tests_passed": good(outcomes),
@@ -92,13 +93,13 @@ def pair_lines(result):
 
 
 def switch_lines(result):
-    for model, found in result["switches"].items():
+    for name, found in result["switches"].items():
         for pair in found["pairs"]:
             ratio = pair["ratio"]
-            yield line(result, f"{model} step, batch {found['batch']}, {found['precision']}, {pair['switch']}: "
+            yield line(result, f"{found['model']} step, batch {found['batch']}, {found['precision']}, {pair['switch']}: "
                        f"{ratio['median']:.3f}x as long (quartiles {ratio['p25']:.3f}-{ratio['p75']:.3f}): "
                        f"{spread(pair['with']['step_ms'])} against {spread(pair['without']['step_ms'])} ms",
-                       f"{ratio['n']} windows a side", command_of(result, f"switches-{model}"))
+                       f"{ratio['n']} windows a side", command_of(result, f"switches-{name}"))
 
 
 def command_of(result, name):

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <iostream>
 
@@ -29,6 +30,7 @@ struct Options {
   std::vector<std::string> model_options;  // "layers=6"
   std::vector<std::string> no_fuse;        // "norm+conv"
   bool no_graph = false;
+  bool overlap_launches = false;
   bool host_batches = false;  // each step copies its batch; else all are in device memory
   BackendOptions backend;
 };
@@ -129,6 +131,7 @@ class Losses {
 Program make_program(const Options& options, const models::Model& model,
                      models::BuildOptions& build) {
   const Precision precision = parse_precision(options.precision);
+  if (options.overlap_launches) ::setenv("WARPSTEP_OVERLAP_LAUNCHES", "1", 1);
   BackendOptions backend = options.backend;
   backend.tf32 = precision == Precision::tf32;
   const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
@@ -200,6 +203,9 @@ int main(int argc, char** argv) {
   app.add_flag("--host-batches", options.host_batches,
                "each step copies its batch from the host; else all are in device memory");
   app.add_flag("--no-graph", options.no_graph, "call by call, even if a step could be one launch");
+  app.add_flag(
+      "--overlap-launches", options.overlap_launches,
+      "as WARPSTEP_OVERLAP_LAUNCHES=1: our kernels are placed before those before them end");
   CLI11_PARSE(app, argc, argv);
   try {
     serve(options);

@@ -1,6 +1,8 @@
 // Two lanes against brute force: nodes that may run in parallel share no memory.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bitset>
 #include <set>
 
 #include "engine/passes/memory.h"
@@ -9,22 +11,20 @@
 namespace warpstep {
 namespace {
 
-// The order of events in two lanes: a lane's nodes in order; a node of the second lane after all
-// nodes of the first that were enqueued before it; the first lane's `waited_at` node after it.
-std::vector<std::vector<bool>> happens_before(const Lanes& lanes) {
+// The order of events in lanes: a lane's nodes in order; a node of a side lane after all nodes of
+// lower lanes that were enqueued before it; the first lane's `waited_at` node after it.
+using Nodes = std::bitset<2048>;
+
+std::vector<Nodes> what_happens_before(const Lanes& lanes) {
   const std::size_t n = lanes.lane.size();
-  std::vector<std::vector<bool>> before(n, std::vector<bool>(n));
+  std::vector<Nodes> before(n);
   for (std::size_t b = 0; b < n; ++b)
     for (std::size_t a = 0; a < b; ++a) {
-      const bool same = lanes.lane[a] == lanes.lane[b], forked = lanes.lane[b] == 1;
+      const bool forked = lanes.lane[b] >= lanes.lane[a];
       const bool joined =
-          lanes.lane[a] == 1 && lanes.lane[b] == 0 && lanes.waited_at[a] <= static_cast<int>(b);
-      before[a][b] = same || forked || joined;
+          lanes.lane[a] > 0 && lanes.lane[b] == 0 && lanes.waited_at[a] <= static_cast<int>(b);
+      if (forked || joined) before[b] |= before[a], before[b].set(a);
     }
-  for (std::size_t k = 0; k < n; ++k)  // transitive
-    for (std::size_t a = 0; a < n; ++a)
-      for (std::size_t b = 0; b < n; ++b)
-        before[a][b] = before[a][b] || (before[a][k] && before[k][b]);
   return before;
 }
 
@@ -54,27 +54,115 @@ bool clashes(const MemoryPlan& plan, const std::set<int>& written, const std::se
   return false;
 }
 
+// What a node reads or writes and changes in place: values that persist, where another lane may be.
+bool share_what_changes(const Graph& graph, const Node& one, const Node& other) {
+  const bool changes = std::holds_alternative<UpdateAll>(one.op);
+  if (!changes && !std::holds_alternative<Clock>(one.op)) return false;
+  return std::ranges::any_of(one.in, [&](int id) {
+    const auto has = [&](const std::vector<int>& ids) {
+      return std::ranges::find(ids, id) != ids.end();
+    };
+    return (!changes || id != graph.state) && (has(other.in) || has(other.out));
+  });
+}
+
+// Every pair of nodes that may run side by side; returns how many pairs there are.
+std::size_t expect_apart(Graph graph, const std::string& what) {
+  open_backend("ref")->choose_layouts(graph);
+  const Lanes lanes = with_exchange_lane(two_lanes(graph), graph);
+  EXPECT_TRUE(lanes.used()) << what;
+  EXPECT_LE(graph.nodes.size(), Nodes().size());
+  const std::vector<std::size_t> workspaces(graph.nodes.size(), 5000);
+  const MemoryPlan plan = plan_memory(graph, workspaces, lanes);
+  const std::vector<Nodes> before = what_happens_before(lanes);
+  std::size_t side_by_side = 0;
+  for (std::size_t b = 0; b < graph.nodes.size(); ++b)
+    for (std::size_t a = 0; a < b; ++a) {
+      if (before[b][a] || is_view(graph.nodes[a].op) || is_view(graph.nodes[b].op)) continue;
+      ++side_by_side;
+      const Touched first = touched(graph, plan, a), second = touched(graph, plan, b);
+      EXPECT_FALSE(clashes(plan, first.written, second.written) ||
+                   clashes(plan, first.written, second.read) ||
+                   clashes(plan, second.written, first.read))
+          << what << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title();
+      EXPECT_FALSE(share_what_changes(graph, graph.nodes[a], graph.nodes[b]) ||
+                   share_what_changes(graph, graph.nodes[b], graph.nodes[a]))
+          << what << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title();
+    }
+  return side_by_side;
+}
+
+// As stored in fp32, and in fp16 with every norm that can be computed within a convolution.
 TEST(TwoLanes, NothingThatRunsSideBySideSharesMemory) {
-  for (const char* model : {"cifar10cnn", "mlp"}) {
-    Graph graph = testing_support::model_step(model, 4);
+  StepOptions plain, fused;
+  plain.side_lanes = fused.side_lanes = true;
+  fused.precision = Precision::fp16;
+  fused.computes = [](const AnyOp&, const Types&) { return true; };
+  for (const models::Model& model : models::zoo())
+    for (const StepOptions& options : {plain, fused}) {
+      const std::string what = fmt::format("{} in {}", model.name, name(options.precision));
+      EXPECT_GE(expect_apart(testing_support::model_step(model.name, 4, options), what), 3U)
+          << what << ": nothing overlaps";
+    }
+}
+
+// One layer three times, with the gradients of its weight added up.
+TEST(TwoLanes, NorDoesItWhereAWeightIsUsedMoreThanOnce) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 16}});
+  const Tensor labels = g.input("labels", {DType::i32, {4}});
+  const Tensor first = linear("fc", relu(linear("in", x, {.out = 16})), {.out = 16});
+  const Tensor second = twin(relu(first), first);
+  const Tensor third = twin(relu(add(first, second)), first);
+  cross_entropy(linear("out", add(third, relu(second)), {.out = 10}), labels);
+  EXPECT_GE(expect_apart(compile_step(std::move(g), {}), "twins"), 3U);
+}
+
+// The clock beside the forward half up to the loss, and a layer's update beside the convolutions'
+// gradients, where no loss scale waits for all gradients.
+TEST(TwoLanes, HaveTheClockAndAnEarlyUpdateBesideOtherCalls) {
+  const auto beside = [](Precision precision, std::string_view disabled) {
+    StepOptions options;
+    options.precision = precision;
+    options.side_lanes = true;
+    if (!disabled.empty()) options.no_fuse.emplace(disabled);
+    Graph graph = testing_support::model_step("cifar10cnn", 4, options);
     open_backend("ref")->choose_layouts(graph);
-    const Lanes lanes = two_lanes(graph);
-    ASSERT_TRUE(lanes.used());
-    const std::vector<std::size_t> workspaces(graph.nodes.size(), 5000);
-    const MemoryPlan plan = plan_memory(graph, workspaces, lanes);
-    const auto before = happens_before(lanes);
-    std::size_t side_by_side = 0;
-    for (std::size_t b = 0; b < graph.nodes.size(); ++b)
-      for (std::size_t a = 0; a < b; ++a) {
-        if (before[a][b] || is_view(graph.nodes[a].op) || is_view(graph.nodes[b].op)) continue;
-        ++side_by_side;
-        const Touched first = touched(graph, plan, a), second = touched(graph, plan, b);
-        EXPECT_FALSE(clashes(plan, first.written, second.written) ||
-                     clashes(plan, first.written, second.read) ||
-                     clashes(plan, second.written, first.read))
-            << model << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title();
+    const Lanes lanes = with_exchange_lane(two_lanes(graph), graph);
+    std::vector<std::string> titles;
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+      if (graph.nodes[n].phase == Phase::update && lanes.lane[n] != 0) {
+        const int at = lanes.waited_at[n];
+        const bool ends = at == static_cast<int>(graph.nodes.size());
+        titles.push_back(graph.nodes[n].title() + " until " +
+                         (ends ? "the end" : graph.nodes[idx(at)].title()));
       }
-    EXPECT_GE(side_by_side, 3U) << model << ": nothing overlaps";
+    return titles;
+  };
+  using Titles = std::vector<std::string>;
+  const std::string early = "fc1.weight/update_all until the end";
+  EXPECT_THAT(beside(Precision::bf16, ""),
+              testing::ElementsAre(testing::StartsWith("clock until conv4/"), early));
+  EXPECT_EQ(beside(Precision::bf16, "clock+forward"), Titles{early});
+  EXPECT_EQ(beside(Precision::bf16, "update+backward"), Titles{"clock until update_all"});
+  EXPECT_EQ(beside(Precision::fp16, ""), beside(Precision::fp16, "update+backward"));
+}
+
+// The node that runs last beside a reader of another lane may not write over what that reads.
+TEST(TwoLanes, NothingWorksInPlaceOnWhatTheOtherLaneReads) {
+  Graph graph;
+  const Tensor x = graph.input("x", {DType::f32, {8, 64}});
+  const Tensor read = relu(x), beside = relu(read), after = relu(read);
+  graph.logits = relu(add(beside, after)).id;
+  for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
+  Lanes lanes = one_lane(graph);
+  lanes.lane[1] = Lanes::weight_gradients;
+  const std::vector<std::size_t> none(graph.nodes.size());
+  for (const int waited_at : {2, 3}) {
+    lanes.waited_at[1] = waited_at;
+    const MemoryPlan plan = plan_memory(graph, none, lanes);
+    const bool in_place = plan.buffer_of_value[idx(after.id)] == plan.buffer_of_value[idx(read.id)];
+    EXPECT_EQ(in_place, waited_at == 2) << "waited for by node " << waited_at;
   }
 }
 

@@ -60,10 +60,10 @@ TEST(LiveBound, IsTheMostThatIsAliveAtOnce) {
 
 TEST(Place, KnownCases) {
   EXPECT_EQ(place({}).bytes, 0U);
-  const std::vector<Lifetime> apart{{100, 0, 1}, {100, 2, 3}};
-  EXPECT_EQ(place(apart).bytes, 128U);  // one after the other in one place
-  const std::vector<Lifetime> meeting{{100, 0, 2}, {100, 2, 3}};
-  EXPECT_EQ(place(meeting).bytes, 256U);  // both are needed in node 2
+  const std::vector<Lifetime> apart{{200, 0, 1}, {200, 2, 3}};
+  EXPECT_EQ(place(apart).bytes, 256U);  // one after the other in one place
+  const std::vector<Lifetime> meeting{{200, 0, 2}, {200, 2, 3}};
+  EXPECT_EQ(place(meeting).bytes, 512U);  // both are needed in node 2
 }
 
 // The minimum over all placements: that of some order in which each buffer takes the lowest gap.

@@ -22,10 +22,13 @@ struct StepOptions {
   bool statistics = false;                  // of blocks, see engine/passes/statistics.h
   // Which ops of engine/graph/ops/norm_conv.h may be made; without it none.
   Computes computes = {};
+  // Whether the backend runs calls in parallel: then the rows of FuseStage::lanes apply.
+  bool side_lanes = false;
 };
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
-// report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> schedule.
+// report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> lanes ->
+// schedule.
 // Without training only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 

@@ -234,30 +234,42 @@ std::vector<int> storage_of_values(const Graph& graph) {
   return storage;
 }
 
-std::vector<int> last_uses(const Graph& graph, const std::vector<int>& storage,
-                           const Lanes& lanes) {
-  std::vector<int> last(graph.values.size(), -1);
+// The last node during which each value's memory is in use, by nodes of any lane or of side lanes.
+struct LastUses {
+  std::vector<int> any, side;
+};
+
+LastUses last_uses(const Graph& graph, const std::vector<int>& storage, const Lanes& lanes) {
+  LastUses uses{std::vector<int>(graph.values.size(), -1),
+                std::vector<int>(graph.values.size(), -1)};
+  std::vector<int>& last = uses.any;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     for (const auto* ids : {&graph.nodes[n].in, &graph.nodes[n].out})
       for (const int id : *ids) {
-        int& use = last[idx(storage[idx(id)])];
-        use = std::max(use, lanes.busy_until(static_cast<int>(n)));
+        const std::size_t at = idx(storage[idx(id)]);
+        const int busy = lanes.busy_until(static_cast<int>(n));
+        last[at] = std::max(last[at], busy);
+        if (lanes.lane[n] != 0) uses.side[at] = std::max(uses.side[at], busy);
       }
   // Read when the step is over; of a training step, which reports, only what it reports.
   for (const int id : {graph.loss, graph.correct, graph.report < 0 ? graph.logits : -1})
     if (id >= 0) last[idx(storage[idx(id)])] = static_cast<int>(graph.nodes.size()) - 1;
-  return last;
+  return uses;
 }
 
-// The buffer of an input of `node` that its output `number` may take over, or -1.
-int inherited_buffer(const Graph& graph, const Node& node, int number, const MemoryPlan& plan) {
+// The buffer of an input of `node` that its output `number` may take over, or -1. Not one that a
+// side lane may still use while the node runs: it is waited for only after that.
+int inherited_buffer(const Graph& graph, const Node& node, int number, const MemoryPlan& plan,
+                     const LastUses& last) {
   if (number != in_place_output(node.op)) return -1;
   const Value& out = graph.value(node.out[idx(number)]);
   const int self = static_cast<int>(&node - graph.nodes.data());
   for (const int k : in_place_inputs(node.op)) {
     const int in = node.in[idx(k)];
-    const int buffer = plan.buffer_of_value[idx(plan.storage_of_value[idx(in)])];
+    const int storage = plan.storage_of_value[idx(in)];
+    const int buffer = plan.buffer_of_value[idx(storage)];
     if (buffer < 0 || plan.buffers[idx(buffer)].lifetime.last != self) continue;
+    if (last.side[idx(storage)] >= self) continue;
     if (graph.value(in).layout.tag == out.layout.tag &&
         graph.value(in).layout.bytes == out.layout.bytes)
       return buffer;
@@ -267,20 +279,20 @@ int inherited_buffer(const Graph& graph, const Node& node, int number, const Mem
 
 void assign_buffers(const Graph& graph, std::span<const std::size_t> workspaces, const Lanes& lanes,
                     MemoryPlan& plan) {
-  const std::vector<int> last = last_uses(graph, plan.storage_of_value, lanes);
+  const LastUses last = last_uses(graph, plan.storage_of_value, lanes);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     for (std::size_t i = 0; i < node.out.size() && !is_view(node.op); ++i) {
       const int id = node.out[i];
       if (is_persistent(graph.value(id).role)) continue;
       plan.separate_bytes += align_up(graph.value(id).layout.bytes);
-      int buffer = inherited_buffer(graph, node, static_cast<int>(i), plan);
+      int buffer = inherited_buffer(graph, node, static_cast<int>(i), plan, last);
       if (buffer < 0) {
         buffer = static_cast<int>(plan.buffers.size());
         plan.buffers.push_back(
             {graph.value(id).name, {graph.value(id).layout.bytes, static_cast<int>(n), 0}, 0});
       }
-      plan.buffers[idx(buffer)].lifetime.last = last[idx(id)];
+      plan.buffers[idx(buffer)].lifetime.last = last.any[idx(id)];
       plan.buffer_of_value[idx(id)] = buffer;
     }
     if (n < workspaces.size() && workspaces[n] > 0) {

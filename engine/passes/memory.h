@@ -13,7 +13,8 @@ namespace warpstep {
 
 // Where buffers lie in one piece of memory, from their lifetimes alone.
 
-constexpr std::size_t arena_alignment = 64;  // a cache line, and the widest vector
+// What cudaMalloc gives, and what cublasLt wants of a workspace; a multiple of lines and vectors.
+constexpr std::size_t arena_alignment = 256;
 
 inline std::size_t align_up(std::size_t bytes) {
   return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;

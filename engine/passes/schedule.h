@@ -13,6 +13,8 @@ Graph schedule(Graph graph);
 // Which nodes run on side streams, and where they are waited for. A node of a side lane begins
 // behind all nodes of lower lanes that stand before it.
 struct Lanes {
+  // Lane 1 has the clock, too, where it runs beside the forward half, and lane 2 the updates that
+  // run beside the backward half.
   static constexpr int weight_gradients = 1, exchange = 2, count = 3;
   std::vector<int> lane;  // of each node: 0, or one of the above
   // For nodes of a side lane: the node of lane 0 that begins when they are done, the number of
@@ -33,7 +35,8 @@ Lanes one_lane(const Graph& graph);
 Lanes two_lanes(const Graph& graph);
 
 // Moves the sums over ranks to a lane of their own, beside what follows them, up to the first node
-// that reads one of their gradients. They keep nothing alive: gradients persist.
+// that reads one of their gradients, and early updates, up to the end of the step. They keep
+// nothing alive: gradients persist.
 Lanes with_exchange_lane(Lanes lanes, const Graph& graph);
 
 }  // namespace warpstep

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/core/error.h"
+#include "engine/core/wheels.h"
 
 namespace warpstep {
 
@@ -70,8 +71,13 @@ std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("GOMP_SPINCOUNT", "5000", 0);
   }
-  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!module) fail<DeviceError>("{} does not load: {}", path.filename().string(), dlerror());
+  std::string why;
+  void* module = open_with_wheels(path, RTLD_NOW | RTLD_LOCAL, &why);
+  if (!module)
+    fail<DeviceError>(
+        "{} does not load: {}; install what is missing, or add its folder to LD_LIBRARY_PATH "
+        "(Python wheels are searched, too)",
+        path.filename().string(), why);
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(module, "warpstep_backend"));
   if (!entry) fail<DeviceError>("{} is not a backend: {}", path.string(), dlerror());
   return std::shared_ptr<Backend>(entry(options));
@@ -95,6 +101,7 @@ StepOptions options_for(const Backend& backend, StepOptions options) {
   for (const FusionRow& row : fusion_table())
     if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
   options.exchange = backend.exchange();
+  options.side_lanes = backend.has_side_lanes();
   options.computes = [open = backend.shared_from_this()](const AnyOp& op, const Types& in) {
     return open->computes(op, in);
   };

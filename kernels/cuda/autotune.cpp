@@ -66,6 +66,18 @@ std::optional<double> Stopwatch::median_us(const Enqueue& enqueue, double best_u
   }
 }
 
+std::string Stopwatch::why_not(const Enqueue& enqueue) {
+  try {
+    enqueue(stream_);
+  } catch (const DeviceError& error) {
+    ignore(cudaGetLastError());
+    stream_.wait();  // throws if the device itself is lost
+    return error.what();
+  }
+  stream_.wait();
+  return {};
+}
+
 std::optional<double> Stopwatch::replay(const Enqueue& enqueue, double best_us) {
   for (int i = 0; i < warm_ups; ++i) enqueue(stream_);
   stream_.wait();
@@ -95,6 +107,16 @@ std::optional<std::size_t> fastest(Stopwatch& stopwatch, const std::vector<Enque
     best_us = *us;
   }
   return best;
+}
+
+std::optional<std::size_t> first_to_run(Stopwatch& stopwatch,
+                                        const std::vector<Enqueue>& candidates, std::string& why) {
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::string reason = stopwatch.why_not(candidates[i]);
+    if (reason.empty()) return i;
+    why += (why.empty() ? "" : "; ") + reason;
+  }
+  return std::nullopt;
 }
 
 std::shared_ptr<std::byte> random_values(DType dtype, std::size_t bytes) {

@@ -1,11 +1,13 @@
-// Measures candidate implementations the way a step will run them: replayed from a captured graph,
-// so that neither the host's launches nor a library's checks are part of the time.
+// Tries candidate implementations on the device before a step needs them. Measures them the way a
+// step will run them: replayed from a captured graph, so that neither the host's launches nor a
+// library's checks are part of the time.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/core/types.h"
@@ -22,6 +24,10 @@ class Stopwatch {
   // allocates or waits) or is more than twice as slow as `best_us`. Throws DeviceError if the
   // device itself is lost.
   std::optional<double> median_us(const Enqueue& enqueue, double best_us);
+  // Why one `enqueue` does not run; empty if it does. Throws DeviceError if the device is lost.
+  std::string why_not(const Enqueue& enqueue);
+
+  CudaStream& stream() { return stream_; }
 
  private:
   std::optional<double> replay(const Enqueue& enqueue, double best_us);
@@ -32,6 +38,11 @@ class Stopwatch {
 
 // The index of the fastest candidate; empty if none can be captured.
 std::optional<std::size_t> fastest(Stopwatch& stopwatch, const std::vector<Enqueue>& candidates);
+
+// The index of the first candidate that runs, as heuristics may propose what then refuses its
+// buffers; empty if none does, with the reasons in `why`.
+std::optional<std::size_t> first_to_run(Stopwatch& stopwatch,
+                                        const std::vector<Enqueue>& candidates, std::string& why);
 
 // Device memory filled with values of both signs between 0.5 and 1. They toggle about as many bits
 // as real data: on zeros a chip draws less power and clocks higher.

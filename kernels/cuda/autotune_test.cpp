@@ -85,6 +85,40 @@ TEST(Autotune, ALostDeviceIsAnErrorAndNotASlowCandidate) {
   EXPECT_THROW(stopwatch.median_us(loses_the_device, infinity), DeviceError);
 }
 
+TEST(FirstToRun, IsTheFirstThatTheDeviceAccepts) {
+  Stopwatch stopwatch;
+  const fake_cuda::Live before = fake_cuda::live();
+  fake_cuda::reset_counts();
+  const Enqueue runs = work("first", microseconds(1)), later = work("later", microseconds(1));
+  std::string why;
+  EXPECT_EQ(first_to_run(stopwatch, {failing(), runs, later}, why), 1u);
+  EXPECT_EQ(why, "not on this device");
+  EXPECT_EQ(fake_cuda::runs("first"), 1u);
+  EXPECT_EQ(fake_cuda::runs("later"), 0u);
+  EXPECT_EQ(first_to_run(stopwatch, {failing(), failing()}, why), std::nullopt);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(fake_cuda::live(), before);
+}
+
+TEST(FirstToRun, AFailureThatIsSeenOnlyLaterIsTheDevices) {
+  Stopwatch stopwatch;
+  fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress);
+  std::string why;
+  EXPECT_THROW(first_to_run(stopwatch, {work("lost", microseconds(1))}, why), DeviceError);
+}
+
+TEST(Streams, FreeTheLibrarysHandleThatBelongsToThem) {
+  const std::size_t streams = fake_cuda::live().streams;
+  bool freed_first = false;
+  {
+    CudaStream stream;
+    stream.dnn_handle.reset(&stream,
+                            [&](void*) { freed_first = fake_cuda::live().streams == streams + 1; });
+  }
+  EXPECT_TRUE(freed_first) << "not at all, or behind the stream";
+  EXPECT_EQ(fake_cuda::live().streams, streams);
+}
+
 // Sign and mantissa vary, and the exponent is that of 0.5: all lie in +-[0.5, 1).
 TEST(Autotune, RandomValuesAreFiniteAndDiffer) {
   constexpr std::size_t bytes = (std::size_t{4} << 20) + 10;  // more than the block that repeats

@@ -3,14 +3,30 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
 #include "engine/core/error.h"
+#include "engine/core/wheels.h"
 #include "kernels/cuda/assumed_devices.h"
 #include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
 namespace {
 
-constexpr int oldest_capability = 75;  // Turing: the first that CUDA 13 compiles for
+constexpr int oldest_capability = 75;   // Turing: the first that CUDA 13 compiles for
+constexpr int overlap_capability = 90;  // Hopper: the first with programmatic dependent launch
+
+std::atomic<bool> launches_overlap{false};
+
+// Whether a switch in the environment is on; UsageError for anything but 0 and 1.
+bool is_on(const char* name) {
+  const char* chosen = std::getenv(name);
+  const std::string_view value = chosen ? chosen : "0";
+  if (value != "0" && value != "1") fail<UsageError>("{} is '{}'; it can be 0 or 1", name, value);
+  return value == "1";
+}
 
 std::string cuda_version(int number) {  // 13000 -> "13.0"
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -75,13 +91,15 @@ Settings device_settings(const BackendOptions& options) {
     fail<DeviceError>(
         "{} is of compute capability {}.{}; CUDA 13 compiles for 7.5 (Turing) and later",
         settings.device_name, properties.major, properties.minor);
+  launches_overlap =
+      is_on("WARPSTEP_OVERLAP_LAUNCHES") && settings.compute_capability >= overlap_capability;
   return settings;
 }
 
 // The version that a library reports by its function `status f(int*)`; 0 without the library.
 int version_of(const char* library, const char* function) {
   // Stays loaded: closing it would leak what the library allocated.
-  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  void* handle = open_library(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) return 0;
   int version = 0;
   const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(handle, function));
@@ -92,6 +110,10 @@ int version_of(const char* library, const char* function) {
 
 }  // namespace
 
+bool overlaps_launches() {
+  return launches_overlap;
+}
+
 Settings open_device(const BackendOptions& options) {
   Settings settings = options.assumed_device.empty() ? device_settings(options)
                                                      : assume_device(options.assumed_device);
@@ -101,6 +123,11 @@ Settings open_device(const BackendOptions& options) {
   settings.autotune = options.autotune;
   settings.workspace_cap = options.workspace_cap;
   settings.cache = options.plan_cache;
+  const char* plans = std::getenv("WARPSTEP_CUDNN_PLANS");
+  if (plans && std::string_view(plans) != "handle" && std::string_view(plans) != "properties")
+    fail<UsageError>("WARPSTEP_CUDNN_PLANS is '{}'; it can be properties (the default) or handle",
+                     plans);
+  settings.plan_by_handle = settings.has_device() && plans && std::string_view(plans) == "handle";
   return settings;
 }
 

@@ -13,6 +13,9 @@ namespace warpstep::cuda {
 // has no code for it.
 Settings open_device(const BackendOptions& options);
 
+// Whether launches of kernels/cuda/overlap.cuh overlap, on the device that was opened last.
+bool overlaps_launches();
+
 // "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0"
 std::string describe_device(const Settings& settings);
 

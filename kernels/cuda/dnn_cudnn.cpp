@@ -1,6 +1,6 @@
 // cuDNN's graph API as a Library. A graph's plan comes from the cache, or is chosen: cuDNN's
 // heuristics propose engine configurations (propose), the settings exclude some (objection), and
-// the first that can be built is used, or with --autotune the fastest of all that can.
+// the first that can be built and runs is used, or with --autotune the fastest of all that do.
 
 #include <dlfcn.h>
 #include <fmt/ranges.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "engine/core/error.h"
 #include "kernels/cuda/assumed_devices.h"
@@ -65,13 +66,14 @@ std::string EngineConfig::text() const {
   return fmt::format("engine {} ({})", engine, fmt::join(notes, ", "));
 }
 
-std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& device,
+std::vector<EngineConfig> propose(const Descriptor& graph, const Target& target,
                                   cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-      .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
-      .set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device)
-      .finalize("cuDNN's heuristics");
+      .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  if (target.handle == nullptr)
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.device);  // else the graph's handle's
+  heuristics.finalize("cuDNN's heuristics");
   std::vector<EngineConfig> configs;
   for (Descriptor& result : heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                        CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)) {
@@ -138,6 +140,11 @@ class Verdicts {
  public:
   void offer(std::size_t n) { offered_ += n; }
   void drop(const std::string& why) { ++dropped_[why]; }
+  void fail_to_run(const std::string& why) {
+    some_did_not_run_ = true;
+    drop(why);
+  }
+  bool some_did_not_run() const { return some_did_not_run_; }
   void refuse(std::string_view why) { refusals_ += fmt::format("; {:.200}", why); }
   std::string text() const {
     if (offered_ == 0) return "cuDNN offers no engine" + refusals_;
@@ -149,6 +156,7 @@ class Verdicts {
 
  private:
   std::size_t offered_ = 0;
+  bool some_did_not_run_ = false;
   std::map<std::string, int> dropped_;
   std::string refusals_;  // errors of cuDNN's heuristics
 };
@@ -158,9 +166,7 @@ class CudnnLibrary final : public Library {
   explicit CudnnLibrary(const Settings& settings)
       : settings_(settings),
         device_(device_descriptor(settings)),
-        cache_(settings, cudnn_version()) {
-    if (settings.has_device()) handles_ = std::make_shared<Handles>();
-  }
+        cache_(settings, cudnn_version()) {}
 
   Planned plan(const Graph& graph) override;
   bool supports(const Graph& graph) override;
@@ -169,23 +175,38 @@ class CudnnLibrary final : public Library {
  private:
   using Plans = std::vector<std::unique_ptr<CudnnPlan>>;
 
-  std::unique_ptr<CudnnPlan> restore(const Graph& graph) const;
-  // The plans that the settings allow and that cuDNN can build, best first, up to `enough`.
-  Plans usable(const Graph& graph, const Descriptor& operations, std::size_t enough,
-               Verdicts& verdicts) const;
-  std::vector<EngineConfig> offered(const Descriptor& operations, cudnnBackendHeurMode_t mode,
-                                    Verdicts& verdicts) const;
-  std::unique_ptr<CudnnPlan> build(const Graph& graph, EngineConfig config,
-                                   Verdicts& verdicts) const;
+  bool measures() const { return settings_.autotune && settings_.has_device(); }
+  Stopwatch& stopwatch();
+  Target target(bool by_handle);
+
+  std::unique_ptr<CudnnPlan> restore(const Graph& graph);
+  // The plans that the settings allow, that cuDNN can build and, unless they are measured, that
+  // run; best first, up to `enough`. Throws DeviceError if cuDNN refuses the graph.
+  Plans usable(const Graph& graph, std::size_t enough, Verdicts& verdicts);
+  Plans usable(const Graph& graph, const Target& target, std::size_t enough, Verdicts& verdicts);
+  std::vector<EngineConfig> offered(const Descriptor& operations, const Target& target,
+                                    cudnnBackendHeurMode_t mode, Verdicts& verdicts) const;
+  std::unique_ptr<CudnnPlan> build(const Graph& graph, const Target& target, EngineConfig config,
+                                   Verdicts& verdicts);
+  bool runs(const Graph& graph, const CudnnPlan& plan, Verdicts& verdicts);
   std::unique_ptr<CudnnPlan> measured(const Graph& graph, Plans plans, Verdicts& verdicts);
 
   Settings settings_;
   Descriptor device_;
   PlanCache cache_;
-  std::shared_ptr<Handles> handles_;
   std::map<std::string, bool> supported_;  // by key
+  std::set<std::string> ran_;              // the plans, as saved, that have run in this process
   std::optional<Stopwatch> stopwatch_;     // for all measurements: its stream has a handle
 };
+
+Stopwatch& CudnnLibrary::stopwatch() {
+  if (!stopwatch_) stopwatch_.emplace();
+  return *stopwatch_;
+}
+
+Target CudnnLibrary::target(bool by_handle) {
+  return {device_, by_handle ? handle_of(stopwatch().stream()) : nullptr, settings_.has_device()};
+}
 
 Planned CudnnLibrary::plan(const Graph& graph) {
   if (attention_of(graph) != nullptr) {
@@ -196,22 +217,21 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   }
   if (std::unique_ptr<CudnnPlan> restored = restore(graph)) return {std::move(restored), {}};
 
-  const bool measures = settings_.autotune && settings_.has_device();
   Verdicts verdicts;
   Plans plans;
   try {
-    const OperationGraph operations(graph);
-    plans = usable(graph, operations.descriptor(), measures ? SIZE_MAX : 1, verdicts);
+    plans = usable(graph, measures() ? SIZE_MAX : 1, verdicts);
   } catch (const DeviceError& refused) {
     return {nullptr, refused.what()};
   }
   std::unique_ptr<CudnnPlan> chosen;
-  if (measures) {
+  if (measures()) {
     chosen = measured(graph, std::move(plans), verdicts);
   } else if (!plans.empty()) {
     chosen = std::move(plans.front());
   }
   if (chosen == nullptr) return {nullptr, verdicts.text()};
+  ran_.insert(chosen->saved());
   cache_.keep(graph.key(), chosen->saved());
   return {std::move(chosen), {}};
 }
@@ -221,31 +241,42 @@ bool CudnnLibrary::supports(const Graph& graph) {
   if (!is_new) return known->second;
   Verdicts verdicts;
   try {
-    const OperationGraph operations(graph);
-    known->second =
-        restore(graph) != nullptr || !usable(graph, operations.descriptor(), 1, verdicts).empty();
+    known->second = restore(graph) != nullptr || !usable(graph, 1, verdicts).empty();
   } catch (const DeviceError&) {  // no engine accepts it: it stays unsupported
   }
   return known->second;
 }
 
-std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) const {
+std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
   const std::optional<std::string> saved = cache_.find(graph.key());
   if (!saved || saved->find('\n') == std::string::npos) return nullptr;
+  Verdicts verdicts;
   try {
-    return std::make_unique<CudnnPlan>(graph, device_, *saved, handles_);
+    auto plan = std::make_unique<CudnnPlan>(graph, target(settings_.plan_by_handle), *saved);
+    if (!ran_.contains(*saved) && !runs(graph, *plan, verdicts)) return nullptr;
+    ran_.insert(*saved);
+    return plan;
   } catch (const DeviceError&) {
     return nullptr;  // saved by a different build of the same cuDNN version: plan again
   }
 }
 
-CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Descriptor& operations,
-                                         std::size_t enough, Verdicts& verdicts) const {
+CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, std::size_t enough,
+                                         Verdicts& verdicts) {
+  Plans plans = usable(graph, target(settings_.plan_by_handle), enough, verdicts);
+  // Plans that were built and did not run: perhaps those of the other way do.
+  if (!plans.empty() || !verdicts.some_did_not_run()) return plans;
+  return usable(graph, target(!settings_.plan_by_handle), enough, verdicts);
+}
+
+CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Target& target,
+                                         std::size_t enough, Verdicts& verdicts) {
   const bool full_f32 = !settings_.tf32 && all_f32(graph);
+  const OperationGraph operations(graph, target.handle);
   Plans plans;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     if (!plans.empty()) break;  // the general engines are never faster
-    std::vector<EngineConfig> configs = offered(operations, mode, verdicts);
+    std::vector<EngineConfig> configs = offered(operations.descriptor(), target, mode, verdicts);
     for (EngineConfig& config : configs) {
       if (plans.size() >= enough) break;
       // None of the engines says so: this is a property of the graph.
@@ -254,7 +285,7 @@ CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Descriptor& o
         config.numerical.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       if (const std::string why = objection(config, settings_, full_f32); !why.empty()) {
         verdicts.drop(why);
-      } else if (auto plan = build(graph, std::move(config), verdicts)) {
+      } else if (auto plan = build(graph, target, std::move(config), verdicts)) {
         plans.push_back(std::move(plan));
       }
     }
@@ -262,11 +293,11 @@ CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Descriptor& o
   return plans;
 }
 
-std::vector<EngineConfig> CudnnLibrary::offered(const Descriptor& operations,
+std::vector<EngineConfig> CudnnLibrary::offered(const Descriptor& operations, const Target& target,
                                                 cudnnBackendHeurMode_t mode,
                                                 Verdicts& verdicts) const {
   try {
-    std::vector<EngineConfig> configs = propose(operations, device_, mode);
+    std::vector<EngineConfig> configs = propose(operations, target, mode);
     verdicts.offer(configs.size());
     return configs;
   } catch (const DeviceError& nothing) {
@@ -275,43 +306,79 @@ std::vector<EngineConfig> CudnnLibrary::offered(const Descriptor& operations,
   }
 }
 
-std::unique_ptr<CudnnPlan> CudnnLibrary::build(const Graph& graph, EngineConfig config,
-                                               Verdicts& verdicts) const {
+std::unique_ptr<CudnnPlan> CudnnLibrary::build(const Graph& graph, const Target& target,
+                                               EngineConfig config, Verdicts& verdicts) {
   const std::string engine = config.text();
+  std::unique_ptr<CudnnPlan> plan;
   try {
-    auto plan = std::make_unique<CudnnPlan>(graph, device_, std::move(config), handles_);
-    if (plan->workspace_bytes() <= settings_.workspace_cap) return plan;
-    verdicts.drop(fmt::format("need more than {:.1f} MiB of workspace",
-                              static_cast<double>(settings_.workspace_cap) / mib));
+    plan = std::make_unique<CudnnPlan>(graph, target, std::move(config));
   } catch (const DeviceError& error) {
     verdicts.drop(fmt::format("cannot be built ({}: {:.200})", engine, error.what()));
+    return nullptr;
   }
-  return nullptr;
+  if (plan->workspace_bytes() > settings_.workspace_cap) {
+    verdicts.drop(fmt::format("need more than {:.1f} MiB of workspace",
+                              static_cast<double>(settings_.workspace_cap) / mib));
+    return nullptr;
+  }
+  return measures() || runs(graph, *plan, verdicts) ? std::move(plan) : nullptr;
+}
+
+// Memory for a run outside of a step.
+struct TrialMemory {
+  std::vector<std::shared_ptr<std::byte>> owned;
+  std::vector<Binding> bindings;
+  std::byte* workspace = nullptr;
+};
+
+template <class Allocate>
+TrialMemory trial_memory(const Graph& graph, std::size_t workspace_bytes, Allocate allocate) {
+  TrialMemory memory;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.is_virtual) continue;
+    memory.owned.push_back(allocate(tensor));
+    memory.bindings.push_back({tensor.uid, memory.owned.back().get()});
+  }
+  memory.owned.push_back(allocate_device(std::max<std::size_t>(16, workspace_bytes)));
+  memory.workspace = memory.owned.back().get();
+  return memory;
+}
+
+// Whether a plan runs that cuDNN has built; true where that cannot be tried. On zeros: only a
+// measurement needs other numbers.
+bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, Verdicts& verdicts) {
+  if (!settings_.has_device()) return true;
+  TrialMemory memory;
+  try {
+    memory = trial_memory(graph, plan.workspace_bytes(),
+                          [](const Tensor& tensor) { return allocate_device(bytes(tensor)); });
+  } catch (const DeviceError&) {
+    return true;  // a step that fits shares memory among its calls, which is not planned yet
+  }
+  const std::string why = stopwatch().why_not(
+      [&](CudaStream& stream) { plan.execute(stream, memory.bindings, memory.workspace); });
+  if (why.empty()) return true;
+  verdicts.fail_to_run(fmt::format("do not run ({}: {:.200})", plan.implementation(), why));
+  return false;
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plans,
                                                   Verdicts& verdicts) {
-  std::vector<std::shared_ptr<std::byte>> memory;
-  std::vector<Binding> bindings;
-  for (const Tensor& tensor : graph.tensors) {
-    if (tensor.is_virtual) continue;
-    memory.push_back(random_values(tensor.dtype, bytes(tensor)));
-    bindings.push_back({tensor.uid, memory.back().get()});
-  }
-  std::size_t workspace_bytes = 16;
+  std::size_t workspace_bytes = 0;
   for (const auto& plan : plans) {
     workspace_bytes = std::max(workspace_bytes, plan->workspace_bytes());
   }
-  const std::shared_ptr<std::byte> workspace = allocate_device(workspace_bytes);
+  const TrialMemory memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
+    return random_values(tensor.dtype, bytes(tensor));
+  });
 
   std::vector<Enqueue> candidates;
   for (const auto& plan : plans) {
-    candidates.emplace_back([&bindings, &workspace, plan = plan.get()](CudaStream& stream) {
-      plan->execute(stream, bindings, workspace.get());
+    candidates.emplace_back([&memory, plan = plan.get()](CudaStream& stream) {
+      plan->execute(stream, memory.bindings, memory.workspace);
     });
   }
-  if (!stopwatch_) stopwatch_.emplace();
-  const std::optional<std::size_t> best = fastest(*stopwatch_, candidates);
+  const std::optional<std::size_t> best = fastest(stopwatch(), candidates);
   if (!best) {
     for (std::size_t i = 0; i < plans.size(); ++i) verdicts.drop("cannot be captured");
     return nullptr;

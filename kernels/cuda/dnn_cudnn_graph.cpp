@@ -119,8 +119,9 @@ cudnnPointwiseMode_t mode_of(const Pointwise& pointwise) {
 
 }  // namespace
 
-OperationGraph::OperationGraph(const Graph& graph)
+OperationGraph::OperationGraph(const Graph& graph, cudnnHandle_t handle)
     : described_(graph), graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+  if (handle != nullptr) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
   for (const Tensor& tensor : graph.tensors) {
     tensors_.push_back({tensor.uid, tensor_descriptor({.uid = tensor.uid,
                                                        .type = data_type(tensor.dtype),
@@ -258,14 +259,10 @@ void OperationGraph::add(const ReshapeTerms& reshape) {
       .finalize("a reshape");
 }
 
-cudnnHandle_t Handles::of(cudaStream_t stream) {
-  unsigned long long id = 0;
-  check(cudaStreamGetId(stream, &id), "cudaStreamGetId");
-  const auto found = handles_.find(id);
-  if (found != handles_.end()) return found->second.get();
-
+cudnnHandle_t handle_of(CudaStream& stream) {
+  if (stream.dnn_handle) return static_cast<cudnnHandle_t>(stream.dnn_handle.get());
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+  check(cudaStreamIsCapturing(stream.handle(), &capture), "cudaStreamIsCapturing");
   if (capture != cudaStreamCaptureStatusNone) {
     fail<DeviceError>(
         "a stream executes its first cuDNN plan within a capture, where no handle can be created; "
@@ -273,36 +270,36 @@ cudnnHandle_t Handles::of(cudaStream_t stream) {
   }
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "cudnnCreate");
-  std::unique_ptr<cudnnContext, Deleter> owned(handle);
-  check(cudnnSetStream(handle, stream), "cudnnSetStream");
-  handles_.emplace(id, std::move(owned));
+  stream.dnn_handle.reset(handle,
+                          [](void* made) { cudnnDestroy(static_cast<cudnnHandle_t>(made)); });
+  check(cudnnSetStream(handle, stream.handle()), "cudnnSetStream");
   return handle;
 }
 
-CudnnPlan::CudnnPlan(const Graph& graph, std::string engine, std::shared_ptr<Handles> handles)
+CudnnPlan::CudnnPlan(const Graph& graph, std::string engine, const Target& target)
     : name_(graph.name),
       bound_(bound_tensors(graph)),
       engine_(std::move(engine)),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
-      handles_(std::move(handles)) {}
+      can_run_(target.can_run) {
+  if (target.handle != nullptr)
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
+  else
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.device);
+}
 
-CudnnPlan::CudnnPlan(const Graph& graph, const Descriptor& device, EngineConfig config,
-                     std::shared_ptr<Handles> handles)
-    : CudnnPlan(graph, config.text(), std::move(handles)) {
+CudnnPlan::CudnnPlan(const Graph& graph, const Target& target, EngineConfig config)
+    : CudnnPlan(graph, config.text(), target) {
   config_ = std::move(config.descriptor);
-  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device)
-      .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *config_)
-      .finalize("a plan");
+  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *config_).finalize("a plan");
   workspace_bytes_ =
       static_cast<std::size_t>(plan_.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
 }
 
-CudnnPlan::CudnnPlan(const Graph& graph, const Descriptor& device, const std::string& saved,
-                     std::shared_ptr<Handles> handles)
-    : CudnnPlan(graph, saved.substr(0, saved.find('\n')), std::move(handles)) {
+CudnnPlan::CudnnPlan(const Graph& graph, const Target& target, const std::string& saved)
+    : CudnnPlan(graph, saved.substr(0, saved.find('\n')), target) {
   const std::span<const char> json = std::span(saved).subspan(engine_.size() + 1);
-  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device)
-      .set_list<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)
+  plan_.set_list<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)
       .finalize("a cached plan");
   workspace_bytes_ =
       static_cast<std::size_t>(plan_.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
@@ -318,12 +315,11 @@ void CudnnPlan::mark_measured() {
 
 void CudnnPlan::execute(CudaStream& stream, std::span<const Binding> bindings,
                         void* workspace) const {
-  if (handles_ == nullptr) {
+  if (!can_run_) {
     fail<DeviceError>("{}: planned for an assumed device; it cannot be executed", name_);
   }
   const Descriptor& pack = variant_pack(bindings, workspace);
-  check(cudnnBackendExecute(handles_->of(stream.handle()), plan_.handle(), pack.handle()),
-        name_.c_str());
+  check(cudnnBackendExecute(handle_of(stream), plan_.handle(), pack.handle()), name_.c_str());
 }
 
 const Descriptor& CudnnPlan::variant_pack(std::span<const Binding> bindings,

@@ -1,13 +1,12 @@
 // A dnn::Graph in cuDNN's terms, from description to execution: OperationGraph is the graph as
 // cuDNN's descriptors, EngineConfig one way in which cuDNN can compute it, CudnnPlan one of these
-// ways ready to execute, with a handle per stream (Handles).
+// ways ready to execute, with the handle of its stream.
 #pragma once
 
 #include <cudnn_graph.h>
 #include <driver_types.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +18,14 @@
 #include "kernels/cuda/settings.h"
 
 namespace warpstep::cuda::dnn {
+
+// What plans are made for: the device's properties, which may be assumed, or, where it is set, a
+// handle. cuDNN documents both ways; only the second needs a device while it plans.
+struct Target {
+  const Descriptor& device;
+  cudnnHandle_t handle = nullptr;
+  bool can_run = false;
+};
 
 // One way to compute a graph: an engine with values for its knobs (tile sizes, split-k and the
 // like).
@@ -36,7 +43,7 @@ struct EngineConfig {
 
 // The configurations that cuDNN's heuristics propose, best first by their estimate; none if no
 // engine computes the graph. Throws DeviceError if the heuristics themselves fail.
-std::vector<EngineConfig> propose(const Descriptor& graph, const Descriptor& device,
+std::vector<EngineConfig> propose(const Descriptor& graph, const Target& target,
                                   cudnnBackendHeurMode_t mode);
 
 // Why the settings exclude an engine; empty if they do not. `full_f32`: the graph's tensors are all
@@ -54,7 +61,7 @@ class OperationGraph {
  public:
   // Throws DeviceError if cuDNN refuses an operation for every engine: extents that do not match,
   // unknown types.
-  explicit OperationGraph(const Graph& graph);
+  explicit OperationGraph(const Graph& graph, cudnnHandle_t handle = nullptr);
 
   const Descriptor& descriptor() const { return graph_; }
 
@@ -82,34 +89,21 @@ class OperationGraph {
   Descriptor graph_;
 };
 
-// One cuDNN handle per stream, created when a stream first executes a plan: a handle must not serve
-// two streams at once, and switching its stream in every call would cost more than the handle.
-// Belongs to the thread that enqueues.
-class Handles {
- public:
-  // Throws DeviceError if the handle cannot be created, as within a capture.
-  cudnnHandle_t of(cudaStream_t stream);
-
- private:
-  struct Deleter {
-    void operator()(cudnnHandle_t handle) const { cudnnDestroy(handle); }
-  };
-  // By the stream's id, which is unique in a process; an address may be reused by another stream.
-  std::map<unsigned long long, std::unique_ptr<cudnnContext, Deleter>> handles_;
-};
+// The stream's own cuDNN handle, created when it first executes a plan: a handle must not serve two
+// streams at once, and switching its stream in every call would cost more than the handle. Throws
+// DeviceError if it cannot be created, as within a capture.
+cudnnHandle_t handle_of(CudaStream& stream);
 
 // A finalised execution plan. Executing it neither allocates device memory nor waits (the caller
 // provides the workspace), except that a plan's first run on a device loads its kernels: so a plan
 // must run once before it is captured.
 class CudnnPlan final : public Plan {
  public:
-  // Both throw DeviceError if cuDNN cannot build the plan. `handles` is null without a device.
-  CudnnPlan(const Graph& graph, const Descriptor& device, EngineConfig config,
-            std::shared_ptr<Handles> handles);
+  // Both throw DeviceError if cuDNN cannot build the plan.
+  CudnnPlan(const Graph& graph, const Target& target, EngineConfig config);
   // From the result of saved(), for an equal graph on an equal device: 0.1 to 0.3 ms instead of a
   // few ms, or of seconds if the engine is compiled at run time.
-  CudnnPlan(const Graph& graph, const Descriptor& device, const std::string& saved,
-            std::shared_ptr<Handles> handles);
+  CudnnPlan(const Graph& graph, const Target& target, const std::string& saved);
 
   std::string saved() const;
   void mark_measured();  // notes in implementation() that it was chosen by its measured time
@@ -120,7 +114,7 @@ class CudnnPlan final : public Plan {
                void* workspace) const override;
 
  private:
-  CudnnPlan(const Graph& graph, std::string engine, std::shared_ptr<Handles> handles);
+  CudnnPlan(const Graph& graph, std::string engine, const Target& target);
 
   // The addresses of one call. They never change between steps, so each plan creates it once.
   struct VariantPack {
@@ -137,7 +131,7 @@ class CudnnPlan final : public Plan {
   std::optional<Descriptor> config_;  // plan_ refers to it
   Descriptor plan_;
   std::size_t workspace_bytes_ = 0;
-  std::shared_ptr<Handles> handles_;
+  bool can_run_ = false;
   mutable std::optional<VariantPack> pack_;  // of the last call
 };
 

@@ -26,6 +26,7 @@ constexpr cudnnBackendAttributeType_t attribute_type = [] {
   if constexpr (std::same_as<T, bool>) return CUDNN_TYPE_BOOLEAN;
   if constexpr (std::same_as<T, char>) return CUDNN_TYPE_CHAR;
   if constexpr (std::same_as<T, void*>) return CUDNN_TYPE_VOID_PTR;
+  if constexpr (std::same_as<T, cudnnHandle_t>) return CUDNN_TYPE_HANDLE;
   if constexpr (std::same_as<T, cudnnDataType_t>) return CUDNN_TYPE_DATA_TYPE;
   if constexpr (std::same_as<T, cudnnConvolutionMode_t>) return CUDNN_TYPE_CONVOLUTION_MODE;
   if constexpr (std::same_as<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;

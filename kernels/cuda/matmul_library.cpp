@@ -1,5 +1,5 @@
-// cublasLt as a MatmulLibrary: an algorithm comes from the plan cache, from cublasLt's heuristics
-// or from measurements.
+// cublasLt as a MatmulLibrary: an algorithm comes from the plan cache, or is the first of
+// cublasLt's heuristics that runs, or the fastest by measurement.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,9 +53,10 @@ class CublasLtLibrary final : public MatmulLibrary {
                    const std::shared_ptr<const Problem>& problem);
   std::optional<Algorithm> kept(const Matmul& matmul, const Problem& problem) const;
   std::vector<Algorithm> proposed(const Matmul& matmul, const Problem& problem) const;
-  std::optional<std::size_t> measured(const Matmul& matmul, const std::string& name,
-                                      const std::shared_ptr<const Problem>& problem,
-                                      const std::vector<Algorithm>& algorithms);
+  // The fastest of the algorithms with --autotune, else the first that runs; empty if none does.
+  std::optional<std::size_t> tried(const Matmul& matmul, const std::string& name,
+                                   const std::shared_ptr<const Problem>& problem,
+                                   const std::vector<Algorithm>& algorithms, std::string& why);
 
   Settings settings_;
   PlanCache cache_;
@@ -81,15 +82,15 @@ Algorithm CublasLtLibrary::choose(const Matmul& matmul, const std::string& name,
         "are multiples of 16 bytes are supported best",
         name, cublaslt_version(), matmul.key(), settings_.device_name, workspace_cap());
   }
-  std::size_t best = 0;
-  if (settings_.autotune && algorithms.size() > 1) {
-    if (const auto fastest_one = measured(matmul, name, problem, algorithms)) {
-      best = *fastest_one;
-      algorithms[best].text += " (measured)";
-    }
-  }
-  cache_.keep(matmul.key(), cublaslt::save(algorithms[best]));
-  return algorithms[best];
+  std::string why;
+  const std::optional<std::size_t> best = tried(matmul, name, problem, algorithms, why);
+  if (!best)
+    fail<DeviceError>("{}: none of the {} algorithms of {} for {} runs on {}: {:.400}", name,
+                      algorithms.size(), cublaslt_version(), matmul.key(), settings_.device_name,
+                      why);
+  if (settings_.autotune && algorithms.size() > 1) algorithms[*best].text += " (measured)";
+  cache_.keep(matmul.key(), cublaslt::save(algorithms[*best]));
+  return algorithms[*best];
 }
 
 std::optional<Algorithm> CublasLtLibrary::kept(const Matmul& matmul, const Problem& problem) const {
@@ -133,18 +134,26 @@ std::vector<Algorithm> CublasLtLibrary::proposed(const Matmul& matmul,
   return algorithms;
 }
 
-std::optional<std::size_t> CublasLtLibrary::measured(const Matmul& matmul, const std::string& name,
-                                                     const std::shared_ptr<const Problem>& problem,
-                                                     const std::vector<Algorithm>& algorithms) {
+std::optional<std::size_t> CublasLtLibrary::tried(const Matmul& matmul, const std::string& name,
+                                                  const std::shared_ptr<const Problem>& problem,
+                                                  const std::vector<Algorithm>& algorithms,
+                                                  std::string& why) {
+  const bool measures = settings_.autotune && algorithms.size() > 1;
   const auto matrix = [&](std::int64_t rows, std::int64_t pitch) {
-    return random_values(matmul.dtype, idx(rows * pitch) * size_bytes(matmul.dtype));
+    const std::size_t bytes = idx(rows * pitch) * size_bytes(matmul.dtype);
+    return measures ? random_values(matmul.dtype, bytes) : allocate_device(bytes);
   };
-  const auto a = matrix(matmul.transpose_a ? matmul.depth : matmul.rows, matmul.pitch_a);
-  const auto b = matrix(matmul.transpose_b ? matmul.columns : matmul.depth, matmul.pitch_b);
-  const auto d = matrix(matmul.rows, matmul.pitch_d),
-             bias = matrix(1, std::max(matmul.rows, matmul.columns));
-  const auto aux = allocate_device(std::max<std::size_t>(16, matmul.aux_bytes()));
-  const auto workspace = allocate_device(workspace_cap());
+  std::shared_ptr<std::byte> a, b, d, bias, aux, workspace;
+  try {
+    a = matrix(matmul.transpose_a ? matmul.depth : matmul.rows, matmul.pitch_a);
+    b = matrix(matmul.transpose_b ? matmul.columns : matmul.depth, matmul.pitch_b);
+    d = matrix(matmul.rows, matmul.pitch_d);
+    bias = matrix(1, std::max(matmul.rows, matmul.columns));
+    aux = allocate_device(std::max<std::size_t>(16, matmul.aux_bytes()));
+    workspace = allocate_device(workspace_cap());
+  } catch (const DeviceError&) {
+    return 0;  // no memory to try them: a step that fits shares its memory among its calls
+  }
   const MatmulBuffers buffers{a.get(), b.get(), d.get(), bias.get(), aux.get()};
 
   std::vector<Enqueue> candidates;
@@ -155,7 +164,9 @@ std::optional<std::size_t> CublasLtLibrary::measured(const Matmul& matmul, const
     });
   }
   if (!stopwatch_) stopwatch_.emplace();
-  return fastest(*stopwatch_, candidates);
+  if (measures)
+    if (const auto best = fastest(*stopwatch_, candidates)) return best;
+  return first_to_run(*stopwatch_, candidates, why);
 }
 
 }  // namespace

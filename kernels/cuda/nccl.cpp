@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine/core/error.h"
+#include "engine/core/wheels.h"
 #include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
@@ -94,12 +95,14 @@ const Nccl::Library& Nccl::Library::get() {
 
 Nccl::Library::Library() {
   const char* chosen = std::getenv("WARPSTEP_NCCL");
-  void* handle = dlopen(chosen ? chosen : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  std::string why;
+  void* handle =
+      open_library(chosen ? chosen : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, &why);
   if (!handle)
     fail<DeviceError>(
         "GPUs of several ranks need NCCL: {}; install libnccl2, or set WARPSTEP_NCCL to the "
         "library's file (PyTorch's wheels have nvidia/nccl/lib/libnccl.so.2)",
-        dlerror());
+        why);
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
     if (!function)

@@ -35,6 +35,7 @@ CudaStream::CudaStream(Waiting waiting) : waiting_(std::move(waiting)) {
 }
 
 CudaStream::~CudaStream() {
+  dnn_handle.reset();
   ignore(cudaStreamDestroy(stream_));
 }
 

@@ -37,6 +37,9 @@ class CudaStream final : public Stream {
   std::uint64_t signal() override { return signals_.record(stream_); }
   void after(Stream& other, std::uint64_t signal) override;
 
+  // cuDNN's handle for this stream alone (dnn::handle_of), destroyed before it; empty at first.
+  std::shared_ptr<void> dnn_handle;
+
  private:
   // The last eight events, numbered. An event that was recorded again has a later number, and
   // waiting for that implies waiting for the earlier one.

@@ -16,10 +16,11 @@ struct Settings {
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
 
-  bool tf32 = false;           // fp32 products on tensor cores, inputs rounded to tf32
-  bool exact_math = false;     // no Winograd or FFT
-  bool deterministic = false;  // only plans whose results are bit-identical in every run
-  bool autotune = false;       // measure plans instead of trusting heuristics
+  bool tf32 = false;            // fp32 products on tensor cores, inputs rounded to tf32
+  bool exact_math = false;      // no Winograd or FFT
+  bool deterministic = false;   // only plans whose results are bit-identical in every run
+  bool autotune = false;        // measure plans instead of trusting heuristics
+  bool plan_by_handle = false;  // cuDNN's plans for a handle instead of the device's properties
   std::size_t workspace_cap = std::size_t{256} << 20;  // bytes per call
   std::filesystem::path cache;  // a folder for plans and choices; empty: none is kept
 

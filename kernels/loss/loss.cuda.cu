@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/loss/logit_row.cuh"
@@ -41,6 +42,7 @@ __device__ inline int lane() {
 template <class T>
 __global__ void __launch_bounds__(threads)
     log_softmax_kernel(Rows shape, const T* __restrict__ logits, float* __restrict__ y) {
+  await_previous();
   each_row(shape, [&](unsigned row) {
     const T* x = logits + row * shape.pitch;
     float largest = -INFINITY, sum = 0;
@@ -57,6 +59,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     log_softmax_grad_kernel(Rows shape, const float* __restrict__ d_y, const float* __restrict__ y,
                             T* __restrict__ d_logits) {
+  await_previous();
   each_row(shape, [&](unsigned row) {
     const float *d = d_y + row * shape.log_pitch, *log_p = y + row * shape.log_pitch;
     float sum = 0;
@@ -74,6 +77,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     nll_kernel(Rows shape, const T* __restrict__ x, const std::int32_t* __restrict__ labels,
                const RowPlan* __restrict__ rows, Criterion criterion, float* loss) {
+  await_previous();
   float sum = 0;
   for (unsigned row = threadIdx.x; row < shape.rows; row += blockDim.x) {
     const Targets of = targets_of(labels, rows, row);
@@ -101,6 +105,7 @@ __global__ void __launch_bounds__(threads)
     nll_grad_kernel(Rows shape, const std::int32_t* __restrict__ labels,
                     const RowPlan* __restrict__ rows, Criterion criterion,
                     const StepState* __restrict__ state, T* __restrict__ d_x) {
+  await_previous();
   const float weights = label_weights(criterion, labels, rows, shape.rows);
   const float scale = state != nullptr ? state->loss_scale : 1;
   const float value = weights > 0 ? -scale / weights : 0;
@@ -115,10 +120,12 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(1) loss_grad_kernel(const StepState* state, float* d_loss) {
+  await_previous();
   *d_loss = state != nullptr ? state->loss_scale : 1;
 }
 
 __global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
+  await_previous();
   *word = 0;
 }
 
@@ -127,6 +134,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     top1_kernel(Rows shape, const T* __restrict__ logits, const std::int32_t* __restrict__ labels,
                 std::int32_t* correct) {
+  await_previous();
   int hits = 0;
   each_row(shape, [&](unsigned row) {
     const T* x = logits + row * shape.pitch;
@@ -164,8 +172,8 @@ void log_softmax(const RowsShape& shape, const void* logits, float* log_probabil
   dispatch("log_softmax", dtype, [&]<class T>() {
     const Rows rows = checked("log_softmax", shape);
     if (rows.rows == 0) return;
-    launch("log_softmax", log_softmax_kernel<T>, over(rows, stream), rows,
-           static_cast<const T*>(logits), log_probabilities);
+    launch_next("log_softmax", log_softmax_kernel<T>, over(rows, stream), rows,
+                static_cast<const T*>(logits), log_probabilities);
   });
 }
 
@@ -174,16 +182,16 @@ void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log
   dispatch("log_softmax_grad", dtype, [&]<class T>() {
     const Rows rows = checked("log_softmax_grad", shape);
     if (rows.rows == 0) return;
-    launch("log_softmax_grad", log_softmax_grad_kernel<T>, over(rows, stream), rows, d_y,
-           log_probabilities, static_cast<T*>(d_logits));
+    launch_next("log_softmax_grad", log_softmax_grad_kernel<T>, over(rows, stream), rows, d_y,
+                log_probabilities, static_cast<T*>(d_logits));
   });
 }
 
 void nll(const RowsShape& shape, const void* x, const std::int32_t* labels, const RowPlan* rows,
          const Criterion& criterion, float* loss, DType dtype, cudaStream_t stream) {
   dispatch("nll", dtype, [&]<class T>() {
-    launch("nll", nll_kernel<T>, {.grid = 1, .block = threads, .stream = stream},
-           checked("nll", shape), static_cast<const T*>(x), labels, rows, criterion, loss);
+    launch_next("nll", nll_kernel<T>, {.grid = 1, .block = threads, .stream = stream},
+                checked("nll", shape), static_cast<const T*>(x), labels, rows, criterion, loss);
   });
 }
 
@@ -193,23 +201,24 @@ void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan*
   const Rows extent = checked("nll_grad", shape);
   if (extent.rows == 0) return;
   dispatch("nll_grad", dtype, [&]<class T>() {
-    launch("nll_grad", nll_grad_kernel<T>, over(extent, stream), extent, labels, rows, criterion,
-           state, static_cast<T*>(d_x));
+    launch_next("nll_grad", nll_grad_kernel<T>, over(extent, stream), extent, labels, rows,
+                criterion, state, static_cast<T*>(d_x));
   });
 }
 
 void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream) {
-  launch("loss_grad", loss_grad_kernel, {.grid = 1, .block = 1, .stream = stream}, state, d_loss);
+  launch_next("loss_grad", loss_grad_kernel, {.grid = 1, .block = 1, .stream = stream}, state,
+              d_loss);
 }
 
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream) {
   dispatch("top1", dtype, [&]<class T>() {
     const Rows rows = checked("top1", shape);
-    launch("top1", zero_kernel, {.grid = 1, .block = 1, .stream = stream}, correct);
+    launch_next("top1", zero_kernel, {.grid = 1, .block = 1, .stream = stream}, correct);
     if (rows.rows == 0) return;
-    launch("top1", top1_kernel<T>, over(rows, stream), rows, static_cast<const T*>(logits), labels,
-           correct);
+    launch_next("top1", top1_kernel<T>, over(rows, stream), rows, static_cast<const T*>(logits),
+                labels, correct);
   });
 }
 
@@ -389,6 +398,7 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
                         const RowPlan* __restrict__ plans, Criterion criterion,
                         T* d_logits,  // may be the logits'
                         const StepState* __restrict__ state, XentOut out) {
+  await_previous();
   const unsigned lanes = group == whole_block ? blockDim.x : group;
   const unsigned rows_of_block = blockDim.x / lanes, lane = threadIdx.x % lanes;
   const float rows = divisor<form>(criterion, labels, plans, shape.rows);
@@ -460,10 +470,10 @@ void launch_groups(const XentRows& shape, const XentBuffers& buffers, cudaStream
   const unsigned blocks = wanted < most_xent_blocks ? wanted : most_xent_blocks;
   const XentOut out{static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
                     buffers.correct};
-  launch("softmax_xent", kernel_of<T, group>(buffers),
-         {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
-         static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows, buffers.criterion,
-         static_cast<T*>(buffers.d_logits), buffers.state, out);
+  launch_next("softmax_xent", kernel_of<T, group>(buffers),
+              {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
+              static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows,
+              buffers.criterion, static_cast<T*>(buffers.d_logits), buffers.state, out);
 }
 
 }  // namespace

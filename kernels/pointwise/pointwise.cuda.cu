@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/divider.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pointwise/elementwise.cuh"
@@ -47,6 +47,7 @@ template <class T, class X>
 __global__ void __launch_bounds__(threads)
     normalize_kernel(const X* __restrict__ x, T* __restrict__ y, unsigned pixels, int channels,
                      unsigned vectors_a_pixel, Affine affine) {
+  await_previous();
   constexpr int width = vector_width<T>;
   __shared__ uint4 tile[tile_pixels * 4 * sizeof(X) / 16];
   const unsigned first = blockIdx.x * tile_pixels;
@@ -102,6 +103,7 @@ struct RowsCopy {
 template <class E, int N>
 __global__ void __launch_bounds__(threads)
     copy_rows_kernel(const E* __restrict__ x, E* __restrict__ y, RowsCopy copy) {
+  await_previous();
   unsigned item = blockIdx.x * threads + threadIdx.x;
   if (item >= copy.items) return;
   const std::int64_t row = copy.row.split(item);
@@ -140,9 +142,9 @@ void launch_copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t
                       .x_pitch = x_pitch,
                       .y_pitch = y_pitch,
                       .row = Divider(static_cast<unsigned>(per_row))};
-  launch("copy_rows", kernel,
-         {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
-         static_cast<const E*>(x), static_cast<E*>(y), copy);
+  launch_next("copy_rows", kernel,
+              {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
+              static_cast<const E*>(x), static_cast<E*>(y), copy);
 }
 
 }  // namespace
@@ -178,9 +180,9 @@ void launch_normalize(const NormalizeShape& shape, const X* x, void* y, DType dt
       affine.scale[c] = shape.scale[c];
       affine.shift[c] = shape.shift[c];
     }
-    launch("normalize", normalize_kernel<T, X>,
-           {.grid = blocks_for(pixels, tile_pixels), .block = threads, .stream = stream}, x,
-           static_cast<T*>(y), pixels, shape.channels, vectors_a_pixel, affine);
+    launch_next("normalize", normalize_kernel<T, X>,
+                {.grid = blocks_for(pixels, tile_pixels), .block = threads, .stream = stream}, x,
+                static_cast<T*>(y), pixels, shape.channels, vectors_a_pixel, affine);
   });
 }
 
@@ -218,6 +220,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     bias_relu_unaligned_kernel(T* y, const T* bias, bool relu, std::int64_t count,
                                std::int64_t channels) {
+  await_previous();
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * threads) {
     float value = widen(y[i]);
@@ -232,6 +235,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     column_sums_unaligned_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
                                  std::int64_t channels) {
+  await_previous();
   const std::int64_t channel = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (channel >= channels) return;
   float sum = 0;
@@ -251,9 +255,9 @@ void bias_relu_unaligned(void* y, const void* bias, bool relu, std::int64_t rows
   const std::int64_t count = rows * channels;
   if (count == 0) return;
   dispatch("bias_relu", dtype, [&]<class T>() {
-    launch("bias_relu", bias_relu_unaligned_kernel<T>,
-           {.grid = blocks(count), .block = threads, .stream = stream}, static_cast<T*>(y),
-           static_cast<const T*>(bias), relu, count, channels);
+    launch_next("bias_relu", bias_relu_unaligned_kernel<T>,
+                {.grid = blocks(count), .block = threads, .stream = stream}, static_cast<T*>(y),
+                static_cast<const T*>(bias), relu, count, channels);
   });
 }
 
@@ -262,9 +266,9 @@ void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::i
   if (channels == 0) return;
   dispatch("column_sums", dtype, [&]<class T>() {
     const auto grid = static_cast<unsigned>((channels + threads - 1) / threads);
-    launch("column_sums", column_sums_unaligned_kernel<T>,
-           {.grid = grid, .block = threads, .stream = stream}, static_cast<const T*>(x), pitch,
-           static_cast<T*>(sums), rows, channels);
+    launch_next("column_sums", column_sums_unaligned_kernel<T>,
+                {.grid = grid, .block = threads, .stream = stream}, static_cast<const T*>(x), pitch,
+                static_cast<T*>(sums), rows, channels);
   });
 }
 
@@ -280,6 +284,7 @@ template <class T>
 __global__ void __launch_bounds__(column_threads)
     bias_relu_kernel(T* __restrict__ y, const T* __restrict__ bias, bool relu, unsigned rows,
                      unsigned columns) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const unsigned column = blockIdx.y * blockDim.x + threadIdx.x;
   if (column >= columns) return;
@@ -312,6 +317,7 @@ __global__ void __launch_bounds__(column_threads)
 template <class T>
 __global__ void __launch_bounds__(column_threads, 4)
     column_sums_kernel(const T* __restrict__ x, ColumnSums<T> into) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const std::size_t channels = std::size_t{into.columns} * width;
   float sum[width] = {};
@@ -328,6 +334,7 @@ __global__ void __launch_bounds__(column_threads, 4)
 template <class T>
 __global__ void __launch_bounds__(column_threads)
     relu_grad_sums_kernel(const T* d_y, const T* y, T* d_x, ColumnSums<T> into) {
+  await_previous();
   constexpr int width = vector_width<T>;
   float sum[width] = {};
   const unsigned end = into.column() < into.columns ? into.end() : 0;
@@ -369,8 +376,8 @@ void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int
     const unsigned count = index32("bias_relu", "rows", rows);
     const dim3 block = block_over(columns, column_threads);
     const dim3 grid(blocks_for(count, block.y * rows_a_thread), blocks_for(columns, block.x));
-    launch("bias_relu", bias_relu_kernel<T>, {.grid = grid, .block = block, .stream = stream},
-           static_cast<T*>(y), static_cast<const T*>(bias), relu, count, columns);
+    launch_next("bias_relu", bias_relu_kernel<T>, {.grid = grid, .block = block, .stream = stream},
+                static_cast<T*>(y), static_cast<const T*>(bias), relu, count, columns);
   });
 }
 
@@ -385,8 +392,8 @@ void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t chan
     if (channels == 0) return;
     const auto into = column_sums_into<T>("column_sums", sums, index32("column_sums", "rows", rows),
                                           row_blocks(rows, channels), channels, workspace, ticket);
-    launch("column_sums", column_sums_kernel<T>, launch_shape(into, stream),
-           static_cast<const T*>(x), into);
+    launch_next("column_sums", column_sums_kernel<T>, launch_shape(into, stream),
+                static_cast<const T*>(x), into);
   });
 }
 
@@ -398,8 +405,8 @@ void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::
     const auto into =
         column_sums_into<T>("relu_grad_sums", sums, index32("relu_grad_sums", "rows", rows),
                             row_blocks(rows, channels), channels, workspace, ticket);
-    launch("relu_grad_sums", relu_grad_sums_kernel<T>, launch_shape(into, stream),
-           static_cast<const T*>(d_y), static_cast<const T*>(y), static_cast<T*>(d_x), into);
+    launch_next("relu_grad_sums", relu_grad_sums_kernel<T>, launch_shape(into, stream),
+                static_cast<const T*>(d_y), static_cast<const T*>(y), static_cast<T*>(d_x), into);
   });
 }
 

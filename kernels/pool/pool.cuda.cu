@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pointwise/pointwise.cuda.h"
 #include "kernels/pool/pool.cuh"
@@ -68,6 +69,7 @@ template <class T>
 __global__ void __launch_bounds__(pool_threads)
     max_pool_2x2(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
                  Pooling pool) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
@@ -91,6 +93,7 @@ template <class T>
 __global__ void __launch_bounds__(pool_threads, 4)
     max_pool_any(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
                  Pooling pool) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
@@ -125,7 +128,8 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
     const LaunchShape over{
         .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
     const auto kernel = side_by_side_2x2(shape) ? max_pool_2x2<T> : max_pool_any<T>;
-    launch("max_pool", kernel, over, static_cast<const T*>(x), static_cast<T*>(y), index, pool);
+    launch_next("max_pool", kernel, over, static_cast<const T*>(x), static_cast<T*>(y), index,
+                pool);
   });
 }
 
@@ -183,6 +187,7 @@ template <class T>
 __global__ void __launch_bounds__(pool_threads)
     max_pool_grad_2x2(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                       T* __restrict__ d_x, Pooling pool) {
+  await_previous();
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   spread_2x2<T, vector_width<T>>(d_y, index, d_x, pool, position(pool, thread));
@@ -213,6 +218,7 @@ template <class T>
 __global__ void __launch_bounds__(pool_threads, 4)
     max_pool_grad_any(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                       T* __restrict__ d_x, Pooling pool) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
@@ -227,6 +233,7 @@ template <class T, bool tiles>
 __global__ void __launch_bounds__(pool_threads, 4)
     max_pool_grad_sums_kernel(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                               T* __restrict__ d_x, Pooling pool, ColumnSums<T> into) {
+  await_previous();
   constexpr int width = vector_width<T>;
   float sum[width] = {};
   const unsigned end = into.column() < into.columns ? into.end() : 0;
@@ -269,8 +276,8 @@ void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* 
     const LaunchShape over{
         .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
     const auto kernel = side_by_side_2x2(shape) ? max_pool_grad_2x2<T> : max_pool_grad_any<T>;
-    launch("max_pool_grad", kernel, over, static_cast<const T*>(d_y), index, static_cast<T*>(d_x),
-           pool);
+    launch_next("max_pool_grad", kernel, over, static_cast<const T*>(d_y), index,
+                static_cast<T*>(d_x), pool);
   });
 }
 
@@ -290,8 +297,8 @@ void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint
                                           shape.channels, workspace, ticket);
     const auto kernel = side_by_side_2x2(shape) ? max_pool_grad_sums_kernel<T, true>
                                                 : max_pool_grad_sums_kernel<T, false>;
-    launch("max_pool_grad_sums", kernel, launch_shape(into, stream), static_cast<const T*>(d_y),
-           index, static_cast<T*>(d_x), pool, into);
+    launch_next("max_pool_grad_sums", kernel, launch_shape(into, stream),
+                static_cast<const T*>(d_y), index, static_cast<T*>(d_x), pool, into);
   });
 }
 

@@ -32,12 +32,14 @@ template <class T>
 __global__ void __launch_bounds__(update_threads)
     accumulate_kernel(const T* __restrict__ gradients, float* __restrict__ sums, float share,
                       const StepState* state, unsigned quads, unsigned rest) {
+  await_previous();
   blend(gradients, sums, share, state->micro_step == 0 ? 0.0F : 1.0F, quads, rest);
 }
 
 __global__ void __launch_bounds__(update_threads)
     average_kernel(const float* __restrict__ parameters, float* __restrict__ averages, float share,
                    float decay, const StepState* state, unsigned quads, unsigned rest) {
+  await_previous();
   if (updates(*state)) blend(parameters, averages, share, decay, quads, rest);
 }
 
@@ -59,6 +61,7 @@ template <class T>
 __global__ void __launch_bounds__(update_threads)
     lars_norms_kernel(const float* __restrict__ parameters, const T* __restrict__ gradients,
                       unsigned quads, unsigned rest, Squares* sums) {
+  await_previous();
   Squares own{};
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   for (unsigned q = thread; q < quads; q += gridDim.x * update_threads) {
@@ -92,6 +95,7 @@ __global__ void __launch_bounds__(update_threads)
     lars_scale_kernel(LarsRule rule, const float* __restrict__ parameters,
                       T* __restrict__ gradients, unsigned quads, unsigned rest,
                       const StepState* state, const Squares* sums, unsigned blocks) {
+  await_previous();
   if (!updates(*state)) return;
   Squares own{};
   if (threadIdx.x < blocks) own = sums[threadIdx.x];
@@ -126,18 +130,18 @@ void accumulate(const void* gradients, float* sums, std::int64_t count, DType dt
                 const StepState* state, cudaStream_t stream) {
   dispatch("accumulate", dtype, [&]<class T>() {
     const QuadExtent e("accumulate", count);
-    launch("accumulate", accumulate_kernel<T>,
-           {.grid = e.blocks, .block = update_threads, .stream = stream},
-           static_cast<const T*>(gradients), sums, share, state, e.quads, e.rest);
+    launch_next("accumulate", accumulate_kernel<T>,
+                {.grid = e.blocks, .block = update_threads, .stream = stream},
+                static_cast<const T*>(gradients), sums, share, state, e.quads, e.rest);
   });
 }
 
 void average(const float* parameters, float* averages, std::int64_t count, double decay,
              const StepState* state, cudaStream_t stream) {
   const QuadExtent e("average", count);
-  launch("average", average_kernel, {.grid = e.blocks, .block = update_threads, .stream = stream},
-         parameters, averages, static_cast<float>(1 - decay), static_cast<float>(decay), state,
-         e.quads, e.rest);
+  launch_next("average", average_kernel,
+              {.grid = e.blocks, .block = update_threads, .stream = stream}, parameters, averages,
+              static_cast<float>(1 - decay), static_cast<float>(decay), state, e.quads, e.rest);
 }
 
 void lars(const LarsRule& rule, const float* parameters, void* gradients, std::int64_t count,
@@ -146,12 +150,12 @@ void lars(const LarsRule& rule, const float* parameters, void* gradients, std::i
     const QuadExtent e("lars", count);
     const unsigned blocks = e.blocks < most_norm_blocks ? e.blocks : most_norm_blocks;
     auto* sums = static_cast<Squares*>(workspace);
-    launch("lars norms", lars_norms_kernel<T>,
-           {.grid = blocks, .block = update_threads, .stream = stream}, parameters,
-           static_cast<const T*>(gradients), e.quads, e.rest, sums);
-    launch("lars", lars_scale_kernel<T>,
-           {.grid = e.blocks, .block = update_threads, .stream = stream}, rule, parameters,
-           static_cast<T*>(gradients), e.quads, e.rest, state, sums, blocks);
+    launch_next("lars norms", lars_norms_kernel<T>,
+                {.grid = blocks, .block = update_threads, .stream = stream}, parameters,
+                static_cast<const T*>(gradients), e.quads, e.rest, sums);
+    launch_next("lars", lars_scale_kernel<T>,
+                {.grid = e.blocks, .block = update_threads, .stream = stream}, rule, parameters,
+                static_cast<T*>(gradients), e.quads, e.rest, state, sums, blocks);
   });
 }
 

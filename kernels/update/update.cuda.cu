@@ -30,6 +30,7 @@ __device__ inline double clock_cos_pi(double x) {
 __global__ void __launch_bounds__(1)
     clock_kernel(Schedule schedule, double beta1, double beta2, LossScaling scaling,
                  std::int64_t accumulate, Replica replica, StepState* state) {
+  await_previous();
   state->begin_ns = device_time_ns();
   clock_tick(*state, schedule, beta1, beta2, scaling, accumulate, replica);
 }
@@ -37,6 +38,7 @@ __global__ void __launch_bounds__(1)
 // The host may read the report as soon as its step number has changed, so that is written last.
 __global__ void __launch_bounds__(1) report_kernel(const float* loss, const std::int32_t* correct,
                                                    const StepState* state, StepReport* ring) {
+  await_previous();
   StepReport& to = ring[state->step % report_ring];
   to.loss = *loss;
   to.correct = correct != nullptr ? *correct : 0;
@@ -93,6 +95,7 @@ __device__ inline void step_one(const UpdateRule& rule, const Coefficients& now,
 template <Kind kind, class G, class C>
 __global__ void __launch_bounds__(update_threads)
     update_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest) {
+  await_previous();
   if (!updates(*buffers.state)) return;
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   const Coefficients now = coefficients(rule, *buffers.state);
@@ -116,17 +119,17 @@ void launch_update(const UpdateRule& rule, const UpdateBuffers& buffers, std::in
                    cudaStream_t stream) {
   if (count == 0) return;
   const QuadExtent extent("update", count);
-  launch("update", update_kernel_of<G, C>(rule.kind),
-         {.grid = extent.blocks, .block = update_threads, .stream = stream}, rule, buffers,
-         extent.quads, extent.rest);
+  launch_next("update", update_kernel_of<G, C>(rule.kind),
+              {.grid = extent.blocks, .block = update_threads, .stream = stream}, rule, buffers,
+              extent.quads, extent.rest);
 }
 
 }  // namespace
 
 void clock(const Schedule& schedule, double beta1, double beta2, const LossScaling& scaling,
            std::int64_t accumulate, const Replica& replica, StepState* state, cudaStream_t stream) {
-  launch("clock", clock_kernel, {.grid = 1, .block = 1, .stream = stream}, schedule, beta1, beta2,
-         scaling, accumulate, replica, state);
+  launch_next("clock", clock_kernel, {.grid = 1, .block = 1, .stream = stream}, schedule, beta1,
+              beta2, scaling, accumulate, replica, state);
 }
 
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,
@@ -140,8 +143,8 @@ void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t c
 
 void report(const float* loss, const std::int32_t* correct, const StepState* state,
             StepReport* ring, cudaStream_t stream) {
-  launch("report", report_kernel, {.grid = 1, .block = 1, .stream = stream}, loss, correct, state,
-         ring);
+  launch_next("report", report_kernel, {.grid = 1, .block = 1, .stream = stream}, loss, correct,
+              state, ring);
 }
 
 // check_gradients.
@@ -194,6 +197,7 @@ __global__ void __launch_bounds__(update_threads)
     check_gradients_kernel(const T* __restrict__ gradients, unsigned vectors, unsigned rest,
                            float clip_norm, StepState* state, double* sums, std::uint32_t* ticket,
                            double* squares) {
+  await_previous();
   constexpr int width = vector_width<T>;
   const unsigned first = blockIdx.x * (update_threads * vectors_per_thread) + threadIdx.x;
   Packed<T, width> packed[vectors_per_thread];  // 0, which is finite, after the end
@@ -261,11 +265,11 @@ void launch_check(const GradientBuffers& buffers, std::int64_t count, DType dtyp
                   double* squares, cudaStream_t stream) {
   dispatch("check_gradients", dtype, [&]<class T>() {
     const unsigned vectors = vectors_of(count, dtype);
-    launch("check_gradients", check_gradients_kernel<T>,
-           {.grid = blocks_of(vectors), .block = update_threads, .stream = stream},
-           static_cast<const T*>(buffers.gradients), vectors,
-           static_cast<unsigned>(count % vector_width<T>), static_cast<float>(clip_norm),
-           buffers.state, static_cast<double*>(buffers.workspace), buffers.ticket, squares);
+    launch_next("check_gradients", check_gradients_kernel<T>,
+                {.grid = blocks_of(vectors), .block = update_threads, .stream = stream},
+                static_cast<const T*>(buffers.gradients), vectors,
+                static_cast<unsigned>(count % vector_width<T>), static_cast<float>(clip_norm),
+                buffers.state, static_cast<double*>(buffers.workspace), buffers.ticket, squares);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/update/update.cuda.h"

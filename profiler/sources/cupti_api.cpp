@@ -9,6 +9,7 @@
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
+#include "engine/core/wheels.h"
 #include "profiler/sources/device_trace.h"
 
 namespace warpstep::profiler {
@@ -39,6 +40,7 @@ std::vector<std::string> cupti_paths() {
         paths.push_back(root + (folder + name));
   for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"})
     paths.push_back("/usr/local/cuda" + (folder + name));
+  if (const std::string of_wheel = in_wheels(name); !of_wheel.empty()) paths.push_back(of_wheel);
   return paths;
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/types.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/overlap.cuh"
 
 namespace warpstep::cuda {
 namespace {
@@ -236,6 +236,22 @@ TEST(EmulatorShapes, AreRefusedAsADeviceRefusesThem) {
   EXPECT_EQ(visits, 0);
   launch("count_visits", count_visits, {.grid = 1, .block = 1}, &visits);
   EXPECT_EQ(visits, 1);
+}
+
+// Each thread but those of one block, if `left_out` is one, waits for the kernels before.
+__global__ void count_awaited(int* visits, unsigned left_out) {
+  if (blockIdx.x != left_out) await_previous();
+  atomicAdd(visits, 1);
+  __syncthreads();
+}
+
+TEST_P(Emulator, AKernelThatMayOverlapMustAwaitThePreviousOne) {
+  int visits = 0;
+  const LaunchShape shape{.grid = 3, .block = 40};
+  launch_next("count_awaited", count_awaited, shape, &visits, 3U);
+  EXPECT_EQ(visits, 120);
+  EXPECT_THAT([&] { launch_next("count_awaited", count_awaited, shape, &visits, 1U); },
+              testing::ThrowsMessage<simt::Error>(HasSubstr("count_awaited: a thread ended")));
 }
 
 TEST(EmulatorShapes, MoreSharedMemoryIsAMatterOfOptingIn) {

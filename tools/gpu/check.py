@@ -147,7 +147,8 @@ class Session:
             else:
                 continued = self.begin(step)
                 carried = tree.carried() if step.carried else []
-                outcome = steps.run(step, self.log, machine.with_libraries(env, carried), self.left_s(), continued)
+                outcome = steps.run(step, self.log, {**machine.with_libraries(env, carried), **step.env}, self.left_s(),
+                                    continued)
                 shutil.copyfile(self.log, self.files / f"{step.name}.log")
             self.outcomes[step.name] = outcome
             report(outcome)

@@ -31,7 +31,8 @@ class GpuCheck(standins.Staged):
         with tarfile.open(self.out / "archive.tar.gz") as archive:
             names = set(archive.getnames())
         logs = {step["log"] for step in results["steps"] if step["status"] != "skipped"}
-        figures = {"kernels.json", "cupti.raw", *(f"{kind}-{model}.json" for kind in ("switches", "pytorch") for model in plan.SHAPES)}
+        figures = {"kernels.json", "cupti.raw", *(f"switches-{name}.json" for name in plan.SWITCHED),
+                   *(f"pytorch-{model}.json" for model in plan.PYTORCH)}
         self.assertEqual(names, logs | figures)
         self.assertEqual({path.name for path in self.out.iterdir()}, {"results.json", "rows.md", "archive.tar.gz"})
         self.assertEqual(list(self.tmp.iterdir()), [], "scratch is left behind")
@@ -43,11 +44,11 @@ class GpuCheck(standins.Staged):
         rows = [line for line in (self.out / "rows.md").read_text().splitlines() if line.startswith("|")]
         self.assertEqual(rows[0], header)
         self.assertEqual({row.count("|") for row in rows}, {header.count("|")})
-        self.assertEqual(len(rows), 2 + 6, rows)
+        self.assertEqual(len(rows), 2 + 7, rows)
         self.assertIn(f"{PASSED} passed, 0 failed", rows[2])
         self.assertIn("cifar10cnn step, batch 128, fp16, --autotune: 4.200x as long", rows[3])
-        self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[5])
-        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[7])
+        self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[6])
+        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[8])
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
 
     def test_no_device(self):
@@ -57,6 +58,30 @@ class GpuCheck(standins.Staged):
         self.assertFalse(self.out.exists())
         self.warpstep(needs="nowhere", text="the driver finds no device")
         self.assertEqual(self.run_it(), (3, "gpu_check: no usable CUDA device: the driver finds no device\n", None))
+
+    def test_programs_that_are_linked_to_wheels_find_them(self):
+        folder = self.site / "nvidia" / "cu13" / "lib"
+        folder.mkdir(parents=True)
+        (folder / "libcudart.so.13").touch()
+        self.gtest("kernels_cuda_test", {"one": "ok", "two": "ok", "three": "skip"}, needs=str(folder))
+        code, printed, results = self.run_it("--only", "kernels")
+        self.assertEqual((code, self.step(results, "kernels")["counts"]["passed"]), (0, 2), printed)
+
+    def test_plans_are_tried_by_handle_too(self):
+        self.gtest("op_cuda_test", {"X/conv_cifar10cnn_conv2_in_fp16": "by handle"})
+        code, printed, results = self.run_it("--only", "smoke-handle,smoke-ops")
+        self.assertEqual((code, self.step(results, "smoke-handle")["counts"]["passed"]), (1, 1), printed)
+        self.assertEqual(self.step(results, "smoke-ops")["counts"]["passed"], 0)
+
+    def test_a_benchmark_that_is_stopped_keeps_its_figures(self):
+        half = standins.BENCH.replace("json.dump(", "text = json.dumps(").replace("open(out, \"w\"))", "indent=2)")
+        self.assertNotEqual(half, standins.BENCH)
+        self.program("warpstep_bench", half + "\nopen(out, 'w').write(text[:-30])\nimport time; time.sleep(60)\n")
+        with unittest.mock.patch.object(plan, "CHANGED", {"bench": {"limit_s": 3.0}}):
+            _, printed, results = self.run_it("--only", "bench")
+        self.assertEqual(self.step(results, "bench")["status"], "timed out", printed)
+        self.assertEqual([row["of_peak"] for row in results["benchmarks"]["rows"]], [0.71])
+        self.assertIn("12.35 us", (self.out / "rows.md").read_text())
 
     def test_libraries_of_wheels_are_found(self):
         folder = self.site / "nvidia" / "cudnn" / "lib"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gpu_check cut short by its budget, by SIGTERM and by SIGKILL: what is left can be read and continued, and nothing runs on.
 
-    cut_test.py [KILLS]    kills it at so many random instants (default 3)
+    cut_test.py [KILLS [SECONDS]]    kills it at so many random instants (default 3), with a budget of so many seconds (3)
 """
 import json
 import os
@@ -19,7 +19,9 @@ import standins
 from standins import PASSED, SKIPPED
 
 HERE = pathlib.Path(__file__).resolve().parent
-KILLS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 3
+NUMBERS = [int(word) for word in sys.argv[1:] if word.isdigit()]
+sys.argv[1:] = [word for word in sys.argv[1:] if not word.isdigit()]
+KILLS, SECONDS = [*NUMBERS, *(3, 3)[len(NUMBERS):]]
 # gpu_check on a machine with a driver; nvidia-smi and compute-sanitizer are not there.
 PROGRAM = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
@@ -133,6 +135,31 @@ class Cut(standins.Staged):
         code, printed, results = self.run_it("--resume")
         self.assertEqual((code, self.step(results, "kernels")["counts"]["passed"]), (0, 6), printed)
         self.assertTrue(results["whole"])
+
+    def test_a_whole_budget_is_spent_and_kept(self):
+        """A test takes a sixtieth of the budget, and one never ends. With 540 s no limit is scaled: it ends within 560."""
+        real = SECONDS >= 540
+        self.gtest("plan_choice_cuda_test", {**standins.TESTS, "four": "hang"})
+        names = [step.name for step in plan.steps(standins.machine.find_tree(self.stage), standins.check.parse([]), self.out, self.out)]
+        with unittest.mock.patch.object(standins.check, "RESERVED_S", standins.check.RESERVED_S if real else 0.5), \
+                unittest.mock.patch.object(plan, "CHANGED", {} if real else {name: {"least_s": 0.1} for name in names}), \
+                unittest.mock.patch.dict(os.environ, {"STANDIN_S": str(SECONDS / 60)}):
+            began = time.monotonic()
+            code, printed, results = self.run_it("--budget", str(SECONDS))
+            took = time.monotonic() - began
+        self.assertLess(took, SECONDS * 560 / 540, printed)
+        self.assertGreater(took, SECONDS / 2, printed)
+        self.assertEqual((code, results["whole"], results["running"]), (4, False, None), printed)
+        found = {step["status"] for step in results["steps"]}
+        self.assertTrue("passed" in found and found & {"cut", "not run"}, printed)
+        with tarfile.open(self.out / "archive.tar.gz") as archive:
+            logs = {step["log"] for step in results["steps"] if step["log"]}
+            self.assertLessEqual(logs, set(archive.getnames()))
+        self.assert_no_child_left()
+        self.gtest("plan_choice_cuda_test", standins.TESTS)
+        code, printed, results = self.run_it("--resume")
+        self.assertEqual((code, results["whole"]), (0, True), printed)
+        self.assertEqual(results["tests"]["passed"], PASSED)
 
     def test_resumed_elsewhere_and_of_another_commit(self):
         first = self.out

@@ -164,11 +164,20 @@ def info(tree, env):
     return facts, next(b for b in facts["backends"] if b["name"] == "cuda")
 
 
+def starts(tree, env):
+    """Whether the loader finds what the program of own kernels is linked to, CUDA's runtime."""
+    program = tree.program("kernels_cuda_test")
+    return not program or subprocess.run([program, "--gtest_list_tests"], env=env, capture_output=True, timeout=120,
+                                         check=False).returncode != 127
+
+
 def find_device(tree, module=None):
-    """(info's facts, the CUDA entry, the environment in which it was found). If the loader does not find a library
-    that the backend needs, for example cuDNN, those of Python wheels are tried."""
+    """(info's facts, the CUDA entry, the environment in which it was found). The backend looks for CUDA's libraries in
+    Python wheels, too; programs that are linked to them need the folders in their environment."""
     env = environment(tree, module=module)
     facts, cuda = info(tree, env)
+    if cuda["available"] and not starts(tree, env):
+        return facts, cuda, environment(tree, wheel_folders(), module)
     if not cuda["available"] and "does not load" in cuda["reason"]:
         folders = wheel_folders()
         wider = environment(tree, folders, module)

@@ -8,14 +8,20 @@ import machine
 from steps import Step
 
 SMOKE = r"^Cases/Op\..*/(conv_cifar10cnn_conv2|norm_conv_1x1|linear_odd)_in_fp16$"
+SMOKE_OF_CUDNN = SMOKE.replace("|linear_odd", "")
 FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
-SHAPES = {"cifar10cnn": (128, 60), "resnet50": (256, 90)}  # model: batch, seconds for its switches
+# The rows whose calls run beside others; the second changes nothing with a loss scale.
+CLOCK_ALONE, UPDATE_ALONE = "--no-fuse clock+forward", "--no-fuse update+backward"
 CHANGED = {}  # step: {field: value}, for tests
-PYTORCH = {"cifar10cnn": 120, "resnet50": 240}  # model: seconds for PyTorch's rows
-SWITCHES = ("--autotune", "--no-graph", "--host-batches")  # of step_peer, each alone against the defaults
+PYTORCH = {"cifar10cnn": (128, 120), "resnet50": (256, 240)}  # model: batch, seconds for PyTorch's rows
+SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")  # of step_peer, each alone against the defaults
+# name: model, batch, precision, seconds, switches
+SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, CLOCK_ALONE)),
+            "resnet50": ("resnet50", 256, "fp16", 90, (*SWITCHES, NORMS_ALONE)),
+            "cifar10cnn-bf16": ("cifar10cnn", 128, "bf16", 20, (UPDATE_ALONE, CLOCK_ALONE))}
 
 
 def tests(tree, arguments, name, program, limit_s, **more):
@@ -23,8 +29,11 @@ def tests(tree, arguments, name, program, limit_s, **more):
 
 
 def first_tests(tree, arguments):
-    """Two ops and one step as a graph, in 20 seconds; then own kernels, then whole models."""
+    """Two ops, planned by the device's properties and by a handle, and one step as a graph, in a minute at most; then
+    own kernels, then whole models."""
     yield tests(tree, arguments, "smoke-ops", "op_cuda_test", 20, select=SMOKE)
+    yield tests(tree, arguments, "smoke-handle", "op_cuda_test", 20, select=SMOKE_OF_CUDNN,
+                env={"WARPSTEP_CUDNN_PLANS": "handle"})
     yield tests(tree, arguments, "smoke-graph", "model_cuda_test", 20, select=r"OneGraphLaunch.*/mlp_fp16")
     yield tests(tree, arguments, "kernels", "kernels_cuda_test", 120)
     yield tests(tree, arguments, "models-fp16", "model_cuda_test", 180, select=FLAGSHIP)
@@ -35,12 +44,11 @@ def switch_steps(tree, arguments, files, scratch):
     peer = tree.program("step_peer")
     python = machine.pythons()[0]
     why = ("emulated" if arguments.emulate else "" if peer else "no step_peer in this tree")
-    for model, (batch, seconds) in SHAPES.items():
-        switches = [*SWITCHES, *([NORMS_ALONE] if model == "resnet50" else [])]
-        yield Step(f"switches-{model}",
+    for name, (model, batch, precision, seconds, switches) in SWITCHED.items():
+        yield Step(f"switches-{name}",
                    [python, str(tree.source / "bench" / "peers" / "step_switches.py"), "--model", model, "--batch",
-                    str(batch), "--precision", "fp16", "--seconds", str(seconds), "--out",
-                    str(files / f"switches-{model}.json"), "--plan-cache", str(scratch / "plans"),
+                    str(batch), "--precision", precision, "--seconds", str(seconds), "--out",
+                    str(files / f"switches-{name}.json"), "--plan-cache", str(scratch / "plans"),
                     "--peer-cmd", f"{shlex.quote(str(peer))} --device cuda",
                     *[word for switch in switches for word in ("--switch", switch)]], seconds + 60, 30, skip=why)
 
@@ -51,8 +59,8 @@ def pytorch_steps(tree, arguments, files, scratch):
            "no Python with PyTorch (set PYTHON to one)" if not found else
            "" if found[2] else f"PyTorch {found[1]} finds no CUDA device")
     ours = [str(peer), "--device", "cuda", "--precision", "fp16", "--autotune", "--plan-cache", str(scratch / "plans")]
-    for model, seconds in PYTORCH.items():
-        batch = str(SHAPES[model][0])
+    for model, (batch, seconds) in PYTORCH.items():
+        batch = str(batch)
         command = [found[0] if found else "python3", str(tree.source / "bench" / "peers" / "pytorch_step.py"),
                    "--model", model, "--batch", batch, "--device", "cuda", "--precision", "fp16",
                    "--settings", "graph-nhwc-fused-glibc,eager-nhwc-fused-glibc,compile-nhwc-fused-glibc",

@@ -34,9 +34,21 @@ def read_json(path):
         return None
 
 
+def read_benchmarks(path):
+    """Google Benchmark's file; of a program that was stopped, the benchmarks that it had written, each whole."""
+    found = read_json(path)
+    if found or not path.exists():
+        return found
+    whole, end, _ = path.read_text(errors="replace").rpartition("\n    }")
+    try:
+        return json.loads(whole + end + "]}")
+    except ValueError:
+        return None
+
+
 def benchmarks(files):
     """Google Benchmark's file: its context, and one short row per benchmark."""
-    found = read_json(files / "kernels.json")
+    found = read_benchmarks(files / "kernels.json")
     if not found:
         return None
     rows = [{"name": b["name"], **{key: b[key] for key in FIGURES if key in b}} for b in found.get("benchmarks", [])
@@ -48,7 +60,8 @@ def collect(about, outcomes, files, running=None):
     """The content of results.json. `running`: the step that has begun; whole is what has run every step."""
     figures = {}
     for kind in ("switches", "pytorch"):
-        found = {path.stem[len(kind) + 1:]: read_json(path) for path in sorted(files.glob(f"{kind}-*.json"))}
+        paths = sorted(files.glob(f"{kind}-*.json"), key=lambda path: path.stem)
+        found = {path.stem[len(kind) + 1:]: read_json(path) for path in paths}
         figures[kind] = {model: figure for model, figure in found.items() if figure}
     whole = not running and not any(o.status in ("cut", "not run") for o in outcomes)
     return {**about, "whole": whole, "running": running, "tests": total(outcomes), "all_tests_passed": good(outcomes),
@@ -80,13 +93,13 @@ def pair_lines(result):
 
 
 def switch_lines(result):
-    for model, found in result["switches"].items():
+    for name, found in result["switches"].items():
         for pair in found["pairs"]:
             ratio = pair["ratio"]
-            yield line(result, f"{model} step, batch {found['batch']}, {found['precision']}, {pair['switch']}: "
+            yield line(result, f"{found['model']} step, batch {found['batch']}, {found['precision']}, {pair['switch']}: "
                        f"{ratio['median']:.3f}x as long (quartiles {ratio['p25']:.3f}-{ratio['p75']:.3f}): "
                        f"{spread(pair['with']['step_ms'])} against {spread(pair['without']['step_ms'])} ms",
-                       f"{ratio['n']} windows a side", command_of(result, f"switches-{model}"))
+                       f"{ratio['n']} windows a side", command_of(result, f"switches-{name}"))
 
 
 def command_of(result, name):

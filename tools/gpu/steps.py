@@ -37,6 +37,7 @@ class Step:
     proof: bool = False  # the step itself counts as one test
     skip: str = ""  # the reason to skip it
     carried: bool = False  # needs the libraries of a staged tree
+    env: dict = dataclasses.field(default_factory=dict)  # variables of its own
     first: tuple = ()  # a command to run before, unless the path `makes` is there
     makes: str = ""
 

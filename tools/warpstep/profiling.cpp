@@ -160,11 +160,8 @@ Profiling::Profiling(const RunOptions& options)
                  " the spans of the calls have the same information";
   else if (level_ == profiler::Level::deep)
     trace_ = profiler::open_device_trace({.dump = options.profile_raw});
-  if (!options.profile_counters) return;
-  if (on_host)
+  if (options.profile_counters && on_host)
     counters_.why = "--profile-counters samples a GPU's counters; " + options.device + " has none";
-  else
-    counters_ = profiler::open_pm_sampling(ordinal_of(options.device));
 }
 
 Profiling::~Profiling() {
@@ -197,6 +194,10 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
   steps_per_epoch_ = steps_per_epoch;
   keep_earlier_session(run_ / "session.prof", progress.step);
   const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
+  // Unlike the trace, which must see modules being loaded, counters are opened once the step's
+  // device has a context.
+  if (options_.profile_counters && counters_.why.empty())
+    counters_ = profiler::open_pm_sampling(ordinal_of(options_.device));
   const std::string counters = counters_.sampling ? counters_.sampling->what() : "";
   recorder_ = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
       .level = level_,

@@ -35,7 +35,8 @@ Cost cost(const Clock&, const Types& in, const Types&) {
   return {0, 2 * bytes_of(in), 1};
 }
 std::string text(const Clock& op) {
-  return text(op.schedule) + (op.scaling.enabled ? ", loss scaling" : "");
+  return text(op.schedule) + (op.scaling.enabled ? ", loss scaling" : "") +
+         (op.beside ? ", beside the forward half" : "");
 }
 
 Types infer(const Update& op, const Types& in) {
@@ -74,7 +75,7 @@ Cost cost(const UpdateAll& op, const Types& in, const Types&) {
   return total;
 }
 std::string text(const UpdateAll& op) {
-  return text(Update{op.optimizer, op.copy});
+  return text(Update{op.optimizer, op.copy}) + (op.beside ? ", beside the backward half" : "");
 }
 
 Types infer(const CheckGradients& op, const Types& in) {

@@ -39,6 +39,7 @@ struct Clock {
   LossScaling scaling;
   std::int64_t accumulate = 1;  // steps per update
   Replica replica;
+  bool beside = false;  // runs beside the calls before the first that reads the state
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);
@@ -70,6 +71,7 @@ struct UpdateAll {
       .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;
+  bool beside = false;  // runs beside the rest of the backward half
   bool operator==(const UpdateAll&) const = default;
 };
 Types infer(const UpdateAll& op, const Types& in);

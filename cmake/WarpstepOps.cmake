@@ -25,7 +25,7 @@ function(warpstep_plugin name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} MODULE ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES PREFIX "")
-  target_link_libraries(${name} PRIVATE ${arg_LINK} warpstep::models)
+  target_link_libraries(${name} PRIVATE ${arg_LINK} warpstep::models warpstep::data)
 endfunction()
 
 # The file that defines warpstep::cases::all(), and the code that runs cases.

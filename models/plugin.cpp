@@ -1,13 +1,10 @@
 #include "models/plugin.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "engine/core/error.h"
-#include "engine/core/version.h"
 
 namespace warpstep::models {
 namespace {
@@ -25,30 +22,16 @@ void add(const Model& model, const std::string& path) {
 
 }  // namespace
 
-void load_plugin(const std::filesystem::path& file) {
-  const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
-  std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    fail<UsageError>("--plugin {}: there is no such file", path.string());
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail<UsageError>("--plugin {}: it does not load: {}", path.string(), dlerror());
-  const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(library, "warpstep_plugin"));
-  if (!entry)
-    fail<UsageError>(
-        "--plugin {}: this library has no WARPSTEP_PLUGIN(...) (models/plugin.h): it is no plugin",
-        path.string());
-  const Plugin& plugin = *entry();
-  if (plugin.interface != plugin_interface())
-    fail<UsageError>(
-        "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those "
-        "of this one ({}, commit {})",
-        path.string(), version(), commit());
+bool add_plugin(const PluginLibrary& library) {
+  const Plugin* plugin = library.part<Plugin>("warpstep_plugin", plugin_interface());
+  if (!plugin) return false;
   std::set<std::string_view> names;
-  for (const Model& model : plugin.models)
+  for (const Model& model : plugin->models)
     if (!names.insert(model.name).second)
-      fail<UsageError>("--plugin {}: two of its models are called '{}'; rename one", path.string(),
+      fail<UsageError>("--plugin {}: two of its models are called '{}'; rename one", library.path(),
                        model.name);
-  for (const Model& model : plugin.models) add(model, path.string());
+  for (const Model& model : plugin->models) add(model, library.path());
+  return true;
 }
 
 }  // namespace warpstep::models

@@ -2,38 +2,34 @@
 // docs/plugins.md.
 #pragma once
 
-#include <filesystem>
-
+#include "engine/core/plugin.h"
 #include "models/zoo.h"
 
 namespace warpstep::models {
 
-// Differs between builds whose headers describe models and graphs differently: a plugin must be
-// compiled with the headers of the Warpstep that loads it. What it mixes are the sizes of what is
-// exchanged and the names of all ops in their order.
+// A plugin must be compiled with the headers of the Warpstep that loads it. What is mixed are the
+// sizes of what is exchanged and the names of all ops in their order.
 constexpr std::uint64_t plugin_interface() {
   std::uint64_t mixed = 1;  // counts changes that show in neither, as in an enumeration
-#define WARPSTEP_MIX_NAME(Op)   \
-  for (const char letter : #Op) \
-    mixed = mixed * 1099511628211ULL + static_cast<unsigned char>(letter);
+#define WARPSTEP_MIX_NAME(Op) \
+  for (const char letter : #Op) mixed = mix_interface(mixed, static_cast<unsigned char>(letter));
   WARPSTEP_EACH_OP(WARPSTEP_MIX_NAME)
 #undef WARPSTEP_MIX_NAME
   for (const std::size_t size :
        {sizeof(Model), sizeof(Tokens), sizeof(Settings), sizeof(Graph), sizeof(Node), sizeof(Value),
         sizeof(AnyOp), std::variant_size_v<AnyOp>, sizeof(Parameter)})
-    mixed = mixed * 1099511628211ULL + size;
+    mixed = mix_interface(mixed, size);
   return mixed;
 }
 
 struct Plugin {
   std::uint64_t interface = plugin_interface();
-  std::span<const Model> models;
+  std::span<const Model> models{};
 };
 
-// Adds the plugin's models to the zoo; a file that is loaded already adds nothing. Not while other
-// threads use the zoo. Throws UsageError naming the file: one that does not load, is no plugin, was
-// compiled for another Warpstep, or has a model whose name is taken.
-void load_plugin(const std::filesystem::path& file);
+// For load_plugin(): adds the library's models to the zoo. Throws UsageError if it was compiled for
+// another Warpstep or has a model whose name is taken.
+bool add_plugin(const PluginLibrary& library);
 
 }  // namespace warpstep::models
 

@@ -59,6 +59,7 @@ TIERS = [
     Tier("plans", ("plans",), optional=True),
     Tier("gpu", ("gpu",), optional=True),
     Tier("example", ("example",)),
+    Tier("pages", ("pages",)),
     Tier("python", ("python",)),
     Tier("asan", ("host",), "asan", SANITIZED),
     # LeakSanitizer's own tracer crashes on libgomp's idle threads; code that can leak is tested in the host tier too.

@@ -100,8 +100,24 @@ def photos(sets, options):
     ]
 
 
+def python_loaders(sets, options):
+    """Our loader as PyTorch users have it, in Python, against theirs: threads and batches ahead as on the other side."""
+    cases = []
+    for name, folder, batch, transforms in (("PNG", f"{sets.cifar}/train", 128, "none"), ("JPEG", f"{sets.many}/train", 32, "none"),
+                                            ("JPEG crop", f"{sets.many}/train", 64, "crop")):
+        if name == "PNG" and not sets.cifar:
+            continue
+        ours_here = Setting("warpstep", child("warpstep", folder, "--batch", batch, "--transforms", transforms, "--workers", 1,
+                                              "--prefetch", 3))
+        for loader, package in (("pil", "torchvision"), ("torchvision", "torchvision"), ("dali", "nvidia.dali"), ("spdl", "spdl.io")):
+            workers = (0, 1, 2) if loader in ("pil", "torchvision") else (1, 2)
+            cases.append(Case(f"Python {name}, {loader}", None, settings(loader, folder, batch, transforms, workers), ours_here,
+                              missing("warpstep") or missing(package)))
+    return cases
+
+
 def throughput(sets, options):
-    return (cifar(sets, options) if sets.cifar else []) + photos(sets, options)
+    return (cifar(sets, options) if sets.cifar else []) + photos(sets, options) + python_loaders(sets, options)
 
 
 def has(module):
@@ -118,8 +134,7 @@ def missing(module):
 
 def skipped():
     """Loaders that are not run, with what would be needed."""
-    return [Case("decoded, ffcv", None, [], None, "its package is source that needs OpenCV's C++ headers"),
-            Case("JPEG as is, spdl", None, [], None, "its decoder needs FFmpeg's shared libraries")]
+    return [Case("decoded, ffcv", None, [], None, "its package is source that needs OpenCV's C++ headers")]
 
 
 def latency(sets, options):
@@ -171,6 +186,27 @@ def check_equal_pixels(sets, options):
                   (f"largest difference {difference:.1e}" if more else f"{difference} bytes differ"))
             if difference > (1e-5 if more else 0):
                 raise SystemExit(f"{name}: pixels differ, no ratio is reported")
+
+
+def check_python_pixels(sets):
+    """The loaders in Python against Pillow: equal, but for FFmpeg's colour conversion of JPEG files."""
+    folders = [("JPEG", f"{sets.photos}/train", "none"), ("JPEG crop", f"{sets.photos}/train", "centre")]
+    if sets.cifar:
+        folders.insert(0, ("PNG", f"{sets.cifar}/train", "none"))
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, folder, transforms in folders:
+            images = {}
+            for loader, package in (("pil", "PIL"), ("warpstep", "warpstep"), ("dali", "nvidia.dali"), ("spdl", "spdl.io")):
+                if missing(package):
+                    continue
+                subprocess.run(child(loader, folder, "--batch", 8, "--in-order", "--transforms", transforms), text=True,
+                               input=f"dump {scratch}/{loader}\nquit\n", check=True, stdout=subprocess.DEVNULL)
+                images[loader] = np.fromfile(f"{scratch}/{loader}", np.uint8).astype(int)
+            for loader in images.keys() - {"pil"}:
+                largest = np.abs(images[loader] - images["pil"]).max()
+                print(f"pixels of {name}, {loader} in Python: 8 images, largest difference from Pillow {largest}")
+                if largest > (0 if loader == "warpstep" or name == "PNG" else 4):
+                    raise SystemExit(f"{name}: pixels of {loader} differ, no ratio is reported")
 
 
 def versions():

@@ -60,7 +60,7 @@ def gap(source, epochs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loader", choices=["pil", "torchvision", "npy", "npy-gather", "dali", "webdataset"])
+    parser.add_argument("loader", choices=["pil", "torchvision", "npy", "npy-gather", "dali", "webdataset", "spdl", "warpstep"])
     parser.add_argument("data")
     parser.add_argument("--transforms", default="none", choices=loader_sources.TRANSFORMS)
     parser.add_argument("--batch", type=int, default=128)
@@ -86,7 +86,10 @@ def main():
         elif command == "gap":
             answer = gap(source, int(argument[0]))
         elif command == "dump":
-            next(iter(source.epoch(1)))[0].numpy().tofile(argument[0])
+            images = next(iter(source.epoch(1)))[0]
+            if options.loader == "dali":
+                images = torch.from_numpy(images.as_array()).permute(0, 3, 1, 2)
+            images.contiguous().numpy().tofile(argument[0])
             answer = {}
         print(json.dumps(answer), flush=True)
 

@@ -142,6 +142,7 @@ def main():
         sets = loader_data.Sets(options.work or temporary, f"{options.bin}/warpstep", options.cifar)
         print(loader_cases.versions(), f"; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", sep="")
         loader_cases.check_equal_pixels(sets, options)
+        loader_cases.check_python_pixels(sets)
         print(f"{'case':<34} {'peer, its best setting':<26} {'theirs':>11} {'ours':>11} {'ratio (quartiles)':>22} {'gate':>8}")
         passed, rows, surveys = True, [], {}
         wanted = [case for case in loader_cases.throughput(sets, options) + loader_cases.skipped()

@@ -158,12 +158,76 @@ class TorchLoader:
         return [worker.pid for worker in getattr(self.loader._iterator, "_workers", [])]
 
 
+class Warpstep:
+    """Our loader as the Python package gives it: tensors of PyTorch that own their memory."""
+
+    goes_on, counted_cpu_s = True, 0.0
+
+    def __init__(self, data, batch, workers, prefetch, transforms, shuffles):
+        import warpstep
+
+        recipe = {"none": "", "crop": f"random-crop={CROP}", "centre": f"centre-crop={CROP}"}[transforms]
+        self.loader = warpstep.Loader(os.path.dirname(data), batch, transforms=recipe, layout="NCHW", workers=max(1, workers),
+                                      prefetch=prefetch, shuffle=shuffles, drop_last=True, convert=torch.from_dlpack)
+        self.batches = iter(())
+
+    def epoch(self, batches):
+        while batches > 0:
+            for batch in self.batches:
+                yield batch
+                batches -= 1
+                if batches == 0:
+                    return
+            self.batches = iter(self.loader)
+
+    def processes(self):
+        return []
+
+
+class Spdl:
+    """SPDL: a batch of files is read and decoded by FFmpeg in a thread, without Python's lock, into one array."""
+
+    goes_on, counted_cpu_s = True, 0.0
+
+    def __init__(self, data, batch, workers, prefetch, transforms, shuffles):
+        import spdl.io
+        import spdl.pipeline
+
+        files = labelled_files(data)
+        # One filter graph per batch: the crop of its images is at one random place.
+        place = "(in_w-out_w)/2:(in_h-out_h)/2" if not shuffles else "(in_w-out_w)*{:.6f}:(in_h-out_h)*{:.6f}"
+        cropped = {"none": None, "crop": f"crop={CROP}:{CROP}:{place}", "centre": f"crop={CROP}:{CROP}:{place}"}[transforms]
+
+        def endless():
+            while True:
+                yield from (files[i] for i in (torch.randperm(len(files)) if shuffles else torch.arange(len(files))).tolist())
+
+        def load(samples):
+            graph = spdl.io.get_video_filter_desc(pix_fmt="rgb24",
+                                                  filter_desc=cropped and cropped.format(*np.random.uniform(size=2)))
+            buffer = spdl.io.load_image_batch([path for path, _ in samples], width=None, height=None, filter_desc=graph)
+            return spdl.io.to_torch(buffer).permute(0, 3, 1, 2), torch.tensor([label for _, label in samples])
+
+        threads = max(1, workers)
+        self.pipeline = (spdl.pipeline.PipelineBuilder().add_source(endless()).aggregate(batch)
+                         .pipe(load, concurrency=threads).add_sink(prefetch).build(num_threads=threads))
+        self.pipeline.start()
+        self.batches = iter(self.pipeline.get_iterator())
+
+    def epoch(self, batches):
+        for _ in range(batches):
+            yield next(self.batches)
+
+    def processes(self):
+        return []
+
+
 class Dali:
     """NVIDIA DALI's CPU pipeline: decodes the crop alone, threads instead of processes."""
 
     goes_on, counted_cpu_s = True, 0.0
 
-    def __init__(self, data, batch, workers, prefetch):
+    def __init__(self, data, batch, workers, prefetch, transforms, shuffles):
         from nvidia.dali import fn, pipeline_def, types
 
         files = labelled_files(data)
@@ -171,8 +235,11 @@ class Dali:
         @pipeline_def(batch_size=batch, num_threads=max(1, workers), device_id=None, prefetch_queue_depth=prefetch)
         def pipeline():
             encoded, labels = fn.readers.file(files=[path for path, _ in files], labels=[label for _, label in files],
-                                              random_shuffle=True)
-            place = {axis: fn.random.uniform(range=(0.0, 1.0)) for axis in ("crop_pos_x", "crop_pos_y")}
+                                              random_shuffle=shuffles)
+            if transforms == "none":
+                return fn.decoders.image(encoded, output_type=types.RGB), labels
+            place = ({axis: fn.random.uniform(range=(0.0, 1.0)) for axis in ("crop_pos_x", "crop_pos_y")}
+                     if transforms == "crop" else {})
             return fn.decoders.image_crop(encoded, crop=(CROP, CROP), output_type=types.RGB, **place), labels
 
         self.pipeline = pipeline()
@@ -211,8 +278,9 @@ class WebDataset:
 
 
 def make(loader, data, batch, workers, prefetch, transforms, shuffles=True):
-    if loader == "dali":
-        return Dali(data, batch, workers, prefetch)
+    if loader in ("dali", "spdl", "warpstep"):
+        kind = {"dali": Dali, "spdl": Spdl, "warpstep": Warpstep}[loader]
+        return kind(data, batch, workers, prefetch, transforms, shuffles)
     if loader == "webdataset":
         return WebDataset(data, batch, workers, prefetch, transforms)
     kind = {"pil": Files, "torchvision": TorchvisionFiles, "npy": Array, "npy-gather": GatheredArray}[loader]

@@ -1,5 +1,6 @@
 // The formats of open.cpp, one pair of functions each: has_X says whether a folder holds a split in
-// the format, open_X opens it. An open_X throws DataError that names the file and the fix.
+// the format, open_X opens it. An open_X throws DataError that names the file and the fix. Format
+// is such a pair, also for those of a plugin.
 #pragma once
 
 #include <memory>
@@ -9,6 +10,17 @@
 #include "data/formats/dataset.h"
 
 namespace warpstep::data {
+
+struct Format {
+  const char* files;  // what a set of it consists of, for messages: "tar shards"
+  bool (*has_split)(const std::string& spec, Split split);
+  std::unique_ptr<Dataset> (*open_split)(const std::string& spec, Split split,
+                                         const OpenOptions& options);
+};
+
+// Adds a format to those that open() looks for, in folders as in files: has_split must look at the
+// name or the content. Not while other threads open sets.
+void add_format(const Format& format);
 
 // Folders train/ and test/ or val/ of PNG and JPEG files; has_image_folder is false for folders of
 // tar shards.

@@ -16,20 +16,21 @@
 namespace warpstep::data {
 namespace {
 
-struct Format {
-  const char* files;  // for messages
-  bool (*has_split)(const std::string& folder, Split split);
-  std::unique_ptr<Dataset> (*open_split)(const std::string& folder, Split split,
-                                         const OpenOptions& options);
-};
+constexpr Format image_folder{"train/, test/ or val/ folders of images", has_image_folder,
+                              open_image_folder};
 
-constexpr std::array formats{
-    Format{"train/, test/ or val/ folders of images", has_image_folder, open_image_folder},
-    Format{"tar shards", has_tar_shards, open_tar},
-    Format{"safetensors files", has_safetensors, open_safetensors},
-    Format{".npy files", has_npy_files, open_npy},
-    Format{"IDX files", has_idx_files, open_idx},
-    Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
+// Those that read folders.
+constexpr std::array own_formats{image_folder,
+                                 Format{"tar shards", has_tar_shards, open_tar},
+                                 Format{"safetensors files", has_safetensors, open_safetensors},
+                                 Format{".npy files", has_npy_files, open_npy},
+                                 Format{"IDX files", has_idx_files, open_idx},
+                                 Format{"CIFAR-10 batches", has_cifar_files, open_cifar}};
+
+std::vector<Format>& plugin_formats() {
+  static std::vector<Format> formats;
+  return formats;
+}
 
 [[noreturn]] void nothing_found(const std::string& spec) {
   if (has_tokens(spec))
@@ -49,11 +50,13 @@ constexpr std::array formats{
 
 const Format& format_of(const std::string& spec) {
   if (!exists(spec)) fail<DataError>("{}: there is no such folder", spec);
-  if (!is_folder(spec)) {
-    fail<DataError>("{}: is not a folder; name the folder of the data set", spec);
-  }
   const Format* found = nullptr;
-  for (const Format& format : formats) {
+  std::vector<const Format*> formats;
+  for (const Format& format : plugin_formats()) formats.push_back(&format);
+  if (is_folder(spec))
+    for (const Format& format : own_formats) formats.push_back(&format);
+  for (const Format* each : formats) {
+    const Format& format = *each;
     if (!format.has_split(spec, Split::train) && !format.has_split(spec, Split::test)) continue;
     if (found != nullptr) {
       fail<DataError>("{}: holds both {} and {}; give each its own folder", spec, found->files,
@@ -62,13 +65,16 @@ const Format& format_of(const std::string& spec) {
     found = &format;
   }
   if (found != nullptr) return *found;
-  if (has_unsplit_images(spec)) return formats[0];
+  if (!is_folder(spec))
+    fail<DataError>("{}: is not a folder; name the folder of the data set", spec);
+  if (has_unsplit_images(spec)) return image_folder;
   nothing_found(spec);
 }
 
 bool has_part(const Format& format, const std::string& spec, Split split) {
   return format.has_split(spec, split) ||
-         (split == Split::train && &format == formats.data() && has_unsplit_images(spec));
+         (split == Split::train && format.open_split == open_image_folder &&
+          has_unsplit_images(spec));
 }
 
 // "; or give the whole set: DIR" for the training folder of a set; else empty.
@@ -99,6 +105,10 @@ std::string whole_set(const std::string& spec) {
 
 std::string_view name(Split split) {
   return split == Split::train ? "train" : "test";
+}
+
+void add_format(const Format& format) {
+  plugin_formats().push_back(format);
 }
 
 std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOptions& options) {

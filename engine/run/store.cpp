@@ -202,7 +202,10 @@ SectionRun update_run(const Graph& graph, const Node& update, std::int64_t eleme
 }
 
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
-    : backend_(std::move(backend)), parameters_(graph.parameters), sections_(sections(graph)) {
+    : backend_(std::move(backend)),
+      parameters_(graph.parameters),
+      set_(graph.parameters.size()),
+      sections_(sections(graph)) {
   if (graph.shards.ranks > 1) {
     for (const std::int64_t end : share_ends(graph)) shard_ends_.push_back(idx(end));
     rank_ = idx(graph.shards.rank);
@@ -421,6 +424,11 @@ void Store::initialize(std::uint64_t seed) {
   set_step_state(state);
 }
 
+int Store::first_unset() const {
+  const auto found = std::ranges::find(set_, false);
+  return found == set_.end() ? -1 : static_cast<int>(found - set_.begin());
+}
+
 void Store::initialize_buffers() {
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     const std::vector<float>& initial = buffers_[b].initial;
@@ -474,6 +482,7 @@ void Store::write(std::size_t parameter, std::span<const float> torch, Section s
   const std::span<const float> plain = reordered.empty() ? torch : reordered;
   if (is_shared_out(section)) begin_moments();
   write_plain(parameter, plain, section);
+  if (section == Section::parameter) set_[parameter] = true;
   if (section == Section::parameter && !part(Section::copy).values.empty())
     write_plain(parameter, plain, Section::copy);
   if (section == Section::parameter && !part(Section::average).values.empty())

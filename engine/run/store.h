@@ -83,6 +83,8 @@ class Store {
   // element in PyTorch's order), whatever the number of threads. Stores the seed in the state.
   void initialize(std::uint64_t seed);
   void initialize_buffers();  // only these: for parameters that a file has
+  // The first parameter that nothing was written to since the store was made; -1 if all were.
+  int first_unset() const;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;
@@ -146,6 +148,7 @@ class Store {
   std::shared_ptr<const Backend> backend_;
   std::vector<Parameter> parameters_;
   std::array<Part, 7> parts_;
+  std::vector<bool> set_;  // by parameter: written to
   std::vector<Buffer> buffers_;
   std::vector<Value> buffer_values_;
   std::vector<std::size_t> buffer_offsets_;  // bytes, from the start of the allocation

@@ -77,6 +77,12 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
 }
 
 void Trainer::begin(const Progress& progress) {
+  const Store& store = parts_.step.store();
+  if (const int unset = store.first_unset(); unset >= 0)
+    fail<UsageError>(
+        "{} was never set and is all zeros: before Trainer::run(), call store().initialize(seed) "
+        "of the step's program, or load weights (engine/files/weights.h)",
+        store.parameters()[idx(unset)].name);
   if (progress.next.step > 0 && epoch_ends(progress))
     fail<DataError>(
         "the run stopped after {} steps of epoch {}, but an epoch of this data has {}: the data "

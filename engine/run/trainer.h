@@ -125,8 +125,9 @@ class Trainer {
   Trainer(Parts parts, const TrainOptions& options);
 
   // Runs to the end, or until *stop: then finishes the current step, abandons an evaluation and
-  // saves the progress. Throws NumericError when the run has diverged (require_sound), DataError
-  // from the data, or when `progress` does not fit the data; files saved earlier remain.
+  // saves the progress. Throws UsageError if a parameter of the step was never set (its store is
+  // new), NumericError when the run has diverged (require_sound), DataError from the data, or when
+  // `progress` does not fit the data; files saved earlier remain.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:

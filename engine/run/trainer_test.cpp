@@ -79,6 +79,8 @@ struct SmallRun {
   GreyImages training, validation;
   Progress progress;
 
+  SmallRun() { step.store().initialize(1); }
+
   std::string train(const TrainOptions& options, std::uint64_t stop_at = 0) {
     Log log(stop_at);
     Trainer trainer(
@@ -148,6 +150,28 @@ TEST(Trainer, MeasuresTheBlocksOfSomeSteps) {
   EXPECT_THAT(measured(1, 4), ElementsAre(1, 4, 8));
   EXPECT_THAT(measured(2, 3), ElementsAre(2, 4, 6));
   EXPECT_THAT(measured(1, 0), ElementsAre());
+}
+
+// Zeros learn nothing, and no loss shows why.
+TEST(Trainer, RefusesParametersThatWereNeverSet) {
+  Program step(model_step("mlp", 1, {}), open_backend("ref"));
+  GreyImages data;
+  Trainer trainer({.step = step, .data = data}, {.epochs = 0, .max_steps = 1});
+  Progress progress;
+  const auto run = [&] { trainer.run(progress, false); };
+  const auto refused = [&](const std::string& name) {
+    EXPECT_THAT(run, ThrowsMessage<UsageError>(
+                         HasSubstr(name + " was never set and is all zeros: before Trainer::run(), "
+                                          "call store().initialize(seed)")));
+  };
+  Store& store = step.store();
+  refused(store.parameters()[0].name);
+  // A file that has all parameters but the last.
+  for (std::size_t p = 0; p + 1 < store.parameters().size(); ++p) store.write(p, store.read(p));
+  refused(store.parameters().back().name);
+  store.initialize(1);
+  run();
+  EXPECT_EQ(progress.step, 1U);
 }
 
 TEST(Trainer, RefusesAPositionBeyondTheEpoch) {

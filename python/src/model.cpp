@@ -15,6 +15,7 @@
 
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
+#include "data/load/plugin.h"
 #include "engine/core/error.h"
 #include "engine/files/checkpoint.h"
 #include "engine/files/weights.h"
@@ -112,7 +113,8 @@ class Model {
 
 Model::Model(const ModelRequest& request) : request_(request) {
   const nb::gil_scoped_release unlocked;
-  if (!request_.plugin.empty()) models::load_plugin(request_.plugin);
+  if (!request_.plugin.empty())
+    load_plugin(request_.plugin, {models::add_plugin, data::add_plugin});
   const models::Model& model = models::find(request_.model);
   if (model.is_text())
     fail<UsageError>("{} is a model of text, and predict() is for images: use `warpstep sample`",

@@ -64,7 +64,9 @@ def main():
     if run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel) != 0:
         return 1
     # From elsewhere, so that the installed package is what is imported.
-    return run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "python" / "tests", cwd=work)
+    tests = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "python" / "tests", cwd=work)
+    page = run(python, "-B", source / "tests" / "pages.py", "--build", options.build.resolve(), "docs/python.md", cwd=work)
+    return tests or page
 
 
 if __name__ == "__main__":

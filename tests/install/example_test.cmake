@@ -46,6 +46,15 @@ run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/naive_loss")
 run(COMMAND "${prefix}/bin/warpstep" explain --plugin "${WORK_DIR}/naive_loss/naive_loss.so" gpt2-nano-naive --device cpu
             --batch 1 --sequence 2 --model-option vocabulary=8
     OUTPUT "gpt2-nano-naive: GPT-2 nano whose loss is a loop.*loss/token_loss .*loss/token_loss.dgrad")
+# A program of a user's own with its model, data set, transform, observer and loop (docs/cpp.md), and the same as a plugin.
+run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/cpp" -B "${WORK_DIR}/cpp"
+            "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
+run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/cpp")
+run(COMMAND "${WORK_DIR}/cpp/train_own" "${WORK_DIR}/bars"
+    OUTPUT "conv2/conv 3x3 p1 .*epoch 4: loss 0[.][0-5].*accuracy (9[5-9]|100)[.].*64 steps, weights in ")
+run(COMMAND "${prefix}/bin/warpstep" train two-convolutions --plugin "${WORK_DIR}/cpp/own.so" --data "${WORK_DIR}/bars"
+            --transforms solarize=128,normalize --epochs 4 --device cpu --out "${WORK_DIR}/run"
+    OUTPUT "two-convolutions on .*accuracy +(9[5-9]|100)[.]")
 # Backends are loaded by name: the program must find them after the move.
 run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +(AVX-512|AVX2|SSE4[.]1).*, [0-9]+ threads?")
 # The installed tree must not depend on the build folder.

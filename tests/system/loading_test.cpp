@@ -188,6 +188,55 @@ TEST_F(Loading, TrainsToynetFromJpegFilesAndFromATarOfThem) {
             "random-crop=256,random-mask=0.25:dilate,yuv,scale");
 }
 
+// train.csv and test.csv, a format of docs/cpp: three grays, one for each class, under noise.
+void make_csv(const std::string& folder) {
+  for (const auto& [split, images] : {std::pair{"train", 96}, {"test", 24}}) {
+    std::string text = "label,pixels\n";
+    for (int image = 0; image < images; ++image) {
+      text += std::to_string(image % 3);
+      for (int pixel = 0; pixel < 64; ++pixel)
+        text += "," + std::to_string(60 * (image % 3) + (image * 7 + pixel * 13) % 50);
+      text += "\n";
+    }
+    put(folder + "/" + split + ".csv", text);
+  }
+}
+
+// A model, a format and a transform of one library: in a run, an evaluation from elsewhere, a
+// resumed run, and for packing, which makes a set that the program reads without the library.
+TEST_F(Loading, TrainsOnASetOfAPlugin) {
+  const std::string csv = folder_ / "csv", packed = folder_ / "packed", own = module_path("own");
+  make_csv(csv);
+  EXPECT_THAT(run({"data", "info", csv}).err, HasSubstr("no data set found"));
+  EXPECT_THAT(run({"data", "info", csv, "--plugin", own}).out,
+              HasSubstr("train: CSV, 96 images of 8 x 8 x 1, 10 classes"));
+  const std::vector<std::string> short_one{
+      "train", "two-convolutions",  "--plugin", own, "--batch", "32", "--device",
+      "cpu",   "--eval-transforms", "none"};
+  const auto train = [&](const std::string& data, const std::string& out) {
+    return run(with(short_one, "--data", data, "--transforms", "solarize=200", "--epochs", "2",
+                    "--out", out));
+  };
+  const Ended trained = train(csv, a_);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(read_json(a_ + "/config.json")["data"]["kind"], "CSV");
+  const Ended evaluated = run({"eval", a_, "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const Ended resumed = run({"train", "--resume", a_, "--epochs", "4"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+
+  const Ended made = run({"data", "pack", csv, packed, "--decode", "--plugin", own});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Ended other = train(packed, b_);
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(read_json(b_ + "/summary.json")["test"]["loss"], Json::parse(evaluated.out)["loss"]);
+
+  put(csv + "/test.csv", "label,pixels\n1,2,3,4,5\n1,2,x\n");
+  EXPECT_THAT(train(csv, b_).err, HasSubstr("test.csv: line 3: not a label and pixels"));
+  EXPECT_THAT(run({"train", "mlp", "--data", packed, "--transforms", "solarize=200"}).err,
+              HasSubstr("solarize"));
+}
+
 TEST_F(Loading, RefusesWhatCannotBeMeant) {
   const auto refused = [&](const std::vector<std::string>& more) {
     const Ended ended = train(data_, a_, more);

@@ -201,8 +201,9 @@ TEST_F(Text, RefusesWhatIsNoPlugin) {
   EXPECT_THAT(error(folder_ / "none.so"), HasSubstr("none.so: there is no such file"));
   EXPECT_THAT(error(data_ + "/train.bin"), HasSubstr("train.bin: it does not load: "));
   EXPECT_THAT(error(module_path("libwarpstep_ref")), HasSubstr("it is no plugin"));
-  EXPECT_THAT(error(module_path("plugin_of_another")),
-              HasSubstr("it was compiled with the headers of another Warpstep; rebuild it"));
+  for (const char* other : {"plugin_of_another", "data_plugin_of_another"})
+    EXPECT_THAT(error(module_path(other)),
+                HasSubstr("it was compiled with the headers of another Warpstep; rebuild it"));
   const Ended smooth =
       run({"train", "--plugin", module_path("naive_loss"), "gpt2-nano-naive", "--data", data_,
            "--batch", "2", "--label-smoothing", "0.1", "--out", out_});

@@ -19,6 +19,7 @@
 #include "engine/core/error.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/data_tokens.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -147,9 +148,17 @@ int info(const std::string& spec, double val_split, bool json) {
   return done;
 }
 
+void add_plugin_option(const Parser& parser, std::string& plugin) {
+  parser.add({.name = "--plugin",
+              .variable = &plugin,
+              .help = "library with formats of your own, see docs/plugins.md",
+              .check = loaded_plugin(),
+              .type = "FILE"});
+}
+
 Run declare_data_info(Parser parser) {
   struct Options {
-    std::string spec;
+    std::string spec, plugin;
     double val_split = 0;
     bool json = false;
   };
@@ -159,6 +168,7 @@ Run declare_data_info(Parser parser) {
               .help = "folder of the data set, or a file of tokens",
               .required = true});
   parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
+  add_plugin_option(parser, options->plugin);
   parser.add({.name = "--val-split",
               .variable = &options->val_split,
               .help = "of a single file of tokens: the part at its end that is for validation",
@@ -170,7 +180,7 @@ Run declare_data_info(Parser parser) {
 // warpstep data pack: packs a data set into a few large files.
 
 struct DataPackOptions {
-  std::string from, out;
+  std::string from, out, plugin;
   std::string to;  // empty: by the kind of the source
   bool decode = false;
   bool seekable = true;
@@ -224,6 +234,7 @@ Run declare_data_pack(Parser parser) {
               .variable = &options->workers,
               .help = "threads; 0: one per core",
               .check = in_range(0, 1024)});
+  add_plugin_option(parser, options->plugin);
   parser.footer("Example:\n  warpstep data pack photos photos-packed");
   return [options] { return pack(*options); };
 }
@@ -293,13 +304,17 @@ int verify(const std::string& spec) {
 }
 
 Run declare_data_verify(Parser parser) {
-  auto spec = std::make_shared<std::string>();
+  struct Options {
+    std::string spec, plugin;
+  };
+  auto options = std::make_shared<Options>();
   parser.add({.name = "SPEC",
-              .variable = spec.get(),
+              .variable = &options->spec,
               .help = "folder of the data set, or a file of tokens",
               .required = true});
+  add_plugin_option(parser, options->plugin);
   parser.footer("Example:\n  warpstep data verify shapes");
-  return [spec] { return verify(*spec); };
+  return [options] { return verify(options->spec); };
 }
 
 Run declare_data_make(Parser parser) {

@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "models/build.h"
-#include "models/plugin.h"
+#include "models/zoo.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/text_table.h"
 
@@ -88,7 +89,7 @@ Run declare_models(Parser parser) {
   parser.add({.name = "--plugin",
               .variable = &request->plugin,
               .help = "also list the models of this library, see docs/plugins.md",
-              .check = parsed_by([](const std::string& text) { models::load_plugin(text); }),
+              .check = loaded_plugin(),
               .type = "FILE"});
   parser.add({.name = "--json",
               .variable = &request->json,

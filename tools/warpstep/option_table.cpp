@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/load/plugin.h"
 #include "models/plugin.h"
 #include "profiler/recorder/rank_clock.h"
 #include "profiler/recorder/recorder.h"
@@ -35,8 +36,8 @@ OptionGroup data_group() {
   return {
       "Data",
       {{{.name = "--plugin",
-         .help = "library with models of your own, see docs/plugins.md",
-         .check = parsed_by([](const std::string& text) { models::load_plugin(text); }),
+         .help = "library with models, formats and transforms of your own, see docs/plugins.md",
+         .check = loaded_plugin(),
          .type = "FILE"},
         &O::plugin,
         and_sample},
@@ -477,6 +478,12 @@ OptionGroup run_group() {
 }
 
 }  // namespace
+
+Check loaded_plugin() {
+  return parsed_by([](const std::string& text) {
+    load_plugin(text, {models::add_plugin, data::add_plugin});
+  });
+}
 
 const std::vector<OptionGroup>& option_table() {
   static const std::vector<OptionGroup> groups{data_group(),      loader_group(),   model_group(),

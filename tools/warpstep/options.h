@@ -22,6 +22,9 @@
 
 namespace warpstep::tools {
 
+// Of --plugin FILE: loads the library, so that the values after it may name what it adds.
+Check loaded_plugin();
+
 // Field names are the options' names with _ for -.
 struct RunOptions {
   std::string plugin;

@@ -1,0 +1,43 @@
+#include "engine/core/plugin.h"
+
+#include <dlfcn.h>
+
+#include "engine/core/error.h"
+#include "engine/core/version.h"
+
+namespace warpstep {
+
+PluginLibrary::PluginLibrary(const std::filesystem::path& file)
+    : path_(std::filesystem::absolute(file).lexically_normal().string()) {
+  std::error_code error;
+  if (!std::filesystem::exists(path_, error))
+    fail<UsageError>("--plugin {}: there is no such file", path_);
+  library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library_) fail<UsageError>("--plugin {}: it does not load: {}", path_, dlerror());
+}
+
+const void* PluginLibrary::call(const char* entry) const {
+  const auto function = reinterpret_cast<const void* (*)()>(dlsym(library_, entry));
+  return function ? function() : nullptr;
+}
+
+void PluginLibrary::require_interface(std::uint64_t of_plugin, std::uint64_t interface) const {
+  if (of_plugin == interface) return;
+  fail<UsageError>(
+      "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those of "
+      "this one ({}, commit {})",
+      path_, version(), commit());
+}
+
+void load_plugin(const std::filesystem::path& file, std::initializer_list<AddPlugin> parts) {
+  const PluginLibrary library(file);
+  bool found = false;
+  for (const AddPlugin add : parts) found = add(library) || found;
+  if (!found)
+    fail<UsageError>(
+        "--plugin {}: this library has neither WARPSTEP_PLUGIN(...) (models/plugin.h) nor "
+        "WARPSTEP_DATA_PLUGIN(...) (data/load/plugin.h): it is no plugin",
+        library.path());
+}
+
+}  // namespace warpstep

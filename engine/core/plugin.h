@@ -1,0 +1,49 @@
+// Libraries of a user's own, which `--plugin FILE` loads (docs/plugins.md). Each folder that they
+// may add to has an entry point of its own: models/plugin.h and data/load/plugin.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+
+namespace warpstep {
+
+// Mixes numbers and names of what a plugin and its program exchange: it differs between builds
+// whose headers describe that differently.
+constexpr std::uint64_t mix_interface(std::uint64_t mixed, std::uint64_t number) {
+  return mixed * 1099511628211ULL + number;
+}
+
+class PluginLibrary {
+ public:
+  // Throws UsageError naming the file: one that does not exist or does not load.
+  explicit PluginLibrary(const std::filesystem::path& file);
+
+  const std::string& path() const { return path_; }  // absolute
+
+  // What the library's function `entry` returns, null if it has none. Throws UsageError if its
+  // member `interface` is another.
+  template <class Part>
+  const Part* part(const char* entry, std::uint64_t interface) const {
+    const auto* found = static_cast<const Part*>(call(entry));
+    if (found) require_interface(found->interface, interface);
+    return found;
+  }
+
+ private:
+  const void* call(const char* entry) const;
+  void require_interface(std::uint64_t of_plugin, std::uint64_t interface) const;
+
+  std::string path_;
+  void* library_ = nullptr;  // never closed: its code and constants are in use
+};
+
+// Adds what a library has for one folder; false if it has nothing for it.
+using AddPlugin = bool (*)(const PluginLibrary&);
+
+// Loads the library and adds all its parts; a file that is loaded already adds nothing. Not while
+// other threads use models, formats or transforms. Throws UsageError naming the file.
+void load_plugin(const std::filesystem::path& file, std::initializer_list<AddPlugin> parts);
+
+}  // namespace warpstep

@@ -58,6 +58,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .is_gathered = source.recipe.is_gathered(),
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
+          .not_gathered = source.recipe.not_gathered(),
           .device_budget_bytes = backend.free_bytes() / 4,
           .host_budget_bytes = data::host_budget_bytes(),
           .many_epochs = passes != 1};

@@ -25,6 +25,8 @@ constexpr std::int64_t most_steps = std::int64_t{1} << 53;
 // PyTorch's name of a moment; the name of a sum of gradients is Warpstep's.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
   if (section == Section::accumulator) return "gradient_sum";
+  if (optimizer == Optimizer::Kind::rmsprop)
+    return section == Section::moment1 ? "square_avg" : "momentum_buffer";
   const bool adaptive = Optimizer{.kind = optimizer}.adaptive();
   if (!adaptive) return "momentum_buffer";
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";

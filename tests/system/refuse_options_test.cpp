@@ -52,7 +52,7 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   expect_refused(train({"--no-fuse", "conv"}), 2,
                  AllOf(HasSubstr("'conv'"), HasSubstr("conv+relu")));
   expect_refused(train({"--optimizer", "adamx"}), 2,
-                 HasSubstr("--optimizer: adamx not in {sgd,adam,adamw,lars}"));
+                 HasSubstr("--optimizer: adamx not in {sgd,adam,adamw,lars,rmsprop}"));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
   expect_refused(train({"--device", "gpu"}), 2,

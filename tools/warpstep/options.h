@@ -43,6 +43,7 @@ struct RunOptions {
   std::string decay = "all";
   std::vector<double> betas{0.9, 0.999};
   double epsilon = 1e-8;
+  double rms_alpha = 0.99;
   double trust = 0.001;
   std::string loss = "cross_entropy";
   double label_smoothing = 0;

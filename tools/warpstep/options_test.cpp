@@ -210,6 +210,7 @@ const Json& all_changed() {
                             {"sequence", 48},
                             {"windows", "random"},
                             {"val_split", 0.25},
+                            {"rms_alpha", 0.9},
                             {"model_option", {"layers=2", "heads=3"}},
                             {"lr_final", 1e-5},
                             {"eval_every", 7},

@@ -135,7 +135,9 @@ std::string update_text(const RunOptions& o) {
   if (o.lr_schedule != "constant") text += fmt::format(" ({})", o.lr_schedule);
   if (o.momentum != 0)
     text += fmt::format(", momentum {}{}", o.momentum, o.nesterov ? " (nesterov)" : "");
-  if (o.weight_decay != 0) text += fmt::format(", weight decay {}", o.weight_decay);
+  if (o.weight_decay != 0)
+    text += fmt::format(", weight decay {}{}", o.weight_decay,
+                        o.decay == "matrices" ? " (of matrices)" : "");
   return text;
 }
 
@@ -161,16 +163,18 @@ Optimizer optimizer_of(const RunOptions& o) {
                       .epsilon = o.epsilon,
                       .trust = o.trust,
                       .decays_vectors = o.decay == "all"};
-  optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
-                   : o.optimizer == "adam" ? Optimizer::Kind::adam
-                   : o.optimizer == "lars" ? Optimizer::Kind::lars
-                                           : Optimizer::Kind::adamw;
+  optimizer.kind = o.optimizer == "sgd"       ? Optimizer::Kind::sgd
+                   : o.optimizer == "adam"    ? Optimizer::Kind::adam
+                   : o.optimizer == "lars"    ? Optimizer::Kind::lars
+                   : o.optimizer == "rmsprop" ? Optimizer::Kind::rmsprop
+                                              : Optimizer::Kind::adamw;
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
     fail<UsageError>("--momentum and --nesterov go with --optimizer sgd or lars; {} has --betas",
                      o.optimizer);
   if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
     fail<UsageError>("--nesterov needs a --momentum above 0");
   if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))
+                      .alpha = o.rms_alpha,
     fail<UsageError>("--betas must be below 1");
   if (optimizer.kind == Optimizer::Kind::lars && o.trust == 0)
     fail<UsageError>(
@@ -180,6 +184,10 @@ Optimizer optimizer_of(const RunOptions& o) {
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
   const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
+    fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
+    fail<UsageError>("--rms-alpha must be below 1");
   Schedule schedule{.peak = o.lr,
                     .warmup_steps = o.warmup_steps,
                     .total_steps = updates,

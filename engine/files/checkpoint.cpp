@@ -267,6 +267,11 @@ std::string progress_text(const Progress& progress, const StepState& state) {
     json["evaluation"] = {{"epoch", progress.evaluation->epoch},
                           {"step", progress.evaluation->step},
                           {"score", to_json(progress.evaluation->score)}};
+  if (progress.watch)
+    json["watch"] = {{"loss", progress.watch->loss},
+                     {"best", exact(progress.watch->best)},
+                     {"best_step", progress.watch->best_step},
+                     {"worse", progress.watch->worse}};
   return json.dump();
 }
 
@@ -287,6 +292,14 @@ Progress parse_progress(const std::string& text, const std::filesystem::path& pa
     progress.evaluation =
         EvaluationRecord{as_count(made.whole("epoch", steps)), as_count(made.whole("step", steps)),
                          score_from(made.object("score"), false), 0};
+  }
+  if (fields.has("watch")) {
+    const Fields seen = fields.object("watch");
+    progress.watch =
+        Watch{seen.later_flag("loss"),
+              seen.number("best", "a finite number in quotes",
+                          [](double value) { return std::isfinite(value); }),
+              as_count(seen.whole("best_step", steps)), as_count(seen.whole("worse", steps))};
   }
   constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
   state.step = fields.whole("optimizer_step", steps);

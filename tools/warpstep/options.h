@@ -57,6 +57,9 @@ struct RunOptions {
   double lr_gamma = 0.1;
   double lr_final = 0;
   std::uint64_t eval_every = 0;
+  std::uint64_t patience = 0;
+  double min_delta = 0;
+  std::string monitor = "auto";
   int workers = 0;  // 0: auto
   int prefetch = 3;
   std::string tier = "auto";
@@ -156,6 +159,9 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epo
 
 // Values of the engine; all throw UsageError for options that do not go together.
 // Of this user, for what a machine is measured for once: by --plan-cache; empty: none.
+// Whether --patience watches the validation loss; else the accuracy.
+bool watches_loss(const RunOptions& options, bool is_text);
+
 std::filesystem::path cache_folder(const RunOptions& options);
 BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
 Optimizer optimizer_of(const RunOptions& options);

@@ -149,6 +149,10 @@ std::string defaults_text(const RunOptions& o, double model_lr) {
   };
   add("--optimizer", o.optimizer == defaults.optimizer);
   add("--lr", o.lr == model_lr);
+bool watches_loss(const RunOptions& o, bool is_text) {
+  return o.monitor == "loss" || (o.monitor == "auto" && is_text);
+}
+
   add("--lr-schedule", o.lr_schedule == defaults.lr_schedule);
   add("--batch", o.batch == defaults.batch && o.global_batch == 0);
   return text;

@@ -212,6 +212,10 @@ std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
   run.set_log([to = board.get()](const Json& record) { to->add(record); });
   say("curves: tensorboard --logdir {}\n", (run.path() / "tensorboard").string());
   return board;
+  if (job.options.patience > 0)
+    say("ends early after {} without a better {}\n",
+        counted(static_cast<std::int64_t>(job.options.patience), "evaluation"),
+        watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");
 }
 
 // The observers of a run and its files.
@@ -282,7 +286,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                    .limit_batches = job.options.limit_batches,
                    .evaluate_every_steps = job.options.eval_every,
                    .save_every_steps = job.options.checkpoint_every,
-                   .measure_every_steps = job.options.stats_every});
+                   .measure_every_steps = job.options.stats_every,
+                   .patience = job.options.patience,
+                   .min_delta = job.options.min_delta,
+                   .watch_loss = watches_loss(job.options, job.training.is_text())});
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
@@ -413,7 +420,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
   conclude(job, profiling, run, bad, totals, summary);
-  if (outcome == Outcome::finished) return done;
+  if (outcome != Outcome::interrupted) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }
@@ -434,6 +441,8 @@ int train(const Parser& parser, const TrainRequest& request) {
   } catch (const std::exception& error) {
     end_job(*ranks, error.what(), failed);
   }
+  if (outcome == Outcome::stopped_early)
+    summary["stopped_early"] = early_json(*progress.watch, job.options.min_delta);
 }
 
 Run declare_train(Parser parser) {

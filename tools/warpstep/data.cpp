@@ -89,6 +89,7 @@ Json describe(const Dataset& set) {
   result["std"] = statistics.std;
   result["statistics_samples"] = statistics.samples;
   if (const auto others = set.passed_over(); !others.empty()) result["passed_over"] = others;
+  if (statistics.with_alpha > 0) result["with_alpha"] = statistics.with_alpha;
   result["fingerprint"] = fmt::format("{:016x}", set.fingerprint());
   return result;
 }
@@ -130,6 +131,11 @@ void print(const std::string& split, const Json& set) {
              numbers(set["std"]), set["statistics_samples"].get<std::uint64_t>());
   if (set.contains("passed_over"))
     fmt::print("  passed over: {}\n",
+  if (set.contains("with_alpha"))
+    fmt::print(
+        "  {} of these have an alpha channel or transparent colour; train --alpha decides about "
+        "it\n",
+        set["with_alpha"].get<std::uint64_t>());
                data::first_few(set["passed_over"].get<std::vector<std::string>>()));
   fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
 }

@@ -44,6 +44,14 @@ data::DataErrors parse_data_errors(const std::string& text) {
   fail<UsageError>("--data-errors {}: there are fail, skip and mask", text);
 }
 
+data::Alpha parse_alpha(const std::string& text) {
+  if (text == "drop") return data::Alpha::drop;
+  if (text == "white") return data::Alpha::white;
+  if (text == "black") return data::Alpha::black;
+  if (text == "refuse") return data::Alpha::refuse;
+  fail<UsageError>("--alpha {}: there are drop, white, black and refuse", text);
+}
+
 std::uint64_t parse_bytes(const std::string& text) {
   if (text == "none") return 0;
   std::uint64_t number = 0;
@@ -141,6 +149,10 @@ std::string update_text(const RunOptions& o) {
   return text;
 }
 
+bool watches_loss(const RunOptions& o, bool is_text) {
+  return o.monitor == "loss" || (o.monitor == "auto" && is_text);
+}
+
 std::string defaults_text(const RunOptions& o, double model_lr) {
   static const RunOptions defaults;
   std::string text;
@@ -149,10 +161,6 @@ std::string defaults_text(const RunOptions& o, double model_lr) {
   };
   add("--optimizer", o.optimizer == defaults.optimizer);
   add("--lr", o.lr == model_lr);
-bool watches_loss(const RunOptions& o, bool is_text) {
-  return o.monitor == "loss" || (o.monitor == "auto" && is_text);
-}
-
   add("--lr-schedule", o.lr_schedule == defaults.lr_schedule);
   add("--batch", o.batch == defaults.batch && o.global_batch == 0);
   return text;
@@ -165,6 +173,7 @@ Optimizer optimizer_of(const RunOptions& o) {
                       .beta1 = o.betas.at(0),
                       .beta2 = o.betas.at(1),
                       .epsilon = o.epsilon,
+                      .alpha = o.rms_alpha,
                       .trust = o.trust,
                       .decays_vectors = o.decay == "all"};
   optimizer.kind = o.optimizer == "sgd"       ? Optimizer::Kind::sgd
@@ -175,10 +184,13 @@ Optimizer optimizer_of(const RunOptions& o) {
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
     fail<UsageError>("--momentum and --nesterov go with --optimizer sgd or lars; {} has --betas",
                      o.optimizer);
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
+    fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
+    fail<UsageError>("--rms-alpha must be below 1");
   if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
     fail<UsageError>("--nesterov needs a --momentum above 0");
   if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))
-                      .alpha = o.rms_alpha,
     fail<UsageError>("--betas must be below 1");
   if (optimizer.kind == Optimizer::Kind::lars && o.trust == 0)
     fail<UsageError>(
@@ -188,10 +200,6 @@ Optimizer optimizer_of(const RunOptions& o) {
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
   const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
-  if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
-    fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
-  if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
-    fail<UsageError>("--rms-alpha must be below 1");
   Schedule schedule{.peak = o.lr,
                     .warmup_steps = o.warmup_steps,
                     .total_steps = updates,

@@ -58,9 +58,9 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .is_decoded = source.encoding == data::Encoding::pixels,
           .sets_extent = extent.height != image[0] || extent.width != image[1],
           .is_gathered = source.recipe.is_gathered(),
+          .not_gathered = source.recipe.not_gathered(),
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
-          .not_gathered = source.recipe.not_gathered(),
           .device_budget_bytes = backend.free_bytes() / 4,
           .host_budget_bytes = data::host_budget_bytes(),
           .many_epochs = passes != 1};
@@ -272,6 +272,15 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
         std::make_unique<data::TokenBatches>(source.tokens, source.windows, with), with);
   else
     source.loader = std::make_unique<data::Loader>(source.read, with);
+}
+
+void require_usable_recipe(const RunOptions& options, const Source& source) {
+  if (source.is_text() || parse_data_errors(options.data_errors) != data::DataErrors::fail) return;
+  try {
+    source.recipe.geometry(source.dataset->image_shape(), data::Draw(options.seed, 0, 0));
+  } catch (const DataError& error) {
+    fail<DataError>("{}: {}", source.dataset->name(0), error.what());
+  }
 }
 
 void start_feeder(Source& source, const Program& program) {

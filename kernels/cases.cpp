@@ -36,6 +36,12 @@ double plan_word(const Fill& fill, std::uint64_t i, std::uint64_t count, std::ui
                .pair = below(word, static_cast<std::uint32_t>(rows)),
                .weight = row % 3 == 1 ? 1 : static_cast<float>(below(word, 8)) / 8,
                .pair_label = static_cast<std::int32_t>(below(word, choices))};
+  if (row % 3 == 2) {
+    plan.top = static_cast<std::int16_t>(below(word, 4));
+    plan.left = static_cast<std::int16_t>(below(word, 9));
+    plan.bottom = static_cast<std::int16_t>(plan.top + 5);
+    plan.right = static_cast<std::int16_t>(plan.left + 20);
+  }
   std::array<std::int32_t, words> all{};
   std::memcpy(all.data(), &plan, sizeof plan);
   return all[i % words];

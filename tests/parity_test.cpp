@@ -70,6 +70,12 @@ Optimizer optimizer_of(const json& golden) {
     return {.kind = Optimizer::Kind::sgd,
             .momentum = golden.at("momentum"),
             .weight_decay = golden.at("weight_decay")};
+  if (golden.at("kind") == "rmsprop")
+    return {.kind = Optimizer::Kind::rmsprop,
+            .momentum = golden.at("momentum"),
+            .weight_decay = golden.at("weight_decay"),
+            .epsilon = golden.at("eps"),
+            .alpha = golden.at("alpha")};
   const bool decoupled = golden.at("kind") == "adamw";  // of matrices alone
   return {.kind = decoupled ? Optimizer::Kind::adamw : Optimizer::Kind::adam,
           .weight_decay = golden.at("weight_decay"),
@@ -283,7 +289,8 @@ TEST_P(Parity, StepsAgreeWithPyTorch) {
 std::vector<Way> ways() {
   std::vector<Way> all{{"resnet18"}, {"resnet50"}, {"gpt2-nano"}, {"gpt2-nano-tanh"}};
   if (testing_support::tested_backend() == std::string_view("ref")) return all;
-  for (const char* model : {"cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "toynet"})
+  for (const char* model :
+       {"cifar10cnn", "mlp", "mnist_cnn", "mnist_cnn-rmsprop", "airbench", "resnet9", "toynet"})
     all.push_back({model});
   for (const char* model : {"cifar10cnn", "airbench"}) all.push_back({model, false});
   return all;

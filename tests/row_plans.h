@@ -8,7 +8,8 @@
 
 namespace warpstep::testing_support {
 
-// For mlp: windows of 28x28 in a set of nine images of 30x30, masked and mixed.
+// For mlp: windows of 28x28 in a set of nine images of 30x30, masked and mixed, the last one by a
+// box.
 inline models::BuildOptions set_of_windows(std::int64_t batch) {
   PixelPlan plan{.channels = 1, .mask_threshold = 16384, .dilate = true, .mix = true};
   plan.m[0][0] = 1 / 64.0F;
@@ -34,6 +35,9 @@ inline std::vector<RowPlan> row_plans(std::int64_t batch) {
                     .pair = (r + 1) % static_cast<std::uint32_t>(batch),
                     .weight = 0.25F * static_cast<float>(r % 5),
                     .pair_label = static_cast<std::int32_t>(3 * r % 10)});
+  RowPlan& boxed = rows.back();
+  boxed.top = boxed.left = 4;
+  boxed.bottom = boxed.right = 20;
   return rows;
 }
 

@@ -62,6 +62,7 @@ std::vector<Setup> setups() {
       {"clipped", small_language, options(decoupled(), {.clip_norm = 0.01})},
       {"momentum", small_residual, options(optimizer(Optimizer::Kind::sgd, 0.9, 0.1))},
       {"sgd", small_residual, options(optimizer(Optimizer::Kind::sgd))},
+      {"rmsprop", small_residual, options(optimizer(Optimizer::Kind::rmsprop, 0.9))},
       {"lars", small_residual, options(optimizer(Optimizer::Kind::lars, 0.9, 0.1))}};
   for (const Precision precision : testing_support::tested_16_bits()) {
     all.push_back({name(precision).data(), small_language, options(decoupled())});

@@ -138,6 +138,35 @@ TEST_P(On, LarsScalesMatricesAlone) {
   expect(store, start);
 }
 
+// In one pass over the decayed parameters and one over the others, in every kind of model.
+TEST(Decay, OfMatricesLeavesOutBiasesAndNorms) {
+  for (const char* model :
+       {"mlp", "cifar10cnn", "mnist_cnn", "airbench", "resnet18", "toynet", "gpt2-nano"}) {
+    StepOptions options;
+    options.optimizer.weight_decay = 0.1;
+    options.optimizer.decays_vectors = false;
+    const Graph graph = model_step(model, 2, options_for(*open_backend("cpu"), options));
+    std::size_t decayed = 0, others = 0, passes = 0;
+    for (const Node& node : graph.nodes) {
+      const auto* update = std::get_if<UpdateAll>(&node.op);
+      if (!update) continue;
+      ++passes;
+      const std::size_t operands = Update{update->optimizer, update->copy}.operands();
+      for (std::size_t i = 0; i < node.in.size(); i += operands) {
+        const Value& value = graph.value(node.in[i]);
+        const std::string& name = graph.parameters[idx(value.parameter)].name;
+        const bool decays = update->optimizer.weight_decay != 0;
+        EXPECT_EQ(decays, value.type.shape.rank() >= 2) << model << ": " << name;
+        EXPECT_FALSE(decays && name.ends_with(".bias")) << model << ": " << name;
+        (decays ? decayed : others) += 1;
+      }
+    }
+    EXPECT_EQ(passes, 2U) << model;
+    EXPECT_EQ(decayed + others, graph.parameters.size()) << model;
+    EXPECT_GT(others, 0U) << model;
+  }
+}
+
 // ---- accumulation
 
 StepOptions accumulating(std::int64_t steps, const Backend& backend) {

@@ -31,6 +31,9 @@ void copy_window(std::span<const std::uint8_t> image, const Shape& shape, const 
 
 void decode_whole_png(const Sample& sample, const std::string& name, const Shape& shape,
                       Scratch& scratch, std::span<std::uint8_t> pixels) {
+  scratch.has_alpha = has_alpha(sample.bytes);
+  if (sample.alpha != Alpha::drop && scratch.has_alpha)
+    return decode_png(sample.bytes, name, shape, pixels, sample.alpha);
   if (!scratch.png) scratch.png = std::make_unique<PngFastReader>();
   if (!scratch.choice.fast_png || !scratch.png->decode(sample.bytes, shape, pixels))
     decode_png(sample.bytes, name, shape, pixels);
@@ -65,6 +68,7 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
         name, shape[1], shape[0], window.y, window.y + window.height, window.x,
         window.x + window.width);
   const std::uint64_t begin = now_ns();
+  scratch.has_alpha = false;
   const Shape wanted{shape[0], shape[1], channels};
   switch (sample.encoding) {
     case Encoding::pixels: copy_window(sample.bytes, wanted, window, pixels); break;

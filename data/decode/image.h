@@ -16,11 +16,16 @@ constexpr std::int64_t max_deflate_expansion = 1032;
 
 enum class Encoding : std::uint8_t { pixels, png, jpeg };
 
+// What becomes of a PNG's alpha channel or transparent colour: dropped, so that pixels keep their
+// stored colour; blended with white or black; or refused, if a pixel is not opaque.
+enum class Alpha : std::uint8_t { drop, white, black, refuse };
+
 // The bytes of one sample: a view into a mapped file, or into the Scratch that it was fetched with.
 struct Sample {
   std::span<const std::uint8_t> bytes;
   Encoding encoding = Encoding::pixels;
   Shape shape;  // of Encoding::pixels: [height, width, channels]; else in the bytes themselves
+  Alpha alpha = Alpha::drop;
 };
 
 // How a window of a JPEG file is decoded; all routes give the same pixels. The times of full,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "data/decode/image.h"
 #include "data/decode/png_fast.h"
@@ -25,6 +26,7 @@ struct LibpngImage {
   std::size_t bytes;
   std::size_t at;  // how far libpng has read
   bool truncated;
+  std::uint8_t* blended;  // to decode with alpha: room for [height, width, channels + 1]; else null
   char reason[160];
 };
 
@@ -69,15 +71,17 @@ static void warpstep_png_be_strict(png_structp png, const LibpngImage* image) {
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   png_set_benign_errors(png, 0);  // a wrong Adler sum is an error, not a warning
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // texts, profiles, ...
-  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, transparency, 1);
+  if (image->blended == nullptr)
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, transparency, 1);
   png_set_user_limits(png, image->width, image->height);
 }
 
 static void warpstep_png_want_bytes(png_structp png, const LibpngImage* image, int colour) {
   if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
   png_set_expand_gray_1_2_4_to_8(png);
+  if (image->blended != nullptr) png_set_tRNS_to_alpha(png);
   png_set_strip_16(png);
-  png_set_strip_alpha(png);
+  if (image->blended == nullptr) png_set_strip_alpha(png);
   if (image->channels == 3 && (colour & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(png);
 }
 
@@ -104,11 +108,13 @@ static bool warpstep_png_decode(LibpngImage* image) {
   warpstep_png_want_bytes(png, image, png_get_color_type(png, info));
   const int passes = png_set_interlace_handling(png);
   png_read_update_info(png, info);
-  const std::size_t row_bytes = std::size_t{image->width} * image->channels;
+  const std::size_t row_bytes =
+      std::size_t{image->width} * (image->channels + (image->blended != nullptr ? 1U : 0U));
+  std::uint8_t* rows = image->blended != nullptr ? image->blended : image->pixels;
   if (png_get_rowbytes(png, info) != row_bytes) png_error(png, "rows of another length");
   for (int pass = 0; pass < passes; ++pass) {
     for (std::uint32_t y = 0; y < image->height; ++y) {
-      png_read_row(png, image->pixels + y * row_bytes, nullptr);
+      png_read_row(png, rows + y * row_bytes, nullptr);
     }
   }
   png_read_end(png, nullptr);
@@ -218,8 +224,48 @@ Shape png_shape(std::span<const std::uint8_t> file, const std::string& path) {
   return Shape{height, width, colour.channels};
 }
 
+bool has_alpha(std::span<const std::uint8_t> file) {
+  constexpr std::size_t signature_bytes = 8, frame_bytes = 12;  // of a chunk: length, name, CRC
+  if (file.size() < header_bytes || file[0] != 0x89 || file[1] != 'P') return false;
+  if (file[25] == 4 || file[25] == 6) return true;
+  for (std::size_t at = signature_bytes; at + frame_bytes <= file.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(&file[at + 4]), 4);
+    if (name == "tRNS") return true;
+    if (name == "IDAT") return false;
+    at += frame_bytes + std::size_t{big_endian(&file[at])};
+  }
+  return false;
+}
+
+namespace {
+
+// Rounded to nearest.
+std::uint8_t blend(unsigned colour, unsigned alpha, unsigned background) {
+  return static_cast<std::uint8_t>((colour * alpha + background * (255 - alpha) + 127) / 255);
+}
+
+void blend_pixels(std::span<const std::uint8_t> blended, const std::string& path,
+                  const Shape& shape, Alpha alpha, std::span<std::uint8_t> pixels) {
+  const std::size_t channels = idx(shape[2]);
+  std::uint8_t* to = pixels.data();
+  for (std::size_t i = 0; i < blended.size(); i += channels + 1) {
+    const unsigned opaque = blended[i + channels];
+    if (opaque < 255 && alpha == Alpha::refuse) {
+      const auto pixel = static_cast<std::int64_t>(i / (channels + 1));
+      fail<DataError>(
+          "{}: pixel ({}, {}) is transparent (alpha {} of 255), and --alpha is refuse; use --alpha "
+          "white, black or drop, or convert with: mogrify -background white -alpha remove",
+          path, pixel % shape[1], pixel / shape[1], opaque);
+    }
+    for (std::size_t c = 0; c < channels; ++c)
+      *to++ = blend(blended[i + c], opaque, alpha == Alpha::black ? 0 : 255);
+  }
+}
+
+}  // namespace
+
 void decode_png(std::span<const std::uint8_t> file, const std::string& path, const Shape& expected,
-                std::span<std::uint8_t> pixels) {
+                std::span<std::uint8_t> pixels, Alpha alpha) {
   const Shape shape = png_shape(file, path);
   if (shape[0] != expected[0] || shape[1] != expected[1]) {
     fail<DataError>(
@@ -245,8 +291,17 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
                     file.size(),
                     0,
                     false,
+                    nullptr,
                     {}};
-  if (warpstep_png_decode(&image)) return;
+  std::vector<std::uint8_t> blended;
+  if (alpha != Alpha::drop && has_alpha(file)) {
+    blended.resize(idx(expected[0] * expected[1] * (expected[2] + 1)));
+    image.blended = blended.data();
+  }
+  if (warpstep_png_decode(&image)) {
+    if (!blended.empty()) blend_pixels(blended, path, expected, alpha, pixels);
+    return;
+  }
   if (image.truncated) {
     fail<DataError>(
         "{}: is truncated: the PNG data ends at byte {} before the image does; copy "
@@ -270,6 +325,7 @@ std::vector<std::uint8_t> encode_png(const Shape& shape, std::span<const std::ui
                     0,
                     0,
                     false,
+                    nullptr,
                     {}};
   std::vector<std::uint8_t> file;
   if (!warpstep_png_encode(&image, &file)) {

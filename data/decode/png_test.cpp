@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
+#include "data/decode/decode.h"
 #include "data/decode/png.h"
 #include "tests/data_testing.h"
 #include "tests/largest_allocation.h"
@@ -165,6 +167,66 @@ TEST(Png, DecodesEveryKind) {
     }
   }
   EXPECT_EQ(kinds, 4 * (5 * 2 + 2 + 4) + 2 * (2 * 2 + 2));
+}
+
+// 0 to 255, of a kind that has_alpha(); a transparent colour is that of samples or an index of 0.
+unsigned alpha_of(const AnyPng& png, std::size_t y, std::size_t x) {
+  const auto depth = static_cast<unsigned>(png.depth);
+  const auto raw = [&](std::size_t channel) {
+    return sample(png.packed, png.row_bytes(), y, x * png.samples() + channel, depth);
+  };
+  if (png.colour >= 4) return raw(png.samples() - 1) >> (depth - 8);
+  for (std::size_t channel = 0; channel < png.samples(); ++channel)
+    if (raw(channel) != 0) return 255;
+  return 0;
+}
+
+TEST(Png, BlendsOrRefusesTransparentPixelsOfEveryKind) {
+  int refused = 0;
+  for (const int colour : {0, 2, 3, 4, 6})
+    for (const int depth : {1, 2, 4, 8, 16}) {
+      if (depth < 8 && colour != 0 && colour != 3) continue;
+      if (depth == 16 && colour == 3) continue;
+      for (const bool interlaced : {false, true}) {
+        const AnyPng png(colour, depth, interlaced, colour < 4);
+        EXPECT_TRUE(has_alpha(png.file));
+        EXPECT_EQ(has_alpha(AnyPng(colour, depth, interlaced).file), colour >= 4);
+        bool has_clear = false;
+        for (const Alpha alpha : {Alpha::white, Alpha::black}) {
+          Bytes expected;
+          for (std::size_t pixel = 0; pixel < 20; ++pixel) {
+            const auto rgb = colour_of(png, pixel / 5, pixel % 5);
+            const unsigned opaque = alpha_of(png, pixel / 5, pixel % 5);
+            has_clear = has_clear || opaque < 255;
+            for (const unsigned value : rgb) {
+              const double background = alpha == Alpha::white ? 255 : 0;
+              expected.push_back(static_cast<std::uint8_t>(
+                  std::lround((value * opaque + background * (255 - opaque)) / 255)));
+            }
+          }
+          Bytes pixels(60);
+          decode_png(png.file, "a.png", {4, 5, 3}, pixels, alpha);
+          EXPECT_EQ(pixels, expected) << "colour type " << colour << ", " << depth << " bits";
+          // A set's samples take this route past the fast decoder.
+          const Sample of_set{png.file, Encoding::png, {}, alpha};
+          Scratch scratch;
+          Bytes again(60);
+          decode(of_set, "a.png", {4, 5, 3}, {0, 0, 4, 5}, 3, scratch, again);
+          EXPECT_EQ(again, expected);
+          EXPECT_TRUE(scratch.has_alpha);
+        }
+        Bytes pixels(60);
+        const std::string refusal = message_of([&] {
+          decode_png(png.file, "a.png", {4, 5, 3}, pixels, Alpha::refuse);
+        });
+        EXPECT_EQ(refusal.empty(), !has_clear);
+        if (has_clear) {
+          EXPECT_THAT(refusal, HasSubstr("is transparent (alpha "));
+        }
+        refused += has_clear ? 1 : 0;
+      }
+    }
+  EXPECT_GT(refused, 8);
 }
 
 TEST(Png, RefusesWhatIsNoPng) {

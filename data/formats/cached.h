@@ -29,6 +29,7 @@ struct TierFacts {
   bool is_decoded = false;          // it is stored as pixels
   bool sets_extent = false;         // rows are cropped or resized from images of any size
   bool is_gathered = true;          // rows are windows of images (Recipe::is_gathered)
+  std::string not_gathered;         // if not: the transform that makes them other pixels
   bool normalizes_on_device = true;
   bool has_device = false;                // with memory of its own
   std::uint64_t device_budget_bytes = 0;  // for a set in the device's memory; 0: unknown

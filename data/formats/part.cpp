@@ -14,10 +14,40 @@ namespace {
 // Of Purpose::order, whose sequences are epochs otherwise: none has this number.
 constexpr std::uint32_t validation_sequence = UINT32_MAX;
 
-class Part final : public Dataset {
+// Another set's samples, by default all of them in its order.
+class View : public Dataset {
+ public:
+  explicit View(std::shared_ptr<const Dataset> whole) : whole_(std::move(whole)) {}
+
+  std::string kind() const override { return whole_->kind(); }
+  std::string path() const override { return whole_->path(); }
+  Shape image_shape() const override { return whole_->image_shape(); }
+  std::uint64_t size() const override { return whole_->size(); }
+  std::int32_t label(std::uint64_t index) const override { return whole_->label(at(index)); }
+  const std::vector<std::string>& classes() const override { return whole_->classes(); }
+  std::string name(std::uint64_t index) const override { return whole_->name(at(index)); }
+  std::uint64_t fingerprint() const override { return whole_->fingerprint(); }
+  void each_file(const FileVisitor& visit) const override { whole_->each_file(visit); }
+  std::vector<std::string> passed_over() const override { return whole_->passed_over(); }
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    return whole_->fetch(at(index), scratch);
+  }
+  void will_need(std::uint64_t index) const override { whole_->will_need(at(index)); }
+  void check_unchanged() const override { whole_->check_unchanged(); }
+  std::uint64_t max_fetched_bytes() const override { return whole_->max_fetched_bytes(); }
+  std::uint64_t memory_bytes() const override { return whole_->memory_bytes(); }
+  std::int64_t claim() const override { return whole_->claim(); }
+
+ protected:
+  virtual std::uint64_t at(std::uint64_t index) const { return index; }
+
+  std::shared_ptr<const Dataset> whole_;
+};
+
+class Part final : public View {
  public:
   Part(std::shared_ptr<const Dataset> whole, Split split, const PartOptions& options)
-      : whole_(std::move(whole)), indices_(indices_of(*whole_, split, options)) {
+      : View(std::move(whole)), indices_(indices_of(*whole_, split, options)) {
     if (indices_.empty())
       fail<UsageError>("--val-split {}: the {} part of {} has no samples", options.share,
                        data::name(split), whole_->path());
@@ -29,33 +59,33 @@ class Part final : public Dataset {
     fingerprint_ = hash.value();
   }
 
-  std::string kind() const override { return whole_->kind(); }
-  std::string path() const override { return whole_->path(); }
-  Shape image_shape() const override { return whole_->image_shape(); }
   std::uint64_t size() const override { return indices_.size(); }
-  std::int32_t label(std::uint64_t index) const override { return whole_->label(at(index)); }
-  const std::vector<std::string>& classes() const override { return whole_->classes(); }
-  std::string name(std::uint64_t index) const override { return whole_->name(at(index)); }
   std::uint64_t fingerprint() const override { return fingerprint_; }
-  void each_file(const FileVisitor& visit) const override { whole_->each_file(visit); }
-  std::vector<std::string> passed_over() const override { return whole_->passed_over(); }
-  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
-    return whole_->fetch(at(index), scratch);
-  }
-  void will_need(std::uint64_t index) const override { whole_->will_need(at(index)); }
-  void check_unchanged() const override { whole_->check_unchanged(); }
-  std::uint64_t max_fetched_bytes() const override { return whole_->max_fetched_bytes(); }
   std::uint64_t memory_bytes() const override {
     return whole_->memory_bytes() + indices_.size() * sizeof(std::uint64_t);
   }
-  std::int64_t claim() const override { return whole_->claim(); }
 
  private:
-  std::uint64_t at(std::uint64_t index) const { return indices_[index]; }
+  std::uint64_t at(std::uint64_t index) const override { return indices_[index]; }
 
-  std::shared_ptr<const Dataset> whole_;
   std::vector<std::uint64_t> indices_;
   std::uint64_t fingerprint_ = 0;
+};
+
+class WithAlpha final : public View {
+ public:
+  WithAlpha(std::shared_ptr<const Dataset> whole, Alpha alpha)
+      : View(std::move(whole)), alpha_(alpha) {}
+
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    Sample sample = whole_->fetch(index, scratch);
+    sample.alpha = alpha_;
+    return sample;
+  }
+  std::span<const std::uint8_t> all_pixels() const override { return whole_->all_pixels(); }
+
+ private:
+  Alpha alpha_;
 };
 
 std::size_t test_samples(std::size_t samples, double share) {
@@ -93,6 +123,11 @@ std::vector<std::uint64_t> indices_of(const Dataset& whole, Split split,
 std::unique_ptr<Dataset> open_part(std::shared_ptr<const Dataset> whole, Split split,
                                    const PartOptions& options) {
   return std::make_unique<Part>(std::move(whole), split, options);
+}
+
+std::shared_ptr<const Dataset> with_alpha(std::shared_ptr<const Dataset> whole, Alpha alpha) {
+  if (alpha == Alpha::drop) return whole;
+  return std::make_shared<WithAlpha>(std::move(whole), alpha);
 }
 
 }  // namespace warpstep::data

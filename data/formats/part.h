@@ -1,4 +1,5 @@
-// A part of a set that has no split of its own: `--val-split`.
+// Views of a set: a part of one that has no split of its own (`--val-split`), and one whose
+// transparent pixels are blended or refused (`--alpha`).
 #pragma once
 
 #include <cstdint>
@@ -24,5 +25,8 @@ std::unique_ptr<Dataset> open_part(std::shared_ptr<const Dataset> whole, Split s
 // Indices of the part's samples, ascending.
 std::vector<std::uint64_t> indices_of(const Dataset& whole, Split split,
                                       const PartOptions& options);
+
+// The same samples with this treatment of transparent pixels. With Alpha::drop the set itself.
+std::shared_ptr<const Dataset> with_alpha(std::shared_ptr<const Dataset> whole, Alpha alpha);
 
 }  // namespace warpstep::data

@@ -79,10 +79,11 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
   if (!(options.max_bad >= 0 && options.max_bad <= 1))
     fail<UsageError>("--max-bad {}: must be a share from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())
-    fail<UsageError>("mixup needs both rows on the device: use --normalize device");
+    fail<UsageError>("mixup and cutmix need both rows on the device: use --normalize device");
   if (options.recipe.mixes() && options.world > 1 && options.batch % 2 != 0)
-    fail<UsageError>("batch {} per rank: must be even, because mixup pairs neighbouring rows",
-                     options.batch);
+    fail<UsageError>(
+        "batch {} per rank: must be even, because mixup and cutmix pair neighbouring rows",
+        options.batch);
   if (options.pixels && !options.resident.empty())
     fail<UsageError>("a resident set is normalised on the device: use --normalize device");
   if (!options.resident.empty() && !options.recipe.is_gathered())
@@ -254,7 +255,7 @@ void ImageBatches::make_row(std::uint64_t index, Position position, std::int64_t
   RowPlan& plan = slot.plans[idx(row)];
   plan = {};
   plan.source = static_cast<std::uint32_t>(is_resident_ ? index : static_cast<std::uint64_t>(row));
-  if (plans_rows_) options_.recipe.row(plan, draw);
+  if (plans_rows_) options_.recipe.row(plan, draw, {shape_[0], shape_[1]});
   slot.labels[idx(row)] = dataset_->label(index);
   if (is_resident_)
     gather_row(draw, plan);

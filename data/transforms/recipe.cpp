@@ -20,8 +20,8 @@ std::uint32_t hash(std::string_view text) {
 }
 
 bool occurs_once(std::string_view name) {
-  return name == "random-mask" || name == "mixup" || name == "yuv" || name == "scale" ||
-         name == "normalize";
+  return name == "random-mask" || name == "mixup" || name == "cutmix" || name == "yuv" ||
+         name == "scale" || name == "normalize";
 }
 
 TransformPtr parse(std::string_view part) {
@@ -129,10 +129,10 @@ Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
   return geometry;
 }
 
-bool Recipe::is_gathered() const {
-  return std::none_of(transforms_.begin(), transforms_.end(), [](const TransformPtr& t) {
-    return t->stage() == TransformStage::bytes || t->resizes();
-  });
+std::string Recipe::not_gathered() const {
+  for (const TransformPtr& t : transforms_)
+    if (t->stage() == TransformStage::bytes || t->resizes()) return t->text();
+  return {};
 }
 
 bool Recipe::resizes() const {
@@ -152,9 +152,11 @@ bool Recipe::uses_rows() const {
   });
 }
 
-void Recipe::row(RowPlan& plan, const Draw& draw) const {
-  for (std::size_t i = 0; i < transforms_.size(); ++i)
+void Recipe::row(RowPlan& plan, const Draw& draw, const ImageExtent& row) const {
+  for (std::size_t i = 0; i < transforms_.size(); ++i) {
     transforms_[i]->row(plan, draw.of(first_fields_[i]));
+    transforms_[i]->mix(plan, draw.of(first_fields_[i]), row);
+  }
 }
 
 std::vector<std::string> Recipe::worker_names() const {

@@ -29,11 +29,12 @@ class Recipe {
   Geometry geometry(const Shape& image, const Draw& draw) const;
   // Whether every row is a window of its image, mirrored or not, so that a device can gather it
   // from a resident set.
-  bool is_gathered() const;
+  bool is_gathered() const { return not_gathered().empty(); }
+  std::string not_gathered() const;  // the transform because of which they are not; else empty
   bool resizes() const;
   bool uses_rows() const;  // the device needs each row's RowPlan to make its pixels
-  // Gain, offset and mask of a row.
-  void row(RowPlan& plan, const Draw& draw) const;
+  // Gain, offset, mask and mixing of a row of this size.
+  void row(RowPlan& plan, const Draw& draw, const ImageExtent& row) const;
   void apply(const RowImage& image, const Draw& draw, std::span<std::uint64_t> ns) const;
   std::vector<std::string> worker_names() const;  // the transforms that apply() times, in order
 

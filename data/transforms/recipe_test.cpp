@@ -31,7 +31,7 @@ TEST(Recipe, ReadsAndWritesItsText) {
 TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("random-corp=32"),
               AllOf(HasSubstr("'random-corp' is not known"), HasSubstr("did you mean random-crop"),
-                    HasSubstr("normalize, random-crop")));
+                    HasSubstr("normalize, randaugment, random-crop")));
   EXPECT_THAT(refused("flip,,scale"), HasSubstr("an empty name at character 5"));
   EXPECT_THAT(refused("random-crop"), AllOf(HasSubstr("a size is missing"), HasSubstr("usage:")));
   EXPECT_THAT(refused("random-crop=0"), HasSubstr("0 is not from 1 to 16384"));
@@ -167,9 +167,9 @@ TEST(Recipe, JittersAroundTheMiddle) {
   double gain = 0;
   for (std::uint64_t i = 0; i < 2000; ++i) {
     RowPlan contrast, both;
-    Recipe("contrast=0.5").row(contrast, Draw(1, 0, i));
+    Recipe("contrast=0.5").row(contrast, Draw(1, 0, i), {});
     EXPECT_NEAR(contrast.gain * 127.5F + contrast.offset, 127.5, 1e-4);  // mid-gray stays
-    recipe.row(both, Draw(1, 0, i));
+    recipe.row(both, Draw(1, 0, i), {});
     EXPECT_NEAR(both.offset * contrast.gain, contrast.offset * both.gain, 1e-3);  // scaled alike
     gain += contrast.gain;
   }
@@ -183,7 +183,7 @@ TEST(Recipe, MixingWeightsAreOfBeta) {
     constexpr int count = 4000;
     for (std::uint64_t i = 0; i < count; ++i) {
       RowPlan plan;
-      recipe.row(plan, Draw(1, 0, i));
+      recipe.row(plan, Draw(1, 0, i), {});
       sum += plan.weight;
       squares += static_cast<double>(plan.weight) * plan.weight;
     }

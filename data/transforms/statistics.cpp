@@ -16,6 +16,7 @@ struct Sums {
   Scratch scratch;
   std::vector<std::uint8_t> pixels;
   std::uint64_t samples = 0;
+  std::uint64_t with_alpha = 0;
   std::uint64_t count = 0;                 // of pixels
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
@@ -60,6 +61,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
       return;
     }
     ++sum.samples;
+    if (sum.scratch.has_alpha) ++sum.with_alpha;
     sum.count += sum.pixels.size() / channels;
     for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
@@ -74,6 +76,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
   for (const Sums& sum : sums) {
     pixels += sum.count;
     result.samples += sum.samples;
+    result.with_alpha += sum.with_alpha;
   }
   if (result.samples == 0)
     fail<DataError>(

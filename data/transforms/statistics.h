@@ -8,10 +8,11 @@
 
 namespace warpstep::data {
 
-struct ChannelStatistics {    // of values / 255
-  std::vector<double> mean;   // [channels]
-  std::vector<double> std;    // [channels], of the population; 0 for a constant channel
-  std::uint64_t samples = 0;  // that were read
+struct ChannelStatistics {       // of values / 255
+  std::vector<double> mean;      // [channels]
+  std::vector<double> std;       // [channels], of the population; 0 for a constant channel
+  std::uint64_t samples = 0;     // that were read
+  std::uint64_t with_alpha = 0;  // of these: PNG files with an alpha channel or colour
 };
 
 // Decodes a whole image in its own size, with the channels of its set. Returns its shape. Throws

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -443,25 +445,65 @@ class Normalize final : public Transform {
   std::string text() const override { return "normalize"; }
 };
 
+// From Beta(alpha, alpha), by Joehnk's method, which accepts half of its attempts at alpha 1 and
+// one in 70 at alpha 4; after 32 rejections a half. Takes fields 0 to 63.
+double beta(double alpha, const Draw& draw) {
+  for (std::uint32_t attempt = 0; attempt < 32; ++attempt) {
+    const double a = std::pow(static_cast<double>(draw.uniform(2 * attempt)), 1 / alpha),
+                 b = std::pow(static_cast<double>(draw.uniform(2 * attempt + 1)), 1 / alpha);
+    if (a + b <= 1 && a + b > 0) return a / (a + b);
+  }
+  return 0.5;
+}
+
+// Where mixup and cutmix are both in a recipe, the second one takes over half of the rows.
+bool leaves_to_other(const RowPlan& plan, const Draw& draw) {
+  return plan.weight < 1 && draw.below(66, 2) == 0;
+}
+
 // Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018: mixes each row with its
-// neighbour, with a weight of its own from Beta(alpha, alpha). Uses Joehnk's method, which accepts
-// half of its attempts at alpha 1 and one in 70 at alpha 4; after 32 rejections the weight is a
-// half.
+// neighbour, with a weight of its own from Beta(alpha, alpha).
 class Mixup final : public Transform {
  public:
   explicit Mixup(double alpha) : alpha_(alpha) {}
   TransformStage stage() const override { return TransformStage::mix; }
   std::string name() const override { return "mixup"; }
   std::string text() const override { return fmt::format("mixup={}", alpha_); }
-  void row(RowPlan& plan, const Draw& draw) const override {
-    for (std::uint32_t attempt = 0; attempt < 32; ++attempt) {
-      const double a = std::pow(static_cast<double>(draw.uniform(2 * attempt)), 1 / alpha_),
-                   b = std::pow(static_cast<double>(draw.uniform(2 * attempt + 1)), 1 / alpha_);
-      if (a + b > 1 || a + b == 0) continue;
-      plan.weight = static_cast<float>(a / (a + b));
-      return;
-    }
-    plan.weight = 0.5F;
+  void mix(RowPlan& plan, const Draw& draw, const ImageExtent&) const override {
+    if (leaves_to_other(plan, draw)) return;
+    plan.weight = static_cast<float>(beta(alpha_, draw));
+    plan.top = plan.left = plan.bottom = plan.right = 0;
+  }
+  void pixels(PixelPlan& plan) const override { plan.mix = true; }
+  std::vector<TransformPtr> for_evaluation(const TransformPtr&) const override { return {}; }
+
+ private:
+  double alpha_;
+};
+
+// Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+// Features", ICCV 2019, as torchvision's: a box around a random pixel, of the share 1 - w of the
+// area, w from Beta(alpha, alpha), is the neighbour's; cut off at the row's edge, the weight is
+// what is left of the row.
+class Cutmix final : public Transform {
+ public:
+  explicit Cutmix(double alpha) : alpha_(alpha) {}
+  TransformStage stage() const override { return TransformStage::mix; }
+  std::string name() const override { return "cutmix"; }
+  std::string text() const override { return fmt::format("cutmix={}", alpha_); }
+  void mix(RowPlan& plan, const Draw& draw, const ImageExtent& row) const override {
+    if (leaves_to_other(plan, draw)) return;
+    const double half = 0.5 * std::sqrt(1 - beta(alpha_, draw));
+    const auto part = [&](std::uint32_t field, std::int64_t side) {
+      const std::int64_t middle = draw.below(field, static_cast<std::uint32_t>(side)),
+                         reach = static_cast<std::int64_t>(half * static_cast<double>(side));
+      return std::pair(static_cast<std::int16_t>(std::max<std::int64_t>(middle - reach, 0)),
+                       static_cast<std::int16_t>(std::min(middle + reach, side)));
+    };
+    std::tie(plan.top, plan.bottom) = part(64, row.height);
+    std::tie(plan.left, plan.right) = part(65, row.width);
+    const double box = static_cast<double>(plan.bottom - plan.top) * (plan.right - plan.left);
+    plan.weight = static_cast<float>(1 - box / static_cast<double>(row.height * row.width));
   }
   void pixels(PixelPlan& plan) const override { plan.mix = true; }
   std::vector<TransformPtr> for_evaluation(const TransformPtr&) const override { return {}; }
@@ -504,6 +546,12 @@ const TransformKind mixup("mixup", "mixup=ALPHA",
                             a.most(1, {});
                             return TransformPtr(std::make_shared<Mixup>(a.number(0, 0.01, 4)));
                           });
+const TransformKind cutmix("cutmix", "cutmix=ALPHA",
+                           "a box of each row is its neighbour's; beside mixup each by halves",
+                           [](const TransformArguments& a) {
+                             a.most(1, {});
+                             return TransformPtr(std::make_shared<Cutmix>(a.number(0, 0.01, 4)));
+                           });
 
 }  // namespace
 }  // namespace warpstep::data

@@ -71,7 +71,7 @@ enum class TransformStage : std::uint8_t {
   jitter,    // row(): contrast and brightness
   mask,      // row() and pixels()
   colour,    // pixels(): folded into one affine map
-  mix        // row() and pixels(); the batch maker pairs the rows
+  mix        // mix() and pixels(); the batch maker pairs the rows
 };
 std::string_view name(TransformStage stage);
 
@@ -91,6 +91,8 @@ class Transform {
   virtual void apply(const RowImage&, const Draw&) const {}
   virtual void row(RowPlan&, const Draw&) const {}
   virtual void pixels(PixelPlan&) const {}
+  // Of stage mix, in place of row(): what depends on the size of the rows.
+  virtual void mix(RowPlan&, const Draw&, const ImageExtent& /*row*/) const {}
   // Height and width after plan().
   virtual ImageExtent extent(const ImageExtent& before) const { return before; }
   // Whether plan() may do more than choose a window of the same pixels, mirrored or not. Such a

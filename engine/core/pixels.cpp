@@ -166,6 +166,16 @@ class Transform {
   bool masked_;
 };
 
+// Copies the part of the pair's `z` that lies in the row's box: of `pixels` pixels of line `oy`
+// from column `ox`.
+void cut(const RowPlan& row, std::int64_t oy, std::int64_t ox, int pixels, int channels,
+         const float* z, float* y) {
+  if (oy < row.top || oy >= row.bottom) return;
+  const std::int64_t begin = std::max<std::int64_t>(row.left - ox, 0),
+                     end = std::min<std::int64_t>(row.right - ox, pixels);
+  if (begin < end) std::copy(z + begin * channels, z + end * channels, y + begin * channels);
+}
+
 template <class Y>
 void apply_by(const Loops& loops, const PixelPlan& plan, std::span<const RowPlan> rows,
               std::size_t r, const std::uint8_t* images, ImageExtent source, ImageExtent out,
@@ -187,7 +197,10 @@ void apply_by(const Loops& loops, const PixelPlan& plan, std::span<const RowPlan
       if (other) {
         float z[3 * span_pixels];
         other->span(oy, ox, pixels, z);
-        loops.mix(row.weight, z, own_y, pixels * plan.channels);
+        if (row.is_cut())
+          cut(row, oy, ox, pixels, plan.channels, z, own_y);
+        else
+          loops.mix(row.weight, z, own_y, pixels * plan.channels);
       }
       if constexpr (!std::is_same_v<Y, float>) loops.round_all(own_y, y, pixels * plan.channels);
       y += pixels * plan.channels;

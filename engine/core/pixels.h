@@ -13,7 +13,7 @@
 
 namespace warpstep {
 
-// The row plan of one row of a batch: 48 bytes, made by the loader, uploaded with the labels.
+// The row plan of one row of a batch: 56 bytes, made by the loader, uploaded with the labels.
 struct RowPlan {
   std::uint32_t source = 0;   // image in the buffer of images: the row itself, or a sample of a set
                               // that is resident on the device
@@ -26,8 +26,16 @@ struct RowPlan {
   std::uint32_t pair = 0;             // row that is mixed in
   float weight = 1;                   // the pair's weight is 1 - weight
   std::int32_t pair_label = -1;       // the pair's label
+  // The output's lines [top, bottom) and columns [left, right), if any, are the pair's own; then
+  // the others are the row's own, and nothing is mixed.
+  std::int16_t top = 0, left = 0, bottom = 0, right = 0;
+
+  bool is_cut() const { return bottom > top && right > left; }
+  bool is_cut_at(std::int64_t i, std::int64_t j) const {
+    return i >= top && i < bottom && j >= left && j < right;
+  }
 };
-static_assert(sizeof(RowPlan) == 48 && std::is_trivially_copyable_v<RowPlan>);
+static_assert(sizeof(RowPlan) == 56 && std::is_trivially_copyable_v<RowPlan>);
 
 // The type of a graph value that holds row plans, each as its 32-bit words.
 inline Type row_plans_type(std::int64_t rows) {
@@ -39,7 +47,9 @@ inline Type row_plans_type(std::int64_t rows) {
 // output:
 //   v[c] = fma(gain, byte[c], offset), or 0 if the mask covers (i, j)
 //   y[o] = fma(m[o][2], v[2], fma(m[o][1], v[1], fma(m[o][0], v[0], shift[o])))
-//   y[o] = fma(weight, y[o] - z[o], z[o]) if weight < 1
+//   y[o] = fma(weight, y[o] - z[o], z[o]) if weight < 1; or, if the row has a box for its pair,
+//   z[o]
+//          in the box and y[o] outside of it
 // with terms of m up to `channels`. z is row `pair`'s y before mixing, from its own image, window,
 // mirroring, jitter and mask. Each fma and the difference are rounded once to f32.
 struct PixelPlan {

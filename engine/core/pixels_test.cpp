@@ -59,16 +59,21 @@ std::vector<float> expected(const PixelBatch& b, std::size_t r) {
       std::array<float, 3> own = pixel(b, row, i, j);
       if (b.plan.mix && row.weight < 1) {
         const std::array<float, 3> z = pixel(b, b.rows[row.pair], i, j);
-        for (std::size_t o = 0; o < 3; ++o) own[o] = std::fma(row.weight, own[o] - z[o], z[o]);
+        const bool inside = i >= row.top && i < row.bottom && j >= row.left && j < row.right;
+        for (std::size_t o = 0; o < 3; ++o)
+          if (!row.is_cut())
+            own[o] = std::fma(row.weight, own[o] - z[o], z[o]);
+          else if (inside)
+            own[o] = z[o];
       }
       y.insert(y.end(), own.begin(), own.begin() + b.plan.channels);
     }
   return y;
 }
 
-// Three rows of a set of four images: one at the image's corner; one that is cut off at the top and
+// Four rows of a set of four images: one at the image's corner; one that is cut off at the top and
 // on the left, mirrored, and mixed with the first; one that is cut off at the bottom and on the
-// right.
+// right; one with a box of the second.
 PixelBatch batch_of(int channels, ImageExtent source, ImageExtent out) {
   PixelBatch b{
       .plan = {.channels = channels}, .rows = {}, .source = source, .out = out, .images = {}};
@@ -99,7 +104,16 @@ PixelBatch batch_of(int channels, ImageExtent source, ImageExtent out) {
              .key = {7, 8},
              .counter = {2, 2},
              .pair = 1,
-             .weight = 0.25F}};
+             .weight = 0.25F},
+            {.source = 1,
+             .key = {7, 8},
+             .counter = {2, 1},
+             .pair = 1,
+             .weight = 0.5F,
+             .top = 1,
+             .left = static_cast<std::int16_t>(out.width / 3),
+             .bottom = static_cast<std::int16_t>(out.height),
+             .right = static_cast<std::int16_t>(out.width - 1)}};
   return b;
 }
 

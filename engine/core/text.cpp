@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,18 @@ std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = lower(c);
   return result;
+}
+
+// "resnet101" and "resnet18": names of two things, not a mistyped one.
+bool differ_in_numbers_alone(std::string_view a, std::string_view b) {
+  const auto parts = [](std::string_view text) {
+    std::string letters, digits;
+    for (const char c : text) (c >= '0' && c <= '9' ? digits : letters) += c;
+    return std::pair(letters, digits);
+  };
+  const auto [a_letters, a_digits] = parts(a);
+  const auto [b_letters, b_digits] = parts(b);
+  return a_letters == b_letters && a_digits != b_digits;
 }
 
 }  // namespace
@@ -51,6 +64,7 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const std::string name = lower(candidate);
+    if (differ_in_numbers_alone(typed, name)) continue;
     const bool prefix = std::min(typed.size(), name.size()) >= shortest_prefix &&
                         (typed.starts_with(name) || name.starts_with(typed));
     const std::size_t distance = prefix ? std::size_t{typed != name} : edit_distance(typed, name);

@@ -44,6 +44,9 @@ TEST(Nearest, PrefersTheExactWord) {
 
 TEST(Nearest, SaysNothingRatherThanGuess) {
   EXPECT_EQ(nearest("momentum", options), "");
+  const std::vector<std::string> models{"resnet18", "resnet50", "gpt2"};
+  EXPECT_EQ(nearest("resnet101", models), "") << "another model, not a typo";
+  EXPECT_EQ(nearest("resnt50", models), "resnet50");
   EXPECT_EQ(nearest("", options), "");
   EXPECT_EQ(nearest("batch", {}), "");
 }

@@ -25,6 +25,8 @@ constexpr std::int64_t most_steps = std::int64_t{1} << 53;
 // PyTorch's name of a moment; the name of a sum of gradients is Warpstep's.
 std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
   if (section == Section::accumulator) return "gradient_sum";
+  if (optimizer == Optimizer::Kind::rmsprop)
+    return section == Section::moment1 ? "square_avg" : "momentum_buffer";
   const bool adaptive = Optimizer{.kind = optimizer}.adaptive();
   if (!adaptive) return "momentum_buffer";
   return section == Section::moment1 ? "exp_avg" : "exp_avg_sq";
@@ -266,6 +268,11 @@ std::string progress_text(const Progress& progress, const StepState& state) {
     json["evaluation"] = {{"epoch", progress.evaluation->epoch},
                           {"step", progress.evaluation->step},
                           {"score", to_json(progress.evaluation->score)}};
+  if (progress.watch)
+    json["watch"] = {{"loss", progress.watch->loss},
+                     {"best", exact(progress.watch->best)},
+                     {"best_step", progress.watch->best_step},
+                     {"worse", progress.watch->worse}};
   return json.dump();
 }
 
@@ -286,6 +293,14 @@ Progress parse_progress(const std::string& text, const std::filesystem::path& pa
     progress.evaluation =
         EvaluationRecord{as_count(made.whole("epoch", steps)), as_count(made.whole("step", steps)),
                          score_from(made.object("score"), false), 0};
+  }
+  if (fields.has("watch")) {
+    const Fields seen = fields.object("watch");
+    progress.watch =
+        Watch{seen.later_flag("loss"),
+              seen.number("best", "a finite number in quotes",
+                          [](double value) { return std::isfinite(value); }),
+              as_count(seen.whole("best_step", steps)), as_count(seen.whole("worse", steps))};
   }
   constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
   state.step = fields.whole("optimizer_step", steps);

@@ -18,6 +18,7 @@ using testing::HasSubstr;
 Json written() {
   Progress progress{.step = 40, .next = {6, 4}, .epoch_score = {1.5, 9, 32}, .evaluation = {}};
   progress.evaluation = EvaluationRecord{6, 36, {std::nan(""), 5, 10}, 0};  // diverged, but trains
+  progress.watch = Watch{true, 0.25, 30, 1};
   StepState state;
   state.step = 40;
   state.skipped = 2;
@@ -52,7 +53,8 @@ TEST(CheckpointProgress, IsReadAsItWasWritten) {
   const Progress read = parse_progress(written().dump(), "x", state);
   EXPECT_EQ(Json::parse(progress_text(read, state)), written());
   Json older = written();  // before these fields existed
-  for (const char* key : {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation"})
+  for (const char* key :
+       {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation", "watch"})
     older.erase(key);
   EXPECT_EQ(refusal(older.dump()), "");
 }
@@ -91,7 +93,7 @@ TEST(CheckpointProgress, RefusesEveryFieldThatIsNoneByItsName) {
     }
   }
   EXPECT_GT(refused, 200);
-  for (const char* object : {"epoch_score", "evaluation"})
+  for (const char* object : {"epoch_score", "evaluation", "watch"})
     for (const Json& instead : wrong) {
       Json changed = whole;
       changed[object] = instead;

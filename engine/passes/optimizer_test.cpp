@@ -82,40 +82,60 @@ Optimizer adam(Optimizer::Kind kind) {
   return o;
 }
 
+Optimizer rmsprop(double momentum = 0) {
+  Optimizer o;
+  o.kind = Optimizer::Kind::rmsprop;
+  if (momentum == 0) return o;
+  o.momentum = momentum;
+  o.alpha = 0.9;
+  o.epsilon = 1e-4;
+  o.weight_decay = 0.05;
+  return o;
+}
+
 // torch 2.15: torch.optim.X([p], lr=0.1, ...) in float64, p = start, p.grad = gradients[i], four
 // steps. Defaults where nothing is named; "with all": betas=(0.8, 0.95), eps=1e-4,
-// weight_decay=0.05.
-INSTANTIATE_TEST_SUITE_P(All, OptimizerIs,
-                         testing::Values(Expected{"sgd", sgd(0), {0.475, -0.245, 1.495, -1e-05}},
-                                         Expected{"sgd weight_decay=0.05",
-                                                  sgd(0.05),
-                                                  {0.4654730015625, -0.24013612765625003,
-                                                   1.4651235046875, 1.475062499999961e-05}},
-                                         Expected{"sgd momentum=0.9 weight_decay=0.05",
-                                                  sgd(0.05, 0.9),
-                                                  {0.3878190328125, -0.22070538078125002,
-                                                   1.4483415984375, -0.003524836875}},
-                                         Expected{"sgd nesterov momentum=0.9 weight_decay=0.05",
-                                                  sgd(0.05, 0.9, true),
-                                                  {0.3658800297689062, -0.21437365008214065,
-                                                   1.4192277548067187, -0.003049445642437501}},
-                                         Expected{"adam",
-                                                  Optimizer{},
-                                                  {0.27380988524653854, -0.14460174146329263,
-                                                   1.4493259627984147, -0.08741806336170985}},
-                                         Expected{"adam with all",
-                                                  adam(Optimizer::Kind::adam),
-                                                  {0.2681583683469583, -0.1441521368998228,
-                                                   1.4005057050413456, -0.05328954533816617}},
-                                         Expected{"adamw with all",
-                                                  adam(Optimizer::Kind::adamw),
-                                                  {0.2750350605712209, -0.15557137629371542,
-                                                   1.4233976044773162, -0.07307706869327688}}));
+// weight_decay=0.05, of rmsprop momentum=0.9 and alpha=0.9.
+INSTANTIATE_TEST_SUITE_P(
+    All, OptimizerIs,
+    testing::Values(
+        Expected{"sgd", sgd(0), {0.475, -0.245, 1.495, -1e-05}},
+        Expected{"sgd weight_decay=0.05",
+                 sgd(0.05),
+                 {0.4654730015625, -0.24013612765625003, 1.4651235046875, 1.475062499999961e-05}},
+        Expected{"sgd momentum=0.9 weight_decay=0.05",
+                 sgd(0.05, 0.9),
+                 {0.3878190328125, -0.22070538078125002, 1.4483415984375, -0.003524836875}},
+        Expected{
+            "sgd nesterov momentum=0.9 weight_decay=0.05",
+            sgd(0.05, 0.9, true),
+            {0.3658800297689062, -0.21437365008214065, 1.4192277548067187, -0.003049445642437501}},
+        Expected{
+            "rmsprop",
+            rmsprop(),
+            {-0.9784470467379922, 0.08178479400574062, 0.8978159130272716, -0.29254987974244995}},
+        Expected{"rmsprop with all",
+                 rmsprop(0.9),
+                 {-1.042998751456033, 0.1685877674632047, 0.8369083210840684, -0.1975305626025389}},
+        Expected{
+            "adam",
+            Optimizer{},
+            {0.27380988524653854, -0.14460174146329263, 1.4493259627984147, -0.08741806336170985}},
+        Expected{
+            "adam with all",
+            adam(Optimizer::Kind::adam),
+            {0.2681583683469583, -0.1441521368998228, 1.4005057050413456, -0.05328954533816617}},
+        Expected{
+            "adamw with all",
+            adam(Optimizer::Kind::adamw),
+            {0.2750350605712209, -0.15557137629371542, 1.4233976044773162, -0.07307706869327688}}));
 
 TEST(Optimizer, TellsItsMoments) {
   EXPECT_EQ(sgd(0).moments(), 0);
   EXPECT_EQ(sgd(0, 0.9).moments(), 1);
   EXPECT_EQ(Optimizer{}.moments(), 2);
+  EXPECT_EQ(rmsprop().moments(), 1);
+  EXPECT_EQ(rmsprop(0.9).moments(), 2);
   EXPECT_EQ(text(sgd(0.05, 0.9, true)), "sgd momentum 0.9 nesterov weight decay 0.05");
 }
 

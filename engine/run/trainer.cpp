@@ -65,7 +65,8 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
   while (!stops(stop)) {
     if (evaluation_due(progress) && !evaluate_now(progress, stop)) break;
     if (!saved_ && progress.step > 0) save(progress);
-    if (finished(progress)) return Outcome::finished;
+    if (at_limit(progress)) return Outcome::finished;
+    if (out_of_patience(progress)) return Outcome::stopped_early;
     train(progress, stop);
     if (epoch_ends(progress))
       end_epoch(progress);
@@ -307,6 +308,7 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin};
   require_sound(record);
   progress.evaluation = record;
+  watch(progress);
   saved_ = false;
   for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
   return true;
@@ -333,7 +335,30 @@ std::size_t Trainer::most_in_flight() const {
   return idx(std::min(parts_.step.backend().steps_in_flight(), parts_.data.held() - 1));
 }
 
+// Ranks have the same scores, so they stop alike.
+void Trainer::watch(Progress& progress) const {
+  if (options_.patience == 0 || progress.step == 0) return;
+  const Score& score = progress.evaluation->score;
+  const bool loss = options_.watch_loss;
+  const double now = loss ? score.loss() : score.accuracy();
+  std::optional<Watch>& seen = progress.watch;
+  if (seen && seen->loss == loss &&
+      !(loss ? now < seen->best - options_.min_delta : now > seen->best + options_.min_delta))
+    ++seen->worse;
+  else
+    seen = Watch{loss, now, progress.step, 0};
+}
+
+bool Trainer::out_of_patience(const Progress& progress) const {
+  return options_.patience > 0 && progress.watch && progress.watch->loss == options_.watch_loss &&
+         progress.watch->worse >= options_.patience;
+}
+
 bool Trainer::finished(const Progress& progress) const {
+  return at_limit(progress) || out_of_patience(progress);
+}
+
+bool Trainer::at_limit(const Progress& progress) const {
   return (options_.epochs > 0 && progress.next.epoch >= options_.epochs) ||
          (options_.max_steps > 0 && progress.step >= options_.max_steps);
 }

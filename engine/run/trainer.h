@@ -79,12 +79,21 @@ class TrainObserver {
   virtual void on_checkpoint(const std::filesystem::path&) {}
 };
 
+// What a run that ends early has seen of the figure that it watches.
+struct Watch {
+  bool loss = false;  // the validation loss; else the accuracy
+  double best = 0;
+  std::uint64_t best_step = 0;  // whose evaluation had it
+  std::uint64_t worse = 0;      // evaluations since, none of them better
+};
+
 // All that a run needs to continue, with the parameters, moments and StepState.
 struct Progress {
   std::uint64_t step = 0;                      // finished steps of the run
   Position next;                               // of the data
   Score epoch_score;                           // of the epoch that `next` is in
   std::optional<EvaluationRecord> evaluation;  // the last one
+  std::optional<Watch> watch;                  // null before one, and without a patience
 };
 
 struct TrainOptions {
@@ -98,9 +107,14 @@ struct TrainOptions {
   // Steps between those that measure the blocks, if the step can (StepOptions::statistics); the
   // first update and then the first at or after each multiple. 0: none.
   std::uint64_t measure_every_steps = 0;
+  // Evaluations in a row that may fail to exceed the best one by more than min_delta; then the run
+  // ends early. That of the untrained model does not count. 0: the run goes to its end.
+  std::uint64_t patience = 0;
+  double min_delta = 0;
+  bool watch_loss = false;  // else the accuracy
 };
 
-enum class Outcome : std::uint8_t { finished, interrupted };
+enum class Outcome : std::uint8_t { finished, stopped_early, interrupted };
 
 class Trainer {
  public:
@@ -161,6 +175,9 @@ class Trainer {
 
   std::uint64_t steps_per_epoch() const;
   std::size_t most_in_flight() const;
+  void watch(Progress& progress) const;
+  bool out_of_patience(const Progress& progress) const;
+  bool at_limit(const Progress& progress) const;
   bool finished(const Progress& progress) const;
   bool epoch_ends(const Progress& progress) const;
   bool save_due(const Progress& progress) const;

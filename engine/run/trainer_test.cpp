@@ -93,7 +93,9 @@ struct SmallRun {
              [](const Progress& at) { return std::filesystem::path(fmt::format("c{}", at.step)); }},
         options);
     const Outcome outcome = trainer.run(progress, log.stop);
-    return log.text + (outcome == Outcome::finished ? "finished" : "interrupted");
+    return log.text + (outcome == Outcome::finished        ? "finished"
+                       : outcome == Outcome::stopped_early ? "stopped early"
+                                                           : "interrupted");
   }
 };
 
@@ -116,6 +118,30 @@ TEST(Trainer, ContinuesWhereItWasStopped) {
   EXPECT_EQ(run.train({.epochs = 2}, 3), "s3 e3 c3 interrupted") << "without its evaluation";
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
   EXPECT_EQ(run.train({.epochs = 2}), "finished");
+}
+
+// A step of the least improvement that no evaluation makes: the first one after training is the
+// best, whatever the untrained model had.
+TEST(Trainer, EndsEarlyWhereEvaluationsStopImproving) {
+  const TrainOptions options{.epochs = 9, .patience = 2, .min_delta = 100, .watch_loss = true};
+  EXPECT_EQ(SmallRun().train(options),
+            "v0 s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 s7 s8 s9 e9 v9 c9 stopped early");
+  SmallRun improving;
+  improving.train({.epochs = 4, .patience = 1, .min_delta = -100});
+  EXPECT_EQ(improving.progress.step, 12U) << "each is better than the best minus 100";
+  EXPECT_EQ(improving.progress.watch->best_step, 12U);
+}
+
+TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
+  TrainOptions options{.epochs = 9, .patience = 2, .min_delta = 100, .watch_loss = true};
+  SmallRun run;
+  EXPECT_EQ(run.train(options, 4), "v0 s1 s2 s3 e3 v3 c3 s4 c4 interrupted");
+  EXPECT_EQ(run.train(options, 9), "s5 s6 e6 v6 c6 s7 s8 s9 e9 c9 interrupted");
+  EXPECT_EQ(run.train(options), "v9 c9 stopped early");
+  EXPECT_EQ(run.train(options), "stopped early") << "nothing is left";
+  options.watch_loss = false;  // another figure: its best is not known yet
+  options.epochs = 4;
+  EXPECT_EQ(run.train(options), "s10 s11 s12 e12 v12 c12 finished");
 }
 
 TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {

@@ -80,6 +80,12 @@ __device__ inline bool is_covered(const Augmentation& a, const std::uint8_t* dra
   return a.dilate && (bit(line - 1, c) || bit(line + 1, c) || bit(line, c - 1) || bit(line, c + 1));
 }
 
+// Whether output pixel (i, j) is the pair's.
+__device__ inline bool is_boxed(const RowPlan& row, unsigned i, unsigned j) {
+  const int line = static_cast<int>(i), column = static_cast<int>(j);
+  return line >= row.top && line < row.bottom && column >= row.left && column < row.right;
+}
+
 // The values of output pixel (i, j) before mixing; 0 for channels that the image does not have.
 __device__ inline void numbers_of(const Augmentation& a, const std::uint8_t* __restrict__ images,
                                   const RowPlan& row, unsigned i, unsigned j, bool covered,
@@ -120,6 +126,7 @@ __global__ void __launch_bounds__(threads)
   const Tile tile{down * a.rows, across * a.columns};
   const RowPlan own = rows[r];
   const bool mixed = a.mix && own.weight < 1;
+  const bool boxed = own.bottom > own.top && own.right > own.left;
   const unsigned pair = mixed ? own.pair : r;
   if (a.threshold > 0) {
     const unsigned draws = (a.rows + 2) * a.draws_per_row;
@@ -138,10 +145,11 @@ __global__ void __launch_bounds__(threads)
     float numbers[3], others[3];
     const bool masks = a.threshold > 0;
     numbers_of(a, images, own, i, j, masks && is_covered(a, drawn[0], line, column), numbers);
-    if (mixed) {
+    if (mixed && (!boxed || is_boxed(own, i, j))) {
       numbers_of(a, images, other, i, j, masks && is_covered(a, drawn[1], line, column), others);
 #pragma unroll
-      for (int o = 0; o < 3; ++o) numbers[o] = fmaf(own.weight, numbers[o] - others[o], others[o]);
+      for (int o = 0; o < 3; ++o)
+        numbers[o] = boxed ? others[o] : fmaf(own.weight, numbers[o] - others[o], others[o]);
     }
     float vector[width] = {};
 #pragma unroll

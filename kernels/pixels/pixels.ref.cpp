@@ -53,7 +53,10 @@ std::unique_ptr<Kernel> bind(const Augment& op, const Operands& operands) {
                 *y = pixels.at(row, i, j, o);
                 if (!op.plan.mix || row.weight >= 1) continue;
                 const double z = pixels.at(pixels.rows[row.pair], i, j, o);
-                *y = static_cast<double>(row.weight) * (*y - z) + z;
+                if (!row.is_cut())
+                  *y = static_cast<double>(row.weight) * (*y - z) + z;
+                else if (row.is_cut_at(i, j))
+                  *y = z;
               }
       });
 }

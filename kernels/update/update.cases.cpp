@@ -38,13 +38,14 @@ void add(List& list, const std::string& label, const Optimizer& optimizer, const
       parameter(c, "fc.weight", {17, 30});
       c.graph = add_optimizer(std::move(c.graph), optimizer, schedule, options);
       if (fused) c.graph = fuse(std::move(c.graph), FuseStage::updates, {});
+      const int squares = optimizer.kind == Optimizer::Kind::rmsprop ? 0 : 1;
       if (options.average_decay > 0)
         c.graph = add_average(std::move(c.graph), options.average_decay);
       for (const Value& value : c.graph.values)
         if (value.role == Role::moment)
           c.fills[static_cast<int>(&value - c.graph.values.data())] =
-              value.moment == 0 ? Fill{Fill::Kind::centered, 0.1}
-                                : Fill{Fill::Kind::positive, 0.01};
+              value.moment == squares ? Fill{Fill::Kind::positive, 0.01}
+                                      : Fill{Fill::Kind::centered, 0.1};
     });
 }
 
@@ -167,6 +168,16 @@ static void add_update(List list) {
   adam.beta2 = 0.95;
   adam.epsilon = 1e-4;
   add(list, "adamw", adam, constant);
+  adam.decays_vectors = false;
+  add(list, "adamw with decay of matrices", adam, constant);
+  Optimizer rmsprop;
+  rmsprop.kind = Optimizer::Kind::rmsprop;
+  add(list, "rmsprop", rmsprop, cosine);
+  rmsprop.momentum = 0.9;
+  rmsprop.weight_decay = 0.05;
+  rmsprop.alpha = 0.9;
+  rmsprop.epsilon = 1e-4;
+  add(list, "rmsprop with momentum and weight decay", rmsprop, constant);
   add_beside(list, constant);
   add_product(list);
 }

@@ -74,6 +74,38 @@ WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p, const G* _
 template <class G>
 const auto sgd = vectorized<sgd_loop<G>>();
 
+struct RmspropFactors {
+  float factor, decay, alpha, one_minus_alpha, epsilon, momentum, rate;
+};
+
+template <class G>
+WARPSTEP_LOOP void rmsprop_loop(const RmspropFactors& f, float* __restrict p,
+                                const G* __restrict gradient, float* __restrict square,
+                                std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
+    square[i] = f.alpha * square[i] + f.one_minus_alpha * (g * g);
+    p[i] -= f.rate * (g / (std::sqrt(square[i]) + f.epsilon));
+  }
+}
+template <class G>
+const auto rmsprop = vectorized<rmsprop_loop<G>>();
+
+template <class G>
+WARPSTEP_LOOP void rmsprop_with_momentum_loop(const RmspropFactors& f, float* __restrict p,
+                                              const G* __restrict gradient,
+                                              float* __restrict square, float* __restrict m,
+                                              std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
+    square[i] = f.alpha * square[i] + f.one_minus_alpha * (g * g);
+    m[i] = f.momentum * m[i] + g / (std::sqrt(square[i]) + f.epsilon);
+    p[i] -= f.rate * m[i];
+  }
+}
+template <class G>
+const auto rmsprop_with_momentum = vectorized<rmsprop_with_momentum_loop<G>>();
+
 WARPSTEP_LOOP void copy_loop(const float* __restrict p, Bf16* __restrict copy, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) copy[i] = rounded_to<Bf16>(p[i]);
 }
@@ -84,14 +116,26 @@ template <class G>
 class Rule {
  public:
   Rule(const Optimizer& o, const StepState& state)
-      : moments_(o.moments()),
+      : kind_(o.kind),
+        moments_(o.moments()),
         adam_(adam_factors(o, state)),
         sgd_{state.gradient_factor, static_cast<float>(o.weight_decay),
-             static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F, state.learning_rate} {}
+             static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F, state.learning_rate},
+        rmsprop_{state.gradient_factor,
+                 static_cast<float>(o.weight_decay),
+                 static_cast<float>(o.alpha),
+                 static_cast<float>(1 - o.alpha),
+                 static_cast<float>(o.epsilon),
+                 static_cast<float>(o.momentum),
+                 state.learning_rate} {}
 
   // Of `count` elements; m and v are null where the rule has no such moment.
   void operator()(float* p, const G* g, float* m, float* v, std::int64_t count) const {
-    if (moments_ == 2)
+    if (kind_ == Optimizer::Kind::rmsprop && moments_ == 2)
+      rmsprop_with_momentum<G>(rmsprop_, p, g, m, v, count);
+    else if (kind_ == Optimizer::Kind::rmsprop)
+      rmsprop<G>(rmsprop_, p, g, m, count);
+    else if (moments_ == 2)
       adam<G>(adam_, p, g, m, v, count);
     else if (moments_ == 1)
       sgd_with_momentum<G>(sgd_, p, g, m, count);
@@ -100,9 +144,11 @@ class Rule {
   }
 
  private:
+  Optimizer::Kind kind_;
   int moments_;
   AdamFactors adam_;
   SgdFactors sgd_;
+  RmspropFactors rmsprop_;
 };
 
 // `gradient` of type G; `copy` may be null.

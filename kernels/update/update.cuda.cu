@@ -58,7 +58,7 @@ using Kind = UpdateRule::Kind;
 template <Kind kind>
 inline constexpr bool has_first = kind != Kind::sgd;
 template <Kind kind>
-inline constexpr bool has_second = kind == Kind::adam;
+inline constexpr bool has_second = kind == Kind::adam || kind == Kind::rmsprop_momentum;
 
 // G is the dtype of the gradients, C that of the copies.
 template <Kind kind, class G, class C>
@@ -110,6 +110,8 @@ auto update_kernel_of(Kind kind) {
     case Kind::momentum: return update_kernel<Kind::momentum, G, C>;
     case Kind::nesterov: return update_kernel<Kind::nesterov, G, C>;
     case Kind::adam: return update_kernel<Kind::adam, G, C>;
+    case Kind::rmsprop: return update_kernel<Kind::rmsprop, G, C>;
+    case Kind::rmsprop_momentum: return update_kernel<Kind::rmsprop_momentum, G, C>;
   }
   return update_kernel<Kind::sgd, G, C>;
 }

@@ -41,12 +41,13 @@ void settle_squares(const double* squares, int ranks, double clip_norm, StepStat
 // An optimiser's coefficients for the kernel, each rounded to f32 once, at the same place as in the
 // CPU backend.
 struct UpdateRule {
-  enum class Kind : std::uint8_t { sgd, momentum, nesterov, adam };
+  enum class Kind : std::uint8_t { sgd, momentum, nesterov, adam, rmsprop, rmsprop_momentum };
   Kind kind = Kind::sgd;
   float decay = 0;            // added to the gradient, times the parameter
   float decoupled_decay = 0;  // adamw: subtracted from the parameter, times the learning rate
   float momentum = 0;
-  float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, epsilon = 0;
+  float one_minus_beta1 = 0, epsilon = 0;
+  float beta2 = 0, one_minus_beta2 = 0;  // of the mean square; rmsprop's alpha
 };
 UpdateRule update_rule(const Optimizer& optimizer);
 

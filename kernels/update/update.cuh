@@ -54,6 +54,11 @@ __device__ inline void step(const UpdateRule& rule, const Coefficients& now, flo
     m += rule.one_minus_beta1 * (g - m);
     v = rule.beta2 * v + rule.one_minus_beta2 * (g * g);
     p = now.keep * p - now.rate * m / (sqrtf(v) * now.root_scale + rule.epsilon);
+  } else if constexpr (kind == Kind::rmsprop || kind == Kind::rmsprop_momentum) {
+    m = rule.beta2 * m + rule.one_minus_beta2 * (g * g);  // the mean square is the first moment
+    float change = g / (sqrtf(m) + rule.epsilon);
+    if constexpr (kind == Kind::rmsprop_momentum) change = v = rule.momentum * v + change;
+    p -= now.rate * change;
   } else {
     m = rule.momentum * m + g;
     p -= now.rate * (kind == Kind::nesterov ? g + rule.momentum * m : m);

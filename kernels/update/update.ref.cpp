@@ -30,12 +30,23 @@ void adam(const Optimizer& o, const StepState& state, double& p, double g, doubl
   p -= rate / static_cast<double>(state.bias_correction1) * m / (root + o.epsilon);
 }
 
+// `buffer` is null without momentum.
+void rmsprop(const Optimizer& o, double rate, double& p, double g, double& square, double* buffer) {
+  g += o.weight_decay * p;
+  square = o.alpha * square + (1 - o.alpha) * g * g;
+  double change = g / (std::sqrt(square) + o.epsilon);
+  if (buffer) change = *buffer = o.momentum * *buffer + change;
+  p -= rate * change;
+}
+
 // `first` and `second` are null where the optimiser has no such moment.
 void apply(const Optimizer& o, const StepState& state, double& p, double stored, double* first,
            double* second) {
   const double g = stored * static_cast<double>(state.gradient_factor);
   if (o.adaptive())
     adam(o, state, p, g, *first, *second);
+  else if (o.kind == Optimizer::Kind::rmsprop)
+    rmsprop(o, static_cast<double>(state.learning_rate), p, g, *first, second);
   else
     sgd(o, static_cast<double>(state.learning_rate), p, g, first);
 }
@@ -187,7 +198,8 @@ std::unique_ptr<Kernel> bind(const UpdateStatistics& op, const Operands& operand
       double after = before;
       double m = o.moments() > 0 ? as<double>(b.in[4])[i] : 0;
       double v = o.moments() > 1 ? as<double>(b.in[5])[i] : 0;
-      apply(o, state, after, as<double>(b.in[3])[i], o.moments() > 0 ? &m : nullptr, &v);
+      apply(o, state, after, as<double>(b.in[3])[i], o.moments() > 0 ? &m : nullptr,
+            o.moments() > 1 ? &v : nullptr);
       sums.update_squares += (after - before) * (after - before);
     }
   });

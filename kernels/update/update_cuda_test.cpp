@@ -32,7 +32,12 @@ std::vector<Optimizer> optimizers() {
   adamw.beta1 = 0.8;
   adamw.beta2 = 0.95;
   adamw.epsilon = 1e-4;
-  return {sgd, decayed, momentum, nesterov, adam, adam_decayed, adamw};
+  Optimizer rmsprop{.kind = Kind::rmsprop};
+  Optimizer rmsprop_momentum = rmsprop;
+  rmsprop_momentum.momentum = 0.9;
+  rmsprop_momentum.weight_decay = 0.05;
+  rmsprop_momentum.alpha = 0.9;
+  return {sgd, decayed, momentum, nesterov, adam, adam_decayed, adamw, rmsprop, rmsprop_momentum};
 }
 
 StepState third_step() {

@@ -2,7 +2,7 @@
 
     python tests/golden/make_parity.py [NAME...]
 
-NAME is a model, or one of TEXTS.
+NAME is a model, or one of OTHERS and TEXTS.
 """
 import itertools
 import json
@@ -20,6 +20,8 @@ ADAM = {"kind": "adam", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_
 SGD = {"kind": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-4}
 # An epsilon that noise does not reach: the gradient of the keys' biases is exactly 0.
 ADAMW = {"kind": "adamw", "lr": 1e-3, "betas": [0.9, 0.99], "eps": 1e-5, "weight_decay": 0.1}
+# With momentum ten steps of the rate go into one direction; in its first step each is ten times the rate.
+RMSPROP = {"kind": "rmsprop", "lr": 1e-5, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9, "weight_decay": 1e-4}
 SIZES = {"batch": 128, "steps": 10, "samples": 64}
 # Of models whose step in plain loops takes seconds, or that have very many parameters.
 SMALLER = {
@@ -29,6 +31,8 @@ SMALLER = {
     "resnet18": {"batch": 2, "steps": 2, "samples": 16, "clear": 16},
     "resnet50": {"batch": 2, "steps": 2, "samples": 16, "clear": 12},
 }
+# A model with another optimiser than its own.
+OTHERS = {"mnist_cnn-rmsprop": "mnist_cnn"}
 # Variants of models of text.
 TEXTS = {
     "gpt2-nano": {"model": "gpt2-nano", "sequence": 32, "batch": 3, "steps": 5, "samples": 64,
@@ -51,7 +55,7 @@ def bias_start(label):
 def make(name, seed):
     """The model with its initial weights."""
     if name not in TEXTS:
-        return models.build(name, seed)
+        return models.build(OTHERS.get(name, name), seed)
     model = models.build(TEXTS[name]["model"], seed, TEXTS[name]["settings"])
     model.sequence = TEXTS[name]["sequence"]
     if "bias=yes" in TEXTS[name]["settings"]:
@@ -60,7 +64,7 @@ def make(name, seed):
 
 
 def optimizer_of(name):
-    return ADAMW if name in TEXTS else SGD if name in SMALLER else ADAM
+    return ADAMW if name in TEXTS else RMSPROP if name in OTHERS else SGD if name in SMALLER else ADAM
 
 
 def make_optimizer(options, parameters):
@@ -69,6 +73,9 @@ def make_optimizer(options, parameters):
                   {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0}]
         return torch.optim.AdamW(groups, lr=options["lr"], betas=tuple(options["betas"]), eps=options["eps"],
                                  foreach=False, fused=False)
+    if options["kind"] == "rmsprop":
+        return torch.optim.RMSprop(parameters, lr=options["lr"], alpha=options["alpha"], eps=options["eps"],
+                                   momentum=options["momentum"], weight_decay=options["weight_decay"], foreach=False)
     if options["kind"] == "sgd":
         return torch.optim.SGD(parameters, lr=options["lr"], momentum=options["momentum"],
                                weight_decay=options["weight_decay"], foreach=False, fused=False)
@@ -229,7 +236,7 @@ def golden(name):
                         "final": describe(value, single["buffers"][label], stride)})
     spread = [abs(a - b) / a for a, b in zip(truth["losses"], single["losses"])]
     return {
-        "model": TEXTS[name]["model"] if name in TEXTS else name,
+        "model": TEXTS[name]["model"] if name in TEXTS else OTHERS.get(name, name),
         "seed": seed, "clear": SMALLER.get(name, {}).get("clear", 0), "batch": size_of(name, "batch"),
         "steps": size_of(name, "steps"), **input_of(name, model), "optimizer": optimizer_of(name),
         "made_with": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__,
@@ -260,7 +267,7 @@ def text(value, indent=""):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name in sys.argv[1:] or [*(name for name in models.MODELS if name != "resnet34"), *TEXTS]:
+    for name in sys.argv[1:] or [*(name for name in models.MODELS if name != "resnet34"), *OTHERS, *TEXTS]:
         path = pathlib.Path(__file__).parent / f"parity-{name}.json"
         made = golden(name)
         path.write_text(text(made) + "\n")

@@ -138,6 +138,40 @@ TEST_F(Best, MayBeGoneOnFrom) {
   EXPECT_TRUE(fs::exists(best_));
 }
 
+// A rate of 0: no evaluation is better than the first.
+TEST_F(Best, EndsARunWhosePatienceIsOver) {
+  std::vector<std::string> arguments =
+      with(short_run(data_, out_), "--patience", "2", "--monitor", "loss", "--min-delta", "1e-9");
+  *(std::find(arguments.begin(), arguments.end(), "--epochs") + 1) = "9";
+  *(std::find(arguments.begin(), arguments.end(), "--lr") + 1) = "0";
+  const Ended ended = run(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("ends early after 2 evaluations without a better loss"));
+  EXPECT_THAT(ended.out, HasSubstr("early: 2 evaluations without a better loss than "));
+  Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["outcome"], "stopped early");
+  EXPECT_EQ(summary["epochs"], 3);
+  EXPECT_EQ(summary["stopped_early"]["step"], 6);
+  EXPECT_THAT(run({"runs", out_}).out, HasSubstr("stopped early"));
+  const Ended nothing = run({"train", "--resume", out_});
+  EXPECT_EQ(nothing.exit_code, 0);
+  EXPECT_THAT(nothing.err, HasSubstr("ended early, after 2 evaluations without a better one"));
+  EXPECT_EQ(run({"train", "--resume", out_, "--patience", "3"}).exit_code, 0);
+  summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["epochs"], 4) << "the count continues";
+  EXPECT_EQ(summary["stopped_early"]["evaluations"], 3);
+}
+
+TEST_F(Best, EndsEarlyAtTheSameStepIfThePatienceIsInterrupted) {
+  train(with(start(out_, "9"), "--patience", "3"));
+  EXPECT_EQ(read_json(out_ + "/summary.json")["outcome"], "stopped early");
+  EXPECT_EQ(read_json(out_ + "/summary.json")["epochs"], 4) << "the first had no mistake";
+  train(with(start(other_, "3"), "--patience", "3"));
+  EXPECT_EQ(read_json(other_ + "/summary.json")["outcome"], "finished");
+  train({"train", "--resume", other_, "--epochs", "9"});
+  expect_equal_runs(out_, other_);
+}
+
 TEST_F(Best, IsLeftOutOnRequest) {
   train(with(start(out_, "2"), "--no-keep-best"));
   EXPECT_FALSE(fs::exists(best_));

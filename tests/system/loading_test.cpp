@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* augmented =
-    "random-crop=8:pad=2,flip,contrast=0.2,random-mask=0.1:dilate,normalize,mixup=0.5";
+    "random-crop=8:pad=2,flip,contrast=0.2,random-mask=0.1:dilate,normalize,mixup=0.5,cutmix=1";
 
 class Loading : public testing::Test {
  protected:
@@ -51,9 +51,11 @@ TEST_F(Loading, LearnsTheSameInEveryTierAndWhoeverNormalises) {
       expect_equal_runs(a_, b_);
     }
   }
-  const char* no_mix = "random-crop=8:pad=2,flip,random-mask=0.1";
+  const char* no_mix =
+      "random-crop=8:pad=2,flip,randaugment,colour-jitter=0.4:0.4:0.4:0.1,random-mask=0.1";
   expect_trained(a_, {"--transforms", no_mix, "--overwrite"});
-  expect_trained(b_, {"--transforms", no_mix, "--normalize", "cpu", "--overwrite"});
+  expect_trained(b_,
+                 {"--transforms", no_mix, "--normalize", "cpu", "--workers", "3", "--overwrite"});
   expect_equal_runs(a_, b_);
   EXPECT_GT(read_json(b_ + "/summary.json")["loading"]["stages"]["pixels_ns"], 0);
 }
@@ -249,6 +251,8 @@ TEST_F(Loading, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused({"--tier", "fast"}), HasSubstr("--tier"));
   EXPECT_THAT(refused({"--tier", "resident", "--transforms", "resize=8x8"}),
               AllOf(HasSubstr("resizes images"), HasSubstr("--tier auto")));
+  EXPECT_THAT(refused({"--tier", "resident", "--transforms", "randaugment"}),
+              AllOf(HasSubstr("randaugment"), HasSubstr("--tier auto")));
   EXPECT_THAT(refused({"--memory", "10KiB"}), AllOf(HasSubstr("--memory"), HasSubstr("slots")));
   EXPECT_THAT(refused({"--memory", "lots"}), HasSubstr("for example 512MiB"));
   EXPECT_THAT(refused({"--shuffle", "window:5"}), HasSubstr("from 32 on"));

@@ -52,7 +52,15 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   expect_refused(train({"--no-fuse", "conv"}), 2,
                  AllOf(HasSubstr("'conv'"), HasSubstr("conv+relu")));
   expect_refused(train({"--optimizer", "adamx"}), 2,
-                 HasSubstr("--optimizer: adamx not in {sgd,adam,adamw,lars}"));
+                 HasSubstr("--optimizer: adamx not in {sgd,adam,adamw,lars,rmsprop}"));
+  expect_refused(
+      {"train", "mlp", data_}, 2,
+      HasSubstr("unexpected argument " + data_ + "; did you mean --data " + data_ + "?"));
+  expect_refused(train({"--batch", "1e2"}), 2,
+                 HasSubstr("'1e2' is not written as a whole number from 1 to 1048576"));
+  expect_refused(train({"--learning-rate", "1"}), 2, HasSubstr("did you mean --lr?"));
+  const Ended onto_data = run({"train", "mlp", "--data", data_, "--out", data_, "--overwrite"});
+  EXPECT_THAT(onto_data.err, HasSubstr("is the folder of the data; choose another"));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
   expect_refused(train({"--device", "gpu"}), 2,

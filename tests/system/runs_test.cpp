@@ -124,6 +124,16 @@ TEST(ValSplit, TrainsAFolderWithoutTestImages) {
   EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);
   EXPECT_THAT(run({"train", "--resume", out, "--epochs", "3", "--val-split", "0.2"}).err,
               HasSubstr("data"));
+  const std::string fingerprint = read_json(out + "/config.json")["data"]["test_fingerprint"];
+  const auto validated = [&](const std::string& option) {
+    const std::string other = folder / ("run" + option);
+    const Ended trained =
+        run(with(short_run(data, other), "--val-split", "0.1", "--steps", "1", option, "7"));
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    return read_json(other + "/config.json")["data"]["test_fingerprint"].get<std::string>();
+  };
+  EXPECT_EQ(validated("--seed"), fingerprint) << "a sweep over seeds validates on the same images";
+  EXPECT_NE(validated("--val-seed"), fingerprint);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <new>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -61,8 +63,12 @@ Check in_range(std::int64_t least, std::int64_t most) {
             const bool is_number = error == std::errc() && at == end && !begins_with_zero(text);
             if (is_number && value >= least && value <= most) return std::string();
             double real = 0;
-            if (read_number(text, real)) return out_of_range(text, least, most);
-            return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
+            if (read_number(text, real) &&
+                (real < static_cast<double>(least) || real > static_cast<double>(most)))
+              return out_of_range(text, least, most);
+            return fmt::format("'{}' is not {}whole number from {} to {}", text,
+                               real != 0 && real == std::floor(real) ? "written as a " : "a ",
+                               least, most);
           },
           fmt::format("{} to {}", least, most)};
 }
@@ -331,6 +337,45 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return names;
 }
 
+// Names that other programs have for options.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> synonyms{
+    {{"learning-rate", "lr"},
+     {"wd", "weight-decay"},
+     {"bs", "batch"},
+     {"num-workers", "workers"},
+     {"max-epochs", "epochs"},
+     {"num-epochs", "epochs"},
+     {"max-steps", "steps"},
+     {"scheduler", "lr-schedule"},
+     {"lr-scheduler", "lr-schedule"},
+     {"early-stopping", "patience"},
+     {"augment", "transforms"},
+     {"grad-clip", "clip-norm"},
+     {"gradient-clip-val", "clip-norm"},
+     {"accumulate-grad-batches", "accumulate"}}};
+
+}  // namespace
+
+std::string option_suggestion(std::string_view word, std::span<const std::string> names,
+                              std::string_view prefix) {
+  std::string dashed(word);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  for (const auto& [other, own] : synonyms)
+    if (dashed == other && std::find(names.begin(), names.end(), own) != names.end())
+      return fmt::format("; did you mean {}{}?", prefix, own);
+  return suggestion(word, names, prefix);
+}
+
+namespace {
+
+// An argument without its option: the folder of the data.
+std::string meant_for_data(const CLI::App& app, const std::string& word) {
+  const CLI::Option* data = app.get_option_no_throw("--data");
+  std::error_code error;
+  if (data == nullptr || data->count() > 0 || !std::filesystem::exists(word, error)) return {};
+  return fmt::format("; did you mean --data {}?", word);
+}
+
 // Error text for an unrecognised argument, with a suggestion; empty if there is none.
 std::string unexpected_argument(const CLI::App& app) {
   std::vector<std::string> rest = app.remaining();
@@ -342,12 +387,17 @@ std::string unexpected_argument(const CLI::App& app) {
     const std::string written = option->substr(0, option->find('='));
     const std::string word =
         written.substr(std::min(written.find_first_not_of('-'), written.size()));
-    return fmt::format("unknown option {}{}", written, suggestion(word, option_names(app), "--"));
+    return fmt::format("unknown option {}{}", written,
+                       option_suggestion(word, option_names(app), "--"));
   }
   const std::vector<std::string> subcommands = subcommand_names(app);
-  if (!subcommands.empty())
-    return fmt::format("unknown command {}{}", rest[0], suggestion(rest[0], subcommands));
-  return fmt::format("unexpected argument {}", rest[0]);
+  if (!subcommands.empty()) {
+    const std::string near = suggestion(rest[0], subcommands);
+    return fmt::format(
+        "unknown command {}{}", rest[0],
+        near.empty() ? fmt::format("; there are {}", fmt::join(subcommands, ", ")) : near);
+  }
+  return fmt::format("unexpected argument {}{}", rest[0], meant_for_data(app, rest[0]));
 }
 
 // A pipe would block before its size is known.
@@ -524,7 +574,13 @@ int run_program(std::initializer_list<std::string> order,
         for (const Spec& spec : registry()) add(app, spec, runs);
         app.require_subcommand(1);
 
-        app.parse(static_cast<int>(arguments.size()), arguments.data());
+        // `warpstep help train` is `warpstep train --help`.
+        std::vector<const char*> words(arguments.begin(), arguments.end());
+        if (words.size() > 1 && words[1] == std::string_view("help")) {
+          words.erase(words.begin() + 1);
+          words.push_back("--help");
+        }
+        app.parse(static_cast<int>(words.size()), words.data());
         const auto given = std::find_if(runs.begin(), runs.end(),
                                         [](const auto& run) { return run.first->parsed(); });
         return given->second();

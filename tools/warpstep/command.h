@@ -37,6 +37,9 @@ struct Check {
   std::string range = {};    // for help, after the description: "1 to 16"
   std::string choices = {};  // for help, in place of the value's type: "cpu|cuda"
 };
+// "; did you mean --lr?" for a mistyped name, or one that other programs have: learning-rate.
+std::string option_suggestion(std::string_view word, std::span<const std::string> names,
+                              std::string_view prefix = "");
 Check in_range(std::int64_t least, std::int64_t most);
 Check number_in_range(double least, double most);
 Check one_of(std::initializer_list<std::string_view> choices);

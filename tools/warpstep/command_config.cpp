@@ -97,11 +97,15 @@ class ConfigFile : public CLI::ConfigTOML {
     if (is_json)  // eval has fewer options than train
       std::erase_if(read, [&](const CLI::ConfigItem& item) { return !is_known(item); });
     for (CLI::ConfigItem& item : read) {
+      for (const std::string& name : {item.name, item.parents.empty() ? "" : item.parents[0]})
+        if (name.find(':') != std::string::npos)
+          fail<UsageError>("--config: '{}' is YAML; files of options are TOML: batch = 64", name);
       if (!item.parents.empty())
         fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
                          item.parents[0]);
       if (!is_known(item))
-        fail<UsageError>("--config: unknown key {}{}", item.name, suggestion(item.name, known));
+        fail<UsageError>("--config: unknown key {}{}", item.name,
+                         option_suggestion(item.name, known));
       for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
         item.parents.insert(item.parents.begin(), app->get_name());
     }

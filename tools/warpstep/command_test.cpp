@@ -145,6 +145,11 @@ TEST(Program, NamesTheNearestSubcommand) {
               HasSubstr("warpstep box: unknown command opne; did you mean open?\n"));
 }
 
+TEST(Program, HelpIsAlsoACommand) {
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"help", "paint"}).out, run({"paint", "--help"}).out);
+}
+
 TEST(Program, NamesTheNearestOption) {
   const Outcome outcome = run({"paint", "house", "--batchsize", "64"});
   EXPECT_EQ(outcome.code, usage);
@@ -161,6 +166,8 @@ TEST(Program, AMistypedOptionIsNamedBeforeWhatIsMissing) {
 TEST(Program, RefusesWhatDoesNotFit) {
   EXPECT_THAT(run({"paint"}).err, HasSubstr("model is required"));
   EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door"));
+  EXPECT_THAT(run({"paint", "house", "--bs", "3"}).err, HasSubstr("did you mean --batch?"));
+  EXPECT_THAT(run({"demolish"}).err, HasSubstr("unknown command demolish; there are "));
   EXPECT_THAT(run({"paint", "house", "--batch", "many"}).err, HasSubstr("many"));
   EXPECT_EQ(run({"paint", "house", "--batch", "many"}).code, usage);
 }
@@ -187,6 +194,8 @@ TEST(Config, AnUnknownKeyIsAnErrorWithTheNearestName) {
 TEST(Config, RefusesSectionsAndMissingFiles) {
   EXPECT_THAT(run({"paint", "house", "--config", config_file("[data]\nbatch = 1\n").c_str()}).err,
               HasSubstr("section [data]"));
+  EXPECT_THAT(run({"paint", "house", "--config", config_file("batch: 1.5\n").c_str()}).err,
+              HasSubstr("is YAML; files of options are TOML: batch = 64"));
   const Outcome missing = run({"paint", "house", "--config", "/nonexistent.toml"});
   EXPECT_EQ(missing.code, usage);
   EXPECT_THAT(missing.err, HasSubstr("/nonexistent.toml"));

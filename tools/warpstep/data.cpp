@@ -49,12 +49,13 @@ struct Sizes {
   bool differ() const { return least_height != most_height || least_width != most_width; }
 };
 
+constexpr std::uint64_t most_sizes = 1000;
+
 Sizes sizes_of(const Dataset& set) {
   const Shape first = set.image_shape();
   Sizes sizes{first[0], first[0], first[1], first[1]};
   data::Scratch scratch;
-  constexpr std::uint64_t most = 1000;
-  for (std::uint64_t i = 1; i < std::min(set.size(), most); ++i) {
+  for (std::uint64_t i = 1; i < std::min(set.size(), most_sizes); ++i) {
     const data::Sample sample = set.fetch(i, scratch);
     if (sample.encoding == data::Encoding::pixels) break;
     const Shape shape = data::decoded_shape(sample, set.name(i));
@@ -89,6 +90,7 @@ Json describe(const Dataset& set) {
   result["mean"] = statistics.mean;
   result["std"] = statistics.std;
   result["statistics_samples"] = statistics.samples;
+  if (statistics.with_alpha > 0) result["with_alpha"] = statistics.with_alpha;
   if (const auto others = set.passed_over(); !others.empty()) result["passed_over"] = others;
   result["fingerprint"] = fmt::format("{:016x}", set.fingerprint());
   return result;
@@ -109,8 +111,9 @@ std::string size_text(const Json& set) {
   const Json& shape = set["image_shape"];
   const auto channels = shape[2].get<std::int64_t>();
   if (set.contains("heights"))
-    return fmt::format("{} x {} x {} (the first 1000)", range(set["heights"]), range(set["widths"]),
-                       channels);
+    return fmt::format(
+        "{} x {} x {}{}", range(set["heights"]), range(set["widths"]), channels,
+        set["samples"].get<std::uint64_t>() > most_sizes ? " (the first 1,000)" : "");
   return fmt::format("{} x {} x {}", shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>(),
                      channels);
 }
@@ -129,6 +132,11 @@ void print(const std::string& split, const Json& set) {
   }
   fmt::print("  mean{}, std{} (of {} images, values / 255)\n", numbers(set["mean"]),
              numbers(set["std"]), set["statistics_samples"].get<std::uint64_t>());
+  if (set.contains("with_alpha"))
+    fmt::print(
+        "  {} of these have an alpha channel or transparent colour; train --alpha decides about "
+        "it\n",
+        set["with_alpha"].get<std::uint64_t>());
   if (set.contains("passed_over"))
     fmt::print("  passed over: {}\n",
                data::first_few(set["passed_over"].get<std::vector<std::string>>()));

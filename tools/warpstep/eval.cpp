@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/files/safetensors.h"
 #include "engine/run/program.h"
@@ -214,6 +215,34 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
   if (request.confusion) print_confusion(measured.confusion, source.dataset->classes());
 }
 
+// What would otherwise be reported as tensors of other shapes, or counts of --mean.
+void require_same_kind(const Subject& subject, const Source& source) {
+  const auto then = subject.config().find("data");
+  if (source.is_text() || then == subject.config().end() || !then->is_object()) return;
+  const auto shape = then->find("image_shape");
+  const std::string now = source.dataset->image_shape().text();
+  const auto channels = [](const std::string& text) { return text.substr(text.rfind('x') + 1); };
+  if (shape != then->end() && shape->is_string() &&
+      channels(shape->get<std::string>()) != channels(now))
+    fail<DataError>(
+        "{}: the run was trained on images of {} channels, and these have {} (1: gray, 3: RGB); "
+        "convert them, for example with: mogrify {} *.png",
+        source.dataset->path(), channels(shape->get<std::string>()), channels(now),
+        channels(now) == "1" ? "-define png:color-type=2" : "-colorspace Gray");
+  const auto classes = then->find("classes");
+  if (classes == then->end() || !classes->is_array() ||
+      classes->size() == source.dataset->classes().size())
+    return;
+  const auto count = [](std::size_t n) { return fmt::format("{} class{}", n, n == 1 ? "" : "es"); };
+  std::vector<std::string> names;
+  for (const auto& name : *classes)
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  fail<DataError>(
+      "{}: has {} ({}), but the run was trained on {} ({}); evaluate on the same classes",
+      source.dataset->path(), count(source.dataset->classes().size()),
+      data::first_few(source.dataset->classes()), count(classes->size()), data::first_few(names));
+}
+
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
@@ -222,7 +251,10 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
-  if (!subject.is_run()) require_normalization(options, source);
+  if (subject.is_run())
+    require_same_kind(subject, source);
+  else
+    require_normalization(options, source);
   if (source.is_text() && request.confusion)
     fail<UsageError>("--confusion is for models of images: those of text have {} classes",
                      source.text->vocabulary);

@@ -229,6 +229,8 @@ RunOptions stored_options(const OptionJson& config, const std::string& file, con
     if (const auto found = stored.find(key_of(row)); found != stored.end())
       read_stored(row, *found, file, parser, typed, options);
   });
+  // Runs before it existed split by their seed.
+  if (!stored.contains("val_seed")) options.val_seed = options.seed;
   check_normalization(config, file, parser, typed, options);
   return options;
 }

@@ -46,6 +46,7 @@ struct RunOptions {
   std::string decay = "all";
   std::vector<double> betas{0.9, 0.999};
   double epsilon = 1e-8;
+  double rms_alpha = 0.99;
   double trust = 0.001;
   std::string loss = "cross_entropy";
   double label_smoothing = 0;
@@ -61,6 +62,9 @@ struct RunOptions {
   double lr_gamma = 0.1;
   double lr_final = 0;
   std::uint64_t eval_every = 0;
+  std::uint64_t patience = 0;
+  double min_delta = 0;
+  std::string monitor = "auto";
   int workers = 0;  // 0: auto
   int prefetch = 3;
   std::string tier = "auto";
@@ -71,6 +75,8 @@ struct RunOptions {
   std::int64_t sequence = 0;  // 0: the model's context
   std::string windows = "shuffled";
   double val_split = -1;  // below 0: the data have a validation part of their own
+  std::uint64_t val_seed = 0;
+  std::string alpha = "drop";
   std::string data_errors = "fail";
   double max_bad = 0.001;
   std::string memory = "none";
@@ -158,6 +164,9 @@ std::string data_folder(const RunOptions& options);  // the absolute path of --d
 void settle_length(const Parser& parser, bool resumed, RunOptions& options);
 std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
 
+// Whether --patience watches the validation loss; else the accuracy.
+bool watches_loss(const RunOptions& options, bool is_text);
+
 // Values of the engine; all throw UsageError for options that do not go together.
 // Of this user, for what a machine is measured for once: by --plan-cache; empty: none.
 std::filesystem::path cache_folder(const RunOptions& options);
@@ -183,6 +192,7 @@ struct ShuffleChoice {
 ShuffleChoice parse_shuffle(const std::string& text);         // full, none, window, window:4096
 data::Windows parse_windows(const std::string& text);         // shuffled, random, sequential
 data::DataErrors parse_data_errors(const std::string& text);  // fail, skip, mask
+data::Alpha parse_alpha(const std::string& text);             // drop, white, black, refuse
 std::uint64_t parse_bytes(const std::string& text);           // none (0), 1000000, 512MiB, 2GiB
 void check_device(const std::string& text);                   // auto, cpu, ref, cuda, cuda:1
 void check_transforms(const std::string& text);               // auto, none or a recipe

@@ -44,6 +44,14 @@ data::DataErrors parse_data_errors(const std::string& text) {
   fail<UsageError>("--data-errors {}: there are fail, skip and mask", text);
 }
 
+data::Alpha parse_alpha(const std::string& text) {
+  if (text == "drop") return data::Alpha::drop;
+  if (text == "white") return data::Alpha::white;
+  if (text == "black") return data::Alpha::black;
+  if (text == "refuse") return data::Alpha::refuse;
+  fail<UsageError>("--alpha {}: there are drop, white, black and refuse", text);
+}
+
 std::uint64_t parse_bytes(const std::string& text) {
   if (text == "none") return 0;
   std::uint64_t number = 0;
@@ -143,8 +151,14 @@ std::string update_text(const RunOptions& o) {
   if (o.lr_schedule != "constant") text += fmt::format(" ({})", o.lr_schedule);
   if (o.momentum != 0)
     text += fmt::format(", momentum {}{}", o.momentum, o.nesterov ? " (nesterov)" : "");
-  if (o.weight_decay != 0) text += fmt::format(", weight decay {}", o.weight_decay);
+  if (o.weight_decay != 0)
+    text += fmt::format(", weight decay {}{}", o.weight_decay,
+                        o.decay == "matrices" ? " (of matrices)" : "");
   return text;
+}
+
+bool watches_loss(const RunOptions& o, bool is_text) {
+  return o.monitor == "loss" || (o.monitor == "auto" && is_text);
 }
 
 std::string defaults_text(const RunOptions& o, double model_lr) {
@@ -167,15 +181,21 @@ Optimizer optimizer_of(const RunOptions& o) {
                       .beta1 = o.betas.at(0),
                       .beta2 = o.betas.at(1),
                       .epsilon = o.epsilon,
+                      .alpha = o.rms_alpha,
                       .trust = o.trust,
                       .decays_vectors = o.decay == "all"};
-  optimizer.kind = o.optimizer == "sgd"    ? Optimizer::Kind::sgd
-                   : o.optimizer == "adam" ? Optimizer::Kind::adam
-                   : o.optimizer == "lars" ? Optimizer::Kind::lars
-                                           : Optimizer::Kind::adamw;
+  optimizer.kind = o.optimizer == "sgd"       ? Optimizer::Kind::sgd
+                   : o.optimizer == "adam"    ? Optimizer::Kind::adam
+                   : o.optimizer == "lars"    ? Optimizer::Kind::lars
+                   : o.optimizer == "rmsprop" ? Optimizer::Kind::rmsprop
+                                              : Optimizer::Kind::adamw;
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
     fail<UsageError>("--momentum and --nesterov go with --optimizer sgd or lars; {} has --betas",
                      o.optimizer);
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
+    fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
+  if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
+    fail<UsageError>("--rms-alpha must be below 1");
   if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
     fail<UsageError>("--nesterov needs a --momentum above 0");
   if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))

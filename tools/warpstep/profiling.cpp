@@ -169,6 +169,7 @@ Profiling::~Profiling() {
   if (!recorder_ || finished_) return;
   recorder_->note("the run ended by an error");
   recorder_->finish();
+  if (!has_steps_) return;  // an empty profile explains nothing
   say("profile: a partial profile was saved; view it with: warpstep report {}\n", run_.string());
 }
 
@@ -228,6 +229,7 @@ void Profiling::trained() {
 }
 
 void Profiling::on_step(const StepRecord& record) {
+  has_steps_ = true;
   if (recorder_) recorder_->on_step(to_profiler_step(record), place_after(record));
 }
 

@@ -93,6 +93,7 @@ class Profiling final : public TrainObserver {
   std::optional<record::Phase> ending_;
   std::uint64_t steps_per_epoch_ = 0;
   bool has_windows_ = false;
+  bool has_steps_ = false;
   bool ended_ = false;
   bool finished_ = false;
 };

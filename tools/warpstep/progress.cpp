@@ -123,7 +123,7 @@ void ProgressLine::on_epoch(const EpochRecord& r) {
 void ProgressLine::on_evaluation(const EvaluationRecord& r) {
   clear();
   const std::string epoch =
-      r.step == 0 ? "untrained"
+      r.step == 0 ? (loaded_ ? "as loaded" : "untrained")
       : r.step != epoch_end_step_
           ? fmt::format("step {}", r.step)
           : fmt::format("epoch {}{}", r.epoch, epochs_ ? fmt::format("/{}", epochs_) : "");

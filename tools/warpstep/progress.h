@@ -23,6 +23,7 @@ class ProgressLine final : public TrainObserver {
   // total_steps: of the whole run, for the remaining time.
   ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items, Throughput throughput);
   ~ProgressLine() override;
+  void begins_with_loaded_weights() { loaded_ = true; }  // else it calls them untrained
 
   void on_step(const StepRecord& record) override;
   void on_epoch(const EpochRecord& record) override;
@@ -35,6 +36,7 @@ class ProgressLine final : public TrainObserver {
   Items items_;
   Throughput throughput_;
   bool terminal_;
+  bool loaded_ = false;
   bool shown_ = false;
   std::uint64_t first_step_ = 0;
   std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;

@@ -7,6 +7,7 @@
 #include "engine/core/json_text.h"
 #include "engine/files/checkpoint.h"
 #include "engine/passes/precision.h"
+#include "models/zoo.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
@@ -220,13 +221,22 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
                          const Progress& progress) {
   const bool by_steps = options.steps > 0 && progress.step >= options.steps;
   const bool by_epochs = options.epochs > 0 && progress.next.epoch >= options.epochs;
-  if (!by_steps && !by_epochs) return {};
+  const bool by_patience =
+      options.patience > 0 && progress.watch && progress.watch->worse >= options.patience &&
+      progress.watch->loss == watches_loss(options, models::find(options.model).is_text());
+  if (!by_steps && !by_epochs && !by_patience) return {};
   if (!progress.evaluation || progress.evaluation->step != progress.step) return {};
   // A run that was stopped between its last checkpoint and its summary still needs the summary.
   const Json summary = earlier_summary(resumed.run);
-  const bool is_concluded =
-      summary.value("outcome", "") == "finished" && summary.at("steps") == progress.step;
+  const bool is_concluded = summary.value("outcome", "interrupted") != "interrupted" &&
+                            summary.at("steps") == progress.step;
   if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
+  if (!by_steps && !by_epochs)
+    return fmt::format(
+        "{0}: nothing to do and nothing changed: the run ended early, after {1} without a better "
+        "one; to continue: warpstep train --resume {0} --patience 0, or a larger one",
+        resumed.run.string(),
+        counted(static_cast<std::int64_t>(progress.watch->worse), "evaluation"));
   return fmt::format(
       "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
       "to continue: warpstep train --resume {0} --epochs N, or --steps N, in all",

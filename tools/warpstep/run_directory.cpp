@@ -203,6 +203,22 @@ void forget_bad_samples(const fs::path& path, std::uint64_t step) {
 RunDirectory::RunDirectory(fs::path path)
     : path_(std::move(path)), metrics_(path_ / metrics_name) {}
 
+namespace {
+
+[[noreturn]] void refuse_used(const fs::path& path, const fs::path& entry) {
+  if (fs::exists(path / "config.json") || fs::exists(path / metrics_name))
+    fail<UsageError>(
+        "--out {0} is not empty; continue it with --resume {0}, replace it with --overwrite, or "
+        "choose another --out",
+        path.string());
+  fail<UsageError>(
+      "--out {} is not empty and holds no run ({}); choose another --out, or --overwrite to write "
+      "the run's files beside those",
+      path.string(), data::printable(entry.filename().string()));
+}
+
+}  // namespace
+
 RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -211,11 +227,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
                     path.string(), error ? error.message() : "it is a file");
   for (const auto& entry : fs::directory_iterator(path)) {
     if (entry.path().filename() == lock_name) continue;  // this process's own
-    if (!overwrite)
-      fail<UsageError>(
-          "--out {} is not empty; continue it with --resume {}, replace it with --overwrite, or "
-          "choose another --out",
-          path.string(), path.string());
+    if (!overwrite) refuse_used(path, entry.path());
     if (is_ours(entry.path())) fs::remove(entry.path());
     if (entry.path().filename() == "trace") remove_exports(entry.path());
   }

@@ -12,6 +12,8 @@
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -56,6 +58,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .is_decoded = source.encoding == data::Encoding::pixels,
           .sets_extent = extent.height != image[0] || extent.width != image[1],
           .is_gathered = source.recipe.is_gathered(),
+          .not_gathered = source.recipe.not_gathered(),
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
           .device_budget_bytes = backend.free_bytes() / 4,
@@ -143,7 +146,7 @@ std::shared_ptr<const data::Dataset> open_images(const RunOptions& options, data
   if (options.val_split < 0 || data::has_split(options.data, data::Split::test))
     return data::open(options.data, split, open);
   return data::open_part(data::open(options.data, data::Split::train, open), split,
-                         {.share = options.val_split, .seed = options.seed});
+                         {.share = options.val_split, .seed = options.val_seed});
 }
 
 }  // namespace
@@ -159,7 +162,7 @@ Source source_of(const RunOptions& options, const models::Model& model,
                  std::shared_ptr<const data::Dataset> images, data::Split as) {
   Source source;
   source.recipe = recipe_of(options, model, as);
-  source.dataset = std::move(images);
+  source.dataset = data::with_alpha(std::move(images), parse_alpha(options.alpha));
   source.read = source.dataset;
   data::Scratch scratch;
   source.encoding = source.dataset->fetch(0, scratch).encoding;
@@ -185,6 +188,11 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
     options.std = measured.std;
     for (double& std : options.std)
       if (std == 0) std = 1;  // a constant channel
+    if (measured.with_alpha > 0 && options.alpha == "drop")
+      say("{} of {} training images have an alpha channel or transparent colour, which is dropped; "
+          "--alpha white blends them\n",
+          grouped(static_cast<std::int64_t>(measured.with_alpha)),
+          grouped(static_cast<std::int64_t>(measured.samples)));
   }
   if (options.mean.size() != channels || options.std.size() != channels)
     fail<UsageError>("the images have {} channels, but --mean has {} and --std {} values", channels,
@@ -264,6 +272,15 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
         std::make_unique<data::TokenBatches>(source.tokens, source.windows, with), with);
   else
     source.loader = std::make_unique<data::Loader>(source.read, with);
+}
+
+void require_usable_recipe(const RunOptions& options, const Source& source) {
+  if (source.is_text() || parse_data_errors(options.data_errors) != data::DataErrors::fail) return;
+  try {
+    source.recipe.geometry(source.dataset->image_shape(), data::Draw(options.seed, 0, 0));
+  } catch (const DataError& error) {
+    fail<DataError>("{}: {}", source.dataset->name(0), error.what());
+  }
 }
 
 void start_feeder(Source& source, const Program& program) {

@@ -61,6 +61,10 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
                   const std::shared_ptr<Backend>& backend, std::uint64_t passes);
 
 // Starts copying batches for the steps of `program` if its device has its own memory.
+// Before anything is written: DataError if the transforms cannot make a row of the set's first
+// image.
+void require_usable_recipe(const RunOptions& options, const Source& source);
+
 void start_feeder(Source& source, const Program& program);
 
 // Throws UsageError if both together may need more than --memory.

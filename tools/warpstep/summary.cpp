@@ -101,6 +101,14 @@ Json earlier_summary(const std::filesystem::path& run) try {
   return Json::object();
 }
 
+Json early_json(const Watch& watch, double min_delta) {
+  return {{"monitor", watch.loss ? "loss" : "accuracy"},
+          {"best", watch.best},
+          {"step", watch.best_step},
+          {"evaluations", watch.worse},
+          {"min_delta", min_delta}};
+}
+
 Json machine_json(const Json& record) {
   Json json = Json::object();
   for (const char* key : {"cpu", "affinity", "cgroup", "kernel", "load_average", "gpus"})
@@ -111,7 +119,9 @@ Json machine_json(const Json& record) {
 Json summary_json(const Totals& totals, const Throughput& throughput, const Progress& progress,
                   Outcome outcome, const Json& last_epoch, const std::filesystem::path& checkpoint,
                   const std::filesystem::path& run) {
-  Json json{{"outcome", outcome == Outcome::finished ? "finished" : "interrupted"},
+  Json json{{"outcome", outcome == Outcome::finished        ? "finished"
+                        : outcome == Outcome::stopped_early ? "stopped early"
+                                                            : "interrupted"},
             {"epochs", progress.next.epoch},
             {"steps", progress.step}};
   if (progress.evaluation) {
@@ -198,6 +208,14 @@ void print_summary(const Json& summary, const RunOptions& options,
                  percent(summary["test"]["accuracy"].get<double>()),
                  grouped(summary["test"]["images"].get<std::int64_t>()),
                  loss_text(summary["test"]["loss"].get<double>()));
+  if (const auto early = summary.find("stopped_early"); early != summary.end()) {
+    const bool loss = early->at("monitor") == "loss";
+    const auto best = early->at("best").get<double>();
+    print_result("  stopped    early: {} without a better {} than {} after step {}\n",
+                 counted(early->at("evaluations").get<std::int64_t>(), "evaluation"),
+                 loss ? "loss" : "accuracy", loss ? loss_text(best) : percent(best),
+                 grouped(early->at("step").get<std::int64_t>()));
+  }
   // The last weights are the best ones as a rule.
   if (const auto best = summary.find("best");
       best != summary.end() && best->at("step") != summary.at("steps"))

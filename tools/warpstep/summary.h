@@ -53,6 +53,9 @@ Json summary_json(const Totals& totals, const Throughput& throughput, const Prog
 // The parts of machine_record() that a comparison of speeds needs, for summary.json.
 Json machine_json(const Json& record);
 
+// How a run ended early: the figure that was watched, and when it was best.
+Json early_json(const Watch& watch, double min_delta);
+
 // Loader statistics: workers by stage, the ring, the copies to the device.
 Json loading_json(const Source& training);
 

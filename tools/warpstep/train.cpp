@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/phase.h"
 #include "engine/core/thread.h"
@@ -98,6 +99,9 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>(
         "--check-numerics does not go with --shard-optimizer: it reads the moments of all weights");
   if (options.out.empty()) options.out = default_out(options.model);
+  std::error_code error;
+  if (fs::equivalent(options.out, options.data, error))
+    fail<UsageError>("--out {} is the folder of the data; choose another", options.out);
   return options;
 }
 
@@ -145,6 +149,8 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   });
   timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });
   timed(loader_name, [&] {
+    require_usable_recipe(options, job.training);
+    require_usable_recipe(options, job.test);
     start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
     start_loader(job.test, options, data::Split::test, job.device.backend, 0);
   });
@@ -177,14 +183,29 @@ Items items_of(const Source& source) {
   return source.is_text() ? Items::tokens : Items::images;
 }
 
+// " of 32x32x3", or what a recipe makes of images of another size.
+std::string size_text(const Source& training) {
+  const Shape image = training.dataset->image_shape(), row = training.row_shape();
+  return image == row ? fmt::format(" of {}", image.text())
+                      : fmt::format(", made {} by --transforms", row.text());
+}
+
+// What a model learns of one class.
+void note_single_class(const Source& training) {
+  if (training.is_text() || training.dataset->classes().size() > 1) return;
+  say("the data have one class, {}: there is nothing to tell apart, and every accuracy is 100 %; "
+      "classes are the folders of DIR/train, or the labels in a file (docs/data.md)\n",
+      data::printable(training.dataset->classes().front()));
+}
+
 void announce(const Job& job) {
   const Source &training = job.training, &test = job.test;
   say("{}: {} parameters, {} training and {} {}\n", job.options.model,
       grouped(job.step->store().parameter_count()),
       grouped(static_cast<std::int64_t>(training.size())),
       grouped(static_cast<std::int64_t>(test.size())),
-      training.is_text() ? std::string("validation tokens")
-                         : "test images of " + training.dataset->image_shape().text());
+      training.is_text() ? std::string("validation tokens") : "test images" + size_text(training));
+  note_single_class(training);
   if (training.is_text())
     for (const std::string& warning : training.text->warnings) say("{}\n", warning);
   const std::string defaults =
@@ -195,6 +216,10 @@ void announce(const Job& job) {
                 : fmt::format("{}", job.options.batch);
   say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
       defaults.empty() ? "" : "; at their defaults: " + defaults);
+  if (job.options.patience > 0)
+    say("ends early after {} without a better {}\n",
+        counted(static_cast<std::int64_t>(job.options.patience), "evaluation"),
+        watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
   if (const std::string pinned = job.device.pinning.text(); !pinned.empty())
@@ -254,6 +279,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training), job.throughput);
+  if (config.contains("weights")) line.begins_with_loaded_weights();
   RunDirectory& run = observers.run;
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
@@ -273,6 +299,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
   const auto evaluation_runner = check_numerics ? numerics_runner(*job.evaluation) : nullptr;
+<<<<<<< HEAD
   Trainer trainer(
       {*job.step,
        job.training.batches(),
@@ -289,6 +316,26 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
        .evaluate_every_steps = job.options.eval_every,
        .save_every_steps = job.options.checkpoint_every,
        .measure_every_steps = job.options.stats_every});
+=======
+  Trainer trainer({*job.step,
+                   job.training.batches(),
+                   job.evaluation.get(),
+                   &job.test.batches(),
+                   runner.get(),
+                   {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
+                   save,
+                   evaluation_runner.get(),
+                   job.options.communicator.get()},
+                  {.epochs = job.options.epochs,
+                   .max_steps = job.options.steps,
+                   .limit_batches = job.options.limit_batches,
+                   .evaluate_every_steps = job.options.eval_every,
+                   .save_every_steps = job.options.checkpoint_every,
+                   .measure_every_steps = job.options.stats_every,
+                   .patience = job.options.patience,
+                   .min_delta = job.options.min_delta,
+                   .watch_loss = watches_loss(job.options, job.training.is_text())});
+>>>>>>> refs/heads/train
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
@@ -420,7 +467,10 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
     for (const Json earlier = earlier_summary(run.path());
          const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
+  if (outcome == Outcome::stopped_early)
+    summary["stopped_early"] = early_json(*progress.watch, job.options.min_delta);
   conclude(job, profiling, run, bad, totals, summary);
+<<<<<<< HEAD
   if (ranks)
     report_ranks(
         *ranks, job.options.out,
@@ -428,6 +478,9 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
          .on_device = job.device.backend->steps_in_flight() > 0});
   if (outcome == Outcome::finished) return done;
+=======
+  if (outcome != Outcome::interrupted) return done;
+>>>>>>> refs/heads/train
   say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }

@@ -14,6 +14,7 @@ std::string_view name(Optimizer::Kind kind) {
     case Optimizer::Kind::adam: return "adam";
     case Optimizer::Kind::adamw: return "adamw";
     case Optimizer::Kind::lars: return "lars";
+    case Optimizer::Kind::rmsprop: return "rmsprop";
   }
   return "?";
 }
@@ -48,12 +49,13 @@ Types infer(const Update& op, const Types& in) {
 
 // Reads parameter, gradient and moments, writes parameter, moments and copy: 20 bytes a parameter
 // for sgd with momentum, 28 for adam, both in fp32 and with 16-bit gradients and copy. About 12
-// operations an element for adam.
+// operations an element for adam and rmsprop.
 Cost cost(const Update& op, const Types& in, const Types&) {
   const double count = static_cast<double>(in[0].shape.count());
   double bytes = static_cast<double>(2 * in[0].bytes() * idx(1 + op.optimizer.moments()));
   bytes += static_cast<double>(in[1].bytes() + (op.copy ? in.back().bytes() : 0));
-  return {count * (op.optimizer.moments() == 2 ? 12 : 4), bytes, 1};
+  const bool has_root = op.optimizer.adaptive() || op.optimizer.kind == Optimizer::Kind::rmsprop;
+  return {count * (has_root ? 12 : 4), bytes, 1};
 }
 std::string text(const Update& op) {
   return text(op.optimizer) + (op.copy ? " +copy" : "");

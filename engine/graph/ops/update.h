@@ -9,21 +9,26 @@ namespace warpstep {
 
 // With PyTorch's definitions and defaults; all arithmetic in f32.
 struct Optimizer {
-  enum class Kind : std::uint8_t { sgd, adam, adamw, lars };
+  enum class Kind : std::uint8_t { sgd, adam, adamw, lars, rmsprop };
   Kind kind = Kind::adam;
-  double momentum = 0;  // sgd, lars
+  double momentum = 0;  // sgd, lars, rmsprop
   bool nesterov = false;
-  double weight_decay = 0;  // sgd, adam, lars: added to the gradient; adamw: decoupled
+  double weight_decay = 0;  // added to the gradient; adamw: decoupled
   double beta1 = 0.9;
   double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double trust = 0.001;  // lars: the trust coefficient
+  double epsilon = 1e-8;  // adam, adamw, rmsprop
+  double alpha = 0.99;    // rmsprop: decay of the mean of the gradients' squares
+  double trust = 0.001;   // lars: the trust coefficient
   // Whether parameters of rank 1 (biases, gains of norms) decay, too; lars never decays them.
   bool decays_vectors = true;
   bool operator==(const Optimizer&) const = default;
 
   bool adaptive() const { return kind == Kind::adam || kind == Kind::adamw; }
-  int moments() const { return adaptive() ? 2 : momentum != 0 ? 1 : 0; }
+  // adam, adamw: mean and mean square; rmsprop: mean square, then momentum's buffer if any.
+  int moments() const {
+    const int buffers = momentum != 0 ? 1 : 0;
+    return adaptive() ? 2 : kind == Kind::rmsprop ? 1 + buffers : buffers;
+  }
 };
 std::string_view name(Optimizer::Kind kind);
 std::string text(const Optimizer& optimizer);

@@ -1,7 +1,8 @@
 // Blocking: a strip of a (tile_rows of it) and panels of b (tile_columns wide) are packed for at
 // most block_depth; a strip stays in the first-level cache and meets every panel, which stay in the
-// second-level cache. Bound by arithmetic where each packed element is used often enough. Figures:
-// bench/RECORDS.md.
+// second-level cache. What is packed next is asked for while the tiles compute, as products of cold
+// operands would otherwise wait for memory and compute in turns. Bound by arithmetic where each
+// packed element is used often enough. Figures: bench/RECORDS.md.
 #include "kernels/cpu/gemm.h"
 
 #include <omp.h>
@@ -21,6 +22,57 @@ namespace {
 // where it is; a block of b again for each block of a, unless b has only one.
 constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
 
+// Memory that a product reads soon. Its tiles ask for it line by line while they compute, so that
+// memory and arithmetic work at the same time and the lines wait in the second-level cache.
+class Ahead {
+ public:
+  // A line for each step of a tile.
+  struct Lines {
+    const char* at;
+    std::int64_t stride;  // bytes
+  };
+
+  // `rows` rows of `floats` adjacent floats, `stride` floats apart.
+  void add(const float* begin, std::int64_t rows, std::int64_t floats, std::int64_t stride) {
+    if (count_ == most || rows <= 0) return;
+    if (stride == floats || rows == 1) {
+      stride = line;
+      rows = (rows * floats + line - 1) / line;
+      floats = line;
+    }
+    blocks_[count_++] = {reinterpret_cast<const char*>(begin), rows, (floats + line - 1) / line,
+                         stride * std::int64_t{sizeof(float)}};
+  }
+  // What a tile of `depth` steps asks for: the same line of up to `depth` rows. With nothing left,
+  // `near`, which is in the cache.
+  Lines next(std::int64_t depth, const float* near) {
+    while (at_ < count_ && blocks_[at_].lines == 0) ++at_;
+    if (at_ == count_) return {reinterpret_cast<const char*>(near), 0};
+    Block& block = blocks_[at_];
+    const std::int64_t row = row_;
+    row_ += depth;
+    Lines lines{block.begin + row * block.stride, block.stride};
+    if (row_ >= block.rows) {
+      if (depth <= block.rows) lines.at = block.begin + (block.rows - depth) * block.stride;
+      row_ = 0;
+      --block.lines;
+      block.begin += line_bytes;
+    }
+    return lines;
+  }
+
+ private:
+  static constexpr std::int64_t line = 16, line_bytes = 64;
+  static constexpr std::size_t most = 2;
+  struct Block {
+    const char* begin = nullptr;
+    std::int64_t rows = 0, lines = 0, stride = 0;
+  };
+  std::array<Block, most> blocks_;
+  std::size_t count_ = 0, at_ = 0;
+  std::int64_t row_ = 0;
+};
+
 // One call of the innermost loop: a(i, k) = a[i * a_row + k], or in packed strips, where a_row is
 // 0, a[i + k * rows]; b(k, j) = b[k * tile_columns + j].
 struct Tile {
@@ -31,6 +83,7 @@ struct Tile {
   std::int64_t depth;
   int rows, columns;
   bool accumulate, relu;
+  Ahead::Lines ahead;
 };
 
 #if defined(__x86_64__)
@@ -97,6 +150,8 @@ class StridedOperand final : public Operand {
 
   std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
 
+  bool packs_by_strips() const override { return s_.depth == 1 || !strides(); }
+
   const Strides* strides() const override {
     return s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
   }
@@ -104,7 +159,7 @@ class StridedOperand final : public Operand {
   // Lines of adjacent elements are read once from end to end, which is how memory is fast.
   void pack(const float* data, Range outer, int width, bool fill, Range depth, float* scratch,
             float* to) const override {
-    if (s_.depth == 1 || !strides()) {
+    if (packs_by_strips()) {
       Operand::pack(data, outer, width, fill, depth, scratch, to);
       return;
     }
@@ -282,6 +337,22 @@ class NarrowWindows final : public Operand {
   Outer outer_;
 };
 
+// What pack() reads for a block of a matrix; windows are left to the caches.
+void add_block(Ahead& ahead, const Operand& operand, const float* data, Range outer, Range depth) {
+  const Strides* s = operand.strides();
+  if (!s) return;
+  const float* begin = data + outer.begin * s->outer + depth.begin * s->depth;
+  if (s->depth == 1)
+    ahead.add(begin, outer.size(), depth.size(), s->outer);
+  else
+    ahead.add(begin, depth.size(), outer.size(), s->depth);
+}
+
+// The next piece of `whole` after `piece`, about as large; empty after the last one.
+Range after(Range piece, Range whole) {
+  return {piece.end, std::min(whole.end, piece.end + piece.size())};
+}
+
 std::int64_t rounded(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
 }
@@ -426,39 +497,68 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
       run(Range{range.begin + range.size() * i / count,
                 range.begin + range.size() * (i + 1) / count});
   };
-  const std::int64_t blocks_of_b = (columns.size() + block_columns - 1) / block_columns;
+  // Where a strip of a meets all of b at once, it is packed just before that, into the first-level
+  // cache; then the strip after it is what the tiles ask for ahead of time, and otherwise the
+  // blocks that are packed next.
+  const bool once = columns.size() <= block_columns;
+  const bool by_strips = once && !direct_a_ && a_->packs_by_strips();
+  const auto pack_b = [&](Range js, Range ks) {
+    b_->pack(b, js, l.tile_columns, true, ks, rest, panels);
+  };
   divided(depth, block_depth, [&](Range ks) {
     const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
     divided(rows, block_rows, [&](Range is) {
-      if (!direct_a_) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
+      if (!direct_a_ && !by_strips) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
       for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += block_columns) {
-        const std::int64_t j1 = std::min(columns.end, j0 + block_columns);
-        if (is.begin == rows.begin || blocks_of_b > 1)
-          b_->pack(b, {j0, j1}, l.tile_columns, true, ks, rest, panels);
-        for (std::int64_t i = is.begin; i < is.end; i += l.tile_rows) {
-          const std::int64_t height = std::min<std::int64_t>(l.tile_rows, is.end - i);
-          for (std::int64_t r = 0; r < height; ++r)
-            pointers[static_cast<std::size_t>(r)] = c + grid.offset(i + r) + j0;
-          Tile tile{.a = block + (i - is.begin) * ks.size(),
+        const Range js{j0, std::min(columns.end, j0 + block_columns)};
+        if (is.begin == rows.begin || !once) pack_b(js, ks);
+        Ahead blocks;
+        const Range next_ks = after(ks, depth);
+        const bool last_rows = is.end == rows.end;
+        if (js.end < columns.end)
+          add_block(blocks, *b_, b, after(js, columns), ks);
+        else if (last_rows)
+          add_block(blocks, *b_, b, {columns.begin, columns.begin + js.size()}, next_ks);
+        if (!by_strips && !direct_a_ && js.end == columns.end)
+          add_block(blocks, *a_, a,
+                    last_rows ? Range{rows.begin, rows.begin + is.size()} : after(is, rows),
+                    last_rows ? next_ks : ks);
+        const std::int64_t strips = (is.size() + l.tile_rows - 1) / l.tile_rows;
+        const bool even = direct_a_ || by_strips;
+        for (std::int64_t strip = 0; strip < strips; ++strip) {
+          const std::int64_t i =
+              is.begin + (even ? is.size() * strip / strips : strip * l.tile_rows);
+          const std::int64_t end = even ? is.begin + is.size() * (strip + 1) / strips
+                                        : std::min(is.end, i + l.tile_rows);
+          if (by_strips) a_->pack(a, {i, end}, l.tile_rows, false, ks, rest, block);
+          Ahead next_strip;
+          const bool adjacent = even && once && a_->strides() && a_->strides()->outer == ks.size();
+          if (adjacent) add_block(next_strip, *a_, a, after({i, end}, rows), ks);
+          Ahead& ahead = adjacent ? next_strip : blocks;
+          for (std::int64_t r = i; r < end; ++r)
+            pointers[static_cast<std::size_t>(r - i)] = c + grid.offset(r) + j0;
+          Tile tile{.a = by_strips ? block : block + (i - is.begin) * ks.size(),
                     .b = panels,
                     .a_row = 0,
                     .bias = nullptr,
                     .c = pointers.data(),
                     .depth = ks.size(),
-                    .rows = static_cast<int>(height),
+                    .rows = static_cast<int>(end - i),
                     .columns = 0,
                     .accumulate = !first,
-                    .relu = last && relu_ && parts_.k == 1};
+                    .relu = last && relu_ && parts_.k == 1,
+                    .ahead = {}};
           if (direct_a_) {
             tile.a_row = a_->strides()->outer;
             tile.a = a + i * tile.a_row + ks.begin;
           }
-          for (std::int64_t j = j0; j < j1; j += l.tile_columns) {
+          for (std::int64_t j = j0; j < js.end; j += l.tile_columns) {
             tile.bias = last && bias ? bias + j : nullptr;
-            tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, j1 - j));
+            tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, js.end - j));
+            tile.ahead = ahead.next(tile.depth, tile.b);
             l.multiply(tile);
             tile.b += l.tile_columns * ks.size();
-            for (std::int64_t r = 0; r < height; ++r)
+            for (int r = 0; r < tile.rows; ++r)
               pointers[static_cast<std::size_t>(r)] += l.tile_columns;
           }
         }

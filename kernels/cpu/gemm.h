@@ -120,6 +120,8 @@ class Operand {
   // is narrower, or filled with zeros if `fill`.
   virtual void pack(const float* data, Range outer, int width, bool fill, Range depth,
                     float* scratch, float* to) const;
+  // Whether pack() reads one strip after the other, so that it may as well be called for each.
+  virtual bool packs_by_strips() const { return true; }
   // The strides, if the operand is a plain matrix.
   virtual const Strides* strides() const { return nullptr; }
 

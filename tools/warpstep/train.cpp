@@ -299,7 +299,6 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
   const auto evaluation_runner = check_numerics ? numerics_runner(*job.evaluation) : nullptr;
-<<<<<<< HEAD
   Trainer trainer(
       {*job.step,
        job.training.batches(),
@@ -315,27 +314,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
        .limit_batches = job.options.limit_batches,
        .evaluate_every_steps = job.options.eval_every,
        .save_every_steps = job.options.checkpoint_every,
-       .measure_every_steps = job.options.stats_every});
-=======
-  Trainer trainer({*job.step,
-                   job.training.batches(),
-                   job.evaluation.get(),
-                   &job.test.batches(),
-                   runner.get(),
-                   {&observers.totals, &run, &line, &observers.bad, &observers.profiling},
-                   save,
-                   evaluation_runner.get(),
-                   job.options.communicator.get()},
-                  {.epochs = job.options.epochs,
-                   .max_steps = job.options.steps,
-                   .limit_batches = job.options.limit_batches,
-                   .evaluate_every_steps = job.options.eval_every,
-                   .save_every_steps = job.options.checkpoint_every,
-                   .measure_every_steps = job.options.stats_every,
-                   .patience = job.options.patience,
-                   .min_delta = job.options.min_delta,
-                   .watch_loss = watches_loss(job.options, job.training.is_text())});
->>>>>>> refs/heads/train
+       .measure_every_steps = job.options.stats_every,
+       .patience = job.options.patience,
+       .min_delta = job.options.min_delta,
+       .watch_loss = watches_loss(job.options, job.training.is_text())});
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
@@ -470,17 +452,13 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   if (outcome == Outcome::stopped_early)
     summary["stopped_early"] = early_json(*progress.watch, job.options.min_delta);
   conclude(job, profiling, run, bad, totals, summary);
-<<<<<<< HEAD
   if (ranks)
     report_ranks(
         *ranks, job.options.out,
         {.step_seconds = totals.step_seconds(),
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
          .on_device = job.device.backend->steps_in_flight() > 0});
-  if (outcome == Outcome::finished) return done;
-=======
   if (outcome != Outcome::interrupted) return done;
->>>>>>> refs/heads/train
   say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
   return interrupted;
 }

@@ -179,17 +179,21 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-// Where the blocks' level changes: that many blocks are before the change; 0: it does not, as the
-// slower blocks of one side overlap with those of the other.
-std::size_t change_of(const std::vector<double>& blocks) {
+// Where the blocks' level changes, by least squares: that many blocks are before the change; 0: it
+// does not, as the slower blocks of one side overlap with those of the other. A block with a pause
+// counts as three times the median at most.
+std::size_t change_of(std::vector<double> blocks) {
   const std::size_t least = std::max<std::size_t>(2, blocks.size() / 10);
+  const double usual = median(blocks);
+  double all = 0;
+  for (double& block : blocks) all += block = std::min(block, long_step * usual);
   std::size_t best = 0;
-  double most = 0;
-  for (std::size_t at = least; at + least <= blocks.size(); ++at) {
-    const auto middle = blocks.begin() + static_cast<std::ptrdiff_t>(at);
-    const std::vector<double> early(blocks.begin(), middle), late(middle, blocks.end());
-    const auto n = static_cast<double>(early.size()), m = static_cast<double>(late.size());
-    const double apart = median(early) - median(late);
+  double most = 0, sum = 0;
+  for (std::size_t at = 1; at + least <= blocks.size(); ++at) {
+    sum += blocks[at - 1];
+    if (at < least) continue;
+    const auto n = static_cast<double>(at), m = static_cast<double>(blocks.size() - at);
+    const double apart = sum / n - (all - sum) / m;
     if (const double squares = apart * apart * n * m / (n + m); squares > most) {
       most = squares;
       best = at;

@@ -53,10 +53,10 @@ TEST(Verdict, NamesTheLargestParts) {
   outside.outside_steps = true;
   outside.flag = "--eval-every 4";
   outside.run_gain_ns = 36.4e9;
-  text.analysis.run = {.wall_ns = 72.8e9, .has_phases = true};
-  EXPECT_EQ(gain_text(example.session, text.analysis, outside), "36.4 s, 50.0 % of this run");
   text.analysis.findings = {outside};
   EXPECT_THAT(html_report(text.session, text.analysis), ::testing::HasSubstr("of the run: --"));
+  text.analysis.run = {.wall_ns = 72.8e9, .has_phases = true};
+  EXPECT_EQ(gain_text(example.session, text.analysis, outside), "36.4 s, 50.0 % of this run");
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

@@ -250,7 +250,9 @@ TEST(Findings, WhatOtherProgramsTakeIsNotTheLoaders) {
                                                     .encoding = "pixels",
                                                     .normalize = "cpu"});
   for (const double at : {0.0, 6e6, 12e6})
-    builder.sample("cpu %", at, 100).sample("process cpu %", at, 20);
+    builder.sample("cpu %", at, 100)
+        .sample("process cpu %", at, 20)
+        .sample("main run delay %", at, 60);
   EXPECT_THAT(keys(found(builder.build())), Not(Contains("loader-contention")));
 }
 

@@ -174,8 +174,10 @@ class BatchMaker {
 
   virtual std::string path() const = 0;                     // of the data, for messages
   virtual std::string name(std::uint64_t index) const = 0;  // of a sample: its file, or its place
-  virtual std::string sample_text() const = 0;              // "images of 32x32x3", for messages
-  virtual std::uint64_t samples() const = 0;                // in an epoch, before the tail policy
+  // Of a sample; "": it has none.
+  virtual std::string class_name(std::uint64_t) const { return ""; }
+  virtual std::string sample_text() const = 0;  // "images of 32x32x3", for messages
+  virtual std::uint64_t samples() const = 0;    // in an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::size_t slot_bytes() const = 0;           // a multiple of 64
   virtual std::int64_t claim() const = 0;               // rows that a worker makes at a time

@@ -51,6 +51,9 @@ class ImageBatches final : public BatchMaker {
 
   std::string path() const override { return dataset_->path(); }
   std::string name(std::uint64_t index) const override { return dataset_->name(index); }
+  std::string class_name(std::uint64_t index) const override {
+    return dataset_->classes().at(static_cast<std::size_t>(dataset_->label(index)));
+  }
   std::string sample_text() const override { return "images of " + shape_.text(); }
   std::uint64_t samples() const override { return dataset_->size(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }

@@ -348,7 +348,7 @@ std::vector<SlowSample> Loader::slowest() const {
   if (all.size() > SlowestSamples::most) all.resize(SlowestSamples::most);
   std::vector<SlowSample> named;
   for (const SlowestSamples::Sample& sample : all)
-    named.push_back({maker_->name(sample.index), sample.ns});
+    named.push_back({maker_->name(sample.index), maker_->class_name(sample.index), sample.ns});
   return named;
 }
 

@@ -39,7 +39,8 @@ struct WorkerStats {
 };
 
 struct SlowSample {
-  std::string name;  // its file, or its place in one
+  std::string name;        // its file, or its place in one
+  std::string class_name;  // "": it has none
   std::uint64_t ns = 0;
 };
 

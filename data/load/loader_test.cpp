@@ -312,6 +312,11 @@ TEST(Loader, RecordsWhenBatchesWereMade) {
   EXPECT_EQ(stats.timings.back().position, (Position{74, 3}));
   EXPECT_GE(stats.samples, 1200U);
   EXPECT_EQ(stats.bytes, stats.samples * 60);
+  ASSERT_EQ(stats.slowest.size(), 8U);
+  for (const SlowSample& slow : stats.slowest) {
+    EXPECT_FALSE(slow.name.empty());
+    EXPECT_FALSE(slow.class_name.empty());
+  }
   for (std::size_t i = 0; i < stats.timings.size(); ++i) {
     EXPECT_LE(stats.timings[i].first_claim_ns, stats.timings[i].ready_ns);
     EXPECT_LE(stats.timings[i].ready_ns, stats.timings[i].taken_ns);

@@ -78,9 +78,10 @@ Scoped test_row(const Row& row, const Sides& sides, double step_ns, const Compar
   return tested;
 }
 
-// The step is one question; its parts and calls are a family of many. A row that is less than the
-// smallest change that matters is not in it: that depends on its level, not on its change (Bourgon,
-// Gentleman and Huber, "Independent filtering increases detection power", PNAS 107 (2010)).
+// The step is one question; its parts, modules and calls are a family of many. A row that is less
+// than the smallest change that matters is not in it: that depends on its level, not on its change
+// (Bourgon, Gentleman and Huber, "Independent filtering increases detection power", PNAS 107
+// (2010)).
 std::vector<Scoped> test_all(const Sides& sides, const CompareOptions& options) {
   const std::vector<Row> rows = rows_of(sides.runs);
   const double step_ns = row_level(rows.front());
@@ -106,7 +107,7 @@ std::vector<Scoped> test_all(const Sides& sides, const CompareOptions& options) 
   return all;
 }
 
-// The step first, then parts, then calls, each with the largest change first.
+// The step first, then parts, modules and calls, each with the largest change first.
 void put_in_order(std::vector<Scoped>& all) {
   std::stable_sort(all.begin(), all.end(), [](const Scoped& a, const Scoped& b) {
     if (a.scope != b.scope) return a.scope < b.scope;
@@ -256,7 +257,7 @@ Comparison compare(const std::vector<ComparedRun>& before, const std::vector<Com
         "not all runs have a window of 8 steps or more: compared by per-step totals, without "
         "calls");
   for (std::size_t r = 0; r < runs.size(); ++r)
-    sides.runs.push_back(series_of(*runs[r], chosen[r]));
+    sides.runs.push_back(series_of(*runs[r], chosen[r], options.depth));
   find_disturbances(runs, sides, warnings);
   Comparison found = compared(sides, options, std::move(warnings));
   found.footing = std::move(footing);
@@ -275,7 +276,7 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
               .before = 1,
               .resolution = session.computes_on_host() ? host_resolution_ns : device_resolution_ns};
   for (const std::size_t first : {0U, 1U}) {
-    sides.runs.push_back(series_of(session, chosen));
+    sides.runs.push_back(series_of(session, chosen, options.depth));
     for (Series& series : sides.runs.back()) {
       std::vector<double> ns;
       for (std::size_t i = first; i < series.ns.size(); i += 2) ns.push_back(series.ns[i]);

@@ -24,6 +24,7 @@ struct CompareOptions {
   // would trust it more where it is wrong: where the true sd is twice as large, 12 % of equal
   // triples differ, and 22 % with 20.
   int prior_runs = 5;
+  std::size_t depth = 2;  // of the modules, in names: "layer1.0"; 0: none
 };
 
 // What a run has learned at its end; shares of 1.
@@ -60,7 +61,7 @@ struct ScoreChange {
 struct Comparison {
   Footing footing;                    // what differs in the stamps
   std::vector<std::string> warnings;  // of the measurement: too few steps, other programs
-  std::vector<Change> changes;        // "step" first, then parts, then calls: largest first
+  std::vector<Change> changes;        // "step", parts, modules, calls: of each the largest first
   std::vector<ScoreChange> scores;
   // The step's change as a sum: significant parts, then the rest.
   std::vector<std::pair<std::string, double>> waterfall;

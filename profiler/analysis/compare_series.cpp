@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/modules.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -72,8 +74,11 @@ void add_part_series(const Session& session, const std::vector<std::size_t>& ste
 // Collects the time of calls by step.
 class CallSeries {
  public:
-  CallSeries(const Session& session, const std::vector<std::size_t>& steps)
-      : session_(session), count_(steps.size()), at_(session.steps.size(), count_) {
+  CallSeries(const Session& session, const std::vector<std::size_t>& steps, std::size_t depth)
+      : session_(session),
+        count_(steps.size()),
+        at_(session.steps.size(), count_),
+        module_of_(call_modules(session, depth)) {
     for (std::size_t i = 0; i < count_; ++i) at_[steps[i]] = i;
   }
 
@@ -83,16 +88,31 @@ class CallSeries {
     std::vector<double>& series = ns_[key(call, name)];
     series.resize(count_);
     series[at_[step]] += static_cast<double>(ns);
+    if (call >= module_of_.size() || module_of_[call].empty()) return;
+    Module& module = modules_[module_of_[call]];
+    module.calls.insert(call);
+    module.ns.resize(count_);
+    module.ns[at_[step]] += static_cast<double>(ns);
   }
 
-  // In the order of the program; those that are not in it by name.
+  // In the order of the program; those that are not in it by name. A module of one call is that
+  // call.
   void take(std::vector<Series>& run) {
+    std::map<std::uint64_t, Series> modules;  // by the first call
+    for (auto& [path, module] : modules_)
+      if (module.calls.size() > 1)
+        modules[*module.calls.begin()] = {path, "module", Scope::module, std::move(module.ns)};
+    for (auto& [first, series] : modules) run.push_back(std::move(series));
     for (auto& [key, ns] : ns_)
       run.push_back({std::get<1>(key), std::get<2>(key), Scope::call, std::move(ns)});
   }
 
  private:
   using Key = std::tuple<std::size_t, std::string, std::string>;  // first call, title, phase
+  struct Module {
+    std::set<std::uint64_t> calls;
+    std::vector<double> ns;  // by step
+  };
 
   const Key& key(std::uint64_t call, const std::string& name) {
     const auto [at, is_new] = keys_.try_emplace({call, name});
@@ -113,6 +133,8 @@ class CallSeries {
   std::map<std::pair<std::uint64_t, std::string>, Key> keys_;
   std::map<std::pair<std::string, std::string>, std::size_t> first_;
   std::map<Key, std::vector<double>> ns_;
+  std::vector<std::string> module_of_;  // by call
+  std::map<std::string, Module> modules_;
 };
 
 void add_call_spans(const Session& session, CallSeries& calls) {
@@ -164,11 +186,11 @@ std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, s
   return chosen;
 }
 
-std::vector<Series> series_of(const Session& session, const ChosenSteps& steps) {
+std::vector<Series> series_of(const Session& session, const ChosenSteps& steps, std::size_t depth) {
   std::vector<Series> run;
   add_part_series(session, steps.totals, run);
   if (steps.calls.empty()) return run;
-  CallSeries calls(session, steps.calls);
+  CallSeries calls(session, steps.calls, depth);
   // On a device a call's span is the time to enqueue it.
   if (session.computes_on_host()) {
     add_call_spans(session, calls);
@@ -179,18 +201,27 @@ std::vector<Series> series_of(const Session& session, const ChosenSteps& steps) 
   return run;
 }
 
+namespace {
+
+// Only steps of windows have them.
+bool is_of_calls(Scope scope) {
+  return scope == Scope::module || scope == Scope::call;
+}
+
+}  // namespace
+
 std::vector<Row> rows_of(const std::vector<std::vector<Series>>& runs) {
   std::size_t totals = ~std::size_t{0}, calls = ~std::size_t{0};  // the fewest steps
   for (const std::vector<Series>& run : runs)
     for (const Series& series : run) {
-      std::size_t& fewest = series.scope == Scope::call ? calls : totals;
+      std::size_t& fewest = is_of_calls(series.scope) ? calls : totals;
       fewest = std::min(fewest, series.ns.size());
     }
   std::vector<Row> rows;
   std::map<std::tuple<Scope, std::string, std::string>, std::size_t> known;
   for (std::size_t r = 0; r < runs.size(); ++r)
     for (const Series& series : runs[r]) {
-      const std::size_t parts = parts_of(series.scope == Scope::call ? calls : totals);
+      const std::size_t parts = parts_of(is_of_calls(series.scope) ? calls : totals);
       const auto [at, is_new] =
           known.try_emplace({series.scope, series.what, series.phase}, rows.size());
       if (is_new)

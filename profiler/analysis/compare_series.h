@@ -9,7 +9,7 @@
 
 namespace warpstep::profiler {
 
-enum class Scope : std::uint8_t { step, part, call };
+enum class Scope : std::uint8_t { step, part, module, call };
 
 struct Series {
   std::string what, phase;
@@ -27,8 +27,9 @@ struct ChosenSteps {
 // least `least` such steps.
 std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, std::size_t least);
 
-// "step", parts, calls in the order of the program.
-std::vector<Series> series_of(const Session& session, const ChosenSteps& steps);
+// "step", parts, modules of at most `depth` names (those of several calls), calls in the order of
+// the program.
+std::vector<Series> series_of(const Session& session, const ChosenSteps& steps, std::size_t depth);
 
 // A row of the comparison: the medians of the parts of each run (compare_statistics.h); 0 where a
 // run lacks it.

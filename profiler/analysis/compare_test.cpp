@@ -285,6 +285,39 @@ TEST(Compare, WithoutWindowsComparesTheParts) {
   EXPECT_THAT(result.warnings, Contains(HasSubstr("without calls")));
 }
 
+// Calls 0 to 4 are in block.0, the others in block.1.
+Session with_blocks(double speed, std::uint32_t seed) {
+  Session session = planned({}, seed);
+  Json& calls = session.program["calls"];
+  for (std::size_t c = 0; c < calls.size(); ++c)
+    calls[c]["layer"] = "block." + std::to_string(c / 5) + ".conv" + std::to_string(c);
+  for (Span& span : session.spans)  // longer into the call after it, which its own span hides
+    if (session.kind(span) == Kind::call && span.arg < 5)
+      span.end_ns += static_cast<std::uint64_t>((speed - 1) *
+                                                static_cast<double>(span.end_ns - span.begin_ns));
+  return session;
+}
+
+TEST(Compare, SumsTheCallsOfAModule) {
+  const Session before = with_blocks(1, 1), after = with_blocks(1.1, 2);
+  const auto modules = [&](std::size_t depth) {
+    std::vector<Change> found;
+    for (const Change& change : compare(before, after, {.depth = depth}).changes)
+      if (change.phase == "module") found.push_back(change);
+    return found;
+  };
+  const std::vector<Change> blocks = modules(2);
+  ASSERT_EQ(blocks.size(), 2U);
+  EXPECT_EQ(blocks[0].what, "block.0") << "the largest change first";
+  EXPECT_NEAR(blocks[0].before_ns, 2.5e6, 2.5e4);
+  EXPECT_NEAR(blocks[0].delta(), 2.5e5, 2.5e4);
+  EXPECT_TRUE(blocks[0].is_significant);
+  EXPECT_FALSE(blocks[1].is_significant);
+  EXPECT_EQ(modules(1).size(), 1U);
+  EXPECT_TRUE(modules(3).empty()) << "a module of one call is that call";
+  EXPECT_TRUE(modules(0).empty());
+}
+
 TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {
   EXPECT_TRUE(significant(compare_halves(planned({.steps = 80, .windows = 4}, 3))).empty());
   // Every second step slower is found.

@@ -60,6 +60,20 @@ double Facts::outside_ns(std::string_view name) const {
 
 namespace {
 
+// Findings whose gain is of waits for data.
+constexpr std::array of_waits{"data-wait",    "slow-disk",   "low-bandwidth",
+                              "slow-samples", "slow-worker", "slow-transform"};
+
+// Steps of the run that have what was found in its windows: as many as would make its waiting, as
+// the first epoch may wait where later ones find the data in memory.
+double alike_steps(const Facts& facts, const Finding& finding) {
+  const double all = facts.run_steps(), wait = facts.analysis.stall.wait_ns;
+  if (wait <= 0 || std::ranges::find(of_waits, finding.key) == of_waits.end()) return all;
+  double waited = 0;
+  for (const Step& step : facts.session.steps) waited += static_cast<double>(step.data_ns);
+  return waited > 0 ? std::min(all, waited / wait) : all;
+}
+
 // What is within steps saves at most all of each; what is outside of them at most the run.
 void settle_gains(const Facts& facts, Finding& finding) {
   if (finding.outside_steps) {
@@ -69,7 +83,7 @@ void settle_gains(const Facts& facts, Finding& finding) {
   }
   for (double* gain : {&finding.gain_ns, &finding.gain_least_ns, &finding.gain_most_ns})
     *gain = std::clamp(*gain, 0.0, facts.step_ns);
-  finding.run_gain_ns = finding.gain_ns * facts.run_steps();
+  finding.run_gain_ns = finding.gain_ns * alike_steps(facts, finding);
 }
 
 }  // namespace
@@ -86,7 +100,8 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_long_evaluation, find_oversubscribed,  find_full_memory,
                              find_throttling,      find_low_utilization, find_slow_layer,
                              find_many_calls,      find_other_programs,  find_cpu_quota,
-                             find_narrow_affinity, find_short_memory};
+                             find_narrow_affinity, find_short_memory,    find_idle_cores,
+                             find_uneven_run,      find_pauses,          find_statistics};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

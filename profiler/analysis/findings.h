@@ -76,12 +76,16 @@ void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
 // The evidence, and behind it how long threads waited for a core, where the system says so.
 std::string with_delays(std::string evidence, const Contention& lost);
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
+void find_idle_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
 void find_throttling(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
-// findings_run.cpp: the run outside of its steps.
+void find_statistics(const Facts& facts, std::vector<Finding>& findings);
+// findings_run.cpp: the run outside of its steps, and steps that differ from the others.
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
+void find_uneven_run(const Facts& facts, std::vector<Finding>& findings);
+void find_pauses(const Facts& facts, std::vector<Finding>& findings);
 // findings_contention.cpp: the cores and the memory that the process was not given.
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
 void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);

@@ -125,6 +125,34 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+// Kernels that use fewer threads than there are idle cores. How much more threads gain depends on
+// the kernels: from a third of the ideal on.
+void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_idle = 0.5, least_ideal = 1.0 / 3;
+  const int all = usable_cores(facts.session);
+  const auto threads = static_cast<int>(
+      std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
+                                             fields::whole(facts.options, "threads")),
+                               0, 4096));
+  const MetricLevel own = metric_level(facts.view, "process cpu %");
+  if (!facts.on_host || facts.waits_for_data || threads < 1 || threads >= all) return;
+  if (own.count == 0) return;
+  const double others = facts.analysis.contention.others_share.value_or(0) * all,
+               idle = all - others - own.mean / 100;
+  const int more = std::min(all, threads + static_cast<int>(std::floor(idle + 0.25)));
+  if (idle < least_idle || more <= threads) return;
+  Finding finding{.key = "idle-cores",
+                  .text = "Cores are idle that kernels could use.",
+                  .evidence = fmt::format("{} of kernels; of {} {:.2f} are idle",
+                                          counted(threads, "thread"), counted(all, "core"), idle),
+                  .flag = fmt::format("--threads {}", more)};
+  finding.advice = fmt::format("use {}", finding.flag);
+  finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / more);
+  finding.gain_least_ns = least_ideal * finding.gain_most_ns;
+  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  findings.push_back(finding);
+}
+
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings) {
   const Memory memory = facts.on_host ? host_memory(facts) : device_memory(facts);
   if (memory.total <= 0 || memory.used <= full_memory * memory.total) return;
@@ -175,6 +203,25 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
     finding.flag = fmt::format("--log-every {}", 10 * every);
     finding.advice = fmt::format("log less often: {}", finding.flag);
   }
+  findings.push_back(finding);
+}
+
+// --stats-every: calls that measure each block of the model, and a line of figures for them.
+void find_statistics(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least = 0.03;  // of a step
+  const Work& work = facts.analysis.work;
+  const std::int64_t every = fields::whole(facts.options, "stats_every");
+  double ns = 0;
+  for (const CallRow& call : work.calls)
+    if (call.op == "activation_statistics" || call.op == "update_statistics")
+      ns += static_cast<double>(call.total_ns) / std::max(1.0, static_cast<double>(work.steps));
+  if (every < 1 || ns <= least * facts.step_ns) return;
+  Finding finding{.key = "statistics",
+                  .text = "Measuring the model's blocks is a significant part of the step.",
+                  .evidence = "calls that measure: " + facts.of_step(ns),
+                  .flag = fmt::format("--stats-every {}", 10 * every),
+                  .gain_ns = facts.unless_waiting(0.9 * ns)};
+  finding.advice = fmt::format("measure less often: {}", finding.flag);
   findings.push_back(finding);
 }
 

@@ -69,6 +69,26 @@ TEST(HostFindings, ThreadsThatWaitForEachOthersCores) {
   EXPECT_FALSE(c.finding("oversubscribed"));
 }
 
+TEST(HostFindings, IdleCores) {
+  Case c = oversubscribed(1, 1, 0, 60);
+  c.builder.raw().loader["cores"] = 2;
+  c.builder.sample("process cpu %", 5000, 110);
+  const auto finding = c.finding("idle-cores");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--threads 2");
+  EXPECT_THAT(finding->evidence, HasSubstr("1 thread of kernels; of 2 cores 0.90 are idle"));
+  EXPECT_NEAR(finding->gain_most_ns, 0.5e6, 1);
+  EXPECT_NEAR(finding->gain_least_ns, 0.5e6 / 3, 1);
+  c.analysis.contention.others_share = 0.25;  // of both
+  EXPECT_FALSE(c.finding("idle-cores"));
+  c.analysis.contention.others_share = 0;
+  c.analysis.stall.is_stalled = true;  // more threads would wait, too
+  EXPECT_FALSE(c.finding("idle-cores"));
+  c.analysis.stall.is_stalled = false;
+  c.builder.raw().loader["kernel_threads"] = 2;
+  EXPECT_FALSE(c.finding("idle-cores"));
+}
+
 TEST(HostFindings, FullMemoryOfADevice) {
   Case c;
   const double all = 150'754'820'096;
@@ -123,6 +143,22 @@ TEST(HostFindings, SlowObservers) {
   EXPECT_NEAR(c.finding("slow-observers")->gain_ns, 45'900, 1);
   c.options()["log_every"] = 1000;
   EXPECT_EQ(c.finding("slow-observers")->flag, "");
+}
+
+TEST(HostFindings, StatisticsAtEachStep) {
+  Case c;
+  c.analysis.work.steps = 10;
+  c.analysis.work.calls = {{.op = "activation_statistics", .total_ns = 200'000},
+                           {.op = "update_statistics", .total_ns = 200'000},
+                           {.op = "linear", .total_ns = 9'000'000}};
+  EXPECT_FALSE(c.finding("statistics")) << "not asked for";
+  c.options()["stats_every"] = 1;
+  const auto finding = c.finding("statistics");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--stats-every 10");
+  EXPECT_NEAR(finding->gain_ns, 36'000, 1);
+  c.analysis.work.calls[0].total_ns = 100'000;
+  EXPECT_FALSE(c.finding("statistics"));
 }
 
 TEST(HostFindings, SlowCheckpoints) {

@@ -296,7 +296,11 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
   const Stall& stall = facts.analysis.stall;
   if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == Bound::io) return;
   const LoaderModel model(view, facts.view);
-  const double lost = model.measured_step_ns() - model.free_step_ns();
+  // Without their work other programs take what they took before.
+  constexpr double hardly_any = 0.01;
+  const Predicted without =
+      model.predict({.cpu = hardly_any, .latency = hardly_any, .bytes = hardly_any});
+  const double lost = model.as_it_was().step_ns - without.step_ns;
   if (lost < least_contention * model.measured_step_ns()) return;
   const std::vector<RemedyChoice> choices = remedies(facts, model, false);
   if (choices.empty()) return;
@@ -312,7 +316,7 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
 
 namespace {
 
-constexpr double most_few = 0.05;  // of the samples: what few are
+constexpr double most_few = 0.1;  // of the samples: what few are; those of one class of ten may be
 
 // "24.1 MB/s with 1.9 reads at once".
 std::string source_text(const Facts& facts) {
@@ -370,10 +374,21 @@ namespace {
 constexpr double least_slowness = 2;    // of a worker, in the fastest
 constexpr double least_few_time = 0.2;  // of the workers' time
 
+// The class that all of the slowest samples are of; "" of few samples, or of several classes.
+std::string class_of_all(const Json& slowest) {
+  constexpr std::size_t enough = 5;
+  if (!slowest.is_array() || slowest.size() < enough) return "";
+  const std::string first = fields::text(slowest[0], "class");
+  const auto is_first = [&](const Json& one) { return fields::text(one, "class") == first; };
+  return std::ranges::all_of(slowest, is_first) ? first : "";
+}
+
 // "a.png 31.2 ms, b.png 30.1 ms"; "" where the loader did not report them.
 std::string slowest_text(const Session& session) {
   std::string text;
   const Json& slowest = fields::child(session.loader, "slowest_samples");
+  if (const std::string name = class_of_all(slowest); !name.empty())
+    text = fmt::format("; the {} slowest are all of class {}", slowest.size(), name);
   for (std::size_t i = 0; slowest.is_array() && i < std::min<std::size_t>(3, slowest.size()); ++i)
     text +=
         fmt::format("{}{} {}", i == 0 ? "; the slowest: " : ", ", fields::text(slowest[i], "name"),

@@ -1,10 +1,15 @@
-// Findings about the run outside of its steps: checkpoints and evaluations. Their gains are of the
-// run's wall time.
+// Findings about the whole run: checkpoints and evaluations between its steps, and steps that take
+// longer at one time than at another. Their gains are of the run's wall time.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <set>
+#include <span>
+#include <utility>
 
+#include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/scope.h"
 
@@ -128,6 +133,195 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice = "use a smaller test split: half of it saves half of this";
   }
   findings.push_back(finding);
+}
+
+namespace {
+
+constexpr std::size_t warm_up = 5;        // steps
+constexpr std::size_t least_uneven = 60;  // steps: fewer do not show that they changed
+constexpr std::size_t most_blocks = 40;
+constexpr double least_change = 0.15;  // of the faster steps
+constexpr double least_of_run = 0.02;
+constexpr double long_step = 3;  // times the median
+constexpr double seldom = 0.1;   // of the steps
+
+using StepPart = std::uint64_t Step::*;
+
+struct NamedPart {
+  const char* name;
+  StepPart ns;
+};
+constexpr std::array step_parts{
+    NamedPart{"waits for data", &Step::data_ns}, NamedPart{"copies", &Step::copies_ns},
+    NamedPart{"kernels", &Step::kernels_ns}, NamedPart{"the trainer's own work", &Step::cpu_ns},
+    NamedPart{"the rest", &Step::other_ns}};
+
+double length_of(const Step& step) {
+  return static_cast<double>(step.end_ns - step.begin_ns);
+}
+
+// Means of equal blocks of steps, in order.
+template <class Value>
+std::vector<double> block_means(std::span<const Step> steps, Value value) {
+  const std::size_t blocks = std::min(most_blocks, steps.size() / warm_up);
+  std::vector<double> means;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t from = b * steps.size() / blocks, to = (b + 1) * steps.size() / blocks;
+    double sum = 0;
+    for (std::size_t i = from; i < to; ++i) sum += value(steps[i]);
+    means.push_back(sum / static_cast<double>(to - from));
+  }
+  return means;
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+// Where the blocks' level changes, by least squares: that many blocks are before the change; 0: it
+// does not, as the slower blocks of one side overlap with those of the other. A block with a pause
+// counts as three times the median at most.
+std::size_t change_of(std::vector<double> blocks) {
+  const std::size_t least = std::max<std::size_t>(2, blocks.size() / 10);
+  const double usual = median(blocks);
+  double all = 0;
+  for (double& block : blocks) all += block = std::min(block, long_step * usual);
+  std::size_t best = 0;
+  double most = 0, sum = 0;
+  for (std::size_t at = 1; at + least <= blocks.size(); ++at) {
+    sum += blocks[at - 1];
+    if (at < least) continue;
+    const auto n = static_cast<double>(at), m = static_cast<double>(blocks.size() - at);
+    const double apart = sum / n - (all - sum) / m;
+    if (const double squares = apart * apart * n * m / (n + m); squares > most) {
+      most = squares;
+      best = at;
+    }
+  }
+  if (best == 0) return 0;
+  const auto middle = blocks.begin() + static_cast<std::ptrdiff_t>(best);
+  std::vector<double> fast(blocks.begin(), middle), slow(middle, blocks.end());
+  if (median(fast) > median(slow)) std::swap(fast, slow);
+  return quantile(slow, 0.25) > (1 + least_change) * quantile(fast, 0.75) ? best : 0;
+}
+
+double mean_of(std::span<const Step> steps, StepPart part) {
+  double sum = 0;
+  for (const Step& step : steps) sum += static_cast<double>(step.*part);
+  return sum / static_cast<double>(steps.size());
+}
+
+double sampled_mean(const Session& session, std::string_view name, std::span<const Step> steps) {
+  double sum = 0, count = 0;
+  for (const Sample& sample : session.samples)
+    if (sample.at_ns >= steps.front().begin_ns && sample.at_ns <= steps.back().end_ns &&
+        session.name(sample.name) == name)
+      sum += sample.value, ++count;
+  return count > 0 ? sum / count : 0;
+}
+
+// Of the CPU, of 1.
+double others_during(const Facts& facts, std::span<const Step> steps) {
+  const double cores = std::max(1, facts.analysis.contention.machine_cores);
+  return std::max(0.0, sampled_mean(facts.session, "cpu %", steps) / 100 -
+                           sampled_mean(facts.session, "process cpu %", steps) / 100 / cores);
+}
+
+std::string steps_text(std::span<const Step> steps, double ns) {
+  return fmt::format("steps {}-{} took {}", steps.front().step, steps.back().step,
+                     quantity(ns, Unit::ns));
+}
+
+}  // namespace
+
+void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
+  const std::vector<Step>& all = facts.session.steps;
+  if (all.size() < least_uneven + warm_up) return;
+  const std::span<const Step> steps = std::span(all).subspan(warm_up);
+  const std::vector<double> blocks = block_means(steps, length_of);
+  const std::size_t at = change_of(blocks) * steps.size() / blocks.size();
+  if (at == 0) return;
+  const std::span<const Step> early = steps.first(at), late = steps.subspan(at);
+  const auto mean = [](std::span<const Step> of) {
+    double sum = 0;
+    for (const Step& step : of) sum += length_of(step);
+    return sum / static_cast<double>(of.size());
+  };
+  const double first_ns = mean(early), then_ns = mean(late);
+  const bool is_start = first_ns > then_ns;
+  const std::span<const Step> slow = is_start ? early : late, fast = is_start ? late : early;
+  const double lost = std::abs(first_ns - then_ns) * static_cast<double>(slow.size());
+  if (lost < least_of_run * facts.run_ns()) return;
+  const auto grew = [&](const NamedPart& part) {
+    return mean_of(slow, part.ns) - mean_of(fast, part.ns);
+  };
+  const NamedPart most = *std::ranges::max_element(step_parts, {}, grew);
+  Finding finding{
+      .key = is_start ? "slow-start" : "slower-later",
+      .evidence = fmt::format("{}, {}; of that {} {}", steps_text(early, first_ns),
+                              steps_text(late, then_ns), most.name, quantity(grew(most), Unit::ns)),
+      .run_gain_ns = lost,
+      .outside_steps = true};
+  const double others = others_during(facts, slow) - others_during(facts, fast);
+  if (others >= 0.1)
+    finding.evidence +=
+        fmt::format("; other programs took {} more of the CPU then", quantity(others, Unit::share));
+  const bool waits = most.ns == &Step::data_ns;
+  if (is_start) {
+    finding.text =
+        fmt::format("The first {} steps were slower than the later ones.", warm_up + slow.size());
+    finding.advice =
+        waits ? "the first epoch reads and decodes what memory holds later: pack the set, or copy "
+                "it to a faster disk; a longer run pays this once"
+              : "a longer run pays this once; compare runs by their later steps";
+  } else {
+    finding.text = "Steps became slower during the run.";
+    finding.advice =
+        waits ? "look at what else reads from the data's disk or link since then"
+        : others >= 0.1
+            ? "stop the programs that began then; steps do the same work as before"
+            : "steps do the same work as before: look at the machine's clocks, temperature and "
+              "power limit, and at its other users";
+  }
+  findings.push_back(finding);
+}
+
+// Steps that take several times the median, though the program neither waited for data nor for a
+// core: all of it stood still.
+void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
+  const std::vector<Step>& all = facts.session.steps;
+  if (all.size() < least_uneven + warm_up) return;
+  const std::span<const Step> steps = std::span(all).subspan(warm_up);
+  std::vector<double> lengths, waits;
+  for (const Step& step : steps) {
+    lengths.push_back(length_of(step));
+    waits.push_back(static_cast<double>(step.data_ns));
+  }
+  const double usual = median(lengths), usual_wait = median(waits);
+  double lost = 0, longest = 0;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double more = lengths[i] - usual;
+    if (lengths[i] < long_step * usual || waits[i] - usual_wait > more / 2) continue;
+    lost += more;
+    longest = std::max(longest, lengths[i]);
+    ++count;
+  }
+  const double waited_for_core =
+      facts.share(Category::core_wait) * usual * static_cast<double>(steps.size());
+  if (count < 3 || static_cast<double>(count) > seldom * static_cast<double>(steps.size())) return;
+  if (lost < least_of_run * facts.run_ns() || waited_for_core > lost / 2) return;
+  findings.push_back(
+      {.key = "pauses",
+       .text = "The whole program stood still now and then.",
+       .evidence = fmt::format("{} of {} steps took {:.0f} times the median or longer, at most {}; "
+                               "they had neither to wait for data nor for a core",
+                               count, steps.size(), long_step, quantity(longest, Unit::ns)),
+       .advice = "look for what stops it: a debugger or job manager (SIGSTOP), a snapshot or "
+                 "migration of the virtual machine, a frozen control group",
+       .run_gain_ns = lost,
+       .outside_steps = true});
 }
 
 }  // namespace warpstep::profiler

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "profiler/analysis/testing_findings.h"
@@ -237,6 +238,24 @@ TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {
   EXPECT_THAT(keys(with(1'000, 200'000)), Not(Contains("loader-contention")));
 }
 
+TEST(Findings, WhatOtherProgramsTakeIsNotTheLoaders) {
+  SessionBuilder builder = testing::loader_session({.workers = 2,
+                                                    .cores = 2,
+                                                    .kernel_threads = 2,
+                                                    .batch = 8,
+                                                    .steps = 60,
+                                                    .gpu = false,
+                                                    .step_us = 200'000,
+                                                    .stages = {{"decode", 100}, {"pixels", 1'000}},
+                                                    .encoding = "pixels",
+                                                    .normalize = "cpu"});
+  for (const double at : {0.0, 6e6, 12e6})
+    builder.sample("cpu %", at, 100)
+        .sample("process cpu %", at, 20)
+        .sample("main run delay %", at, 60);
+  EXPECT_THAT(keys(found(builder.build())), Not(Contains("loader-contention")));
+}
+
 TEST(Findings, ComeWithTheLargestGainFirst) {
   testing::Case c;
   c.part(Category::copy) = 60'000;
@@ -322,6 +341,17 @@ TEST(Findings, FewSlowSamplesAreNamed) {
   const auto slow = std::ranges::find(findings, "slow-samples", &Finding::key);
   ASSERT_NE(slow, findings.end());
   EXPECT_THAT(slow->evidence, HasSubstr("huge.png 3.00 ms"));
+  Json& slowest = builder.raw().loader["slowest_samples"];
+  for (int i = 0; i < 5; ++i)
+    slowest[static_cast<std::size_t>(i)] = {
+        {"name", fmt::format("{}.png", i)}, {"class", "cat"}, {"ns", 3'000'000}};
+  const auto evidence = [&] {
+    const std::vector<Finding> all = found(builder.build());
+    return std::ranges::find(all, "slow-samples", &Finding::key)->evidence;
+  };
+  EXPECT_THAT(evidence(), HasSubstr("the 5 slowest are all of class cat"));
+  slowest[4]["class"] = "dog";
+  EXPECT_THAT(evidence(), Not(HasSubstr("are all of")));
   tail.scale = [](int) { return 1.0; };
   EXPECT_THAT(keys(found(testing::loader_session(tail).build())), Not(Contains("slow-samples")));
 }

@@ -311,9 +311,11 @@ void take_slowness(const Collected& all, LoaderView& view) {
     if (medians[worker] > 0) view.by_worker[worker].slowness = medians[worker] / fastest;
 }
 
-// Of the time of samples beyond their median's.
-Concentration tail_of(const std::vector<std::uint64_t>& service_ns) {
-  std::vector<double> beyond(service_ns.begin(), service_ns.end());
+// Of the time of samples beyond their median's, without what they waited for a core: others took
+// it.
+Concentration tail_of(const std::vector<SampleTime>& samples) {
+  std::vector<double> beyond;
+  for (const SampleTime& sample : samples) beyond.push_back(sample.cpu_ns + sample.blocked_ns);
   const double usual = median(beyond);
   double sum = 0, all = 0;
   for (double& ns : beyond) {
@@ -357,7 +359,7 @@ void take_spans(const View& source, LoaderView& view) {
   take_slowness(all, view);
   take_parts(source, all, view);
   take_samples(all, view);
-  view.service = tail_of(view.service_ns);
+  view.service = tail_of(view.samples);
 }
 
 // The sums that a loader keeps at every level: a mean over the run.

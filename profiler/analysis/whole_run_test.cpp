@@ -136,5 +136,90 @@ TEST(WholeRun, RarerEvaluationsAlsoSaveTheirCheckpoints) {
   EXPECT_DOUBLE_EQ(c.finding("long-evaluation")->run_gain_ns, 25e6 * 3 / 5 + 2 * 5e6);
 }
 
+// 205 steps of `us(step)`, of which `wait` is waiting for data.
+template <class Us>
+Case with_steps(Us us, double wait = 0) {
+  Case c(false);
+  c.builder.raw().steps.clear();
+  c.builder.raw().windows.clear();
+  double now = 0;
+  for (std::uint64_t step = 1; step <= 205; ++step) {
+    const double length = us(step), waited = wait * std::max(0.0, length - 1000);
+    c.builder.step(step, now, now + length, length - waited, waited);
+    now += length;
+  }
+  c.analysis.run = {.wall_ns = 1000 * now, .steps = 205};
+  return c;
+}
+
+TEST(UnevenRun, NamesAFirstEpochThatWaits) {
+  const auto first = [](std::uint64_t step) { return step <= 55 ? 1500.0 : 1000.0; };
+  const auto finding = with_steps(first, 1).finding("slow-start");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->text, HasSubstr("The first 55 steps"));
+  EXPECT_THAT(
+      finding->evidence,
+      HasSubstr("steps 6-55 took 1.50 ms, steps 56-205 took 1.00 ms; of that waits for data"));
+  EXPECT_THAT(finding->advice, HasSubstr("pack the set"));
+  EXPECT_NEAR(finding->run_gain_ns, 50 * 0.5e6, 1e5);
+  EXPECT_THAT(with_steps(first).finding("slow-start")->advice, HasSubstr("later steps"));
+}
+
+TEST(UnevenRun, NamesWhenStepsBecameSlower) {
+  const auto later = [](std::uint64_t step) { return step <= 105 ? 1000.0 : 1400.0; };
+  Case c = with_steps(later);
+  const auto finding = c.finding("slower-later");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("kernels 400 us"));
+  EXPECT_THAT(finding->advice, HasSubstr("clocks"));
+  EXPECT_NEAR(finding->run_gain_ns, 100 * 0.4e6, 1e5);
+  c.analysis.contention.machine_cores = 2;
+  c.builder.sample("cpu %", 50'000, 50).sample("process cpu %", 50'000, 95);
+  c.builder.sample("cpu %", 200'000, 95).sample("process cpu %", 200'000, 95);
+  EXPECT_THAT(c.finding("slower-later")->evidence, HasSubstr("took 45.0 % more of the CPU then"));
+  EXPECT_THAT(c.finding("slower-later")->advice, HasSubstr("stop the programs"));
+}
+
+TEST(UnevenRun, SeesNoChangeInNoiseOrInDrops) {
+  for (const auto& us : std::vector<double (*)(std::uint64_t)>{
+           [](std::uint64_t step) { return step <= 105 ? 1000.0 : 1100.0; },    // too little
+           [](std::uint64_t step) { return step % 10 < 5 ? 1000.0 : 1600.0; },  // all the time
+           [](std::uint64_t step) { return step < 5 ? 9000.0 : 1000.0; }}) {    // warm-up
+    Case c = with_steps(us);
+    EXPECT_FALSE(c.finding("slow-start"));
+    EXPECT_FALSE(c.finding("slower-later"));
+  }
+}
+
+TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
+  const auto pause = [](std::uint64_t step) { return step % 40 == 20 ? 21'000.0 : 1000.0; };
+  const auto finding = with_steps(pause).finding("pauses");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("5 of 200 steps took 3 times the median or longer"));
+  EXPECT_NEAR(finding->run_gain_ns, 100e6, 1e6);
+  EXPECT_FALSE(with_steps(pause, 1).finding("pauses")) << "these waited for data";
+  Case waits = with_steps(pause);
+  waits.part(Category::core_wait) = 0.5e6;  // of 1 ms
+  EXPECT_FALSE(waits.finding("pauses"));
+}
+
+// Waits in the windows of the first epoch say nothing about the later ones.
+TEST(UnevenRun, AdviceAboutWaitsCountsTheStepsThatWaited) {
+  Case c = with_steps([](std::uint64_t step) { return step <= 41 ? 1500.0 : 1000.0; }, 1);
+  c.analysis.breakdown.step_ns = 1.5e6;
+  c.analysis.stall.is_stalled = true;
+  c.analysis.stall.wait_ns = 0.5e6;
+  c.analysis.stall.step_ns = 1.5e6;
+  c.analysis.stall.workers_needed = c.analysis.stall.best_workers = 2;
+  c.analysis.loader.workers = 1;
+  c.analysis.loader.work_ns = 1.4e6;
+  c.analysis.loader.step_ns = 1e6;
+  c.analysis.loader.wait_ns = 0.5e6;
+  const auto finding = c.finding("data-wait");
+  ASSERT_TRUE(finding);
+  ASSERT_GT(finding->gain_ns, 0);
+  EXPECT_NEAR(finding->run_gain_ns / finding->gain_ns, 41, 1);
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

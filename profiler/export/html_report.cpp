@@ -92,7 +92,10 @@ std::string gain_html(const Session& session, const Analysis& analysis, const Fi
   const std::string gain = gain_text(session, analysis, finding);
   if (gain.empty()) return "<span>gain not known</span>";
   if (finding.gain_most_ns > 0) return fmt::format("<b>saves {}</b>", escaped(gain));
-  const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
+  if (finding.outside_steps)
+    return fmt::format("<b>saves {}</b> {}", escaped(quantity(finding.run_gain_ns, Unit::ns)),
+                       prose(of_run(gain)));
+  const double epoch = steps_per_epoch(session) * finding.gain_ns;
   if (epoch > 0)
     return fmt::format("<b>saves {} per epoch</b> {}", escaped(quantity(epoch, Unit::ns)),
                        prose(without_epoch(gain)));
@@ -190,13 +193,13 @@ std::string key_cards(const Session& session, const Analysis& analysis) {
   const double waits = breakdown.mean[static_cast<std::size_t>(Category::data)];
   cards += card(quantity(waits / breakdown.step_ns, Unit::share), "Waiting for data",
                 quantity(waits, Unit::ns) + " per step", waits / breakdown.step_ns);
-  if (!analysis.findings.empty() && analysis.findings.front().gain_ns > 0)
-    cards += card((analysis.findings.front().gain_most_ns > 0 ? "about " : "") +
-                      quantity(analysis.findings.front().gain_ns, Unit::ns),
-                  "Best advice saves",
-                  analysis.findings.front().flag.empty()
-                      ? "per step"
-                      : "per step: " + analysis.findings.front().flag);
+  if (!analysis.findings.empty() && analysis.findings.front().gain_ns > 0) {
+    const Finding& best = analysis.findings.front();
+    const std::string of = best.outside_steps ? "of the run" : "per step";
+    cards += card((best.gain_most_ns > 0 ? "about " : "") +
+                      quantity(best.outside_steps ? best.run_gain_ns : best.gain_ns, Unit::ns),
+                  "Best advice saves", best.flag.empty() ? of : of + ": " + best.flag);
+  }
   return "<ul class=\"cards major\">\n" + cards + "</ul>\n";
 }
 

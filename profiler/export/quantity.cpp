@@ -106,11 +106,13 @@ std::string gain_text(const Session& session, const Analysis& analysis, const Fi
   if (finding.gain_most_ns > 0)  // a range
     return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
                        quantity(finding.gain_most_ns, Unit::ns));
-  std::string text = quantity(finding.gain_ns, Unit::ns) + " per step";
+  // Time between steps, or of some steps only: a mean per step would say little.
+  const bool is_of_run = finding.outside_steps;
+  std::string text = is_of_run ? quantity(finding.run_gain_ns, Unit::ns)
+                               : quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
-  if (!finding.outside_steps && left > 0)
-    text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
-  const double epoch = finding.outside_steps ? 0 : steps_per_epoch(session) * finding.gain_ns;
+  if (!is_of_run && left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
+  const double epoch = is_of_run ? 0 : steps_per_epoch(session) * finding.gain_ns;
   if (epoch > 0) text += fmt::format(", {} per epoch", quantity(epoch, Unit::ns));
   const WholeRun& run = analysis.run;
   if (run.has_phases && run.wall_ns > 0)

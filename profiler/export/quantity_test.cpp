@@ -49,6 +49,14 @@ TEST(Verdict, NamesTheLargestParts) {
   range.gain_least_ns = 1e6;
   range.gain_most_ns = 2.5e6;
   EXPECT_EQ(gain_text(example.session, example.analysis, range), "1.00 ms to 2.50 ms per step");
+  Finding outside = example.analysis.findings.front();
+  outside.outside_steps = true;
+  outside.flag = "--eval-every 4";
+  outside.run_gain_ns = 36.4e9;
+  text.analysis.findings = {outside};
+  EXPECT_THAT(html_report(text.session, text.analysis), ::testing::HasSubstr("of the run: --"));
+  text.analysis.run = {.wall_ns = 72.8e9, .has_phases = true};
+  EXPECT_EQ(gain_text(example.session, text.analysis, outside), "36.4 s, 50.0 % of this run");
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

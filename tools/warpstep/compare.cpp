@@ -24,6 +24,7 @@ struct CompareOptions {
   bool force = false;
   bool json = false;
   bool html = false;
+  int depth = static_cast<int>(profiler::CompareOptions().depth);
 };
 
 Json changes_json(const profiler::Comparison& comparison) {
@@ -157,7 +158,8 @@ std::pair<std::vector<std::string>, std::vector<std::string>> sides_of(CompareOp
 
 int compare_runs(const CompareOptions& options) {
   const auto [first, second] = sides_of(options);
-  const profiler::CompareOptions how{.force = options.force};
+  const profiler::CompareOptions how{.force = options.force,
+                                     .depth = static_cast<std::size_t>(options.depth)};
   const std::vector<ProfiledRun> before = open_all(first), after = open_all(second);
   const profiler::Comparison comparison =
       options.split ? profiler::compare_halves(before.front().session, how)
@@ -188,6 +190,12 @@ Run declare_compare(Parser parser) {
   parser.add({.name = "--force",
               .variable = &options->force,
               .help = "also compare runs with different devices, models or batches"});
+  parser.add({.name = "--depth",
+              .variable = &options->depth,
+              .help = "also compare the model's modules, to this many names: 1 \"layer1\", 2 "
+                      "\"layer1.0\"; 0 without them",
+              .check = in_range(0, 16),
+              .type = "N"});
   parser.add({.name = "--json", .variable = &options->json, .help = "print the result as JSON"});
   parser.add({.name = "--html",
               .variable = &options->html,

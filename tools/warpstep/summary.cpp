@@ -249,7 +249,8 @@ Json loading_json(const Source& training) {
             {"workers", std::move(workers)}};
   json["slowest_samples"] = Json::array();
   for (const data::SlowSample& sample : stats.slowest)
-    json["slowest_samples"].push_back({{"name", sample.name}, {"ns", sample.ns}});
+    json["slowest_samples"].push_back(
+        {{"name", sample.name}, {"class", sample.class_name}, {"ns", sample.ns}});
   if (training.feeder) {
     const FeedStats feed = training.feeder->stats();
     json["to_device"] = {{"batches", feed.batches},

@@ -52,7 +52,9 @@ class ImageBatches final : public BatchMaker {
   std::string path() const override { return dataset_->path(); }
   std::string name(std::uint64_t index) const override { return dataset_->name(index); }
   std::string class_name(std::uint64_t index) const override {
-    return dataset_->classes().at(static_cast<std::size_t>(dataset_->label(index)));
+    const std::vector<std::string>& classes = dataset_->classes();
+    const auto label = static_cast<std::size_t>(dataset_->label(index));
+    return label < classes.size() ? classes[label] : "";  // images to predict have no class
   }
   std::string sample_text() const override { return "images of " + shape_.text(); }
   std::uint64_t samples() const override { return dataset_->size(); }

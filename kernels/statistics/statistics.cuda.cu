@@ -89,6 +89,8 @@ __device__ inline void add(Squares& sums, const UpdateRule& rule, const Coeffici
     case Kind::momentum: step<Kind::momentum>(rule, now, after, g, m, v); break;
     case Kind::nesterov: step<Kind::nesterov>(rule, now, after, g, m, v); break;
     case Kind::adam: step<Kind::adam>(rule, now, after, g, m, v); break;
+    case Kind::rmsprop: step<Kind::rmsprop>(rule, now, after, g, m, v); break;
+    case Kind::rmsprop_momentum: step<Kind::rmsprop_momentum>(rule, now, after, g, m, v); break;
   }
   sums.gradient += square(g);
   sums.parameter += square(p);

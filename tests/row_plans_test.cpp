@@ -72,7 +72,7 @@ TEST(Images, OfASetAreListedAsResident) {
   const std::string text = explain(program);
   EXPECT_THAT(text, HasSubstr("input/augment affine 1x2, mask 0.25 dilated, mix"));
   EXPECT_THAT(text, HasSubstr("images u8 9x30x30x1\n"));
-  EXPECT_THAT(text, HasSubstr("labels i32 4, rows i32 4x12\n"));
+  EXPECT_THAT(text, HasSubstr("labels i32 4, rows i32 4x14\n"));
 }
 
 // Two batches of four rows.

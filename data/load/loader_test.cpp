@@ -256,7 +256,7 @@ TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
     Loader loader(in_memory(8), own);
     EXPECT_EQ(memory.held, loader.memory().slots);
     // 4 images of 60 bytes, 4 labels and 4 plans of 56 bytes, by cache lines.
-    EXPECT_EQ(memory.held, 3U * (256 + 64 + 192));
+    EXPECT_EQ(memory.held, 3U * (256 + 64 + 256));
     loader.next();
   }
   EXPECT_EQ(memory.held, 0U);

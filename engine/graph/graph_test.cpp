@@ -140,7 +140,7 @@ TEST(ShapeErrors, OfPlansAndPixels) {
       [&](Graph& g) {
         augment(bytes(g), rows(g, 11), {}, {8, 8});
       },
-      {"augment wants a plan a row, i32 4x12, not i32 4x11"});
+      {"augment wants a plan a row, i32 4x14, not i32 4x11"});
   expect_error(
       [&](Graph& g) {
         augment(bytes(g), rows(g, 12), {}, {0, 8});
@@ -150,7 +150,7 @@ TEST(ShapeErrors, OfPlansAndPixels) {
       [&](Graph& g) {
         cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {8}}), rows(g, 12));
       },
-      {"nll wants a plan a row, i32 8x12, not i32 4x12"});
+      {"nll wants a plan a row, i32 8x14, not i32 4x12"});
 }
 
 TEST(Layers, RefuseTwoParametersOfOneName) {

@@ -43,11 +43,11 @@ Batch batch_of(int channels, ImageExtent source, ImageExtent out, int pitch) {
                       .counter = {1, r},
                       .pair = (r + 2) % 5,
                       .weight = r == 3 ? 1 : 0.17F * static_cast<float>(r)});
-    b.rows[2].top = 1;  // a box for its pair, through several tiles
-    b.rows[2].bottom = static_cast<std::int16_t>(out.height);
-    b.rows[2].left = static_cast<std::int16_t>(out.width / 5);
-    b.rows[2].right = static_cast<std::int16_t>(out.width - 1);
   }
+  b.rows[2].top = 1;  // a box for its pair, through several tiles
+  b.rows[2].bottom = static_cast<std::int16_t>(out.height);
+  b.rows[2].left = static_cast<std::int16_t>(out.width / 5);
+  b.rows[2].right = static_cast<std::int16_t>(out.width - 1);
   return b;
 }
 

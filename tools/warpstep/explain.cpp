@@ -221,7 +221,7 @@ Run declare_explain(Parser parser) {
   parser.footer(
       "Example:\n  warpstep explain cifar10cnn --batch 128 --no-fuse conv+relu\n"
       "  warpstep explain cifar10cnn --device cuda --precision fp16 --plans\n"
-      "  warpstep explain resnet50 --device cuda --precision bf16 --assume sm_90 --world 8 "
+      "  warpstep explain resnet50 --precision bf16 --assume sm_90 --world 8 "
       "--interconnect 380");
   return [options] { return explain_model(*options); };
 }

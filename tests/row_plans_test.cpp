@@ -39,7 +39,7 @@ TEST(Images, ComeByTheInputsThatTheyNeed) {
   models::BuildOptions build;
   build.batch = 4;
   const Input labels{"labels", {DType::i32, {4}}, Role::input};
-  const Input rows{"rows", {DType::i32, {4, 12}}, Role::input};
+  const Input rows{"rows", {DType::i32, {4, 14}}, Role::input};
   const Input bytes{"images", {DType::u8, {4, 28, 28, 1}}, Role::input};
   EXPECT_EQ(inputs_of(build), (std::vector{bytes, labels}));
   build.rows = true;

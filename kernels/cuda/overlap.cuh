@@ -7,6 +7,10 @@
 // have no such statement and are launched as before; so are kernels of custom ops.
 #pragma once
 
+#if !defined(__CUDACC__)
+#include <atomic>
+#endif
+
 #include "kernels/cuda/launch.cuh"
 
 namespace warpstep::cuda {
@@ -15,8 +19,9 @@ namespace warpstep::cuda {
 bool overlaps_launches();
 
 #if !defined(__CUDACC__)
-// Of the CUDA thread that began last: whether it has called await_previous().
-inline thread_local bool* has_awaited = nullptr;
+// Of the CUDA thread that began last: whether it has called await_previous(). Atomic because
+// ThreadSanitizer takes the CUDA threads that share it for threads; relaxed, which orders nothing.
+inline thread_local std::atomic<bool*> has_awaited = nullptr;
 #endif
 
 // Waits until the kernels before this one in its stream are done and what they wrote can be read;
@@ -24,7 +29,7 @@ inline thread_local bool* has_awaited = nullptr;
 // launches, in all threads: a block that ends without it would let the next kernel begin too early.
 __device__ inline void await_previous() {
 #if !defined(__CUDACC__)
-  *has_awaited = true;
+  *has_awaited.load(std::memory_order_relaxed) = true;
 #elif __CUDA_ARCH__ >= 900  // earlier devices have nothing to wait for
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
@@ -52,7 +57,7 @@ void launch_next(const char* name, void (*kernel)(Params...), const LaunchShape&
   simt::launch(name, shape.grid, shape.block, shape.shared_bytes, shape.stream,
                [name, kernel, ... copies = static_cast<Params>(std::forward<Args>(args))] {
                  bool awaited = false;
-                 has_awaited = &awaited;
+                 has_awaited.store(&awaited, std::memory_order_relaxed);
                  kernel(copies...);
                  if (!awaited)
                    throw simt::Error(std::string(name) +

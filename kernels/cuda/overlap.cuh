@@ -7,10 +7,6 @@
 // have no such statement and are launched as before; so are kernels of custom ops.
 #pragma once
 
-#if !defined(__CUDACC__)
-#include <atomic>
-#endif
-
 #include "kernels/cuda/launch.cuh"
 
 namespace warpstep::cuda {
@@ -18,18 +14,12 @@ namespace warpstep::cuda {
 // Whether launches overlap on the device that was opened last (device.cpp).
 bool overlaps_launches();
 
-#if !defined(__CUDACC__)
-// Of the CUDA thread that began last: whether it has called await_previous(). Atomic because
-// ThreadSanitizer takes the CUDA threads that share it for threads; relaxed, which orders nothing.
-inline thread_local std::atomic<bool*> has_awaited = nullptr;
-#endif
-
 // Waits until the kernels before this one in its stream are done and what they wrote can be read;
 // then lets the next one's blocks be placed. The first statement of every kernel that launch_next()
 // launches, in all threads: a block that ends without it would let the next kernel begin too early.
 __device__ inline void await_previous() {
 #if !defined(__CUDACC__)
-  *has_awaited.load(std::memory_order_relaxed) = true;
+  simt::note_awaited();
 #elif __CUDA_ARCH__ >= 900  // earlier devices have nothing to wait for
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
@@ -56,10 +46,8 @@ void launch_next(const char* name, void (*kernel)(Params...), const LaunchShape&
 #else
   simt::launch(name, shape.grid, shape.block, shape.shared_bytes, shape.stream,
                [name, kernel, ... copies = static_cast<Params>(std::forward<Args>(args))] {
-                 bool awaited = false;
-                 has_awaited.store(&awaited, std::memory_order_relaxed);
                  kernel(copies...);
-                 if (!awaited)
+                 if (!simt::has_awaited())
                    throw simt::Error(std::string(name) +
                                      ": a thread ended without await_previous(), the first "
                                      "statement of a kernel that launch_next() launches");

@@ -42,7 +42,8 @@ class Lane {
   const unsigned rank;  // in the block
   uint3 index{};
   State state = State::done;
-  unsigned mask = 0;  // of the warp operation it waits in
+  bool has_awaited = false;  // the kernel before this one
+  unsigned mask = 0;         // of the warp operation it waits in
   Operation operation = Operation::none;
   std::source_location where;
   std::uint64_t brought = 0, published = 0;

@@ -121,6 +121,7 @@ void Machine::run_block(std::size_t shared_bytes) {
 #endif
   for (unsigned r = 0; r < live_; ++r) {
     lanes_[r].state = Lane::State::ready;
+    lanes_[r].has_awaited = false;
     lanes_[r].acquire(this);
   }
   const unsigned warps = (live_ + warp_size - 1) / warp_size;
@@ -246,6 +247,14 @@ std::uint64_t schedule() {
 std::byte* dynamic_shared() {
   return machine().shared.get();
 }
+void note_awaited() {
+  machine().running->has_awaited = true;
+}
+
+bool has_awaited() {
+  return machine().running->has_awaited;
+}
+
 unsigned lane() {
   return machine().running->rank % warp_size;
 }

@@ -67,6 +67,9 @@ inline std::uint64_t time_ns() {
 }
 std::byte* dynamic_shared();
 unsigned lane();
+// Of the running CUDA thread: that it waited for the kernel before this one, and whether it did.
+void note_awaited();
+bool has_awaited();
 
 enum class Operation : std::uint8_t {
   none,

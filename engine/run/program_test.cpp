@@ -110,6 +110,16 @@ TEST(CheckRunner, NamesTheFirstCallThatDiffers) {
                                                          HasSubstr("is acceptable"))));
 }
 
+TEST(CheckRunner, RefusesADifferentStep) {
+  StepOptions apart;
+  apart.no_fuse = {"linear+relu"};
+  Stepping one(model_step("mlp", 4), open_backend("ref"));
+  Stepping two(model_step("mlp", 4, apart), open_backend("ref"));
+  EXPECT_THAT([&] { check_runner(one.program, two.program); },
+              ThrowsMessage<UsageError>(testing::AllOf(HasSubstr("are different steps: call 4 is "),
+                                                       HasSubstr("compile both with the same"))));
+}
+
 TEST(Tolerance, GrowsWithTheRootOfTheDepth) {
   EXPECT_DOUBLE_EQ(tolerance(DType::f32, 1), 4 * 0x1p-23);
   EXPECT_DOUBLE_EQ(tolerance(DType::f32, 100), 40 * 0x1p-23);

@@ -1,5 +1,6 @@
 #include "engine/run/runner.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -146,7 +147,17 @@ class Poisoning final : public Runner {
 class Check final : public Runner {
  public:
   Check(Program& program, Program& reference)
-      : Runner(program), program_(program), reference_(reference) {}
+      : Runner(program), program_(program), reference_(reference) {
+    const std::vector<std::string> mine = computed(program), theirs = computed(reference);
+    const auto [here, there] =
+        std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
+    if (here == mine.end() && there == theirs.end()) return;
+    fail<UsageError>(
+        "cannot compare two programs call by call that are different steps: call {} is {} on {} "
+        "and {} on {}; compile both with the same options",
+        here - mine.begin() + 1, here == mine.end() ? "missing" : *here, program.backend().name(),
+        there == theirs.end() ? "missing" : *there, reference.backend().name());
+  }
 
   void run() override {
     std::size_t theirs = 0;
@@ -168,6 +179,16 @@ class Check final : public Runner {
 
   // Calls that a backend inserted into the step.
   static bool is_move(const AnyOp& op) { return kind(op) == OpKind::move; }
+
+  // The step's own calls: "conv1/conv".
+  static std::vector<std::string> computed(const Program& program) {
+    std::vector<std::string> calls;
+    for (std::size_t call = 0; call < program.calls().size(); ++call)
+      if (const Node& one = node(program, call); !is_move(one.op))
+        calls.push_back(one.scope.empty() ? std::string(name(one.op))
+                                          : fmt::format("{}/{}", one.scope, name(one.op)));
+    return calls;
+  }
 
   void compare(const Node& mine, const Node& theirs, const Call& call) {
     for (std::size_t i = 0; i < mine.out.size(); ++i) {

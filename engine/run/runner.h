@@ -59,7 +59,7 @@ std::unique_ptr<Runner> poisoning_runner(Program& program);
 
 // Runs `program` and `reference` (the same step of another backend, on the same inputs and
 // parameters) in lockstep and compares every value that both compute. Throws NumericError naming
-// the first call whose result differs by more than tolerance().
+// the first call whose result differs by more than tolerance(). UsageError for two different steps.
 std::unique_ptr<Runner> check_runner(Program& program, Program& reference);
 
 // The largest acceptable difference of a result, relative to its root mean square: 4 eps

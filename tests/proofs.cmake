@@ -91,9 +91,11 @@ warpstep_test(gemm_bf16_test TIER cpu
                       "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"
               LINK warpstep::engine OpenMP::OpenMP_CXX)
 set_target_properties(gemm_bf16_test PROPERTIES UNITY_BUILD OFF)
-warpstep_test(precision_spread_cpu_test TIER cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
-target_compile_definitions(precision_spread_cpu_test PRIVATE WARPSTEP_TESTED_BACKEND="cpu")
-add_dependencies(precision_spread_cpu_test warpstep_cpu)
+if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times
+  warpstep_test(precision_spread_cpu_test TIER cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
+  target_compile_definitions(precision_spread_cpu_test PRIVATE WARPSTEP_TESTED_BACKEND="cpu")
+  add_dependencies(precision_spread_cpu_test warpstep_cpu)
+endif()
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
@@ -111,8 +113,10 @@ if(TARGET warpstep_cuda_emulated)
   endif()
 endif()
 if(TARGET warpstep_cuda_emulated)
+  # For ThreadSanitizer, what has threads: captures, replays and a device for each; the kernels are those of op tests.
   warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
-                LINK warpstep_trial warpstep::models warpstep_fake_cuda)
+                LINK warpstep_trial warpstep::models warpstep_fake_cuda
+                TSAN_FILTER "CudaStep.IsOneLaunch*:CudaStep.ReadsWhatIsResident*:CudaCapture.*:CudaDevice.*")
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
   warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
                 LINK warpstep::models)

@@ -199,6 +199,16 @@ void AtomicFile::write(std::span<const std::byte> part) {
   }
 }
 
+void AtomicFile::rewrite_beginning(std::string_view part) {
+  for (std::size_t done = 0; done < part.size();) {
+    const ssize_t put =
+        ::pwrite(descriptor_, part.data() + done, part.size() - done, static_cast<off_t>(done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_with(errno, "write");
+    done += static_cast<std::size_t>(put);
+  }
+}
+
 void AtomicFile::commit() {
   static const record::Name name{"fsync"};
   const record::PhasePart time(name);

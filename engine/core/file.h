@@ -70,6 +70,8 @@ class AtomicFile {
 
   void write(std::span<const std::byte> part);
   void write(std::string_view part) { write(std::as_bytes(std::span(part))); }
+  // Over the first bytes that were written; not more than those.
+  void rewrite_beginning(std::string_view part);
   // fsync, rename, fsync of the directory; call it once, last. If only the last one fails, the
   // error says that the new file is complete and may lose its name in a power cut.
   void commit();

@@ -63,18 +63,36 @@ bool has_average(const SafetensorsFile& file, const Store& store) {
   return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
 }
 
-// The tensors of a file. They are read twice, for the checksums at its beginning and when they are
-// written, so that only one of them is in memory besides the store.
+const record::Name& gather_name() {
+  static const record::Name name{"gather"};
+  return name;
+}
+
+// The tensors of a file, which are read when they are written, so that only one of them is in
+// memory besides the store. The checksums at its beginning are zeros until then.
 struct Kept {
   std::vector<TensorToStore> tensors;
   Metadata checksums;
 
   void add(const std::string& name, const Shape& shape,
-           const std::function<std::vector<float>()>& read) {
+           const std::function<void(std::span<float>)>& read) {
+    checksums[checksum_key(name)] = ValueChecksum().text();
+    tensors.push_back({name, StoredType::f32, extents_of(shape), {}, [read](auto values) {
+                         const record::PhasePart time(gather_name());
+                         read(values);
+                       }});
+  }
+
+  static std::string checksum_key(const std::string& name) {
+    return std::string(checksum_prefix) + name;
+  }
+
+  static void note_checksum(const TensorToStore& tensor, std::span<const float> values,
+                            Metadata& metadata) {
+    const record::PhasePart time(gather_name());
     ValueChecksum checksum;
-    checksum.add(read());
-    checksums[std::string(checksum_prefix) + name] = checksum.text();
-    tensors.push_back({name, StoredType::f32, extents_of(shape), {}, read});
+    checksum.add(values);
+    metadata.at(checksum_key(tensor.name)) = checksum.text();
   }
 };
 
@@ -89,7 +107,7 @@ void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& st
 void add_section(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
     kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
-             [&store, p, section] { return store.read(p, section); });
+             [&store, p, section](auto values) { store.read(p, section, values); });
 }
 
 // Loads the file's tensors for section `from` into section `to`.
@@ -183,17 +201,18 @@ std::uint64_t as_count(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Lists all tensors of a checkpoint, with their checksums.
-void gather(const Store& store, Optimizer::Kind optimizer, const std::int64_t& steps, Kept& kept) {
-  static const record::Name name{"gather"};
-  const record::PhasePart time(name);
+// All tensors of a checkpoint.
+Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& steps) {
+  Kept kept;
   const std::vector<StateTensor> state = state_of(store);
   add_batch_counts(state, steps, kept);
   for (const StateTensor& tensor : state)
-    kept.add(tensor.name, tensor.shape, [&store, tensor] { return read(store, tensor); });
+    kept.add(tensor.name, tensor.shape,
+             [&store, tensor](auto values) { read(store, tensor, values); });
   for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
   if (store.section_bytes(Section::average) > 0)
     add_section(store, optimizer, Section::average, kept);
+  return kept;
 }
 
 }  // namespace
@@ -202,16 +221,15 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info) {
   const auto steps = static_cast<std::int64_t>(progress.step);
-  Kept kept;
-  gather(store, optimizer, steps, kept);
+  const Kept kept = kept_of(store, optimizer, steps);
   Metadata metadata{{"format", "pt"},
                     {"warpstep.version", std::string(format_version)},
                     {"warpstep.model", info.model},
                     {"warpstep.config", info.config_json},
                     {"warpstep.optimizer", std::string(name(optimizer))},
                     {progress_key, progress_text(progress, store.step_state())}};
-  metadata.merge(kept.checksums);
-  write_safetensors(path, kept.tensors, metadata);
+  metadata.insert(kept.checksums.begin(), kept.checksums.end());
+  write_safetensors(path, kept.tensors, std::move(metadata), Kept::note_checksum);
 }
 
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,

@@ -465,25 +465,35 @@ std::uint64_t bytes_of(const TensorToStore& tensor) {
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
-                       const Metadata& metadata) {
+                       Metadata metadata, const SeeValues& seen) {
   std::vector<StoredTensor> stored;
-  for (const TensorToStore& tensor : tensors)
+  std::uint64_t largest = 0;
+  for (const TensorToStore& tensor : tensors) {
     stored.push_back({tensor.name, tensor.type, tensor.shape, 0, bytes_of(tensor)});
+    if (tensor.values) largest = std::max(largest, stored.back().bytes);
+  }
   const std::string header = safetensors_beginning(path, stored, metadata);
   std::uint64_t bytes = header.size();
   for (const StoredTensor& tensor : stored) bytes += tensor.bytes;
   AtomicFile file(path, bytes);
   file.write(header);
+  std::vector<float> memory(largest / sizeof(float));
   for (const TensorToStore& tensor : tensors) {
     if (!tensor.values) {
       file.write(tensor.bytes);
       continue;
     }
-    const std::vector<float> values = tensor.values();
-    if (values.size() * sizeof(float) != bytes_of(tensor))
-      fail<UsageError>("{}: tensor '{}' has {} values, which do not fit its shape", path.string(),
-                       tensor.name, values.size());
-    file.write(std::as_bytes(std::span(values)));
+    const std::span<float> values = std::span(memory).first(bytes_of(tensor) / sizeof(float));
+    tensor.values(values);
+    if (seen) seen(tensor, values, metadata);
+    file.write(std::as_bytes(values));
+  }
+  if (seen) {
+    const std::string again = safetensors_beginning(path, stored, metadata);
+    if (again.size() != header.size())
+      fail<UsageError>("{}: the metadata changed its length while the file was written",
+                       path.string());
+    file.rewrite_beginning(again);
   }
   file.commit();
 }

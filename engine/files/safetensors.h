@@ -43,20 +43,23 @@ StoredType stored_type(DType dtype);
 using Metadata = std::map<std::string, std::string>;
 
 // A tensor to write; `bytes` are borrowed until the file is written. Of one of f32, `values` may
-// make them when it is its turn, so that they are not in memory all the time.
+// fill them in when it is its turn, so that they are not in memory all the time.
 struct TensorToStore {
   std::string name;
   StoredType type = StoredType::f32;
   std::vector<std::uint64_t> shape;  // outermost first
   std::span<const std::byte> bytes{};
-  std::function<std::vector<float>()> values{};
+  std::function<void(std::span<float>)> values{};
 };
 
 // Writes the tensors in the order given, atomically (core/file.h), without a copy of their bytes in
 // memory. Equal arguments give equal files. Throws UsageError for a name that is duplicate,
 // reserved or not UTF-8 and for bytes that do not fit the shape; DataError when writing fails.
+// `seen` is called with each tensor that has `values`, and with them, and may replace entries of
+// the metadata by others of the same length: the header is then written once more.
+using SeeValues = std::function<void(const TensorToStore&, std::span<const float>, Metadata&)>;
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
-                       const Metadata& metadata = {});
+                       Metadata metadata = {}, const SeeValues& seen = {});
 
 struct StoredTensor {
   std::string name;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -105,29 +106,47 @@ TEST_F(SafetensorsTest, BytesAreThoseOfTheFormat) {
 // The same file, and each tensor is made once, after the one before it was written.
 TEST_F(SafetensorsTest, TensorsMayBeMadeWhenTheyAreWritten) {
   const std::vector<float> first{1, 2, 3, 4}, second{5, 6};
+  std::string made;
+  const auto make = [&](char name, const std::vector<float>& values) {
+    return [&made, &values, name](std::span<float> room) {
+      made += name;
+      ASSERT_EQ(room.size(), values.size());
+      std::ranges::copy(values, room.begin());
+    };
+  };
   write_safetensors(path_, std::vector<TensorToStore>{
                                {"a", StoredType::f32, {2, 2}, std::as_bytes(std::span(first))},
                                {"b", StoredType::f32, {2}, std::as_bytes(std::span(second))}});
   const std::string whole = read_file(path_);
-  std::string made;
-  write_safetensors(path_, std::vector<TensorToStore>{{"a",
-                                                       StoredType::f32,
-                                                       {2, 2},
-                                                       {},
-                                                       [&] {
-                                                         made += 'a';
-                                                         return first;
-                                                       }},
-                                                      {"b", StoredType::f32, {2}, {}, [&] {
-                                                         made += 'b';
-                                                         return second;
-                                                       }}});
+  const std::vector<TensorToStore> later{{"a", StoredType::f32, {2, 2}, {}, make('a', first)},
+                                         {"b", StoredType::f32, {2}, {}, make('b', second)}};
+  write_safetensors(path_, later);
   EXPECT_EQ(read_file(path_), whole);
   EXPECT_EQ(made, "ab");
-  const TensorToStore wrong{"c", StoredType::f32, {3}, {}, [&] { return second; }};
-  EXPECT_THAT([&] { write_safetensors(path_, std::vector{wrong}); },
-              ThrowsMessage<UsageError>(HasSubstr("'c' has 2 values")));
-  EXPECT_EQ(read_file(path_), whole) << "a failure leaves the old file";
+}
+
+// What is known of the values only when they are written stands in the header all the same.
+TEST_F(SafetensorsTest, MetadataMayTellOfTheValuesWritten) {
+  const std::vector<TensorToStore> tensors{
+      {"a", StoredType::f32, {2}, {}, [](auto values) { values[0] = 1, values[1] = 2; }}};
+  const auto sum = [](const std::string& text) {
+    return [text](const TensorToStore& tensor, std::span<const float> values, Metadata& metadata) {
+      EXPECT_EQ(tensor.name, "a");
+      EXPECT_THAT(values, ElementsAre(1, 2));
+      metadata["sum"] = text;
+    };
+  };
+  write_safetensors(path_, tensors, {{"sum", "?"}}, sum("3"));
+  const std::string with_sum = read_file(path_);
+  EXPECT_EQ(SafetensorsFile(path_).metadata().at("sum"), "3");
+  write_safetensors(path_, tensors, {{"sum", "3"}});
+  EXPECT_EQ(read_file(path_), with_sum);
+  EXPECT_THAT(
+      [&] {
+        write_safetensors(path_, tensors, {{"sum", "?"}}, sum("a longer text"));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("changed its length")));
+  EXPECT_EQ(read_file(path_), with_sum) << "a failure leaves the old file";
 }
 
 TEST_F(SafetensorsTest, ABeginningLeavesRoomForAShapeThatIsKnownLater) {

@@ -287,6 +287,13 @@ std::vector<float> read(const Store& store, const StateTensor& tensor) {
   return tensor.buffer ? store.read_buffer(tensor.index) : store.read(tensor.index);
 }
 
+void read(const Store& store, const StateTensor& tensor, std::span<float> values) {
+  if (tensor.buffer)
+    std::ranges::copy(store.read_buffer(tensor.index), values.begin());
+  else
+    store.read(tensor.index, Store::Section::parameter, values);
+}
+
 void write(Store& store, const StateTensor& tensor, std::span<const float> values) {
   if (tensor.buffer)
     store.write_buffer(tensor.index, values);

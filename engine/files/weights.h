@@ -23,6 +23,7 @@ struct StateTensor {
 };
 std::vector<StateTensor> state_of(const Store& store);
 std::vector<float> read(const Store& store, const StateTensor& tensor);
+void read(const Store& store, const StateTensor& tensor, std::span<float> values);
 void write(Store& store, const StateTensor& tensor, std::span<const float> values);
 
 struct LoadOptions {

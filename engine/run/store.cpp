@@ -457,15 +457,26 @@ Shape Store::torch_shape(std::size_t parameter) const {
 }
 
 std::vector<float> Store::read(std::size_t parameter, Section section) const {
+  section_address(parameter, section);  // throws if the store has no such section
+  std::vector<float> values(idx(part(section).values[parameter].type.shape.count()));
+  read(parameter, section, values);
+  return values;
+}
+
+void Store::read(std::size_t parameter, Section section, std::span<float> values) const {
   const std::byte* stored = section_address(parameter, section);
   const Value& value = part(section).values[parameter];
-  std::vector<float> plain(idx(value.type.shape.count()));
+  if (values.size() != idx(value.type.shape.count()))
+    fail<Error>("{}: room for {} values of {}", parameters_[parameter].name, values.size(),
+                value.type.text());
+  if (same_order(parameters_[parameter])) {
+    backend_->read(value, stored, std::as_writable_bytes(values));
+    return;
+  }
+  std::vector<float> plain(values.size());
   backend_->read(value, stored, std::as_writable_bytes(std::span(plain)));
-  if (same_order(parameters_[parameter])) return plain;
-  std::vector<float> torch(plain.size());
   for_each_element(parameters_[parameter],
-                   [&](std::size_t e, std::size_t t) { torch[t] = plain[e]; });
-  return torch;
+                   [&](std::size_t e, std::size_t t) { values[t] = plain[e]; });
 }
 
 void Store::write(std::size_t parameter, std::span<const float> torch, Section section) {

@@ -96,6 +96,7 @@ class Store {
   // In PyTorch's order. Writing parameters also writes their copies and restarts their average
   // there.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
+  void read(std::size_t parameter, Section section, std::span<float> values) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);
 

@@ -105,13 +105,33 @@ endif()
 # leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
 set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$")
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [PROPERTIES ...]):
-# a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it. SHARDS: a program with very
-# many short tests runs in n processes, because starting a process takes longer than a test. With a sanitizer it takes longer
-# than most tests, so every program runs in two processes or n. ASAN_FILTER, TSAN_FILTER: the tests that AddressSanitizer and
-# ThreadSanitizer run. PROPERTIES: of the tests; ENVIRONMENT is one of them.
+# How tests are compiled.
+function(warpstep_test_sources target)
+  target_link_libraries(${target} PRIVATE GTest::gmock warpstep_options)
+  target_compile_definitions(${target} PRIVATE
+    WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  warpstep_compile_fast(${target})
+endfunction()
+
+# warpstep_backend_tests(NAME SOURCES ... LINK ...): tests that several programs have, each on its BACKEND, compiled once.
+# The programs link NAME and, because CMake gives the objects of an object library only to those that link it directly, what
+# of LINK is one.
+function(warpstep_backend_tests name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
+  target_link_libraries(${name} PUBLIC ${arg_LINK})
+  warpstep_test_sources(${name})
+endfunction()
+
+# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [BACKEND b]
+# [PROPERTIES ...]): a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it.
+# SHARDS: a program with very many short tests runs in n processes, because starting a process takes longer than a test. With a
+# sanitizer it takes longer than most tests, so every program runs in two processes or n. They start first (COST): otherwise
+# one core would wait for the other in the end. ASAN_FILTER, TSAN_FILTER: the tests that AddressSanitizer and ThreadSanitizer
+# run. BACKEND: what tests/tested_backend.h gives; the tests are those of a warpstep_backend_tests(), among LINK.
+# PROPERTIES: of the tests; ENVIRONMENT is one of them.
 function(warpstep_test name)
-  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER" "SOURCES;LINK;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER;BACKEND" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -119,12 +139,15 @@ function(warpstep_test name)
   if(WARPSTEP_SANITIZE STREQUAL "thread" AND arg_TIER MATCHES "^(host|cpu)$" AND NOT name MATCHES "${WARPSTEP_THREADED}")
     set(left_out EXCLUDE_FROM_ALL)
   endif()
+  if(arg_BACKEND)
+    list(APPEND arg_SOURCES "${PROJECT_SOURCE_DIR}/tests/tested_backend.cpp")
+  endif()
   add_executable(${name} ${left_out} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest_main warpstep_options)
-  target_compile_definitions(${name} PRIVATE
-    WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  if(arg_TIER MATCHES "^(host|cpu)$")
-    warpstep_compile_fast(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
+  warpstep_test_sources(${name})
+  if(arg_BACKEND)
+    target_compile_definitions(${name} PRIVATE WARPSTEP_TESTED_BACKEND="${arg_BACKEND}")
+    add_dependencies(${name} warpstep_ref warpstep_${arg_BACKEND})
   endif()
   if(left_out)
     return()
@@ -148,7 +171,7 @@ function(warpstep_test name)
   foreach(shard RANGE ${last})
     set(test ${name}/shard_${shard})
     add_test(NAME ${test} COMMAND ${name})
-    set_tests_properties(${test} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200 ${arg_PROPERTIES})
+    set_tests_properties(${test} PROPERTIES LABELS ${arg_TIER} TIMEOUT 1200 COST 25 ${arg_PROPERTIES})
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${shard}
                                                           "GTEST_FILTER=${filter}")
   endforeach()

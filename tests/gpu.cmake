@@ -13,17 +13,15 @@ endif()
 set(few_at_once PROPERTIES PROCESSORS 4)
 
 function(warpstep_gpu_test name)
-  warpstep_test(${name} TIER gpu TIMEOUT 600 ${few_at_once} ${ARGN})
-  target_compile_definitions(${name} PRIVATE WARPSTEP_TESTED_BACKEND="cuda")
-  add_dependencies(${name} warpstep_ref warpstep_cuda)
+  warpstep_test(${name} TIER gpu BACKEND cuda TIMEOUT 600 ${few_at_once} ${ARGN})
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_GPU_TESTS ${name})
 endfunction()
 
-warpstep_gpu_test(op_cuda_test SOURCES op_test.cpp pool_op_test.cpp LINK warpstep_trial)
-warpstep_gpu_test(model_cuda_test SOURCES cuda_model_test.cpp cuda_resnet_test.cpp LINK warpstep::models)
-warpstep_gpu_test(statistics_cuda_test SOURCES statistics_test.cpp LINK warpstep::models)
-warpstep_gpu_test(parity_cuda_test SOURCES parity_test.cpp LINK golden_batch warpstep::models)
-warpstep_gpu_test(precision_spread_cuda_test SOURCES precision_spread_test.cpp LINK warpstep::models)
+warpstep_gpu_test(op_cuda_test LINK op_tests warpstep_trial)
+warpstep_gpu_test(model_cuda_test LINK cuda_model_tests)
+warpstep_gpu_test(statistics_cuda_test LINK statistics_tests)
+warpstep_gpu_test(parity_cuda_test LINK parity_tests)
+warpstep_gpu_test(precision_spread_cuda_test LINK precision_spread_tests)
 warpstep_gpu_test(plan_choice_cuda_test SOURCES plan_choice_test.cpp LINK warpstep_trial)
 
 # The kernels' launchers, as nvcc compiled them for the backend, without cuDNN and cublasLt, which take tenths of a second

@@ -20,15 +20,16 @@ set(op_tiers ref:host cpu:cpu)
 if(TARGET warpstep_cuda_emulated)
   list(APPEND op_tiers cuda_emulated:cuda-on-cpu)
 endif()
+warpstep_backend_tests(op_tests SOURCES op_test.cpp pool_op_test.cpp LINK warpstep_trial)
+warpstep_backend_tests(statistics_tests SOURCES statistics_test.cpp LINK warpstep::models)
 foreach(backend_tier ${op_tiers})
   string(REPLACE ":" ";" pair ${backend_tier})
   list(GET pair 0 backend)
   list(GET pair 1 tier)
-  warpstep_test(op_${backend}_test TIER ${tier} SHARDS 4 SOURCES op_test.cpp pool_op_test.cpp LINK warpstep_trial
+  warpstep_test(op_${backend}_test TIER ${tier} BACKEND ${backend} SHARDS 4 LINK op_tests warpstep_trial
                 ASAN_FILTER "-*_in_bf16*:*DeterministicOp*_in_fp16*"
                 TSAN_FILTER "-*_in_bf16*:*_in_fp16*:*DeterministicOp*")
-  target_compile_definitions(op_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
-  add_dependencies(op_${backend}_test warpstep_ref warpstep_${backend})
+  warpstep_test(statistics_${backend}_test TIER ${tier} BACKEND ${backend} LINK statistics_tests)
 endforeach()
 if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weakly, which --as-needed does not count
   target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
@@ -77,39 +78,25 @@ endif()
 warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
-# One driver per backend.
-foreach(backend_tier ${op_tiers})
-  string(REPLACE ":" ";" pair ${backend_tier})
-  list(GET pair 0 backend)
-  list(GET pair 1 tier)
-  warpstep_test(statistics_${backend}_test TIER ${tier} SOURCES statistics_test.cpp LINK warpstep::models)
-  target_compile_definitions(statistics_${backend}_test PRIVATE WARPSTEP_TESTED_BACKEND="${backend}")
-  add_dependencies(statistics_${backend}_test warpstep_ref warpstep_${backend})
-endforeach()
 warpstep_test(gemm_bf16_test TIER cpu
               SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_bf16.cpp"
                       "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"
               LINK warpstep::engine OpenMP::OpenMP_CXX)
 set_target_properties(gemm_bf16_test PROPERTIES UNITY_BUILD OFF)
+warpstep_backend_tests(precision_spread_tests SOURCES precision_spread_test.cpp LINK warpstep::models)
 if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times
-  warpstep_test(precision_spread_cpu_test TIER cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
-  target_compile_definitions(precision_spread_cpu_test PRIVATE WARPSTEP_TESTED_BACKEND="cpu")
-  add_dependencies(precision_spread_cpu_test warpstep_cpu)
+  warpstep_test(precision_spread_cpu_test TIER cpu BACKEND cpu LINK precision_spread_tests)
 endif()
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)
 add_dependencies(explain_command_test warpstep)
+warpstep_backend_tests(cuda_model_tests SOURCES cuda_model_test.cpp cuda_resnet_test.cpp LINK warpstep::models)
 if(TARGET warpstep_cuda_emulated)
   # ThreadSanitizer sees every kernel in op_cuda_emulated_test; here, how a whole step's kernels follow each other.
-  warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_model_test.cpp cuda_resnet_test.cpp LINK warpstep::models
-                ASAN_FILTER "-*ResNetOnCuda*" TSAN_FILTER "*ModelOnCuda.OneGraph*")
-  target_compile_definitions(model_cuda_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
-  add_dependencies(model_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
-  # Takes minutes under ThreadSanitizer and starts no threads that the other tests do not start.
-  if(NOT WARPSTEP_SANITIZE STREQUAL "thread")
-    warpstep_test(precision_spread_emulated_test TIER cuda-on-cpu SOURCES precision_spread_test.cpp LINK warpstep::models)
-    target_compile_definitions(precision_spread_emulated_test PRIVATE WARPSTEP_TESTED_BACKEND="cuda_emulated")
-    add_dependencies(precision_spread_emulated_test warpstep_cuda_emulated)
+  warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK cuda_model_tests
+                ASAN_FILTER "-*ResNetOnCuda*:*LossScaling*/cifar10cnn*:*WithoutTheirFusions/cifar10cnn*" TSAN_FILTER "*ModelOnCuda.OneGraph*")
+  if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cuda_emulated_test, many times
+    warpstep_test(precision_spread_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK precision_spread_tests)
   endif()
 endif()
 if(TARGET warpstep_cuda_emulated)

@@ -1,6 +1,7 @@
-// The backend that a test program runs on: compiled in as WARPSTEP_TESTED_BACKEND, or named by the
-// environment variable of that name. Names are the product's, and "cuda_emulated", the CUDA
-// backend's own sources over tests/cuda_on_cpu; a name with a slash is a module's path.
+// The backend that a test program runs on: its own, or the one that the environment variable
+// WARPSTEP_TESTED_BACKEND names. Names are the product's, and "cuda_emulated", the CUDA backend's
+// own sources over tests/cuda_on_cpu; a name with a slash is a module's path. A program's own is
+// all that differs from the same tests on another backend: tested_backend.cpp has it.
 #pragma once
 
 #include <cstdlib>
@@ -33,11 +34,8 @@ inline std::shared_ptr<Backend> open_tested_backend(const std::string& name,
   }
 }
 
-#ifdef WARPSTEP_TESTED_BACKEND
-inline std::string tested_backend() {
-  const char* wanted = std::getenv("WARPSTEP_TESTED_BACKEND");
-  return wanted && *wanted ? wanted : WARPSTEP_TESTED_BACKEND;
-}
+// Defined in the programs that test one backend (warpstep_test(... BACKEND ...)).
+std::string tested_backend();
 
 inline bool tests_cuda() {
   return tested_backend() != "ref" && tested_backend() != "cpu";
@@ -49,7 +47,6 @@ inline std::vector<Precision> tested_16_bits() {
   if (tested_backend() == "cpu" && bf16_isa() != Bf16Isa::none) return {Precision::bf16};
   return {};
 }
-#endif
 
 // The reason why this device cannot compute in that precision; empty if it can. Tensor cores
 // support bf16 and tf32 since Ampere.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -52,6 +53,9 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
     EXPECT_GE(one["seconds"].get<double>(), 0);
   }
   EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.010"}).out).size(), 1U);
+  std::filesystem::remove(runs + "/lr1e-3/summary.json");  // it still trains, or was killed
+  EXPECT_THAT(run({"runs", runs, "--sort", "lr", "--filter", "lr=0.001"}).out,
+              HasSubstr("no summary"));
   EXPECT_THAT(run({"runs", runs, "--csv"}).out,
               AllOf(HasSubstr("run,model,data,lr,accuracy,loss,steps,seconds,outcome\r\n"),
                     HasSubstr(",finished\r\n")));

@@ -170,7 +170,8 @@ Profiling::~Profiling() {
   recorder_->note("the run ended by an error");
   recorder_->finish();
   if (!has_steps_) return;  // an empty profile explains nothing
-  say("profile: a partial profile was saved; view it with: warpstep report {}\n", run_.string());
+  say_below_error("profile: a partial profile was saved; view it with: warpstep report {}\n",
+                  run_.string());
 }
 
 void Profiling::start(const fs::path& run, const Json& config, const Json& machine,

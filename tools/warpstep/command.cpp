@@ -46,13 +46,18 @@ std::string out_of_range(const std::string& text, Number least, Number most) {
   return fmt::format("Value {} not in range {} to {}", text, least, most);
 }
 
-}  // namespace
-
-namespace {
 // The parser reads 010 as 8: refuse it.
 bool begins_with_zero(const std::string& text) {
   return text.size() > 1 && text[0] == '0';
 }
+Check finite_number(const char* bounds, bool (*is_within)(double)) {
+  return {[=](const std::string& text) {
+    double value = 0;
+    if (read_number(text, value) && std::isfinite(value) && is_within(value)) return std::string();
+    return fmt::format("'{}' is not a number{}", text, bounds);
+  }};
+}
+
 }  // namespace
 
 Check in_range(std::int64_t least, std::int64_t most) {
@@ -105,19 +110,15 @@ Check whole_number(std::uint64_t least, std::uint64_t most) {
 }
 
 Check finite_number() {
-  return {[](const std::string& text) {
-    double value = 0;
-    if (read_number(text, value) && std::isfinite(value)) return std::string();
-    return fmt::format("'{}' is not a number", text);
-  }};
+  return finite_number("", [](double) { return true; });
 }
 
 Check number_from_zero() {
-  return {[](const std::string& text) {
-    double value = 0;
-    if (read_number(text, value) && std::isfinite(value) && value >= 0) return std::string();
-    return fmt::format("'{}' is not a number from 0 on", text);
-  }};
+  return finite_number(" from 0 on", [](double value) { return value >= 0; });
+}
+
+Check number_above_zero() {
+  return finite_number(" above 0", [](double value) { return value > 0; });
 }
 
 Check number_up_to(double most, bool inclusive) {
@@ -270,6 +271,8 @@ void Parser::add(const Option& option) const {
                                                   : type_of(option.variable));
   if (option.most > 0) added.expected(option.least, option.most);
   if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
+  if (std::holds_alternative<std::vector<double>*>(option.variable))
+    added.delimiter(',');  // "0.5 0.5 0.5", as help shows it, or "0.5,0.5,0.5"
   if (option.check.problem) added.check(CLI::Validator(option.check.problem, ""));
   if (!option.zero.empty())
     added.transform(CLI::Validator(
@@ -442,6 +445,7 @@ int report(const CLI::App& app, std::string_view message, ExitCode code) {
   const CLI::App& command = innermost(app);
   say("{}: {}\n", full_name(command), message);
   if (code == usage) say("Try '{} --help'.\n", full_name(command));
+  say("{}", std::exchange(output::below_error, {}));
   return code;
 }
 

@@ -137,7 +137,8 @@ TEST_F(Refuse, PlacesThatCannotBeWritten) {
 TEST_F(Refuse, RunsThatEvalCannotRead) {
   expect_refused({"eval", out_}, 1,
                  HasSubstr(out_ + ": there is no such run directory or checkpoint"));
-  expect_refused({"eval", data_}, 1, HasSubstr(data_ + ": no checkpoint-*.safetensors in it"));
+  expect_refused({"eval", data_}, 1,
+                 HasSubstr(data_ + ": is not a run directory: it has no checkpoint"));
   expect_refused({"eval", out_, "--split", "valid"}, 2, HasSubstr("valid not in {test,train}"));
 }
 

@@ -40,6 +40,16 @@ class Runs : public testing::Test {
   std::string data_ = folder_ / "data";
 };
 
+TEST_F(Runs, AreNotFoldersOfData) {
+  for (const char* command : {"eval", "report"}) {
+    const Ended ended = run({command, data_});
+    EXPECT_EQ(ended.exit_code, 1) << command;
+    EXPECT_THAT(ended.err, HasSubstr(data_ + ": is not a run directory: it has no ")) << command;
+  }
+  EXPECT_THAT(run({"train", "--resume", data_}).err, HasSubstr("is not a run directory"));
+  EXPECT_THAT(run({"eval"}).err, HasSubstr("run is missing: run directory, or a checkpoint"));
+}
+
 TEST_F(Runs, AreATableOfWhatDiffers) {
   const std::string runs = folder_ / "runs";
   const Json all = Json::parse(run({"runs", runs, "--json", "--sort", "lr"}).out);

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -340,37 +339,6 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return names;
 }
 
-// Names that other programs have for options.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> synonyms{
-    {{"learning-rate", "lr"},
-     {"wd", "weight-decay"},
-     {"bs", "batch"},
-     {"num-workers", "workers"},
-     {"max-epochs", "epochs"},
-     {"num-epochs", "epochs"},
-     {"max-steps", "steps"},
-     {"scheduler", "lr-schedule"},
-     {"lr-scheduler", "lr-schedule"},
-     {"early-stopping", "patience"},
-     {"augment", "transforms"},
-     {"grad-clip", "clip-norm"},
-     {"gradient-clip-val", "clip-norm"},
-     {"accumulate-grad-batches", "accumulate"}}};
-
-}  // namespace
-
-std::string option_suggestion(std::string_view word, std::span<const std::string> names,
-                              std::string_view prefix) {
-  std::string dashed(word);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
-  for (const auto& [other, own] : synonyms)
-    if (dashed == other && std::find(names.begin(), names.end(), own) != names.end())
-      return fmt::format("; did you mean {}{}?", prefix, own);
-  return suggestion(word, names, prefix);
-}
-
-namespace {
-
 // An argument without its option: the folder of the data.
 std::string meant_for_data(const CLI::App& app, const std::string& word) {
   const CLI::Option* data = app.get_option_no_throw("--data");
@@ -449,6 +417,12 @@ int report(const CLI::App& app, std::string_view message, ExitCode code) {
   return code;
 }
 
+const CLI::Option* missing_positional(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    if (option->get_required() && option->get_positional() && option->count() == 0) return option;
+  return nullptr;
+}
+
 int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = innermost(app);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -468,6 +442,10 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
     say("{}", help(command));
     return usage;
   }
+  if (const CLI::Option* missing = missing_positional(command))
+    return report(
+        app, fmt::format("{} is missing: {}", missing->get_name(true), missing->get_description()),
+        usage);
   return report(app, error.what(), usage);
 }
 

@@ -78,6 +78,7 @@ Run declare_profile(Parser parser) {
   parser.add({.name = "pid",
               .variable = &options->job,
               .help = "PID of a process that trains",
+              .check = whole_number(1, 4'194'304),
               .type = "PID",
               .initial = "-"});
   parser.add({.name = "--steps",

@@ -58,12 +58,17 @@ def best_of(settings):
     return max(settings, key=lambda setting: figures[setting.name]), figures
 
 
+def surveyed(case):
+    """What a survey is of: settings of one name may read other files."""
+    return tuple(tuple(setting.command) for setting in case.peers)
+
+
 def compare(case, rounds, surveys):
     """Windows in turn against the best setting; `surveys` keeps what is known of the settings."""
-    names = tuple(setting.name for setting in case.peers)
-    if names not in surveys:
-        surveys[names] = best_of(case.peers)
-    peer, survey = surveys[names]
+    key = surveyed(case)
+    if key not in surveys:
+        surveys[key] = best_of(case.peers)
+    peer, survey = surveys[key]
     theirs, ours = (warmed(LoaderProcess(setting.name, setting.command)) for setting in (peer, case.ours))
     pairs = []
     for _ in range(rounds):

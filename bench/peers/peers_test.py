@@ -167,6 +167,20 @@ class Gpu(unittest.TestCase):
         self.assertEqual([gpu.number_of(device) for device in ("cuda", "cuda:3")], ["0", "3"])
 
 
+class Loaders(unittest.TestCase):
+    def test_a_survey_is_of_the_files_too(self):
+        try:
+            import loader_cases
+            import loader_peers
+        except ImportError as error:
+            self.skipTest(str(error))
+        png, other, jpeg = (loader_cases.Case(name, None, loader_cases.settings("spdl", name[:4], 32, "none"), None)
+                            for name in ("PNG", "PNG", "JPEG"))
+        self.assertEqual(png.peers[0].name, jpeg.peers[0].name)
+        self.assertEqual(loader_peers.surveyed(png), loader_peers.surveyed(other))
+        self.assertNotEqual(loader_peers.surveyed(png), loader_peers.surveyed(jpeg))
+
+
 class FakeCuda:
     """Writes down what a captured step asks of torch.cuda."""
 

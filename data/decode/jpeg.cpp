@@ -390,10 +390,9 @@ JpegRoute JpegDecoder::decode(std::span<const std::uint8_t> file, const std::str
                      window.height, window.width, channels, shape.text());
   if (channels == 1 && header.components == 3)
     fail<DataError>(
-        "{}: is a colour JPEG, but the images of its set are gray (1 channel); convert with: "
-        "mogrify "
-        "-colorspace Gray",
-        name);
+        "{}: is a colour JPEG, but the images of its set or run are gray (1 channel); convert it "
+        "with: mogrify -colorspace Gray {}",
+        name, name);
   Impl& impl = *impl_;
   impl.row.resize(idx(header.width * channels));
   const bool whole = window == Window{0, 0, header.height, header.width};

@@ -275,9 +275,10 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
   }
   if (expected[2] == 1 && shape[2] == 3) {
     fail<DataError>(
-        "{}: has colour ({} PNG), but the images of its set are gray (1 channel); convert with: "
-        "mogrify -colorspace Gray, or make the set's first image RGB",
-        path, colours[file[25]].name);
+        "{}: has colour ({} PNG), but the images of its set or run are gray (1 channel); convert "
+        "it "
+        "with: mogrify -colorspace Gray {} (in a set you can make the first image RGB instead)",
+        path, colours[file[25]].name, path);
   }
   if ((expected[2] != 1 && expected[2] != 3) ||
       pixels.size() != static_cast<std::size_t>(expected.count())) {

@@ -31,9 +31,20 @@ std::string brief(const Json& json) {
   return text.size() > max_characters ? text.substr(0, max_characters) + "..." : text;
 }
 
+template <class Json>
+std::string printed(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string utf8(std::string_view text) {
+  return nlohmann::json::parse(printed(nlohmann::json(text))).get<std::string>();
+}
+
 template nlohmann::json parse_json(std::string_view text);
 template nlohmann::ordered_json parse_json(std::string_view text);
 template std::string brief(const nlohmann::json& json);
 template std::string brief(const nlohmann::ordered_json& json);
+template std::string printed(const nlohmann::json& json, int indent);
+template std::string printed(const nlohmann::ordered_json& json, int indent);
 
 }  // namespace warpstep

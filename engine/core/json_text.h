@@ -1,5 +1,6 @@
-// Parsing and quoting of JSON from files that anybody may have edited. Both functions exist for
-// nlohmann::json and nlohmann::ordered_json, compiled once: the templates of json.hpp cost seconds.
+// Parsing and quoting of JSON from files that anybody may have edited, and printing JSON that has
+// names of files. All functions exist for nlohmann::json and nlohmann::ordered_json, compiled once:
+// the templates of json.hpp cost seconds.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,5 +18,13 @@ Json parse_json(std::string_view text);
 // A value for a message, cut after 60 characters: "7", "\"x\"", "a list".
 template <class Json>
 std::string brief(const Json& json);
+
+// The whole value, in one line or indented. Names of files may be no UTF-8, which JSON has to be:
+// each such byte becomes U+FFFD.
+template <class Json>
+std::string printed(const Json& json, int indent = -1);
+
+// The same for a text that others than JSON take: pictures, metadata.
+std::string utf8(std::string_view text);
 
 }  // namespace warpstep

@@ -250,6 +250,25 @@ std::string text_of(const UnfitTensor& tensor) {
                      fmt::join(tensor.wanted.extents(), ","));
 }
 
+// What the file's images must have been if only the channels of the first layer differ: gray and
+// RGB images are easily mixed up.
+std::string channels_note(const LoadReport& report) {
+  if (report.unfit.size() != 1 || !report.missing.empty()) return {};
+  const UnfitTensor& first = report.unfit[0];
+  const std::vector<std::uint64_t> now = extents_of(first.wanted, false);
+  if (first.shape.size() != now.size() || now.size() < 2) return {};
+  std::vector<std::uint64_t> as_now = first.shape;
+  as_now[1] = now[1];
+  const bool from_rgb = first.shape[1] == 3 * now[1] && (now.size() == 2 || now[1] == 1);
+  const bool to_rgb = now[1] == 3 * first.shape[1] && (now.size() == 2 || now[1] == 3);
+  if (as_now != now || (!from_rgb && !to_rgb)) return {};
+  return fmt::format(
+      "the file is of a model for {} images, and the images here are {}; convert them, for example "
+      "with: mogrify {} *.png",
+      from_rgb ? "RGB" : "gray", from_rgb ? "gray" : "RGB",
+      from_rgb ? "-define png:color-type=2" : "-colorspace Gray");
+}
+
 // The prefix of all missing names in the file, if only the prefix is wrong.
 std::string foreign_prefix(const LoadReport& report) {
   if (report.missing.size() < 2) return {};  // one name that ends alike proves nothing
@@ -336,6 +355,7 @@ std::string LoadReport::problems() const {
   if (!unfit.empty())
     parts.push_back(
         fmt::format("{} of another shape or type: {}", unfit.size(), listed(unfit, text_of)));
+  if (const std::string note = channels_note(*this); !note.empty()) parts.push_back(note);
   for (const std::string& text : untied)
     parts.push_back(fmt::format("{}, but they are one tensor in the model", text));
   if (!extents.empty())

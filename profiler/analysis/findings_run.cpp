@@ -16,10 +16,12 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr double least_checkpoints = 0.1;  // of the run
-constexpr double least_evaluation = 0.25;  // of the run
-constexpr std::int64_t rarer = 4;          // as often as the advice says: a quarter
-constexpr double faster_disk = 0.5;        // of the time on a disk, on one twice as fast
+constexpr double least_checkpoints = 0.1;   // of the run
+constexpr double least_evaluation = 0.25;   // of the run
+constexpr std::uint64_t least_samples = 3;  // of what was done between steps, or a long run
+constexpr double long_run_ns = 60e9;
+constexpr std::int64_t rarer = 4;    // as often as the advice says: a quarter
+constexpr double faster_disk = 0.5;  // of the time on a disk, on one twice as fast
 
 // Which of the steps after which something was done are left when that comes `rarer` times as
 // rarely as every `every` steps: those at the ends of epochs and of the run stay.
@@ -82,6 +84,13 @@ std::string evidence_of(const Facts& facts, std::string_view name, double ns) {
   return parts.empty() ? text : fmt::format("{}: {}", text, parts);
 }
 
+// Whether its share of the run says something about longer runs. One that --steps ends after some
+// steps has its last checkpoint and its evaluation too.
+bool has_samples(const Facts& facts, std::string_view name) {
+  const RunPart* const part = facts.analysis.run.part(name);
+  return part == nullptr || part->count >= least_samples || facts.run_ns() >= long_run_ns;
+}
+
 double part_ns(const Facts& facts, std::string_view name, std::string_view within) {
   const RunPart* const part = facts.analysis.run.part(name);
   if (part == nullptr) return 0;
@@ -94,7 +103,7 @@ double part_ns(const Facts& facts, std::string_view name, std::string_view withi
 
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.outside_ns("checkpoint");
-  if (ns <= least_checkpoints * facts.run_ns()) return;
+  if (ns <= least_checkpoints * facts.run_ns() || !has_samples(facts, "checkpoint")) return;
   Finding finding{.key = "slow-checkpoints",
                   .text = "Writing checkpoints is a significant part of the run.",
                   .evidence = evidence_of(facts, "checkpoint", ns),
@@ -117,7 +126,7 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.outside_ns("evaluation");
-  if (ns <= least_evaluation * facts.run_ns()) return;
+  if (ns <= least_evaluation * facts.run_ns() || !has_samples(facts, "evaluation")) return;
   Finding finding{.key = "long-evaluation",
                   .text = "Evaluation takes much of the run.",
                   .evidence = evidence_of(facts, "evaluation", ns),

@@ -113,6 +113,21 @@ TEST(WholeRun, CheckpointsOfEpochsGainByAFasterDisk) {
   EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
 }
 
+TEST(WholeRun, OneCheckpointOfAShortRunIsNoAdvice) {
+  Case c = checkpointed();
+  const std::vector<std::pair<const char*, const char*>> keys{{"checkpoint", "slow-checkpoints"},
+                                                              {"evaluation", "long-evaluation"}};
+  for (const auto& [part, key] : keys) {
+    c.analysis.run.parts[1] = {part, 25e6, 2, {}};
+    EXPECT_FALSE(c.finding(key)) << "a run of a few steps ends with one too";
+    c.analysis.run.parts[1].count = 3;
+    EXPECT_TRUE(c.finding(key));
+  }
+  c.analysis.run.parts[1] = {"checkpoint", 25e9, 1, {}};
+  c.analysis.run.wall_ns = 60e9;
+  EXPECT_TRUE(c.finding("slow-checkpoints")) << "a minute of one does matter";
+}
+
 TEST(WholeRun, EvaluationsGain) {
   Case c = checkpointed();
   c.analysis.run.parts[1].name = "evaluation";

@@ -12,6 +12,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 
 namespace warpstep::profiler {
 
@@ -341,11 +342,11 @@ void SessionWriter::close() {
 }
 
 void SessionWriter::write(Chunk type, const Json& json) {
-  write(type, std::string_view(json.dump()));
+  write(type, std::string_view(printed(json)));
 }
 
 void SessionWriter::write_list(Chunk type, std::size_t first, const Json& json) {
-  const std::string text = json.dump();
+  const std::string text = printed(json);
   append(type, first_number + std::min<std::size_t>(first, most_names), text.size(),
          std::as_bytes(std::span(text)));
 }

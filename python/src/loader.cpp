@@ -222,6 +222,16 @@ nb::dict Batches::stats() const {
   return all;
 }
 
+namespace {
+
+// As os.fsdecode() does: names of files are bytes, and those that are no UTF-8 become surrogates.
+nb::object decoded(std::string_view name) {
+  return nb::steal(
+      PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+}
+
+}  // namespace
+
 nb::list Batches::bad_samples() const {
   nb::list list;
   for (const data::BadSample& bad : open().bad_samples()) {
@@ -230,7 +240,7 @@ nb::list Batches::bad_samples() const {
     row["epoch"] = bad.position.epoch;
     row["step"] = bad.position.step;
     row["row"] = bad.row;
-    row["message"] = bad.message;
+    row["message"] = decoded(bad.message);
     list.append(row);
   }
   return list;
@@ -239,7 +249,9 @@ nb::list Batches::bad_samples() const {
 void declare_loader(nb::module_& module) {
   nb::class_<LoaderRequest> request(module, "LoaderRequest");
   request.def(nb::init<>())
-      .def_rw("path", &LoaderRequest::path)
+      .def_prop_rw(
+          "path", [](const LoaderRequest& r) { return decoded(r.path); },
+          [](LoaderRequest& r, const nb::bytes& path) { r.path.assign(path.c_str(), path.size()); })
       .def_rw("split", &LoaderRequest::split)
       .def_rw("transforms", &LoaderRequest::transforms)
       .def_rw("batch", &LoaderRequest::batch)
@@ -271,7 +283,13 @@ void declare_loader(nb::module_& module) {
       .def_prop_ro("steps_per_epoch", &Batches::steps_per_epoch)
       .def_prop_ro("row_shape", &Batches::row_shape)
       .def_prop_ro("samples", [](const Batches& b) { return b.dataset().size(); })
-      .def_prop_ro("classes", [](const Batches& b) { return b.dataset().classes(); })
+      .def_prop_ro("classes",
+                   [](const Batches& b) {
+                     nb::list names;
+                     for (const std::string& name : b.dataset().classes())
+                       names.append(decoded(name));
+                     return names;
+                   })
       .def_prop_ro("kind", [](const Batches& b) { return b.dataset().kind(); })
       .def_prop_ro("mean", &Batches::mean)
       .def_prop_ro("std", &Batches::std);

@@ -154,6 +154,22 @@ def test_broken_files_fail_or_are_left_out(pngs, tmp_path):
     assert [bad["index"] for bad in masked.bad_samples] == [list(labels).index(-1)]
 
 
+def test_names_that_are_no_utf8(pngs, tmp_path):
+    images = sorted((pngs / "train").glob("*.png"))
+    folder = os.fsencode(tmp_path) + b"/set\xff"
+    for split in (b"/train", b"/test"):
+        for name in (b"/caf\xe9", b"/dog"):
+            os.makedirs(folder + split + name)
+            for image in images[:4]:
+                shutil.copy(image, folder + split + name + b"/\xe9" + os.fsencode(image.name))
+    os.truncate(folder + b"/train/dog/\xe9" + os.fsencode(images[0].name), 100)
+    for path in (folder, os.fsdecode(folder)):
+        loader = warpstep.Loader(path, 8, shuffle=False, errors="mask", max_bad=0.2)
+        assert loader.classes == [os.fsdecode(b"caf\xe9"), "dog"]
+        assert sorted(next(iter(loader))[1].__array__()) == [-1, 0, 0, 0, 0, 1, 1, 1]
+        assert os.fsdecode(b"/train/dog/\xe9") in loader.bad_samples[0]["message"]
+
+
 class _Interrupted(Exception):
     pass
 

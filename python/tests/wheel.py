@@ -41,6 +41,13 @@ def environment(folder):
     return python
 
 
+def expected_tag():
+    """One wheel for all versions from 3.12 on, where nanobind's stable interface begins; else one for this version."""
+    major, minor = sys.version_info[:2]
+    stable = (major, minor) >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    return "-cp312-abi3-" if stable else f"-cp{major}{minor}-cp{major}{minor}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=pathlib.Path)
@@ -61,6 +68,9 @@ def main():
            *(part for setting in settings for part in ("--config-settings", setting)), source) != 0:
         return 1
     wheel, = (work / "wheels").glob("warpstep-*.whl")
+    if expected_tag() not in wheel.name:
+        print(f"{wheel.name}: should be a wheel for {expected_tag()}")
+        return 1
     if run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel) != 0:
         return 1
     # From elsewhere, so that the installed package is what is imported.

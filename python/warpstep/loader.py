@@ -55,7 +55,7 @@ class Loader:
         if layout not in ("NHWC", "NCHW"):
             raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
         request = _warpstep.LoaderRequest()
-        request.path, request.split, request.batch = os.fspath(path), split, batch
+        request.path, request.split, request.batch = os.fsencode(path), split, batch
         request.transforms = "" if transforms == "none" else transforms
         request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
         request.mean, request.std = list(mean or ()), list(std or ())

@@ -109,7 +109,7 @@ TEST_F(Profile, KeepsExportsAndPagesOfOneDirectoryApart) {
   EXPECT_TRUE(fs::exists(folder + "/trace/later/tables/steps.csv"));
   const Ended missing = run({"export", folder});
   EXPECT_NE(missing.exit_code, 0);
-  EXPECT_THAT(missing.err, HasSubstr("this run was not profiled"));
+  EXPECT_THAT(missing.err, HasSubstr("two: is not a run directory: it has no session.prof and no"));
   const Ended page = run({"report", folder + "/later.prof", "--tb-compatible"});
   EXPECT_EQ(page.exit_code, 0) << page.err;
   EXPECT_THAT(page.out, HasSubstr("DataLoader"));

@@ -96,8 +96,11 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},
            {{"--momentum", "0.9"}, "--momentum and --nesterov go with --optimizer sgd"},
            {{"--warmup-steps", "99", "--steps", "8"}, "--warmup-steps 99 is longer than the run"},
-           {{"--mean", "0.5", "0.5", "0.5"}, "--mean and --std are given together"},
-           {{"--mean", "0.5", "--std", "0.5"}, "the images have 3 channels, but --mean has 1"}})
+           {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},
+           {{"--std", "0.5", "0.5", "0.5"}, "--std without --mean: --mean and --std are given"},
+           {{"--std", "0"}, "--std: '0' is not a number above 0"},
+           {{"--mean", "0.5,0.5", "--std", "0.5"},
+            "the images have 3 channels, but --mean has 2 and --std 1 values; give one for each"}})
     expect_refused(train(c.more), 2, HasSubstr(c.message));
 }
 
@@ -134,7 +137,8 @@ TEST_F(Refuse, PlacesThatCannotBeWritten) {
 TEST_F(Refuse, RunsThatEvalCannotRead) {
   expect_refused({"eval", out_}, 1,
                  HasSubstr(out_ + ": there is no such run directory or checkpoint"));
-  expect_refused({"eval", data_}, 1, HasSubstr(data_ + ": no checkpoint-*.safetensors in it"));
+  expect_refused({"eval", data_}, 1,
+                 HasSubstr(data_ + ": is not a run directory: it has no checkpoint"));
   expect_refused({"eval", out_, "--split", "valid"}, 2, HasSubstr("valid not in {test,train}"));
 }
 
@@ -145,6 +149,8 @@ TEST_F(Refuse, ToSaveWeightsThatDiverged) {
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss is"), HasSubstr("(epoch 2, step "),
                                HasSubstr("training diverged: use a lower --lr")));
+  EXPECT_GT(ended.err.find("profile: a partial profile was saved"), ended.err.find("diverged"))
+      << "the reason comes first: " << ended.err;
   EXPECT_EQ(ended.out, "");
   EXPECT_FALSE(fs::exists(out_ + "/summary.json"));
   ASSERT_FALSE(checkpoints(out_).empty());

@@ -207,7 +207,7 @@ TEST_F(Resume, RefusesAnotherRun) {
            {{"--resume", middle, "--batch", "16"}, 2, "is in mid-epoch, after 4 batches"},
            {{"--resume", middle, "--seed", "1"}, 2, "drawn with --seed 0"},
            {{"--resume", folder_ / "no"}, 1, "there is no such run directory or checkpoint"},
-           {{"--resume", data_}, 1, "a run that was stopped before it saved one"},
+           {{"--resume", data_}, 1, "is not a run directory: it has no checkpoint"},
            {{"--resume", out_ + "/config.json"}, 1, out_ + "/config.json: "}}) {
     const Ended ended = run([&] {
       std::vector<std::string> arguments{"train"};

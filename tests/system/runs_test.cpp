@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -39,6 +40,16 @@ class Runs : public testing::Test {
   std::string data_ = folder_ / "data";
 };
 
+TEST_F(Runs, AreNotFoldersOfData) {
+  for (const char* command : {"eval", "report"}) {
+    const Ended ended = run({command, data_});
+    EXPECT_EQ(ended.exit_code, 1) << command;
+    EXPECT_THAT(ended.err, HasSubstr(data_ + ": is not a run directory: it has no ")) << command;
+  }
+  EXPECT_THAT(run({"train", "--resume", data_}).err, HasSubstr("is not a run directory"));
+  EXPECT_THAT(run({"eval"}).err, HasSubstr("run is missing: run directory, or a checkpoint"));
+}
+
 TEST_F(Runs, AreATableOfWhatDiffers) {
   const std::string runs = folder_ / "runs";
   const Json all = Json::parse(run({"runs", runs, "--json", "--sort", "lr"}).out);
@@ -52,6 +63,9 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
     EXPECT_GE(one["seconds"].get<double>(), 0);
   }
   EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.010"}).out).size(), 1U);
+  std::filesystem::remove(runs + "/lr1e-3/summary.json");  // it still trains, or was killed
+  EXPECT_THAT(run({"runs", runs, "--sort", "lr", "--filter", "lr=0.001"}).out,
+              HasSubstr("no summary"));
   EXPECT_THAT(run({"runs", runs, "--csv"}).out,
               AllOf(HasSubstr("run,model,data,lr,accuracy,loss,steps,seconds,outcome\r\n"),
                     HasSubstr(",finished\r\n")));

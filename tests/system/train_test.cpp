@@ -213,5 +213,31 @@ TEST(Train, WithPinnedThreadsGivesTheSameBits) {
   EXPECT_THAT(pinned.out, HasSubstr("of the peak of"));
 }
 
+// File names are bytes; JSON, pictures and safetensors are UTF-8.
+TEST(Train, AcceptsNamesThatAreNoUtf8) {
+  const TemporaryFolder folder;
+  const std::string data = folder / "data \xff", out = folder / "run\xfe";
+  for (const char* split : {"/train", "/test"})
+    for (const char* name : {"/caf\xe9", "/dog"})
+      for (int i = 0; i < 4; ++i)
+        put(data + split + name + "/\xe9 " + std::to_string(i) + ".png",
+            data::testing::some_png({8, 8, 3}, static_cast<std::uint32_t>(i)));
+  const Ended ended = run({"train", "mlp", "--data", data, "--batch", "4", "--epochs", "1",
+                           "--profile", "spans", "--out", out});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(out + "/curves.png"));
+  EXPECT_EQ(read_json(out + "/config.json")["data"]["classes"], Json({"caf\ufffd", "dog"}));
+  EXPECT_EQ(run({"report", out}).exit_code, 0);
+  EXPECT_EQ(Json::parse(run({"data", "info", data, "--json"}).out)["train"]["classes"].size(), 2U);
+  const std::string logits = folder / "logits.safetensors";
+  const Ended measured =
+      run({"eval", out, "--data", data, "--json", "--confusion", "--logits", logits});
+  EXPECT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_EQ(Json::parse(measured.out)["images"], 8);
+  EXPECT_THAT(run({"eval", out}).err, HasSubstr("name their place now: --data FOLDER"));
+  const Ended resumed = run({"train", "--resume", out, "--data", data, "--epochs", "2"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

@@ -87,6 +87,26 @@ TEST_F(Weights, StartARunThatBeginsWhereTheyEnded) {
   EXPECT_EQ(read_json(folder_ / "new/config.json")["weights"], config["weights"]);
 }
 
+TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {
+  const std::string gray = folder_ / "gray", large = folder_ / "large";
+  for (const char* split : {"/train", "/test"}) {
+    data::testing::put_png_split(gray + split, 66, set_classes, {8, 8, 1});
+    data::testing::put_png_split(large + split, 66, set_classes, {16, 16, 3});
+  }
+  expect_refused(with(short_run(gray, folder_ / "new"), "--weights", weights_), 1,
+                 AllOf(HasSubstr("fc1.weight is F32 [512,192] in the file, [512,64] in the model"),
+                       HasSubstr("the file is of a model for RGB images, and the images here are "
+                                 "gray; convert them, for example with: mogrify -define")));
+  expect_refused({"eval", run_, "--data", gray}, 1,
+                 HasSubstr("gray/test: the run was trained on RGB images, and these are gray; "
+                           "convert them, for example with: mogrify -define"));
+  expect_refused({"eval", run_, "--data", large}, 1,
+                 AllOf(HasSubstr("the run was trained on images of 8x8x3"),
+                       HasSubstr("scale them with --eval-transforms resize=8x8")));
+  const Ended scaled = run({"eval", run_, "--data", large, "--eval-transforms", "resize=8x8"});
+  EXPECT_EQ(scaled.exit_code, 0) << scaled.err;
+}
+
 TEST_F(Weights, OfAnotherHeadLeaveItFresh) {
   const std::string other = folder_ / "other.safetensors";
   ASSERT_EQ(run({"weights", "convert", weights_, other, "--rename", "fc3=head"}).exit_code, 0);
@@ -196,6 +216,8 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
                  HasSubstr("--allow-missing goes with --weights"));
   expect_refused(with(short_run(data_, folder_ / "new"), "--weights", folder_ / "no"), 1,
                  HasSubstr("/no: there is no such file"));
+  expect_refused(with(short_run(data_, folder_ / "new"), "--weights", run_), 1,
+                 HasSubstr(run_ + ": is a directory; give a file of it: --weights " + checkpoint_));
   expect_refused({"eval", "mlp", "--weights", folder_ / "no"}, 1, HasSubstr("no such file"));
   expect_refused({"eval", "mpl", "--weights", weights_, "--data", data_}, 2,
                  HasSubstr("did you mean mlp?"));

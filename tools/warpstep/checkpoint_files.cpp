@@ -66,6 +66,9 @@ fs::path newest_checkpoint(const fs::path& run) {
   const std::vector<fs::path> all = checkpoints(run);
   if (!all.empty()) return all.back();
   if (fs::exists(run / best_name)) return run / best_name;
+  if (!fs::exists(run / "config.json"))
+    fail<DataError>("{}: is not a run directory: it has no checkpoint and no config.json",
+                    run.string());
   fail<DataError>(
       "{}: no {}*{} in it; restart a run that was stopped before it saved one with --overwrite, "
       "and "

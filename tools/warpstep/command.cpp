@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -46,13 +45,18 @@ std::string out_of_range(const std::string& text, Number least, Number most) {
   return fmt::format("Value {} not in range {} to {}", text, least, most);
 }
 
-}  // namespace
-
-namespace {
 // The parser reads 010 as 8: refuse it.
 bool begins_with_zero(const std::string& text) {
   return text.size() > 1 && text[0] == '0';
 }
+Check finite_number(const char* bounds, bool (*is_within)(double)) {
+  return {[=](const std::string& text) {
+    double value = 0;
+    if (read_number(text, value) && std::isfinite(value) && is_within(value)) return std::string();
+    return fmt::format("'{}' is not a number{}", text, bounds);
+  }};
+}
+
 }  // namespace
 
 Check in_range(std::int64_t least, std::int64_t most) {
@@ -105,19 +109,15 @@ Check whole_number(std::uint64_t least, std::uint64_t most) {
 }
 
 Check finite_number() {
-  return {[](const std::string& text) {
-    double value = 0;
-    if (read_number(text, value) && std::isfinite(value)) return std::string();
-    return fmt::format("'{}' is not a number", text);
-  }};
+  return finite_number("", [](double) { return true; });
 }
 
 Check number_from_zero() {
-  return {[](const std::string& text) {
-    double value = 0;
-    if (read_number(text, value) && std::isfinite(value) && value >= 0) return std::string();
-    return fmt::format("'{}' is not a number from 0 on", text);
-  }};
+  return finite_number(" from 0 on", [](double value) { return value >= 0; });
+}
+
+Check number_above_zero() {
+  return finite_number(" above 0", [](double value) { return value > 0; });
 }
 
 Check number_up_to(double most, bool inclusive) {
@@ -270,6 +270,8 @@ void Parser::add(const Option& option) const {
                                                   : type_of(option.variable));
   if (option.most > 0) added.expected(option.least, option.most);
   if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
+  if (std::holds_alternative<std::vector<double>*>(option.variable))
+    added.delimiter(',');  // "0.5 0.5 0.5", as help shows it, or "0.5,0.5,0.5"
   if (option.check.problem) added.check(CLI::Validator(option.check.problem, ""));
   if (!option.zero.empty())
     added.transform(CLI::Validator(
@@ -336,37 +338,6 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
     names.push_back(sub->get_name());
   return names;
 }
-
-// Names that other programs have for options.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> synonyms{
-    {{"learning-rate", "lr"},
-     {"wd", "weight-decay"},
-     {"bs", "batch"},
-     {"num-workers", "workers"},
-     {"max-epochs", "epochs"},
-     {"num-epochs", "epochs"},
-     {"max-steps", "steps"},
-     {"scheduler", "lr-schedule"},
-     {"lr-scheduler", "lr-schedule"},
-     {"early-stopping", "patience"},
-     {"augment", "transforms"},
-     {"grad-clip", "clip-norm"},
-     {"gradient-clip-val", "clip-norm"},
-     {"accumulate-grad-batches", "accumulate"}}};
-
-}  // namespace
-
-std::string option_suggestion(std::string_view word, std::span<const std::string> names,
-                              std::string_view prefix) {
-  std::string dashed(word);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
-  for (const auto& [other, own] : synonyms)
-    if (dashed == other && std::find(names.begin(), names.end(), own) != names.end())
-      return fmt::format("; did you mean {}{}?", prefix, own);
-  return suggestion(word, names, prefix);
-}
-
-namespace {
 
 // An argument without its option: the folder of the data.
 std::string meant_for_data(const CLI::App& app, const std::string& word) {
@@ -442,7 +413,14 @@ int report(const CLI::App& app, std::string_view message, ExitCode code) {
   const CLI::App& command = innermost(app);
   say("{}: {}\n", full_name(command), message);
   if (code == usage) say("Try '{} --help'.\n", full_name(command));
+  say("{}", std::exchange(output::below_error, {}));
   return code;
+}
+
+const CLI::Option* missing_positional(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    if (option->get_required() && option->get_positional() && option->count() == 0) return option;
+  return nullptr;
 }
 
 int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -464,6 +442,10 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
     say("{}", help(command));
     return usage;
   }
+  if (const CLI::Option* missing = missing_positional(command))
+    return report(
+        app, fmt::format("{} is missing: {}", missing->get_name(true), missing->get_description()),
+        usage);
   return report(app, error.what(), usage);
 }
 

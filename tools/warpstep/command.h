@@ -46,7 +46,8 @@ Check one_of(std::initializer_list<std::string_view> choices);
 // The usual upper limit leaves room for arithmetic.
 Check whole_number(std::uint64_t least = 0, std::uint64_t most = 1'000'000'000'000);
 Check finite_number();
-Check number_from_zero();  // finite
+Check number_from_zero();   // finite
+Check number_above_zero();  // finite
 Check number_up_to(double most, bool inclusive);
 // Valid is every text that `parse` accepts; the message is that of its UsageError.
 Check parsed_by(std::function<void(const std::string&)> parse);

@@ -3,13 +3,17 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
+#include "tools/warpstep/command.h"
 
 namespace warpstep::tools {
 
@@ -23,6 +27,37 @@ std::vector<std::string> option_names(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   return names;
+}
+
+namespace {
+
+// Names that other programs have for options.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> synonyms{
+    {{"learning-rate", "lr"},
+     {"wd", "weight-decay"},
+     {"bs", "batch"},
+     {"num-workers", "workers"},
+     {"max-epochs", "epochs"},
+     {"num-epochs", "epochs"},
+     {"max-steps", "steps"},
+     {"scheduler", "lr-schedule"},
+     {"lr-scheduler", "lr-schedule"},
+     {"early-stopping", "patience"},
+     {"augment", "transforms"},
+     {"grad-clip", "clip-norm"},
+     {"gradient-clip-val", "clip-norm"},
+     {"accumulate-grad-batches", "accumulate"}}};
+
+}  // namespace
+
+std::string option_suggestion(std::string_view word, std::span<const std::string> names,
+                              std::string_view prefix) {
+  std::string dashed(word);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  for (const auto& [other, own] : synonyms)
+    if (dashed == other && std::find(names.begin(), names.end(), own) != names.end())
+      return fmt::format("; did you mean {}{}?", prefix, own);
+  return suggestion(word, names, prefix);
 }
 
 namespace {
@@ -75,6 +110,22 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
   return items;
 }
 
+// CLI11 takes a line without "=" for a flag, a section, or nothing, by its length. A list may span
+// lines; what has a colon is called YAML later.
+void require_assignments(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  std::ptrdiff_t open = 0;  // brackets
+  for (int number = 1; std::getline(lines, line); ++number) {
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos || line[first] == '#' || line[first] == ';') continue;
+    if (open == 0 && line[first] != '[' && line.find_first_of("=:") == std::string::npos)
+      fail<UsageError>("--config: line {}, '{}', has no '='; write an option as batch = 64", number,
+                       line.substr(first, line.find_last_not_of(" \t\r") + 1 - first));
+    open += std::ranges::count(line, '[') - std::ranges::count(line, ']');
+  }
+}
+
 class ConfigFile : public CLI::ConfigTOML {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
@@ -87,6 +138,7 @@ class ConfigFile : public CLI::ConfigTOML {
     const std::string text = read_small(input);
     const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
                          text[text.find_first_not_of(" \t\r\n")] == '{';
+    if (!is_json) require_assignments(text);
     std::istringstream small(text);
     std::vector<CLI::ConfigItem> read =
         is_json ? items_of_run(text) : CLI::ConfigTOML::from_config(small);

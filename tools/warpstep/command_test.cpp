@@ -164,7 +164,7 @@ TEST(Program, AMistypedOptionIsNamedBeforeWhatIsMissing) {
 }
 
 TEST(Program, RefusesWhatDoesNotFit) {
-  EXPECT_THAT(run({"paint"}).err, HasSubstr("model is required"));
+  EXPECT_THAT(run({"paint"}).err, HasSubstr("model is missing: "));
   EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door"));
   EXPECT_THAT(run({"paint", "house", "--bs", "3"}).err, HasSubstr("did you mean --batch?"));
   EXPECT_THAT(run({"demolish"}).err, HasSubstr("unknown command demolish; there are "));
@@ -194,6 +194,10 @@ TEST(Config, AnUnknownKeyIsAnErrorWithTheNearestName) {
 TEST(Config, RefusesSectionsAndMissingFiles) {
   EXPECT_THAT(run({"paint", "house", "--config", config_file("[data]\nbatch = 1\n").c_str()}).err,
               HasSubstr("section [data]"));
+  for (const char* line : {"hi", "batch 16", "quiet"})
+    EXPECT_THAT(
+        run({"paint", "house", "--config", config_file(std::string("# a\n") + line).c_str()}).err,
+        HasSubstr(std::string("--config: line 2, '") + line + "', has no '='"));
   EXPECT_THAT(run({"paint", "house", "--config", config_file("batch: 1.5\n").c_str()}).err,
               HasSubstr("is YAML; files of options are TOML: batch = 64"));
   const Outcome missing = run({"paint", "house", "--config", "/nonexistent.toml"});

@@ -17,6 +17,7 @@
 #include "engine/core/checksum.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/data_tokens.h"
 #include "tools/warpstep/options.h"
@@ -149,7 +150,7 @@ int info(const std::string& spec, double val_split, bool json) {
   for (const auto& [split, set] : open_splits(spec))
     all[std::string(data::name(split))] = describe(*set);
   if (json) {
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", printed(all, 2));
   } else {
     for (const auto& [split, set] : all.items()) print(split, set);
   }

@@ -14,6 +14,7 @@
 
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/files/safetensors.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
@@ -74,9 +75,9 @@ void write_logits(const std::filesystem::path& path, LogitsKeeper& keeper, const
   const std::vector<TensorToStore> tensors{
       {"label", StoredType::i64, {rows}, std::as_bytes(labels)},
       {"logits", StoredType::f32, {rows, classes}, std::as_bytes(logits)}};
-  Metadata metadata{{"data", source.path()}};
+  Metadata metadata{{"data", utf8(source.path())}};
   if (!source.is_text())
-    metadata.emplace("classes", nlohmann::json(source.dataset->classes()).dump());
+    metadata.emplace("classes", printed(nlohmann::json(source.dataset->classes())));
   write_safetensors(path, tensors, metadata);
 }
 
@@ -202,7 +203,7 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
       result["classes"] = source.dataset->classes();
       result["confusion"] = measured.confusion;
     }
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", printed(result, 2));
     return;
   }
   fmt::print("{} on the {} {} of {}: ", what, request.split, name(items), subject.options.data);
@@ -221,14 +222,16 @@ void require_same_kind(const Subject& subject, const Source& source) {
   if (source.is_text() || then == subject.config().end() || !then->is_object()) return;
   const auto shape = then->find("image_shape");
   const std::string now = source.dataset->image_shape().text();
-  const auto channels = [](const std::string& text) { return text.substr(text.rfind('x') + 1); };
+  const auto colour = [](const std::string& text) {
+    return text.ends_with("x1") ? "gray" : text.ends_with("x3") ? "RGB" : "other";
+  };
   if (shape != then->end() && shape->is_string() &&
-      channels(shape->get<std::string>()) != channels(now))
+      std::string_view(colour(shape->get<std::string>())) != colour(now))
     fail<DataError>(
-        "{}: the run was trained on images of {} channels, and these have {} (1: gray, 3: RGB); "
-        "convert them, for example with: mogrify {} *.png",
-        source.dataset->path(), channels(shape->get<std::string>()), channels(now),
-        channels(now) == "1" ? "-define png:color-type=2" : "-colorspace Gray");
+        "{}: the run was trained on {} images, and these are {}; convert them, for example with: "
+        "mogrify {} *.png",
+        source.dataset->path(), colour(shape->get<std::string>()), colour(now),
+        colour(now) == std::string_view("gray") ? "-define png:color-type=2" : "-colorspace Gray");
   const auto classes = then->find("classes");
   if (classes == then->end() || !classes->is_array() ||
       classes->size() == source.dataset->classes().size())
@@ -241,6 +244,21 @@ void require_same_kind(const Subject& subject, const Source& source) {
       "{}: has {} ({}), but the run was trained on {} ({}); evaluate on the same classes",
       source.dataset->path(), count(source.dataset->classes().size()),
       data::first_few(source.dataset->classes()), count(classes->size()), data::first_few(names));
+}
+
+// Weights that do not fit are often those of a run on images of another size.
+void load_weights_for(Subject& subject, const Source& source, Store& store) try {
+  subject.load(store);
+} catch (const DataError& error) {
+  const auto data = subject.config().find("data");
+  if (source.is_text() || data == subject.config().end() || !data->is_object()) throw;
+  const std::string then = data->value("image_shape", std::string());
+  const std::string now = source.dataset->image_shape().text();
+  if (then.empty() || then == now) throw;
+  fail<DataError>(
+      "{}; the run was trained on images of {}, and those of {} have {}: scale them with "
+      "--eval-transforms resize={}",
+      error.what(), then, source.dataset->path(), now, then.substr(0, then.rfind('x')));
 }
 
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
@@ -264,7 +282,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   if (const std::string pinned = device.pinning.text(); !pinned.empty())
     say("pinned: {}\n", pinned);
   start_feeder(source, *program);
-  subject.load(program->store());
+  load_weights_for(subject, source, program->store());
   const Measured measured = measure(*program, source, request, options.limit_batches);
   if (!std::isfinite(measured.score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");

@@ -81,7 +81,7 @@ OptionGroup data_group() {
         with_data},
        {{.name = "--std",
          .help = "standard deviation of x/255 per channel; see --mean",
-         .check = number_from_zero(),
+         .check = number_above_zero(),
          .type = "X ...",
          .least = 1,
          .most = 4},

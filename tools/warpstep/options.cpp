@@ -207,8 +207,6 @@ void check_normalization(const OptionJson& config, const std::string& file, cons
   if (means != stds)
     refuse_stored(file, "std",
                   fmt::format("'mean' has length {} and 'std' has length {}", means, stds), fix);
-  if (std::ranges::find(std, 0.0) != std.end())
-    refuse_stored(file, "std", "it has a standard deviation of 0", fix);
   if (const std::size_t channels = channels_of(config);
       means > 0 && channels > 0 && means != channels)
     refuse_stored(file, "mean",

@@ -390,7 +390,8 @@ TEST(StoredOptions, RefuseAMeanWithoutAStandardDeviation) {
 
 TEST(StoredOptions, RefuseAStandardDeviationOf0) {
   EXPECT_THAT(refusal({{"mean", {0.5}}, {"std", {0}}}),
-              AllOf(HasSubstr("run/c.safetensors: "), HasSubstr("'std'"), HasSubstr("of 0")));
+              AllOf(HasSubstr("run/c.safetensors: "), HasSubstr("'std'"),
+                    HasSubstr("'0' is not a number above 0")));
 }
 
 TEST(StoredOptions, RefuseAMeanOfOtherChannels) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "profiler/recorder/trigger.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/say.h"
@@ -41,7 +42,7 @@ int list(const ProfileOptions& options) {
   for (const pid_t job : profiler::listening_jobs())
     jobs.push_back({{"pid", job}, {"command", command_line(job)}});
   if (options.json) {
-    fmt::print("{}\n", jobs.dump(2));
+    fmt::print("{}\n", printed(jobs, 2));
     return done;
   }
   for (const Json& job : jobs)
@@ -77,6 +78,7 @@ Run declare_profile(Parser parser) {
   parser.add({.name = "pid",
               .variable = &options->job,
               .help = "PID of a process that trains",
+              .check = whole_number(1, 4'194'304),
               .type = "PID",
               .initial = "-"});
   parser.add({.name = "--steps",

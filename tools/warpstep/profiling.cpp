@@ -33,6 +33,9 @@ ProfiledRun open_profiled_run(const std::string& run) {
     fail<DataError>("{}: there is no such run directory or session file", run);
   const bool is_directory = std::filesystem::is_directory(path, none);
   const std::filesystem::path file = is_directory ? path / "session.prof" : path;
+  if (is_directory && !std::filesystem::exists(file, none) &&
+      !std::filesystem::exists(path / "config.json", none))
+    fail<DataError>("{}: is not a run directory: it has no session.prof and no config.json", run);
   if (!std::filesystem::is_regular_file(file, none))
     fail<DataError>("{}: this run was not profiled; train with --profile spans to record it",
                     file.string());
@@ -170,7 +173,8 @@ Profiling::~Profiling() {
   recorder_->note("the run ended by an error");
   recorder_->finish();
   if (!has_steps_) return;  // an empty profile explains nothing
-  say("profile: a partial profile was saved; view it with: warpstep report {}\n", run_.string());
+  say_below_error("profile: a partial profile was saved; view it with: warpstep report {}\n",
+                  run_.string());
 }
 
 void Profiling::start(const fs::path& run, const Json& config, const Json& machine,

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/core/cpus.h"
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
 #include "engine/dist/tcp.h"
@@ -81,7 +82,7 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
         key.ends_with("images") || key == "classes" || key == "tokens")
       facts["data"][key] = value;
   facts["options"] = shared;  // behind the data, of which some follow
-  const std::vector<std::string> all = communicator.gather(facts.dump());
+  const std::vector<std::string> all = communicator.gather(printed(facts));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const Json flat = Json::parse(all[0]).flatten(), other = Json::parse(all[rank]).flatten();

@@ -22,6 +22,7 @@
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/tensorboard.h"
 
@@ -269,7 +270,7 @@ void RunDirectory::append(Json line) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   line["time"] =
       static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
-  metrics_.append(line.dump());
+  metrics_.append(printed(line));
   collect(line);
   if (log_) log_(line);
 }
@@ -348,7 +349,7 @@ void RunDirectory::on_evaluation(const EvaluationRecord& r) {
 }
 
 void RunDirectory::write_config(const Json& config) const {
-  write_atomically(path_ / "config.json", config.dump(2) + "\n");
+  write_atomically(path_ / "config.json", printed(config, 2) + "\n");
 }
 
 void RunDirectory::write_tokenizer(const fs::path& from) const {
@@ -357,13 +358,13 @@ void RunDirectory::write_tokenizer(const fs::path& from) const {
 
 void RunDirectory::write_summary(const Json& summary) {
   metrics_.close();
-  write_atomically(path_ / "summary.json", summary.dump(2) + "\n");
+  write_atomically(path_ / "summary.json", printed(summary, 2) + "\n");
 }
 
 void RunDirectory::write_curves(const std::string& model, const std::string& data) const {
   CurveData curves = curves_;
   curves.model = model;
-  curves.data = data;
+  curves.data = utf8(data);
   draw_curves(curves, path_ / "curves.png");
 }
 

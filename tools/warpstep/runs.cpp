@@ -99,8 +99,10 @@ std::optional<RunRecord> read_run(const fs::path& folder) {
   if (!config.contains("options") || !config.at("options").is_object()) return std::nullopt;
   RunRecord run{.path = folder.lexically_normal().string(), .options = config.at("options")};
   read_metrics(folder / "metrics.jsonl", run);
-  const Json outcome = read_object(folder / "summary.json").value("outcome", Json());
-  run.outcome = outcome.is_string() ? outcome.get<std::string>() : "no summary";
+  const Json summary = read_object(folder / "summary.json");  // null until the run has ended
+  const auto outcome = summary.find("outcome");
+  run.outcome =
+      outcome != summary.end() && outcome->is_string() ? outcome->get<std::string>() : "no summary";
   return run;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <string>
 #include <utility>
 
 namespace warpstep::tools {
@@ -15,6 +16,9 @@ inline int stdout_error = 0;
 
 // Ranks but the first of a data-parallel job say nothing but errors.
 inline bool is_quiet = false;
+
+// What say_below_error() holds back until the error is printed.
+inline std::string below_error;
 
 // Whether all of it was written. fmt::print() would throw.
 template <class... Args>
@@ -34,6 +38,15 @@ bool put(std::FILE* file, fmt::format_string<Args...> format, Args&&... args) no
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) noexcept {
   if (!output::is_quiet) output::put(stderr, format, std::forward<Args>(args)...);
+}
+
+// As say(), but below the error that ends the command.
+template <class... Args>
+void say_below_error(fmt::format_string<Args...> format, Args&&... args) noexcept {
+  try {
+    output::below_error += fmt::format(format, std::forward<Args>(args)...);
+  } catch (...) {  // no memory for the text
+  }
 }
 
 // Results on stdout that the command has also saved: it continues without a reader. The program

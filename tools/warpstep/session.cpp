@@ -18,6 +18,7 @@
 #include "engine/files/weights.h"
 #include "engine/run/feeder.h"
 #include "engine/run/step_memory.h"
+#include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
@@ -45,6 +46,12 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
   }
   if (!std::filesystem::exists(weights.file))
     fail<DataError>("--weights {}: there is no such file", weights.file);
+  if (std::filesystem::is_directory(weights.file)) {
+    const std::vector<std::filesystem::path> saved = checkpoints(weights.file);
+    fail<DataError>(
+        "--weights {}: is a directory; give {}", weights.file,
+        saved.empty() ? "a safetensors file" : "a file of it: --weights " + saved.back().string());
+  }
   if (resumes)
     fail<UsageError>(
         "--weights does not go with --resume: the run continues with its own weights; start a new "

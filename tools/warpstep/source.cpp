@@ -172,7 +172,9 @@ Source source_of(const RunOptions& options, const models::Model& model,
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test) {
   if (training.is_text()) return;
   if (options.mean.empty() != options.std.empty())
-    fail<UsageError>("--mean and --std are given together or not at all");
+    fail<UsageError>("{} without {}: --mean and --std are given together or not at all",
+                     options.std.empty() ? "--mean" : "--std",
+                     options.std.empty() ? "--std" : "--mean");
   if (!training.recipe.normalizes() && !test.recipe.normalizes()) return;
   const auto channels = idx(training.dataset->image_shape()[2]);
   if (options.mean.empty() && (training.recipe.has("yuv") || test.recipe.has("yuv")))
@@ -195,8 +197,10 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
           grouped(static_cast<std::int64_t>(measured.samples)));
   }
   if (options.mean.size() != channels || options.std.size() != channels)
-    fail<UsageError>("the images have {} channels, but --mean has {} and --std {} values", channels,
-                     options.mean.size(), options.std.size());
+    fail<UsageError>(
+        "the images have {} channel{}, but --mean has {} and --std {} values; give one for each "
+        "channel",
+        channels, channels == 1 ? "" : "s", options.mean.size(), options.std.size());
 }
 
 namespace {

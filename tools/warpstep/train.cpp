@@ -9,6 +9,7 @@
 
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/core/phase.h"
 #include "engine/core/thread.h"
 #include "engine/core/version.h"
@@ -292,7 +293,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
       observers.bad.sync();
     }
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
-                    {job.options.model, config.dump()});
+                    {job.options.model, printed(config)});
     if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
     run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
     return last_checkpoint;

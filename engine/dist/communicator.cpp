@@ -75,7 +75,20 @@ Transport::Message message(int peer, std::span<T> values) {
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options)
-    : transport_(std::move(transport)), options_(options), world_(transport_->world()) {}
+    : transport_(std::move(transport)),
+      options_(options),
+      world_(transport_->world()),
+      activities_(world_.size, world_.rank) {}
+
+// The first rank of each machine offers its memory: one that another can reach is of its machine.
+void Communicator::show_activities() {
+  const std::vector<std::string> offers =
+      gather(world_.local_rank == 0 ? activities_.offer() : std::string());
+  if (world_.local_rank > 0)
+    for (const std::string& offer : offers)
+      if (activities_.take(offer)) break;
+  gather("");  // until all have taken it
+}
 
 void Communicator::sum(std::span<float> values, float share) {
   sum_all(values, share);
@@ -194,8 +207,10 @@ void Communicator::abort(int code) {
 void Communicator::exchange(std::span<const Transport::Message> sends,
                             std::span<const Transport::Message> receives) {
   const auto since = SteadyClock::now();
+  activities_.set_waiting(true);
   transport_->start(sends, receives);
   while (!transport_->done()) await(since);
+  activities_.set_waiting(false);
   exchanged_ += SteadyClock::now() - since;
 }
 
@@ -214,14 +229,15 @@ void Communicator::await(SteadyClock::time_point since, bool on_device) const {
   }
   const bool stopped = options_.stop != nullptr && *options_.stop;
   if (waited > (stopped ? options_.patience : options_.timeout)) {
-    const std::string suffix = stopped ? ", and the job is to end" : "";
-    if (on_device)
-      fail<RankError>("waited {:.1f} s {} for sums over all ranks on the GPU{}",
-                      std::chrono::duration<double>(waited).count(), place_, suffix);
-    const std::vector<int> silent = transport_->silent_peers();
-    fail<RankError>("waited {:.1f} s {} for rank{} {}, which did not answer{}",
-                    std::chrono::duration<double>(waited).count(), place_,
-                    silent.size() == 1 ? "" : "s", fmt::join(silent, ", "), suffix);
+    std::string whom = "an exchange between the GPUs of all ranks";
+    if (!on_device) {
+      const std::vector<int> silent = transport_->silent_peers();
+      whom = fmt::format("rank{} {}, which did not answer", silent.size() == 1 ? "" : "s",
+                         fmt::join(silent, ", "));
+    }
+    fail<PeerError>("waited {:.1f} s {} for {}{}: {}",
+                    std::chrono::duration<double>(waited).count(), activities_.own().place(), whom,
+                    stopped ? ", and the job is to end" : "", activities_.describe());
   }
   std::this_thread::sleep_for(sleep_for);
 }

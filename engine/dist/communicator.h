@@ -18,12 +18,17 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/dist/activity.h"
 
 namespace warpstep {
 
-// Another rank of the job failed, left or does not answer.
+// The ranks of a job cannot exchange.
 struct RankError : Error {
   using Error::Error;
+};
+// For a cause elsewhere: another rank failed, left or does not answer.
+struct PeerError : RankError {
+  using RankError::RankError;
 };
 
 struct World {
@@ -65,8 +70,14 @@ class Communicator {
 
   const World& world() const { return world_; }
   std::string describe() const { return transport_->describe(); }
-  // What this rank does now, for the message of one that waits in vain: "in step 200".
-  void set_place(std::string place) { place_ = std::move(place); }
+  // What this rank does now, for the message of one that waits in vain.
+  void set_activity(Activity activity) { activities_.set(activity); }
+  // Ranks of a machine see from now on what each other does.
+  void show_activities();
+  std::string activities() const { return activities_.describe(); }
+  // This rank failed by itself: others need not say that they wait for it.
+  void set_failed() { activities_.set_failed(); }
+  bool another_failed() const { return activities_.another_failed(); }
 
   // values[i] becomes the sum over ranks of share * values[i].
   void sum(std::span<float> values, float share = 1);
@@ -101,7 +112,7 @@ class Communicator {
   std::unique_ptr<Transport> transport_;
   CommunicatorOptions options_;
   World world_;
-  std::string place_ = "before the first step";
+  Activities activities_;
   std::vector<std::byte> scratch_;
   std::chrono::nanoseconds exchanged_{};
 };

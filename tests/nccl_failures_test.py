@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import pathlib
 import sys
+import threading
 import time
 
 from ranks_cuda_test import TWO_GPUS
@@ -42,15 +43,18 @@ FUNCTIONS = [
 
 class Walk:
     def __init__(self, jobs):
-        self.jobs, self.count = jobs, 0
+        self.jobs, self.count, self.lock = jobs, 0, threading.Lock()
 
     def job(self, options, env):
-        self.count += 1
-        out = f"run-{self.count}"
+        with self.lock:
+            self.count += 1
+            out = f"run-{self.count}"
         model = "mnist_cnn" if options == NORMS else "mlp"
         command = self.jobs.command(out, "--steps", "4", "--epochs", "9", "--plan-cache", "off", "--dist-timeout", "8", *options, model=model)
+        scratch = self.jobs.folder / f"mpi-{out}"  # several mpirun at once would create the same folders
+        scratch.mkdir()
         begin = time.monotonic()
-        job = self.jobs.start("-np", "2", *command, env={**TWO_GPUS, **env})
+        job = self.jobs.start("-np", "2", *command, env={**TWO_GPUS, **env, "TMPDIR": str(scratch)})
         said = job.communicate(timeout=LIMIT_S)[1]
         self.left_no_process(out)
         return self.jobs.folder / out, job.returncode, said, time.monotonic() - begin

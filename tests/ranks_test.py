@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -104,6 +105,27 @@ def hung(jobs):
     assert job.returncode == 1 and re.search(
         r"for rank 1, which did not answer: rank 0 waits for other ranks in (step|the checkpoint of step) \d+ for 4\.\d s; "
         r"rank 1 .* step \d+ for [4-9]\.\d s, and its process is stopped \(SIGSTOP\); the last checkpoint", line), line
+
+
+def left(jobs):
+    """Without a launcher that ends the others, they notice by themselves that a rank has ended."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
+                              stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                                              "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
+             for rank in range(2)]
+    metrics = jobs.folder / "left/metrics.jsonl"
+    until = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("step") > 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    begin = time.monotonic()
+    ranks[1].kill()
+    said = ranks[0].communicate(timeout=60)[1]
+    ranks[1].communicate(timeout=60)
+    assert time.monotonic() - begin < 20 and ranks[0].returncode == 1, said
+    assert "for rank 1, which did not answer: rank 0 waits" in said and "and its process has ended" in said, said
 
 
 def ranks_of(job):
@@ -233,4 +255,4 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, hung, unequal), sys.argv[1]))
+    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, hung, left, unequal), sys.argv[1]))

@@ -1,16 +1,11 @@
 #include "engine/dist/activity.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <new>
-#include <utility>
 
 #include "engine/core/clock.h"
 
@@ -52,8 +47,8 @@ std::string text_of(Activity activity) {
   return {};
 }
 
-// By the state in which the kernel has a process that should answer.
-std::string process_text(std::int64_t process) {
+// As the kernel has it; X: there is none.
+char state_of(std::int64_t process) {
   const std::string path = fmt::format("/proc/{}/stat", process);
   std::array<char, 512> text{};
   std::FILE* file = std::fopen(path.c_str(), "re");
@@ -61,15 +56,20 @@ std::string process_text(std::int64_t process) {
   if (file) std::fclose(file);
   const std::string stat(text.data(), length);
   const std::size_t name_end = stat.rfind(") ");  // the name itself may have parentheses
-  const char state = name_end == std::string::npos ? 'X' : stat[name_end + 2];
-  switch (state) {
-    case 'T': return ", and its process is stopped (SIGSTOP)";
-    case 't': return ", and a debugger has stopped its process";
-    case 'D': return ", and its process waits for a disk or a network file system";
-    case 'X':
-    case 'Z': return ", and its process has ended";
-    default: return {};
-  }
+  return name_end == std::string::npos ? 'X' : stat[name_end + 2];
+}
+
+bool has_ended(char state) {
+  return state == 'X' || state == 'Z';
+}
+
+// Of a process that should answer.
+std::string text_of(char state) {
+  if (has_ended(state)) return ", and its process has ended";
+  if (state == 'T') return ", and its process is stopped (SIGSTOP)";
+  if (state == 't') return ", and a debugger has stopped its process";
+  if (state == 'D') return ", and its process waits for a disk or a network file system";
+  return {};
 }
 
 }  // namespace
@@ -86,59 +86,28 @@ std::string Activity::place() const {
 
 Activities::Activities(int size, int rank)
     : rank_(static_cast<std::size_t>(rank)),
-      bytes_(static_cast<std::size_t>(size) * sizeof(Entry)),
-      name_(fmt::format("warpstep-ranks-{}", now_ns())) {
-  file_ = ::memfd_create(name_.c_str(), MFD_CLOEXEC);
-  void* memory = file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0
-                     ? MAP_FAILED
-                     : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (memory == MAP_FAILED) {  // this rank then sees itself alone
-    if (file_ >= 0) ::close(std::exchange(file_, -1));
-    memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-  }
-  entries_ = {static_cast<Entry*>(memory), static_cast<std::size_t>(size)};
-  own_entry().process = ::getpid();
-  set({});
+      size_(static_cast<std::size_t>(size)),
+      memory_(size_ * sizeof(Entry)) {
+  begin({});
 }
 
-Activities::~Activities() {
-  ::munmap(entries_.data(), bytes_);
-  if (file_ >= 0) ::close(file_);
+std::span<Activities::Entry> Activities::entries() const {
+  return {reinterpret_cast<Entry*>(memory_.data()), size_};
 }
 
 Activities::Entry& Activities::own_entry() const {
-  return entries_[rank_];
+  return entries()[rank_];
 }
 
-// The memory is reached through the process that made it: nothing is left behind by a killed job,
-// and process numbers that mean another process here have no file of this name.
-std::string Activities::offer() const {
-  return file_ < 0 ? "" : fmt::format("/proc/{}/fd/{} {}", ::getpid(), file_, name_);
+void Activities::begin(Activity activity) {
+  own_entry().process = ::getpid();
+  set(activity);
 }
 
 bool Activities::take(const std::string& offered) {
-  const std::size_t space = offered.find(' ');
-  if (space == std::string::npos) return false;
-  const std::string path = offered.substr(0, space);
-  std::array<char, 256> target{};
-  if (::readlink(path.c_str(), target.data(), target.size() - 1) < 0 ||
-      std::string(target.data()).find(offered.substr(space + 1)) == std::string::npos)
-    return false;
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return false;
-  struct stat found {};
-  void* memory = ::fstat(file, &found) != 0 || static_cast<std::size_t>(found.st_size) != bytes_
-                     ? MAP_FAILED
-                     : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  if (memory == MAP_FAILED) return false;
   const Activity now = own();
-  ::munmap(entries_.data(), bytes_);
-  if (file_ >= 0) ::close(std::exchange(file_, -1));
-  entries_ = {static_cast<Entry*>(memory), entries_.size()};
-  own_entry().process = ::getpid();
-  set(now);
+  if (!memory_.take(offered)) return false;
+  begin(now);
   return true;
 }
 
@@ -161,16 +130,23 @@ void Activities::set_failed() {
 }
 
 bool Activities::another_failed() const {
-  for (const Entry& entry : entries_)
+  for (const Entry& entry : entries())
     if (&entry != &own_entry() && entry.failed) return true;
+  return false;
+}
+
+bool Activities::another_ended() const {
+  for (const Entry& entry : entries())
+    if (&entry != &own_entry() && entry.process != 0 && has_ended(state_of(entry.process)))
+      return true;
   return false;
 }
 
 std::string Activities::describe() const {
   std::string text;
   const std::uint64_t now = now_ns();
-  for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
-    const Entry& entry = entries_[rank];
+  for (std::size_t rank = 0; rank < size_; ++rank) {
+    const Entry& entry = entries()[rank];
     if (entry.process == 0) continue;
     const Activity activity = unpacked(entry.what);
     const std::uint64_t waiting = entry.waiting_since_ns;
@@ -180,7 +156,7 @@ std::string Activities::describe() const {
                         : waiting != 0 ? "waits for other ranks " + activity.place()
                                        : text_of(activity),
                         static_cast<double>(now - std::min(now, since)) * 1e-9,
-                        rank == rank_ ? "" : process_text(entry.process));
+                        rank == rank_ ? "" : text_of(state_of(entry.process)));
   }
   return text;
 }

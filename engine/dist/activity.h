@@ -6,9 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
+
+#include "engine/dist/shared_memory.h"
 
 namespace warpstep {
 
@@ -24,13 +25,10 @@ struct Activity {
 class Activities {
  public:
   Activities(int size, int rank);
-  ~Activities();
-  Activities(const Activities&) = delete;
-  Activities& operator=(const Activities&) = delete;
 
   // To see each other, one rank of a machine offers its memory, as a text for the others, which
   // take it. take() is false where the memory cannot be reached: a rank then knows of itself only.
-  std::string offer() const;
+  std::string offer() const { return memory_.offer(); }
   bool take(const std::string& offered);
 
   void set(Activity activity);
@@ -38,6 +36,7 @@ class Activities {
   void set_waiting(bool waiting);  // for other ranks, as part of that
   void set_failed();               // by itself, not because of another rank
   bool another_failed() const;
+  bool another_ended() const;  // its process, of those that are known
 
   // "rank 0 waits for other ranks in step 7 for 3.0 s; rank 1 loads the batch of step 7 for 31.0 s,
   // and its process is stopped", of the ranks that are known.
@@ -46,13 +45,12 @@ class Activities {
  private:
   struct Entry;
 
+  std::span<Entry> entries() const;
   Entry& own_entry() const;
+  void begin(Activity activity);
 
-  std::size_t rank_;
-  std::size_t bytes_;
-  int file_ = -1;
-  std::string name_;
-  std::span<Entry> entries_;
+  std::size_t rank_, size_;
+  SharedMemory memory_;
 };
 
 }  // namespace warpstep

@@ -98,15 +98,16 @@ std::vector<float> values_of(int rank, std::size_t count) {
   return values;
 }
 
-class CommunicatorSums : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+class CommunicatorSums : public testing::TestWithParam<std::tuple<int, std::size_t, bool>> {};
 
-// The third size takes more than one piece, and its parts are uneven.
+// The last size takes more than one piece, and its parts are uneven. By messages, and in memory
+// that the ranks share.
 INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorSums,
                          testing::Combine(testing::Values(1, 2, 3, 4),
-                                          testing::Values(0, 1, 7, 1'100'003)));
+                                          testing::Values(0, 1, 7, 1'100'003), testing::Bool()));
 
 TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
-  const auto [size, count] = GetParam();
+  const auto [size, count, shared] = GetParam();
   const auto share = static_cast<float>(1.0 / size);
   std::vector<float> expected(count, 0.0F);
   for (int rank = 0; rank < size; ++rank) {
@@ -114,6 +115,7 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
     for (std::size_t i = 0; i < count; ++i) expected[i] += share * values[i];
   }
   as_ranks(size, [&](Communicator& communicator) {
+    if (shared) communicator.share_memory();
     std::vector<float> values = values_of(communicator.world().rank, count);
     communicator.sum(std::span(values), share);
     if (count > 0) {
@@ -124,12 +126,13 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
 
 // Uneven shares, one of them empty.
 TEST_P(CommunicatorSums, OfSharesAreThoseOfAll) {
-  const auto [size, count] = GetParam();
+  const auto [size, count, shared] = GetParam();
   const auto share = static_cast<float>(1.0 / size);
   std::vector<std::size_t> ends, byte_ends;
   for (int rank = 0; rank < size; ++rank) ends.push_back(rank + 1 == size ? count : count / 3);
   for (const std::size_t end : ends) byte_ends.push_back(end * sizeof(float));
   as_ranks(size, [&](Communicator& communicator) {
+    if (shared) communicator.share_memory();
     std::vector<float> values = values_of(communicator.world().rank, count), expected = values;
     communicator.sum(std::span(expected), share);
     communicator.sum_own(std::span(values), ends, share);
@@ -206,7 +209,7 @@ TEST(Communicator, SaysWhatEachRankDoes) {
   std::atomic<bool> waits{true};
   as_ranks(3,
            [&](Communicator& communicator) {
-             communicator.show_activities();
+             communicator.share_memory();
              if (communicator.world().rank == 1) {
                communicator.set_activity({Activity::Kind::loading, 7});
                while (waits) std::this_thread::yield();
@@ -231,7 +234,7 @@ TEST(Communicator, SaysWhatEachRankDoes) {
 
 TEST(Communicator, KnowsThatAnotherRankFailed) {
   as_ranks(2, [&](Communicator& communicator) {
-    communicator.show_activities();
+    communicator.share_memory();
     EXPECT_FALSE(communicator.another_failed());
     communicator.gather("");
     if (communicator.world().rank == 1) communicator.set_failed();

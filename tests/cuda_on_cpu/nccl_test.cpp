@@ -82,7 +82,7 @@ std::string error_of(Work work, int rank, std::uint16_t port) {
   try {
     Communicator communicator(
         open_tcp({.world = {ranks, rank, ranks, rank}, .host = "localhost", .port = port}));
-    communicator.show_activities();
+    communicator.share_memory();
     work(communicator);
   } catch (const PeerError& other) {
     return std::string("another: ") + other.what();

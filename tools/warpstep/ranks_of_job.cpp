@@ -57,7 +57,7 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
   const World& world = communicator->world();
   if (world.size == 1) return nullptr;
   output::is_quiet = world.rank > 0;
-  communicator->show_activities();
+  communicator->share_memory();
   say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,
       communicator->describe());
   return communicator;

@@ -43,13 +43,13 @@ FUNCTIONS = [
 
 
 class Walk:
-    def __init__(self, jobs):
-        self.jobs, self.count, self.lock = jobs, 0, threading.Lock()
+    def __init__(self, jobs, name):
+        self.jobs, self.name, self.count, self.lock = jobs, name, 0, threading.Lock()
 
     def job(self, options, env):
         with self.lock:
             self.count += 1
-            out = f"run-{self.count}"
+            out = f"{self.name}-{self.count}"
         model = "mnist_cnn" if options == NORMS else "mlp"
         command = self.jobs.command(out, "--steps", "4", "--epochs", "9", "--plan-cache", "off", "--dist-timeout", "8", *options, model=model)
         scratch = self.jobs.folder / f"mpi-{out}"  # several mpirun at once would create the same folders
@@ -112,7 +112,7 @@ class Walk:
 
 
 def sample(jobs):
-    walk = Walk(jobs)
+    walk = Walk(jobs, "sample")
 
     def one(case):
         function, rank, options, call = case
@@ -124,14 +124,14 @@ def sample(jobs):
 
 
 def every(jobs):
-    walk = Walk(jobs)
+    walk = Walk(jobs, "every")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda case: walk.every(*case), list(dict.fromkeys(case[:3] for case in FUNCTIONS))))
 
 
 def hangs(jobs):
     """A call that does not return; an exchange that breaks while ncclCommAbort does not return either."""
-    walk = Walk(jobs)
+    walk = Walk(jobs, "hangs")
     job = walk.job((), {"NCCL_STAND_IN_FAIL": f"1:ncclCommInitRank:1:{HANGS}", "NCCL_STAND_IN_PATIENCE": "600"})
     walk.require("a hanging start", 0, "s before the first step for an exchange between the GPUs of all ranks: rank 0 starts for", job)
     job = walk.job(EAGER, {"NCCL_STAND_IN_FAIL": f"1:ncclAllReduce:5:{HANGS}", "NCCL_STAND_IN_PATIENCE": "3"})

@@ -7,6 +7,7 @@
 Each job must end in time with exit code 1 and one line that names the rank and the call, and leave no process and only whole
 checkpoints. Exit code 77 where mpirun is not installed.
 """
+import atexit
 import concurrent.futures
 import os
 import pathlib
@@ -140,7 +141,15 @@ def hangs(jobs):
     assert walk.require("a hanging end", 1, "NCCL: an exchange with other ranks failed: internal error", job) > 0
 
 
+def clean_up():
+    """Memory of jobs that ended while the library started."""
+    for path in pathlib.Path("/dev/shm").glob("nccl-stand-in-*"):
+        if not pathlib.Path(f"/proc/{path.name.split('-')[3]}").exists():
+            path.unlink(missing_ok=True)
+
+
 if __name__ == "__main__":
     stage = pathlib.Path(sys.argv[1])
     os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
+    atexit.register(clean_up)
     sys.exit(run((every if "--every" in sys.argv else sample, hangs), stage / "bin/warpstep", "cuda"))

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   const auto options = warpstep::tcp_options_of_environment();
   Communicator communicator(warpstep::launcher() == "env" ? warpstep::open_tcp(*options)
                                                           : warpstep::open_mpi());
+  communicator.share_memory();
   const int ranks = communicator.world().size;
   if (communicator.world().rank == 0)
     fmt::print("{} floats, {} ranks, {}\n", count, ranks, communicator.describe());

@@ -17,15 +17,10 @@ import subprocess
 import tempfile
 import time
 
-from ranks_test import Jobs, parent_of, tensors
+from ranks_test import Jobs, ranks_of, tensors
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_S = 120
-
-
-def ranks_of(job):
-    """The processes that mpirun started, in the order of the ranks."""
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(name) == job.pid)
 
 
 def finish(job):
@@ -39,13 +34,13 @@ def wait_for_checkpoint(run, job, count=1):
 
 
 class Kills:
-    """Runs of a few seconds of two or three ranks; each is killed at up to four random instants."""
+    """Runs of a few seconds of two, three or four ranks; each is killed at up to four random instants."""
 
-    def __init__(self, jobs, seed):
-        self.jobs, self.rng = jobs, random.Random(seed)
+    def __init__(self, jobs, seed, sizes):
+        self.jobs, self.rng, self.sizes = jobs, random.Random(seed), sizes
         self.killed, self.runs, self.slowest = 0, 0, 0.0
         self.expected, self.seconds = {}, {}
-        for ranks in (2, 3):
+        for ranks in sizes:
             begin = time.monotonic()
             code, said = finish(jobs.start("-np", str(ranks), *self.command(f"alone-{ranks}")))
             assert code == 0, said
@@ -57,7 +52,7 @@ class Kills:
                                  *(["--shard-optimizer"] if self.runs % 2 else []))
 
     def one(self, most):
-        ranks = self.rng.choice((2, 3))
+        ranks = self.rng.choice(self.sizes)
         run = self.jobs.folder / f"run-{self.runs}"
         command = self.command(run.name)
         for attempt in range(50):
@@ -174,6 +169,7 @@ class Table:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4], help="of killed jobs")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--other")
     parser.add_argument("--rows", nargs="*", default=["killed", "hung", "stopped", "out_of_memory", "full_disk", "wrong_version", "unequal_data"])
@@ -189,7 +185,7 @@ def main():
             for row in options.rows:
                 getattr(table, row)()
         if options.kills:
-            kills = Kills(jobs, options.seed)
+            kills = Kills(jobs, options.seed, options.ranks)
             while kills.killed < options.kills:
                 kills.one(options.kills)
                 print(f"{kills.killed} kills in {kills.runs} runs, same bits", flush=True)

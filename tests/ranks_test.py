@@ -8,8 +8,10 @@ Exit code 77 where mpirun is not installed.
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -70,7 +72,7 @@ def killed(jobs):
     until = time.monotonic() + 60
     while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
         time.sleep(0.05)
-    ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(name) == job.pid]
+    ranks = ranks_of(job)
     assert len(ranks) == 2, ranks
     begin = time.monotonic()
     os.kill(max(ranks), signal.SIGKILL)
@@ -86,6 +88,49 @@ def killed(jobs):
     alone = subprocess.run([jobs.warpstep, "train", "--resume", out, "--steps", str(step + 9), "--dist", "none"],
                            capture_output=True, text=True, timeout=60)
     assert alone.returncode == 2 and "mpirun -np 2" in alone.stderr, alone.stderr
+
+
+def hung(jobs):
+    """A rank that hangs ends the job after --dist-timeout, with what each rank was doing."""
+    out = jobs.folder / "hung"
+    job = jobs.start("-np", "2", *jobs.command("hung", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20", "--dist-timeout", "4"))
+    until = time.monotonic() + 60
+    while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
+        time.sleep(0.05)
+    begin = time.monotonic()
+    os.kill(max(ranks_of(job)), signal.SIGSTOP)
+    said = job.communicate(timeout=60)[1]
+    assert time.monotonic() - begin < 20, "a job with a rank that hangs ran on"
+    line = next(line for line in said.splitlines() if line.startswith("warpstep train: rank 0: waited"))
+    assert job.returncode == 1 and re.search(
+        r"for rank 1, which did not answer: rank 0 waits for other ranks in (step|the checkpoint of step) \d+ for 4\.\d s; "
+        r"rank 1 .* step \d+ for [4-9]\.\d s, and its process is stopped \(SIGSTOP\); the last checkpoint", line), line
+
+
+def left(jobs):
+    """Without a launcher that ends the others, they notice by themselves that a rank has ended."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
+                              stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                                              "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
+             for rank in range(2)]
+    metrics = jobs.folder / "left/metrics.jsonl"
+    until = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("step") > 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    begin = time.monotonic()
+    ranks[1].kill()
+    said = ranks[0].communicate(timeout=60)[1]
+    ranks[1].communicate(timeout=60)
+    assert time.monotonic() - begin < 20 and ranks[0].returncode == 1, said
+    assert "for rank 1, which did not answer: rank 0 waits" in said and "and its process has ended" in said, said
+
+
+def ranks_of(job):
+    """The processes that mpirun started, in the order of the ranks."""
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(name) == job.pid)
 
 
 def global_batch(size, parts):
@@ -210,4 +255,4 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, unequal), sys.argv[1]))
+    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, hung, left, unequal), sys.argv[1]))

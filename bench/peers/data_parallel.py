@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""cifar10cnn on two cores: one process with two threads, two ranks with one each, and PyTorch's DistributedDataParallel (gloo)
-with one each, in turn; and sums of as many floats as it has gradients, ours and gloo's.
+"""cifar10cnn on two cores: one process with two threads, two ranks with one each (also with --shard-optimizer), and PyTorch's
+DistributedDataParallel (gloo) with one each, in turn; and sums of as many floats as it has gradients, ours and gloo's.
 
     python bench/peers/data_parallel.py --data FOLDER [--rounds 5] [--steps 60] [--batch 64] [--build build/release]
 
@@ -80,11 +80,11 @@ def pytorch(args, number):
     return answer
 
 
-def ours(args, folder, name, ranks):
+def ours(args, folder, name, ranks, *more):
     out = pathlib.Path(folder) / name
     command = [args.build / "bin/warpstep", "train", "cifar10cnn", "--data", args.data, "--device", "cpu", "--global-batch",
                str(2 * args.batch), "--threads", str(2 // ranks), "--workers", "1", "--steps", str(args.steps + 10), "--epochs", "0",
-               "--profile", "off", "--eval-every", "1000000", "--out", out]
+               "--profile", "off", "--eval-every", "1000000", "--out", out, *more]
     command = [*MPIRUN, "-np", str(ranks), *command] if ranks > 1 else [*command, "--dist", "none"]
     done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True)
     if done.returncode != 0:
@@ -115,10 +115,12 @@ def main():
         os.environ["TMPDIR"] = folder
         for number in range(args.rounds):
             one, two = ours(args, folder, f"one-{number}", 1), ours(args, folder, f"two-{number}", 2)
+            shares = ours(args, folder, f"shares-{number}", 2, "--shard-optimizer")
             peer = (float("nan"), float("nan")) if args.without_peer else pytorch(args, number)
-            rows.append((one, two, peer[0], all_reduce(args), peer[1]))
-            print("1 x 2 {:.0f} images/s, 2 x 1 {:.0f}, DDP {:.0f}; sum {:.1f} ms, gloo {:.1f} ms".format(*rows[-1]), flush=True)
-    for name, top, bottom in (("2 x 1 against 1 x 2", 1, 0), ("2 x 1 against DDP", 1, 2), ("gloo's sum against ours", 4, 3)):
+            rows.append((one, two, shares, peer[0], all_reduce(args), peer[1]))
+            print("1 x 2 {:.0f} images/s, 2 x 1 {:.0f}, in shares {:.0f}, DDP {:.0f}; sum {:.1f} ms, gloo {:.1f} ms".format(*rows[-1]), flush=True)
+    for name, top, bottom in (("2 x 1 against 1 x 2", 1, 0), ("2 x 1 in shares against 1 x 2", 2, 0), ("2 x 1 against DDP", 1, 3),
+                              ("gloo's sum against ours", 5, 4)):
         ratios = sorted(row[top] / row[bottom] for row in rows)
         print(f"{name}: {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})")
 

@@ -22,8 +22,9 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Of all ranks' values that are exchanged at a time: scratch memory is bounded by it, and what is
 // summed is still in a cache.
-constexpr std::size_t piece_bytes = std::size_t{4} << 20;
-constexpr std::size_t block = 1024;  // values that are summed at a time
+constexpr std::size_t message_bytes = std::size_t{4} << 20;
+constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of a message
+constexpr std::size_t block = 1024;                       // values that are summed at a time
 
 // Messages move on only while the transport is polled, so an exchange that is under way is polled
 // without a pause; the core is offered to others meanwhile, as another rank may compute on it.
@@ -31,6 +32,7 @@ constexpr std::size_t block = 1024;  // values that are summed at a time
 constexpr auto spin_for = std::chrono::milliseconds(5);
 constexpr auto device_spin_for = std::chrono::microseconds(100);  // a device needs no polls
 constexpr auto sleep_for = std::chrono::microseconds(50);
+constexpr auto look_every = std::chrono::milliseconds(20);  // whether a rank has ended
 
 // `values` divided evenly among the ranks.
 template <class T>
@@ -67,6 +69,11 @@ void in_pieces(std::vector<std::span<T>> parts, std::size_t most, Work work) {
   }
 }
 
+std::string whom(const std::vector<int>& silent) {
+  return fmt::format("rank{} {}, which did not answer", silent.size() == 1 ? "" : "s",
+                     fmt::join(silent, ", "));
+}
+
 template <class T>
 Transport::Message message(int peer, std::span<T> values) {
   return {peer, std::as_writable_bytes(values)};
@@ -75,7 +82,25 @@ Transport::Message message(int peer, std::span<T> values) {
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, const CommunicatorOptions& options)
-    : transport_(std::move(transport)), options_(options), world_(transport_->world()) {}
+    : transport_(std::move(transport)),
+      options_(options),
+      world_(transport_->world()),
+      activities_(world_.size, world_.rank) {}
+
+// The first rank of each machine offers its memory: one that another can reach is of its machine.
+void Communicator::share_memory() {
+  const std::vector<std::string> offers =
+      gather(world_.local_rank == 0 ? activities_.offer() : std::string());
+  if (world_.local_rank > 0)
+    for (const std::string& offer : offers)
+      if (activities_.take(offer)) break;
+  if (world_.local_size != world_.size) return;
+  auto windows = std::make_unique<Windows>(world_.size, world_.rank);
+  const std::string offer = gather(world_.rank == 0 ? windows->offer() : std::string()).front();
+  const bool taken = world_.rank == 0 ? !offer.empty() : windows->take(offer);
+  const std::vector<std::string> answers = gather(taken ? "taken" : "");
+  if (std::ranges::count(answers, "taken") == world_.size) windows_ = std::move(windows);
+}
 
 void Communicator::sum(std::span<float> values, float share) {
   sum_all(values, share);
@@ -86,7 +111,7 @@ void Communicator::sum(std::span<double> values, double share) {
 
 template <class T>
 void Communicator::sum_all(std::span<T> values, T share) {
-  constexpr std::size_t most = piece_bytes / sizeof(T);
+  const std::size_t most = piece_bytes() / sizeof(T);
   for (std::size_t begin = 0; begin < values.size(); begin += most) {
     const auto parts =
         even_parts(values.subspan(begin, std::min(most, values.size() - begin)), world_.size);
@@ -97,13 +122,31 @@ void Communicator::sum_all(std::span<T> values, T share) {
 
 void Communicator::sum_own(std::span<float> values, Ends ends, float share) {
   in_pieces(parts_to(values, ends),
-            piece_bytes / sizeof(float) / static_cast<std::size_t>(world_.size),
+            piece_bytes() / sizeof(float) / static_cast<std::size_t>(world_.size),
             [&](const auto& pieces) { sum_parts<float>(pieces, share); });
 }
 
-// Each rank receives its part from all others and sums it.
+std::size_t Communicator::piece_bytes() const {
+  return windows_ ? Windows::bytes : message_bytes;
+}
+
+// Each rank sums its part.
 template <class T>
 void Communicator::sum_parts(std::span<const std::span<T>> parts, T share) {
+  const std::span<T> own = parts[static_cast<std::size_t>(world_.rank)];
+  const std::vector<const T*> terms = windows_ ? shown_terms(parts) : received_terms(parts);
+  for (std::size_t begin = 0; begin < own.size(); begin += block) {
+    const std::size_t count = std::min(block, own.size() - begin);
+    std::array<T, block> sum{};
+    for (const T* term : terms)
+      for (std::size_t i = 0; i < count; ++i) sum[i] += share * term[begin + i];
+    std::copy_n(sum.data(), count, own.data() + begin);
+  }
+}
+
+// This rank's part, of each rank: in messages from the others.
+template <class T>
+std::vector<const T*> Communicator::received_terms(std::span<const std::span<T>> parts) {
   const std::span<T> own = parts[static_cast<std::size_t>(world_.rank)];
   scratch_.resize(
       std::max(scratch_.size(), own.size_bytes() * static_cast<std::size_t>(world_.size)));
@@ -121,18 +164,42 @@ void Communicator::sum_parts(std::span<const std::span<T>> parts, T share) {
     sends.push_back(message(rank, parts[static_cast<std::size_t>(rank)]));
   }
   exchange(sends, receives);
-  for (std::size_t begin = 0; begin < own.size(); begin += block) {
-    const std::size_t count = std::min(block, own.size() - begin);
-    std::array<T, block> sum{};
-    for (const T* term : terms)
-      for (std::size_t i = 0; i < count; ++i) sum[i] += share * term[begin + i];
-    std::copy_n(sum.data(), count, own.data() + begin);
-  }
+  return terms;
 }
 
-// Each rank sends its part to all others.
+// The same, in the windows of the others.
+template <class T>
+std::vector<const T*> Communicator::shown_terms(std::span<const std::span<T>> parts) {
+  windows_->begin();
+  std::size_t at = 0, own_at = 0;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    if (static_cast<int>(rank) == world_.rank)
+      own_at = at;
+    else
+      std::ranges::copy(parts[rank], reinterpret_cast<T*>(windows_->own()) + at);
+    at += parts[rank].size();
+  }
+  exchange_windows();
+  std::vector<const T*> terms;
+  for (int rank = 0; rank < world_.size; ++rank)
+    terms.push_back(rank == world_.rank ? parts[static_cast<std::size_t>(rank)].data()
+                                        : reinterpret_cast<const T*>(windows_->of(rank)) + own_at);
+  return terms;
+}
+
+// Each rank gives its part to all others.
 template <class T>
 void Communicator::gather_parts(std::span<const std::span<T>> parts) {
+  if (windows_) {
+    windows_->begin();
+    std::ranges::copy(parts[static_cast<std::size_t>(world_.rank)],
+                      reinterpret_cast<T*>(windows_->own()));
+    exchange_windows();
+    for (int rank = 0; rank < world_.size; ++rank)
+      if (const std::span<T> part = parts[static_cast<std::size_t>(rank)]; rank != world_.rank)
+        std::copy_n(reinterpret_cast<const T*>(windows_->of(rank)), part.size(), part.data());
+    return;
+  }
   std::vector<Transport::Message> sends, receives;
   for (int rank = 0; rank < world_.size; ++rank)
     if (rank != world_.rank) {
@@ -143,18 +210,23 @@ void Communicator::gather_parts(std::span<const std::span<T>> parts) {
 }
 
 void Communicator::all_gather(std::span<std::byte> all, Ends ends) {
-  in_pieces(parts_to(all, ends), std::size_t{1} << 30,  // a message's most
-            [&](const auto& pieces) { gather_parts<std::byte>(pieces); });
+  gather_in_pieces(parts_to(all, ends));
 }
 
 void Communicator::all_gather(std::span<std::byte> all) {
-  gather_parts<std::byte>(even_parts(all, world_.size));
+  gather_in_pieces(even_parts(all, world_.size));
+}
+
+void Communicator::gather_in_pieces(std::vector<std::span<std::byte>> parts) {
+  in_pieces(std::move(parts),
+            windows_ ? Windows::bytes / static_cast<std::size_t>(world_.size) : most_bytes,
+            [&](const auto& pieces) { gather_parts<std::byte>(pieces); });
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes) {
-  constexpr std::size_t most = std::size_t{1} << 30;
-  for (std::size_t begin = 0; begin < bytes.size(); begin += most) {
-    const std::span<std::byte> piece = bytes.subspan(begin, std::min(most, bytes.size() - begin));
+  for (std::size_t begin = 0; begin < bytes.size(); begin += most_bytes) {
+    const std::span<std::byte> piece =
+        bytes.subspan(begin, std::min(most_bytes, bytes.size() - begin));
     std::vector<Transport::Message> sends, receives;
     if (world_.rank != 0) receives.push_back({0, piece});
     for (int rank = 1; world_.rank == 0 && rank < world_.size; ++rank)
@@ -193,37 +265,65 @@ void Communicator::abort(int code) {
 
 void Communicator::exchange(std::span<const Transport::Message> sends,
                             std::span<const Transport::Message> receives) {
-  const auto since = SteadyClock::now();
   transport_->start(sends, receives);
-  while (!transport_->done()) await(since);
+  wait([&] { return transport_->done(); }, [&] { return transport_->silent_peers(); });
+}
+
+// A rank that has ended is noticed here: shared memory stays as it left it.
+void Communicator::exchange_windows() {
+  windows_->give();
+  const auto since = SteadyClock::now();
+  auto next_look = since + look_every;
+  wait(
+      [&] {
+        if (windows_->all_given()) return true;
+        if (SteadyClock::now() < next_look) return false;
+        next_look = SteadyClock::now() + look_every;
+        if (activities_.another_ended() && !windows_->all_given())
+          give_up(since, whom(windows_->silent()));
+        return false;
+      },
+      [&] { return windows_->silent(); });
+}
+
+template <class Done, class Silent>
+void Communicator::wait(Done done, Silent silent) {
+  const auto since = SteadyClock::now();
+  activities_.set_waiting(true);
+  while (!done())
+    if (await(since, spin_for)) give_up(since, whom(silent()));
+  activities_.set_waiting(false);
   exchanged_ += SteadyClock::now() - since;
 }
 
 void Communicator::wait_until(const std::function<bool()>& done) const {
   const auto since = SteadyClock::now();
-  while (!done()) await(since, true);
+  while (!done())
+    if (await(since, device_spin_for)) give_up(since, "an exchange between the GPUs of all ranks");
 }
 
-// Called again and again while a rank waits, for messages or for what a device computes.
-void Communicator::await(SteadyClock::time_point since, bool on_device) const {
+bool Communicator::is_to_end() const {
+  return options_.stop != nullptr && *options_.stop;
+}
+
+// Called again and again while a rank waits, for messages or for what a device computes; true: for
+// too long.
+bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration spin) const {
   const auto waited = SteadyClock::now() - since;
-  if (waited <
-      (on_device ? SteadyClock::duration(device_spin_for) : SteadyClock::duration(spin_for))) {
+  if (waited < spin) {
     sched_yield();
-    return;
+    return false;
   }
-  const bool stopped = options_.stop != nullptr && *options_.stop;
-  if (waited > (stopped ? options_.patience : options_.timeout)) {
-    const std::string suffix = stopped ? ", and the job is to end" : "";
-    if (on_device)
-      fail<RankError>("waited {:.1f} s {} for sums over all ranks on the GPU{}",
-                      std::chrono::duration<double>(waited).count(), place_, suffix);
-    const std::vector<int> silent = transport_->silent_peers();
-    fail<RankError>("waited {:.1f} s {} for rank{} {}, which did not answer{}",
-                    std::chrono::duration<double>(waited).count(), place_,
-                    silent.size() == 1 ? "" : "s", fmt::join(silent, ", "), suffix);
-  }
+  if (waited > (is_to_end() ? options_.patience : options_.timeout)) return true;
   std::this_thread::sleep_for(sleep_for);
+  return false;
+}
+
+void Communicator::give_up(SteadyClock::time_point since, const std::string& awaited) const {
+  fail<PeerError>("waited {:.1f} s {} for {}{}: {}",
+                  std::chrono::duration<double>(SteadyClock::now() - since).count(),
+                  activities_.own().place(), awaited, is_to_end() ? ", and the job is to end" : "",
+                  activities_.describe());
 }
 
 std::string launcher() {

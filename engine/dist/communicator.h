@@ -18,12 +18,18 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/dist/activity.h"
+#include "engine/dist/windows.h"
 
 namespace warpstep {
 
-// Another rank of the job failed, left or does not answer.
+// The ranks of a job cannot exchange.
 struct RankError : Error {
   using Error::Error;
+};
+// For a cause elsewhere: another rank failed, left or does not answer.
+struct PeerError : RankError {
+  using RankError::RankError;
 };
 
 struct World {
@@ -65,8 +71,15 @@ class Communicator {
 
   const World& world() const { return world_; }
   std::string describe() const { return transport_->describe(); }
-  // What this rank does now, for the message of one that waits in vain: "in step 200".
-  void set_place(std::string place) { place_ = std::move(place); }
+  // What this rank does now, for the message of one that waits in vain.
+  void set_activity(Activity activity) { activities_.set(activity); }
+  // Ranks of a machine see from now on what each other does, and exchange through shared memory
+  // where all ranks of the job are on one.
+  void share_memory();
+  std::string activities() const { return activities_.describe(); }
+  // This rank failed by itself: others need not say that they wait for it.
+  void set_failed() { activities_.set_failed(); }
+  bool another_failed() const { return activities_.another_failed(); }
 
   // values[i] becomes the sum over ranks of share * values[i].
   void sum(std::span<float> values, float share = 1);
@@ -88,20 +101,34 @@ class Communicator {
   void wait_until(const std::function<bool()>& done) const;
 
  private:
+  std::size_t piece_bytes() const;
   template <class T>
   void sum_all(std::span<T> values, T share);
   template <class T>
   void sum_parts(std::span<const std::span<T>> parts, T share);
   template <class T>
+  std::vector<const T*> received_terms(std::span<const std::span<T>> parts);
+  template <class T>
+  std::vector<const T*> shown_terms(std::span<const std::span<T>> parts);
+  template <class T>
   void gather_parts(std::span<const std::span<T>> parts);
+  void gather_in_pieces(std::vector<std::span<std::byte>> parts);
   void exchange(std::span<const Transport::Message> sends,
                 std::span<const Transport::Message> receives);
-  void await(std::chrono::steady_clock::time_point since, bool on_device = false) const;
+  void exchange_windows();
+  template <class Done, class Silent>
+  void wait(Done done, Silent silent);
+  bool is_to_end() const;
+  bool await(std::chrono::steady_clock::time_point since,
+             std::chrono::steady_clock::duration spin) const;
+  [[noreturn]] void give_up(std::chrono::steady_clock::time_point since,
+                            const std::string& awaited) const;
 
   std::unique_ptr<Transport> transport_;
   CommunicatorOptions options_;
   World world_;
-  std::string place_ = "before the first step";
+  Activities activities_;
+  std::unique_ptr<Windows> windows_;  // null: messages
   std::vector<std::byte> scratch_;
   std::chrono::nanoseconds exchanged_{};
 };

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -13,6 +12,7 @@
 namespace warpstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -98,15 +98,16 @@ std::vector<float> values_of(int rank, std::size_t count) {
   return values;
 }
 
-class CommunicatorSums : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+class CommunicatorSums : public testing::TestWithParam<std::tuple<int, std::size_t, bool>> {};
 
-// The third size takes more than one piece, and its parts are uneven.
+// The last size takes more than one piece, and its parts are uneven. By messages, and in memory
+// that the ranks share.
 INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorSums,
                          testing::Combine(testing::Values(1, 2, 3, 4),
-                                          testing::Values(0, 1, 7, 1'100'003)));
+                                          testing::Values(0, 1, 7, 1'100'003), testing::Bool()));
 
 TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
-  const auto [size, count] = GetParam();
+  const auto [size, count, shared] = GetParam();
   const auto share = static_cast<float>(1.0 / size);
   std::vector<float> expected(count, 0.0F);
   for (int rank = 0; rank < size; ++rank) {
@@ -114,6 +115,7 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
     for (std::size_t i = 0; i < count; ++i) expected[i] += share * values[i];
   }
   as_ranks(size, [&](Communicator& communicator) {
+    if (shared) communicator.share_memory();
     std::vector<float> values = values_of(communicator.world().rank, count);
     communicator.sum(std::span(values), share);
     if (count > 0) {
@@ -124,12 +126,13 @@ TEST_P(CommunicatorSums, HaveTheBitsOfTheRanksInOrder) {
 
 // Uneven shares, one of them empty.
 TEST_P(CommunicatorSums, OfSharesAreThoseOfAll) {
-  const auto [size, count] = GetParam();
+  const auto [size, count, shared] = GetParam();
   const auto share = static_cast<float>(1.0 / size);
   std::vector<std::size_t> ends, byte_ends;
   for (int rank = 0; rank < size; ++rank) ends.push_back(rank + 1 == size ? count : count / 3);
   for (const std::size_t end : ends) byte_ends.push_back(end * sizeof(float));
   as_ranks(size, [&](Communicator& communicator) {
+    if (shared) communicator.share_memory();
     std::vector<float> values = values_of(communicator.world().rank, count), expected = values;
     communicator.sum(std::span(expected), share);
     communicator.sum_own(std::span(values), ends, share);
@@ -165,7 +168,7 @@ std::string error_of_rank_0(const CommunicatorOptions& options) {
     as_ranks(
         3,
         [](Communicator& communicator) {
-          communicator.set_place("in step 7");
+          communicator.set_activity({Activity::Kind::step, 7});
           if (communicator.world().rank == 1) return;  // has left
           std::vector<double> values(3, 1.0);
           communicator.sum(std::span(values));
@@ -189,15 +192,64 @@ TEST(Communicator, WaitsForOtherWorkWithTheSameDeadline) {
              int polls = 0;
              communicator.wait_until([&] { return ++polls == 3; });
              EXPECT_EQ(polls, 3);
-             communicator.set_place("in step 9");
+             communicator.set_activity({Activity::Kind::results, 9});
              try {
                communicator.wait_until([] { return false; });
                ADD_FAILURE() << "waited for ever";
              } catch (const RankError& error) {
-               EXPECT_THAT(error.what(), HasSubstr("in step 9 for sums over all ranks on the GPU"));
+               EXPECT_THAT(error.what(),
+                           HasSubstr("in step 9 for an exchange between the GPUs of all ranks"));
              }
            },
            {.timeout = std::chrono::milliseconds(20)});
+}
+
+TEST(Communicator, SaysWhatEachRankDoes) {
+  std::string said;
+  std::atomic<bool> waits{true};
+  as_ranks(3,
+           [&](Communicator& communicator) {
+             communicator.share_memory();
+             if (communicator.world().rank == 1) {
+               communicator.set_activity({Activity::Kind::loading, 7});
+               while (waits) std::this_thread::yield();
+               return;
+             }
+             communicator.set_activity({Activity::Kind::step, 7});
+             std::vector<double> values(3, 1.0);
+             try {
+               communicator.sum(std::span(values));
+             } catch (const PeerError& error) {
+               if (communicator.world().rank > 0) return;
+               said = error.what();
+               waits = false;
+             }
+           },
+           {.timeout = std::chrono::milliseconds(50)});
+  EXPECT_THAT(said, AllOf(HasSubstr("rank 1, which did not answer: rank 0 waits for other ranks in "
+                                    "step 7 for "),
+                          HasSubstr("; rank 1 loads the batch of step 7 for "),
+                          HasSubstr("; rank 2 waits for other ranks in step 7 for ")));
+}
+
+TEST(Communicator, KnowsThatAnotherRankFailed) {
+  as_ranks(2, [&](Communicator& communicator) {
+    communicator.share_memory();
+    EXPECT_FALSE(communicator.another_failed());
+    communicator.gather("");
+    if (communicator.world().rank == 1) communicator.set_failed();
+    communicator.gather("");
+    EXPECT_EQ(communicator.another_failed(), communicator.world().rank == 0);
+  });
+}
+
+// The ranks of another machine offer memory that this process cannot reach.
+TEST(Activities, AreOfThisRankAloneWithoutSharedMemory) {
+  Activities activities(2, 1);
+  for (const char* offer : {"", "/proc/self/fd/0 warpstep-ranks-1", "/proc/0/fd/0 x", "/nowhere x"})
+    EXPECT_FALSE(activities.take(offer)) << offer;
+  activities.set({Activity::Kind::checkpoint, 20});
+  EXPECT_THAT(activities.describe(), testing::StartsWith("rank 1 saves the checkpoint of step 20"));
 }
 
 TEST(Communicator, WaitsNoLongerWhenTheJobIsToEnd) {

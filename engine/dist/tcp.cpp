@@ -271,7 +271,7 @@ class TcpTransport final : public Transport {
       });
       move(one.to_receive, rank, [&](std::span<std::byte> bytes) {
         const ssize_t got = ::recv(one.socket.file(), bytes.data(), bytes.size(), 0);
-        if (got == 0) fail<RankError>(left_text, rank);
+        if (got == 0) fail<PeerError>(left_text, rank);
         return got;
       });
       all = all && one.to_send.empty() && one.to_receive.empty();
@@ -304,8 +304,8 @@ class TcpTransport final : public Transport {
       const ssize_t count = call(messages.front());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      if (count < 0 && (errno == ECONNRESET || errno == EPIPE)) fail<RankError>(left_text, rank);
-      if (count < 0) fail<RankError>("the connection to rank {} broke: {}", rank, reason());
+      if (count < 0 && (errno == ECONNRESET || errno == EPIPE)) fail<PeerError>(left_text, rank);
+      if (count < 0) fail<PeerError>("the connection to rank {} broke: {}", rank, reason());
       messages.front() = messages.front().subspan(static_cast<std::size_t>(count));
       if (messages.front().empty()) messages.pop_front();
     }

@@ -10,23 +10,13 @@
 #include <functional>
 #include <thread>
 
+#include "tests/free_port.h"
+
 namespace warpstep {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A port of this machine that was free a moment ago.
-std::uint16_t free_port() {
-  const int file = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof address;
-  EXPECT_EQ(::bind(file, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::getsockname(file, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  ::close(file);
-  return ntohs(address.sin_port);
-}
 
 TcpOptions options_of(int rank, int size, std::uint16_t port) {
   return {.world = {size, rank, size, rank},

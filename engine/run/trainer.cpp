@@ -61,6 +61,12 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
 // Between two calls of train() no step is in flight. Only the progress decides what is due there,
 // so a run that was stopped before or during an evaluation makes it when it continues.
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
+  const Outcome outcome = run_to_end(progress, stop);
+  now_at(Activity::Kind::end, progress.step);
+  return outcome;
+}
+
+Outcome Trainer::run_to_end(Progress& progress, const std::atomic<bool>& stop) {
   begin(progress);
   while (!stops(stop)) {
     if (evaluation_due(progress) && !evaluate_now(progress, stop)) break;
@@ -122,7 +128,7 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
 }
 
 void Trainer::launch(std::uint64_t step) {
-  if (parts_.communicator) parts_.communicator->set_place(fmt::format("in step {}", step));
+  now_at(Activity::Kind::loading, step);
   // All of taking the batch is waiting, as in the span: also where it was ready and only taking it
   // lasted, because this thread did not have the CPU.
   const std::uint64_t asked = now_ns();
@@ -132,6 +138,7 @@ void Trainer::launch(std::uint64_t step) {
   const Batch& batch = next_batch();
   const std::uint64_t begin = now_ns();
   wait.end(begin);
+  now_at(Activity::Kind::step, step);
   record::Span span(step_name, 0, begin);
   give_batch(parts_.step, batch);
   parts_.step.measure(measures(step));
@@ -153,6 +160,7 @@ const Batch& Trainer::next_batch() {
 // Waits for the oldest step in flight, and records and reports its results.
 void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   const Flight flight = flights_.front();
+  now_at(Activity::Kind::results, progress.step + 1);
   record::Span report(report_name);
   parts_.step.stream().wait_for(flight.mark);
   flights_.erase(flights_.begin());
@@ -173,6 +181,10 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   const std::uint64_t observed = now_ns();
   span.end(observed);
   observed_ns_ = observed - last_step_end_ns_;
+}
+
+void Trainer::now_at(Activity::Kind kind, std::uint64_t step) const {
+  if (parts_.communicator) parts_.communicator->set_activity({kind, step});
 }
 
 bool Trainer::stops(const std::atomic<bool>& stop) const {
@@ -286,16 +298,14 @@ void Trainer::collect_sums() {
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
+  now_at(Activity::Kind::evaluation, progress.step);
   const std::uint64_t begin = now_ns();
   const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
   if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
     take_average(trained, parts_.evaluation->store());
   const std::atomic<bool> never{false};  // ranks stop together, and only between evaluations
   std::optional<Score> score;
-  if (parts_.communicator) {
-    parts_.communicator->set_place(fmt::format("in the evaluation after step {}", progress.step));
-    share_buffers();
-  }
+  if (parts_.communicator) share_buffers();
   score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
                          parts_.communicator ? never : stop, parts_.evaluation_runner);
   if (!score) return false;
@@ -319,6 +329,7 @@ void Trainer::save(const Progress& progress) {
   if (!parts_.save) return;
   const record::Span span(checkpoint_name);
   const record::Phase phase(checkpoint_name, progress.step);
+  now_at(Activity::Kind::checkpoint, progress.step);
   collect_sums();
   if (parts_.communicator) parts_.step.store().gather_moments(*parts_.communicator);
   const std::filesystem::path path = parts_.save(progress);

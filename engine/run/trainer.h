@@ -155,9 +155,11 @@ class Trainer {
     bool measured = false;
   };
 
+  Outcome run_to_end(Progress& progress, const std::atomic<bool>& stop);
   void begin(const Progress& progress);
   void train(Progress& progress, const std::atomic<bool>& stop);
   void launch(std::uint64_t step);
+  void now_at(Activity::Kind kind, std::uint64_t step) const;  // for other ranks
   bool stops(const std::atomic<bool>& stop) const;
   // Sums over the ranks; whether one of them is to stop. Nothing without other ranks.
   void combine(std::span<double> sums, const std::atomic<bool>& stop);

@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 
 #include "engine/core/error.h"
+#include "engine/core/thread.h"
 #include "engine/core/wheels.h"
 #include "kernels/cuda/check.h"
 
@@ -17,7 +21,7 @@ namespace {
 
 // What nccl.h declares, as far as it is used: the toolkit does not have that header. Its binary
 // interface is the same in all of NCCL 2; ncclAvg came with 2.10.
-constexpr int success = 0, in_progress = 7;
+constexpr int success = 0, remote_error = 6, in_progress = 7;
 constexpr int average = 4;     // ncclAvg
 constexpr int type_bytes = 1;  // ncclUint8
 constexpr int type_f16 = 6, type_f32 = 7, type_bf16 = 9;
@@ -80,9 +84,14 @@ struct Nccl::Library {
   void check(int result, const char* call) const {
     if (result == success || result == in_progress) return;
     const char* more = get_last_error(nullptr);
-    fail<RankError>("NCCL: {} failed: {}{}{}; NCCL_DEBUG=WARN prints more", call,
+    const std::string text =
+        fmt::format("NCCL: {} failed: {}{}{}; NCCL_DEBUG=WARN prints more", call,
                     get_error_string(result), more && *more ? ": " : "", more ? more : "");
+    if (result == remote_error) throw PeerError(text);
+    throw RankError(text);
   }
+  void* connect(const Communicator& communicator, const UniqueId& id,
+                const Settings& settings) const;
 
  private:
   Library();
@@ -127,6 +136,27 @@ Nccl::Library::Library() {
     fail<DeviceError>("libnccl.so.2 is of version {}, but 2.10 or later is needed", version);
 }
 
+// ncclCommInitRank() returns when all ranks have called it, and never where one cannot: it has a
+// thread of its own, which is left to the end of the process then.
+void* Nccl::Library::connect(const Communicator& communicator, const UniqueId& id,
+                             const Settings& settings) const {
+  struct Outcome {
+    std::atomic<bool> done{false};
+    int result = success;
+    void* comm = nullptr;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  start_thread("nccl init", [outcome, id, init = init_rank, world = communicator.world(),
+                             ordinal = settings.ordinal] {
+    cudaSetDevice(ordinal);  // as in the thread that waits
+    outcome->result = init(&outcome->comm, world.size, id, world.rank);
+    outcome->done = true;
+  }).detach();
+  communicator.wait_until([&] { return outcome->done.load(); });
+  check(outcome->result, "ncclCommInitRank");
+  return outcome->comm;
+}
+
 Nccl::Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings)
     : communicator_(std::move(communicator)), library_(Library::get()) {
   require_own_device(*communicator_, settings);
@@ -134,9 +164,7 @@ Nccl::Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings)
   if (communicator_->world().rank == 0)
     library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
   communicator_->broadcast(std::as_writable_bytes(std::span(&id, 1)));
-  library_.check(
-      library_.init_rank(&comm_, communicator_->world().size, id, communicator_->world().rank),
-      "ncclCommInitRank");
+  comm_ = library_.connect(*communicator_, id, settings);
 }
 
 Nccl::~Nccl() {
@@ -183,15 +211,32 @@ void Nccl::all_gather(void* all, std::size_t bytes, cudaStream_t stream) const {
 
 void Nccl::require_sound() const {
   const std::lock_guard lock(mutex_);
-  if (!failure_.empty()) fail<RankError>("{}", failure_);
+  if (failure_.empty()) return;
+  if (of_another_) fail<PeerError>("{}", failure_);
+  fail<RankError>("{}", failure_);
 }
 
-// Ends what waits on the device for other ranks: it would never end by itself.
-void Nccl::give_up(const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_.empty()) return;
-  failure_ = why;
-  library_.abort(comm_);
+// Ends what waits on the device for other ranks: it would never end by itself. ncclCommAbort() has
+// a thread of its own, as it may wait for the network: the process ends soon without it.
+void Nccl::give_up(const RankError& error) {
+  constexpr auto patience = std::chrono::seconds(2);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    failure_ = error.what();
+    of_another_ = dynamic_cast<const PeerError*>(&error) != nullptr;
+  }
+  if (!of_another_) communicator_->set_failed();  // before the others notice
+  const auto aborted = std::make_shared<std::promise<void>>();
+  std::thread thread;
+  const std::string problem =
+      try_start_thread(thread, "nccl abort", [aborted, abort = library_.abort, comm = comm_] {
+        abort(comm);
+        aborted->set_value();
+      });
+  if (!problem.empty()) return;
+  thread.detach();
+  aborted->get_future().wait_for(patience);
 }
 
 void Nccl::wait_until(const std::function<bool()>& done) {
@@ -200,11 +245,15 @@ void Nccl::wait_until(const std::function<bool()>& done) {
       require_sound();  // first: after an error the device may be done, with wrong sums
       int error = success;
       library_.check(library_.get_async_error(comm_, &error), "ncclCommGetAsyncError");
-      library_.check(error, "an exchange with other ranks");
+      try {
+        library_.check(error, "an exchange with other ranks");
+      } catch (const PeerError& of_another) {
+        fail<PeerError>("{}: {}", of_another.what(), communicator_->activities());
+      }
       return done();
     });
   } catch (const RankError& error) {
-    give_up(error.what());
+    give_up(error);
     throw;
   }
 }

@@ -55,13 +55,14 @@ class Nccl {
   void require_sound() const;
   template <class Call>
   void group(std::span<const Piece> pieces, const char* name, Call call) const;
-  void give_up(const std::string& why);
+  void give_up(const RankError& error);
 
   std::shared_ptr<Communicator> communicator_;
   const Library& library_;
   void* comm_ = nullptr;  // ncclComm_t
   mutable std::mutex mutex_;
-  std::string failure_;  // the first error, after which nothing more is exchanged
+  std::string failure_;      // the first error, after which nothing more is exchanged
+  bool of_another_ = false;  // whether another rank caused it
 };
 
 }  // namespace warpstep::cuda

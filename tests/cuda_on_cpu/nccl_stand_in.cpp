@@ -2,10 +2,11 @@
 // machine, through POSIX shared memory, added in the order of the ranks. All work is put on streams
 // by the runtime alone (copy, host function, copy), so that it is captured as NCCL's is.
 //
-// Faults to plant, by environment: NCCL_STAND_IN_FAIL=RANK:CALL:RESULT, the CALL-th collective call
-// of that rank (from 1) returns RESULT; NCCL_STAND_IN_ASYNC=RANK:RUN:RESULT, its RUN-th exchange on
-// the device does not happen and ncclCommGetAsyncError reports RESULT. A rank whose peer has died
-// or given up reports ncclRemoteError.
+// Faults to plant, by environment: NCCL_STAND_IN_FAIL=RANK:FUNCTION:CALL:RESULT, that rank's
+// CALL-th call of FUNCTION (from 1) returns RESULT, or never returns if RESULT is -1; several are
+// separated by commas. NCCL_STAND_IN_ASYNC=RANK:RUN:RESULT, the rank's RUN-th exchange on the
+// device does not happen and ncclCommGetAsyncError reports RESULT. A rank whose peer has died or
+// given up reports ncclRemoteError.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -20,9 +21,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -33,7 +37,6 @@ enum class Kind { mean, mean_at_root, broadcast, gather };
 constexpr int average = 4;
 constexpr int most_ranks = 16;
 constexpr std::size_t window_bytes = std::size_t{1} << 20;  // of a rank
-constexpr auto patience = std::chrono::seconds(30);
 using Clock = std::chrono::steady_clock;
 
 struct UniqueId {
@@ -46,11 +49,48 @@ struct Shared {
   std::array<std::atomic<int>, most_ranks> process;
 };
 
-bool planted(const char* variable, int rank, int count, int& result) {
-  const char* text = std::getenv(variable);
+// How long a rank is waited for: NCCL_STAND_IN_PATIENCE seconds.
+std::chrono::seconds patience() {
+  const char* text = std::getenv("NCCL_STAND_IN_PATIENCE");
+  return std::chrono::seconds(text ? std::atoi(text) : 30);
+}
+
+// For calls that name no communicator: by the launcher's environment.
+int rank_of_process() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK"})
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  return 0;
+}
+
+// What a call is to return instead of being made; success: it is to be made.
+int planted_failure(const char* function, int rank) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::string>, int> calls;
+  const char* text = std::getenv("NCCL_STAND_IN_FAIL");
+  if (!text) return success;
+  int call = 0;
+  {
+    const std::lock_guard lock(mutex);
+    call = ++calls[{rank, function}];
+  }
+  for (const char* one = text; one; one = std::strchr(one, ',')) {
+    if (*one == ',') ++one;
+    int at_rank = 0, at_call = 0, result = 0;
+    std::array<char, 64> name{};
+    if (std::sscanf(one, "%d:%63[^:]:%d:%d", &at_rank, name.data(), &at_call, &result) != 4 ||
+        at_rank != rank || at_call != call || std::strcmp(name.data(), function) != 0)
+      continue;
+    while (result < 0) std::this_thread::sleep_for(std::chrono::hours(1));
+    return result;
+  }
+  return success;
+}
+
+bool planted_on_device(int rank, int run, int& result) {
+  const char* text = std::getenv("NCCL_STAND_IN_ASYNC");
   int at_rank = 0, at = 0, code = 0;
   if (!text || std::sscanf(text, "%d:%d:%d", &at_rank, &at, &code) != 3) return false;
-  if (at_rank != rank || at != count) return false;
+  if (at_rank != rank || at != run) return false;
   result = code;
   return true;
 }
@@ -102,7 +142,7 @@ struct Comm {
   Shared* shared = nullptr;
   std::byte* windows = nullptr;
   std::size_t mapped = 0;
-  int rank = 0, size = 0, calls = 0, runs = 0;
+  int rank = 0, size = 0, runs = 0;
   std::atomic<int> error{success};
   std::vector<std::unique_ptr<Exchange>> exchanges;
 
@@ -124,14 +164,14 @@ struct Comm {
     const auto since = Clock::now();
     while (shared->generation == generation) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
-      if (lost() || Clock::now() - since > patience) return false;
+      if (lost() || Clock::now() - since > patience()) return false;
     }
     return true;
   }
 
   void run(Exchange& exchange) {
     int result = success;
-    if (planted("NCCL_STAND_IN_ASYNC", rank, ++runs, result)) give_up(result);
+    if (planted_on_device(rank, ++runs, result)) give_up(result);
     if (error != success) return;
     const std::size_t bytes = size_of(exchange.type), most = window_bytes / bytes;
     for (std::size_t begin = 0; begin < exchange.count; begin += most) {
@@ -177,10 +217,10 @@ void run_exchange(void* data) {
 }
 
 // Copies to the host, exchanges there, copies back.
-int enqueue(void* handle, Exchange made, const void* from, void* to, cudaStream_t stream) {
+int enqueue(const char* function, void* handle, Exchange made, const void* from, void* to,
+            cudaStream_t stream) {
   auto& comm = *static_cast<Comm*>(handle);
-  int result = success;
-  if (planted("NCCL_STAND_IN_FAIL", comm.rank, ++comm.calls, result)) return result;
+  if (const int result = planted_failure(function, comm.rank)) return result;
   if (made.type != u8 && made.type != f32 && made.type != f16 && made.type != bf16)
     return invalid_argument;
   made.comm = &comm;
@@ -205,11 +245,13 @@ int enqueue(void* handle, Exchange made, const void* from, void* to, cudaStream_
 extern "C" {
 
 int ncclGetVersion(int* version) {
+  if (const int result = planted_failure("ncclGetVersion", rank_of_process())) return result;
   *version = 22809;
   return success;
 }
 
 int ncclGetUniqueId(UniqueId* id) {
+  if (const int result = planted_failure("ncclGetUniqueId", rank_of_process())) return result;
   std::memset(id, 0, sizeof *id);
   std::snprintf(id->name, sizeof id->name, "/nccl-stand-in-%d-%lld", getpid(),
                 static_cast<long long>(Clock::now().time_since_epoch().count()));
@@ -218,6 +260,7 @@ int ncclGetUniqueId(UniqueId* id) {
 
 int ncclCommInitRank(void** comm, int size, UniqueId id, int rank) {
   if (size < 1 || size > most_ranks || rank < 0 || rank >= size) return invalid_argument;
+  if (const int result = planted_failure("ncclCommInitRank", rank)) return result;
   auto made = std::make_unique<Comm>();
   made->rank = rank;
   made->size = size;
@@ -234,7 +277,7 @@ int ncclCommInitRank(void** comm, int size, UniqueId id, int rank) {
   for (const auto& process : made->shared->process) {
     if (&process - made->shared->process.data() >= size) break;
     while (process == 0) {
-      if (Clock::now() - since > patience) return system_error;
+      if (Clock::now() - since > patience()) return system_error;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -248,43 +291,52 @@ int ncclCommInitRank(void** comm, int size, UniqueId id, int rank) {
 int ncclAllReduce(const void* from, void* to, std::size_t count, int type, int operation,
                   void* handle, cudaStream_t stream) {
   if (operation != average) return invalid_argument;
-  return enqueue(handle, {.kind = Kind::mean, .type = type, .count = count}, from, to, stream);
+  return enqueue("ncclAllReduce", handle, {.kind = Kind::mean, .type = type, .count = count}, from,
+                 to, stream);
 }
 
 int ncclReduce(const void* from, void* to, std::size_t count, int type, int operation, int root,
                void* handle, cudaStream_t stream) {
   if (operation != average) return invalid_argument;
-  return enqueue(handle, {.kind = Kind::mean_at_root, .type = type, .root = root, .count = count},
-                 from, to, stream);
+  return enqueue("ncclReduce", handle,
+                 {.kind = Kind::mean_at_root, .type = type, .root = root, .count = count}, from, to,
+                 stream);
 }
 
 int ncclBroadcast(const void* from, void* to, std::size_t count, int type, int root, void* handle,
                   cudaStream_t stream) {
-  return enqueue(handle, {.kind = Kind::broadcast, .type = type, .root = root, .count = count},
-                 from, to, stream);
+  return enqueue("ncclBroadcast", handle,
+                 {.kind = Kind::broadcast, .type = type, .root = root, .count = count}, from, to,
+                 stream);
 }
 
 int ncclAllGather(const void* from, void* to, std::size_t count, int type, void* handle,
                   cudaStream_t stream) {
-  return enqueue(handle, {.kind = Kind::gather, .type = type, .count = count}, from, to, stream);
+  return enqueue("ncclAllGather", handle, {.kind = Kind::gather, .type = type, .count = count},
+                 from, to, stream);
 }
 
 int ncclGroupStart() {
-  return success;
+  return planted_failure("ncclGroupStart", rank_of_process());
 }
 int ncclGroupEnd() {
-  return success;
+  return planted_failure("ncclGroupEnd", rank_of_process());
 }
 int ncclCommGetAsyncError(void* handle, int* error) {
+  const int rank = static_cast<Comm*>(handle)->rank;
+  if (const int result = planted_failure("ncclCommGetAsyncError", rank)) return result;
   *error = static_cast<Comm*>(handle)->error;
   return success;
 }
 int ncclCommDestroy(void* handle) {
   const std::unique_ptr<Comm> comm(static_cast<Comm*>(handle));
+  if (const int result = planted_failure("ncclCommDestroy", comm->rank)) return result;
   munmap(comm->shared, comm->mapped);
   return success;
 }
 int ncclCommAbort(void* handle) {
+  const int rank = static_cast<Comm*>(handle)->rank;
+  if (const int result = planted_failure("ncclCommAbort", rank)) return result;
   static_cast<Comm*>(handle)->give_up(remote_error);  // kept: work on the device may still use it
   return success;
 }

@@ -58,6 +58,7 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
   const World& world = communicator->world();
   if (world.size == 1) return nullptr;
   output::is_quiet = world.rank > 0;
+  communicator->share_memory();
   say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,
       communicator->describe());
   return communicator;
@@ -207,10 +208,22 @@ std::string directory_of(const std::string& out, const World& world) {
   return world.rank == 0 ? out : fmt::format("{}/ranks/{}", out, world.rank);
 }
 
-void end_job(Communicator& communicator, const std::string& error, int code) {
+std::filesystem::path run_of_job(const std::filesystem::path& run, const World& world) {
+  return world.rank == 0 ? run : run.parent_path().parent_path();
+}
+
+void end_job(Communicator& communicator, const std::string& error, int code, bool of_another) {
+  using std::chrono::milliseconds;
+  if (of_another) {
+    std::this_thread::sleep_for(
+        milliseconds(300));  // the other may notice its error a little later
+    if (communicator.another_failed()) std::this_thread::sleep_for(milliseconds(5000));
+  } else {
+    communicator.set_failed();
+  }
   // What is wrong with all ranks is said once: rank 0 ends the others before they report it.
   const int rank = communicator.world().rank;
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  if (rank > 0) std::this_thread::sleep_for(milliseconds(1500));
   output::put(stderr, "warpstep train: rank {}: {}\n", rank, error);
   std::fflush(stderr);
   communicator.abort(code);

@@ -82,7 +82,12 @@ void meet(Communicator& communicator);
 // The run directory of a rank: OUT, or OUT/ranks/1 and so on.
 std::string directory_of(const std::string& out, const World& world);
 
-// Ends all ranks, after an error of this one was reported.
-[[noreturn]] void end_job(Communicator& communicator, const std::string& error, int code);
+// The other way round: that of rank 0, which has the checkpoints.
+std::filesystem::path run_of_job(const std::filesystem::path& run, const World& world);
+
+// Reports an error and ends all ranks. One that another rank caused is reported only if that rank
+// does not end the job itself, with its own error and exit code.
+[[noreturn]] void end_job(Communicator& communicator, const std::string& error, int code,
+                          bool of_another = false);
 
 }  // namespace warpstep::tools

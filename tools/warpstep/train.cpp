@@ -261,8 +261,8 @@ std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics
 }
 
 // The last checkpoint of a diverged run, and how to find the cause.
-std::string after_divergence(const RunDirectory& run, bool check_numerics) {
-  const std::vector<fs::path> saved = checkpoints(run.path());
+std::string after_divergence(const fs::path& run, bool check_numerics) {
+  const std::vector<fs::path> saved = checkpoints(run);
   const std::string last =
       saved.empty() ? "; no checkpoint was saved before"
                     : fmt::format("; the last checkpoint saved is {}", saved.back().string());
@@ -272,7 +272,14 @@ std::string after_divergence(const RunDirectory& run, bool check_numerics) {
                        "with --overwrite --check-numerics"
                      : fmt::format(". The first call whose result is not finite is named by: "
                                    "warpstep train --resume {} --check-numerics",
-                                   run.path().string()));
+                                   run.string()));
+}
+
+std::string after_rank_error(const fs::path& run) {
+  const std::vector<fs::path> saved = checkpoints(run);
+  if (saved.empty()) return "; no checkpoint was saved before";
+  return fmt::format("; the last checkpoint saved is {}; start the job again with --resume {}",
+                     saved.back().string(), run.string());
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
@@ -282,6 +289,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training), job.throughput);
   if (config.contains("weights")) line.begins_with_loaded_weights();
   RunDirectory& run = observers.run;
+  const fs::path saved_in = run_of_job(run.path(), job.options.world());
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
@@ -322,15 +330,11 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
-    fail<NumericError>("{}{}", error.what(), after_divergence(run, check_numerics));
+    fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
+  } catch (const PeerError& error) {
+    fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));
   } catch (const RankError& error) {
-    const std::vector<fs::path> saved = checkpoints(run.path());
-    fail<RankError>(
-        "{}; {}", error.what(),
-        saved.empty()
-            ? "no checkpoint was saved before"
-            : fmt::format("the last checkpoint saved is {}; start the job again with --resume {}",
-                          saved.back().string(), run.path().string()));
+    fail<RankError>("{}{}", error.what(), after_rank_error(saved_in));
   }
   return last_checkpoint;
 }
@@ -473,6 +477,8 @@ int train(const Parser& parser, const TrainRequest& request) {
   if (!ranks) return train_here(parser, request, signals, stop_requested, ranks);
   try {
     return train_here(parser, request, signals, stop_requested, ranks);
+  } catch (const PeerError& error) {
+    end_job(*ranks, error.what(), failed, true);
   } catch (const UsageError& error) {
     end_job(*ranks, error.what(), usage);
   } catch (const std::bad_alloc&) {

@@ -14,7 +14,7 @@
 #include "bench/open.h"
 #include "engine/core/error.h"
 #include "engine/passes/compile.h"
-#include "engine/run/runner.h"
+#include "engine/run/trainer.h"
 #include "models/build.h"
 #include "tests/golden_batch.h"
 
@@ -30,6 +30,7 @@ struct Options {
   std::vector<std::string> model_options;  // "layers=6"
   std::vector<std::string> no_fuse;        // "norm+conv"
   bool no_graph = false;
+  std::uint64_t steps_per_launch = 1;
   bool overlap_launches = false;
   bool host_batches = false;  // each step copies its batch; else all are in device memory
   BackendOptions backend;
@@ -105,26 +106,38 @@ class Losses {
   explicit Losses(const Program& program)
       : program_(program), first_step_(program.store().step_state().step) {}
 
-  void stepped() {
-    marks_.push_back(program_.stream().mark());
-    // The next step overwrites the report of the step `report_ring` before it.
-    if (marks_.size() == report_ring) take_oldest();
+  // Notes a launch that was enqueued.
+  void launched(std::size_t steps) {
+    constexpr std::size_t marks_kept = 8;  // by a stream
+    launches_.push_back({program_.stream().mark(), steps});
+    unread_ += steps;
+    // The next launch may overwrite the reports of the steps `report_ring` before its own.
+    while (launches_.size() == marks_kept || unread_ + most_per_launch > report_ring) take_oldest();
   }
   std::vector<float> take_all() {
-    while (!marks_.empty()) take_oldest();
+    while (!launches_.empty()) take_oldest();
     return std::exchange(losses_, {});
   }
 
  private:
+  struct Launch {
+    std::uint64_t mark = 0;
+    std::size_t steps = 0;
+  };
+
   void take_oldest() {
-    program_.stream().wait_for(marks_.front());
-    marks_.pop_front();
-    losses_.push_back(program_.store().report(first_step_ + ++taken_).loss);
+    const Launch launch = launches_.front();
+    launches_.pop_front();
+    program_.stream().wait_for(launch.mark);
+    for (std::size_t i = 0; i < launch.steps; ++i)
+      losses_.push_back(program_.store().report(first_step_ + ++taken_).loss);
+    unread_ -= launch.steps;
   }
 
   const Program& program_;
   std::int64_t first_step_, taken_ = 0;
-  std::deque<std::uint64_t> marks_;  // steps whose loss has not been read yet
+  std::deque<Launch> launches_;  // whose losses have not been read yet
+  std::size_t unread_ = 0;
   std::vector<float> losses_;
 };
 
@@ -156,16 +169,23 @@ void serve(const Options& options) {
   const auto runner = options.no_graph ? eager_runner(program) : graph_runner(program);
   Losses reported(program);
   const bool queues = program.backend().steps_in_flight() > 0;
+  const std::uint64_t per_launch = queues ? options.steps_per_launch : 1;
   std::uint64_t step = 0;
   std::string command;
   for (std::uint64_t steps = 0; std::cin >> command && command == "window" && std::cin >> steps;) {
     std::vector<float> losses;
     const auto begin = std::chrono::steady_clock::now();
-    for (std::uint64_t i = 0; i < steps; ++i, ++step) {
-      program.set_inputs(data[step % batches].slots());
-      runner->step();
+    for (const std::uint64_t end = step + steps; step < end;) {
+      // Others than whole ones would be captured in windows that are timed.
+      const bool is_whole = step % per_launch == 0 && end - step >= per_launch;
+      std::vector<StepVariant> launch(is_whole ? per_launch : 1);
+      for (StepVariant& variant : launch) {
+        const std::span<const void* const> slots = data[step++ % batches].slots();
+        variant.slots.assign(slots.begin(), slots.end());
+      }
+      runner->steps(launch);
       if (queues)
-        reported.stepped();
+        reported.launched(launch.size());
       else
         losses.push_back(program.loss());
     }
@@ -203,6 +223,8 @@ int main(int argc, char** argv) {
   app.add_flag("--host-batches", options.host_batches,
                "each step copies its batch from the host; else all are in device memory");
   app.add_flag("--no-graph", options.no_graph, "call by call, even if a step could be one launch");
+  app.add_option("--steps-per-launch", options.steps_per_launch, "steps in one graph, on a device")
+      ->check(CLI::Range(std::uint64_t{1}, most_per_launch));
   app.add_flag(
       "--overlap-launches", options.overlap_launches,
       "as WARPSTEP_OVERLAP_LAUNCHES=1: our kernels are placed before those before them end");

@@ -52,6 +52,10 @@ class StepPeer(unittest.TestCase):
         self.assertEqual(losses(run("--device", DEVICE, *SMALL)), whole)
         self.assertEqual(losses(run("--device", DEVICE, "--no-graph", *SMALL)), whole)
 
+    def test_launches_do_not_matter(self):
+        whole = losses(run("--device", DEVICE, *SMALL, windows=(13,)))
+        self.assertEqual(losses(run("--device", DEVICE, "--steps-per-launch", "4", *SMALL)), whole)
+
     def test_where_batches_lie_does_not_matter(self):
         whole = losses(run("--device", DEVICE, *SMALL, windows=(9,)))
         self.assertEqual(losses(run("--device", DEVICE, "--host-batches", *SMALL, windows=(9,))), whole)

@@ -92,7 +92,7 @@ struct StepReport {
   std::uint64_t begin_ns = 0;  // first and last call, on one clock of the device
   std::uint64_t end_ns = 0;
 };
-constexpr std::int64_t report_ring = 8;
+constexpr std::int64_t report_ring = 128;
 // Of a step that a host has just computed.
 StepReport report_of(float loss, std::int32_t correct, const StepState& state);
 

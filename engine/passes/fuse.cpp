@@ -356,6 +356,10 @@ constexpr std::array table{
               "the convolution's data gradient is masked and summed for the norm before it as "
               "it is written",
               FuseStage::lowered, fuse_norm_gradients},
+    FusionRow{fusion::norm_dgrad_norm_dgrad,
+              "the gradients of the two norms that a residual block's end adds, in the two passes "
+              "of one: what they share is read once",
+              FuseStage::lowered, fuse_shortcut_norm_gradients},
     FusionRow{fusion::norm_conv,
               "the convolution normalises and clamps what it reads, and so does its weight "
               "gradient: what the norm gives is never written",

@@ -31,6 +31,7 @@ inline constexpr std::string_view norm_conv = "norm+conv";
 inline constexpr std::string_view join_conv = "join+conv";
 inline constexpr std::string_view conv_pool = "conv+pool";
 inline constexpr std::string_view dgrad_norm_dgrad = "dgrad+norm.dgrad";
+inline constexpr std::string_view norm_dgrad_norm_dgrad = "norm.dgrad+norm.dgrad";
 inline constexpr std::string_view updates = "updates";
 inline constexpr std::string_view clock_forward = "clock+forward";
 inline constexpr std::string_view update_backward = "update+backward";

@@ -24,6 +24,7 @@ class Fusing {
 
   void statistics();
   void norm_gradients();
+  void shortcut_norm_gradients();
   void prologues();
   void joins();
 
@@ -128,6 +129,31 @@ void Fusing::norm_gradients() {
   }
 }
 
+// batch_norm.dgrad that gives a shortcut's gradient, batch_norm.dgrad of the norm that made the
+// shortcut -> batch_norm.dgrad of both.
+void Fusing::shortcut_norm_gradients() {
+  Rewriter rewriter(graph_);
+  for (Node& node : graph_.nodes) {
+    const auto* grad = std::get_if<BatchNormGrad>(&node.op);
+    if (!grad || grad->norm.relu || grad->norm.add || grad->sum || grad->norm.ranks > 1) continue;
+    Node* end = rewriter.sole_producer<BatchNormGrad>(node.in[0]);
+    if (!end || end->out.size() != 4 || end->out[3] != node.in[0]) continue;
+    BatchNormGrad both = std::get<BatchNormGrad>(end->op);
+    both.shortcut_norm = true;
+    std::vector<int> in = end->in;
+    in.insert(in.end(), node.in.begin() + 1, node.in.end());
+    // What a recomputed scope makes again may come too late.
+    const bool ready = std::all_of(node.in.begin() + 1, node.in.end(),
+                                   [&](int value) { return rewriter.is_made_before(value, *end); });
+    if (!ready || !computes(both, in)) continue;
+    end->op = both;
+    end->in = in;
+    end->out[3] = node.out[0];
+    end->out.insert(end->out.end(), node.out.begin() + 1, node.out.end());
+    rewriter.drop(node);
+  }
+}
+
 Channels Fusing::channels_of(Rewriter& rewriter, const Node& apply) const {
   const Node* finalize = rewriter.producer<NormFinalize>(apply.in[3]);
   return {finalize->out[2], finalize->out[3]};
@@ -222,6 +248,10 @@ void fuse_conv_statistics(Graph& graph, const FuseOptions& options) {
 
 void fuse_norm_gradients(Graph& graph, const FuseOptions& options) {
   if (options.computes) Fusing(graph, options.computes).norm_gradients();
+}
+
+void fuse_shortcut_norm_gradients(Graph& graph, const FuseOptions& options) {
+  if (options.computes) Fusing(graph, options.computes).shortcut_norm_gradients();
 }
 
 void fuse_norm_prologues(Graph& graph, const FuseOptions& options) {

@@ -9,6 +9,7 @@ namespace warpstep {
 
 void fuse_conv_statistics(Graph& graph, const FuseOptions& options);
 void fuse_norm_gradients(Graph& graph, const FuseOptions& options);
+void fuse_shortcut_norm_gradients(Graph& graph, const FuseOptions& options);
 void fuse_norm_prologues(Graph& graph, const FuseOptions& options);
 void fuse_joins(Graph& graph, const FuseOptions& options);
 

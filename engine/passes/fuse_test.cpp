@@ -53,8 +53,8 @@ Graph step_of(const Tried& tried, StepOptions options) {
 bool applies(std::string_view row, std::string_view model) {
   const std::set<std::string_view> of_convolutions{"relu+pool", "conv+relu", "dgrad+bias",
                                                    "conv+pool"},
-      of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",  "conv+statistics",
-               "norm+conv", "join+conv",     "dgrad+norm.dgrad"},
+      of_norms{"norm+relu", "norm+add+relu", "add+norm.dgrad",   "conv+statistics",
+               "norm+conv", "join+conv",     "dgrad+norm.dgrad", "norm.dgrad+norm.dgrad"},
       of_residual{"relu+pool", "softmax+xent", "updates"},
       of_text{"add+layer_norm", "softmax+xent", "updates"},
       of_gelu{"linear+gelu", "linear.dgrad+gelu"};  // with tanh and biases: GPT-2's
@@ -124,7 +124,8 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
           "softmax+xent, "
           "add+norm.dgrad, "
           "dgrad+bias, linear.dgrad+relu, linear.dgrad+gelu, updates, conv+pool, conv+statistics, "
-          "dgrad+norm.dgrad, norm+conv, join+conv, clock+forward, update+backward"));
+          "dgrad+norm.dgrad, norm.dgrad+norm.dgrad, norm+conv, join+conv, clock+forward, "
+          "update+backward"));
 }
 
 TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {

@@ -26,17 +26,33 @@ std::span<const std::byte> moved(std::span<const std::byte> part, std::span<cons
 
 }  // namespace
 
-Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps)
+Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps,
+               std::uint64_t steps_per_launch)
     : source_(source),
       backend_(backend),
       steps_(steps),
       copies_(backend.make_stream()),
-      position_(source.position()) {
+      steps_per_launch_(steps_per_launch),
+      ring_(buffers * steps_per_launch) {
   start();
 }
 
 Feeder::~Feeder() {
   stop();
+}
+
+Feeder::Buffer& Feeder::place(const Turn& turn) {
+  return ring_[turn.group % buffers * steps_per_launch_ + turn.position.step % steps_per_launch_];
+}
+
+bool Feeder::begins_group(Position position) const {
+  return position.step % steps_per_launch_ == 0;
+}
+
+void Feeder::advance(Turn& turn) const {
+  ++turn.position.step;
+  if (turn.position.step == steps_per_epoch()) turn.position = {turn.position.epoch + 1, 0};
+  if (begins_group(turn.position)) ++turn.group;
 }
 
 void Feeder::start() {
@@ -46,10 +62,9 @@ void Feeder::start() {
     buffer.taken = false;
     buffer.mark.reset();
   }
-  taken_ = 0;
+  next_ = {0, source_.position()};
   stop_ = false;
-  position_ = source_.position();
-  thread_ = start_thread("copier", [this] { run(); });
+  thread_ = start_thread("copier", [this, first = next_] { run(first); });
 }
 
 void Feeder::stop() {
@@ -62,22 +77,29 @@ void Feeder::stop() {
 }
 
 void Feeder::seek(Position position) {
-  if (position == position_) return;
+  if (position == next_.position) return;
   stop();
   steps_.wait();  // they may still read the buffers
   source_.seek(position);
   start();
 }
 
+// The steps that read the groups before are enqueued by now.
+void Feeder::mark_taken() {
+  std::optional<std::uint64_t> mark;
+  for (Buffer& buffer : ring_) {
+    if (!buffer.taken || buffer.mark) continue;
+    if (!mark) mark = steps_.mark();
+    buffer.mark = mark;
+  }
+  changed_.notify_all();
+}
+
 const Batch& Feeder::next() {
-  Buffer& buffer = ring_[taken_ % buffers];
+  Buffer& buffer = place(next_);
   const std::uint64_t begin = now_ns();
   std::unique_lock lock(mutex_);
-  if (taken_ > 0) {  // the step that reads the previous batch is enqueued by now
-    Buffer& before = ring_[(taken_ - 1) % buffers];
-    if (before.taken && !before.mark) before.mark = steps_.mark();
-    changed_.notify_all();
-  }
+  if (begins_group(next_.position)) mark_taken();
   const bool ready = !buffer.taken && (buffer.batch || buffer.error);
   changed_.wait(lock, [&] { return !buffer.taken && (buffer.batch || buffer.error); });
   if (buffer.error) std::rethrow_exception(buffer.error);
@@ -92,16 +114,13 @@ const Batch& Feeder::next() {
     stats_.trainer_wait_ns += batch_.wait_ns;
   }
   buffer.taken = true;
-  ++taken_;
-  position_ = batch_.position.step + 1 == steps_per_epoch()
-                  ? Position{batch_.position.epoch + 1, 0}
-                  : Position{batch_.position.epoch, batch_.position.step + 1};
+  advance(next_);
   return batch_;
 }
 
-void Feeder::run() {
-  for (std::uint64_t i = 0;; ++i) {
-    Buffer& buffer = ring_[i % buffers];
+void Feeder::run(Turn turn) {
+  for (;; advance(turn)) {
+    Buffer& buffer = place(turn);
     std::optional<std::uint64_t> mark;
     {
       std::unique_lock lock(mutex_);

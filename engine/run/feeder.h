@@ -1,7 +1,6 @@
 // Batches in device memory, copied there by a separate thread while steps run.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -38,11 +37,17 @@ struct FeedStats {
 //   copier:  source.next() -> wait until the step before last is done -> copy -> hand over
 //   trainer: next() -> enqueue a step that reads the buffer -> next() marks its end
 //
+// Where a launch runs several steps, there are two groups of as many buffers: those of one launch
+// are taken before any of its steps is enqueued. A group ends where the batch's number in its epoch
+// is a multiple of that, and with the epoch, so that the same buffers follow each other in every
+// epoch.
+//
 // The spans of its batches are device addresses.
 class Feeder : public BatchSource {
  public:
   // `steps` is the stream of the steps that read the batches. The three must outlive the feeder.
-  Feeder(BatchSource& source, const Backend& backend, Stream& steps);
+  Feeder(BatchSource& source, const Backend& backend, Stream& steps,
+         std::uint64_t steps_per_launch = 1);
   ~Feeder() override;
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
@@ -52,13 +57,16 @@ class Feeder : public BatchSource {
   std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
   const Batch& next() override;
   // A buffer is written only after the steps that read it are done.
-  int held() const override { return backend_.steps_in_flight() + 1; }
-  Position position() const override { return position_; }
+  int held() const override {
+    return backend_.steps_in_flight() * static_cast<int>(steps_per_launch_) + 1;
+  }
+  Position position() const override { return next_.position; }
   void seek(Position position) override;
 
   FeedStats stats() const;  // may be called from any thread
 
-  static constexpr std::size_t buffers = 2;  // on the device, each as large as a slot
+  // On the device, each as large as a slot, for each step of a launch.
+  static constexpr std::size_t buffers = 2;
 
  private:
   struct Buffer {
@@ -70,9 +78,19 @@ class Feeder : public BatchSource {
     std::optional<std::uint64_t> mark;  // the end of that step
   };
 
+  // The place of the next batch.
+  struct Turn {
+    std::uint64_t group = 0;  // since start()
+    Position position;
+  };
+
+  Buffer& place(const Turn& turn);
+  bool begins_group(Position position) const;
+  void advance(Turn& turn) const;
+  void mark_taken();
   void start();
   void stop();
-  void run();
+  void run(Turn turn);
   void fill(Buffer& buffer);
   void copy(const Batch& from, Buffer& buffer);
   void note(const FeedTiming& timing, std::size_t bytes);
@@ -82,10 +100,10 @@ class Feeder : public BatchSource {
   Stream& steps_;
   std::unique_ptr<Stream> copies_;
   std::size_t buffer_bytes_ = 0;
-  std::array<Buffer, buffers> ring_;
-  std::uint64_t taken_ = 0;  // batches since start()
+  const std::uint64_t steps_per_launch_;
+  std::vector<Buffer> ring_;
+  Turn next_;  // of next()
   Batch batch_;
-  Position position_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;

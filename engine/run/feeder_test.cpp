@@ -123,6 +123,39 @@ TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {
   steps.finish(1000);
 }
 
+// Batches 0 to 3, 4 to 7, 8 and 9, and the next epoch's 0 to 3 are read by a launch each.
+TEST(Feeder, KeepsTheBatchesOfALaunchUntilItIsDone) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps, 4);
+  EXPECT_EQ(feeder.held(), 9);
+  std::vector<Batch> taken;
+  const auto take = [&](std::uint64_t end) {
+    while (taken.size() < end) taken.push_back(feeder.next());
+  };
+  const auto place = [&](std::size_t batch) {
+    return taken[batch].get<std::byte>("images").data();
+  };
+  take(8);
+  std::future<void> third = std::async(std::launch::async, [&] { take(10); });
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  for (std::uint64_t i = 0; i < 8; ++i) expect_batch(taken[i], i);
+  steps.finish(1);  // batches 0 to 3 were read
+  third.get();
+  for (std::uint64_t i = 4; i < 10; ++i) expect_batch(taken[i], i);
+  EXPECT_EQ(place(8), place(0));
+  EXPECT_EQ(steps.marks, 2U) << "one for each launch";
+  steps.finish(1000);
+  take(14);
+  for (std::uint64_t i = 10; i < 14; ++i) expect_batch(taken[i], i);
+  EXPECT_EQ(place(10), place(4)) << "an epoch begins with a group";
+  feeder.seek({0, 6});
+  expect_batch(feeder.next(), 6);
+  expect_batch(feeder.next(), 7);
+  expect_batch(feeder.next(), 8);
+}
+
 TEST(Feeder, SeeksOnlyWhenTheStepsThatReadAreDone) {
   Numbers source;
   Device device;

@@ -141,6 +141,12 @@ void Program::set_inputs(std::span<const void* const> slots) {
   }
 }
 
+void Program::set_variant(const StepVariant& variant) {
+  set_inputs(variant.slots);
+  measure(variant.measures);
+  accumulate(variant.accumulates);
+}
+
 std::vector<float> Program::read(int id) const {
   const Value& value = graph_.value(id);
   wait();

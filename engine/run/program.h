@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,15 @@ struct Call {
   void* workspace = nullptr;
 
   Buffers buffers() const { return {in, out, workspace}; }
+};
+
+// What may differ between two steps of a program: the device addresses of its inputs, and which of
+// its calls run.
+struct StepVariant {
+  std::vector<const void*> slots;  // in the order of Graph::inputs
+  bool measures = false, accumulates = false;
+
+  auto operator<=>(const StepVariant&) const = default;
 };
 
 class Program {
@@ -54,6 +64,9 @@ class Program {
   void accumulate(bool accumulates) { accumulates_ = accumulates; }
   bool accumulates() const { return accumulates_; }
   bool runs(std::size_t call) const;
+  // The three above together.
+  StepVariant variant() const { return {slots_, measures_, accumulates_}; }
+  void set_variant(const StepVariant& variant);
   void wait() const;  // until everything enqueued is done
   const Lanes& lanes() const { return lanes_; }
 

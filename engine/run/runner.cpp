@@ -20,8 +20,20 @@ CallObserver::~CallObserver() = default;
 Runner::~Runner() = default;
 
 void Runner::step() {
-  const StepScope scope(backend_);
+  const StepScope scope(program_.backend());
   run();
+}
+
+void Runner::steps(std::span<const StepVariant> variants) {
+  const StepScope scope(program_.backend());
+  run_all(variants);
+}
+
+void Runner::run_all(std::span<const StepVariant> variants) {
+  for (const StepVariant& variant : variants) {
+    program_.set_variant(variant);
+    run();
+  }
 }
 
 double tolerance(DType dtype, double depth) {
@@ -62,8 +74,7 @@ namespace {
 
 class Eager final : public Runner {
  public:
-  Eager(Program& program, CallObserver* observer)
-      : Runner(program), program_(program), observer_(observer) {
+  Eager(Program& program, CallObserver* observer) : Runner(program), observer_(observer) {
     // The calls of a training step are recorded with their index; an evaluation has other calls,
     // but as many of them.
     const bool trains = program.graph().report >= 0;
@@ -87,50 +98,54 @@ class Eager final : public Runner {
   }
 
  private:
-  Program& program_;
   CallObserver* observer_;
   std::vector<record::Name> names_;
 };
 
 class GraphReplay final : public Runner {
  public:
-  explicit GraphReplay(Program& program)
-      : Runner(program), program_(program), eager_(program, nullptr) {}
+  explicit GraphReplay(Program& program) : Runner(program), eager_(program, nullptr) {}
 
-  void run() override {
+  void run() override { run_all(std::array{program_.variant()}); }
+
+  void run_all(std::span<const StepVariant> variants) override {
     // A kernel's first launch may load code, which a capture does not allow.
-    const Calls calls{program_.measures(), program_.accumulates()};
-    if (warm_.insert(calls).second) return eager_.run();
-    const Variant variant{calls, {program_.inputs().begin(), program_.inputs().end()}};
-    auto found = recordings_.find(variant);
+    bool is_warm = true;
+    for (const StepVariant& variant : variants)
+      if (warm_.emplace(variant.measures, variant.accumulates).second) is_warm = false;
+    if (!is_warm) return run_eagerly(variants);
+    std::vector<StepVariant> key(variants.begin(), variants.end());
+    auto found = recordings_.find(key);
     if (found == recordings_.end()) {
       static const record::Name name{"capture"};
       const record::Span span(name);
-      found = recordings_
-                  .emplace(variant,
-                           program_.backend().record(program_.stream(), [this] { eager_.run(); }))
-                  .first;
+      std::unique_ptr<Recording> made =
+          program_.backend().record(program_.stream(), [&] { run_eagerly(variants); });
+      found = recordings_.emplace(std::move(key), std::move(made)).first;
     }
-    if (!found->second) return eager_.run();
+    if (!found->second) return run_eagerly(variants);
+    program_.set_variant(variants.back());
     static const record::Name name{"launch"};
     const record::Span span(name);
     found->second->launch(program_.stream());
   }
 
  private:
-  Program& program_;
+  void run_eagerly(std::span<const StepVariant> variants) {
+    for (const StepVariant& variant : variants) {
+      program_.set_variant(variant);
+      eager_.run();
+    }
+  }
+
   Eager eager_;
-  // Which calls a step has: whether it measures, and whether it only accumulates.
-  using Calls = std::pair<bool, bool>;
-  std::set<Calls> warm_;
-  // What differs between two steps of a program: its calls, and its inputs' slots.
-  using Variant = std::pair<Calls, std::vector<const void*>>;
-  std::map<Variant, std::unique_ptr<Recording>> recordings_;
+  std::set<std::pair<bool, bool>> warm_;  // which calls a step had: measures, accumulates
+  std::map<std::vector<StepVariant>, std::unique_ptr<Recording>> recordings_;
 };
 
 class Poisoning final : public Runner {
  public:
-  explicit Poisoning(Program& program) : Runner(program), program_(program) {}
+  explicit Poisoning(Program& program) : Runner(program) {}
 
   void run() override {
     for (std::size_t i = 0; i < program_.calls().size(); ++i) {
@@ -141,13 +156,11 @@ class Poisoning final : public Runner {
   }
 
  private:
-  Program& program_;
 };
 
 class Check final : public Runner {
  public:
-  Check(Program& program, Program& reference)
-      : Runner(program), program_(program), reference_(reference) {
+  Check(Program& program, Program& reference) : Runner(program), reference_(reference) {
     const std::vector<std::string> mine = computed(program), theirs = computed(reference);
     const auto [here, there] =
         std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
@@ -207,7 +220,6 @@ class Check final : public Runner {
     }
   }
 
-  Program& program_;
   Program& reference_;
   double total_depth_ = 0;  // of all calls so far
   DType coarsest_ = DType::f32;
@@ -248,7 +260,6 @@ class Numerics final : public Runner {
  public:
   explicit Numerics(Program& program)
       : Runner(program),
-        program_(program),
         graph_(program.graph()),
         scaled_(scaled_values(graph_)),
         kinds_(graph_.values.size()) {}
@@ -346,7 +357,6 @@ class Numerics final : public Runner {
   int storage(int id) const { return program_.plan().storage_of_value[idx(id)]; }
   NumberKinds& kinds_of(int id) { return kinds_[idx(storage(id))]; }
 
-  Program& program_;
   const Graph& graph_;
   std::vector<bool> scaled_;
   std::vector<NumberKinds> kinds_;  // of each value when it was last checked

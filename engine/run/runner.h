@@ -34,24 +34,28 @@ class StepScope {
 
 class Runner {
  public:
-  explicit Runner(const Program& program) : backend_(program.backend()) {}
+  explicit Runner(Program& program) : program_(program) {}
   virtual ~Runner();
   // Enqueues the whole step on the program's inputs, in a StepScope.
   void step();
+  // Enqueues one step after the other, in one StepScope. The program keeps the last variant.
+  void steps(std::span<const StepVariant> variants);
+
+ protected:
+  Program& program_;
 
  private:
   virtual void run() = 0;
-
-  const Backend& backend_;
+  virtual void run_all(std::span<const StepVariant> variants);
 };
 
 // Enqueues one call after the other, each with its own span for profilers; with an observer it
 // waits for each call and times it.
 std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = nullptr);
 
-// Runs the whole step in one launch: captures it once for each set of input slots and replays it.
-// The first step runs eagerly, so that nothing is loaded or initialised inside a capture. On
-// backends that cannot record, every step runs eagerly.
+// Runs the whole step, or all of steps(), in one launch: captures it once for each set of input
+// slots, or sequence of variants, and replays it. The first step runs eagerly, so that nothing is
+// loaded or initialised inside a capture. On backends that cannot record, every step runs eagerly.
 std::unique_ptr<Runner> graph_runner(Program& program);
 
 // Like eager, but fills every buffer with NaN patterns after its last reader.

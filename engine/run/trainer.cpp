@@ -49,6 +49,9 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
     : parts_(std::move(parts)), options_(options) {
   if (options_.epochs == 0 && options_.max_steps == 0)
     fail<UsageError>("a run needs a limit: a number of epochs or of steps");
+  if (options_.steps_per_launch == 0 || options_.steps_per_launch > most_per_launch)
+    fail<UsageError>("a launch runs 1 to {} steps, not {}", most_per_launch,
+                     options_.steps_per_launch);
   const Clock clock = clock_of(parts_.step.graph());
   scales_loss_ = clock.scaling.enabled;
   accumulate_ = static_cast<std::uint64_t>(clock.accumulate);
@@ -115,20 +118,51 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
   saved_ = false;
   bool due = false;
   do {
-    launch(progress.step + flights_.size() + 1);
-    Progress launched = progress;
-    launched.step += flights_.size();
-    launched.next.step += flights_.size();
-    due = epoch_ends(launched) || finished(launched) || save_due(launched) ||
-          evaluation_step(launched);
+    due = launch(progress);
     const std::size_t most = due ? 0 : most_in_flight();
     while (flights_.size() > most) land(progress, stop);
   } while (!due && !stops(stop));
   while (!flights_.empty()) land(progress, stop);
 }
 
-void Trainer::launch(std::uint64_t step) {
-  now_at(Activity::Kind::loading, step);
+bool Trainer::ends_a_launch(const Progress& launched) const {
+  return epoch_ends(launched) || finished(launched) || save_due(launched) ||
+         evaluation_step(launched);
+}
+
+bool Trainer::launch(const Progress& progress) {
+  Progress launched = progress;
+  launched.step += flights_.size();
+  launched.next.step += flights_.size();
+  const std::size_t first = flights_.size();
+  variants_.clear();
+  bool due = false;
+  do {
+    ++launched.step;
+    ++launched.next.step;
+    take_batch(launched);
+    due = ends_a_launch(launched);
+  } while (!due && launched.next.step % steps_per_launch() != 0);
+  now_at(Activity::Kind::step, launched.step);
+  const std::uint64_t begin = taken_ns_;
+  record::Span span(step_name, 0, begin);
+  parts_.runner->steps(variants_);
+  const std::uint64_t mark = parts_.step.stream().mark();
+  const std::uint64_t end = now_ns();
+  span.end(end);
+  for (std::size_t i = first; i < flights_.size(); ++i) {
+    Flight& flight = flights_[i];
+    flight.mark = mark;
+    flight.launch_ns = (end - begin) / variants_.size();
+    flight.before = static_cast<std::int64_t>(i - first);
+    flight.after = static_cast<std::int64_t>(flights_.size() - 1 - i);
+  }
+  return due;
+}
+
+// For the last step of `launched`.
+void Trainer::take_batch(const Progress& launched) {
+  now_at(Activity::Kind::loading, launched.step);
   // All of taking the batch is waiting, as in the span: also where it was ready and only taking it
   // lasted, because this thread did not have the CPU.
   const std::uint64_t asked = now_ns();
@@ -136,19 +170,16 @@ void Trainer::launch(std::uint64_t step) {
   record::Span wait(wait_name, position.epoch * parts_.data.steps_per_epoch() + position.step,
                     asked);
   const Batch& batch = next_batch();
-  const std::uint64_t begin = now_ns();
-  wait.end(begin);
-  now_at(Activity::Kind::step, step);
-  record::Span span(step_name, 0, begin);
+  taken_ns_ = now_ns();
+  wait.end(taken_ns_);
   give_batch(parts_.step, batch);
-  parts_.step.measure(measures(step));
+  parts_.step.measure(measures(launched.step));
   parts_.step.accumulate(++begun_ % accumulate_ != 0);
-  parts_.runner->step();
-  const std::uint64_t mark = parts_.step.stream().mark();
-  const std::uint64_t launched = now_ns();
-  span.end(launched);
-  flights_.push_back({mark, batch.count, begin - asked, batch.copy_wait_ns, launched - begin,
-                      parts_.step.measures()});
+  variants_.push_back(parts_.step.variant());
+  flights_.push_back({.count = batch.count,
+                      .wait_ns = taken_ns_ - asked,
+                      .copy_wait_ns = batch.copy_wait_ns,
+                      .measured = parts_.step.measures()});
 }
 
 const Batch& Trainer::next_batch() {
@@ -165,7 +196,9 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   parts_.step.stream().wait_for(flight.mark);
   flights_.erase(flights_.begin());
   const StepRecord record = record_of(progress, flight, stop);
-  report.end(record.end_ns);
+  if (flight.before == 0) observed_ns_ = 0;  // it has those since the launch before
+  const std::uint64_t read_ns = flight.before == 0 ? landed_ns_ : now_ns();
+  report.end(read_ns);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
   require_sound(record, scales_loss_, skipped_in_a_row_);
   last_step_end_ns_ = record.end_ns;
@@ -176,11 +209,11 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   epoch_.times += record.times;
   ++epoch_.steps;
   epoch_.count += parts_.communicator ? record.score.count : flight.count;
-  record::Span span(observers_name, 0, last_step_end_ns_);
+  record::Span span(observers_name, 0, read_ns);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
   const std::uint64_t observed = now_ns();
   span.end(observed);
-  observed_ns_ = observed - last_step_end_ns_;
+  observed_ns_ += observed - read_ns;
 }
 
 void Trainer::now_at(Activity::Kind kind, std::uint64_t step) const {
@@ -212,6 +245,11 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
     combine(sums, stop);
     report.loss = static_cast<float>(sums[0] / sums[2]);
   }
+  if (flight.before == 0) landed_ns_ = std::max(now_ns(), last_step_end_ns_);
+  // The steps of a launch are done when the host learns of it; how long before the last of them
+  // this one was, only the device's clock tells.
+  const std::uint64_t last_ns = parts_.step.store().report(at + flight.after).end_ns;
+  const std::uint64_t earlier_ns = last_ns - std::min(last_ns, report.end_ns);
   StepRecord record{.step = progress.step + 1,
                     .epoch = progress.next.epoch + 1,
                     .step_in_epoch = progress.next.step + 1,
@@ -228,7 +266,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
                                               : std::vector<BlockStatistics>(),
                     .times = {},
                     .begin_ns = last_step_end_ns_,
-                    .end_ns = std::max(now_ns(), last_step_end_ns_)};
+                    .end_ns = std::max(landed_ns_ - earlier_ns, last_step_end_ns_)};
   if (std::isfinite(report.loss))  // a skipped step with an infinite or NaN loss counts in no score
     record.score = {sums[0], std::llround(sums[1]), std::llround(sums[2])};
   record.epoch_score += record.score;
@@ -255,7 +293,7 @@ StepTimes Trainer::times_of(const StepRecord& record, const StepReport& report,
   times.kernels_ns = take(kernels);
   times.data_ns = take(flight.wait_ns - copy_wait);
   times.copies_ns = take(copy_wait);
-  times.cpu_ns = take(launch + observed_ns_);
+  times.cpu_ns = take(launch + (flight.before == 0 ? observed_ns_ : 0));
   times.other_ns = left;
   return times;
 }
@@ -342,8 +380,14 @@ std::uint64_t Trainer::steps_per_epoch() const {
   return options_.limit_batches == 0 ? all : std::min(all, options_.limit_batches);
 }
 
+std::uint64_t Trainer::steps_per_launch() const {
+  if (parts_.step.backend().steps_in_flight() == 0) return 1;
+  return std::min(options_.steps_per_launch, static_cast<std::uint64_t>(parts_.data.held()));
+}
+
 std::size_t Trainer::most_in_flight() const {
-  return idx(std::min(parts_.step.backend().steps_in_flight(), parts_.data.held() - 1));
+  const std::size_t launches = idx(parts_.step.backend().steps_in_flight());
+  return std::min(launches * steps_per_launch(), idx(parts_.data.held() - 1));
 }
 
 // Ranks have the same scores, so they stop alike.

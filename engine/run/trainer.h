@@ -112,7 +112,13 @@ struct TrainOptions {
   std::uint64_t patience = 0;
   double min_delta = 0;
   bool watch_loss = false;  // else the accuracy
+  // Steps that are enqueued as one launch, on a device where steps queue and while the source holds
+  // as many batches; at most most_per_launch. A launch ends at a multiple of it in the epoch, and
+  // earlier where the epoch or the run ends or an evaluation or a checkpoint is due.
+  std::uint64_t steps_per_launch = 1;
 };
+// The reports of three launches, two of them unfinished, fit into the ring.
+constexpr std::uint64_t most_per_launch = report_ring / 4;
 
 enum class Outcome : std::uint8_t { finished, stopped_early, interrupted };
 
@@ -153,12 +159,14 @@ class Trainer {
     std::uint64_t copy_wait_ns = 0;
     std::uint64_t launch_ns = 0;  // of this thread
     bool measured = false;
+    std::int64_t before = 0, after = 0;  // steps of the same launch
   };
 
   Outcome run_to_end(Progress& progress, const std::atomic<bool>& stop);
   void begin(const Progress& progress);
   void train(Progress& progress, const std::atomic<bool>& stop);
-  void launch(std::uint64_t step);
+  bool launch(const Progress& progress);  // whether all of its steps must land
+  void take_batch(const Progress& launched);
   void now_at(Activity::Kind kind, std::uint64_t step) const;  // for other ranks
   bool stops(const std::atomic<bool>& stop) const;
   // Sums over the ranks; whether one of them is to stop. Nothing without other ranks.
@@ -176,12 +184,14 @@ class Trainer {
   void save(const Progress& progress);
 
   std::uint64_t steps_per_epoch() const;
+  std::uint64_t steps_per_launch() const;
   std::size_t most_in_flight() const;
   void watch(Progress& progress) const;
   bool out_of_patience(const Progress& progress) const;
   bool at_limit(const Progress& progress) const;
   bool finished(const Progress& progress) const;
   bool epoch_ends(const Progress& progress) const;
+  bool ends_a_launch(const Progress& launched) const;
   bool save_due(const Progress& progress) const;
   bool evaluation_due(const Progress& progress) const;
   bool evaluation_step(const Progress& progress) const;
@@ -190,8 +200,9 @@ class Trainer {
   Parts parts_;
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
-  std::vector<Flight> flights_;  // oldest first
-  bool has_batch_ = false;       // the first one has been taken
+  std::vector<Flight> flights_;        // oldest first
+  std::vector<StepVariant> variants_;  // of the launch that is being put together
+  bool has_batch_ = false;             // the first one has been taken
   bool scales_loss_ = false;
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
@@ -201,7 +212,9 @@ class Trainer {
   EpochRecord epoch_;
   std::uint64_t last_step_end_ns_ = 0;
   bool agreed_to_stop_ = false;    // all ranks, after the same step
-  std::uint64_t observed_ns_ = 0;  // in observers since the last step's end
+  std::uint64_t taken_ns_ = 0;     // when the last batch was there
+  std::uint64_t landed_ns_ = 0;    // when the last launch was done
+  std::uint64_t observed_ns_ = 0;  // in observers since then
 };
 
 // Whether a run can continue after the result of a step or an evaluation.

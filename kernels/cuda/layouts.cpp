@@ -210,16 +210,19 @@ class LayoutPass {
     store_like(node.out[0], node.in[0]);
     for (std::size_t i = 1; i < node.out.size(); ++i) store(node.out[i], channels);
   }
-  void place(const BatchNormGrad&, Node& node) {
+  void place(const BatchNormGrad& op, Node& node) {
     want(node, 1, padded(node.in[1]));
     const Shape images = stored(node.in[1]), channels{images.back()};
+    const int shortcut = static_cast<int>(op.shortcut_operand());
     store_parameter(node.in[2], channels);
+    if (op.shortcut_norm) store_parameter(node.in[idx(shortcut + 1)], channels);
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
-      want(node, i, i >= 2 && i <= 4 ? channels : images);
+      want(node, i, (i >= 2 && i <= 4) || i > shortcut ? channels : images);
     for (const std::size_t i : {0, 3})
       if (i < node.out.size()) store_like(node.out[i], node.in[1]);
-    for (const std::size_t i : {1, 2})
-      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+    for (const std::size_t i : {1, 2, 4, 5})
+      if (i < node.out.size() && graph_.value(node.out[i]).parameter < 0)
+        store(node.out[i], channels);
   }
 
   // Gamma and beta are padded like the rows; there is a mean and a deviation for each row.

@@ -65,9 +65,10 @@ void add_all_forms(List& list, const Size& size) {
               {Kind::around, 0.5});
 }
 
-// The adjoint with a second gradient, for numbers that are not a forward's own.
-void add_sum(List& list, const Size& size, bool add, bool relu) {
-  const std::string form = add ? " +add+relu" : relu ? " +relu" : "";
+// The adjoint with a second gradient, for numbers that are not a forward's own; with `norm` also of
+// the norm that made the shortcut.
+void add_sum(List& list, const Size& size, bool add, bool relu, bool norm = false) {
+  const std::string form = norm ? " +add+relu+norm" : add ? " +add+relu" : relu ? " +relu" : "";
   list.add(std::string(size.label) + form + " gradient of two users",
            [&](Case& c) {
              const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
@@ -77,10 +78,18 @@ void add_sum(List& list, const Size& size, bool add, bool relu) {
                                     input(c, "inv_std", channels, {Kind::around, 2})};
              if (relu) in.push_back(input(c, "y", type, {Kind::coarse, 1}));
              in.push_back(input(c, "d_y2", type));
-             record(c, BatchNormGrad{.norm = {.add = add, .relu = relu}, .sum = true}, in);
+             if (norm)
+               in.insert(in.end(),
+                         {input(c, "shortcut_x", type, {Kind::around, -0.25}),
+                          input(c, "shortcut_gamma", channels), input(c, "shortcut_mean", channels),
+                          input(c, "shortcut_inv_std", channels, {Kind::around, 2})});
+             record(c,
+                    BatchNormGrad{
+                        .norm = {.add = add, .relu = relu}, .sum = true, .shortcut_norm = norm},
+                    in);
              c.heavy = size.heavy;
            })
-      .fusion = fusion::add_norm_dgrad;
+      .fusion = norm ? fusion::norm_dgrad_norm_dgrad : fusion::add_norm_dgrad;
 }
 
 }  // namespace
@@ -119,6 +128,11 @@ static void add_norm(List list) {
     add_sum(list, size, false, false);
     add_sum(list, size, false, true);
   }
+  for (const Size& size :
+       {Size{"17 channels", 3, 5, 7, 17}, Size{"64 channels, several chunks", 3, 24, 23, 64},
+        Size{"130 rows of 264 channels", 130, 1, 1, 264},
+        Size{"resnet50 layer1 @224", 8, 56, 56, 256, true}})
+    add_sum(list, size, true, true, true);
   // Two values a channel lie at -1 and 1 whatever they are; what is left of their gradient is what
   // epsilon makes of it.
   add_forward(list, "", {"two rows", 2, 1, 1, 48}, {.epsilon = 0.5, .momentum = 0.3},

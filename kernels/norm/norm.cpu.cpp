@@ -491,6 +491,7 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
+  if (op.shortcut_norm) refuse_fusion(operands, fusion::norm_dgrad_norm_dgrad);
   const NormRows rows(operands.in_shape(1));
   const OfRanks of_ranks(operands.context.communicator, op.norm.ranks, rows.channels);
   return with_stored(operands.in(1).type.dtype, [&]<class T>() {

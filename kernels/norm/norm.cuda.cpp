@@ -29,7 +29,10 @@ NormBuffers norm_buffers(const BatchNorm& op, const Buffers& b) {
 }
 
 NormGradBuffers grad_buffers(const BatchNormGrad& op, const Buffers& b) {
-  const std::size_t second = op.norm.relu ? 6 : 5;
+  const std::size_t second = op.norm.relu ? 6 : 5, shortcut = op.shortcut_operand();
+  const auto of_shortcut = [&](std::size_t i) -> const void* {
+    return op.shortcut_norm ? b.in[shortcut + i] : nullptr;
+  };
   return {.d_y = b.in[0],
           .second = op.sum ? b.in[second] : nullptr,
           .x = b.in[1],
@@ -40,7 +43,13 @@ NormGradBuffers grad_buffers(const BatchNormGrad& op, const Buffers& b) {
           .d_x = b.out[0],
           .d_gamma = b.out[1],
           .d_beta = b.out[2],
-          .d_shortcut = op.gives_shortcut() ? b.out[3] : nullptr};
+          .d_shortcut = op.gives_shortcut() ? b.out[3] : nullptr,
+          .shortcut = {.x = of_shortcut(0),
+                       .gamma = static_cast<const float*>(of_shortcut(1)),
+                       .mean = static_cast<const float*>(of_shortcut(2)),
+                       .inv_std = static_cast<const float*>(of_shortcut(3)),
+                       .d_gamma = op.shortcut_norm ? b.out[4] : nullptr,
+                       .d_beta = op.shortcut_norm ? b.out[5] : nullptr}};
 }
 
 // Exchanges the sums of a norm over several ranks. A listing binds it without a job.
@@ -99,14 +108,14 @@ std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) 
           exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
           batch_norm_grad_rest(shape, grad_buffers(op, b), dtype, b.workspace, s.handle());
         },
-        batch_norm_grad_workspace(shape, dtype));
+        batch_norm_grad_workspace(shape, dtype, op.shortcut_norm));
   return launch_kernel(
       "batch_norm_grad_sums + batch_norm_grad",
       [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
                                                                                 CudaStream& s) {
         batch_norm_grad(shape, grad_buffers(op, b), dtype, b.workspace, tickets.word(), s.handle());
       },
-      batch_norm_grad_workspace(shape, dtype));
+      batch_norm_grad_workspace(shape, dtype, op.shortcut_norm));
 }
 
 }  // namespace warpstep::cuda

@@ -61,10 +61,18 @@ struct NormGradBuffers {
   const float *gamma = nullptr, *mean = nullptr, *inv_std = nullptr;  // [channels]
   void *d_x = nullptr, *d_gamma = nullptr, *d_beta = nullptr;         // all in d_y's dtype
   void* d_shortcut = nullptr;                                         // or null
+  // Of the norm that made the shortcut, in one rank; without an x there is none. d_shortcut is then
+  // the gradient of this x.
+  struct {
+    const void* x = nullptr;
+    const float *gamma = nullptr, *mean = nullptr, *inv_std = nullptr;
+    void *d_gamma = nullptr, *d_beta = nullptr;
+  } shortcut = {};
 };
 
 // Two launches: the sums with d_gamma, d_beta and d_shortcut, then d_x. Deterministic.
-std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype);
+std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype,
+                                      bool shortcut_norm = false);
 void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
                      void* workspace, std::uint32_t* tickets, cudaStream_t stream);
 

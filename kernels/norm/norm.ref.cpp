@@ -1,4 +1,5 @@
 // Batch norm and its adjoint in double: two passes over each channel.
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -25,6 +26,26 @@ Statistics statistics(const double* x, std::int64_t rows, std::int64_t channels)
 
 void move(double& running, double statistic, double momentum) {
   running += momentum * (statistic - running);
+}
+
+// Of channel c, from the gradient g of the norm's result in each row. in: x, gamma, mean, inv_std;
+// out: d_x, d_gamma, d_beta.
+void gradient_of_norm(const std::vector<double>& g, std::int64_t c, std::int64_t channels,
+                      void* const* in, const std::array<void*, 3>& out) {
+  const double *x = as<double>(in[0]), gamma = as<double>(in[1])[c], mean = as<double>(in[2])[c],
+               inv_std = as<double>(in[3])[c];
+  const auto n = static_cast<double>(g.size());
+  const auto h = [&](std::size_t r) { return (x[idx(c) + r * idx(channels)] - mean) * inv_std; };
+  double d_gamma = 0, d_beta = 0;
+  for (std::size_t r = 0; r < g.size(); ++r) {
+    d_beta += g[r];
+    d_gamma += g[r] * h(r);
+  }
+  as<double>(out[1])[c] = d_gamma;
+  as<double>(out[2])[c] = d_beta;
+  for (std::size_t r = 0; r < g.size(); ++r)
+    as<double>(out[0])[idx(c) + r * idx(channels)] =
+        gamma * inv_std * (g[r] - d_beta / n - h(r) * d_gamma / n);
 }
 
 }  // namespace
@@ -64,30 +85,22 @@ std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) 
   const std::int64_t channels = operands.in_shape(0)[3],
                      rows = operands.in_shape(0).count() / channels;
   return host_kernel("loops", [op, channels, rows](const Buffers& b) {
-    const double *d_y = as<double>(b.in[0]), *x = as<double>(b.in[1]), *gamma = as<double>(b.in[2]),
-                 *mean = as<double>(b.in[3]), *inv_std = as<double>(b.in[4]);
+    const std::size_t shortcut = op.shortcut_operand();
+    const double* d_y = as<double>(b.in[0]);
     const double* y = op.norm.relu ? as<double>(b.in[5]) : nullptr;
-    const double* second = op.sum ? as<double>(b.in.back()) : nullptr;
-    const auto n = static_cast<double>(rows);
-    std::vector<double> g(idx(rows)), h(idx(rows));
+    const double* second = op.sum ? as<double>(b.in[op.norm.relu ? 6 : 5]) : nullptr;
+    std::vector<double> g(idx(rows));
     for (std::int64_t c = 0; c < channels; ++c) {
-      double d_gamma = 0, d_beta = 0;
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t i = r * channels + c;
         g[idx(r)] = d_y[i] + (second ? second[i] : 0);
         if (y && !(y[i] > 0)) g[idx(r)] = 0;
-        h[idx(r)] = (x[i] - mean[c]) * inv_std[c];
-        d_beta += g[idx(r)];
-        d_gamma += g[idx(r)] * h[idx(r)];
       }
-      as<double>(b.out[1])[c] = d_gamma;
-      as<double>(b.out[2])[c] = d_beta;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t i = r * channels + c;
-        as<double>(b.out[0])[i] =
-            gamma[c] * inv_std[c] * (g[idx(r)] - d_beta / n - h[idx(r)] * d_gamma / n);
-        if (op.gives_shortcut()) as<double>(b.out[3])[i] = g[idx(r)];
-      }
+      gradient_of_norm(g, c, channels, &b.in[1], {b.out[0], b.out[1], b.out[2]});
+      if (op.shortcut_norm)
+        gradient_of_norm(g, c, channels, &b.in[shortcut], {b.out[3], b.out[4], b.out[5]});
+      else if (op.gives_shortcut())
+        for (std::int64_t r = 0; r < rows; ++r) as<double>(b.out[3])[r * channels + c] = g[idx(r)];
     }
   });
 }

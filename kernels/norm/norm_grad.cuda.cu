@@ -3,6 +3,9 @@
 //                ms for seven tensors of the example there. Where the first pass writes the
 //                shortcut's gradient (d_y with the mask applied), the second reads that instead of
 //                d_y and y
+//   both norms   of a residual block's end (layer1.0 of that network: 411 MB a tensor in f16): the
+//                first pass reads the shortcut's x, too, the second writes its gradient over the
+//                one between the two norms: eleven tensors where two adjoints move thirteen
 #include "kernels/norm/norm.cuh"
 
 namespace warpstep::cuda {
@@ -11,19 +14,21 @@ namespace {
 template <class T>
 struct Sources {
   const T *d_y, *second, *x, *y;
+  const T* shortcut;  // what the shortcut's norm reads
 };
 
 // One vector of each source. gradient() gives g = d_y (+ second), and 0 where y is not above 0.
-template <class T, bool masked, bool two>
+template <class T, bool masked, bool two, bool both>
 struct Loaded {
   static constexpr int width = vector_width<T>;
-  Packed<T, width> d_y, second, x, y;
+  Packed<T, width> d_y, second, x, y, shortcut;
 
   __device__ void load(const Sources<T>& from, std::size_t place) {
     d_y = read<width>(from.d_y + place);
     if constexpr (two) second = read<width>(from.second + place);
     x = read<width>(from.x + place);
     if constexpr (masked) y = read<width>(from.y + place);
+    if constexpr (both) shortcut = read<width>(from.shortcut + place);
   }
   __device__ void gradient(float (&g)[width]) const {
     unpack(d_y, g);
@@ -41,20 +46,28 @@ struct Loaded {
   }
 };
 
-template <bool masked, bool two>
-inline constexpr unsigned rows_at_once = masked || two ? 2 : 4;  // whose loads are in flight
-constexpr unsigned resident_grad = 2;                            // blocks per multiprocessor
+template <bool masked, bool two, bool both>
+inline constexpr unsigned rows_at_once =
+    masked || two || both ? 2 : 4;     // whose loads are in flight
+constexpr unsigned resident_grad = 2;  // blocks per multiprocessor
 
 // The coefficients of d_x = scale (g - shift - slope (x - mean)).
 struct Slopes {
   float *scale, *shift, *slope;  // [channels]
 };
 
+// What one norm's sums are made with, and become.
+template <class T>
+struct NormSums {
+  const float *gamma, *mean, *inv_std;
+  T *d_gamma, *d_beta;
+  Slopes slopes;
+};
+
 template <class T>
 struct SumsTo {
-  const float *gamma, *mean, *inv_std;
-  T *d_gamma, *d_beta, *d_shortcut;
-  Slopes slopes;
+  NormSums<T> norm, shortcut;  // the latter of both norms alone
+  T* d_shortcut;
   OfRanks of_ranks;
 };
 
@@ -69,15 +82,15 @@ __device__ inline void write_slopes(const Slopes& to, const float* gamma, const 
 }
 
 template <class T>
-__device__ inline void write_sums(const SumsTo<T>& to, unsigned rows, std::size_t channel,
-                                  float sum, float product) {
+__device__ inline void write_sums(const NormSums<T>& to, const OfRanks& of_ranks, unsigned rows,
+                                  std::size_t channel, float sum, float product) {
   to.d_beta[channel] = narrow<T>(sum);
   to.d_gamma[channel] = narrow<T>(product * to.inv_std[channel]);
-  if (to.of_ranks.memory == nullptr) {
+  if (of_ranks.memory == nullptr) {
     write_slopes(to.slopes, to.gamma, to.inv_std, static_cast<float>(rows), channel, sum, product);
   } else {
-    to.of_ranks.of(to.of_ranks.own, 0, channel) = sum;
-    to.of_ranks.of(to.of_ranks.own, 1, channel) = product;
+    of_ranks.of(of_ranks.own, 0, channel) = sum;
+    of_ranks.of(of_ranks.own, 1, channel) = product;
   }
 }
 
@@ -98,16 +111,21 @@ __global__ void batch_norm_grad_join(OfRanks of_ranks, NormRows matrix,
 }
 
 // The first pass: sums of g and g (x - mean) over the rows. With a shortcut it also writes
-// d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads.
-template <class T, bool masked, bool two>
+// d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads; of
+// both norms it sums g (x - mean) of the shortcut as well, in partial sums behind the others.
+template <class T, bool masked, bool two, bool both>
 __global__ void __launch_bounds__(norm_threads, resident_grad)
     batch_norm_grad_sums(Sources<T> from, NormRows matrix, NormPartials partials, SumsTo<T> to) {
   constexpr int width = vector_width<T>;
-  constexpr unsigned at_once = rows_at_once<masked, two>;
+  constexpr unsigned at_once = rows_at_once<masked, two, both>;
   const std::size_t own = std::size_t{matrix.column()} * width;
   float mean[width] = {}, sum[width] = {}, product[width] = {};
-  if (matrix.column() < matrix.columns) load_quads(to.mean + own, mean);
-  Loaded<T, masked, two> loaded[at_once];
+  float shortcut_mean[width] = {}, shortcut_product[width] = {};
+  if (matrix.column() < matrix.columns) {
+    load_quads(to.norm.mean + own, mean);
+    if constexpr (both) load_quads(to.shortcut.mean + own, shortcut_mean);
+  }
+  Loaded<T, masked, two, both> loaded[at_once];
   walk<width, at_once, true>(
       matrix, [&](unsigned j, std::size_t place) { loaded[j].load(from, place); },
       [&](unsigned j, std::size_t place) {
@@ -124,95 +142,161 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
           sum[i] += g[i];
           product[i] = fmaf(g[i], x[i] - mean[i], product[i]);
         }
+        if constexpr (both) {
+          unpack(loaded[j].shortcut, x);
+#pragma unroll
+          for (int i = 0; i < width; ++i)
+            shortcut_product[i] = fmaf(g[i], x[i] - shortcut_mean[i], shortcut_product[i]);
+        }
       });
   const Place place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y};
   sum_column(sum, place);
   sum_column(product, place);
+  if constexpr (both) sum_column(shortcut_product, place);
   if (threadIdx.y == 0 && matrix.column() < matrix.columns) {
     store_quads(partials.of(matrix, blockIdx.x, 0, own), sum);
     store_quads(partials.of(matrix, blockIdx.x, 1, own), product);
+    if constexpr (both)
+      store_quads(partials.of(matrix, gridDim.x + blockIdx.x, 0, own), shortcut_product);
   }
   if (!last_block(partials.tickets + blockIdx.y, gridDim.x)) return;
 
   const LastPlace last(matrix, width);
-  float sums[4] = {}, products[4] = {};
+  float sums[4] = {}, products[4] = {}, shortcut_products[4] = {};
   if (last.active) {
     const std::size_t pitch = 2 * std::size_t{matrix.channels};
     add_rows<float>(partials.of(matrix, 0, 0, last.channel), pitch, 0, gridDim.x, last.place, sums);
     add_rows<float>(partials.of(matrix, 0, 1, last.channel), pitch, 0, gridDim.x, last.place,
                     products);
+    if constexpr (both)
+      add_rows<float>(partials.of(matrix, gridDim.x, 0, last.channel), pitch, 0, gridDim.x,
+                      last.place, shortcut_products);
   }
   sum_column(sums, last.place);
   sum_column(products, last.place);
+  if constexpr (both) sum_column(shortcut_products, last.place);
   if (!last.active || last.place.row > 0) return;
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i)
-    write_sums(to, matrix.rows, last.channel + i, sums[i], products[i]);
+  for (unsigned i = 0; i < 4; ++i) {
+    write_sums(to.norm, to.of_ranks, matrix.rows, last.channel + i, sums[i], products[i]);
+    if constexpr (both)
+      write_sums(to.shortcut, to.of_ranks, matrix.rows, last.channel + i, sums[i],
+                 shortcut_products[i]);
+  }
 }
 
-// The second pass: d_x.
-template <class T, bool masked, bool two>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
-    batch_norm_grad_apply(Sources<T> from, T* __restrict__ d_x, NormRows matrix,
-                          const float* __restrict__ means, Slopes slopes) {
-  constexpr int width = vector_width<T>;
-  constexpr unsigned at_once = rows_at_once<masked, two>;
+// The coefficients of one column vector's channels.
+template <int width>
+struct Line {
   float mean[width] = {}, scale[width] = {}, shift[width] = {}, slope[width] = {};
-  if (matrix.column() < matrix.columns) {
-    const std::size_t channel = std::size_t{matrix.column()} * width;
+
+  __device__ void load(const float* means, const Slopes& slopes, std::size_t channel) {
     load_quads(means + channel, mean);
     load_quads(slopes.scale + channel, scale);
     load_quads(slopes.shift + channel, shift);
     load_quads(slopes.slope + channel, slope);
   }
-  Loaded<T, masked, two> loaded[at_once];
+  template <class T>
+  __device__ void store_gradient(T* to, const float (&g)[width],
+                                 const Packed<T, width>& loaded) const {
+    float x[width];
+    unpack(loaded, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i)
+      x[i] = scale[i] * fmaf(mean[i] - x[i], slope[i], g[i] - shift[i]);
+    store(to, x);
+  }
+};
+
+// Where one norm's gradient goes.
+template <class T>
+struct ApplyTo {
+  T* d_x;
+  const float* means;
+  Slopes slopes;
+};
+
+// The second pass: d_x. Of both norms, a thread writes the shortcut's where it has read g.
+template <class T, bool masked, bool two, bool both>
+__global__ void __launch_bounds__(norm_threads, resident_grad)
+    batch_norm_grad_apply(Sources<T> from, NormRows matrix, ApplyTo<T> norm, ApplyTo<T> shortcut) {
+  constexpr int width = vector_width<T>;
+  constexpr unsigned at_once = rows_at_once<masked, two, both>;
+  Line<width> of_norm, of_shortcut;
+  if (matrix.column() < matrix.columns) {
+    const std::size_t channel = std::size_t{matrix.column()} * width;
+    of_norm.load(norm.means, norm.slopes, channel);
+    if constexpr (both) of_shortcut.load(shortcut.means, shortcut.slopes, channel);
+  }
+  Loaded<T, masked, two, both> loaded[at_once];
   walk<width, at_once, false>(
       matrix, [&](unsigned j, std::size_t place) { loaded[j].load(from, place); },
       [&](unsigned j, std::size_t place) {
-        float g[width], x[width];
+        float g[width];
         loaded[j].gradient(g);
-        unpack(loaded[j].x, x);
-#pragma unroll
-        for (int i = 0; i < width; ++i)
-          g[i] = scale[i] * fmaf(mean[i] - x[i], slope[i], g[i] - shift[i]);
-        store(d_x + place, g);
+        of_norm.store_gradient(norm.d_x + place, g, loaded[j].x);
+        if constexpr (both) of_shortcut.store_gradient(shortcut.d_x + place, g, loaded[j].shortcut);
       });
 }
 
+// Both norms: a shortcut's gradient is written, so that there is a relu.
 template <class T>
-auto sums_kernel(bool masked, bool two) {
+auto sums_kernel(bool masked, bool two, bool both) {
+  if (both)
+    return two ? batch_norm_grad_sums<T, true, true, true>
+               : batch_norm_grad_sums<T, true, false, true>;
   if (masked)
-    return two ? batch_norm_grad_sums<T, true, true> : batch_norm_grad_sums<T, true, false>;
-  return two ? batch_norm_grad_sums<T, false, true> : batch_norm_grad_sums<T, false, false>;
+    return two ? batch_norm_grad_sums<T, true, true, false>
+               : batch_norm_grad_sums<T, true, false, false>;
+  return two ? batch_norm_grad_sums<T, false, true, false>
+             : batch_norm_grad_sums<T, false, false, false>;
 }
 
 template <class T>
-auto apply_kernel(bool masked, bool two) {
+auto apply_kernel(bool masked, bool two, bool both) {
+  if (both) return batch_norm_grad_apply<T, false, false, true>;
   if (masked)
-    return two ? batch_norm_grad_apply<T, true, true> : batch_norm_grad_apply<T, true, false>;
-  return two ? batch_norm_grad_apply<T, false, true> : batch_norm_grad_apply<T, false, false>;
+    return two ? batch_norm_grad_apply<T, true, true, false>
+               : batch_norm_grad_apply<T, true, false, false>;
+  return two ? batch_norm_grad_apply<T, false, true, false>
+             : batch_norm_grad_apply<T, false, false, false>;
+}
+
+// The workspace: partial sums, those of all ranks, and the slopes; of both norms twice the first
+// and the last.
+struct GradSpace {
+  std::size_t slopes, floats;  // where they begin, and all
+
+  GradSpace(const NormShape& shape, DType dtype, bool both)
+      : slopes((both ? 2 : 1) * partial_floats(shape, dtype) + rank_floats(shape)),
+        floats(slopes + (both ? 6 : 3) * static_cast<std::size_t>(shape.channels)) {}
+
+  Slopes of_norm(void* workspace, const NormShape& shape) const {
+    float* memory = static_cast<float*>(workspace) + slopes;
+    return {memory, memory + shape.channels, memory + 2 * shape.channels};
+  }
+  Slopes of_shortcut(void* workspace, const NormShape& shape) const {
+    return of_norm(static_cast<float*>(workspace) + 3 * shape.channels, shape);
+  }
+};
+
+bool is_of_both(const NormGradBuffers& buffers) {
+  return buffers.shortcut.x != nullptr;
 }
 
 }  // namespace
 
-std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype) {
-  return (partial_floats(shape, dtype) + rank_floats(shape) +
-          3 * static_cast<std::size_t>(shape.channels)) *
-         sizeof(float);
+std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype, bool shortcut_norm) {
+  return GradSpace(shape, dtype, shortcut_norm).floats * sizeof(float);
 }
 
 namespace {
 
-Slopes slopes_in(const NormShape& shape, DType dtype, void* workspace) {
-  float* memory =
-      static_cast<float*>(workspace) + partial_floats(shape, dtype) + rank_floats(shape);
-  return {memory, memory + shape.channels, memory + 2 * shape.channels};
-}
-
 template <class T>
 Sources<T> sources_of(const NormGradBuffers& buffers) {
   return {static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.second),
-          static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.y)};
+          static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.y),
+          static_cast<const T*>(buffers.shortcut.x)};
 }
 
 void launch_grad_sums(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
@@ -222,13 +306,21 @@ void launch_grad_sums(const NormShape& shape, const NormGradBuffers& buffers, DT
     if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
     const Sources<T> from = sources_of<T>(buffers);
+    const bool both = is_of_both(buffers);
+    const GradSpace space(shape, dtype, both);
+    const auto& shortcut = buffers.shortcut;
     const unsigned blocks = norm_sum_blocks(shape.rows, shape.channels, dtype);
-    launch("batch_norm_grad_sums", sums_kernel<T>(from.y != nullptr, from.second != nullptr),
-           norm_launch(matrix, blocks, stream), from, matrix,
-           NormPartials{static_cast<float*>(workspace), tickets},
-           SumsTo<T>{buffers.gamma, buffers.mean, buffers.inv_std, static_cast<T*>(buffers.d_gamma),
-                     static_cast<T*>(buffers.d_beta), static_cast<T*>(buffers.d_shortcut),
-                     slopes_in(shape, dtype, workspace), of_ranks});
+    launch(
+        "batch_norm_grad_sums", sums_kernel<T>(from.y != nullptr, from.second != nullptr, both),
+        norm_launch(matrix, blocks, stream), from, matrix,
+        NormPartials{static_cast<float*>(workspace), tickets},
+        SumsTo<T>{{buffers.gamma, buffers.mean, buffers.inv_std, static_cast<T*>(buffers.d_gamma),
+                   static_cast<T*>(buffers.d_beta), space.of_norm(workspace, shape)},
+                  {shortcut.gamma, shortcut.mean, shortcut.inv_std,
+                   static_cast<T*>(shortcut.d_gamma), static_cast<T*>(shortcut.d_beta),
+                   both ? space.of_shortcut(workspace, shape) : Slopes{}},
+                  static_cast<T*>(buffers.d_shortcut),
+                  of_ranks});
   });
 }
 
@@ -239,12 +331,17 @@ void launch_grad_apply(const NormShape& shape, const NormGradBuffers& buffers, D
     const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
     Sources<T> from = sources_of<T>(buffers);
     if (buffers.d_shortcut != nullptr)
-      from = {static_cast<const T*>(buffers.d_shortcut), nullptr, from.x, nullptr};
-    const bool masked = from.y != nullptr, two = from.second != nullptr;
-    const unsigned at_once = masked || two ? rows_at_once<true, true> : rows_at_once<false, false>;
-    launch("batch_norm_grad", apply_kernel<T>(masked, two),
+      from = {static_cast<const T*>(buffers.d_shortcut), nullptr, from.x, nullptr, from.shortcut};
+    const bool masked = from.y != nullptr, two = from.second != nullptr, both = is_of_both(buffers);
+    const GradSpace space(shape, dtype, both);
+    const unsigned at_once =
+        masked || two || both ? rows_at_once<true, true, true> : rows_at_once<false, false, false>;
+    launch("batch_norm_grad", apply_kernel<T>(masked, two, both),
            norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident_grad), stream), from,
-           static_cast<T*>(buffers.d_x), matrix, buffers.mean, slopes_in(shape, dtype, workspace));
+           matrix,
+           ApplyTo<T>{static_cast<T*>(buffers.d_x), buffers.mean, space.of_norm(workspace, shape)},
+           ApplyTo<T>{static_cast<T*>(buffers.d_shortcut), buffers.shortcut.mean,
+                      both ? space.of_shortcut(workspace, shape) : Slopes{}});
   });
 }
 
@@ -269,7 +366,8 @@ void batch_norm_grad_rest(const NormShape& shape, const NormGradBuffers& buffers
     if (is_empty(shape)) return;
     launch("batch_norm_grad_join", batch_norm_grad_join, join_launch(shape, stream),
            of_ranks(shape, dtype, workspace, 0), norm_rows<T>("batch_norm_grad", shape),
-           buffers.gamma, buffers.inv_std, slopes_in(shape, dtype, workspace));
+           buffers.gamma, buffers.inv_std,
+           GradSpace(shape, dtype, false).of_norm(workspace, shape));
   });
   launch_grad_apply(shape, buffers, dtype, workspace, stream);
 }

@@ -13,7 +13,7 @@ using testing::random_values;
 
 // Which of its operands an adjoint has.
 struct Variant {
-  bool masked, two, shortcut;
+  bool masked, two, shortcut, both = false;
 };
 
 std::vector<float> images(const NormShape& s, float scale, unsigned seed) {
@@ -36,6 +36,7 @@ struct Adjoint {
         second(dtype, images(s, 1, 2)),
         x(dtype, images(s, 2, 3)),
         y(dtype, images(s, 1, 4)),
+        shortcut(dtype, images(s, 2, 8)),
         gamma(images(one_row(), 1, 5)),
         mean(images(one_row(), 0.3F, 6)),
         inv_std(images(one_row(), 0.5F, 7)) {}
@@ -46,7 +47,8 @@ struct Adjoint {
     const std::size_t count = idx(shape.rows * shape.channels), channels = idx(shape.channels);
     const Floats d_x(dtype, count), d_gamma(dtype, channels), d_beta(dtype, channels),
         d_shortcut(dtype, count);
-    const Memory workspace(batch_norm_grad_workspace(shape, dtype));
+    const Floats shortcut_d_gamma(dtype, channels), shortcut_d_beta(dtype, channels);
+    const Memory workspace(batch_norm_grad_workspace(shape, dtype, v.both));
     const std::vector<std::uint32_t> zeros(batch_norm_tickets(shape, dtype));
     const Array<std::uint32_t> tickets(zeros);
     batch_norm_grad(shape,
@@ -60,7 +62,13 @@ struct Adjoint {
                      .d_x = d_x.data(),
                      .d_gamma = d_gamma.data(),
                      .d_beta = d_beta.data(),
-                     .d_shortcut = v.shortcut ? d_shortcut.data() : nullptr},
+                     .d_shortcut = v.shortcut ? d_shortcut.data() : nullptr,
+                     .shortcut = {.x = v.both ? shortcut.data() : nullptr,
+                                  .gamma = mean.data(),
+                                  .mean = inv_std.data(),
+                                  .inv_std = gamma.data(),
+                                  .d_gamma = shortcut_d_gamma.data(),
+                                  .d_beta = shortcut_d_beta.data()}},
                     dtype, workspace.data(), tickets.data(), nullptr);
     EXPECT_EQ(tickets.values(), zeros);
     std::vector<float> all = d_x.values();
@@ -68,22 +76,28 @@ struct Adjoint {
       const std::vector<float> values = more->values();
       if (more != &d_shortcut || v.shortcut) all.insert(all.end(), values.begin(), values.end());
     }
+    for (const Floats* more : {&shortcut_d_gamma, &shortcut_d_beta}) {
+      const std::vector<float> values = more->values();
+      if (v.both) all.insert(all.end(), values.begin(), values.end());
+    }
     return all;
   }
 
   NormShape shape;
-  Floats d_y, second, x, y;
+  Floats d_y, second, x, y, shortcut;
   Array<float> gamma, mean, inv_std;
 };
 
 TEST_P(NormGradCuda, LeavesPaddingZero) {
   const NormShape shape{.rows = 70, .channels = 16, .real = 9};
   const Adjoint adjoint(shape, dtype());
-  const std::vector<float> all = adjoint.given({true, true, true}, dtype());
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (i % 16 >= 9) {
-      ASSERT_EQ(all[i], 0) << i;
-    }
+  for (const bool both : {false, true}) {
+    const std::vector<float> all = adjoint.given({true, true, true, both}, dtype());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % 16 >= 9) {
+        ASSERT_EQ(all[i], 0) << i;
+      }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, NormGradCuda,

@@ -257,7 +257,7 @@ bool computes(const AnyOp& any, const Types& in, const Context& context) {
           return shape.dtype == DType::f16 && is_unpadded(shape) &&
                  context.dnn->supports(FusedGraph<Op>::graph(op, shape, "asked"));
         } else {
-          return false;
+          return std::is_same_v<Op, BatchNormGrad>;  // our own, of any form
         }
       },
       any);

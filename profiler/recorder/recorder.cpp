@@ -364,6 +364,9 @@ struct Recorder::Parts {
   std::string answer(const TriggerRequest& wanted) {
     const std::lock_guard lock(mutex);
     if (over.load(std::memory_order_relaxed)) return "refused: the run has ended";
+    if (options.steps_share_launches)
+      return "refused: several steps of this run share a launch; start it with --steps-per-launch "
+             "1";
     // A warm-up's entries are kept until it is known whether the window has them.
     if (request || demanded_until || recording || (on && wanted.last_ms > 0))
       return "busy: a window is being recorded; try again when it is complete";

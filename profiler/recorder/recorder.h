@@ -60,6 +60,7 @@ struct RecorderOptions {
   ProfileSchedule schedule;
   std::filesystem::path path;         // the session file
   std::uint64_t steps_in_flight = 0;  // enqueued at the time of on_step()
+  bool steps_share_launches = false;  // then a window cannot tell whose a call is
   OpenedTrace trace;                  // for Level::deep
   OpenedPmSampling counters;          // in windows, if requested
   bool listens = true;                // to `warpstep profile PID`

@@ -235,6 +235,16 @@ TEST(Recorder, KeepsALongSpanThatReachesIntoTheAskedTime) {
             1);
 }
 
+TEST(Recorder, RefusesWindowsWhereStepsShareLaunches) {
+  Recorder recorder({.path = testing::own_folder() / "shared.prof",
+                     .steps_share_launches = true,
+                     .samples = false});
+  recorder.begin(1, {0, 100});
+  for (const TriggerRequest& request : {TriggerRequest{.steps = 2}, TriggerRequest{.last_ms = 9}})
+    EXPECT_THAT(trigger(::getpid(), request), HasSubstr("start it with --steps-per-launch 1"));
+  recorder.finish();
+}
+
 TEST(Recorder, RefusesThePastInAWarmupAndEverythingAfterTheLastStep) {
   const std::filesystem::path path = testing::own_folder() / "refusing.prof";
   Recorder recorder({.level = Level::spans,

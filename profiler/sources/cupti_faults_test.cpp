@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using testing::FakeCupti;
+using testing::FakeGraph;
 using ::testing::HasSubstr;
 
 const record::Name conv("conv1", Kind::call);
@@ -52,6 +53,23 @@ TEST(CuptiFaults, ReportsMissingFeatures) {
       AllOf(HasSubstr("recorded in part: kernels of CUDA graphs are not assigned"),
             HasSubstr("the threads of launches are unknown"), HasSubstr("costs more time")));
   EXPECT_EQ(kernels(window(cupti, *opened.trace)), 3U);
+}
+
+// As drivers were that reported only graphs made while kernels were recorded.
+TEST(CuptiFaults, NotesGraphsWithoutRecords) {
+  FakeCupti cupti;
+  const OpenedTrace opened = open_faulty(cupti);
+  FakeGraph graph;
+  cupti.capture(graph, "_Z4gemmPfi");
+  const FakeGraph executable = cupti.instantiate(graph);
+  opened.trace->begin();
+  cupti.launch(executable);
+  cupti.faults.no_graphs = true;
+  for (int i = 0; i < 2; ++i) cupti.launch(executable);
+  const Traced traced = opened.trace->end();
+  EXPECT_EQ(traced.losses.activities, 2U);
+  EXPECT_THAT(traced.notes, Contains(AllOf(HasSubstr("2 of 3 graph launches have no record"),
+                                           HasSubstr("--profile deep --no-graph"))));
 }
 
 TEST(CuptiFaults, NoMoreListeners) {

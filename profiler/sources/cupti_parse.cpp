@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
-#include <unordered_set>
 
 #include "profiler/sources/cupti_calls.h"
 #include "profiler/sources/cupti_clock.h"
@@ -98,6 +97,13 @@ Activity copy_of(const Record& record) {
                 .target_memory = record.dstKind};
   copy.name = name_copy(copy);
   return copy;
+}
+
+bool is_graph_launch(TextOf of, std::uint32_t call) {
+  return of == TextOf::runtime ? call == CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000 ||
+                                     call == CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000
+                               : call == CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch ||
+                                     call == CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz;
 }
 
 bool is_before(const Activity& a, const Activity& b) {
@@ -230,6 +236,7 @@ void Parser::take_call(std::span<const std::byte> bytes, TextOf of) {
   const auto noisy = noisy_runtime_calls();
   if (of == TextOf::runtime && std::find(noisy.begin(), noisy.end(), record.cbid) != noisy.end())
     return;
+  if (is_graph_launch(of, record.cbid)) parsed_.graph_launches.insert(record.correlationId);
   keep(of == TextOf::runtime ? parsed_.activities : driver_calls_,
        {.start_ns = record.start,
         .end_ns = record.end,
@@ -328,8 +335,24 @@ Parsed Parser::finish(const std::unordered_map<std::uint64_t, std::uint64_t>& ca
   return std::exchange(parsed_, {});
 }
 
+namespace {
+
+// Launches of graphs without a record of their work. To be asked before records of other windows
+// are dropped.
+std::uint64_t silent_graph_launches(const Parsed& parsed) {
+  std::unordered_set<std::uint32_t> silent = parsed.graph_launches;
+  for (const Activity& activity : parsed.activities)
+    if (activity.what <= What::set || activity.what == What::graph)
+      silent.erase(activity.correlation);
+  return silent.size();
+}
+
+}  // namespace
+
 Traced assemble(Parser& parser, const WindowFacts& facts) {
   Parsed parsed = parser.finish(facts.calls);
+  // Records that CUPTI dropped could be those of a launch's work.
+  const std::uint64_t silent = facts.dropped == 0 ? silent_graph_launches(parsed) : 0;
   Traced traced{.activities = std::move(parsed.activities),
                 .graph_nodes = sorted_nodes(facts.calls),
                 .clocks = facts.clocks,
@@ -345,7 +368,7 @@ Traced assemble(Parser& parser, const WindowFacts& facts) {
                       "wrong by as much.",
                       static_cast<double>(map.set_by_ns()) * 1e-6));
   }
-  traced.losses.activities = facts.dropped + parsed.unread_parts + late;
+  traced.losses.activities = facts.dropped + parsed.unread_parts + late + silent;
   traced.losses.without_times = parsed.without_times;
   if (facts.dropped != 0)
     traced.notes.push_back(fmt::format("CUPTI dropped {} records.", facts.dropped));
@@ -357,6 +380,11 @@ Traced assemble(Parser& parser, const WindowFacts& facts) {
     traced.notes.push_back(
         fmt::format("{} activities have no times: the device had no memory left for times.",
                     parsed.without_times));
+  if (silent != 0)
+    traced.notes.push_back(fmt::format(
+        "{} of {} graph launches have no record of their work: this driver does not report graphs "
+        "that were made before a window. Record with --profile deep --no-graph.",
+        silent, parsed.graph_launches.size()));
   if (late != 0)
     traced.notes.push_back(fmt::format("{} records of an earlier window arrived too late.", late));
   return traced;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,8 @@ enum class TextOf : std::uint32_t {
 using TextSource = std::function<std::string(TextOf of, std::uint64_t key)>;
 
 struct Parsed {
-  std::vector<Activity> activities;  // by start; times in CUPTI's clock
+  std::vector<Activity> activities;                  // by start; times in CUPTI's clock
+  std::unordered_set<std::uint32_t> graph_launches;  // their correlations
   std::uint64_t without_times = 0;
   std::uint64_t unread_bytes = 0;  // after records of an unknown kind
   std::uint64_t unread_parts = 0;  // buffers with such bytes: at least one lost record in each

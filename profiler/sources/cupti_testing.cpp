@@ -516,6 +516,7 @@ std::uint32_t FakeCupti::launch(const FakeGraph& executable, std::uint32_t strea
            correlation);
   std::uint32_t stream = 0;
   for (const auto& node : executable.nodes) {
+    if (faults.no_graphs) break;
     put_kernel(node->kernel, 7 + stream++ % streams, correlation, node->id, 700);
     pass(400);  // branches overlap
   }

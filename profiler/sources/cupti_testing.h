@@ -41,6 +41,7 @@ struct Faults {
   CUptiResult flush = CUPTI_SUCCESS, callback_name = CUPTI_SUCCESS, timestamp = CUPTI_SUCCESS;
   CUresult synchronize = CUDA_SUCCESS;
   bool no_times = false;    // of kernels
+  bool no_graphs = false;   // no records of what runs in them
   bool odd_order = false;   // the kernel's record before its launch's, and before the external one
   bool hold_back = false;   // a flush gives nothing: a record is not complete
   std::size_t dropped = 0;  // besides those that found no buffer

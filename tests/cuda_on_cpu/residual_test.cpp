@@ -161,6 +161,7 @@ TEST(FusedNorms, AgreeWithTheReferenceCallByCall) {
   EXPECT_EQ(count<NormApply>(graph), 1) << "the network's end";
   EXPECT_EQ(count<BatchNorm>(graph), 1);
   EXPECT_EQ(count<NormConvDataGrad>(graph), 4);
+  EXPECT_EQ(count<BatchNormGrad>(graph), 3) << "the stem's and two blocks' ends";
   EXPECT_EQ(count<NormConvWeightGrad>(graph), 4);
   EXPECT_EQ(count<Reorder>(graph), 0);
   const auto check = check_runner(ours->program, theirs->program);

@@ -55,15 +55,23 @@ TEST_F(TrainOnCuda, IsChosenAndReportedByAuto) {
 }
 
 TEST_F(TrainOnCuda, GivesTheBitsOfItsCallsOneByOne) {
-  for (const char* precision : {"fp32", "fp16"}) {
+  for (const auto& [precision, steps] : {std::pair{"fp32", "1"}, std::pair{"fp16", "4"}}) {
     SCOPED_TRACE(precision);
-    train(with(start(a_, precision), "--overwrite"));
+    train(with(start(a_, precision), "--overwrite", "--steps-per-launch", steps));
     train(with(start(b_, precision), "--overwrite", "--no-graph"));
     const auto graph = checkpoints(a_), calls = checkpoints(b_);
     ASSERT_EQ(graph.size(), calls.size());
     EXPECT_TRUE(tensors(graph.back()) == tensors(calls.back()));
     EXPECT_EQ(timeless_metrics(a_), timeless_metrics(b_));
   }
+}
+
+TEST_F(TrainOnCuda, RefusesWindowsOfStepsThatShareLaunches) {
+  const Ended ended =
+      run(with(start(a_, "fp32"), "--steps-per-launch", "8", "--profile", "spans"), with_cuda());
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err,
+              HasSubstr("record them with --steps-per-launch 1, or use --profile steps"));
 }
 
 TEST_F(TrainOnCuda, LearnsWhatTheCpuLearns) {

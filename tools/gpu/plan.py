@@ -12,15 +12,18 @@ SMOKE_OF_CUDNN = SMOKE.replace("|linear_odd", "")
 FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
+SHORTCUTS_ALONE = "--no-fuse norm.dgrad+norm.dgrad"
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 # The rows whose calls run beside others; the second changes nothing with a loss scale.
 CLOCK_ALONE, UPDATE_ALONE = "--no-fuse clock+forward", "--no-fuse update+backward"
 CHANGED = {}  # step: {field: value}, for tests
 PYTORCH = {"cifar10cnn": (128, 120), "resnet50": (256, 240)}  # model: batch, seconds for PyTorch's rows
-SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")  # of step_peer, each alone against the defaults
+# Of step_peer, each alone against the defaults.
+SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")
+SEVERAL = tuple(f"--steps-per-launch {steps}" for steps in (8, 32))  # of a short step
 # name: model, batch, precision, seconds, switches
-SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, CLOCK_ALONE)),
-            "resnet50": ("resnet50", 256, "fp16", 90, (*SWITCHES, NORMS_ALONE)),
+SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 80, (*SWITCHES, *SEVERAL, CLOCK_ALONE)),
+            "resnet50": ("resnet50", 256, "fp16", 100, (*SWITCHES, NORMS_ALONE, SHORTCUTS_ALONE)),
             "cifar10cnn-bf16": ("cifar10cnn", 128, "bf16", 20, (UPDATE_ALONE, CLOCK_ALONE))}
 
 

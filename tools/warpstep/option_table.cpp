@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/load/plugin.h"
+#include "engine/run/trainer.h"
 #include "models/plugin.h"
 #include "profiler/recorder/rank_clock.h"
 #include "profiler/recorder/recorder.h"
@@ -266,6 +267,11 @@ OptionGroup device_group() {
          .help = "CUDA: enqueue the calls of a step one by one, each in an nsys range, not as "
                  "one graph"},
         &O::no_graph,
+        in_train},
+       {{.name = "--steps-per-launch",
+         .help = "CUDA: steps in one graph, for short ones; a signal and the log wait for as many",
+         .check = whole_number(1, most_per_launch)},
+        &O::steps_per_launch,
         in_train}}};
 }
 

@@ -88,6 +88,7 @@ struct RunOptions {
   bool deterministic = false;
   bool autotune = false;
   bool no_graph = false;
+  std::uint64_t steps_per_launch = 1;
   std::int64_t workspace_mib = 256;
   std::string plan_cache = "auto";
   std::vector<std::string> no_fuse;

@@ -247,6 +247,7 @@ const Json& all_changed() {
                             {"workspace_mib", 64},
                             {"plan_cache", "off"},
                             {"no_graph", true},
+                            {"steps_per_launch", 8},
                             {"profile", "spans"},
                             {"profile_schedule", "skip_first=1"},
                             {"profile_raw", "raw"},

@@ -149,6 +149,12 @@ void check_profile_options(const RunOptions& options) {
         "record, "
         "not {}",
         options.profile);
+  if (options.steps_per_launch > 1 &&
+      profiler::parse_level(options.profile) >= profiler::Level::spans)
+    fail<UsageError>(
+        "--profile {} finds a step's calls by its launch: record them with --steps-per-launch 1, "
+        "or use --profile steps",
+        options.profile);
   if (options.profile_rank.empty()) return;
   profiler::parse_rank(options.profile_rank);
   if (profiler::parse_level(options.profile) == profiler::Level::off)
@@ -209,6 +215,7 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
       .schedule = profiler::parse_schedule(options_.profile_schedule),
       .path = run_ / "session.prof",
       .steps_in_flight = static_cast<std::uint64_t>(step.backend().steps_in_flight()),
+      .steps_share_launches = options_.steps_per_launch > 1 && step.backend().steps_in_flight() > 0,
       .trace = std::move(trace_),
       .counters = std::move(counters_),
       .span_ns = span_ns,

@@ -183,9 +183,12 @@ struct Loading {
   std::uint64_t fixed = 0;
   std::array<std::uint64_t, 2> slots{Feeder::buffers, Feeder::buffers};  // on a device
 
-  Loading(const Backend& backend, std::array<const Source*, 2> sources,
+  Loading(const RunOptions& options, const Backend& backend, std::array<const Source*, 2> sources,
           std::array<std::uint64_t, 2> input_bytes) {
-    if (backend.free_bytes() > 0) return;
+    if (backend.free_bytes() > 0) {
+      slots[0] *= options.steps_per_launch;
+      return;
+    }
     for (std::size_t i = 0; i < 2; ++i) {
       const data::MemoryBound& bound = sources[i]->loader->memory();
       const std::uint64_t input = std::max<std::uint64_t>(1, input_bytes[i]);
@@ -234,7 +237,7 @@ struct Rebatched {
 // Throws unless the run fits by its plans.
 void require_fit(const Rebatched& run, std::uint64_t free) {
   const Rebatched::Plans asked = run.plans(run.options.batch);
-  const Loading loading(run.backend, {&run.training, &run.test}, asked.input_bytes());
+  const Loading loading(run.options, run.backend, {&run.training, &run.test}, asked.input_bytes());
   const std::uint64_t bytes = asked.bytes(loading);
   if (bytes <= free) return;
   const auto bytes_of = [&](std::int64_t batch) {
@@ -277,7 +280,7 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
   const std::uint64_t bytes = persistent_bytes(step) + programs.step->plan().arena_bytes +
                               programs.evaluation->plan().arena_bytes +
                               (averages(options) ? persistent_bytes(evaluation) : 0) +
-                              Loading(*backend, {&training, &test}, inputs).bytes(inputs);
+                              Loading(options, *backend, {&training, &test}, inputs).bytes(inputs);
   if (bytes > free) require_fit(run, free);
   return programs;
 }

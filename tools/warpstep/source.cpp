@@ -287,9 +287,10 @@ void require_usable_recipe(const RunOptions& options, const Source& source) {
   }
 }
 
-void start_feeder(Source& source, const Program& program) {
+void start_feeder(Source& source, const Program& program, std::uint64_t steps_per_launch) {
   if (!has_own_memory(program.backend())) return;
-  source.feeder = std::make_unique<Feeder>(*source.loader, program.backend(), program.stream());
+  source.feeder = std::make_unique<Feeder>(*source.loader, program.backend(), program.stream(),
+                                           steps_per_launch);
 }
 
 void require_memory(const RunOptions& options, const Source& training, const Source& test) {

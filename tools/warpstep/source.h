@@ -65,7 +65,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
 // image.
 void require_usable_recipe(const RunOptions& options, const Source& source);
 
-void start_feeder(Source& source, const Program& program);
+void start_feeder(Source& source, const Program& program, std::uint64_t steps_per_launch = 1);
 
 // Throws UsageError if both together may need more than --memory.
 void require_memory(const RunOptions& options, const Source& training, const Source& test);

@@ -326,7 +326,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
        .measure_every_steps = job.options.stats_every,
        .patience = job.options.patience,
        .min_delta = job.options.min_delta,
-       .watch_loss = watches_loss(job.options, job.training.is_text())});
+       .watch_loss = watches_loss(job.options, job.training.is_text()),
+       .steps_per_launch = job.options.steps_per_launch});
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
@@ -422,7 +423,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   const Json machine = machine_record(job.device.allowed);
   job.throughput = throughput_of(job);
   job.training.loader->seek(progress.next);
-  start_feeder(job.training, *job.step);
+  start_feeder(job.training, *job.step, job.options.steps_per_launch);
   start_feeder(job.test, *job.evaluation);
 
   const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();

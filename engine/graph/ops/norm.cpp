@@ -65,31 +65,38 @@ std::string text(const BatchNorm& op) {
 }
 
 Types infer(const BatchNormGrad& op, const Types& in) {
-  const std::size_t inputs = 5 + (op.norm.relu ? 1 : 0) + (op.sum ? 1 : 0);
+  const std::size_t shortcut = op.shortcut_operand();
+  const std::size_t inputs = shortcut + (op.shortcut_norm ? 4 : 0);
   require_inputs(op.name, in, inputs, inputs);
   require_channels(op.name, in[0], in, 2, 4);
-  for (const std::size_t i : {std::size_t{1}, std::size_t{5}, std::size_t{6}})
-    if (i < inputs && in[i].shape != in[0].shape)
+  if (op.shortcut_norm) require_channels(op.name, in[0], in, shortcut + 1, shortcut + 3);
+  for (std::size_t i = 1; i < inputs; i = i == 1 ? 5 : i + 1)
+    if (i <= shortcut && in[i].shape != in[0].shape)
       fail<ShapeError>("batch_norm.dgrad: operands differ: {} and {}", in[0].shape.text(),
                        in[i].shape.text());
   const Type channels{in[0].dtype, {in[0].shape[3]}};
   Types out{in[0], channels, channels};
   if (op.gives_shortcut()) out.push_back(in[0]);
+  if (op.shortcut_norm) out.insert(out.end(), 2, channels);
   return out;
 }
 
 // Two passes: the sums of g and g h, then d_x. The second reads g where the first has written it,
-// else what makes it up once more.
+// else what makes it up once more. With a norm before the shortcut, too, it reads that one's x and
+// writes its gradient in the place of g.
 Cost cost(const BatchNormGrad& op, const Types& in, const Types& out) {
   const double image = static_cast<double>(in[0].bytes());
-  const double again = op.gives_shortcut() ? 2 : static_cast<double>(in.size()) - 3;
-  return {10 * static_cast<double>(in[0].shape.count()),
+  const double again = op.shortcut_norm      ? 4
+                       : op.gives_shortcut() ? 2
+                                             : static_cast<double>(in.size()) - 3;
+  return {(op.shortcut_norm ? 18 : 10) * static_cast<double>(in[0].shape.count()),
           bytes_of(in) + bytes_of(out) + again * image, row_count(in[0].shape)};
 }
 
 std::string text(const BatchNormGrad& op) {
   std::string s = text(op.norm);
   if (op.sum) s += fmt::format("{}+sum", s.empty() ? "" : " ");
+  if (op.shortcut_norm) s += " +norm";
   return s;
 }
 

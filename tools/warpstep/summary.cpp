@@ -165,9 +165,12 @@ void print_compute(const Json& summary) {
     return profiler::quantity(1e12 * of_tflops, profiler::Unit::per_second_flops);
   };
   std::string text = fmt::format("{} of the model", rate(tflops));
-  if (const double mfu = number_in(summary, "compute", "mfu"); mfu > 0)
-    text += fmt::format(", {} of the peak of {} (MFU)", percent(mfu),
-                        rate(number_in(summary, "compute", "peak_tflops_per_second")));
+  if (const double mfu = number_in(summary, "compute", "mfu"); mfu > 0) {
+    const std::string_view reason = above_peak_reason(mfu);
+    text += fmt::format(", {} of the peak of {} (MFU{}{})", percent(mfu),
+                        rate(number_in(summary, "compute", "peak_tflops_per_second")),
+                        reason.empty() ? "" : "; ", reason);
+  }
   if (const double floor = number_in(summary, "roofline", "floor_ms"); floor > 0)
     text += fmt::format("; the roofline's floor, {:.2f} ms, is {} of a step", floor,
                         percent(number_in(summary, "roofline", "share")));

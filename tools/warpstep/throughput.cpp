@@ -115,6 +115,12 @@ std::string Throughput::text(double step_seconds) const {
   return text;
 }
 
+std::string_view above_peak_reason(double share) {
+  return share > 1
+             ? "above 100 %, because Winograd convolutions multiply less than the model counts"
+             : "";
+}
+
 nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds) {
   auto json = nlohmann::ordered_json::object();
   if (throughput.flops_per_step <= 0 || step_seconds <= 0) return json;

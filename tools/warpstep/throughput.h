@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "engine/graph/graph.h"
 #include "tools/warpstep/session.h"
@@ -49,6 +50,8 @@ struct Throughput {
   // "152 GFLOP/s (41 % of peak)"; without a known peak its first half; empty if there are no FLOPs.
   std::string text(double step_seconds) const;
 };
+// Why a share of the peak is above 1; empty if it is not.
+std::string_view above_peak_reason(double share);
 // {"model_flops_per_step", "model_tflops_per_second", and where the peak is known
 // "peak_tflops_per_second", "peak_source", "mfu"}; empty if there are no FLOPs.
 nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds);

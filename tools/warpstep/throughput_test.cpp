@@ -1,5 +1,6 @@
 #include "tools/warpstep/throughput.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -63,6 +64,8 @@ TEST(Throughput, IsSaidWithItsPeakIfThatIsKnown) {
   EXPECT_EQ(to_compute_json(known, 0.01).dump(),
             R"({"model_flops_per_step":3000000000.0,"model_tflops_per_second":0.3,)"
             R"("peak_tflops_per_second":1.0,"peak_source":"measured","mfu":0.3})");
+  EXPECT_EQ(above_peak_reason(1), "");
+  EXPECT_THAT(std::string(above_peak_reason(1.01)), testing::HasSubstr("Winograd"));
   const Throughput unknown{3e9, {}};
   EXPECT_EQ(unknown.text(0.01), "300 GFLOP/s");
   EXPECT_FALSE(to_compute_json(unknown, 0.01).contains("mfu"));

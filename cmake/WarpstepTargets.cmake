@@ -9,10 +9,10 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# Ten files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
+# Twenty files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
 # anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
-set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile ten source files at a time")
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile twenty source files at a time")
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # The build tree uses the run paths of the installed tree. Otherwise CMake pads them for rewriting at installation, and the
@@ -41,6 +41,9 @@ target_compile_options(warpstep_options INTERFACE
   # Designated initialisers omit defaults. -ffp-contract: the same bits at every optimisation level.
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wshadow=local;-Wno-missing-field-initializers;-ffp-contract=off>"
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${WARPSTEP_WERROR}>>:-Werror>")
+# GCC collects garbage less often: 8 % less time for 8 % more memory.
+target_compile_options(warpstep_options INTERFACE
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:--param=ggc-min-expand=300>")
 # With enough inlining GCC 12 reports the inactive alternatives of a std::variant as uninitialised.
 target_compile_options(warpstep_options INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")

@@ -23,7 +23,7 @@ using testing::TemporaryFolder;
 
 using Bytes = std::vector<std::uint8_t>;
 
-Bytes idx(std::initializer_list<std::uint32_t> header, const Bytes& contents) {
+Bytes idx_file(std::initializer_list<std::uint32_t> header, const Bytes& contents) {
   Bytes file;
   for (const std::uint32_t word : header) {
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -36,10 +36,10 @@ Bytes idx(std::initializer_list<std::uint32_t> header, const Bytes& contents) {
 Bytes images(std::uint32_t count = 3) {
   Bytes pixels(count * 6);
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i);
-  return idx({0x803, count, 2, 3}, pixels);
+  return idx_file({0x803, count, 2, 3}, pixels);
 }
 Bytes labels(const Bytes& values = {4, 0, 2}) {
-  return idx({0x801, static_cast<std::uint32_t>(values.size())}, values);
+  return idx_file({0x801, static_cast<std::uint32_t>(values.size())}, values);
 }
 
 Bytes pixels_of(const Dataset& set, std::uint64_t index) {
@@ -87,17 +87,17 @@ TEST_F(IdxSet, ReadsBothSpellingsPlainAndGzipped) {
 
 TEST_F(IdxSet, RefusesLyingHeaders) {
   testing_support::forget_allocations();
-  EXPECT_THAT(refusal(idx({0x803, 3, 16000, 16000}, {1, 2}), labels()),
+  EXPECT_THAT(refusal(idx_file({0x803, 3, 16000, 16000}, {1, 2}), labels()),
               HasSubstr("cannot hold them"));
-  EXPECT_THAT(refusal(gzipped(idx({0x803, 3, 16000, 16000}, {1, 2})), labels(), ".gz"),
+  EXPECT_THAT(refusal(gzipped(idx_file({0x803, 3, 16000, 16000}, {1, 2})), labels(), ".gz"),
               HasSubstr("idx3-ubyte"));
-  EXPECT_THAT(refusal(images(), idx({0x801, 0xffffffff}, {1})),
+  EXPECT_THAT(refusal(images(), idx_file({0x801, 0xffffffff}, {1})),
               HasSubstr("announces 4294967303 bytes"));
   EXPECT_LT(testing_support::largest_allocation_bytes(), 1'000'000U);
-  EXPECT_THAT(refusal(idx({0x803, 3, 0, 3}, {}), labels()), HasSubstr("claims images of 0 x 3"));
-  EXPECT_THAT(refusal(idx({0x803, 3, 70000, 3}, {}), labels()),
+  EXPECT_THAT(refusal(idx_file({0x803, 3, 0, 3}, {}), labels()), HasSubstr("claims images of 0 x 3"));
+  EXPECT_THAT(refusal(idx_file({0x803, 3, 70000, 3}, {}), labels()),
               HasSubstr("allowed are 1 to 16384"));
-  EXPECT_THAT(refusal(idx({0x801, 3, 2, 3}, {}), labels()),
+  EXPECT_THAT(refusal(idx_file({0x801, 3, 2, 3}, {}), labels()),
               AllOf(HasSubstr("begins with 0x00000801"), HasSubstr("0x00000803")));
   EXPECT_THAT(refusal(images(2), labels()), HasSubstr("has 2 images, but there are 3 labels"));
   EXPECT_THAT(refusal(images(0), labels({})), HasSubstr("has no labels"));

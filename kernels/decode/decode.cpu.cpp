@@ -25,11 +25,11 @@ const auto embed_at_row = vectorized<embed_at_loop<T>>();
 
 // For the cache and the sums, which are f32.
 template <class T>
-WARPSTEP_LOOP void to_floats_loop(const T* from, float* to, std::int64_t count) {
+WARPSTEP_LOOP void widened_floats_loop(const T* from, float* to, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) to[c] = as_float(from[c]);
 }
 template <class T>
-const auto to_floats = vectorized<to_floats_loop<T>>();
+const auto widened_floats = vectorized<widened_floats_loop<T>>();
 
 constexpr std::int64_t lanes_of_sums = 16;  // of every instruction set, so that all give equal bits
 
@@ -106,7 +106,7 @@ template <class T>
 void attend_cached(const CachedRows& rows, const T* q, const float* keys, std::int64_t visible,
                    T* o, float* scratch) {
   float *query = scratch, *sums = query + rows.features, *s = sums + rows.features;
-  to_floats<T>(q, query, rows.features);
+  widened_floats<T>(q, query, rows.features);
   cached_scores(query, {keys, rows.row(), visible, rows.features}, static_cast<float>(rows.scale()),
                 s);
   const float sum = cached_exponentials(s, visible);
@@ -124,7 +124,7 @@ std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
         const T* qkv = as<T>(b.in[0]);
         float* cache = as<float>(b.in[1]);
         for (std::int64_t n = 0; n < rows.count; ++n)
-          to_floats<T>(qkv + n * 3 * channels + channels, cache + rows.offset(n, position),
+          widened_floats<T>(qkv + n * 3 * channels + channels, cache + rows.offset(n, position),
                        rows.row());
         const std::int64_t tasks = rows.count * rows.heads;
         constexpr std::int64_t small = 1 << 15;  // multiply-adds, some 5 us

@@ -21,7 +21,7 @@ constexpr double full_cpu = 95;  // %, of all cores
 constexpr double crowded_delay_ns = 5e7;  // per second: 5 % of the time
 constexpr double crowded_cpu = 80;        // %, of all cores
 constexpr double full_memory = 0.90;      // of it: torch_tb_profiler's
-constexpr double least_throttled = 0.10;  // of the samples
+constexpr double least_slowed_gpu = 0.10;  // of the samples
 constexpr double least_observers = 0.05;  // of a step
 constexpr std::int64_t seldom_logged = 1000;
 
@@ -168,7 +168,7 @@ void find_full_memory(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
   for (const Throttle& gpu : throttled(facts.session)) {
-    if (gpu.share < least_throttled) continue;
+    if (gpu.share < least_slowed_gpu) continue;
     Finding finding{
         .key = "clock-throttling",
         .text = fmt::format("GPU {} throttled its clocks.", gpu.gpu),

@@ -17,7 +17,7 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Commands = std::vector<ListedCommand>;
+using CommandList = std::vector<ListedCommand>;
 
 void each_command(const ListedCommand& command,
                   const std::function<void(const ListedCommand&)>& visit) {
@@ -45,7 +45,7 @@ std::string path_of(const ListedCommand& command) {
   return at == std::string::npos ? "" : command.name.substr(at + 1);
 }
 
-std::vector<std::string> names_of(const Commands& commands) {
+std::vector<std::string> names_of(const CommandList& commands) {
   std::vector<std::string> names;
   for (const ListedCommand& command : commands) names.push_back(command.own_name());
   return names;
@@ -165,7 +165,7 @@ std::string fish_quoted(std::string text) {
   return "'" + replaced(replaced(std::move(text), "\\", "\\\\"), "'", "\\'") + "'";
 }
 
-std::string fish_condition(const std::string& path, const Commands& commands) {
+std::string fish_condition(const std::string& path, const CommandList& commands) {
   std::string text;
   for (std::size_t begin = 0; begin < path.size();) {
     const std::size_t end = std::min(path.find(' ', begin), path.size());

@@ -46,7 +46,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-struct ExportRequest {
+struct HuggingFaceExport {
   std::string run, folder, type;
   std::string checkpoint = "last";
   bool raw_weights = false;
@@ -72,7 +72,7 @@ std::string tokenizer_of(const fs::path& checkpoint, const OrderedJson& config) 
   return ((fs::is_directory(path) ? path : path.parent_path()) / "tokenizer.json").string();
 }
 
-Trained open_trained(const ExportRequest& request) {
+Trained open_trained(const HuggingFaceExport& request) {
   Trained trained;
   trained.checkpoint = fs::is_regular_file(request.run) && request.checkpoint == "last"
                            ? fs::path(request.run)
@@ -141,7 +141,7 @@ std::optional<std::int64_t> export_tokenizer(const data::Tokenizer& tokenizer,
   return end;
 }
 
-int export_weights(const ExportRequest& request) {
+int export_weights(const HuggingFaceExport& request) {
   const Trained trained = open_trained(request);
   const fs::path folder = request.folder;
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder)))
@@ -176,7 +176,7 @@ int export_weights(const ExportRequest& request) {
 }  // namespace
 
 Run declare_weights_export(Parser parser) {
-  auto request = std::make_shared<ExportRequest>();
+  auto request = std::make_shared<HuggingFaceExport>();
   parser.add({.name = "RUN",
               .variable = &request->run,
               .help = "run directory of a language model, or a checkpoint of one",

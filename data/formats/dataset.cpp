@@ -1,6 +1,7 @@
 #include "data/formats/dataset.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
@@ -19,6 +20,19 @@ void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t
         "example with {}",
         name(index), shape[1], shape[0], expected[1], expected[0], cropping_options(expected));
   decode(sample, file, shape, {0, 0, shape[0], shape[1]}, expected[2], scratch, pixels);
+}
+
+FirstSample first_readable(const Dataset& dataset) {
+  constexpr std::uint64_t most = 100;
+  Scratch scratch;
+  std::exception_ptr first_error;
+  for (std::uint64_t i = 0; i < std::min(dataset.size(), most); ++i) try {
+      const Sample sample = dataset.fetch(i, scratch);
+      return {decoded_shape(sample, dataset.name(i)), sample.encoding};
+    } catch (const DataError&) {
+      if (!first_error) first_error = std::current_exception();
+    }
+  std::rethrow_exception(first_error);
 }
 
 std::string cropping_options(const Shape& image) {

@@ -28,7 +28,8 @@ class Dataset {
 
   virtual std::string kind() const = 0;  // "PNG folder", "IDX", "CIFAR-10 binary"
   virtual std::string path() const = 0;  // of the file or folder, for messages
-  // [height, width, channels], channels 1 or 3; where samples differ in size, of the first.
+  // [height, width, channels], channels 1 or 3; where samples differ in size, of the first that can
+  // be read.
   virtual Shape image_shape() const = 0;
   virtual std::uint64_t size() const = 0;                     // samples, at least 1
   virtual std::int32_t label(std::uint64_t index) const = 0;  // in [0, classes().size())
@@ -63,6 +64,15 @@ class Dataset {
   // [image_shape()]. Throws DataError like fetch().
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;
 };
+
+struct FirstSample {
+  Shape shape;  // decoded_shape()
+  Encoding encoding{};
+};
+// What the first sample with a readable header is, among the first hundred: a broken one is reported
+// when its turn comes, and may be left out then. Throws the first one's DataError if none is
+// readable.
+FirstSample first_readable(const Dataset& dataset);
 
 // Implemented besides Dataset by formats that may carry checksums.
 class Checksums {

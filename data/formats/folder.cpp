@@ -39,8 +39,7 @@ class ImageFolder : public Dataset {
     for (const std::string& name : folder_.classes.names) hash.add(name);
     fingerprint_ = hash.value();
     kind_ = !jpeg ? "PNG folder" : png ? "PNG and JPEG folder" : "JPEG folder";
-    Scratch scratch;
-    shape_ = decoded_shape(fetch(0, scratch), name(0));
+    shape_ = first_readable(*this).shape;
     if (jpeg) shape_ = Shape{shape_[0], shape_[1], 3};
   }
 

@@ -188,9 +188,8 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
     bytes += file->bytes();
   }
   readahead_ = ReadaheadTracker(size(), bytes, host_budget_bytes());
-  Scratch scratch;
-  const Sample first = PackedSamples::fetch(0, scratch);
-  shape_ = decoded_shape(first, PackedSamples::name(0));
+  const FirstSample first = first_readable(*this);
+  shape_ = first.shape;
   if (parts_.jpeg || first.encoding == Encoding::jpeg) shape_ = Shape{shape_[0], shape_[1], 3};
 }
 

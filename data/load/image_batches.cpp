@@ -105,9 +105,8 @@ constexpr std::uint64_t thread_bytes = 1 << 20;
 
 Encoding encoding_of(const Dataset& dataset) {
   try {
-    Scratch scratch;
-    return dataset.fetch(0, scratch).encoding;
-  } catch (const std::exception&) {
+    return first_readable(dataset).encoding;
+  } catch (const DataError&) {
     return Encoding::png;  // needs the most memory; reading the sample reports its error later
   }
 }

@@ -323,12 +323,12 @@ void check_options(const SyntheticOptions& options) {
 
 }  // namespace
 
-bool make_dataset(const std::string& folder, const SyntheticOptions& options,
+Made make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t, std::uint64_t)>& progress) try {
   check_options(options);
   const std::string mark_path = folder + "/made.json";
   const nlohmann::json found = read_mark(mark_path);
-  if (found == mark(options, true)) return false;
+  if (found == mark(options, true)) return Made::already_there;
   const bool ours =
       found.is_object() && found.contains("made_by") && found.at("made_by") == "warpstep data make";
   if (!ours && exists(folder) && (!is_folder(folder) || !std::filesystem::is_empty(folder)))
@@ -350,7 +350,7 @@ bool make_dataset(const std::string& folder, const SyntheticOptions& options,
     std::filesystem::rename(path + ".part", path);
   }
   write_atomically(mark_path, mark(options, true).dump() + "\n");
-  return true;
+  return ours && found.value("whole", false) ? Made::replaced : Made::made;
 } catch (const std::filesystem::filesystem_error& error) {
   fail<DataError>("{}: cannot be written: {}", folder, error.code().message());
 }

@@ -80,7 +80,7 @@ TEST(MakeSet, WritesASetThatOpensAndLeavesAWholeOneAlone) {
     EXPECT_EQ(done, ++last);
     EXPECT_EQ(all, 60U);
   };
-  EXPECT_TRUE(make_dataset(path, options, progress));
+  EXPECT_EQ(make_dataset(path, options, progress), Made::made);
   EXPECT_EQ(last, 60U);
   const auto train = open(path, Split::train);
   ASSERT_EQ(train->size(), 40U);
@@ -92,15 +92,15 @@ TEST(MakeSet, WritesASetThatOpensAndLeavesAWholeOneAlone) {
     EXPECT_EQ(pixels, drawn(3, Split::train, i));
     EXPECT_EQ(train->label(i), synthetic_label(3, Split::train, i));
   }
-  EXPECT_FALSE(make_dataset(path, options, nullptr));
-  EXPECT_TRUE(make_dataset(path, {30, 10, 3, 1}, nullptr));  // another one replaces it
+  EXPECT_EQ(make_dataset(path, options, nullptr), Made::already_there);
+  EXPECT_EQ(make_dataset(path, {30, 10, 3, 1}, nullptr), Made::replaced);
   EXPECT_EQ(open(path, Split::train)->size(), 30U);
 }
 
 TEST(MakeSet, ReplacesWhatAnInterruptedRunLeft) {
   const TemporaryFolder folder;
   const SyntheticOptions options{20, 10, 0, 2};
-  EXPECT_TRUE(make_dataset(folder.path(), options, nullptr));
+  EXPECT_EQ(make_dataset(folder.path(), options, nullptr), Made::made);
   const auto whole = open(folder.path(), Split::train)->fingerprint();
   // Killed at any point: the set under the final name is complete or absent.
   EXPECT_THROW(make_dataset(folder.path(), {20, 10, 1, 1},
@@ -110,7 +110,7 @@ TEST(MakeSet, ReplacesWhatAnInterruptedRunLeft) {
                Error);
   EXPECT_EQ(open(folder.path(), Split::train)->size(), 20U);
   EXPECT_TRUE(std::filesystem::exists(folder / "test.part"));
-  EXPECT_TRUE(make_dataset(folder.path(), options, nullptr));
+  EXPECT_EQ(make_dataset(folder.path(), options, nullptr), Made::made);
   EXPECT_EQ(open(folder.path(), Split::train)->fingerprint(), whole);
   EXPECT_EQ(open(folder.path(), Split::test)->size(), 10U);
   EXPECT_FALSE(std::filesystem::exists(folder / "test.part"));
@@ -209,11 +209,11 @@ TEST(MakeSet, DrawsLargeImagesWhoseWindowsShowTheirClass) {
   EXPECT_NE(a, b);
   testing::TemporaryFolder folder;
   SyntheticOptions options{4, 2, 0, 1, 70, 90, true};
-  EXPECT_TRUE(make_dataset(folder / "set", options, {}));
-  EXPECT_FALSE(make_dataset(folder / "set", options, {}));
+  EXPECT_EQ(make_dataset(folder / "set", options, {}), Made::made);
+  EXPECT_EQ(make_dataset(folder / "set", options, {}), Made::already_there);
   EXPECT_EQ(list_folder(folder / "set/train").size(), 5U);  // four .jpg and labels.pkl
   options.jpeg = false;
-  EXPECT_TRUE(make_dataset(folder / "set", options, {}));
+  EXPECT_EQ(make_dataset(folder / "set", options, {}), Made::replaced);
   EXPECT_EQ(open(folder / "set", Split::train)->image_shape(), shape);
 }
 

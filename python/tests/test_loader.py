@@ -154,6 +154,17 @@ def test_broken_files_fail_or_are_left_out(pngs, tmp_path):
     assert [bad["index"] for bad in masked.bad_samples] == [list(labels).index(-1)]
 
 
+def test_errors_about_names_that_are_no_utf8(pngs, tmp_path):
+    folder = os.fsencode(tmp_path) + b"/set\xff"
+    shutil.copytree(os.fsencode(pngs), folder)
+    broken = next(entry.path for entry in os.scandir(folder + b"/train") if entry.name.endswith(b".png"))
+    with open(broken, "wb") as file:
+        file.write(b"not an image")
+    with pytest.raises(warpstep.DataError) as caught:
+        epoch_of(warpstep.Loader(folder, 8, shuffle=False))
+    assert os.fsdecode(broken) in str(caught.value)
+
+
 def test_names_that_are_no_utf8(pngs, tmp_path):
     images = sorted((pngs / "train").glob("*.png"))
     folder = os.fsencode(tmp_path) + b"/set\xff"

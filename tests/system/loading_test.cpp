@@ -140,6 +140,19 @@ TEST_F(Loading, ToleratesBrokenSamplesOnRequest) {
   }
 }
 
+TEST_F(Loading, ToleratesABrokenFirstSample) {
+  for (const char* broken : {"", "not an image"}) {
+    put(data_ + "/train/" + file_name(0), std::string(broken));
+    const Ended failed = train(data_, a_, {"--overwrite"});
+    EXPECT_EQ(failed.exit_code, 1);
+    EXPECT_THAT(failed.err, HasSubstr(file_name(0)));
+    const Ended ended =
+        train(data_, a_, {"--data-errors", "skip", "--max-bad", "0.01", "--overwrite"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(read_file(a_ + "/bad_samples.jsonl"), HasSubstr(file_name(0)));
+  }
+}
+
 TEST_F(Loading, TakesPackedSetsForTheirFolder) {
   expect_trained(a_, {"--transforms", augmented});
   for (const std::vector<std::string>& how :

@@ -152,7 +152,10 @@ TEST_F(Refuse, ToSaveWeightsThatDiverged) {
   EXPECT_GT(ended.err.find("profile: a partial profile was saved"), ended.err.find("diverged"))
       << "the reason comes first: " << ended.err;
   EXPECT_EQ(ended.out, "");
-  EXPECT_FALSE(fs::exists(out_ + "/summary.json"));
+  const Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["outcome"], "diverged");
+  EXPECT_THAT(summary["error"].get<std::string>(), HasSubstr("the loss is"));
+  EXPECT_THAT(run({"runs", out_}).out, HasSubstr("diverged"));
   ASSERT_FALSE(checkpoints(out_).empty());
   for (const Json& line : metrics(out_)) EXPECT_TRUE(line.at("loss").is_number()) << line;
   EXPECT_EQ(run({"eval", checkpoints(out_).front()}).exit_code, 0);

@@ -362,9 +362,11 @@ Run declare_data_make(Parser parser) {
                     &options->width, &end) != 2)
       fail<UsageError>("--size {}: is not HEIGHTxWIDTH, for example 533x800", options->size);
     options->jpeg = options->format == "jpeg";
-    const bool made = data::make_dataset(options->out, *options, CountLine{"files"});
+    const data::Made made = data::make_dataset(options->out, *options, CountLine{"files"});
     fmt::print("{}: {} train and {} test images{}\n", options->out, options->train, options->test,
-               made ? "" : " (already there)");
+               made == data::Made::already_there ? " (already there)"
+               : made == data::Made::replaced    ? "; they replace another set made by this command"
+                                                 : "");
     return done;
   };
 }

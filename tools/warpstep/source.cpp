@@ -164,8 +164,7 @@ Source source_of(const RunOptions& options, const models::Model& model,
   source.recipe = recipe_of(options, model, as);
   source.dataset = data::with_alpha(std::move(images), parse_alpha(options.alpha));
   source.read = source.dataset;
-  data::Scratch scratch;
-  source.encoding = source.dataset->fetch(0, scratch).encoding;
+  source.encoding = data::first_readable(*source.dataset).encoding;
   return source;
 }
 

@@ -275,6 +275,15 @@ std::string after_divergence(const fs::path& run, bool check_numerics) {
                                    run.string()));
 }
 
+// So that `warpstep runs` tells a diverged run from one that was killed.
+void note_divergence(RunDirectory& run, const Progress& progress, const char* message) try {
+  run.write_summary({{"outcome", "diverged"},
+                     {"epochs", progress.next.epoch},
+                     {"steps", progress.step},
+                     {"error", utf8(message)}});
+} catch (const Error&) {  // the divergence is what the user must hear of
+}
+
 std::string after_rank_error(const fs::path& run) {
   const std::vector<fs::path> saved = checkpoints(run);
   if (saved.empty()) return "; no checkpoint was saved before";
@@ -331,6 +340,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
+    if (job.options.world().rank == 0) note_divergence(run, progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
   } catch (const PeerError& error) {
     fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));

@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "engine/core/file.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 

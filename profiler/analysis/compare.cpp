@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -31,6 +32,10 @@ struct Sides {
   double resolution = host_resolution_ns;
   // Of a step's time, by run: what the machine may have cost.
   double lost_before = 0, lost_after = 0;
+  bool on_host = true;  // all runs computed on CPUs
+
+  // Several runs a side show themselves what an equal load does to them; one run does not.
+  bool is_pair() const { return runs.size() == 2; }
 };
 
 struct Scoped {
@@ -46,25 +51,52 @@ double row_sd(double row_ns, double step_ns, const CompareOptions& options) {
   return options.between_runs * std::sqrt(row_ns * step_ns);
 }
 
+double level_of(const std::vector<double>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0) / static_cast<double>(parts.size());
+}
+
 double row_level(const Row& row) {
   double sum = 0;
-  for (const std::vector<double>& run : row.runs)
-    for (const double part : run) sum += part / static_cast<double>(run.size());
+  for (const std::vector<double>& run : row.runs) sum += level_of(run);
   return sum / static_cast<double>(row.runs.size());
 }
 
-Scoped test_row(const Row& row, const Sides& sides, double step_ns, const CompareOptions& options) {
+bool is_waiting(const Row& row) {
+  return row.scope == Scope::part && (row.what == "data wait" || row.what == "copies");
+}
+
+// Of a row's change, what its fastest steps do not show in proportion: it may be other work on the
+// machine, of which a virtual machine's counters do not tell what is beside it on its host.
+double unseen_by_fastest(const Row& row) {
+  if (is_waiting(row) || row.fast.front() <= 0 || row.fast.back() <= 0) return 0;
+  return level_of(row.runs.back()) -
+         level_of(row.runs.front()) * row.fast.back() / row.fast.front();
+}
+
+// By row. Of a step only what its cores do is stretched: its waiting for data has other causes.
+std::vector<double> unseen_by_fastest(const std::vector<Row>& rows, const Sides& sides,
+                                      const CompareOptions& options) {
+  std::vector<double> unseen(rows.size());
+  if (!sides.is_pair() || !sides.on_host || options.between_runs == 0) return unseen;
+  for (std::size_t r = 1; r < rows.size(); ++r) {
+    unseen[r] = unseen_by_fastest(rows[r]);
+    if (rows[r].scope == Scope::part) unseen.front() += unseen[r];
+  }
+  return unseen;
+}
+
+// `unseen`: unseen_by_fastest() of the row.
+Scoped test_row(const Row& row, const Sides& sides, double unseen, double step_ns,
+                const CompareOptions& options) {
   const auto middle = row.runs.begin() + static_cast<std::ptrdiff_t>(sides.before);
   const double own_ns = row_level(row);
   Prior prior{row_sd(own_ns, step_ns, options), options.prior_runs};
   if (options.between_runs == 0) prior.freedom = static_cast<int>(row.runs.front().size()) - 1;
-  // Several runs a side show themselves what an equal load does to them; one run does not.
-  const bool is_pair = sides.runs.size() == 2;
   const auto share = [&](double own, double other) {
-    return std::clamp(is_pair ? own : own - other, 0.0, 1.0);
+    return std::clamp(sides.is_pair() ? own : own - other, 0.0, 1.0);
   };
-  const Bias bias{own_ns * share(sides.lost_after, sides.lost_before),
-                  own_ns * share(sides.lost_before, sides.lost_after)};
+  const Bias bias{std::max(unseen, own_ns * share(sides.lost_after, sides.lost_before)),
+                  std::max(-unseen, own_ns * share(sides.lost_before, sides.lost_after))};
   const Difference found =
       difference_of_runs({row.runs.begin(), middle}, {middle, row.runs.end()}, prior, bias);
   Scoped tested{.change = {.what = row.what, .phase = row.phase}, .scope = row.scope};
@@ -86,7 +118,9 @@ std::vector<Scoped> test_all(const Sides& sides, const CompareOptions& options) 
   const std::vector<Row> rows = rows_of(sides.runs);
   const double step_ns = row_level(rows.front());
   std::vector<Scoped> all;
-  for (const Row& row : rows) all.push_back(test_row(row, sides, step_ns, options));
+  const std::vector<double> unseen = unseen_by_fastest(rows, sides, options);
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    all.push_back(test_row(rows[r], sides, unseen[r], step_ns, options));
   const double least =
       std::max(options.least_share * all.front().change.before_ns, sides.resolution);
   std::vector<Change*> family;
@@ -249,7 +283,9 @@ Comparison compare(const std::vector<ComparedRun>& before, const std::vector<Com
   for (const auto* side : {&before, &after})
     for (const ComparedRun& run : *side) {
       runs.push_back(run.session);
-      if (!run.session->computes_on_host()) sides.resolution = device_resolution_ns;
+      if (run.session->computes_on_host()) continue;
+      sides.on_host = false;
+      sides.resolution = device_resolution_ns;
     }
   const std::vector<ChosenSteps> chosen = choose_steps(runs, least_steps);
   if (chosen.front().calls.empty())

@@ -68,7 +68,7 @@ struct Comparison {
   std::size_t runs_before = 1, runs_after = 1;
   double smallest_change = 0;    // of a step that these runs can show, as a share of it
   bool is_halves = false;        // of one run
-  double may_be_machine_ns = 0;  // of the step's change: other programs, lower clocks
+  double may_be_machine_ns = 0;  // of the step's change: other work, lower clocks
   std::string basis;             // what these runs can show, and what makes them unequal
   std::string headline;          // the step, and what it is most of
   std::string verdict;           // both

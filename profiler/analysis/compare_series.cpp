@@ -226,8 +226,10 @@ std::vector<Row> rows_of(const std::vector<std::vector<Series>>& runs) {
           known.try_emplace({series.scope, series.what, series.phase}, rows.size());
       if (is_new)
         rows.push_back({series.what, series.phase, series.scope,
-                        std::vector<std::vector<double>>(runs.size(), std::vector<double>(parts))});
+                        std::vector<std::vector<double>>(runs.size(), std::vector<double>(parts)),
+                        std::vector<double>(runs.size())});
       rows[at->second].runs[r] = part_medians(series.ns, parts);
+      rows[at->second].fast[r] = fast_level(series.ns);
     }
   return rows;
 }

@@ -37,6 +37,7 @@ struct Row {
   std::string what, phase;
   Scope scope = Scope::step;
   std::vector<std::vector<double>> runs;  // by run, then part
+  std::vector<double> fast;               // by run: fast_level() of its steps
 };
 std::vector<Row> rows_of(const std::vector<std::vector<Series>>& runs);
 

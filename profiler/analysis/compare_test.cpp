@@ -122,10 +122,33 @@ TEST(Compare, AnotherProgramIsNoChangeOfThisOne) {
   EXPECT_THAT(quiet.warnings, IsEmpty());
   const Comparison busy = compare(run(1, 50, 1), run(1.23, 95, 2));  // 0.9 cores by others
   EXPECT_THAT(significant(busy), IsEmpty());
-  EXPECT_THAT(busy.verdict, HasSubstr("but other programs or lower clocks may have made up"));
+  EXPECT_THAT(busy.verdict,
+              HasSubstr("but other work on the machine or lower clocks may have made up"));
   EXPECT_THAT(busy.warnings, ElementsAre(HasSubstr("0.00 cores before and 0.90 after")));
   // Before the change it would hide a longer step, not make one.
   EXPECT_TRUE(compare(run(1, 95, 1), run(1.23, 50, 2)).changes[0].is_significant);
+}
+
+TEST(Compare, WhatTheFastestStepsDoNotShowMayBeOtherWorkOnTheMachine) {
+  const auto run = [](double speed, double disturbed, std::uint32_t seed) {
+    return planned({.speed = speed, .disturbed = disturbed, .stretched = 1.4}, seed);
+  };
+  const Comparison busy = compare(run(1, 0, 1), run(1, 0.8, 2));
+  EXPECT_THAT(significant(busy), IsEmpty());
+  EXPECT_THAT(busy.verdict, HasSubstr("but other work on the machine"));
+  EXPECT_THAT(significant(compare(run(1, 0.8, 1), run(1, 0, 2))), IsEmpty());
+  // All steps are slower, and most of them disturbed on both sides or after only.
+  EXPECT_TRUE(compare(run(1, 0.8, 1), run(1.3, 0.8, 2)).changes[0].is_significant);
+  EXPECT_TRUE(compare(run(1, 0, 1), run(1.3, 0.8, 2)).changes[0].is_significant);
+  // Several runs a side show themselves what such work does to them.
+  const std::vector<Session> before{run(1, 0.8, 1), run(1, 0.8, 2), run(1, 0.8, 3)},
+      after{run(1, 0, 4), run(1, 0, 5), run(1, 0, 6)};
+  EXPECT_TRUE(compare(as_runs(before), as_runs(after)).changes[0].is_significant);
+}
+
+TEST(Compare, StepsThatWaitForDataInOneRunOnlyAreToldApart) {
+  EXPECT_THAT(significant(compare(planned({}, 1), planned({.wait_us = 2000}, 2))),
+              ElementsAre("step", "data wait"));
 }
 
 TEST(Compare, SaysWhatTheRunsLearnedAndWhenTheyDoOtherWork) {

@@ -63,8 +63,8 @@ std::string step_text(const Comparison& found) {
   const double own = std::abs(step.delta()) / std::max(1.0, step.before_ns);
   if (own > found.smallest_change && found.may_be_machine_ns > 0)
     return fmt::format(
-        "Not told apart: a step takes {}, but other programs or lower clocks may "
-        "have made up {} of the change: repeat on a quiet machine",
+        "Not told apart: a step takes {}, but other work on the machine or lower clocks may "
+        "have made up {} of the change: repeat on a quiet machine, or with several runs a side",
         both_text(step),
         quantity(std::min(found.may_be_machine_ns, std::abs(step.delta())), Unit::ns));
   return fmt::format("Not told apart: a step takes {} ({})", both_text(step), interval_text(step));

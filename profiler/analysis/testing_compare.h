@@ -15,6 +15,7 @@ struct Planned {
   double small_us = 0;                  // of the third call; 0: like the others
   double slower = 1;                    // of the third call
   double speed = 1;                     // all times by this
+  double disturbed = 0, stretched = 1;  // a share of the steps, by other work on the machine
   double wait_us = 0;
   bool gpu = false;
 };
@@ -45,8 +46,11 @@ inline Session planned(const Planned& plan, std::uint32_t seed) {
     const double begin = now;
     double kernels = 0;
     now += plan.wait_us;
+    const bool is_disturbed = draw(seed, Purpose::synthetic, 4, static_cast<std::uint64_t>(s))[0] <
+                              plan.disturbed * 4294967296.0;
+    const double speed = plan.speed * (is_disturbed ? plan.stretched : 1);
     for (int c = 0; c < plan.calls; ++c) {
-      const double us = plan.speed * (c == 2 && plan.small_us > 0 ? plan.small_us : plan.call_us) *
+      const double us = speed * (c == 2 && plan.small_us > 0 ? plan.small_us : plan.call_us) *
                         (c == 2 ? plan.slower : 1) * std::exp(plan.noise * normal(seed, index++));
       const auto call = static_cast<std::uint32_t>(c);
       if (plan.gpu) {

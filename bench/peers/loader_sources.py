@@ -239,7 +239,7 @@ class Dali:
             if transforms == "none":
                 return fn.decoders.image(encoded, output_type=types.RGB), labels
             place = ({axis: fn.random.uniform(range=(0.0, 1.0)) for axis in ("crop_pos_x", "crop_pos_y")}
-                     if transforms == "crop" else {})
+                     if transforms == "crop" else {"rounding": "truncate"})  # as torchvision: half a pixel rounds down
             return fn.decoders.image_crop(encoded, crop=(CROP, CROP), output_type=types.RGB, **place), labels
 
         self.pipeline = pipeline()

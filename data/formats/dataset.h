@@ -69,9 +69,9 @@ struct FirstSample {
   Shape shape;  // decoded_shape()
   Encoding encoding{};
 };
-// What the first sample with a readable header is, among the first hundred: a broken one is reported
-// when its turn comes, and may be left out then. Throws the first one's DataError if none is
-// readable.
+// What the first sample with a readable header is, among the first hundred: a broken one is
+// reported when its turn comes, and may be left out then. Throws the first one's DataError if none
+// is readable.
 FirstSample first_readable(const Dataset& dataset);
 
 // Implemented besides Dataset by formats that may carry checksums.

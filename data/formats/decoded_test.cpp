@@ -94,7 +94,8 @@ TEST_F(IdxSet, RefusesLyingHeaders) {
   EXPECT_THAT(refusal(images(), idx_file({0x801, 0xffffffff}, {1})),
               HasSubstr("announces 4294967303 bytes"));
   EXPECT_LT(testing_support::largest_allocation_bytes(), 1'000'000U);
-  EXPECT_THAT(refusal(idx_file({0x803, 3, 0, 3}, {}), labels()), HasSubstr("claims images of 0 x 3"));
+  EXPECT_THAT(refusal(idx_file({0x803, 3, 0, 3}, {}), labels()),
+              HasSubstr("claims images of 0 x 3"));
   EXPECT_THAT(refusal(idx_file({0x803, 3, 70000, 3}, {}), labels()),
               HasSubstr("allowed are 1 to 16384"));
   EXPECT_THAT(refusal(idx_file({0x801, 3, 2, 3}, {}), labels()),

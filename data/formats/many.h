@@ -97,8 +97,8 @@ struct PackedParts {
 // Encoded samples in one or more files. Needs 17 bytes per sample, 21 with checksums.
 class PackedSamples : public Dataset, public Checksums {
  public:
-  // Throws DataError when there are no samples, when no header of the first hundred can be read, and
-  // for samples outside of their file.
+  // Throws DataError when there are no samples, when no header of the first hundred can be read,
+  // and for samples outside of their file.
   explicit PackedSamples(PackedParts parts);
 
   std::string kind() const override { return parts_.kind; }

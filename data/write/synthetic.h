@@ -45,12 +45,14 @@ struct SyntheticOptions {
   bool jpeg = false;                                             // quality 90; else PNG
 };
 
+// What make_dataset() did: `replaced` another complete set that it had made.
+enum class Made : std::uint8_t { made, replaced, already_there };
+
 // Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
 // Each split is written under a temporary name and renamed when complete. Changes nothing when the
 // folder already holds this set; replaces another generated set or an incomplete one. Throws
-// DataError when the folder holds anything else or cannot be written. `progress`
-// receives the number of files written, from one thread at a time.
-enum class Made : std::uint8_t { made, replaced, already_there };
+// DataError when the folder holds anything else or cannot be written. `progress` receives the
+// number of files written, from one thread at a time.
 Made make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
 

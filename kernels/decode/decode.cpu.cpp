@@ -125,7 +125,7 @@ std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
         float* cache = as<float>(b.in[1]);
         for (std::int64_t n = 0; n < rows.count; ++n)
           widened_floats<T>(qkv + n * 3 * channels + channels, cache + rows.offset(n, position),
-                       rows.row());
+                            rows.row());
         const std::int64_t tasks = rows.count * rows.heads;
         constexpr std::int64_t small = 1 << 15;  // multiply-adds, some 5 us
 #pragma omp parallel for schedule(static) if (tasks * position * rows.features > small)

@@ -66,7 +66,7 @@ bool is_waiting(const Row& row) {
 }
 
 // Of a row's change, what its fastest steps do not show in proportion: it may be other work on the
-// machine, of which a virtual machine's counters do not tell what is beside it on its host.
+// machine, and a virtual machine's counters do not show what runs beside it on its host.
 double unseen_by_fastest(const Row& row) {
   if (is_waiting(row) || row.fast.front() <= 0 || row.fast.back() <= 0) return 0;
   return level_of(row.runs.back()) -

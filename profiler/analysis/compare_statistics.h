@@ -15,8 +15,8 @@ double median(std::vector<double> values);  // 0 of none
 std::size_t parts_of(std::size_t steps);  // of 5 steps or more, at most 10, at least 2
 std::vector<double> part_medians(const std::vector<double>& values, std::size_t parts);
 
-// The 5 % quantile. Other work on the machine makes steps longer, and hardly ever all of them: of 30
-// equal runs of the mlp on a virtual machine with noisy neighbours, one of which was disturbed
+// The 5 % quantile. Other work on the machine makes steps longer, and hardly ever all of them: of
+// 30 equal runs of the mlp on a virtual machine with noisy neighbours, one of which was disturbed
 // throughout, the sd of the levels of the others was 8 %, that of these 3 %.
 double fast_level(std::vector<double> values);
 

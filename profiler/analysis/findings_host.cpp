@@ -18,11 +18,11 @@ constexpr double full_cpu = 95;  // %, of all cores
 // Where more threads compute than there are cores: what their waiting for one shows. The CPU's load
 // does not, as cores idle while a step's threads wait for its last one; it decides only where the
 // kernel does not say how long threads waited.
-constexpr double crowded_delay_ns = 5e7;  // per second: 5 % of the time
-constexpr double crowded_cpu = 80;        // %, of all cores
-constexpr double full_memory = 0.90;      // of it: torch_tb_profiler's
+constexpr double crowded_delay_ns = 5e7;   // per second: 5 % of the time
+constexpr double crowded_cpu = 80;         // %, of all cores
+constexpr double full_memory = 0.90;       // of it: torch_tb_profiler's
 constexpr double least_slowed_gpu = 0.10;  // of the samples
-constexpr double least_observers = 0.05;  // of a step
+constexpr double least_observers = 0.05;   // of a step
 constexpr std::int64_t seldom_logged = 1000;
 
 struct Memory {

@@ -229,8 +229,8 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
   // A run that was stopped between its last checkpoint and its summary still needs the summary.
   const Json summary = earlier_summary(resumed.run);
   const std::string outcome = summary.value("outcome", "interrupted");
-  const bool is_concluded = outcome != "interrupted" && outcome != "diverged" &&
-                            summary.at("steps") == progress.step;
+  const bool is_concluded =
+      outcome != "interrupted" && outcome != "diverged" && summary.at("steps") == progress.step;
   if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
   if (!by_steps && !by_epochs)
     return fmt::format(

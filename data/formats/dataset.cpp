@@ -29,7 +29,7 @@ FirstSample first_readable(const Dataset& dataset) {
   for (std::uint64_t i = 0; i < std::min(dataset.size(), most); ++i) try {
       const Sample sample = dataset.fetch(i, scratch);
       return {decoded_shape(sample, dataset.name(i)), sample.encoding};
-    } catch (const DataError&) {
+    } catch (const std::exception&) {
       if (!first_error) first_error = std::current_exception();
     }
   std::rethrow_exception(first_error);

@@ -70,7 +70,7 @@ struct FirstSample {
   Encoding encoding{};
 };
 // What the first sample with a readable header is, among the first hundred: a broken one is
-// reported when its turn comes, and may be left out then. Throws the first one's DataError if none
+// reported when its turn comes, and may be left out then. Throws the first one's error if none
 // is readable.
 FirstSample first_readable(const Dataset& dataset);
 

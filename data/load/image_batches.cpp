@@ -106,7 +106,7 @@ constexpr std::uint64_t thread_bytes = 1 << 20;
 Encoding encoding_of(const Dataset& dataset) {
   try {
     return first_readable(dataset).encoding;
-  } catch (const DataError&) {
+  } catch (const std::exception&) {
     return Encoding::png;  // needs the most memory; reading the sample reports its error later
   }
 }

@@ -12,6 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::message_of;
+using ::testing::Not;
 
 constexpr std::uint64_t mib = 1 << 20;
 
@@ -122,6 +123,11 @@ TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
       "data: 1 worker, trainer waits 60.0 %, workers: decode 91 %, copy 5 %, read 4 %; "
       "bottleneck: decode: keep decoded images (--tier mapped), store them (`warpstep data pack "
       "--decode`), or use --workers 2");
+  EXPECT_THAT(
+      diagnose(decoding, "pixels", 4),
+      AllOf(HasSubstr("the first epoch decodes each image once"), Not(HasSubstr("--tier"))));
+  EXPECT_THAT(diagnose(stats_of({{"wait", 950}, {"decode", 50}}, 30), "pixels", 4),
+              AllOf(HasSubstr("time to spare"), Not(HasSubstr("--workers"))));
   EXPECT_THAT(diagnose(decoding, "jpeg", 1),
               AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
   EXPECT_THAT(diagnose(decoding, "packed jpeg", 4), HasSubstr("use smaller crops or --workers 2"));

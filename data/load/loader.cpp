@@ -412,6 +412,11 @@ std::string advice(const LoaderStats& stats, const StageTime& longest, const std
         more);
   if (longest.name == "decode" && encoding == "packed jpeg")
     return fmt::format("use smaller crops or {}", more);
+  if (longest.name == "decode" && encoding != "png")  // what is read is decoded already
+    return fmt::format(
+        "the first epoch decodes each image once; store decoded images (`warpstep data pack "
+        "--decode`), or use {}",
+        more);
   if (longest.name == "decode")
     return fmt::format(
         "keep decoded images (--tier mapped), store them (`warpstep data pack --decode`), or use "
@@ -458,6 +463,11 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
   const auto longest =
       std::find_if(order.begin(), order.end(), [](const StageTime& s) { return s.name != "wait"; });
   if (waits < 1 || longest == order.end()) return text + "; loading overlaps with computing";
+  if (2 * stats.stage_ns("wait") > busy)
+    return text +
+           "; the workers have time to spare: the trainer waits at the start, for a core that "
+           "others "
+           "use, or because too few batches are made ahead (--prefetch)";
   return text + fmt::format("; bottleneck: {}: {}", longest->name,
                             advice(stats, *longest, encoding, most_workers));
 }

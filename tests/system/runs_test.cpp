@@ -63,6 +63,11 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
     EXPECT_GE(one["seconds"].get<double>(), 0);
   }
   EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.010"}).out).size(), 1U);
+  // Steps after the last line of metrics.jsonl are in the summary only.
+  Json summary = read_json(runs + "/lr1e-2/summary.json");
+  summary["steps"] = 999;
+  put(runs + "/lr1e-2/summary.json", summary.dump());
+  EXPECT_EQ(Json::parse(run({"runs", runs, "--json", "--filter", "lr=0.01"}).out)[0]["steps"], 999);
   std::filesystem::remove(runs + "/lr1e-3/summary.json");  // it still trains, or was killed
   EXPECT_THAT(run({"runs", runs, "--sort", "lr", "--filter", "lr=0.001"}).out,
               HasSubstr("no summary"));

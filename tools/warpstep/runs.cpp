@@ -100,6 +100,9 @@ std::optional<RunRecord> read_run(const fs::path& folder) {
   RunRecord run{.path = folder.lexically_normal().string(), .options = config.at("options")};
   read_metrics(folder / "metrics.jsonl", run);
   const Json summary = read_object(folder / "summary.json");  // null until the run has ended
+  if (const auto steps = summary.find("steps");
+      steps != summary.end() && steps->is_number_unsigned())
+    run.steps = std::max(run.steps, steps->get<std::uint64_t>());  // not every step is logged
   const auto outcome = summary.find("outcome");
   run.outcome =
       outcome != summary.end() && outcome->is_string() ? outcome->get<std::string>() : "no summary";

@@ -213,7 +213,8 @@ def seen(jobs):
                            check=True, capture_output=True, text=True)
     read = json.loads(ranks.stdout)
     sums = next(row for row in read["exchanges"] if row["name"].endswith("all_reduce"))
-    assert sums["bytes"] > 1e6 and 0 < sums["transfer_ns"] <= sums["mean_ns"] and sums["bytes_per_second"] > 1e7, sums
+    # A median is at most twice the mean of the same steps, and each step's shortest exchange at most the mean of its ranks.
+    assert sums["bytes"] > 1e6 and 0 < sums["transfer_ns"] <= 2 * sums["mean_ns"] and sums["bytes_per_second"] > 1e7, sums
     assert all(row["communication_ns"] > 0 for row in read["ranks"]), read["ranks"]
 
 

@@ -466,8 +466,7 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
   if (2 * stats.stage_ns("wait") > busy)
     return text +
            "; the workers have time to spare: the trainer waits at the start, for a core that "
-           "others "
-           "use, or because too few batches are made ahead (--prefetch)";
+           "others use, or because too few batches are made ahead (--prefetch)";
   return text + fmt::format("; bottleneck: {}: {}", longest->name,
                             advice(stats, *longest, encoding, most_workers));
 }

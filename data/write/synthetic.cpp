@@ -350,7 +350,8 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
     std::filesystem::rename(path + ".part", path);
   }
   write_atomically(mark_path, mark(options, true).dump() + "\n");
-  return ours && found.value("whole", false) ? Made::replaced : Made::made;
+  const bool was_whole = ours && found.contains("whole") && found.at("whole") == true;
+  return was_whole ? Made::replaced : Made::made;
 } catch (const std::filesystem::filesystem_error& error) {
   fail<DataError>("{}: cannot be written: {}", folder, error.code().message());
 }

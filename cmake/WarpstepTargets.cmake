@@ -50,27 +50,35 @@ target_compile_options(warpstep_options INTERFACE
 target_link_options(warpstep_options INTERFACE -Wl,--as-needed)
 if(WARPSTEP_SANITIZE)
   list(JOIN WARPSTEP_SANITIZE "," sanitizers)
-  add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # AddressSanitizer reports null pointers and object ends anyway; without these checks compiling takes 20 % less time.
+  set(options -O1 -g1 -UNDEBUG -fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # AddressSanitizer reports null pointers and object ends anyway, and CPUs read misaligned numbers: without these checks
+  # compiling takes 40 % less time. GPUs do not, and what reads files should not: warpstep_check_alignment().
   if("undefined" IN_LIST WARPSTEP_SANITIZE)
-    add_compile_options(-fno-sanitize=null,object-size)
+    list(APPEND options -fno-sanitize=null,object-size,alignment)
   endif()
-  add_link_options(-fsanitize=${sanitizers})
-  add_compile_definitions(WARPSTEP_SANITIZED)
+  set(instrumented "$<NOT:$<BOOL:$<TARGET_PROPERTY:WARPSTEP_PLAIN>>>")
+  add_compile_options("$<${instrumented}:${options}>")
+  add_compile_definitions("$<${instrumented}:WARPSTEP_SANITIZED>")
+  # A library calls its own, instrumented copies of inline functions, not a plain program's.
+  add_link_options(-fsanitize=${sanitizers} -Wl,-Bsymbolic-functions)
 else()
   # A folder must declare each folder that it uses: unresolved symbols fail the link.
   target_link_options(warpstep_options INTERFACE -Wl,-z,defs)
 endif()
 
+function(warpstep_check_alignment target)
+  if("undefined" IN_LIST WARPSTEP_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=alignment)
+  endif()
+endfunction()
+
 # warpstep_compile_fast(TARGET): less optimisation in about half of the compile time, for the command line and for tests,
-# whose computing happens in the libraries. UBSan checks alignment and dynamic types only in the libraries.
+# whose computing happens in the libraries. UBSan checks dynamic types only in the libraries.
 function(warpstep_compile_fast target)
-  if(NOT WARPSTEP_SANITIZE)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  elseif("undefined" IN_LIST WARPSTEP_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0 -fno-sanitize=alignment,vptr)
-  else()
-    target_compile_options(${target} PRIVATE -O0)
+  set(plain "$<OR:$<NOT:$<BOOL:${WARPSTEP_SANITIZE}>>,$<BOOL:$<TARGET_PROPERTY:WARPSTEP_PLAIN>>>")
+  target_compile_options(${target} PRIVATE "$<IF:${plain},$<$<CONFIG:Release>:-O1>,-O0>")
+  if("undefined" IN_LIST WARPSTEP_SANITIZE)
+    target_compile_options(${target} PRIVATE "$<$<NOT:${plain}>:-fno-sanitize=vptr>")
   endif()
 endfunction()
 
@@ -95,6 +103,15 @@ function(warpstep_library name)
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
 endfunction()
 
+# warpstep_compile_plain(TARGET [THREADS]): without sanitizers, with the options of the release build, after which the
+# compiler cache has the objects. For tests and what only they link: the accesses to be checked are those of the libraries.
+# THREADS: ThreadSanitizer sees it, because it must see both sides of a race.
+function(warpstep_compile_plain target)
+  if(NOT (WARPSTEP_SANITIZE STREQUAL "thread" AND "THREADS" IN_LIST ARGN))
+    set_target_properties(${target} PROPERTIES WARPSTEP_PLAIN ON)
+  endif()
+endfunction()
+
 # The tiers of tests; building a tier builds its tests and all libraries, because backends are loaded by name.
 if(WARPSTEP_TESTS)
   find_package(GTest REQUIRED)
@@ -104,15 +121,14 @@ if(WARPSTEP_TESTS)
   endforeach()
 endif()
 
-# The test programs of tiers host and cpu that start threads: the others cannot have races, and the ThreadSanitizer build
-# leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
-set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test)$")
+# The test programs that start threads: of those in tiers host and cpu the others cannot have races, and the
+# ThreadSanitizer build leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
+set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test|backend_cuda_emulated_test)$")
 
 # How tests are compiled.
 function(warpstep_test_sources target)
   target_link_libraries(${target} PRIVATE GTest::gmock warpstep_options)
-  target_compile_definitions(${target} PRIVATE
-    WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WARPSTEP_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_compile_definitions(${target} PRIVATE WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   warpstep_compile_fast(${target})
 endfunction()
 
@@ -124,17 +140,18 @@ function(warpstep_backend_tests name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC ${arg_LINK})
   warpstep_test_sources(${name})
+  warpstep_compile_plain(${name})
 endfunction()
 
-# warpstep_test(NAME TIER tier SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [BACKEND b]
+# warpstep_test(NAME TIER tier [INSTRUMENTED] SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [BACKEND b]
 # [PROPERTIES ...]): a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it.
 # SHARDS: a program with very many short tests runs in n processes, because starting a process takes longer than a test. With a
 # sanitizer it takes longer than most tests, so every program runs in two processes or n. They start first (COST): otherwise
 # one core would wait for the other in the end. ASAN_FILTER, TSAN_FILTER: the tests that AddressSanitizer and ThreadSanitizer
 # run. BACKEND: what tests/tested_backend.h gives; the tests are those of a warpstep_backend_tests(), among LINK.
-# PROPERTIES: of the tests; ENVIRONMENT is one of them.
+# PROPERTIES: of the tests; ENVIRONMENT is one of them. INSTRUMENTED: some of the sources are not tests; sanitizers see all.
 function(warpstep_test name)
-  cmake_parse_arguments(arg "" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER;BACKEND" "SOURCES;LINK;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "INSTRUMENTED" "TIER;TIMEOUT;SHARDS;ASAN_FILTER;TSAN_FILTER;BACKEND" "SOURCES;LINK;PROPERTIES" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -148,6 +165,11 @@ function(warpstep_test name)
   add_executable(${name} ${left_out} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
   warpstep_test_sources(${name})
+  if(name MATCHES "${WARPSTEP_THREADED}")
+    warpstep_compile_plain(${name} THREADS)
+  elseif(NOT arg_INSTRUMENTED)
+    warpstep_compile_plain(${name})
+  endif()
   if(arg_BACKEND)
     target_compile_definitions(${name} PRIVATE WARPSTEP_TESTED_BACKEND="${arg_BACKEND}")
     add_dependencies(${name} warpstep_ref warpstep_${arg_BACKEND})

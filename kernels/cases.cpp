@@ -122,6 +122,31 @@ Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in) {
   return c.graph.record(Phase::forward, std::move(op), in, "", Where::current())[0];
 }
 
+void parameter(Case& c, const std::string& name, Shape shape) {
+  Graph& graph = c.graph;
+  std::vector<int> permutation;
+  for (int axis = 0; axis < shape.rank(); ++axis) permutation.push_back(axis);
+  const int index = static_cast<int>(graph.parameters.size());
+  const int value = graph.add_value({DType::f32, shape}, Role::parameter, name);
+  const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_" + name);
+  graph.value(value).parameter = graph.value(gradient).parameter = index;
+  graph.parameters.push_back({.name = name,
+                              .value = value,
+                              .gradient = gradient,
+                              .moments = {},
+                              .view = shape,
+                              .permutation = std::move(permutation),
+                              .initial = {Initial::Kind::uniform, 0.5}});
+}
+
+void fill_moments(Case& c, const Optimizer& optimizer) {
+  const int squares = optimizer.kind == Optimizer::Kind::rmsprop ? 0 : 1;
+  for (const Parameter& parameter : c.graph.parameters)
+    for (const int moment : parameter.moments)
+      c.fills[moment] = c.graph.value(moment).moment == squares ? Fill{Fill::Kind::positive, 0.01}
+                                                                : Fill{Fill::Kind::centered, 0.1};
+}
+
 bool has_adjoint(const Case& c) {
   const auto all_of = [&](auto holds) {
     return std::all_of(c.graph.nodes.begin(), c.graph.nodes.end(), holds);

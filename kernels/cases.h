@@ -79,6 +79,10 @@ class List {
 };
 Tensor input(Case& c, const std::string& name, Type type, Fill fill = {});
 Tensor record(Case& c, AnyOp op, const std::vector<Tensor>& in);  // the first output
+// Adds a parameter and the gradient that a step left for it.
+void parameter(Case& c, const std::string& name, Shape shape);
+// Fills the moments of all parameters as they are in the middle of a run.
+void fill_moments(Case& c, const Optimizer& optimizer);
 
 // The cases of a folder of Warpstep's own, registered by a static Folder in its X.cases.cpp: all()
 // of kernels/all_cases.cpp calls `add`.

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/build_tree.h"
+
 namespace warpstep {
 
 struct Result {
@@ -16,8 +18,9 @@ struct Result {
 
 // stdout, or with `messages` stderr instead.
 inline Result run_command(const std::string& command, const std::string& arguments, bool messages) {
-  const std::string line = fmt::format("{}/bin/warpstep {} {} {}", WARPSTEP_BINARY_DIR, command,
-                                       arguments, messages ? "2>&1 >/dev/null" : "2>/dev/null");
+  const std::string line =
+      fmt::format("{}/bin/warpstep {} {} {}", testing_support::binary_dir(), command, arguments,
+                  messages ? "2>&1 >/dev/null" : "2>/dev/null");
   FILE* pipe = popen(line.c_str(), "r");
   if (!pipe) return {};
   Result result;

@@ -193,11 +193,8 @@ TEST_P(LossScaling, IsNoExcuseForTheForwardHalf) {
 
 // With sanitizers a step takes seconds; fp16 runs every kernel.
 std::vector<Precision> precisions() {
-#if defined(WARPSTEP_SANITIZED)
-  return {Precision::fp16};
-#else
+  if (testing_support::sanitized()) return {Precision::fp16};
   return {Precision::fp32, Precision::bf16, Precision::fp16};
-#endif
 }
 
 std::string test_name(const testing::TestParamInfo<ModelOnCuda::ParamType>& tested) {

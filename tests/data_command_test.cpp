@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/formats/npy.h"
+#include "tests/build_tree.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -30,8 +31,8 @@ class DataCommand : public ::testing::Test {
  protected:
   Result run(const std::string& arguments) {
     const std::string command =
-        fmt::format("{}/bin/warpstep data {} >{}/out 2>{}/err", WARPSTEP_BINARY_DIR, arguments,
-                    folder_.path(), folder_.path());
+        fmt::format("{}/bin/warpstep data {} >{}/out 2>{}/err", testing_support::binary_dir(),
+                    arguments, folder_.path(), folder_.path());
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), text("out"), text("err")};
   }

@@ -23,7 +23,7 @@ LIMIT_S = 60  # on a busy machine; a job takes 1 to 4 s
 INTERNAL, REMOTE = 3, 6
 HANGS = -1
 EAGER = ("--no-graph", "--checkpoint-every", "1")  # calls in each step, and a checkpoint before it
-SHARES = (*EAGER, "--shard-optimizer")
+SHARES = (*EAGER, "--shard-optimizer", "on")
 NORMS = (*EAGER, "--sync-bn")
 
 # Function, rank, options, and the calls of the sample. The last of each is beyond the end of the run, where it is 1000.

@@ -4,12 +4,16 @@ file(GLOB_RECURSE profiler_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profil
 add_library(profiler_testing OBJECT "${PROJECT_SOURCE_DIR}/profiler/session/testing_builder.cpp"
             "${PROJECT_SOURCE_DIR}/profiler/export/testing_analysis.cpp")
 target_link_libraries(profiler_testing PUBLIC warpstep::profiler PRIVATE warpstep_options)
+warpstep_compile_plain(profiler_testing THREADS)
+warpstep_compile_fast(profiler_testing)
 # Tests of the GPU source simulate CUPTI, with the structures of its headers.
 get_property(has_cupti GLOBAL PROPERTY WARPSTEP_HAS_CUPTI)
 if(has_cupti)
   file(GLOB cupti_testing CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/profiler/sources/cupti_testing*.cpp")
   add_library(profiler_cupti_testing OBJECT ${cupti_testing})
   target_link_libraries(profiler_cupti_testing PUBLIC warpstep::profiler warpstep_cupti_headers PRIVATE warpstep_options)
+  warpstep_compile_plain(profiler_cupti_testing THREADS)
+  warpstep_compile_fast(profiler_cupti_testing)
   list(FILTER profiler_tests EXCLUDE REGEX "_none_test\\.cpp$")
 else()
   list(FILTER profiler_tests EXCLUDE REGEX "/cupti[a-z_]*_test\\.cpp$")

@@ -7,11 +7,15 @@ add_dependencies(listing_test warpstep_ref)
 # The code that tests the cases of any op, and the cases of Warpstep's own ops.
 add_library(warpstep_any_trial STATIC trial.cpp "${root}/kernels/cases.cpp")
 target_link_libraries(warpstep_any_trial PUBLIC warpstep::engine GTest::gtest PRIVATE warpstep_options)
+warpstep_compile_plain(warpstep_any_trial)
+warpstep_compile_fast(warpstep_any_trial)
 file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/*/*.cases.cpp")
 # An object library: files of cases register themselves.
 add_library(warpstep_trial OBJECT "${root}/kernels/all_cases.cpp" ${case_sources})
 set_target_properties(warpstep_trial PROPERTIES UNITY_BUILD OFF)  # every file of cases has a Size and an add()
 target_link_libraries(warpstep_trial PUBLIC warpstep_any_trial PRIVATE warpstep_options)
+warpstep_compile_plain(warpstep_trial)
+warpstep_compile_fast(warpstep_trial)
 warpstep_test(adjoint_test TIER host SHARDS 2 SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
 add_dependencies(adjoint_test warpstep_ref)
 # One driver per backend; on the reference itself it tests repeatability and the memory plan. The dtype changes few of a
@@ -69,7 +73,7 @@ warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::mode
 add_dependencies(signals_test warpstep_cpu)
 warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
 add_dependencies(model_test warpstep_ref)
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT WARPSTEP_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   add_test(NAME registers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/registers_test.py" $<TARGET_FILE:warpstep_cpu>)
   add_test(NAME registers/self_test COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/registers_test.py" --self-test)
@@ -78,11 +82,11 @@ endif()
 warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)
+# The products as the backend has them.
 warpstep_test(gemm_bf16_test TIER cpu
-              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_bf16.cpp"
-                      "${root}/kernels/cpu/bf16_operand.cpp" "${root}/kernels/cpu/bf16_loops.cpp" "${root}/kernels/cpu/gemm.cpp"
+              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp"
+                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu>,INCLUDE,/cpu/(gemm|gemm_bf16|bf16_operand|bf16_loops)[.]cpp[.]o>"
               LINK warpstep::engine OpenMP::OpenMP_CXX)
-set_target_properties(gemm_bf16_test PROPERTIES UNITY_BUILD OFF)
 warpstep_backend_tests(precision_spread_tests SOURCES precision_spread_test.cpp LINK warpstep::models)
 if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times
   warpstep_test(precision_spread_cpu_test TIER cpu BACKEND cpu LINK precision_spread_tests)

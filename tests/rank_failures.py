@@ -49,7 +49,7 @@ class Kills:
 
     def command(self, out):
         return self.jobs.command(out, "--steps", "60", "--epochs", "0", "--checkpoint-every", "7", "--clip-norm", "0.5", "--ema", "0.9",
-                                 *(["--shard-optimizer"] if self.runs % 2 else []))
+                                 "--shard-optimizer", "on" if self.runs % 2 else "off")
 
     def one(self, most):
         ranks = self.rng.choice(self.sizes)

@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
 #include "engine/run/backend.h"
+#include "tests/build_tree.h"
 
 namespace warpstep::testing_support {
 
@@ -25,7 +26,7 @@ inline std::shared_ptr<Backend> open_tested_backend(const std::string& name,
   const bool is_path = name.find('/') != name.npos;
   try {
     return name == "cuda_emulated"
-               ? load_backend(WARPSTEP_BINARY_DIR "/lib/libwarpstep_cuda_emulated.so", options)
+               ? load_backend(binary_dir() + "/lib/libwarpstep_cuda_emulated.so", options)
            : is_path ? load_backend(name, options)
                      : open_backend(name, options);
   } catch (const DeviceError& error) {

@@ -132,7 +132,7 @@ Result Trial::read(int id, DType coarsest, double depth) const {
   return result;
 }
 
-void Trial::read_store(std::vector<Result>& results) const {
+void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
   using Section = Store::Section;
   const Store& store = program_.store();
   const Graph& graph = program_.graph();
@@ -170,7 +170,24 @@ void Trial::read_store(std::vector<Result>& results) const {
                      {state.gradient_factor, state.gradient_norm,
                       static_cast<float>(state.micro_step), static_cast<float>(state.update)},
                      {}});
-  if (program_.graph().report < 0) return;
+  double depth = 0;
+  for (const Node& node : graph.nodes) depth += graph.cost(node).depth;
+  for (std::size_t b = 0; b < graph.blocks.size(); ++b) {
+    const BlockSums& row = store.block_sums(state.step)[b];
+    for (const auto& [name, sum] : {std::pair{"gradient squares", row.gradient_squares},
+                                    {"parameter squares", row.parameter_squares},
+                                    {"update squares", row.update_squares},
+                                    {"sum", row.sum},
+                                    {"squares", row.squares},
+                                    {"largest", row.largest},
+                                    {"nonzero", row.nonzero}})
+      results.push_back({fmt::format("{} of {}", name, graph.blocks[b].name),
+                         coarsest,
+                         depth,
+                         {static_cast<float>(sum)},
+                         {}});
+  }
+  if (graph.report < 0) return;
   const StepReport report = store.report(state.step);
   results.push_back({"report",
                      DType::f32,
@@ -205,7 +222,7 @@ std::vector<Result> Trial::run(bool poison) {
   }
   if (expected != nodes_.size())
     fail<Error>("{} of the case's {} nodes were found in the program", expected, nodes_.size());
-  read_store(results);
+  read_store(results, coarsest);
   return results;
 }
 

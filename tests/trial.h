@@ -59,7 +59,7 @@ class Trial {
  private:
   void fill(const cases::Case& c, std::uint64_t seed);
   Result read(int value, DType coarsest, double depth) const;
-  void read_store(std::vector<Result>& results) const;
+  void read_store(std::vector<Result>& results, DType coarsest) const;
 
   std::shared_ptr<Backend> backend_;
   std::vector<Node> nodes_;  // of the case

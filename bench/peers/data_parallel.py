@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cifar10cnn on two cores: one process with two threads, two ranks with one each (also with --shard-optimizer), and PyTorch's
+"""cifar10cnn on two cores: one process with two threads, two ranks with one each (also with --shard-optimizer off), and PyTorch's
 DistributedDataParallel (gloo) with one each, in turn; and sums of as many floats as it has gradients, ours and gloo's.
 
     python bench/peers/data_parallel.py --data FOLDER [--rounds 5] [--steps 60] [--batch 64] [--build build/release]
@@ -114,8 +114,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TMPDIR"] = folder
         for number in range(args.rounds):
-            one, two = ours(args, folder, f"one-{number}", 1), ours(args, folder, f"two-{number}", 2)
-            shares = ours(args, folder, f"shares-{number}", 2, "--shard-optimizer")
+            one, two = ours(args, folder, f"one-{number}", 1), ours(args, folder, f"two-{number}", 2, "--shard-optimizer", "off")
+            shares = ours(args, folder, f"shares-{number}", 2)
             peer = (float("nan"), float("nan")) if args.without_peer else pytorch(args, number)
             rows.append((one, two, shares, peer[0], all_reduce(args), peer[1]))
             print("1 x 2 {:.0f} images/s, 2 x 1 {:.0f}, in shares {:.0f}, DDP {:.0f}; sum {:.1f} ms, gloo {:.1f} ms".format(*rows[-1]), flush=True)

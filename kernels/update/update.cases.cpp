@@ -7,24 +7,6 @@
 namespace warpstep::cases {
 namespace {
 
-// A parameter and the gradient that a step left for it.
-void parameter(Case& c, const std::string& name, Shape shape) {
-  Graph& graph = c.graph;
-  std::vector<int> permutation;
-  for (int axis = 0; axis < shape.rank(); ++axis) permutation.push_back(axis);
-  const int index = static_cast<int>(graph.parameters.size());
-  const int value = graph.add_value({DType::f32, shape}, Role::parameter, name);
-  const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_" + name);
-  graph.value(value).parameter = graph.value(gradient).parameter = index;
-  graph.parameters.push_back({.name = name,
-                              .value = value,
-                              .gradient = gradient,
-                              .moments = {},
-                              .view = shape,
-                              .permutation = std::move(permutation),
-                              .initial = {Initial::Kind::uniform, 0.5}});
-}
-
 void add(List& list, const std::string& label, const Optimizer& optimizer, const Schedule& schedule,
          const UpdateOptions& options = {}, bool midway = false) {
   for (const bool fused : {false, true})
@@ -38,14 +20,9 @@ void add(List& list, const std::string& label, const Optimizer& optimizer, const
       parameter(c, "fc.weight", {17, 30});
       c.graph = add_optimizer(std::move(c.graph), optimizer, schedule, options);
       if (fused) c.graph = fuse(std::move(c.graph), FuseStage::updates, {});
-      const int squares = optimizer.kind == Optimizer::Kind::rmsprop ? 0 : 1;
       if (options.average_decay > 0)
         c.graph = add_average(std::move(c.graph), options.average_decay);
-      for (const Value& value : c.graph.values)
-        if (value.role == Role::moment)
-          c.fills[static_cast<int>(&value - c.graph.values.data())] =
-              value.moment == squares ? Fill{Fill::Kind::positive, 0.01}
-                                      : Fill{Fill::Kind::centered, 0.1};
+      fill_moments(c, optimizer);
     });
 }
 
@@ -57,10 +34,7 @@ void add_product(List& list) {
     parameter(c, "fc2.weight", {10, 2048});
     parameter(c, "fc2.bias", {10});
     c.graph = fuse(add_optimizer(std::move(c.graph), {}, {}), FuseStage::updates, {});
-    for (const Parameter& p : c.graph.parameters) {
-      c.fills[p.moments[0]] = {Fill::Kind::centered, 0.1};
-      c.fills[p.moments[1]] = {Fill::Kind::positive, 0.01};
-    }
+    fill_moments(c, {});
     c.heavy = true;
   });
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/dist/tcp.h"
+#include "tests/build_tree.h"
 #include "tests/free_port.h"
 
 namespace warpstep::cuda {
@@ -147,7 +148,7 @@ class NcclRanks : public testing::Test {
  protected:
   static void SetUpTestSuite() {  // before the first call of CUDA and NCCL
     setenv("WARPSTEP_FAKE_DEVICES", "2", 1);
-    setenv("WARPSTEP_NCCL", WARPSTEP_NCCL_STAND_IN, 1);
+    setenv("WARPSTEP_NCCL", (testing_support::binary_dir() + "/lib/nccl_stand_in.so").c_str(), 1);
   }
 };
 

@@ -17,9 +17,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+// The program with its libraries, and the emulated backend as its CUDA backend.
+std::string emulated() {
+  return testing_support::binary_dir() + "/cuda_emulated";
+}
+
 Setting with_cuda() {
   Setting setting;
-  setting.program = WARPSTEP_WITH_EMULATED_CUDA "/bin/warpstep";
+  setting.program = emulated() + "/bin/warpstep";
   return setting;
 }
 
@@ -27,7 +32,7 @@ class TrainOnCuda : public testing::Test {
  protected:
   void SetUp() override {
     make_set(data_);
-    ::setenv("LD_LIBRARY_PATH", WARPSTEP_WITH_EMULATED_CUDA "/lib", 1);  // where the driver is
+    ::setenv("LD_LIBRARY_PATH", (emulated() + "/lib").c_str(), 1);  // where the driver is
   }
 
   std::vector<std::string> start(const std::string& out, const std::string& precision) const {

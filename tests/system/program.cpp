@@ -69,8 +69,8 @@ Program::Program(const std::vector<std::string>& arguments, const Setting& setti
   if (!out_ || !err_) throw std::runtime_error("no temporary file");
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
-  std::vector<std::string> words{setting.program.empty() ? WARPSTEP_BINARY_DIR "/bin/warpstep"
-                                                         : setting.program};
+  std::vector<std::string> words{
+      setting.program.empty() ? testing_support::binary_dir() + "/bin/warpstep" : setting.program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -127,7 +127,7 @@ Ended Program::wait() {
 }
 
 std::string module_path(const std::string& name) {
-  return WARPSTEP_BINARY_DIR "/lib/" + name + ".so";
+  return testing_support::binary_dir() + "/lib/" + name + ".so";
 }
 
 Ended run(const std::vector<std::string>& arguments, const Setting& setting) {

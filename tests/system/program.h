@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/build_tree.h"
+
 namespace warpstep::system_test {
 
 struct Ended {
@@ -20,11 +22,7 @@ struct Ended {
   std::string out, err;
 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr double enough_seconds = 480;
-#else
-inline constexpr double enough_seconds = 120;
-#endif
+inline const double enough_seconds = testing_support::sanitized() ? 480 : 120;
 
 // The target of a standard stream of the program: the test's own, closed, on a full disk, or a pipe
 // whose reader has closed it.

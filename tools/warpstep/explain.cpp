@@ -70,7 +70,7 @@ StepOptions step_options(const ExplainOptions& options, const models::Model& mod
   step.statistics = options.run.stats_every > 0;
   step.update.replica.ranks = options.world;
   step.sync_norms = options.run.sync_bn;
-  step.shard_optimizer = options.run.shard_optimizer;
+  step.shard_optimizer = shards_optimizer(options.run, backend.name(), options.world);
   return options_for(backend, step);
 }
 

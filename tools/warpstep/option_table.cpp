@@ -364,7 +364,9 @@ OptionGroup optimizer_group() {
         train_only | explain_only},
        {{.name = "--shard-optimizer",
          .help = "several ranks: each keeps the optimiser's moments of a share of the weights "
-                 "and updates only them (ZeRO-1); docs/distributed.md"},
+                 "and updates only them (ZeRO-1): on, off, or auto (on CPUs, where it is faster); "
+                 "docs/distributed.md",
+         .check = one_of({"auto", "on", "off"})},
         &O::shard_optimizer,
         train_only | explain_only}}};
 }

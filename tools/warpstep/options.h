@@ -55,7 +55,7 @@ struct RunOptions {
   std::int64_t accumulate = 1;
   double ema = 0;
   bool sync_bn = false;
-  bool shard_optimizer = false;
+  std::string shard_optimizer = "auto";
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   std::int64_t lr_step_epochs = 30;
@@ -179,6 +179,9 @@ std::string update_text(const RunOptions& options);
 // `model_lr` is one: "--optimizer, --lr".
 std::string defaults_text(const RunOptions& options, double model_lr);
 UpdateOptions update_options(const RunOptions& options);
+// Whether ranks share out the optimiser's moments, on a backend of this name and in a job of
+// `ranks`.
+bool shards_optimizer(const RunOptions& options, std::string_view backend, std::int64_t ranks);
 LossOptions loss_options(const RunOptions& options, std::int64_t classes);
 // `total_steps` and `steps_per_epoch` count batches; the schedule counts updates.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,

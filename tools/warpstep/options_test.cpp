@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "tests/build_tree.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::tools {
@@ -49,7 +50,7 @@ Json stored() {
   options.global_batch = 32;
   options.ema = 0.99;
   options.sync_bn = true;
-  options.shard_optimizer = true;
+  options.shard_optimizer = "on";
   return options;
 }
 
@@ -228,7 +229,7 @@ const Json& all_changed() {
                             {"clip_norm", 1.5},
                             {"accumulate", 3},
                             {"sync_bn", true},
-                            {"shard_optimizer", true},
+                            {"shard_optimizer", "on"},
                             {"ema", 0.99},
                             {"epochs", 7},
                             {"steps", 100},
@@ -258,7 +259,7 @@ const Json& all_changed() {
                             {"keep_checkpoints", 0},
                             {"keep_best", false},
                             {"tensorboard", true},
-                            {"plugin", WARPSTEP_BINARY_DIR "/lib/naive_loss.so"},
+                            {"plugin", testing_support::binary_dir() + "/lib/naive_loss.so"},
                             {"out", "run"}};
   return changed;
 }

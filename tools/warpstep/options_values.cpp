@@ -131,14 +131,21 @@ LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
           .raw = o.loss == "nll"};
 }
 
+bool shards_optimizer(const RunOptions& o, std::string_view backend, std::int64_t ranks) {
+  if (o.shard_optimizer != "auto") return o.shard_optimizer == "on";
+  return backend == "cpu" && ranks > 1 && o.optimizer != "lars" && o.stats_every == 0;
+}
+
 UpdateOptions update_options(const RunOptions& o) {
-  if (o.shard_optimizer && o.optimizer == "lars")
+  const bool shards = o.shard_optimizer == "on";
+  if (shards && o.optimizer == "lars")
     fail<UsageError>(
-        "--shard-optimizer does not go with --optimizer lars, whose rates need the norm of each "
+        "--shard-optimizer on does not go with --optimizer lars, whose rates need the norm of each "
         "weight's whole gradient; use sgd, adam or adamw");
-  if (o.shard_optimizer && o.stats_every > 0)
+  if (shards && o.stats_every > 0)
     fail<UsageError>(
-        "--shard-optimizer does not go with --stats-every, which reads the moments of all weights; "
+        "--shard-optimizer on does not go with --stats-every, which reads the moments of all "
+        "weights; "
         "leave out one of them");
   return {.clip_norm = o.clip_norm,
           .accumulate = o.accumulate,

@@ -145,7 +145,7 @@ Graph training_graph(const RunOptions& options, const Source& source, const Back
   step.schedule = schedule;
   step.update = update_options(options);
   step.sync_norms = options.sync_bn;
-  step.shard_optimizer = options.shard_optimizer;
+  step.shard_optimizer = shards_optimizer(options, backend.name(), options.world().size);
   step.statistics = options.stats_every > 0;
   return compile_step(
       models::build(models::find(options.model), build_options(options, source, backend)), step);

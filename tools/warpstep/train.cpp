@@ -96,9 +96,11 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
         "--profile {} does not go with --check-numerics, which changes the times of steps; use "
         "--profile steps",
         options.profile);
-  if (request.check_numerics && options.shard_optimizer)
+  if (request.check_numerics && options.shard_optimizer == "on")
     fail<UsageError>(
-        "--check-numerics does not go with --shard-optimizer: it reads the moments of all weights");
+        "--check-numerics does not go with --shard-optimizer on: it reads the moments of all "
+        "weights");
+  if (request.check_numerics) options.shard_optimizer = "off";
   if (options.out.empty()) options.out = default_out(options.model);
   std::error_code error;
   if (fs::equivalent(options.out, options.data, error))

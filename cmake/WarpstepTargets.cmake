@@ -66,6 +66,7 @@ else()
   target_link_options(warpstep_options INTERFACE -Wl,-z,defs)
 endif()
 
+# warpstep_check_alignment(TARGET): UBSan reports misaligned accesses of this one.
 function(warpstep_check_alignment target)
   if("undefined" IN_LIST WARPSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=alignment)
@@ -122,7 +123,8 @@ if(WARPSTEP_TESTS)
 endif()
 
 # The test programs that start threads: of those in tiers host and cpu the others cannot have races, and the
-# ThreadSanitizer build leaves them out. tests/threads.py counts the threads of each program and lists programs that are missing here.
+# ThreadSanitizer build leaves them out. tests/threads.py counts the threads of each program and lists programs that are
+# missing here.
 set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test|backend_cuda_emulated_test)$")
 
 # How tests are compiled.
@@ -143,8 +145,8 @@ function(warpstep_backend_tests name)
   warpstep_compile_plain(${name})
 endfunction()
 
-# warpstep_test(NAME TIER tier [INSTRUMENTED] SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f] [BACKEND b]
-# [PROPERTIES ...]): a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it.
+# warpstep_test(NAME TIER tier [INSTRUMENTED] SOURCES ... LINK ... [TIMEOUT s] [SHARDS n] [ASAN_FILTER f] [TSAN_FILTER f]
+# [BACKEND b] [PROPERTIES ...]): a GoogleTest program; all its tests have the tier as label, and the target tier_TIER builds it.
 # SHARDS: a program with very many short tests runs in n processes, because starting a process takes longer than a test. With a
 # sanitizer it takes longer than most tests, so every program runs in two processes or n. They start first (COST): otherwise
 # one core would wait for the other in the end. ASAN_FILTER, TSAN_FILTER: the tests that AddressSanitizer and ThreadSanitizer

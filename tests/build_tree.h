@@ -1,5 +1,5 @@
 // The build that a test program belongs to, found at run time: tests are compiled once for the
-// release and the AddressSanitizer builds.
+// release and the sanitizer builds.
 #pragma once
 
 #include <filesystem>

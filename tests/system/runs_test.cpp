@@ -116,11 +116,16 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
 
 TEST_F(Runs, AreRepeatedFromTheirConfig) {
   const std::string first = folder_ / "runs/lr1e-2", again = folder_ / "again";
-  const Ended ended =
-      run({"train", "--config", first + "/config.json", "--out", again, "--log-every", "2"});
+  const std::string older = folder_ / "older.json";
+  Json config = read_json(first + "/config.json");
+  config["options"]["shard_optimizer"] = false;  // a string now
+  put(older, config.dump());
+  const Ended ended = run({"train", "--config", older, "--out", again, "--log-every", "2"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(tensors(checkpoints(again).back()), tensors(checkpoints(first).back()));
-  EXPECT_EQ(read_json(again + "/config.json")["options"]["log_every"], 2);
+  const Json options = read_json(again + "/config.json")["options"];
+  EXPECT_EQ(options["log_every"], 2);
+  EXPECT_EQ(options["shard_optimizer"], "off");
   put(folder_ / "other.json", std::string("{\"lr\": 1}"));
   EXPECT_THAT(run({"train", "mlp", "--config", folder_ / "other.json"}).err,
               HasSubstr("it is not the config.json of a run"));

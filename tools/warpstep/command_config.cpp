@@ -93,7 +93,8 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
         "--config: the file begins as JSON, but it is not the config.json of a run, with an object "
         "'options'; other files of options are TOML: batch = 64");
   std::vector<CLI::ConfigItem> items;
-  for (const auto& [key, stored] : config["options"].items()) {
+  const ConfigJson options = as_written_now(config["options"]);
+  for (const auto& [key, stored] : options.items()) {
     if (key == "out" || is_unset(stored)) continue;
     CLI::ConfigItem item;
     item.name = key;
@@ -169,6 +170,16 @@ class ConfigFile : public CLI::ConfigTOML {
 };
 
 }  // namespace
+
+ConfigJson as_written_now(ConfigJson options) {
+  // Runs without it split by their seed.
+  if (const auto seed = options.find("seed"); seed != options.end())
+    if (!options.contains("val_seed")) options["val_seed"] = ConfigJson(*seed);
+  if (const auto shard = options.find("shard_optimizer");
+      shard != options.end() && shard->is_boolean())
+    *shard = shard->get<bool>() ? "on" : "off";
+  return options;
+}
 
 std::shared_ptr<CLI::Config> config_reader(const CLI::App& program) {
   return std::make_shared<ConfigFile>(program);

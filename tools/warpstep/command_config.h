@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace warpstep::tools {
 const CLI::App& innermost(const CLI::App& app);
 // Long names of the options, without dashes.
 std::vector<std::string> option_names(const CLI::App& app);
+
+// The object 'options' of a run that any version wrote, as this version writes it: what was
+// renamed, changed its type or did not exist yet means what it meant then. Not checked.
+nlohmann::ordered_json as_written_now(nlohmann::ordered_json options);
 
 // Reads TOML for the subcommand that was given: an unknown key is an error, not an extra. Also
 // reads a run's config.json: the options in it that the subcommand has, but --out, whose folder is

@@ -13,6 +13,7 @@
 #include "data/transforms/recipe.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "tools/warpstep/command_config.h"
 #include "tools/warpstep/option_table.h"
 
 namespace warpstep::tools {
@@ -221,14 +222,12 @@ RunOptions stored_options(const OptionJson& config, const std::string& file, con
                           const RunOptions& typed) {
   if (!config.is_object() || !config.contains("options") || !config.at("options").is_object())
     fail<DataError>("{}: its configuration is broken: it has no object 'options'", file);
-  const OptionJson& stored = config.at("options");
+  const OptionJson stored = as_written_now(config.at("options"));
   RunOptions options;
   for_each_row([&](const OptionRow& row) {
     if (const auto found = stored.find(key_of(row)); found != stored.end())
       read_stored(row, *found, file, parser, typed, options);
   });
-  // Runs before it existed split by their seed.
-  if (!stored.contains("val_seed")) options.val_seed = options.seed;
   check_normalization(config, file, parser, typed, options);
   return options;
 }

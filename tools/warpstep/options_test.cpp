@@ -11,6 +11,7 @@
 #include "engine/core/error.h"
 #include "tests/build_tree.h"
 #include "tests/data_testing.h"
+#include "tools/warpstep/command_config.h"
 
 namespace warpstep::tools {
 namespace {
@@ -62,7 +63,8 @@ std::string refusal(const Json& options) try {
   static const Line line;
   const Json taken = read(options, line);
   // What was taken is what stood there: nothing was cut, rounded or wrapped round.
-  for (const auto& [key, value] : options.items()) EXPECT_EQ(taken[key], value) << key;
+  const Json meant = as_written_now(options);
+  for (const auto& [key, value] : meant.items()) EXPECT_EQ(taken[key], value) << key;
   return {};
 } catch (const DataError& error) {
   return error.what();
@@ -72,6 +74,13 @@ TEST(StoredOptions, AreReadAsTheyWereWritten) {
   EXPECT_EQ(Json(read(stored())), stored());
   EXPECT_EQ(Json(read(Json(RunOptions()))), Json(RunOptions()));
   EXPECT_EQ(Json(read(Json::object())), Json(RunOptions())) << "older runs had fewer";
+}
+
+TEST(StoredOptions, MeanWhatOlderVersionsMeant) {
+  EXPECT_EQ(read({{"shard_optimizer", false}}).shard_optimizer, "off");
+  EXPECT_EQ(read({{"shard_optimizer", true}}).shard_optimizer, "on");
+  EXPECT_EQ(read({{"seed", 7}}).val_seed, 7);
+  EXPECT_EQ(read({{"seed", 7}, {"val_seed", 3}}).val_seed, 3);
 }
 
 // Every field with everything: taken as it stands, or refused by file, field and option.

@@ -16,26 +16,22 @@ constexpr std::size_t plane_bytes = side * side;
 constexpr std::size_t record_bytes = 1 + 3 * plane_bytes;  // label, then planes R, G, B
 constexpr std::int32_t class_count = 10;
 
-std::vector<std::string> batch_files(const std::string& folder, Split split) {
-  std::vector<std::string> paths;
-  for (const Entry& entry : list_folder(folder)) {
-    const bool train = entry.name.starts_with("data_batch_") && entry.name.ends_with(".bin");
-    if (split == Split::train ? train : entry.name == "test_batch.bin") {
-      paths.push_back(folder + "/" + entry.name);
-    }
-  }
-  return paths;
+std::vector<Entry> batch_files(const std::string& folder, Split split) {
+  std::vector<Entry> files = list_folder(folder);
+  std::erase_if(files, [&](const Entry& file) {
+    const bool train = file.name.starts_with("data_batch_") && file.name.ends_with(".bin");
+    return split == Split::train ? !train : file.name != "test_batch.bin";
+  });
+  return files;
 }
 
-void append_batch(const std::string& path, MemoryParts& parts) {
-  std::vector<std::uint8_t> file;
+// `file` is overwritten: one buffer serves all files.
+void append_batch(const std::string& path, std::vector<std::uint8_t>& file, MemoryParts& parts) {
   read_into(file, path);
   if (file.empty() || file.size() % record_bytes != 0) {
     fail<DataError>("{}: has {} bytes, not a multiple of a CIFAR-10 record's {}; copy it again",
                     path, file.size(), record_bytes);
   }
-  std::size_t out = parts.pixels.size();
-  parts.pixels.resize(out + file.size() / record_bytes * 3 * plane_bytes);
   for (std::size_t at = 0; at < file.size(); at += record_bytes) {
     if (file[at] >= class_count) {
       fail<DataError>("{}: byte {}: label {}, but CIFAR-10 has 0 to {}; is it another data set?",
@@ -43,8 +39,10 @@ void append_batch(const std::string& path, MemoryParts& parts) {
     }
     parts.labels.push_back(file[at]);
     const std::uint8_t* planes = &file[at + 1];
+    parts.pixels.resize(parts.pixels.size() + 3 * plane_bytes);
+    std::uint8_t* pixels = parts.pixels.data() + parts.pixels.size() - 3 * plane_bytes;
     for (std::size_t i = 0; i < plane_bytes; ++i) {
-      for (std::size_t c = 0; c < 3; ++c) parts.pixels[out++] = planes[c * plane_bytes + i];
+      for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane_bytes + i];
     }
   }
 }
@@ -81,12 +79,16 @@ std::unique_ptr<Dataset> open_cifar(const std::string& folder, Split split, cons
   MemoryParts parts{
       "CIFAR-10 binary",  fmt::format("{}:{}", folder, name(split)), Shape{side, side, 3}, {}, {},
       class_names(folder)};
-  const std::vector<std::string> paths = batch_files(folder, split);
-  if (paths.empty()) {
+  const std::vector<Entry> files = batch_files(folder, split);
+  if (files.empty()) {
     fail<DataError>("{}: has no {}", folder,
                     split == Split::train ? "data_batch_*.bin" : "test_batch.bin");
   }
-  for (const std::string& path : paths) append_batch(path, parts);
+  std::uint64_t bytes = 0;
+  for (const Entry& file : files) bytes += file.bytes;
+  parts.pixels.reserve(bytes);
+  std::vector<std::uint8_t> buffer;
+  for (const Entry& file : files) append_batch(folder + "/" + file.name, buffer, parts);
   return std::make_unique<MemoryDataset>(std::move(parts));
 }
 

@@ -333,7 +333,8 @@ void Trainer::collect_sums() {
   }
 }
 
-bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
+// Broken validation data must not cost the steps before it. Ranks do not save alone.
+bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) try {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
   now_at(Activity::Kind::evaluation, progress.step);
@@ -360,6 +361,9 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   saved_ = false;
   for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
   return true;
+} catch (const DataError&) {
+  if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
+  throw;
 }
 
 void Trainer::save(const Progress& progress) {
@@ -429,7 +433,7 @@ bool Trainer::save_due(const Progress& progress) const {
 bool Trainer::evaluation_due(const Progress& progress) const {
   if (!parts_.evaluation || !parts_.evaluation_data) return false;
   if (progress.evaluation && progress.evaluation->step == progress.step) return false;
-  if (progress.step == 0) return options_.evaluate_untrained && !finished(progress);
+  if (progress.step == 0) return options_.evaluate_first && !finished(progress);
   const std::uint64_t every = options_.evaluate_every_epochs;
   return finished(progress) || evaluation_step(progress) ||
          (every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0);

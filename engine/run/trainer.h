@@ -64,7 +64,7 @@ struct EpochRecord {
 };
 
 struct EvaluationRecord {
-  std::uint64_t epoch = 0;  // epochs finished before it; 0: the untrained model
+  std::uint64_t epoch = 0;  // epochs finished before it
   std::uint64_t step = 0;
   Score score;
   std::uint64_t ns = 0;
@@ -102,13 +102,13 @@ struct TrainOptions {
   std::uint64_t limit_batches = 0;  // per epoch or evaluation; 0: all
   std::uint64_t evaluate_every_epochs = 1;
   std::uint64_t evaluate_every_steps = 0;  // in addition; 0: never
-  bool evaluate_untrained = true;
-  std::uint64_t save_every_steps = 0;  // in addition to the end of each epoch; 0: never
+  bool evaluate_first = false;             // before the first step
+  std::uint64_t save_every_steps = 0;      // in addition to the end of each epoch; 0: never
   // Steps between those that measure the blocks, if the step can (StepOptions::statistics); the
   // first update and then the first at or after each multiple. 0: none.
   std::uint64_t measure_every_steps = 0;
   // Evaluations in a row that may fail to exceed the best one by more than min_delta; then the run
-  // ends early. That of the untrained model does not count. 0: the run goes to its end.
+  // ends early. That before the first step does not count. 0: the run goes to its end.
   std::uint64_t patience = 0;
   double min_delta = 0;
   bool watch_loss = false;  // else the accuracy

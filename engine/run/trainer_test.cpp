@@ -32,6 +32,7 @@ class GreyImages final : public BatchSource {
   std::uint64_t samples() const override { return 3; }
   std::uint64_t steps_per_epoch() const override { return 3; }
   const Batch& next() override {
+    if (broken) fail<DataError>("planted");
     batch_ = {.position = position_, .count = 1};
     batch_.add("images", std::span(image_));
     batch_.add("labels", std::span(label_));
@@ -42,6 +43,8 @@ class GreyImages final : public BatchSource {
   }
   Position position() const override { return position_; }
   void seek(Position position) override { position_ = position; }
+
+  bool broken = false;
 
  private:
   std::vector<std::uint8_t> image_ = std::vector<std::uint8_t>(784, 99);
@@ -100,32 +103,53 @@ struct SmallRun {
 };
 
 TEST(Trainer, EvaluatesAndSavesAfterEachEpoch) {
-  EXPECT_EQ(SmallRun().train({.epochs = 2}), "v0 s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 finished");
+  EXPECT_EQ(SmallRun().train({.epochs = 2}), "s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 finished");
+}
+
+TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {
+  SmallRun run;
+  const TrainOptions options{.epochs = 1, .evaluate_first = true};
+  EXPECT_EQ(run.train(options, 2), "v0 s1 s2 c2 interrupted");
+  EXPECT_EQ(run.train(options), "s3 e3 v3 c3 finished") << "once in a run";
+}
+
+TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
+  SmallRun run;
+  Log log;
+  run.validation.broken = true;
+  Trainer trainer({.step = run.step,
+                   .data = run.training,
+                   .evaluation = &run.evaluation,
+                   .evaluation_data = &run.validation,
+                   .observers = {&log},
+                   .save = [](const Progress&) { return std::filesystem::path("c"); }},
+                  {.epochs = 2});
+  EXPECT_THROW(trainer.run(run.progress, log.stop), DataError);
+  EXPECT_EQ(log.text, "s1 s2 s3 e3 c ");
+  run.validation.broken = false;
+  EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }
 
 TEST(Trainer, SavesBetweenEpochsAndAtTheLastStep) {
-  EXPECT_EQ(SmallRun().train({.epochs = 0,
-                              .max_steps = 5,
-                              .evaluate_every_epochs = 0,
-                              .evaluate_untrained = false,
-                              .save_every_steps = 2}),
+  EXPECT_EQ(SmallRun().train(
+                {.epochs = 0, .max_steps = 5, .evaluate_every_epochs = 0, .save_every_steps = 2}),
             "s1 s2 c2 s3 e3 c3 s4 c4 s5 v5 c5 finished");
 }
 
 TEST(Trainer, ContinuesWhereItWasStopped) {
   SmallRun run;
-  EXPECT_EQ(run.train({.epochs = 2}, 2), "v0 s1 s2 c2 interrupted");
+  EXPECT_EQ(run.train({.epochs = 2}, 2), "s1 s2 c2 interrupted");
   EXPECT_EQ(run.train({.epochs = 2}, 3), "s3 e3 c3 interrupted") << "without its evaluation";
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
   EXPECT_EQ(run.train({.epochs = 2}), "finished");
 }
 
 // A step of the least improvement that no evaluation makes: the first one after training is the
-// best, whatever the untrained model had.
+// best, whatever an evaluation before had.
 TEST(Trainer, EndsEarlyWhereEvaluationsStopImproving) {
   const TrainOptions options{.epochs = 9, .patience = 2, .min_delta = 100, .watch_loss = true};
   EXPECT_EQ(SmallRun().train(options),
-            "v0 s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 s7 s8 s9 e9 v9 c9 stopped early");
+            "s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 s7 s8 s9 e9 v9 c9 stopped early");
   SmallRun improving;
   improving.train({.epochs = 4, .patience = 1, .min_delta = -100});
   EXPECT_EQ(improving.progress.step, 12U) << "each is better than the best minus 100";
@@ -135,7 +159,7 @@ TEST(Trainer, EndsEarlyWhereEvaluationsStopImproving) {
 TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
   TrainOptions options{.epochs = 9, .patience = 2, .min_delta = 100, .watch_loss = true};
   SmallRun run;
-  EXPECT_EQ(run.train(options, 4), "v0 s1 s2 s3 e3 v3 c3 s4 c4 interrupted");
+  EXPECT_EQ(run.train(options, 4), "s1 s2 s3 e3 v3 c3 s4 c4 interrupted");
   EXPECT_EQ(run.train(options, 9), "s5 s6 e6 v6 c6 s7 s8 s9 e9 c9 interrupted");
   EXPECT_EQ(run.train(options), "v9 c9 stopped early");
   EXPECT_EQ(run.train(options), "stopped early") << "nothing is left";
@@ -146,7 +170,7 @@ TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
 
 TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
   EXPECT_EQ(SmallRun().train({.epochs = 2, .limit_batches = 1, .evaluate_every_epochs = 2}),
-            "v0 s1 e1 c1 s2 e2 v2 c2 finished");
+            "s1 e1 c1 s2 e2 v2 c2 finished");
 }
 
 // The first update, then the first at or after each multiple.

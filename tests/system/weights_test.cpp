@@ -71,7 +71,8 @@ class Weights : public testing::Test {
 TEST_F(Weights, StartARunThatBeginsWhereTheyEnded) {
   const Ended ended = run(still(train(folder_ / "new")));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr(weights_ + ": 6 of the model's 6 tensors loaded"));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(weights_ + ": 6 of the model's 6 tensors loaded"),
+                               HasSubstr("as loaded  validation  loss")));
   const Tensors before = tensors(checkpoint_);
   for (const auto& [name, bytes] : tensors(checkpoints(folder_ / "new").back()))
     if (!name.starts_with("optimizer.")) {
@@ -85,6 +86,22 @@ TEST_F(Weights, StartARunThatBeginsWhereTheyEnded) {
   fs::remove(weights_);
   EXPECT_EQ(run({"train", "--resume", folder_ / "new", "--epochs", "3"}).exit_code, 0);
   EXPECT_EQ(read_json(folder_ / "new/config.json")["weights"], config["weights"]);
+}
+
+TEST_F(Weights, DecideWhetherARunBeginsWithAnEvaluation) {
+  const auto kinds_of = [&](std::vector<std::string> arguments) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const std::string first = kinds(metrics(folder_ / "new")).front();
+    fs::remove_all(folder_ / "new");
+    return first +
+           (ended.err.find("untrained  validation") != std::string::npos ? " untrained" : "");
+  };
+  const std::vector<std::string> fresh = short_run(data_, folder_ / "new");
+  EXPECT_EQ(kinds_of(fresh), "step");
+  EXPECT_EQ(kinds_of(with(fresh, "--eval-first", "on")), "evaluation untrained");
+  EXPECT_EQ(kinds_of(train(folder_ / "new")), "evaluation");
+  EXPECT_EQ(kinds_of(with(train(folder_ / "new"), "--eval-first", "off")), "step");
 }
 
 TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {

@@ -418,6 +418,11 @@ OptionGroup schedule_group() {
          .check = whole_number()},
         &O::eval_every,
         in_train},
+       {{.name = "--eval-first",
+         .help = "evaluate before the first step: on, off, or auto (on with --weights)",
+         .check = one_of({"auto", "on", "off"})},
+        &O::eval_first,
+        in_train},
        {{.name = "--patience",
          .help = "end early after N evaluations in a row that are not better than the best; 0: "
                  "never",

@@ -62,6 +62,7 @@ struct RunOptions {
   double lr_gamma = 0.1;
   double lr_final = 0;
   std::uint64_t eval_every = 0;
+  std::string eval_first = "auto";
   std::uint64_t patience = 0;
   double min_delta = 0;
   std::string monitor = "auto";

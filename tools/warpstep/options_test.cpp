@@ -231,6 +231,7 @@ const Json& all_changed() {
                             {"model_option", {"layers=2", "heads=3"}},
                             {"lr_final", 1e-5},
                             {"eval_every", 7},
+                            {"eval_first", "on"},
                             {"stats_every", 9},
                             {"betas", {0.8, 0.9}},
                             {"epsilon", 1e-6},

@@ -298,7 +298,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
   ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training), job.throughput);
-  if (config.contains("weights")) line.begins_with_loaded_weights();
+  const bool loaded = config.contains("weights");
+  if (loaded) line.begins_with_loaded_weights();
   RunDirectory& run = observers.run;
   const fs::path saved_in = run_of_job(run.path(), job.options.world());
   fs::path last_checkpoint;
@@ -333,6 +334,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
        .max_steps = job.options.steps,
        .limit_batches = job.options.limit_batches,
        .evaluate_every_steps = job.options.eval_every,
+       .evaluate_first =
+           job.options.eval_first == "on" || (job.options.eval_first == "auto" && loaded),
        .save_every_steps = job.options.checkpoint_every,
        .measure_every_steps = job.options.stats_every,
        .patience = job.options.patience,

@@ -39,9 +39,10 @@ if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weak
   target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
 endif()
 
-# The engine's own parts, on the reference backend if they need one.
+# The engine's own parts, on the reference backend if they need one. For AddressSanitizer, fusions without the steps on the
+# reference, whose kernels op_ref_test has.
 set(engine "${root}/engine")
-warpstep_test(engine_test TIER host
+warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*"
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
           ${engine}/core/pixels_test.cpp ${engine}/core/checksum_test.cpp ${engine}/core/wheels_test.cpp
           ${engine}/graph/graph_test.cpp ${engine}/graph/step_state_test.cpp
@@ -71,7 +72,7 @@ find_package(OpenMP REQUIRED)
 warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::models OpenMP::OpenMP_CXX
               PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_dependencies(signals_test warpstep_cpu)
-warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models)
+warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models ASAN_FILTER "-*InBf16*/airbench*")
 add_dependencies(model_test warpstep_ref)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT WARPSTEP_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -98,7 +99,7 @@ warpstep_backend_tests(cuda_model_tests SOURCES cuda_model_test.cpp cuda_resnet_
 if(TARGET warpstep_cuda_emulated)
   # ThreadSanitizer sees every kernel in op_cuda_emulated_test; here, how a whole step's kernels follow each other.
   warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK cuda_model_tests
-                ASAN_FILTER "-*ResNetOnCuda*:*LossScaling*/cifar10cnn*:*WithoutTheirFusions/cifar10cnn*" TSAN_FILTER "*ModelOnCuda.OneGraph*")
+                ASAN_FILTER "-*ResNetOnCuda*:*LossScaling*/cifar10cnn*:*WithoutTheirFusions/cifar10cnn*" TSAN_FILTER "*ModelOnCuda.OneGraph*-*cifar10cnn*")
   if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cuda_emulated_test, many times
     warpstep_test(precision_spread_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK precision_spread_tests)
   endif()
@@ -114,10 +115,7 @@ if(TARGET warpstep_cuda_emulated)
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.
   set(seeds 1 2 3)
-  if(WARPSTEP_SANITIZE)
-    set(seeds 1)
-  endif()
-  if(WARPSTEP_SANITIZE STREQUAL "thread")  # races show in any order
+  if(WARPSTEP_SANITIZE)  # a wrong order shows in the bits, a race in any order
     set(seeds "")
   endif()
   foreach(seed ${seeds})

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <set>
+#include <string>
 
 #include "engine/core/error.h"
 #include "profiler/export/export.h"
@@ -209,7 +211,7 @@ TEST(CheckKineto, SaysWhatIsNoTrace) {
               ElementsAre(HasSubstr("is a list of events"), HasSubstr("no step")));
 }
 
-// Every member of every event in turn becomes every kind of value.
+// Every member of every kind of event in turn becomes every kind of value.
 TEST(CheckKineto, AnyTypeAnywhereGivesSentences) {
   const std::vector<Json> values{nullptr,
                                  true,
@@ -227,6 +229,7 @@ TEST(CheckKineto, AnyTypeAnywhereGivesSentences) {
                                  {{"rank", "x"}}};
   const Json trace = Json::parse(kineto_json(device_session(1).build()));
   std::size_t tried = 0;
+  std::set<std::string> kinds;  // phase, category and members
   const auto try_all = [&](const std::function<Json&(Json&)>& place) {
     for (const Json& value : values) {
       Json changed = trace;
@@ -240,15 +243,20 @@ TEST(CheckKineto, AnyTypeAnywhereGivesSentences) {
     try_all([&](Json& changed) -> Json& { return changed[top.key()]; });
   for (std::size_t i = 0; i < trace["traceEvents"].size(); ++i) {
     const Json& event = trace["traceEvents"][i];
+    std::string kind = event.value("ph", "") + event.value("cat", "");
+    for (const auto& item : event.items()) kind += " " + item.key();
+    if (event.contains("args"))
+      for (const auto& item : event["args"].items()) kind += " " + item.key();
+    if (!kinds.insert(kind).second) continue;
     try_all([&](Json& changed) -> Json& { return changed["traceEvents"][i]; });
     for (const auto& item : event.items())
       try_all([&](Json& changed) -> Json& { return changed["traceEvents"][i][item.key()]; });
-    if (event.contains("args") && i % 3 == 0)
+    if (event.contains("args"))
       for (const auto& item : event["args"].items())
         try_all(
             [&](Json& changed) -> Json& { return changed["traceEvents"][i]["args"][item.key()]; });
   }
-  EXPECT_GT(tried, 3000U);
+  EXPECT_GT(tried, 2000U);
 }
 
 TEST(CheckKineto, DeepNestingAndLongNamesAreNoDanger) {

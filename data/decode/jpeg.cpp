@@ -7,6 +7,7 @@
 #include "data/decode/image.h"
 #include "data/decode/jpeg_libjpeg.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/core/types.h"
 
 namespace warpstep::data {
@@ -392,7 +393,7 @@ JpegRoute JpegDecoder::decode(std::span<const std::uint8_t> file, const std::str
     fail<DataError>(
         "{}: is a colour JPEG, but the images of its set or run are gray (1 channel); convert it "
         "with: mogrify -colorspace Gray {}",
-        name, name);
+        name, shell_word(name));
   Impl& impl = *impl_;
   impl.row.resize(idx(header.width * channels));
   const bool whole = window == Window{0, 0, header.height, header.width};

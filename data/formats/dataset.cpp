@@ -15,9 +15,8 @@ void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t
   const Shape shape = decoded_shape(sample, file);
   if (shape[0] != expected[0] || shape[1] != expected[1])
     fail<DataError>(
-        "{}: is {} x {} pixels, but the first image of its set is {} x {}; bring all to one size, "
-        "for "
-        "example with {}",
+        "{}: is {} x {} pixels, but the first image of its set is {} x {}; scale the files to one "
+        "size, or leave them as they are and train with {}",
         name(index), shape[1], shape[0], expected[1], expected[0], cropping_options(expected));
   decode(sample, file, shape, {0, 0, shape[0], shape[1]}, expected[2], scratch, pixels);
 }

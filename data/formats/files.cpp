@@ -25,7 +25,7 @@ class FileList final : public Dataset {
       : files_(std::move(files)), shape_(shape), classes_(std::move(classes)) {}
 
   std::string kind() const override { return "files"; }
-  std::string path() const override { return files_.front(); }
+  std::string path() const override { return "the given files"; }
   Shape image_shape() const override { return shape_; }
   std::uint64_t size() const override { return files_.size(); }
   std::int32_t label(std::uint64_t) const override { return 0; }

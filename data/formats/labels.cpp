@@ -1,5 +1,7 @@
 #include "data/formats/labels.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -182,6 +184,11 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
       result.passed_over.push_back(entry.name);
       continue;
     }
+    if (!entry.folder && (entry.name.ends_with(".csv") || entry.name.ends_with(".json")))
+      fail<DataError>(
+          "{}/{}: is a file next to class folders; if it has the labels, write them as lines "
+          "name,label to labels.csv beside the images (docs/data.md), else move it elsewhere",
+          folder, entry.name);
     if (!entry.folder) {
       fail<DataError>(
           "{}/{}: is a file next to class folders, and there is no labels.pkl or labels.csv; move "
@@ -209,13 +216,34 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
       fail<DataError>("{}/{}: the class has no files", folder, entry.name);
   }
   if (known && (known->numbered || known->names != result.classes.names)) {
-    fail<DataError>("{}: has the classes {}, but the training split has {}", folder,
-                    first_few(result.classes.names), first_few(known->names));
+    fail<DataError>("{}: {}", folder, other_classes(result.classes.names, known->names));
   }
   return result;
 }
 
 }  // namespace
+
+std::string other_classes(const std::vector<std::string>& classes,
+                          const std::vector<std::string>& of_training) {
+  const auto lacking = [](const std::vector<std::string>& names,
+                          const std::vector<std::string>& in) {
+    std::vector<std::string> found;
+    for (const std::string& name : names)
+      if (std::ranges::find(in, name) == in.end()) found.push_back(name);
+    return found;
+  };
+  const std::vector<std::string> more = lacking(classes, of_training);
+  const std::vector<std::string> fewer = lacking(of_training, classes);
+  if (more.empty() && fewer.empty())
+    return fmt::format("has the classes {}, but the training split has them in another order",
+                       first_few(classes));
+  std::vector<std::string> parts;
+  if (!more.empty())
+    parts.push_back(fmt::format("has classes that the training split lacks: {}", first_few(more)));
+  if (!fewer.empty())
+    parts.push_back(fmt::format("lacks classes of the training split: {}", first_few(fewer)));
+  return fmt::format("{}; give both splits the same classes", fmt::join(parts, ", and "));
+}
 
 LabelledFolder read_labelled_folder(const std::string& folder,
                                     const std::optional<Classes>& known) {

@@ -30,6 +30,11 @@ struct LabelledFolder {
   std::vector<std::string> passed_over;  // relative to the split's folder
 };
 
+// What differs between the classes of a split and those of the training split, which are not the
+// same: a clause for messages.
+std::string other_classes(const std::vector<std::string>& classes,
+                          const std::vector<std::string>& of_training);
+
 // Reads labels.pkl or labels.csv of `folder`; without either, its sub-folders are the classes. If
 // `known` is given, the classes must match it. What systems and people leave in folders is passed
 // over: Thumbs.db, desktop.ini, __MACOSX/, README*, LICENSE*, *.txt and *.md. Throws DataError for

@@ -9,6 +9,7 @@
 
 #include "data/decode/image.h"
 #include "data/formats/formats.h"
+#include "data/formats/labels.h"
 #include "data/formats/many.h"
 #include "engine/core/error.h"
 #include "engine/files/safetensors.h"
@@ -83,8 +84,7 @@ void read_columns(Open& open, const std::string& spec, Split split, const OpenOp
     Open other(train, options.io);
     const std::vector<std::string> deciding = class_names_of(other);
     if (!classes.empty() && !deciding.empty() && classes != deciding)
-      fail<DataError>("{}: has the classes {}, but the training split has {}", open.path(),
-                      first_few(classes), first_few(deciding));
+      fail<DataError>("{}: {}", open.path(), other_classes(classes, deciding));
     if (classes.empty()) classes = deciding.empty() ? numbered_classes(labels_of(other)) : deciding;
   }
   if (classes.empty()) classes = numbered_classes(labels);

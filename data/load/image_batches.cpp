@@ -188,10 +188,10 @@ void ImageBatches::prepare_next(Position position) {
 
 BadSample ImageBatches::bad_sample(std::uint64_t index, Position position, std::int64_t row,
                                    const std::string& what) const {
+  const std::string when =
+      evaluates() ? "" : fmt::format(", epoch {}, step {}", position.epoch + 1, position.step + 1);
   return {index, position, row,
-          fmt::format("{} (sample {} of {}, epoch {}, step {})", what, index, dataset_->path(),
-                      position.epoch + 1, position.step + 1),
-          false};
+          fmt::format("{} (sample {} of {}{})", what, index, dataset_->path(), when), false};
 }
 
 void ImageBatches::fill(Position position, std::int64_t begin, std::int64_t end,
@@ -289,12 +289,12 @@ void ImageBatches::decode_row(std::uint64_t index, const Draw& draw, const RowPl
     fail<DataError>("{}: {}", dataset_->name(index), error.what());
   }
   if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
-    fail<DataError>(
-        "{}: is {} x {} pixels, but the first image of its set is {} x {}, and rows are {} x {}; "
-        "bring all to one size, for example with {}",
-        dataset_->name(index), shape[1], shape[0], dataset_->image_shape()[1],
-        dataset_->image_shape()[0], shape_[1], shape_[0],
-        cropping_options(dataset_->image_shape()));
+    fail<DataError>("{}: is {} x {} pixels, but rows are {} x {}; {}", dataset_->name(index),
+                    shape[1], shape[0], shape_[1], shape_[0],
+                    evaluates() ? fmt::format("scale images with --eval-transforms resize={}x{}",
+                                              shape_[0], shape_[1])
+                                : "bring all to one size, for example with " +
+                                      cropping_options(dataset_->image_shape()));
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {
     state.bytes.resize(idx(shape_.count()));

@@ -192,6 +192,7 @@ void Loader::work(std::uint32_t worker) {
       std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
       bad.clear();
     }
+    if (ring_->stopping()) return;  // fill() may have left rows out
     if (!ring_->finish(*claim)) continue;
     maker_->finish(position, slot.bytes, state, slot.bad);
     slot.ready_ns = now_ns();

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
@@ -156,6 +160,29 @@ TEST(TokenBatches, ContinueAfterASeek) {
   const auto other = loader_of(set.open(), {16, Windows::shuffled}, token_options(4));
   other->seek(position);
   EXPECT_EQ(copy_of(one->next(), "tokens"), copy_of(other->next(), "tokens"));
+}
+
+// Slots that hold what memory may hold: as ids of tokens, numbers far beyond the vocabulary.
+class UsedMemory final : public SlotMemory {
+ public:
+  std::byte* allocate(std::size_t bytes) override {
+    void* memory = std::aligned_alloc(64, bytes);
+    std::memset(memory, 0x7f, bytes);
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory, std::size_t) noexcept override { std::free(memory); }
+};
+
+TEST(TokenBatches, AreLeftUnfinishedByALoaderThatStops) {
+  const Counting counting(20'000);
+  const TokenSet tokens = counting.open();
+  UsedMemory memory;
+  LoaderOptions options = token_options(4096);
+  options.memory = &memory;
+  for (int i = 0; i < 100; ++i) {
+    const auto loader = loader_of(tokens, {.sequence = 4}, options);
+    std::this_thread::sleep_for(std::chrono::microseconds(10 * i));  // somewhere within a batch
+  }
 }
 
 TEST(TokenBatches, RefuseWhatDoesNotFit) {

@@ -38,6 +38,9 @@ std::string quantity(double value, Unit unit);
 // "1 worker", "4 workers", "1,200 bytes".
 std::string counted(double count, std::string_view noun);
 
+// A word of a command that can be pasted into a shell: as it is, or in quotes.
+std::string shell_word(std::string_view word);
+
 // Bytes in the columns of listings: "64 B", "392.0 KiB", "16.00 MiB".
 std::string size_text(double bytes);
 

@@ -56,5 +56,13 @@ TEST(Suggestion, ReadsAsTheEndOfASentence) {
   EXPECT_EQ(suggestion("momentum", options, "--"), "");
 }
 
+TEST(ShellWord, IsQuotedWhereAShellWouldChangeIt) {
+  EXPECT_EQ(shell_word("runs/a-1.5"), "runs/a-1.5");
+  EXPECT_EQ(shell_word("my run/2"), "'my run/2'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$HOME"), "'$HOME'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 }  // namespace
 }  // namespace warpstep

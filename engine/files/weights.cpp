@@ -163,7 +163,8 @@ class Match {
   }
 
   void add_unfit(const StateTensor& wanted, const StoredTensor& tensor) {
-    report_.unfit.push_back({wanted.name, tensor.type, tensor.shape, wanted.shape});
+    report_.unfit.push_back(
+        {wanted.name, tensor.type, tensor.shape, wanted.shape, wanted.name == state_.front().name});
     for (const WeightRules::Extent& extent : rules_.extents)
       if (extent.tensor == wanted.name && tensor.shape.size() == idx(wanted.shape.rank()) &&
           tensor.shape[extent.axis] != extents_of(wanted.shape, false)[extent.axis])
@@ -255,6 +256,7 @@ std::string text_of(const UnfitTensor& tensor) {
 std::string channels_note(const LoadReport& report) {
   if (report.unfit.size() != 1 || !report.missing.empty()) return {};
   const UnfitTensor& first = report.unfit[0];
+  if (!first.first) return {};
   const std::vector<std::uint64_t> now = extents_of(first.wanted, false);
   if (first.shape.size() != now.size() || now.size() < 2) return {};
   std::vector<std::uint64_t> as_now = first.shape;

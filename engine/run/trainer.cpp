@@ -354,7 +354,10 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) tr
     combine(sums, stop);
     score = Score{sums[0], std::llround(sums[1]), std::llround(sums[2])};
   }
-  const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin};
+  const double part =
+      static_cast<double>(progress.next.step) / static_cast<double>(steps_per_epoch());
+  const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin,
+                                static_cast<double>(progress.next.epoch) + part};
   require_sound(record);
   progress.evaluation = record;
   watch(progress);

@@ -68,6 +68,7 @@ struct EvaluationRecord {
   std::uint64_t step = 0;
   Score score;
   std::uint64_t ns = 0;
+  double epochs_done = 0;  // with a fraction; not in checkpoints
 };
 
 class TrainObserver {

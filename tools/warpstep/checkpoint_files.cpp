@@ -102,6 +102,12 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+bool holds_progress(const fs::path& path) try {
+  return fs::exists(path) && SafetensorsFile(path).metadata().contains("warpstep.config");
+} catch (const Error&) {
+  return false;
+}
+
 Scored scored_of(const EvaluationRecord& evaluation) {
   return {evaluation.step, evaluation.epoch, evaluation.score.accuracy(), evaluation.score.loss()};
 }
@@ -165,6 +171,12 @@ std::optional<Scored> kept_score(const fs::path& best, std::uint64_t step) {
 }
 
 }  // namespace
+
+void require_no_checkpoint(const fs::path& path) {
+  if (holds_progress(path))
+    fail<UsageError>("{}: is a checkpoint of a run, which would be replaced; choose another name",
+                     path.string());
+}
 
 bool Scored::better_than(const Scored& other, Items items) const {
   if (items == Items::tokens)

@@ -33,6 +33,9 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 // DataError that lists the existing ones.
 std::filesystem::path chosen_checkpoint(const std::filesystem::path& run, std::string_view which);
 
+// For what is written as safetensors. UsageError when a run's checkpoint is there.
+void require_no_checkpoint(const std::filesystem::path& path);
+
 // The scores of a checkpoint's weights on the test split.
 struct Scored {
   std::uint64_t step = 0;

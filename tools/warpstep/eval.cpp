@@ -14,11 +14,14 @@
 
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "engine/files/safetensors.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
 #include "engine/run/trainer.h"
+#include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/logits.h"
@@ -41,6 +44,7 @@ void check_logits_path(const std::string& path, bool confusion, const RunOptions
   if (path.empty()) return;
   if (!path.ends_with(".safetensors"))
     fail<UsageError>("--logits {}: is written as safetensors, so name it X.safetensors", path);
+  require_no_checkpoint(path);
   if (options.data_errors != "fail")
     fail<UsageError>(
         "--logits has a row for every image, but --data-errors {} may leave some out; add "
@@ -216,10 +220,22 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
   if (request.confusion) print_confusion(measured.confusion, source.dataset->classes());
 }
 
+// Ids of another tokenizer mean other words, even where there are as many.
+void require_same_tokenizer(const Subject& subject, const data::TokenData& data) {
+  namespace fs = std::filesystem;
+  const fs::path own = subject.checkpoint().parent_path() / "tokenizer.json";
+  if (!data.tokenizer || !fs::exists(own) || read_file(own) == read_file(*data.tokenizer)) return;
+  fail<DataError>(
+      "{}: is not the tokenizer of the run, {}; make the tokens with it: warpstep data tokenize "
+      "TEXT... OUT --tokenizer {}",
+      *data.tokenizer, own.string(), shell_word(own.string()));
+}
+
 // What would otherwise be reported as tensors of other shapes, or counts of --mean.
 void require_same_kind(const Subject& subject, const Source& source) {
+  if (source.is_text()) return require_same_tokenizer(subject, *source.text);
   const auto then = subject.config().find("data");
-  if (source.is_text() || then == subject.config().end() || !then->is_object()) return;
+  if (then == subject.config().end() || !then->is_object()) return;
   const auto shape = then->find("image_shape");
   const std::string now = source.dataset->image_shape().text();
   const auto colour = [](const std::string& text) {

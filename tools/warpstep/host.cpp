@@ -32,10 +32,11 @@ double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
                     const std::string& precision) {
   const StepOptions options = options_for(
       *backend, {.training = false, .precision = parse_precision(precision), .no_fuse = {}});
-  const auto bytes = static_cast<std::size_t>(bytes_of({graph.value(graph.inputs[0]).type}));
   Program program(compile_step(std::move(graph), options), backend);
   program.store().initialize(0);
-  const auto input = backend->allocate(bytes);
+  // The reference computes in double.
+  const Graph& bound = program.graph();
+  const auto input = backend->allocate(bound.value(bound.inputs[0]).layout.bytes);
   const void* const slot = input.get();
   program.set_inputs(std::span(&slot, 1));
   const auto runner = eager_runner(program);

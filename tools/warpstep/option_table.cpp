@@ -30,6 +30,18 @@ std::string shuffle_meaning(const RunOptions& options) {
                                                  : options.shuffle;
 }
 
+// Means and deviations of 0 to 255 are the commonest mistake.
+Check of_pixels(Check check) {
+  const auto problem = check.problem;
+  check.problem = [problem](const std::string& text) {
+    if (const std::string wrong = problem(text); !wrong.empty()) return wrong;
+    const double value = std::stod(text);
+    return value <= 1 ? std::string()
+                      : fmt::format("'{}' is above 1; it is of x/255: {:.3g}", text, value / 255);
+  };
+  return check;
+}
+
 // A row is {{name, help, check, ...}, field, subcommands, rule for --resume, meaning}.
 
 OptionGroup data_group() {
@@ -74,7 +86,7 @@ OptionGroup data_group() {
        {{.name = "--mean",
          .help = "mean of x/255 per channel; if not given, train measures it and eval takes the "
                  "run's",
-         .check = finite_number(),
+         .check = of_pixels(finite_number()),
          .type = "X ...",
          .least = 1,
          .most = 4},
@@ -82,7 +94,7 @@ OptionGroup data_group() {
         with_data},
        {{.name = "--std",
          .help = "standard deviation of x/255 per channel; see --mean",
-         .check = number_above_zero(),
+         .check = of_pixels(number_above_zero()),
          .type = "X ...",
          .least = 1,
          .most = 4},

@@ -76,7 +76,7 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
     const auto meaning = [&](const RunOptions& options) {
       return row.meaning ? row.meaning(options) : text(options);
     };
-    if (row.resume != Resume::always && meaning(before) != meaning(now))
+    if (meaning(before) != meaning(now))
       found.push_back({fmt::format("{} {}", name_of_row(row), text(now)), text(before),
                        name_of_row(row), row.resume});
   });

@@ -339,17 +339,19 @@ TEST(OptionTable, KnowsWhatMayChangeInARun) {
   before.model = now.model = "mlp";
   before.shuffle = "window";
   now.shuffle = "window:8192";
-  now.lr = 0.5;
-  EXPECT_TRUE(changes(before, now).empty()) << "the same window, and lr may always change";
+  EXPECT_TRUE(changes(before, now).empty()) << "the same window";
+  now.epochs = 5;
   now.shuffle = "none";
   now.optimizer = "sgd";
   std::vector<std::string> found;
   for (const OptionChange& change : changes(before, now))
     found.push_back(change.option + ", before " + change.before +
-                    (change.resume == Resume::never ? ": never" : ": at the end of an epoch"));
-  EXPECT_THAT(found,
-              testing::UnorderedElementsAre("--shuffle none, before window: at the end of an epoch",
-                                            "--optimizer sgd, before adam: never"));
+                    (change.resume == Resume::never    ? ": never"
+                     : change.resume == Resume::always ? ": always"
+                                                       : ": at the end of an epoch"));
+  EXPECT_THAT(found, testing::UnorderedElementsAre(
+                         "--shuffle none, before window: at the end of an epoch",
+                         "--epochs 5, before 1: always", "--optimizer sgd, before adam: never"));
 }
 
 TEST(OptionTable, IsDocumented) {

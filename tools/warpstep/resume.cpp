@@ -1,5 +1,7 @@
 #include "tools/warpstep/resume.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "data/formats/content.h"
@@ -163,13 +165,25 @@ void require_same_data(const Resumed& resumed, const Json& data, const Source& t
 }
 
 void require_same_run(const Resumed& resumed, const RunOptions& options) {
+  const bool is_text = models::find(options.model).is_text();
   for (const OptionChange& change : changes(resumed.options, options))
-    if (change.resume == Resume::never)
+    // Images that were trained on would be validated on.
+    if (change.resume == Resume::never ||
+        (!is_text && (change.name == "--val-split" || change.name == "--val-seed")))
       fail<UsageError>("{}: the run in {} has {}, which --resume cannot change; start a new run",
                        change.option, resumed.run.string(), change.before);
 }
 
 namespace {
+
+// "; changed: --lr 0.01 (was 0.1)", or nothing.
+std::string changed_text(const RunOptions& then, const RunOptions& now) {
+  std::vector<std::string> changed;
+  for (const OptionChange& change : changes(then, now))
+    if (change.name != "--out" && change.name != "--data")
+      changed.push_back(fmt::format("{} (was {})", change.option, change.before));
+  return changed.empty() ? "" : fmt::format("; changed: {}", fmt::join(changed, ", "));
+}
 
 // Weights and moments are kept in f32 in every precision.
 void continue_in_precision(Precision from, Precision to, Store& store) {
@@ -202,6 +216,9 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
       store.write(p, std::vector<float>(idx(store.torch_shape(p).count())),
                   Store::Section::accumulator);
   const RunOptions& then = resumed.options;
+  say("{} continues after step {}, in epoch {}{}\n", resumed.run.string(),
+      grouped(static_cast<std::int64_t>(progress.step)), progress.next.epoch + 1,
+      changed_text(then, options));
   continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
   const std::string file = resumed.checkpoint.filename().string();

@@ -287,7 +287,9 @@ void RunDirectory::collect(const Json& line) {
   const auto is_share = [](double share) {
     return std::isnan(share) || (share >= 0 && share <= 1);
   };
-  const double at = number(step ? "epochs_done" : "epoch"), loss = number("loss");
+  // Evaluations of older runs have none.
+  const bool has_fraction = !epoch && (step || line.contains("epochs_done"));
+  const double at = number(has_fraction ? "epochs_done" : "epoch"), loss = number("loss");
   const double accuracy = number("accuracy");
   if (std::isnan(at) || at < 0 || !is_share(accuracy))
     throw Json::other_error::create(501, "no figures of a run", nullptr);
@@ -340,6 +342,7 @@ void RunDirectory::on_evaluation(const EvaluationRecord& r) {
   Json line{{"kind", "evaluation"},
             {"step", r.step},
             {"epoch", r.epoch},
+            {"epochs_done", r.epochs_done},
             {"loss", r.score.loss()},
             {"accuracy", r.score.accuracy()},
             {std::string(name(items_)), r.score.count},

@@ -191,8 +191,8 @@ void sort(std::vector<RunRecord>& runs, const std::string& key, bool reverse) {
 // Options whose values are not equal in all runs, in the table's order. Mean and standard deviation
 // follow from the data; paths of outputs differ always.
 std::vector<std::string> differing(const std::vector<RunRecord>& runs) {
-  static const std::set<std::string> left_out{"model", "data",        "out",         "mean",
-                                              "std",   "profile_raw", "profile_rank"};
+  static const std::set<std::string> left_out{"model", "data",        "out",          "mean",
+                                              "std",   "profile_raw", "profile_rank", "steps"};
   std::vector<std::string> keys;
   for (const OptionName& name : option_names()) {
     if (left_out.contains(name.key)) continue;

@@ -11,6 +11,7 @@
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "engine/core/phase.h"
+#include "engine/core/text.h"
 #include "engine/core/thread.h"
 #include "engine/core/version.h"
 #include "engine/files/checkpoint.h"
@@ -187,10 +188,24 @@ Items items_of(const Source& source) {
 }
 
 // " of 32x32x3", or what a recipe makes of images of another size.
-std::string size_text(const Source& training) {
+std::string size_text(const RunOptions& options, const Source& training) {
   const Shape image = training.dataset->image_shape(), row = training.row_shape();
   return image == row ? fmt::format(" of {}", image.text())
-                      : fmt::format(", made {} by --transforms", row.text());
+                      : fmt::format(", made {} by {}", row.text(),
+                                    options.transforms == "auto" ? "the model's own transforms"
+                                                                 : "--transforms");
+}
+
+// The model's own transforms expect images of about its size: of larger ones they take a window.
+void note_small_windows(const RunOptions& options, const Source& training) {
+  if (training.is_text() || options.transforms != "auto" || training.recipe.resizes()) return;
+  const Shape image = training.dataset->image_shape(), row = training.row_shape();
+  if (2 * row[0] * row[1] > image[0] * image[1]) return;
+  say("{} uses {:.2g} % of an image of {} x {} pixels: its transforms, {}, crop and do not scale; "
+      "to use whole images, give --transforms resize={},{}\n",
+      options.model,
+      100 * static_cast<double>(row[0] * row[1]) / static_cast<double>(image[0] * image[1]),
+      image[1], image[0], training_transforms(options), row[0], training_transforms(options));
 }
 
 // What a model learns of one class.
@@ -207,8 +222,10 @@ void announce(const Job& job) {
       grouped(job.step->store().parameter_count()),
       grouped(static_cast<std::int64_t>(training.size())),
       grouped(static_cast<std::int64_t>(test.size())),
-      training.is_text() ? std::string("validation tokens") : "test images" + size_text(training));
+      training.is_text() ? std::string("validation tokens")
+                         : "test images" + size_text(job.options, training));
   note_single_class(training);
+  note_small_windows(job.options, training);
   if (training.is_text())
     for (const std::string& warning : training.text->warnings) say("{}\n", warning);
   const std::string defaults =
@@ -260,6 +277,14 @@ std::unique_ptr<Runner> runner_of(const RunOptions& options, bool check_numerics
                                   Program& program) {
   if (check_numerics) return numerics_runner(program);
   return options.no_graph ? eager_runner(program) : graph_runner(program);
+}
+
+// Where a run continues whose data turned out to be broken.
+std::string after_data_error(const fs::path& run) {
+  const std::vector<fs::path> saved = checkpoints(run);
+  if (saved.empty()) return "; no checkpoint was saved before";
+  return fmt::format("; the last checkpoint saved is {}; continue with: warpstep train --resume {}",
+                     saved.back().string(), shell_word(run.string()));
 }
 
 // The last checkpoint of a diverged run, and how to find the cause.
@@ -347,6 +372,8 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   } catch (const NumericError& error) {
     if (job.options.world().rank == 0) note_divergence(run, progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
+  } catch (const DataError& error) {
+    fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
   } catch (const PeerError& error) {
     fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));
   } catch (const RankError& error) {
@@ -480,7 +507,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
          .on_device = job.device.backend->steps_in_flight() > 0});
   if (outcome != Outcome::interrupted) return done;
-  say("interrupted; continue with: warpstep train --resume {}\n", job.options.out);
+  say("interrupted; continue with: warpstep train --resume {}\n", shell_word(job.options.out));
   return interrupted;
 }
 

@@ -11,6 +11,7 @@
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/files/safetensors_values.h"
+#include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/progress.h"
@@ -41,6 +42,7 @@ int convert(const Request& request) {
   if (request.type == "f16") options.type = StoredType::f16;
   if (request.type == "bf16") options.type = StoredType::bf16;
   for (const std::string& text : request.renames) options.renames.push_back(parse_rename(text));
+  require_no_checkpoint(request.out);
   const ConvertReport report = convert_safetensors(request.in, request.out, options);
   std::vector<std::string> parts{counted(static_cast<std::int64_t>(report.tensors), "tensor"),
                                  grouped(static_cast<std::int64_t>(report.bytes)) + " bytes"};

@@ -174,7 +174,7 @@ class ConfigFile : public CLI::ConfigTOML {
 ConfigJson as_written_now(ConfigJson options) {
   // Runs without it split by their seed.
   if (const auto seed = options.find("seed"); seed != options.end())
-    if (seed->is_number_unsigned() && !options.contains("val_seed"))
+    if (seed->is_number_integer() && *seed >= 0 && !options.contains("val_seed"))
       options["val_seed"] = ConfigJson(*seed);
   if (const auto shard = options.find("shard_optimizer");
       shard != options.end() && shard->is_boolean())

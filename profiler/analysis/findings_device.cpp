@@ -414,6 +414,7 @@ void find_many_calls(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
   for (const LayerRow& layer : facts.analysis.work.layers) {
+    if (layer.layer.empty()) continue;  // updates and exchanges
     if (layer.ns < least_layer * facts.step_ns || layer.of_peak <= 0 || layer.of_peak >= low_peak)
       continue;
     findings.push_back(

@@ -297,10 +297,11 @@ TEST(KernelFindings, StormOfSmallKernels) {
 TEST(KernelFindings, SlowLayerIsToldWithoutAFlag) {
   for (const bool gpu : {true, false}) {
     Case c(gpu);
-    const auto layer = [&](double ns, double of_peak) {
-      c.analysis.work.layers = {{.layer = "fc", .ns = ns, .of_peak = of_peak}};
+    const auto layer = [&](double ns, double of_peak, const char* name = "fc") {
+      c.analysis.work.layers = {{.layer = name, .ns = ns, .of_peak = of_peak}};
       return c.finding("slow-layer");
     };
+    EXPECT_FALSE(layer(200'000, 0.1, ""));  // updates and exchanges
     EXPECT_FALSE(layer(199'999, 0.1));
     EXPECT_FALSE(layer(200'000, 0.2));
     EXPECT_FALSE(layer(200'000, 0));  // not known

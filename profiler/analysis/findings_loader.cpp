@@ -117,8 +117,9 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
 
 // Nothing is read or decoded from the second epoch on.
 std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model) {
-  if (facts.option("tier") != "decoded" || setting(facts, "encoding") == "pixels")
+  if (setting(facts, "tier") != "decoded" || setting(facts, "encoding") == "pixels")
     return std::nullopt;
+  if (facts.option("tier") != "decoded" && !stores_pixels(facts)) return std::nullopt;
   const Json& loader = facts.session.loader;
   const double epoch = fields::number(loader, "steps_per_epoch"),
                given = fields::number(facts.options, "steps"),
@@ -181,6 +182,7 @@ namespace {
 
 constexpr double least_wait =
     0.05;  // of a step, where the loader reported no work: torch_tb_profiler's
+constexpr double least_busy = 0.5;         // of a step, in which each worker works
 constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
 constexpr double least_contention = 0.05;  // of a step
 constexpr double least_transform = 0.5;    // of the loader's work
@@ -280,13 +282,17 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   const std::vector<RemedyChoice> choices = remedies(facts, model, true);
   // find_slow_reads() reports it.
   if (stall.bound == Bound::io && first_of(choices, facts.step_ns) == nullptr) return;
-  finding.evidence = fmt::format("{}; {} at {} worker time per batch: {}", waited(facts),
+  const std::string stages = stages_text(view);
+  finding.evidence = fmt::format("{}; {} at {} worker time per batch{}{}", waited(facts),
                                  counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
-                                 stages_text(view));
+                                 stages.empty() ? "" : ": ", stages);
   if (!model.fits())
     finding.evidence += fmt::format("; {} of a step are not explained by the loader's work",
                                     quantity(std::abs(model.unexplained_ns()), Unit::ns));
-  finding.advice = "use a machine with more cores, or fewer transforms";
+  finding.advice = view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns
+                       ? "the workers have time enough: find what keeps their threads from a core, "
+                         "or delays their reads"
+                       : "use a machine with more cores, or less work per sample";
   advise(choices, facts.step_ns, finding);
   findings.push_back(finding);
 }

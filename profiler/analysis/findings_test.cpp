@@ -67,6 +67,10 @@ TEST(Findings, LeadUpTheLadder) {
   EXPECT_EQ(found(rung(2)).at(0).flag, "--normalize device");
   EXPECT_EQ(found(rung(3)).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
   EXPECT_THAT(found(rung(3)).at(0).advice, HasSubstr("--tier mapped"));
+  SessionBuilder automatic = testing::loader_session(rung(3));
+  automatic.raw().stamp["options"]["tier"] = "auto";  // which chose decoded
+  automatic.raw().loader["tier"] = "decoded";
+  EXPECT_THAT(found(automatic.build()).at(0).advice, HasSubstr("--tier mapped"));
   EXPECT_EQ(found(rung(4)).at(0).flag, "--precision bf16");
   for (int number = 1; number <= 3; ++number) {
     const Finding first = found(rung(number)).at(0);
